@@ -1,0 +1,62 @@
+# The same names are used by people, by CI and by pre-commit. `make help` lists them.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+RUNS   ?= runs/demo
+PROTOS := $(wildcard proto/modnorm/v1/*.proto)
+
+# The released torch wheel first: anything else that asks for torch would draw the CUDA build.
+TORCH  ?= torch==2.13.0
+
+export HF_HUB_DISABLE_TELEMETRY = 1
+
+.PHONY: help setup setup-dev demo test lint format typecheck proto proto-check check clean
+
+help:  ## List the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(VENV)/.setup: pyproject.toml constraints.txt
+	$(PYTHON) scripts/check_python.py
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check $(TORCH)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[services]'
+	@touch $@
+
+$(VENV)/.setup-dev: $(VENV)/.setup
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[services,data,dev]'
+	@touch $@
+
+setup: $(VENV)/.setup  ## Make the virtual environment that runs modnorm
+setup-dev: $(VENV)/.setup-dev  ## The same, with what tests, lint and code generation need
+
+demo: setup  ## Search, select and vote with the bundled model: both methods, a few minutes
+	$(BIN)/modnorm run examples/demo-modular-norm.yaml --out $(RUNS)/modular_norm
+	$(BIN)/modnorm run examples/demo-randopt.yaml --out $(RUNS)/randopt
+	$(BIN)/modnorm compare $(RUNS)/modular_norm $(RUNS)/randopt
+
+test: setup-dev  ## Start real Postgres and Redis and run every test
+	scripts/ensure-servers
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
+
+lint: setup-dev  ## Check style
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: setup-dev  ## Mend style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+typecheck: setup-dev  ## Check types (mypy, strict)
+	$(BIN)/mypy
+
+proto: setup-dev  ## Generate modnorm/v1 from proto/
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m grpc_tools.protoc -I proto \
+		--python_out=. --grpc_python_out=. --mypy_out=quiet:. --mypy_grpc_out=quiet:. $(PROTOS)
+
+proto-check: proto  ## Fail when modnorm/v1 is not what proto/ generates
+	git diff --exit-code --stat -- modnorm/v1
+
+check: lint typecheck proto-check test  ## Everything that CI runs
+
+clean:  ## Remove the environment, caches and runs
+	rm -rf $(VENV) runs build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

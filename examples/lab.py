@@ -1,0 +1,31 @@
+"""A first experiment in a running lab, over gRPC: `python examples/lab.py HOST:PORT`."""
+
+import sys
+from pathlib import Path
+
+from modnorm.analysis.export import write_run
+from modnorm.client import ModnormClient
+from modnorm.client.export import fetch_run
+from modnorm.spec import load_spec
+
+SPEC = Path(__file__).with_name("demo-modular-norm.yaml")
+
+
+def main(target: str) -> None:
+    """Submit the demo, follow it, show one ensemble and write its report."""
+    with ModnormClient(target) as client:
+        # The request id makes this repeatable: a second start finds the first one's experiment.
+        experiment = client.submit(load_spec(SPEC), request_id="my-first-experiment")
+        for event in client.watch(experiment.id):
+            progress = event.progress
+            sys.stdout.write(f"{event.message} {progress.jobs_done}/{progress.jobs_total}\n")
+        experiment = client.get(experiment.id)
+        for ensemble in experiment.ensembles:
+            sys.stdout.write(
+                f"N={ensemble.population} K={ensemble.ensemble_size}: {ensemble.metric:.1%}\n"
+            )
+        write_run(Path("runs/lab"), fetch_run(client, experiment))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

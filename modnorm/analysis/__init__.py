@@ -1,0 +1,18 @@
+"""What a run leaves behind: tables, plots and the report."""
+
+from modnorm.analysis.comparison import ComparisonRow, Results, comparison, load_results
+from modnorm.analysis.export import write_run
+from modnorm.analysis.run_data import BaseRow, CandidateRow, EnsembleRow, RunData, VoteRow
+
+__all__ = [
+    "BaseRow",
+    "CandidateRow",
+    "ComparisonRow",
+    "EnsembleRow",
+    "Results",
+    "RunData",
+    "VoteRow",
+    "comparison",
+    "load_results",
+    "write_run",
+]

@@ -1,0 +1,115 @@
+"""The results of a run as one JSON document that depends on the experiment alone."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Literal, TypedDict
+
+from modnorm.analysis.run_data import EnsembleRow, RunData
+from modnorm.analysis.statistics import prefix_statistics, vote_agreement
+
+SCHEMA: Literal["modnorm-results-1"] = "modnorm-results-1"
+
+
+class BaseEntry(TypedDict):
+    """The unperturbed model."""
+
+    selection_reward: float | None
+    heldout_metric: float | None
+
+
+class ExpertEntry(TypedDict):
+    """An expert of some (N, K); `rank` is its place in the whole population, from 1."""
+
+    rank: int
+    index: int
+    seed: int
+    selection_reward: float
+    heldout_metric: float | None
+
+
+class EnsembleEntry(TypedDict):
+    """One (N, K)."""
+
+    population: int
+    ensemble_size: int
+    experts: list[int]
+    metric: float
+    correct: int
+    rows: int
+    agreement: dict[str, object] | None
+
+
+class CandidatesEntry(TypedDict):
+    """How many candidates there are, and the indices of those that failed."""
+
+    total: int
+    scored: int
+    failed: list[int]
+
+
+class ResultsDocument(TypedDict):
+    """Content of `results.json`."""
+
+    schema: str
+    spec: Mapping[str, object]
+    provenance: Mapping[str, object]
+    base: BaseEntry
+    candidates: CandidatesEntry
+    experts: list[ExpertEntry]
+    statistics: list[dict[str, object]]
+    ensembles: list[EnsembleEntry]
+
+
+def results_document(run: RunData) -> ResultsDocument:
+    """Build the document; it holds no time, no worker and no id."""
+    base = run.base.selection_reward
+    return ResultsDocument(
+        schema=SCHEMA,
+        spec=run.spec,
+        provenance=run.provenance,
+        base=BaseEntry(selection_reward=base, heldout_metric=run.base.heldout_metric),
+        candidates=CandidatesEntry(
+            total=len(run.candidates),
+            scored=len(run.order),
+            failed=[c.index for c in run.candidates if c.selection_reward is None],
+        ),
+        experts=_experts(run),
+        statistics=[asdict(prefix_statistics(run.rewards, n, base)) for n in run.prefixes],
+        ensembles=[_ensemble(run, ensemble) for ensemble in sorted(run.ensembles, key=_size)],
+    )
+
+
+def _experts(run: RunData) -> list[ExpertEntry]:
+    chosen = {index for ensemble in run.ensembles for index in ensemble.experts}
+    entries = []
+    for place, index in enumerate(run.order, 1):
+        candidate = run.candidates[index]
+        if index in chosen and candidate.selection_reward is not None:
+            entries.append(
+                ExpertEntry(
+                    rank=place,
+                    index=index,
+                    seed=candidate.seed,
+                    selection_reward=candidate.selection_reward,
+                    heldout_metric=candidate.heldout_metric,
+                )
+            )
+    return entries
+
+
+def _ensemble(run: RunData, ensemble: EnsembleRow) -> EnsembleEntry:
+    votes = run.votes.get(_size(ensemble))
+    agreement = asdict(vote_agreement(votes, ensemble.ensemble_size)) if votes else None
+    return EnsembleEntry(
+        population=ensemble.population,
+        ensemble_size=ensemble.ensemble_size,
+        experts=list(ensemble.experts),
+        metric=ensemble.metric,
+        correct=ensemble.correct,
+        rows=ensemble.rows,
+        agreement=agreement,
+    )
+
+
+def _size(ensemble: EnsembleRow) -> tuple[int, int]:
+    return ensemble.population, ensemble.ensemble_size

@@ -1,0 +1,109 @@
+"""A run directory: every file is a function of the run's data and is written whole or not at all.
+
+- `results.json`: everything that depends on the experiment alone; written last
+- `candidates.csv`: one line a candidate
+- `votes.jsonl`: one line for each (N, K, row)
+- `plots/*.png`: the report's plots
+- `report.html`: one page, self-contained
+- `timings.json`: times, workers, attempts, ids and failure reasons: all that may differ between
+  two runs of one experiment
+"""
+
+import csv
+import io
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+from modnorm.analysis.document import results_document
+from modnorm.analysis.plots import draw_plots
+from modnorm.analysis.report import render_report
+from modnorm.analysis.run_data import CandidateRow, RunData
+
+COLUMNS = (
+    "index", "seed", "state", "rank", "selection_reward", "gain", "heldout_metric",
+    "selection_tokens",
+)  # fmt: skip
+"""Columns of `candidates.csv`; `gain` is the selection reward less that of the base."""
+
+
+def write_run(directory: Path, run: RunData) -> None:
+    """Write a run's files into a directory, made where absent; older ones are replaced.
+
+    Raises:
+        OSError: the directory cannot be written.
+    """
+    document = results_document(run)
+    plots = draw_plots(run)
+    (directory / "plots").mkdir(parents=True, exist_ok=True)
+    for name, image in plots.items():
+        _write(directory / "plots" / f"{name}.png", image)
+    _write(directory / "candidates.csv", _candidates_csv(run).encode())
+    _write(directory / "votes.jsonl", "".join(_vote_lines(run)).encode())
+    _write(directory / "timings.json", _json(_timings(run)))
+    _write(directory / "report.html", render_report(document, plots).encode())
+    _write(directory / "results.json", _json(document))
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Replace a file at once: a reader finds the old content or the new, never a part."""
+    part = path.with_name(f".{path.name}.part")
+    with part.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
+
+
+def _json(document: Mapping[str, object]) -> bytes:
+    text = json.dumps(document, sort_keys=True, indent=2, allow_nan=False)
+    return f"{text}\n".encode()
+
+
+def _candidates_csv(run: RunData) -> str:
+    places = {index: place for place, index in enumerate(run.order, 1)}
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for candidate in run.candidates:
+        writer.writerow(
+            [
+                candidate.index,
+                candidate.seed,
+                candidate.state,
+                places.get(candidate.index),
+                candidate.selection_reward,
+                _gain(candidate, run.base.selection_reward),
+                candidate.heldout_metric,
+                candidate.selection_tokens,
+            ]
+        )
+    return text.getvalue()
+
+
+def _gain(candidate: CandidateRow, base: float | None) -> float | None:
+    reward = candidate.selection_reward
+    return None if reward is None or base is None else reward - base
+
+
+def _vote_lines(run: RunData) -> Iterator[str]:
+    for population, size in sorted(run.votes):
+        for vote in run.votes[population, size]:
+            line = {"population": population, "ensemble_size": size, **asdict(vote)}
+            yield f"{json.dumps(line, sort_keys=True)}\n"
+
+
+def _timings(run: RunData) -> dict[str, object]:
+    candidates = [
+        {
+            "index": candidate.index,
+            "attempts": candidate.attempts,
+            "worker": candidate.worker,
+            "seconds": candidate.seconds,
+            "error": candidate.error,
+        }
+        for candidate in run.candidates
+    ]
+    return {**run.timings, "candidates": candidates}

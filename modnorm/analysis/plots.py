@@ -1,0 +1,163 @@
+"""The plots of a run, as PNG bytes that depend on the run's data alone."""
+
+import io
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from modnorm.analysis.run_data import EnsembleRow, RunData
+
+INK, MUTED, GRID = "#1f2933", "#66727f", "#e4e8ec"
+BARS, RIGHT, WRONG, BASE = "#8fc1de", "#2a6f97", "#d9a48f", "#b4472e"
+# Series are ordered by size, so their colours are too.
+_SEQUENCE = LinearSegmentedColormap.from_list("sizes", ["#8fc1de", "#2a6f97", "#0b2f4a"])
+_LINEAR_RANGE = 12
+_SIZE = (6.4, 3.8)
+_DPI = 160
+
+
+def draw_plots(run: RunData) -> dict[str, bytes]:
+    """Return the PNG of every plot that the run has data for, by name."""
+    drawings: Mapping[str, tuple[bool, Callable[[Axes, RunData], None]]] = {
+        "accuracy-by-ensemble-size": (bool(run.ensembles), _by_ensemble_size),
+        "accuracy-by-population": (len(run.prefixes) > 1, _by_population),
+        "reward-histogram": (bool(run.order), _reward_histogram),
+        "vote-support": (any(run.votes.values()), _vote_support),
+    }
+    return {name: _png(draw, run) for name, (has_data, draw) in drawings.items() if has_data}
+
+
+def _png(draw: Callable[[Axes, RunData], None], run: RunData) -> bytes:
+    figure = Figure(figsize=_SIZE, dpi=_DPI, layout="constrained", facecolor="white")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    _prepare(axes)
+    draw(axes, run)
+    image = io.BytesIO()
+    figure.savefig(image, format="png", metadata={"Software": None})
+    return image.getvalue()
+
+
+def _prepare(axes: Axes) -> None:
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    axes.spines["bottom"].set_color(MUTED)
+    axes.tick_params(colors=MUTED, length=0, labelsize=9)
+    axes.grid(visible=True, axis="y", color=GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+
+
+def _label(axes: Axes, title: str, x: str, y: str) -> None:
+    axes.set_title(title, loc="left", fontsize=11, fontweight="bold", color=INK, pad=10)
+    axes.set_xlabel(x, color=MUTED, fontsize=9)
+    axes.set_ylabel(y, color=MUTED, fontsize=9)
+
+
+def _by_population(axes: Axes, run: RunData) -> None:
+    groups = _grouped(run.ensembles, by=lambda e: e.ensemble_size, x=lambda e: e.population)
+    _accuracy(axes, run, {f"K = {size}": points for size, points in groups.items()})
+    _size_axis(axes, run.prefixes)
+    _label(axes, "Held-out accuracy against population", "N, candidates", "accuracy")
+
+
+def _by_ensemble_size(axes: Axes, run: RunData) -> None:
+    groups = _grouped(run.ensembles, by=lambda e: e.population, x=lambda e: e.ensemble_size)
+    _accuracy(axes, run, {f"N = {size}": points for size, points in groups.items()})
+    _size_axis(axes, sorted({ensemble.ensemble_size for ensemble in run.ensembles}))
+    _label(axes, "Held-out accuracy against ensemble size", "K, experts that vote", "accuracy")
+
+
+def _size_axis(axes: Axes, sizes: Sequence[int]) -> None:
+    """Tick exactly the sizes; a logarithmic axis keeps wide ranges apart."""
+    if sizes[-1] > _LINEAR_RANGE * sizes[0]:
+        axes.set_xscale("log")
+    axes.set_xticks(sizes, [str(size) for size in sizes])
+    axes.minorticks_off()
+
+
+_Points = list[tuple[int, float]]
+
+
+def _grouped(
+    ensembles: Sequence[EnsembleRow],
+    *,
+    by: Callable[[EnsembleRow], int],
+    x: Callable[[EnsembleRow], int],
+) -> dict[int, _Points]:
+    groups: dict[int, _Points] = {}
+    for ensemble in ensembles:
+        groups.setdefault(by(ensemble), []).append((x(ensemble), ensemble.metric))
+    return {key: sorted(groups[key]) for key in sorted(groups)}
+
+
+def _accuracy(axes: Axes, run: RunData, series: Mapping[str, _Points]) -> None:
+    """Draw one line a series and the base; the axis starts at 0, so that heights compare."""
+    colours = _SEQUENCE(np.linspace(0, 1, len(series)) if len(series) > 1 else [0.5])
+    for (name, points), colour in zip(series.items(), colours, strict=True):
+        xs, ys = zip(*points, strict=True)
+        axes.plot(xs, ys, marker="o", markersize=5, linewidth=2, color=colour, label=name)
+    _base_line(axes.axhline, run.base.heldout_metric)
+    axes.set_ylim(bottom=0)
+    axes.margins(y=0.12)
+    axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    _legend(axes)
+
+
+def _base_line(draw: Callable[..., object], value: float | None) -> None:
+    if value is not None:
+        draw(value, color=BASE, linestyle=(0, (4, 3)), linewidth=1.5, label="base")
+
+
+def _legend(axes: Axes) -> None:
+    axes.legend(
+        frameon=False,
+        fontsize=9,
+        labelcolor=INK,
+        loc="center left",
+        bbox_to_anchor=(1.0, 0.5),
+        handlelength=1.4,
+    )
+
+
+def _reward_histogram(axes: Axes, run: RunData) -> None:
+    rewards = sorted((reward for reward in run.rewards if reward is not None), reverse=True)
+    bins = int(np.clip(2 * np.sqrt(len(rewards)), 8, 40))
+    axes.hist(rewards, bins=bins, color=BARS, edgecolor="white", linewidth=1, label="candidates")
+    _base_line(axes.axvline, run.base.selection_reward)
+    largest = max((ensemble.ensemble_size for ensemble in run.ensembles), default=0)
+    if 0 < largest <= len(rewards):
+        label = f"top {largest} from here"
+        axes.axvline(rewards[largest - 1], color=INK, linewidth=1.2, label=label)
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    _legend(axes)
+    _label(axes, "Selection reward of the candidates", "mean selection reward", "candidates")
+
+
+def _vote_support(axes: Axes, run: RunData) -> None:
+    population, size = max(key for key, votes in run.votes.items() if votes)
+    votes = run.votes[population, size]
+    supports = np.arange(size + 1)
+    counts = {
+        right: np.bincount(
+            [v.correct_support for v in votes if v.correct is right], minlength=size + 1
+        )
+        for right in (True, False)
+    }
+    axes.bar(supports, counts[True], color=RIGHT, width=0.85, label="vote right")
+    axes.bar(
+        supports, counts[False], bottom=counts[True], color=WRONG, width=0.85, label="vote wrong"
+    )
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    _legend(axes)
+    _label(
+        axes,
+        f"Vote support, N = {population}, K = {size}",
+        "experts whose own answer is right",
+        "held-out rows",
+    )

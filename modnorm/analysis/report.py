@@ -1,0 +1,90 @@
+"""The one-page report of a run: self-contained HTML that needs no server."""
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from modnorm.analysis.document import EnsembleEntry, ResultsDocument
+
+BEST_SHOWN = 10
+
+_PLOTS = {
+    "accuracy-by-ensemble-size": "Accuracy of the vote for each ensemble size, and of the base.",
+    "accuracy-by-population": "The same accuracies against the nested population sizes.",
+    "reward-histogram": "Selection rewards of all candidates; the base is the dashed line.",
+    "vote-support": "Held-out rows by the number of experts that are right.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Plot:
+    name: str
+    caption: str
+    data: str
+
+
+def render_report(document: ResultsDocument, plots: Mapping[str, bytes]) -> str:
+    """Return the report as HTML.
+
+    Args:
+        document: The run's results.
+        plots: PNG bytes by name, as `draw_plots` returns them.
+    """
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"percent": _percent, "reward": _reward}
+    return environment.get_template("report.html").render(
+        document=document,
+        title=_title(document),
+        sizes=_sizes(document),
+        table=_table(document),
+        best=document["experts"][:BEST_SHOWN],
+        settings=_settings(document),
+        plots=[
+            _plot(name, caption, plots[name]) for name, caption in _PLOTS.items() if name in plots
+        ],
+    )
+
+
+def _settings(document: ResultsDocument) -> str:
+    plain = json.loads(json.dumps(document["spec"]))
+    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
+
+
+def _title(document: ResultsDocument) -> str:
+    name = document["spec"].get("name")
+    return str(name) if name else "modnorm run"
+
+
+def _sizes(document: ResultsDocument) -> list[int]:
+    return sorted({ensemble["ensemble_size"] for ensemble in document["ensembles"]})
+
+
+def _table(document: ResultsDocument) -> dict[int, dict[int, EnsembleEntry]]:
+    """Return the ensembles by N, then K, both ascending."""
+    table: dict[int, dict[int, EnsembleEntry]] = {}
+    for ensemble in document["ensembles"]:
+        table.setdefault(ensemble["population"], {})[ensemble["ensemble_size"]] = ensemble
+    return table
+
+
+def _plot(name: str, caption: str, image: bytes) -> _Plot:
+    return _Plot(name, caption, base64.b64encode(image).decode("ascii"))
+
+
+def _percent(value: float | None) -> str:
+    return "\u2013" if value is None else f"{100 * value:.1f} %"
+
+
+def _reward(value: float | None) -> str:
+    return "\u2013" if value is None else f"{value:.4f}"

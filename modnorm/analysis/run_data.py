@@ -1,0 +1,112 @@
+"""What a finished run consists of, as plain data: no service, no engine, no wire format."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from modnorm.search.ranking import rank
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateRow:
+    """One candidate of the population and what became of it."""
+
+    index: int
+    """Position in the population, from 0."""
+    seed: int
+    """Seed of its noise."""
+    state: str
+    """`scored` or `failed`."""
+    selection_reward: float | None = None
+    """Mean selection reward; None unless scored."""
+    heldout_metric: float | None = None
+    """Held-out metric of the candidate alone, a fraction; None unless it was an expert."""
+    selection_tokens: int = 0
+    """Tokens generated on the selection rows."""
+    attempts: int = 1
+    worker: str = ""
+    seconds: float = 0.0
+    """Time that scoring took."""
+    error: str = ""
+    """Why it failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class BaseRow:
+    """The unperturbed model; None where it was not measured."""
+
+    selection_reward: float | None = None
+    heldout_metric: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EnsembleRow:
+    """The vote of the K best of the first N candidates."""
+
+    population: int
+    ensemble_size: int
+    experts: tuple[int, ...]
+    """Candidate indices, best first."""
+    metric: float
+    """Held-out metric of the vote, a fraction."""
+    correct: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class VoteRow:
+    """The vote on one held-out row."""
+
+    row: int
+    answer: str | None
+    """The winning vote key; None when no expert gave a valid answer."""
+    correct: bool
+    valid: int
+    """Experts that gave a valid answer."""
+    support: int
+    """Experts that gave the winning answer."""
+    correct_support: int
+    """Experts whose own answer is right."""
+
+
+@dataclass(frozen=True)
+class RunData:
+    """A finished run.
+
+    What depends on the experiment alone (and so is the same however it was run) is kept apart
+    from what does not: `attempts`, `worker`, `seconds`, `error` and `timings`.
+
+    Raises:
+        ValueError: the candidates are not numbered 0, 1, 2, ... in order.
+    """
+
+    spec: Mapping[str, object]
+    """The experiment's spec as JSON values, defaults filled in."""
+    provenance: Mapping[str, object]
+    """Digests and names of what the results depend on."""
+    candidates: Sequence[CandidateRow]
+    """The whole population in candidate order, without the base."""
+    base: BaseRow
+    ensembles: Sequence[EnsembleRow]
+    votes: Mapping[tuple[int, int], Sequence[VoteRow]]
+    """Votes of each (N, K), in row order."""
+    timings: Mapping[str, object] = field(default_factory=dict)
+    """Times, ids and machine names, as JSON values."""
+
+    def __post_init__(self) -> None:
+        if [candidate.index for candidate in self.candidates] != list(range(len(self.candidates))):
+            raise ValueError("candidates must be numbered 0, 1, 2, ... in order")
+
+    @property
+    def rewards(self) -> list[float | None]:
+        """Selection reward of each candidate, in candidate order; None where it failed."""
+        return [candidate.selection_reward for candidate in self.candidates]
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """Scored candidates of the whole population, best first."""
+        return rank(self.rewards, len(self.candidates))
+
+    @property
+    def prefixes(self) -> tuple[int, ...]:
+        """Population sizes that ensembles are reported for, ascending."""
+        return tuple(sorted({ensemble.population for ensemble in self.ensembles}))

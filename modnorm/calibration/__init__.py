@@ -1,0 +1,1 @@
+"""Sensitivity calibration: functional maps, operator norms, profiles (paper app. A.2)."""

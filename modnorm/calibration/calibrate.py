@@ -1,0 +1,156 @@
+"""Sensitivity calibration of one model on some prompts (paper, app. A.2)."""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+
+from modnorm.calibration.aggregation import aggregate
+from modnorm.calibration.maps import layer_maps
+from modnorm.calibration.measurement import FINAL_NORM, Estimate, measure
+from modnorm.calibration.model import FrozenModel, load_frozen
+from modnorm.calibration.profile import Profile
+from modnorm.calibration.schedule import require_every_layer
+from modnorm.calibration.schema import APPLICATION, METHOD
+from modnorm.checkpoint.config import positive
+from modnorm.checkpoint.prompts import check_fit
+from modnorm.checkpoint.reference import Checkpoint
+from modnorm.errors import InvalidInputError
+from modnorm.geometry.scales import linear_gain
+from modnorm.spec import CalibrationSpec
+
+VERSION = "1"
+"""Changes whenever the same inputs come to give another profile."""
+
+
+def calibrate(  # noqa: PLR0913 - all but the first three by keyword
+    checkpoint: Checkpoint,
+    prompts: Sequence[Sequence[int]],
+    settings: CalibrationSpec,
+    *,
+    task: str,
+    on_progress: Callable[[int, int], None] | None = None,
+    device: torch.device | None = None,
+) -> Profile:
+    """Estimate the sensitivities of all layers, one prompt at a time.
+
+    The same inputs on the same device and threads give the same bytes: elapsed time is no part
+    of a profile.
+
+    Args:
+        checkpoint: The model; it is loaded from its directory, in its own dtype.
+        prompts: Token ids; the leading `settings.max_length` of the first `settings.examples`.
+        settings: Estimator settings.
+        task: Name of the task that the prompts are of, for the record.
+        on_progress: Called with prompts done and prompts in all after each prompt; what it
+            raises ends the calibration.
+        device: Where to compute; the GPU when there is one.
+
+    Raises:
+        InvalidInputError: too few prompts or an unusable one, an unsupported model, or one whose
+            maps are not finite.
+    """
+    used = calibration_prompts(prompts, settings)
+    maps = layer_maps(checkpoint.config.get("model_type"))
+    _check_prompts(checkpoint, used, settings)
+    model = load_frozen(checkpoint, device or _default_device())
+    estimates: list[Estimate] = []
+    for example, prompt in enumerate(used):
+        estimates.extend(measure(model, maps, prompt, example, settings))
+        if on_progress is not None:
+            on_progress(example + 1, len(used))
+    return Profile.from_content(
+        {
+            **_identity(checkpoint, task, used),
+            "num_layers": len(model.layers),
+            "calibration": _record(settings, model, len(used)),
+            "application": dict(APPLICATION),
+            "global": _outside_layers(estimates, model, settings.quantile),
+            "layers": _by_layer(estimates, maps.metrics, len(model.layers), settings.quantile),
+        }
+    )
+
+
+def calibration_prompts(
+    prompts: Sequence[Sequence[int]], settings: CalibrationSpec
+) -> list[list[int]]:
+    """Return what of the prompts is measured: the first of them, their leading tokens."""
+    return [list(prompt[: settings.max_length]) for prompt in prompts[: settings.examples]]
+
+
+def _check_prompts(
+    checkpoint: Checkpoint, prompts: Sequence[Sequence[int]], settings: CalibrationSpec
+) -> None:
+    vocabulary = positive(checkpoint.config, "vocab_size")
+    for row, prompt in enumerate(prompts):
+        if not prompt or min(prompt) < 0 or max(prompt) >= vocabulary:
+            raise InvalidInputError(
+                f"prompt {row} is empty or has a token id outside of 0 to {vocabulary - 1}",
+                field="prompts",
+                remedy="encode the prompts with the model's own tokenizer",
+            )
+    check_fit(prompts, 0, checkpoint)
+    layers = positive(checkpoint.config, "num_hidden_layers")
+    require_every_layer(len(prompts), settings.layers_per_example, layers)
+
+
+def _default_device() -> torch.device:
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def _identity(
+    checkpoint: Checkpoint, task: str, prompts: Sequence[Sequence[int]]
+) -> Mapping[str, object]:
+    ids = json.dumps(prompts, separators=(",", ":"))
+    return {
+        "schema_version": 2,
+        "method": METHOD,
+        "model_name": checkpoint.name,
+        "model_revision": checkpoint.revision,
+        "model_digest": checkpoint.digest,
+        "dataset": task,
+        "prompts_sha256": hashlib.sha256(ids.encode()).hexdigest(),
+    }
+
+
+def _record(settings: CalibrationSpec, model: FrozenModel, examples: int) -> Mapping[str, object]:
+    return {
+        "version": VERSION,
+        "num_examples": examples,
+        "layers_per_example": settings.layers_per_example,
+        "max_length": settings.max_length,
+        "precision": str(model.dtype).removeprefix("torch."),
+        "device": model.device.type,
+        "estimator": "power",
+        "jvp_power_iterations": settings.iterations,
+        "estimator_seed": settings.seed,
+        "aggregate": "exp(quantile(log sensitivity))",
+        "aggregate_quantile": settings.quantile,
+    }
+
+
+def _outside_layers(
+    estimates: Sequence[Estimate], model: FrozenModel, quantile: float
+) -> Mapping[str, object]:
+    """Return what profiles call global; scales do not depend on it."""
+    final = [estimate.norm for estimate in estimates if estimate.metric == FINAL_NORM]
+    return {
+        FINAL_NORM: aggregate(final, quantile),
+        "output_head": {
+            "value": linear_gain(model.head),
+            "source": "power_iteration_rms_to_rms",
+        },
+    }
+
+
+def _by_layer(
+    estimates: Sequence[Estimate], metrics: Sequence[str], layers: int, quantile: float
+) -> Mapping[str, object]:
+    norms: dict[tuple[int | None, str], list[float]] = {}
+    for estimate in estimates:
+        norms.setdefault((estimate.layer, estimate.metric), []).append(estimate.norm)
+    return {
+        str(layer): {metric: aggregate(norms[layer, metric], quantile) for metric in metrics}
+        for layer in range(layers)
+    }

@@ -1,0 +1,83 @@
+"""What one prompt says of a model: an operator norm for each functional map it is due for."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from modnorm.calibration.maps import Call, LayerMaps, Site, capture
+from modnorm.calibration.model import FrozenModel
+from modnorm.calibration.operator_norm import operator_norm
+from modnorm.calibration.schedule import final_norm_seed, map_seed, scheduled_layers
+from modnorm.errors import InvalidInputError
+from modnorm.spec import CalibrationSpec
+
+FINAL_NORM = "final_norm"
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """One estimated operator norm."""
+
+    layer: int | None
+    """None for the final norm."""
+    metric: str
+    norm: float
+
+
+def measure(
+    model: FrozenModel,
+    maps: LayerMaps,
+    prompt: Sequence[int],
+    example: int,
+    settings: CalibrationSpec,
+) -> Iterator[Estimate]:
+    """Yield the estimates of one prompt: its layers in schedule order, then the final norm.
+
+    Args:
+        model: The model.
+        maps: Functional maps of its family.
+        prompt: Token ids, at least one.
+        example: Index of the prompt, which decides layers and seeds.
+        settings: Estimator settings.
+
+    Raises:
+        InvalidInputError: a norm is not finite.
+    """
+    layers = scheduled_layers(example, settings.layers_per_example, len(model.layers))
+    calls, final = _capture(model, maps, prompt, layers)
+    for layer in layers:
+        sites = maps.sites(model.layers[layer], calls[layer])
+        for kappa, (metric, site) in enumerate(zip(maps.metrics, sites, strict=True)):
+            seed = map_seed(settings.seed, example, layer, kappa)
+            yield _estimate(layer, metric, site, seed, settings.iterations)
+    site = Site(model.final_norm, final.hidden)
+    seed = final_norm_seed(settings.seed, example)
+    yield _estimate(None, FINAL_NORM, site, seed, settings.iterations)
+
+
+def _capture(
+    model: FrozenModel, maps: LayerMaps, prompt: Sequence[int], layers: Sequence[int]
+) -> tuple[dict[int, dict[str, Call]], Call]:
+    """Return the watched calls of each layer, by path, and the call of the final norm."""
+    places = [(layer, path) for layer in layers for path in maps.watched]
+    modules = [model.layers[layer].get_submodule(path) for layer, path in places]
+    ids = torch.tensor([list(prompt)], device=model.device)
+    *calls, final = capture(model.decoder, ids, [*modules, model.final_norm])
+    by_layer: dict[int, dict[str, Call]] = {layer: {} for layer in layers}
+    for (layer, path), call in zip(places, calls, strict=True):
+        by_layer[layer][path] = call
+    return by_layer, final
+
+
+def _estimate(layer: int | None, metric: str, site: Site, seed: int, iterations: int) -> Estimate:
+    norm = operator_norm(site.function, site.at, seed=seed, iterations=iterations)
+    if not math.isfinite(norm):
+        where = metric if layer is None else f"{metric} of layer {layer}"
+        raise InvalidInputError(
+            f"the operator norm of {where} is {norm}",
+            field="model.name",
+            remedy="check that the weights are finite and were trained in their dtype",
+        )
+    return Estimate(layer, metric, norm)

@@ -1,0 +1,67 @@
+"""A model as the calibrator needs it: frozen, eager, without caches."""
+
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from modnorm.checkpoint.pretrained import load_pretrained
+from modnorm.checkpoint.reference import Checkpoint
+from modnorm.checkpoint.weights import CheckpointWeights
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenModel:
+    """A decoder in evaluation mode whose parameters need no gradients."""
+
+    decoder: nn.Module
+    """Embedding, layers and final norm."""
+    layers: tuple[nn.Module, ...]
+    final_norm: nn.Module
+    head: torch.Tensor
+    """Weight of the output head, shape (vocabulary, hidden); the embedding where tied."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where it is."""
+        return self.head.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Dtype of weights and activations."""
+        return self.head.dtype
+
+
+class _CausalModel(Protocol):
+    """What is used of transformers' models, which carry no types here."""
+
+    def eval(self) -> nn.Module: ...
+    def get_decoder(self) -> nn.Module: ...
+    def get_output_embeddings(self) -> nn.Linear: ...
+
+
+def freeze(model: PreTrainedModel) -> FrozenModel:
+    """Take a causal language model apart; it must have been built with eager attention."""
+    causal = cast("_CausalModel", model)
+    causal.eval().requires_grad_(requires_grad=False)
+    decoder = causal.get_decoder()
+    return FrozenModel(
+        decoder=decoder,
+        layers=tuple(cast("nn.ModuleList", decoder.get_submodule("layers"))),
+        final_norm=decoder.get_submodule("norm"),
+        head=causal.get_output_embeddings().weight,
+    )
+
+
+def load_frozen(checkpoint: Checkpoint, device: torch.device) -> FrozenModel:
+    """Load a checkpoint in its own dtype, with eager attention.
+
+    Raises:
+        InvalidInputError: the stored weights are not those of its family.
+    """
+    dtype = CheckpointWeights(checkpoint).dtype
+    model = load_pretrained(checkpoint, dtype=dtype, attention="eager")
+    cast("nn.Module", model).to(device)
+    return freeze(model)

@@ -1,0 +1,147 @@
+"""The profile artifact: the calibrated sensitivities of one model."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import Self
+
+from modnorm.calibration.maps import layer_maps
+from modnorm.calibration.schema import Document, parse_document
+from modnorm.checkpoint.reference import Checkpoint
+from modnorm.errors import InvalidInputError
+
+FINGERPRINT_DIGITS = 16
+"""Leading digits of a digest that published results name a profile by."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A profile by its content; two profiles are equal when their canonical JSON is."""
+
+    canonical: str
+    """The whole document: sorted keys, no blanks."""
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read a profile in the published schema, version 2 or 3, whatever its formatting.
+
+        Raises:
+            InvalidInputError: names the field, and the layer, at fault.
+        """
+        try:
+            return cls.from_content(json.loads(text))
+        except (ValueError, RecursionError) as error:
+            raise _fault(f"not JSON: {error}") from error
+
+    @classmethod
+    def from_content(cls, content: object) -> Self:
+        """Validate the content of a profile file.
+
+        Raises:
+            InvalidInputError: names the field, and the layer, at fault.
+        """
+        parse_document(content)
+        try:
+            return cls(json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False))
+        except ValueError as error:
+            raise _fault(f"a number in it is not finite: {error}") from error
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read a profile file.
+
+        Raises:
+            InvalidInputError: it cannot be read or is not a profile.
+        """
+        try:
+            return cls.from_json(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise _fault(f"cannot read {path}: {error}") from error
+
+    def to_json(self) -> str:
+        """Return the canonical JSON, whose SHA-256 is the digest."""
+        return self.canonical
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the canonical JSON."""
+        return hashlib.sha256(self.canonical.encode()).hexdigest()
+
+    @property
+    def fingerprint(self) -> str:
+        """First 16 digits of the digest; for a published file the one that is published."""
+        return self.digest[:FINGERPRINT_DIGITS]
+
+    @cached_property
+    def _document(self) -> Document:
+        return parse_document(json.loads(self.canonical))
+
+    @property
+    def model_name(self) -> str:
+        """Name of the model that it was calibrated on."""
+        return self._document.model_name
+
+    @property
+    def model_digest(self) -> str | None:
+        """Digest of that model; None in published files."""
+        return self._document.model_digest
+
+    @cached_property
+    def sensitivities(self) -> tuple[Mapping[str, float], ...]:
+        """Gamma of each functional map, by layer (paper, eq. app_aggregated_sensitivity)."""
+        layers = (self._document.layers[str(i)] for i in range(self._document.num_layers))
+        return tuple(
+            MappingProxyType({metric: entry.value for metric, entry in layer.items()})
+            for layer in layers
+        )
+
+    def check_matches(self, checkpoint: Checkpoint) -> None:
+        """Refuse to be used for another model.
+
+        The model digest decides where the profile has one, and the name where it has none. A
+        model in a local directory is then known by the directory's name.
+
+        Raises:
+            InvalidInputError: number of layers, digest, name or functional maps differ.
+        """
+        layers = checkpoint.config.get("num_hidden_layers")
+        if self._document.num_layers != layers:
+            raise _mismatch(f"it has {self._document.num_layers} layers, the model {layers}")
+        if self.model_digest is None:
+            self._check_name(checkpoint)
+        elif self.model_digest != checkpoint.digest:
+            raise _mismatch(
+                f"it was calibrated on model {self.model_digest[:12]} ({self.model_name}), "
+                f"this is model {checkpoint.digest[:12]} ({checkpoint.name})"
+            )
+        metrics = layer_maps(checkpoint.config.get("model_type")).metrics
+        if lacking := [name for name in metrics if name not in self.sensitivities[0]]:
+            raise _mismatch(f"it lacks {lacking[0]} in layer 0")
+
+    def _check_name(self, checkpoint: Checkpoint) -> None:
+        theirs, ours = self.model_name, checkpoint.name
+        local = Path(ours).expanduser()
+        if local.is_dir():
+            theirs, ours = Path(theirs).name, local.resolve().name
+        if theirs != ours:
+            raise _mismatch(f"it was calibrated on {self.model_name}, this is {checkpoint.name}")
+
+
+def _mismatch(reason: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"the profile belongs to another model: {reason}",
+        field="method.profile",
+        remedy="give the profile of this model, or leave it out to have one calibrated",
+    )
+
+
+def _fault(message: str) -> InvalidInputError:
+    return InvalidInputError(
+        message,
+        field="method.profile",
+        remedy="give a profile in the published schema, version 2 or 3",
+    )

@@ -1,0 +1,1 @@
+"""A model on disk: identity, configuration, physical layout, tokenizer."""

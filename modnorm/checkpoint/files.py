@@ -1,0 +1,81 @@
+"""The files of a checkpoint directory, and their digests."""
+
+import hashlib
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+
+from modnorm.checkpoint.config import load_json
+from modnorm.errors import InvalidInputError
+
+SINGLE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+METADATA = (
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "tokenizer.model",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "chat_template.jinja",
+    "chat_template.json",
+)
+"""What besides the weights decides a model's answers."""
+
+
+def weight_files(directory: Path) -> tuple[str, ...]:
+    """Return the names of the safetensors files in use, sorted.
+
+    Raises:
+        InvalidInputError: there are none, or the index is malformed or names a missing file.
+    """
+    if (directory / SINGLE).is_file():
+        return (SINGLE,)
+    if not (directory / INDEX).is_file():
+        raise InvalidInputError(
+            f"{directory} has neither {SINGLE} nor {INDEX}",
+            field="model.name",
+            remedy="save the model with save_pretrained, which writes safetensors",
+        )
+    shards = tuple(sorted(set(_shards(load_json(directory / INDEX)).values())))
+    for shard in shards:
+        if Path(shard).name != shard or not (directory / shard).is_file():
+            raise InvalidInputError(
+                f"{INDEX} names {shard!r}, which is not a file of {directory}",
+                field="model.name",
+                remedy="complete the checkpoint",
+            )
+    return shards
+
+
+def _shards(index: object) -> Mapping[str, str]:
+    weight_map = index.get("weight_map") if isinstance(index, dict) else None
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise InvalidInputError(
+            f"{INDEX} has no weight_map", field="model.name", remedy="complete the checkpoint"
+        )
+    return {str(name): str(shard) for name, shard in weight_map.items()}
+
+
+def checkpoint_digest(directory: Path) -> str:
+    """Return SHA-256 over names and contents of everything that decides the model's answers."""
+    present = (name for name in METADATA if (directory / name).is_file())
+    digest = hashlib.sha256()
+    for name in sorted({*present, *weight_files(directory)}):
+        digest.update(f"{name}\0{file_digest(directory / name)}\n".encode())
+    return digest.hexdigest()
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file, remembered as long as its size and time stay the same."""
+    status = path.stat()
+    return _file_digest(path, status.st_size, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=1024)
+def _file_digest(path: Path, _size: int, _mtime_ns: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

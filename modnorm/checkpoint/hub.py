@@ -1,0 +1,57 @@
+"""Fetching of checkpoints from the Hugging Face Hub: only files that a checkpoint needs."""
+
+from pathlib import Path
+
+from httpx import HTTPError
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HFValidationError,
+    LocalEntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+
+from modnorm.checkpoint.config import load_config
+from modnorm.checkpoint.families import physical_layout
+from modnorm.checkpoint.files import INDEX, METADATA, SINGLE
+from modnorm.errors import InvalidInputError, UnavailableError
+
+_WEIGHTS = (SINGLE, "model-*.safetensors", INDEX)
+
+
+def fetch_checkpoint(name: str, revision: str | None) -> Path:
+    """Return the local snapshot of a repository; the directory's name is the commit.
+
+    The configuration comes first, so that an unsupported model costs no download.
+
+    Raises:
+        InvalidInputError: no such repository, revision or access, or an unsupported model.
+        UnavailableError: the Hub cannot be reached and the snapshot is not cached.
+    """
+    first = _snapshot(name, revision, METADATA)
+    physical_layout(load_config(first))
+    return _snapshot(name, first.name, (*METADATA, *_WEIGHTS))
+
+
+def _snapshot(name: str, revision: str | None, patterns: tuple[str, ...]) -> Path:
+    try:
+        return Path(snapshot_download(name, revision=revision, allow_patterns=list(patterns)))
+    except RevisionNotFoundError as error:
+        raise InvalidInputError(
+            f"{name} has no revision {revision!r}",
+            field="model.revision",
+            remedy="give a commit, tag or branch of the repository",
+        ) from error
+    except (RepositoryNotFoundError, GatedRepoError, HFValidationError) as error:
+        raise InvalidInputError(
+            f"the Hugging Face Hub does not give {name}: {error}",
+            field="model.name",
+            remedy="check the name; for a gated model, log in with `hf auth login`",
+        ) from error
+    except (LocalEntryNotFoundError, HTTPError, OSError) as error:
+        raise UnavailableError(
+            f"cannot fetch {name} from the Hugging Face Hub: {error}",
+            field="model.name",
+            remedy="try again, or give a local directory",
+        ) from error

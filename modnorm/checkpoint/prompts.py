@@ -1,0 +1,143 @@
+"""From chat messages to token ids and back, with the model's own template and tokenizer."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from jinja2 import TemplateError
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from modnorm.checkpoint.config import load_json
+from modnorm.checkpoint.reference import Checkpoint
+from modnorm.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from modnorm.tasks.protocol import Message
+
+DATE = "11 Aug 2026"
+"""What templates that print today's date are given, so that prompts do not change overnight."""
+_VOCABULARIES = ("tokenizer.json", "vocab.json", "tokenizer.model")
+
+
+class PromptEncoder:
+    """Tokenizer and native chat template of one checkpoint; used by one thread at a time.
+
+    Args:
+        checkpoint: The model on disk.
+
+    Raises:
+        InvalidInputError: there is no tokenizer, no chat template or no stop token.
+    """
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self._tokenizer = _load_tokenizer(checkpoint)
+        self.stop_ids: frozenset[int] = _stop_ids(checkpoint, self._tokenizer)
+
+    def encode(self, messages: Sequence["Message"]) -> list[int]:
+        """Return the token ids of a conversation, up to where the assistant starts to answer.
+
+        Raises:
+            InvalidInputError: the template refuses the messages, or begins the text twice.
+        """
+        ids = self._tokenizer(self._render(messages), add_special_tokens=False).input_ids
+        bos = self._tokenizer.bos_token_id
+        if bos is not None and ids[:2] == [bos, bos]:
+            raise InvalidInputError(
+                "the prompt begins with two beginning-of-sequence tokens",
+                field="model.name",
+                remedy="correct the checkpoint's chat template",
+            )
+        return list(ids)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of token ids, without special tokens."""
+        text = self._tokenizer.decode(
+            list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+        return str(text)
+
+    def _render(self, messages: Sequence["Message"]) -> str:
+        conversation = [{"role": turn.role, "content": turn.content} for turn in messages]
+        try:
+            text = self._tokenizer.apply_chat_template(
+                conversation, tokenize=False, add_generation_prompt=True, date_string=DATE
+            )
+        except TemplateError as error:
+            raise InvalidInputError(
+                f"the chat template refuses the messages: {error}",
+                field="model.name",
+                remedy="give a model whose template takes the roles of the task",
+            ) from error
+        return str(text)
+
+
+def check_fit(prompts: Sequence[Sequence[int]], max_tokens: int, checkpoint: Checkpoint) -> int:
+    """Return the length of the longest prompt, 0 when there are none.
+
+    Args:
+        prompts: Token ids of each row's prompt.
+        max_tokens: Completion cap.
+        checkpoint: The model that is to answer.
+
+    Raises:
+        InvalidInputError: a prompt and its completion do not fit the model; names the row.
+    """
+    for row, prompt in enumerate(prompts):
+        if len(prompt) + max_tokens > checkpoint.max_position:
+            raise InvalidInputError(
+                f"row {row}: {len(prompt)} prompt tokens and {max_tokens} completion tokens "
+                f"exceed the {checkpoint.max_position} positions of {checkpoint.name}",
+                field="task",
+                remedy="lower task.max_tokens or leave the row out",
+            )
+    return max((len(prompt) for prompt in prompts), default=0)
+
+
+def _load_tokenizer(checkpoint: Checkpoint) -> PreTrainedTokenizerBase:
+    """Load the tokenizer that was trained with the model.
+
+    `tokenizer.json` is taken as it is. `AutoTokenizer` would rebuild it for some families (Qwen2)
+    with the family's own splitting rule, whatever the file says.
+    """
+    present = [name for name in _VOCABULARIES if (checkpoint.directory / name).is_file()]
+    if not present:
+        raise _unusable_tokenizer(checkpoint, f"none of {', '.join(_VOCABULARIES)} is there")
+    loader = PreTrainedTokenizerFast if present[0] == "tokenizer.json" else AutoTokenizer
+    try:
+        tokenizer: PreTrainedTokenizerBase = loader.from_pretrained(
+            checkpoint.directory, local_files_only=True, trust_remote_code=False
+        )
+    except Exception as error:  # the parser of tokenizer.json raises nothing narrower
+        raise _unusable_tokenizer(checkpoint, str(error)) from error
+    if not tokenizer.chat_template:
+        raise InvalidInputError(
+            f"{checkpoint.name} has no chat template",
+            field="model.name",
+            remedy="give an instruction-tuned checkpoint",
+        )
+    return tokenizer
+
+
+def _unusable_tokenizer(checkpoint: Checkpoint, reason: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"{checkpoint.name} has no usable tokenizer: {reason}",
+        field="model.name",
+        remedy="put the tokenizer's files next to the weights",
+    )
+
+
+def _stop_ids(checkpoint: Checkpoint, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """Collect the stop tokens as inference engines do: the model's and the tokenizer's."""
+    generation = checkpoint.directory / "generation_config.json"
+    settings = load_json(generation) if generation.is_file() else None
+    eos = settings.get("eos_token_id") if isinstance(settings, Mapping) else None
+    if eos is None:
+        eos = checkpoint.config.get("eos_token_id")
+    listed = eos if isinstance(eos, list) else [eos]
+    stops = frozenset(token for token in (*listed, tokenizer.eos_token_id) if token is not None)
+    if not stops or not all(isinstance(token, int) for token in stops):
+        raise InvalidInputError(
+            f"{checkpoint.name} has no usable stop token (eos_token_id is {eos!r})",
+            field="model.config.eos_token_id",
+            remedy="set eos_token_id in generation_config.json",
+        )
+    return stops

@@ -1,0 +1,123 @@
+"""What a model name means: a bundled model, a local directory or a Hugging Face repository."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from modnorm.checkpoint.config import load_config, positive
+from modnorm.checkpoint.families import physical_layout
+from modnorm.checkpoint.files import checkpoint_digest, weight_files
+from modnorm.checkpoint.hub import fetch_checkpoint
+from modnorm.errors import InvalidInputError
+
+__all__ = ["Checkpoint", "bundled_models", "load_config", "resolve_checkpoint"]
+
+_BUNDLED = Path(__file__).parent.parent / "bundled" / "models"
+_REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A supported model on disk: plain safetensors and what its prompts need."""
+
+    name: str
+    """Name that it was resolved from."""
+    revision: str | None
+    """Commit of a Hugging Face repository; None for a bundled or local model."""
+    directory: Path
+    config: Mapping[str, object]
+    """Its `config.json`."""
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 over configuration, tokenizer, chat template and weights: its identity."""
+        return checkpoint_digest(self.directory)
+
+    @property
+    def max_position(self) -> int:
+        """Longest sequence in tokens, prompt and completion together."""
+        return positive(self.config, "max_position_embeddings")
+
+
+def bundled_models() -> tuple[str, ...]:
+    """Return the names of the models that ship with the package, sorted."""
+    return tuple(sorted(path.parent.name for path in _BUNDLED.glob("*/config.json")))
+
+
+def resolve_checkpoint(
+    name: str, revision: str | None = None, *, roots: Sequence[Path] | None = None
+) -> Checkpoint:
+    """Find a model: bundled, then local, then on the Hugging Face Hub.
+
+    Args:
+        name: Bundled name, local directory, or Hugging Face repository (`owner/name`).
+        revision: Commit, tag or branch of a repository.
+        roots: Directories under which local models must lie; anywhere when None.
+
+    Raises:
+        InvalidInputError: there is no such model, or it is not a supported plain checkpoint.
+        UnavailableError: the Hugging Face Hub cannot be reached.
+    """
+    local = _local_directory(name, roots)
+    if local is not None:
+        _refuse_revision(name, revision)
+        return _open(name, None, local)
+    if _REPOSITORY.fullmatch(name):
+        snapshot = fetch_checkpoint(name, revision)
+        return _open(name, snapshot.name, snapshot)
+    raise InvalidInputError(
+        f"no model {name!r}",
+        field="model.name",
+        remedy=f"give a bundled model ({', '.join(bundled_models())}), an existing directory, "
+        "or a Hugging Face repository as owner/name",
+    )
+
+
+def _open(name: str, revision: str | None, directory: Path) -> Checkpoint:
+    config = load_config(directory)
+    physical_layout(config)
+    weight_files(directory)
+    checkpoint = Checkpoint(name, revision, directory, config)
+    positive(config, "max_position_embeddings")
+    return checkpoint
+
+
+def _local_directory(name: str, roots: Sequence[Path] | None) -> Path | None:
+    if name in bundled_models():
+        return _BUNDLED / name
+    explicit = name.startswith(("/", ".", "~"))
+    directory = _existing_directory(name)
+    if directory is None:
+        if not explicit:
+            return None
+        raise InvalidInputError(
+            f"no directory {name!r}", field="model.name", remedy="give an existing directory"
+        )
+    if roots is None or any(directory.is_relative_to(root.resolve()) for root in roots):
+        return directory
+    if not explicit:
+        return None
+    raise InvalidInputError(
+        f"{name!r} does not lie under this service's model directories",
+        field="model.name",
+        remedy="put the model under one of the configured model roots",
+    )
+
+
+def _existing_directory(name: str) -> Path | None:
+    try:
+        path = Path(name).expanduser().resolve()
+        return path if path.is_dir() else None
+    except (OSError, RuntimeError, ValueError):  # too long, no such home, a zero byte
+        return None
+
+
+def _refuse_revision(name: str, revision: str | None) -> None:
+    if revision is not None:
+        raise InvalidInputError(
+            f"{name!r} is a local model, which has no revision {revision!r}",
+            field="model.revision",
+            remedy="leave the revision out",
+        )

@@ -1,0 +1,169 @@
+"""Stored weights as physical tensors."""
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import Protocol
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from modnorm.checkpoint.families import physical_layout
+from modnorm.checkpoint.files import weight_files
+from modnorm.checkpoint.layout import Layout, PhysicalTensor
+from modnorm.checkpoint.reference import Checkpoint
+from modnorm.errors import InvalidInputError
+
+_DTYPES: Mapping[str, torch.dtype] = MappingProxyType(
+    {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32}
+)
+_HEAD, _EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
+_BUFFER = "rotary_emb.inv_freq"
+"""Old Llama checkpoints store this rotary table, which is no parameter."""
+
+
+class _Header(Protocol):
+    def get_shape(self) -> list[int]: ...
+    def get_dtype(self) -> str: ...
+
+
+class _StoredTensors(Protocol):
+    """What is used of safetensors' file handle, which carries no types itself."""
+
+    def keys(self) -> list[str]: ...
+    def get_slice(self, name: str) -> _Header: ...
+    def get_tensor(self, name: str) -> torch.Tensor: ...
+
+
+class CheckpointWeights:
+    """The weights of a checkpoint, read and fused on demand; nothing is kept in memory.
+
+    Args:
+        checkpoint: The model on disk.
+
+    Raises:
+        InvalidInputError: a stored tensor is missing, unexpected, of the wrong shape or dtype.
+    """
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self.layout: Layout = physical_layout(checkpoint.config)
+        self._directory = checkpoint.directory
+        self._shard_of: dict[str, str] = {}
+        self._shapes: dict[str, tuple[int, ...]] = {}
+        self._dtypes: dict[str, str] = {}
+        for shard in weight_files(checkpoint.directory):
+            self._read_header(shard)
+        self._check_names()
+        self._check_shapes()
+        self.dtype: torch.dtype = self._common_dtype(checkpoint.config)
+
+    def read(self, tensor: PhysicalTensor) -> torch.Tensor:
+        """Return a physical tensor: its parts stacked along the first dimension.
+
+        Returns:
+            Tensor of `tensor.shape` in the checkpoint's dtype, on the CPU.
+        """
+        parts = [self._load(part.name) for part in tensor.parts]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _load(self, name: str) -> torch.Tensor:
+        with _open(self._directory / self._shard_of[name]) as stored:
+            return stored.get_tensor(name)
+
+    def _read_header(self, shard: str) -> None:
+        with _open(self._directory / shard) as stored:
+            names = stored.keys()
+            for name in names:
+                if name.endswith(_BUFFER):
+                    continue
+                header = stored.get_slice(name)
+                self._shard_of[name] = shard
+                self._shapes[name] = tuple(header.get_shape())
+                self._dtypes[name] = header.get_dtype()
+
+    def _check_names(self) -> None:
+        expected = {part.name for tensor in self.layout for part in tensor.parts}
+        stored = set(self._shard_of)
+        if missing := sorted(expected - stored):
+            raise _mismatch(f"the checkpoint lacks {missing[0]}")
+        surplus = sorted(stored - expected)
+        if surplus == [_HEAD] and self._head_repeats_embedding():
+            return
+        if surplus == [_HEAD]:
+            raise _mismatch(f"tie_word_embeddings is set, yet {_HEAD} differs from {_EMBEDDING}")
+        if surplus:
+            raise _mismatch(f"the checkpoint has {surplus[0]}, which its family does not")
+
+    def _head_repeats_embedding(self) -> bool:
+        same_kind = (
+            self._shapes[_HEAD] == self._shapes[_EMBEDDING]
+            and self._dtypes[_HEAD] == self._dtypes[_EMBEDDING]
+        )
+        return same_kind and torch.equal(_bytes(self._load(_HEAD)), _bytes(self._load(_EMBEDDING)))
+
+    def _check_shapes(self) -> None:
+        for tensor in self.layout:
+            for part in tensor.parts:
+                expected = (part.rows, *tensor.shape[1:])
+                if self._shapes[part.name] != expected:
+                    raise _mismatch(
+                        f"{part.name} is stored as {self._shapes[part.name]}, "
+                        f"config.json makes it {expected}"
+                    )
+
+    def _common_dtype(self, config: Mapping[str, object]) -> torch.dtype:
+        first = self._dtypes[_EMBEDDING]
+        for name, dtype in self._dtypes.items():
+            if dtype not in _DTYPES or dtype != first:
+                raise InvalidInputError(
+                    f"{name} is stored as {dtype} and {_EMBEDDING} as {first}",
+                    field="model.name",
+                    remedy=f"store all weights in one of {', '.join(_DTYPES)}",
+                )
+        declared = config.get("dtype") or config.get("torch_dtype")
+        actual = _DTYPES[first]
+        if declared is not None and declared != str(actual).removeprefix("torch."):
+            raise InvalidInputError(
+                f"config.json says {declared}, the weights are {actual}",
+                field="model.config.dtype",
+                remedy="make the two agree: the dtype decides what a perturbation rounds to",
+            )
+        return actual
+
+
+def weights_sha256(layout: Layout, read: Callable[[PhysicalTensor], torch.Tensor]) -> str:
+    """Return SHA-256 over the raw bytes of all physical tensors, in canonical order.
+
+    Args:
+        layout: All physical tensors.
+        read: Gives a tensor in canonical shape and weight dtype, on any device.
+    """
+    digest = hashlib.sha256()
+    for tensor in layout:
+        digest.update(_bytes(read(tensor).detach().cpu()).numpy().data)
+    return digest.hexdigest()
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.contiguous().reshape(-1).view(torch.uint8)
+
+
+@contextmanager
+def _open(path: Path) -> Iterator[_StoredTensors]:
+    try:
+        with safe_open(path, framework="pt") as stored:
+            yield stored
+    except SafetensorError as error:
+        raise InvalidInputError(
+            f"{path} is not a complete safetensors file: {error}",
+            field="model.name",
+            remedy="download or save the checkpoint again",
+        ) from error
+
+
+def _mismatch(message: str) -> InvalidInputError:
+    return InvalidInputError(
+        message, field="model.name", remedy="give the config.json that belongs to the weights"
+    )

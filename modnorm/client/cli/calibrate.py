@@ -1,0 +1,95 @@
+"""`modnorm calibrate`: a profile without any service."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from modnorm.client.cli.console import emit_json, stderr
+from modnorm.client.cli.options import Json, Quiet
+from modnorm.errors import InvalidInputError
+from modnorm.spec import CalibrationSpec, DataSpec, parse_section
+
+if TYPE_CHECKING:
+    from modnorm.calibration.profile import Profile
+
+Model = Annotated[str, typer.Option("--model", metavar="NAME|DIR", help="The model.")]
+Revision = Annotated[str | None, typer.Option(metavar="COMMIT", help="Revision of the model.")]
+TaskName = Annotated[str, typer.Option("--task", help="Task whose prompts are used.")]
+Data = Annotated[str, typer.Option("--data", metavar="SOURCE", help="Rows of the task.")]
+Out = Annotated[Path, typer.Option("--out", metavar="FILE", help="Where the profile goes.")]
+Examples = Annotated[int, typer.Option(min=1, help="Prompts used.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the estimator.")]
+
+
+def calibrate(  # noqa: PLR0913 - each argument is an option of the command
+    *,
+    model: Model,
+    task: TaskName,
+    data: Data,
+    out: Out,
+    revision: Revision = None,
+    examples: Examples = 64,
+    seed: Seed = 1729,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Calibrate a model's sensitivities and write the profile."""
+    settings = parse_section(
+        CalibrationSpec, {"examples": examples, "seed": seed}, field="calibration"
+    )
+    rows = parse_section(DataSpec, {"source": data}, field="data")
+    _check_writable(out)
+    profile = _measure(model, revision, task, rows, settings, quiet=quiet)
+    out.write_text(profile.to_json(), encoding="utf-8")
+    if as_json:
+        emit_json(
+            {"digest": profile.digest, "file": str(out), "model_digest": profile.model_digest}
+        )
+        return
+    typer.echo(f"{profile.fingerprint}  {out}")
+
+
+def _check_writable(out: Path) -> None:
+    """Refuse a file that cannot be written before minutes of work go into it."""
+    existed = out.exists()
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.open("a").close()
+        if not existed:
+            out.unlink()
+    except OSError as error:
+        raise InvalidInputError(f"cannot write {out}: {error.strerror}", field="out") from error
+
+
+def _measure(  # noqa: PLR0913 - all that a profile depends on
+    model: str,
+    revision: str | None,
+    task_name: str,
+    data: DataSpec,
+    settings: CalibrationSpec,
+    *,
+    quiet: bool,
+) -> "Profile":
+    from modnorm.calibration.calibrate import calibrate as measure
+    from modnorm.checkpoint.prompts import PromptEncoder
+    from modnorm.checkpoint.reference import resolve_checkpoint
+    from modnorm.tasks import get_task
+    from modnorm.tasks.data import load_rows
+
+    task = get_task(task_name)
+    checkpoint = resolve_checkpoint(model, revision)
+    rows = load_rows(task, data, field="data")[: settings.examples]
+    encoder = PromptEncoder(checkpoint)
+    prompts = [encoder.encode(task.messages(row)) for row in rows]
+    columns = (TextColumn("calibrating"), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=stderr(), disable=quiet) as progress:
+        bar = progress.add_task("", total=len(prompts))
+        return measure(
+            checkpoint,
+            prompts,
+            settings,
+            task=task.name,
+            on_progress=lambda done, _: progress.update(bar, completed=done),
+        )

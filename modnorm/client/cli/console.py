@@ -1,0 +1,55 @@
+"""Where output goes: results to stdout, everything else to stderr."""
+
+import json
+from collections.abc import Iterable, Sequence
+
+import typer
+from google.protobuf import json_format
+from google.protobuf.message import Message
+from rich.console import Console
+from rich.table import Table
+
+from modnorm.v1 import experiment_pb2 as experiments
+
+_PIPE_COLUMNS = 240
+
+
+def stdout() -> Console:
+    """Return the console of results; a pipe has no edge to cut tables at."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=_PIPE_COLUMNS)
+
+
+def stderr() -> Console:
+    """Return the console of progress and remarks."""
+    return Console(stderr=True, highlight=False)
+
+
+def emit_json(value: object) -> None:
+    """Write one JSON document to stdout."""
+    typer.echo(json.dumps(value, indent=2))
+
+
+def as_dict(message: Message) -> dict[str, object]:
+    """Return a message as JSON data under the names of its proto file."""
+    return json_format.MessageToDict(message, preserving_proto_field_name=True)
+
+
+def state_name(state: "experiments.ExperimentState.ValueType") -> str:
+    """Return a state as people write it: `selecting`."""
+    return experiments.ExperimentState.Name(state).removeprefix("EXPERIMENT_STATE_").lower()
+
+
+def percent(fraction: float | None) -> str:
+    """Return a metric as people write it: `41.5 %`."""
+    return "-" if fraction is None else f"{100 * fraction:.1f} %"
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """Return a plain table; the first column is text, the others are figures."""
+    result = Table(box=None, pad_edge=False, header_style="bold")
+    for index, heading in enumerate(headings):
+        result.add_column(heading, justify="right" if index else "left", no_wrap=True)
+    for row in rows:
+        result.add_row(*row)
+    return result

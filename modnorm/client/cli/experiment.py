@@ -1,0 +1,96 @@
+"""One experiment from submission to its end, as seen from the command line."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import typer
+
+from modnorm.client.cli.console import stderr
+from modnorm.client.cli.progress import display, follow
+from modnorm.client.client import ModnormClient
+from modnorm.errors import CancelledError, EvaluationError
+from modnorm.spec import ExperimentSpec
+from modnorm.v1 import experiment_pb2 as experiments
+
+
+@contextmanager
+def interruptible(remark: str) -> Iterator[None]:
+    """End with the exit code of Ctrl-C and a remark on how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        stderr().print(f"\n{remark}", soft_wrap=True)
+        raise typer.Exit(130) from error
+
+
+def follow_to_end(
+    client: ModnormClient, experiment: experiments.Experiment, *, quiet: bool
+) -> experiments.Experiment:
+    """Show an experiment's progress until it ends, and return it as it ended.
+
+    Raises:
+        EvaluationError: it failed; the message is its reason.
+        CancelledError: it was cancelled.
+    """
+    title = experiment.spec.name or experiment.id
+    sizes = experiment.spec.population.ensemble_sizes
+    with display(stderr(), title, max(sizes, default=1), quiet=quiet) as screen:
+        follow(client.watch(experiment.id), screen, _base_reward(client, experiment.id))
+    ended = client.get(experiment.id)
+    check_end(ended)
+    return ended
+
+
+def carry_out(
+    client: ModnormClient,
+    spec: ExperimentSpec,
+    *,
+    quiet: bool,
+    on_accepted: Callable[[], None] = lambda: None,
+) -> experiments.Experiment:
+    """Submit a spec to a lab on this machine, and follow it to its end.
+
+    The request id is made from the spec, so the same spec is the same experiment, however often
+    it is carried out: what was finished is found, what was broken off goes on.
+
+    Args:
+        client: Connection to a lab.
+        spec: What to run.
+        quiet: Show no progress.
+        on_accepted: Called once the lab has accepted the spec.
+
+    Raises:
+        ConflictError: the experiment is of other data, another model or another profile than
+            the spec's paths hold now.
+    """
+    from modnorm.client.inputs import check_inputs
+
+    experiment = client.submit(spec, request_id=spec.digest)
+    check_inputs(spec, experiment.provenance)
+    on_accepted()
+    return follow_to_end(client, experiment, quiet=quiet)
+
+
+def _base_reward(client: ModnormClient, experiment_id: str) -> Callable[[], float | None]:
+    def ask() -> float | None:
+        base = client.get(experiment_id).base
+        return base.selection_reward if base.HasField("selection_reward") else None
+
+    return ask
+
+
+def check_end(experiment: experiments.Experiment) -> None:
+    """Make a failed or cancelled end the command's own.
+
+    Raises:
+        EvaluationError: the experiment failed; the message is its reason.
+        CancelledError: it was cancelled.
+    """
+    if experiment.state == experiments.EXPERIMENT_STATE_FAILED:
+        raise EvaluationError(
+            f"the experiment failed: {experiment.error}",
+            remedy="a failed experiment stays as it is; mend the cause and run it under a new "
+            "directory or request id",
+        )
+    if experiment.state == experiments.EXPERIMENT_STATE_CANCELLED:
+        raise CancelledError("the experiment was cancelled")

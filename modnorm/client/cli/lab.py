@@ -1,0 +1,154 @@
+"""Commands that talk to a running lab."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from modnorm.client.cli.console import (
+    as_dict,
+    emit_json,
+    percent,
+    state_name,
+    stderr,
+    stdout,
+    table,
+)
+from modnorm.client.cli.experiment import check_end, follow_to_end, interruptible
+from modnorm.client.cli.options import ExperimentId, Json, Quiet, Server, SpecFile, connect
+from modnorm.client.cli.results import write_results
+from modnorm.client.cli.seed import Seed, seeded
+from modnorm.client.client import ModnormClient
+from modnorm.client.convert import spec_from_proto
+from modnorm.client.rundir import RunDirectory, hold
+from modnorm.spec import load_spec
+from modnorm.v1 import experiment_pb2 as experiments
+
+
+def submit(  # noqa: PLR0913 - each argument is an option of the command
+    spec_file: SpecFile,
+    *,
+    server: Server = None,
+    request_id: Annotated[
+        str | None, typer.Option(help="The same id is the same experiment; a fresh one if absent.")
+    ] = None,
+    seed: Seed = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Follow it to its end.")] = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Submit an experiment to a lab and print its id."""
+    spec = seeded(load_spec(spec_file), seed)
+    with connect(server) as client:
+        experiment = client.submit(spec, request_id)
+        if wait:
+            with interruptible(f"experiment {experiment.id} goes on in the lab"):
+                experiment = follow_to_end(client, experiment, quiet=quiet)
+    _show(experiment, as_json=as_json, brief=not wait)
+
+
+def watch(
+    experiment_id: ExperimentId,
+    *,
+    server: Server = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Follow an experiment to its end. With --json: one event a line."""
+    with connect(server) as client, interruptible("the experiment goes on in the lab"):
+        if as_json:
+            for event in client.watch(experiment_id):
+                typer.echo(json.dumps(as_dict(event)))
+            check_end(client.get(experiment_id))
+            return
+        ended = follow_to_end(client, client.get(experiment_id), quiet=quiet)
+    _show(ended, as_json=False)
+
+
+def show(
+    experiment_id: ExperimentId,
+    *,
+    server: Server = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Write results and report here.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show an experiment; with --out, write the files that `run` writes."""
+    with connect(server) as client:
+        experiment = client.get(experiment_id)
+        report = _write(client, experiment, RunDirectory(out)) if out else None
+    _show(experiment, as_json=as_json)
+    if report:
+        stderr().print(f"report: {report}", soft_wrap=True)
+
+
+def list_experiments(*, server: Server = None, as_json: Json = False) -> None:
+    """List the experiments of a lab, newest first."""
+    with connect(server) as client:
+        found = list(client.list())
+    if as_json:
+        emit_json([as_dict(experiment) for experiment in found])
+        return
+    headings = ("id", "name", "state", "jobs", "best", "top-K", "created")
+    stdout().print(table(headings, (_row(experiment) for experiment in found)))
+
+
+def cancel(experiment_id: ExperimentId, *, server: Server = None, as_json: Json = False) -> None:
+    """Ask an experiment to stop."""
+    with connect(server) as client:
+        experiment = client.cancel(experiment_id)
+    _show(experiment, as_json=as_json, brief=True)
+
+
+def _write(
+    client: ModnormClient, experiment: experiments.Experiment, directory: RunDirectory
+) -> Path:
+    spec = spec_from_proto(experiment.spec)
+    with hold(directory.path):
+        directory.check(spec)
+        report = write_results(client, experiment, directory)
+        directory.claim(spec)
+    return report
+
+
+def _row(experiment: experiments.Experiment) -> tuple[str, ...]:
+    progress = experiment.progress
+    return (
+        experiment.id,
+        experiment.spec.name or "-",
+        state_name(experiment.state),
+        f"{progress.jobs_done}/{progress.jobs_total}",
+        f"{progress.best_reward:.4f}" if progress.HasField("best_reward") else "-",
+        f"{progress.threshold_reward:.4f}" if progress.HasField("threshold_reward") else "-",
+        experiment.create_time.ToDatetime().isoformat(sep=" ", timespec="seconds"),
+    )
+
+
+def _show(experiment: experiments.Experiment, *, as_json: bool, brief: bool = False) -> None:
+    if as_json:
+        emit_json(as_dict(experiment))
+        return
+    console = stdout()
+    console.print(f"{experiment.id}  {state_name(experiment.state)}", soft_wrap=True)
+    if experiment.error:
+        console.print(experiment.error, soft_wrap=True)
+    if not brief:
+        console.print(table(("ensemble", "held-out", "right"), _ensembles(experiment)))
+
+
+def _ensembles(experiment: experiments.Experiment) -> list[tuple[str, ...]]:
+    base = experiment.base
+    rows: list[tuple[str, ...]] = []
+    if base.HasField("heldout_metric"):
+        rows.append(("base", percent(base.heldout_metric), ""))
+    rows += [
+        (
+            f"N={found.population} K={found.ensemble_size}",
+            percent(found.metric),
+            f"{found.correct}/{found.rows}",
+        )
+        for found in experiment.ensembles
+    ]
+    return rows

@@ -1,0 +1,68 @@
+"""Options that several commands share."""
+
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import typer
+from pydantic import ValidationError
+
+from modnorm.client.client import ModnormClient
+from modnorm.client.settings import ClientSettings
+from modnorm.errors import InvalidInputError
+
+NumberT = TypeVar("NumberT", int, float)
+
+Json = Annotated[bool, typer.Option("--json", help="Write JSON to stdout.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+Server = Annotated[
+    str | None,
+    typer.Option("--server", metavar="HOST:PORT", help="Aggregator [env: MODNORM_SERVER]."),
+]
+ExperimentId = Annotated[str, typer.Argument(metavar="ID", help="Id of the experiment.")]
+SpecFile = Annotated[Path, typer.Argument(metavar="SPEC", help="Experiment spec, YAML.")]
+
+
+def settings() -> ClientSettings:
+    """Read the settings.
+
+    Raises:
+        InvalidInputError: a variable of the environment does not make sense.
+    """
+    try:
+        return ClientSettings()
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        name = "MODNORM_" + "_".join(str(step) for step in fault["loc"]).upper()
+        raise InvalidInputError(fault["msg"], field=name) from error
+
+
+def connect(server: str | None) -> ModnormClient:
+    """Return a client of the server named, or of the one in the settings."""
+    found = settings()
+    return ModnormClient(server or found.server, timeout=found.timeout)
+
+
+def numbers(text: str, field: str, kind: type[NumberT]) -> tuple[NumberT, ...]:
+    """Read a list such as `0.08,0.16`, in which each number stands once.
+
+    Args:
+        text: Numbers with commas between them.
+        field: Name of the option, for the error.
+        kind: `int` or `float`.
+
+    Raises:
+        InvalidInputError: an item is not a number, stands there twice, or there is none.
+    """
+    try:
+        found = tuple(kind(item) for item in text.split(","))
+    except ValueError as error:
+        raise InvalidInputError(
+            f"{text!r} is not a list of numbers of type {kind.__name__}",
+            field=field,
+            remedy="for instance 1,2,3",
+        ) from error
+    if len(set(found)) < len(found):
+        raise InvalidInputError(
+            f"{text!r} names a number twice", field=field, remedy="name each number once"
+        )
+    return found

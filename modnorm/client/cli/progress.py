@@ -1,0 +1,202 @@
+"""The progress of an experiment: a live display for people, plain lines for logs."""
+
+import time
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from typing import Protocol, Self
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+from rich.text import Text
+
+from modnorm.client.cli.console import state_name
+from modnorm.client.cli.pace import Pace
+from modnorm.v1 import experiment_pb2 as experiments
+
+Event = experiments.WatchExperimentResponse
+
+_LINE_SECONDS = 5.0
+"""Plain lines inside a phase are at least this far apart."""
+
+
+class Display(AbstractContextManager["Display"], Protocol):
+    """Something that shows events."""
+
+    def show(self, event: Event, base: float | None) -> None:
+        """Show the state after an event.
+
+        Args:
+            event: The event.
+            base: Selection reward of the unperturbed model, once known.
+        """
+
+
+def display(console: Console, title: str, ensemble_size: int, *, quiet: bool) -> Display:
+    """Return the display that suits the console.
+
+    Args:
+        console: Where to draw.
+        title: Name of the experiment.
+        ensemble_size: Largest K, of which the threshold is shown.
+        quiet: Show nothing.
+    """
+    if quiet:
+        return NullDisplay()
+    if console.is_terminal:
+        return LiveDisplay(console, title, ensemble_size)
+    return LineDisplay(console, title, ensemble_size)
+
+
+def follow(
+    events: Iterable[Event], screen: Display, base_reward: Callable[[], float | None]
+) -> None:
+    """Show events until there are no more.
+
+    Args:
+        events: The stream.
+        screen: Where to show them.
+        base_reward: Asks for the reward of the base; called until it answers.
+    """
+    base: float | None = None
+    for event in events:
+        if base is None and event.state in _REWARDED:
+            base = base_reward()
+        screen.show(event, base)
+
+
+class NullDisplay:
+    """Shows nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def show(self, event: Event, base: float | None) -> None:
+        """Pass over the event."""
+
+
+class LineDisplay(NullDisplay):
+    """One line a phase, and one now and then inside it."""
+
+    def __init__(self, console: Console, title: str, ensemble_size: int) -> None:
+        self._console = console
+        self._title = title
+        self._ensemble_size = ensemble_size
+        self._phases = _Phases()
+        self._state: int | None = None
+        self._printed = 0.0
+
+    def show(self, event: Event, base: float | None) -> None:
+        """Print a line when the state changed or the last line is old."""
+        pace = self._phases.observe(event)
+        now = time.monotonic()
+        if event.state == self._state and now - self._printed < _LINE_SECONDS:
+            return
+        self._state, self._printed = event.state, now
+        done, total = _extent(event)
+        parts = [f"{self._title}: {state_name(event.state)}"]
+        if total:
+            parts += [f"{done}/{total}", *_speed(pace, total)]
+        parts += _figures(event.progress, base, self._ensemble_size)
+        self._console.print(", ".join(parts), soft_wrap=True)
+
+
+class LiveDisplay:
+    """A bar a phase, and a line with the best rewards so far."""
+
+    def __init__(self, console: Console, title: str, ensemble_size: int) -> None:
+        self._ensemble_size = ensemble_size
+        self._phases = _Phases()
+        self._tasks: dict[int, TaskID] = {}
+        self._figures = Text()
+        self._bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=28),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[speed]}"),
+            console=console,
+        )
+        self._live = Live(
+            Group(Text(title, style="bold"), self._bars, self._figures), console=console
+        )
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def show(self, event: Event, base: float | None) -> None:
+        """Redraw."""
+        pace = self._phases.observe(event)
+        done, total = _extent(event)
+        if event.state in _WORKING and total:
+            speed = "  ".join(_speed(pace, total))
+            task = self._task(event.state)
+            self._bars.update(task, completed=done, total=total, speed=speed)
+        self._figures.plain = "   ".join(_figures(event.progress, base, self._ensemble_size))
+
+    def _task(self, state: "experiments.ExperimentState.ValueType") -> TaskID:
+        if state not in self._tasks:
+            self._tasks[state] = self._bars.add_task(state_name(state), total=None, speed="")
+        return self._tasks[state]
+
+
+class _Phases:
+    """The pace of each phase that was seen."""
+
+    def __init__(self) -> None:
+        self._opened = time.time()
+        self._paces: dict[int, Pace] = {}
+
+    def observe(self, event: Event) -> Pace:
+        at = event.time.ToMicroseconds() / 1e6
+        done, _ = _extent(event)
+        pace = self._paces.setdefault(event.state, Pace(max(self._opened, at)))
+        pace.count(done, at)
+        return pace
+
+
+_WORKING = frozenset(
+    {
+        experiments.EXPERIMENT_STATE_CALIBRATING,
+        experiments.EXPERIMENT_STATE_SELECTING,
+        experiments.EXPERIMENT_STATE_VOTING,
+    }
+)
+_REWARDED = frozenset(
+    {experiments.EXPERIMENT_STATE_SELECTING, experiments.EXPERIMENT_STATE_VOTING}
+)
+
+
+def _extent(event: Event) -> tuple[int, int]:
+    progress = event.progress
+    if event.state == experiments.EXPERIMENT_STATE_CALIBRATING:
+        return progress.examples_done, progress.examples_total
+    return progress.jobs_done, progress.jobs_total
+
+
+def _speed(pace: Pace, total: int) -> list[str]:
+    rate, remaining = pace.rate, pace.remaining(total)
+    if rate is None or remaining is None:
+        return []
+    minutes, seconds = divmod(round(remaining), 60)
+    eta = [f"ETA {minutes}:{seconds:02}"] if pace.done < total else []
+    return [f"{rate:.2f}/s", *eta]
+
+
+def _figures(progress: experiments.Progress, base: float | None, size: int) -> list[str]:
+    figures = []
+    if progress.HasField("best_reward"):
+        figures.append(f"best {progress.best_reward:.4f}")
+    if progress.HasField("threshold_reward"):
+        figures.append(f"top-{size} {progress.threshold_reward:.4f}")
+    if base is not None:
+        figures.append(f"base {base:.4f}")
+    if progress.jobs_failed:
+        figures.append(f"failed {progress.jobs_failed}")
+    return figures

@@ -1,0 +1,54 @@
+"""The files of a finished run, written and shown."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+from modnorm.client.cli.console import percent, table
+from modnorm.client.client import ModnormClient
+from modnorm.client.rundir import RunDirectory
+from modnorm.v1 import experiment_pb2 as experiments
+
+if TYPE_CHECKING:
+    from modnorm.analysis.document import ResultsDocument
+
+
+def write_results(
+    client: ModnormClient, experiment: experiments.Experiment, directory: RunDirectory
+) -> Path:
+    """Fetch a finished experiment, write its files, and return where the report is."""
+    from modnorm.analysis.export import write_run
+    from modnorm.client.export import fetch_run
+
+    write_run(directory.path, fetch_run(client, experiment))
+    return directory.path / "report.html"
+
+
+def read_results(directory: RunDirectory) -> "ResultsDocument":
+    """Return the results that `write_results` wrote."""
+    from modnorm.analysis.comparison import load_results
+
+    return load_results(directory.path).document
+
+
+def results_table(document: "ResultsDocument") -> Table:
+    """Return the held-out figures of a run: base, best single, every ensemble."""
+    experts, ensembles = document["experts"], document["ensembles"]
+    best = experts[0]["heldout_metric"] if experts else None
+    rows = [
+        ("base", percent(document["base"]["heldout_metric"])),
+        ("best single", percent(best)),
+    ]
+    rows += [
+        (f"N={found['population']} K={found['ensemble_size']}", percent(found["metric"]))
+        for found in ensembles
+    ]
+    return table((_title(document["spec"]), "held-out"), rows)
+
+
+def _title(spec: Mapping[str, object]) -> str:
+    method = spec["method"]
+    name = method["name"] if isinstance(method, dict) else ""
+    return str(spec["name"] or name)

@@ -1,0 +1,223 @@
+"""The Python client: experiments are submitted, followed and read with a few methods."""
+
+import json
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol, Self, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+
+from modnorm.client.convert import spec_to_proto
+from modnorm.client.status import from_rpc_error
+from modnorm.client.watch import Watch
+from modnorm.spec import ExperimentSpec
+from modnorm.v1 import evaluation_pb2 as evaluation
+from modnorm.v1 import experiment_pb2 as experiments
+from modnorm.v1.experiment_pb2_grpc import ExperimentServiceStub
+
+_SERVICE = experiments.DESCRIPTOR.services_by_name["ExperimentService"].full_name
+_RETRIES = {
+    "methodConfig": [
+        {
+            # Every method may be repeated: creation carries a request id, the rest read or absorb.
+            "name": [{"service": _SERVICE}],
+            "retryPolicy": {
+                "maxAttempts": 5,
+                "initialBackoff": "0.2s",
+                "maxBackoff": "3s",
+                "backoffMultiplier": 2,
+                "retryableStatusCodes": ["UNAVAILABLE"],
+            },
+        }
+    ]
+}
+_CHANNEL_OPTIONS = (
+    ("grpc.service_config", json.dumps(_RETRIES)),
+    ("grpc.max_receive_message_length", 64 * 2**20),
+    # A watch may be silent for minutes; a dead connection must not be.
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+)
+_SUBMIT_SECONDS = 600.0
+"""A submission downloads and hashes a model that the lab has not seen yet."""
+_PAGE = 500
+_ANSWER_PAGE = 200
+"""Completions are long: pages stay below gRPC's default message limit on the server's side."""
+
+RequestT = TypeVar("RequestT", bound=Message)
+ResponseT = TypeVar("ResponseT", bound=Message)
+ItemT = TypeVar("ItemT")
+
+
+class _Page(Protocol):
+    @property
+    def next_page_token(self) -> str: ...
+
+
+PageT = TypeVar("PageT", bound=_Page)
+
+
+class ModnormClient:
+    """A connection to an aggregator. Methods raise the errors of `modnorm.errors`.
+
+    Args:
+        target: `HOST:PORT` of the aggregator.
+        timeout: Seconds that one call may take, retries included.
+        patience: Seconds that `watch` goes on trying to reach a server that went away.
+    """
+
+    def __init__(self, target: str, *, timeout: float = 30.0, patience: float = 120.0) -> None:
+        self._target = target
+        self._timeout = timeout
+        self._patience = patience
+        self._channel = grpc.insecure_channel(target, options=_CHANNEL_OPTIONS)
+        self._stub = ExperimentServiceStub(self._channel)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._channel.close()
+
+    def submit(
+        self, spec: ExperimentSpec, request_id: str | None = None
+    ) -> experiments.Experiment:
+        """Create an experiment; the same request id gives the same experiment.
+
+        Args:
+            spec: What to run.
+            request_id: Name of the request; a fresh one when absent.
+
+        Raises:
+            InvalidInputError: the spec does not hold together; nothing was stored.
+            ConflictError: the request id belongs to another spec.
+            UnavailableError: the aggregator, or a service that it needs, is down.
+        """
+        request = experiments.CreateExperimentRequest(
+            request_id=request_id or str(uuid.uuid4()), spec=spec_to_proto(spec)
+        )
+        timeout = max(self._timeout, _SUBMIT_SECONDS)
+        return self._call(self._stub.CreateExperiment, request, timeout).experiment
+
+    def get(self, experiment_id: str) -> experiments.Experiment:
+        """Return an experiment with the results it has so far."""
+        request = experiments.GetExperimentRequest(id=experiment_id)
+        return self._call(self._stub.GetExperiment, request).experiment
+
+    def list(self) -> Iterator[experiments.Experiment]:
+        """Yield all experiments, newest first, without their results."""
+
+        def page(token: str) -> experiments.ListExperimentsResponse:
+            request = experiments.ListExperimentsRequest(page_size=_PAGE, page_token=token)
+            return self._call(self._stub.ListExperiments, request)
+
+        return _pages(page, lambda response: response.experiments)
+
+    def watch(
+        self, experiment_id: str, cursor: int = 0
+    ) -> Iterator[experiments.WatchExperimentResponse]:
+        """Yield events after `cursor` until the experiment ends.
+
+        A lost connection is opened again where it broke off: no event is missed or repeated.
+
+        Raises:
+            UnavailableError: the server could not be reached for `patience` seconds.
+        """
+        return Watch(self._stub, experiment_id, cursor, self._patience).events()
+
+    def cancel(self, experiment_id: str) -> experiments.Experiment:
+        """Ask an experiment to stop; repeating it changes nothing."""
+        request = experiments.CancelExperimentRequest(id=experiment_id)
+        return self._call(self._stub.CancelExperiment, request).experiment
+
+    def candidates(self, experiment_id: str) -> Iterator[experiments.Candidate]:
+        """Yield the candidates in order, the unperturbed base (index -1) first."""
+
+        def page(token: str) -> experiments.ListCandidatesResponse:
+            request = experiments.ListCandidatesRequest(
+                experiment_id=experiment_id, page_size=_PAGE, page_token=token
+            )
+            return self._call(self._stub.ListCandidates, request)
+
+        return _pages(page, lambda response: response.candidates)
+
+    def answers(
+        self,
+        experiment_id: str,
+        candidate: int,
+        split: "evaluation.Split.ValueType" = evaluation.SPLIT_SELECTION,
+    ) -> Iterator[evaluation.Answer]:
+        """Yield one candidate's answers in row order.
+
+        Args:
+            experiment_id: The experiment.
+            candidate: Index of the candidate; -1 is the base.
+            split: Which rows.
+        """
+
+        def page(token: str) -> experiments.ListAnswersResponse:
+            request = experiments.ListAnswersRequest(
+                experiment_id=experiment_id,
+                candidate=candidate,
+                split=split,
+                page_size=_ANSWER_PAGE,
+                page_token=token,
+            )
+            return self._call(self._stub.ListAnswers, request)
+
+        return _pages(page, lambda response: response.answers)
+
+    def votes(
+        self, experiment_id: str, population: int, ensemble_size: int
+    ) -> Iterator[experiments.Vote]:
+        """Yield the votes of the ensemble (N, K) in row order."""
+
+        def page(token: str) -> experiments.ListVotesResponse:
+            request = experiments.ListVotesRequest(
+                experiment_id=experiment_id,
+                population=population,
+                ensemble_size=ensemble_size,
+                page_size=_PAGE,
+                page_token=token,
+            )
+            return self._call(self._stub.ListVotes, request)
+
+        return _pages(page, lambda response: response.votes)
+
+    def artifact(self, experiment_id: str, kind: "experiments.ArtifactKind.ValueType") -> bytes:
+        """Return rows, profile or scale map of an experiment, UTF-8."""
+        request = experiments.GetArtifactRequest(experiment_id=experiment_id, kind=kind)
+        try:
+            chunks = self._stub.GetArtifact(request, timeout=self._timeout)
+            return b"".join(chunk.chunk for chunk in chunks)
+        except grpc.RpcError as error:
+            raise from_rpc_error(error) from error
+
+    def _call(
+        self,
+        method: "grpc.UnaryUnaryMultiCallable[RequestT, ResponseT]",
+        request: RequestT,
+        timeout: float | None = None,
+    ) -> ResponseT:
+        try:
+            return method(request, timeout=timeout or self._timeout)
+        except grpc.RpcError as error:
+            raise from_rpc_error(error) from error
+
+
+def _pages(
+    fetch: Callable[[str], PageT], items: Callable[[PageT], Iterable[ItemT]]
+) -> Iterator[ItemT]:
+    """Walk through all pages, one call at a time."""
+    token = ""
+    while True:
+        page = fetch(token)
+        yield from items(page)
+        token = page.next_page_token
+        if not token:
+            return

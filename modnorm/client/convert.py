@@ -1,0 +1,112 @@
+"""Between the library's types and the contracts in `proto/modnorm/v1`: the one place for both."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Literal
+
+from google.protobuf import json_format
+from google.protobuf.message import Message as ProtoMessage
+
+from modnorm.errors import InvalidInputError
+from modnorm.perturbation.descriptor import Descriptor
+from modnorm.spec import CalibrationSpec, ExperimentSpec, MethodSpec, parse_section, parse_spec
+from modnorm.tasks.protocol import Message
+from modnorm.v1 import common_pb2, experiment_pb2
+
+_ROLES: Mapping[str, Literal["system", "user", "assistant"]] = MappingProxyType(
+    {"system": "system", "user": "user", "assistant": "assistant"}
+)
+
+
+def spec_to_proto(spec: ExperimentSpec) -> experiment_pb2.ExperimentSpec:
+    """Encode a spec; what is not set stays unset."""
+    return json_format.ParseDict(
+        spec.model_dump(mode="json", exclude_none=True), experiment_pb2.ExperimentSpec()
+    )
+
+
+def spec_from_proto(message: experiment_pb2.ExperimentSpec) -> ExperimentSpec:
+    """Validate a spec that came over the wire.
+
+    Raises:
+        InvalidInputError: names the first field at fault.
+    """
+    return parse_spec(_content(message))
+
+
+def calibration_from_proto(message: common_pb2.CalibrationSpec) -> CalibrationSpec:
+    """Validate calibration settings; what is not set gets its default.
+
+    Raises:
+        InvalidInputError: names the first field at fault.
+    """
+    return parse_section(CalibrationSpec, _content(message), field="calibration")
+
+
+def method_from_proto(message: common_pb2.MethodSpec) -> MethodSpec:
+    """Validate a method; what is not set gets its default.
+
+    Raises:
+        InvalidInputError: names the first field at fault.
+    """
+    return parse_section(MethodSpec, _content(message), field="method")
+
+
+def _content(message: ProtoMessage) -> dict[str, object]:
+    return json_format.MessageToDict(message, preserving_proto_field_name=True)
+
+
+def prompt_to_proto(messages: Sequence[Message]) -> common_pb2.Prompt:
+    """Encode the messages of one prompt."""
+    turns = (common_pb2.ChatMessage(role=turn.role, content=turn.content) for turn in messages)
+    return common_pb2.Prompt(messages=turns)
+
+
+def prompts_from_proto(prompts: Iterable[common_pb2.Prompt]) -> list[tuple[Message, ...]]:
+    """Decode prompts.
+
+    Raises:
+        InvalidInputError: names the prompt that is empty or has an unknown role.
+    """
+    return [_prompt(index, prompt) for index, prompt in enumerate(prompts)]
+
+
+def _prompt(index: int, prompt: common_pb2.Prompt) -> tuple[Message, ...]:
+    if not prompt.messages:
+        raise InvalidInputError(f"prompt {index} has no messages", field=f"prompts.{index}")
+    return tuple(_message(index, turn) for turn in prompt.messages)
+
+
+def _message(index: int, turn: common_pb2.ChatMessage) -> Message:
+    role = _ROLES.get(turn.role)
+    if role is None:
+        raise InvalidInputError(
+            f"prompt {index} has a message of role {turn.role!r}",
+            field=f"prompts.{index}",
+            remedy="roles are system, user and assistant",
+        )
+    return Message(role, turn.content)
+
+
+def descriptor_to_proto(descriptor: Descriptor) -> common_pb2.Descriptor:
+    """Encode a descriptor; coefficients are float32 on the wire, as they are by definition."""
+    return common_pb2.Descriptor(
+        noise=descriptor.noise,
+        seed=descriptor.seed,
+        method=descriptor.method,
+        radius=descriptor.radius,
+        scale_map_digest=descriptor.scale_map,
+        coefficients=descriptor.coefficients or (),
+    )
+
+
+def descriptor_from_proto(message: common_pb2.Descriptor) -> Descriptor:
+    """Decode a descriptor; no coefficients means that they are not resolved yet."""
+    return Descriptor(
+        noise=message.noise,
+        seed=message.seed,
+        method=message.method,
+        radius=message.radius,
+        scale_map=message.scale_map_digest,
+        coefficients=tuple(message.coefficients) or None,
+    )

@@ -1,0 +1,76 @@
+"""Finds the embedded lab, which the library never imports."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Protocol
+
+from modnorm.client.client import ModnormClient
+from modnorm.client.rundir import state_directory
+from modnorm.client.settings import ClientSettings, calm_threads
+from modnorm.errors import PreconditionError
+
+GROUP = "modnorm.embedded"
+"""Entry points of this group start a lab inside the calling process."""
+_PATIENCE_SECONDS = 5.0
+"""A lab inside the process that does not answer has broken down: no use in waiting for long."""
+
+
+class EmbeddedLab(Protocol):
+    """All services of a lab, running inside this process."""
+
+    @property
+    def target(self) -> str:
+        """`HOST:PORT` of the aggregator."""
+
+
+class StartLab(Protocol):
+    """What an entry point of the group is."""
+
+    def __call__(self, state: Path, *, cache: Path) -> AbstractContextManager[EmbeddedLab]:
+        """Start a lab; leaving the context stops it.
+
+        Args:
+            state: Directory of the database and the logs; experiments found there go on.
+            cache: Directory of what other labs may share: calibrated profiles.
+
+        Raises:
+            ModnormError: on leaving the context, when a part of the lab broke down.
+        """
+
+
+def find_embedded() -> StartLab:
+    """Return the installed lab.
+
+    Raises:
+        PreconditionError: none is installed, or it lacks what it needs.
+    """
+    remedy = "pip install 'modnorm[services]'"
+    points = entry_points(group=GROUP)
+    if not points:
+        raise PreconditionError("embedded runs need the services", remedy=remedy)
+    calm_threads()
+    try:
+        start: StartLab = next(iter(points)).load()
+    except ModuleNotFoundError as error:
+        raise PreconditionError(
+            f"embedded runs need the services: {error.name} is not installed", remedy=remedy
+        ) from error
+    return start
+
+
+@contextmanager
+def embedded_client(home: Path, settings: ClientSettings) -> Iterator[ModnormClient]:
+    """Start a lab that works in a directory and connect to it.
+
+    Args:
+        home: Directory of the run, held by the caller.
+        settings: Settings of the client.
+    """
+    start = find_embedded()
+    with (
+        start(state_directory(home), cache=settings.cache_dir) as lab,
+        ModnormClient(lab.target, timeout=settings.timeout, patience=_PATIENCE_SECONDS) as client,
+    ):
+        yield client

@@ -1,0 +1,121 @@
+"""Everything about a finished experiment, fetched and brought to plain data."""
+
+from collections.abc import Iterable
+
+from google.protobuf import json_format
+
+from modnorm.analysis.run_data import BaseRow, CandidateRow, EnsembleRow, RunData, VoteRow
+from modnorm.client.client import ModnormClient
+from modnorm.client.convert import spec_from_proto
+from modnorm.errors import PreconditionError
+from modnorm.v1 import experiment_pb2 as experiments
+
+BASE = -1
+"""Index of the unperturbed model among the candidates."""
+
+
+def fetch_run(client: ModnormClient, experiment: experiments.Experiment) -> RunData:
+    """Fetch what the files of a run are made of.
+
+    Args:
+        client: Connection to the lab that ran it.
+        experiment: The experiment as `get` returns it.
+
+    Raises:
+        PreconditionError: it has not succeeded.
+    """
+    if experiment.state != experiments.EXPERIMENT_STATE_SUCCEEDED:
+        raise PreconditionError(
+            "the experiment has no results: it has not succeeded",
+            field="id",
+            remedy="`modnorm watch` follows it to its end",
+        )
+    found = client.candidates(experiment.id)
+    return RunData(
+        spec=spec_from_proto(experiment.spec).model_dump(mode="json"),
+        provenance=json_format.MessageToDict(
+            experiment.provenance,
+            preserving_proto_field_name=True,
+            always_print_fields_with_no_presence=True,
+        ),
+        candidates=[_candidate(each) for each in found if each.index != BASE],
+        base=_base(experiment.base),
+        ensembles=[_ensemble(each) for each in experiment.ensembles],
+        votes={
+            (each.population, each.ensemble_size): [
+                _vote(vote)
+                for vote in client.votes(experiment.id, each.population, each.ensemble_size)
+            ]
+            for each in experiment.ensembles
+        },
+        timings=_timings(experiment, client.watch(experiment.id)),
+    )
+
+
+def _candidate(message: experiments.Candidate) -> CandidateRow:
+    scored = message.state == experiments.CANDIDATE_STATE_SCORED
+    return CandidateRow(
+        index=message.index,
+        seed=message.descriptor.seed,
+        state="scored" if scored else "failed",
+        selection_reward=message.selection_reward if scored else None,
+        heldout_metric=message.heldout_metric if message.HasField("heldout_metric") else None,
+        selection_tokens=message.selection_tokens,
+        attempts=message.attempts,
+        worker=message.worker,
+        seconds=message.seconds,
+        error=message.error,
+    )
+
+
+def _base(message: experiments.BaseResult) -> BaseRow:
+    return BaseRow(
+        selection_reward=message.selection_reward
+        if message.HasField("selection_reward")
+        else None,
+        heldout_metric=message.heldout_metric if message.HasField("heldout_metric") else None,
+    )
+
+
+def _ensemble(message: experiments.EnsembleResult) -> EnsembleRow:
+    return EnsembleRow(
+        population=message.population,
+        ensemble_size=message.ensemble_size,
+        experts=tuple(message.experts),
+        metric=message.metric,
+        correct=message.correct,
+        rows=message.rows,
+    )
+
+
+def _vote(message: experiments.Vote) -> VoteRow:
+    return VoteRow(
+        row=message.row,
+        answer=message.answer if message.HasField("answer") else None,
+        correct=message.correct,
+        valid=message.valid,
+        support=message.support,
+        correct_support=message.correct_support,
+    )
+
+
+def _timings(
+    experiment: experiments.Experiment, events: Iterable[experiments.WatchExperimentResponse]
+) -> dict[str, object]:
+    """Return ids and times; `phases` are the seconds spent in each state."""
+    phases: dict[str, float] = {}
+    previous: experiments.WatchExperimentResponse | None = None
+    for event in events:
+        if previous is not None:
+            name = experiments.ExperimentState.Name(previous.state)
+            name = name.removeprefix("EXPERIMENT_STATE_").lower()
+            seconds = (event.time.ToMicroseconds() - previous.time.ToMicroseconds()) / 1e6
+            phases[name] = phases.get(name, 0.0) + seconds
+        previous = event
+    return {
+        "experiment": experiment.id,
+        "request": experiment.request_id,
+        "created": experiment.create_time.ToJsonString(),
+        "ended": experiment.end_time.ToJsonString(),
+        "phases": phases,
+    }

@@ -1,0 +1,124 @@
+"""The directory of a run: who writes there, and which spec it belongs to."""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from modnorm.errors import ConflictError, InvalidInputError, PreconditionError
+from modnorm.spec import ExperimentSpec
+
+_LOCK = ".lock"
+_SPEC = "spec.json"
+_STATE = "state"
+
+
+def state_directory(path: Path) -> Path:
+    """Return where an embedded lab that works in `path` keeps its database and logs."""
+    return path / _STATE
+
+
+class RunDirectory:
+    """The files of one run: the spec from its start, results and report at its end."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._spec = path / _SPEC
+
+    def check(self, spec: ExperimentSpec) -> None:
+        """Make sure that nothing else is in the directory.
+
+        Raises:
+            ConflictError: it holds a run of another spec, or something that is no run.
+        """
+        if self._spec.exists():
+            _compare(self.path, _read(self._spec), spec.model_dump(mode="json"))
+        elif self.path.exists():
+            self._check_strangers()
+
+    def claim(self, spec: ExperimentSpec) -> None:
+        """Write down whose directory this is; only once the spec is known to be sound."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        draft = self._spec.with_suffix(".tmp")
+        draft.write_text(json.dumps(spec.model_dump(mode="json"), indent=2, sort_keys=True) + "\n")
+        draft.replace(self._spec)
+
+    def check_holds_no_run(self) -> None:
+        """Make sure that directories of runs can lie inside this one.
+
+        Raises:
+            ConflictError: it holds a run itself.
+        """
+        if self._spec.exists():
+            raise ConflictError(
+                f"{self.path} holds the run of a single spec",
+                field="out",
+                remedy="name another directory with --out",
+            )
+
+    def _check_strangers(self) -> None:
+        strangers = {entry.name for entry in self.path.iterdir()} - {_LOCK, _STATE}
+        if strangers:
+            raise ConflictError(
+                f"{self.path} is not empty and holds no run ({min(strangers)})",
+                field="out",
+                remedy="name an empty or a new directory",
+            )
+
+
+@contextmanager
+def hold(path: Path) -> Iterator[None]:
+    """Make a directory and keep it for this process.
+
+    Raises:
+        InvalidInputError: it cannot be written.
+        PreconditionError: another process works there.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(path / _LOCK, timeout=0)
+        lock.acquire()
+    except Timeout as error:
+        raise PreconditionError(
+            f"another process works on {path}", field="out", remedy="wait for it to end"
+        ) from error
+    except OSError as error:
+        raise InvalidInputError(f"cannot write {path}: {error.strerror}", field="out") from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _read(path: Path) -> Mapping[str, object]:
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise ConflictError(f"cannot read {path}: {error}", field="out") from error
+    if not isinstance(found, dict):
+        raise ConflictError(f"{path} is not a spec", field="out")
+    return found
+
+
+def _compare(path: Path, there: Mapping[str, object], here: Mapping[str, object]) -> None:
+    old, new = _flat(there), _flat(here)
+    for name in sorted(old.keys() | new.keys()):
+        if old.get(name) != new.get(name):
+            raise ConflictError(
+                f"{path} holds a run of another spec: {old.get(name)!r} there, "
+                f"{new.get(name)!r} here",
+                field=name,
+                remedy="name another directory with --out",
+            )
+
+
+def _flat(section: Mapping[str, object], prefix: str = "") -> dict[str, object]:
+    flat: dict[str, object] = {}
+    for key, value in section.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat

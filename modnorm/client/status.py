@@ -1,0 +1,91 @@
+"""The one table between the exception tree and gRPC status codes, both ways.
+
+Field and remedy travel as `google.rpc.BadRequest` and `google.rpc.ErrorInfo` details, so that a
+client raises the very error that the service met.
+"""
+
+from typing import cast
+
+import grpc
+import grpc.aio
+from google.rpc import code_pb2, error_details_pb2, status_pb2
+from grpc_status import rpc_status
+
+from modnorm import errors
+
+DOMAIN = "modnorm"
+
+_ENDED_CALLS = (grpc.Call, grpc.aio.AioRpcError)
+"""What a call raises that ended with a status, blocking or asynchronous."""
+
+CODES: dict[type[errors.ModnormError], grpc.StatusCode] = {
+    errors.InvalidInputError: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.NotFoundError: grpc.StatusCode.NOT_FOUND,
+    errors.ConflictError: grpc.StatusCode.ALREADY_EXISTS,
+    errors.StaleLeaseError: grpc.StatusCode.ABORTED,
+    errors.PreconditionError: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.UnavailableError: grpc.StatusCode.UNAVAILABLE,
+    errors.CancelledError: grpc.StatusCode.CANCELLED,
+    errors.EvaluationError: grpc.StatusCode.INTERNAL,
+    errors.ModnormError: grpc.StatusCode.INTERNAL,
+}
+_BY_NAME: dict[str, type[errors.ModnormError]] = {
+    kind.__name__: kind
+    for kind in (*CODES, errors.EngineError, errors.CandidateError, errors.IncompatibleError)
+}
+_BY_CODE: dict[grpc.StatusCode, type[errors.ModnormError]] = {
+    code: kind for kind, code in reversed(CODES.items())
+} | {
+    grpc.StatusCode.DEADLINE_EXCEEDED: errors.UnavailableError,
+}
+
+
+def code_of(error: errors.ModnormError) -> grpc.StatusCode:
+    """Return the status code of an error: that of its nearest ancestor in the table."""
+    return next(CODES[kind] for kind in type(error).__mro__ if kind in CODES)
+
+
+def to_status(error: errors.ModnormError) -> status_pb2.Status:
+    """Encode an error with its field and remedy as details."""
+    info = error_details_pb2.ErrorInfo(
+        reason=type(error).__name__, domain=DOMAIN, metadata={"remedy": error.remedy or ""}
+    )
+    status = status_pb2.Status(code=code_of(error).value[0], message=error.message)
+    status.details.add().Pack(info)
+    if error.field:
+        violation = error_details_pb2.BadRequest.FieldViolation(
+            field=error.field, description=error.message
+        )
+        status.details.add().Pack(error_details_pb2.BadRequest(field_violations=[violation]))
+    return status
+
+
+def from_rpc_error(error: grpc.RpcError) -> errors.ModnormError:
+    """Decode what a call raised into the error that the service met."""
+    ended = isinstance(error, _ENDED_CALLS)
+    status = rpc_status.from_call(cast("grpc.Call", error)) if ended else None
+    if status is None or status.code == code_pb2.OK:
+        return _from_bare(error)
+    return _from_details(status)
+
+
+def _from_details(status: status_pb2.Status) -> errors.ModnormError:
+    kind: type[errors.ModnormError] = errors.ModnormError
+    remedy: str | None = None
+    field: str | None = None
+    info, bad = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
+    for detail in status.details:
+        if detail.Unpack(info):
+            kind = _BY_NAME.get(info.reason, errors.ModnormError)
+            remedy = info.metadata["remedy"] or None
+        elif detail.Unpack(bad) and bad.field_violations:
+            field = bad.field_violations[0].field
+    return kind(status.message, field=field, remedy=remedy)
+
+
+def _from_bare(error: grpc.RpcError) -> errors.ModnormError:
+    if not isinstance(error, _ENDED_CALLS):
+        return errors.UnavailableError(str(error))
+    kind = _BY_CODE.get(error.code(), errors.ModnormError)
+    remedy = "is a server running at that address?" if kind is errors.UnavailableError else None
+    return kind(error.details() or error.code().name.lower(), remedy=remedy)

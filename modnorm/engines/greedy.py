@@ -1,0 +1,160 @@
+"""Greedy decoding of many prompts in a bounded number of slots."""
+
+import math
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from modnorm.engines.causal import CausalModel
+from modnorm.engines.failures import infrastructure
+from modnorm.engines.protocol import Finish
+from modnorm.engines.slots import SlotCache
+
+PREFILL_TOKENS = 8_192
+"""Tokens of one prefill pass, padding included: bounds the activations."""
+REFILL = 0.25
+"""Share of the slots that must be free before waiting prompts join, unless all of them fit:
+prefills want company."""
+
+
+@dataclass
+class Decoded:
+    """A sequence: its prompt, and what was generated so far."""
+
+    index: int
+    prompt: Sequence[int]
+    generated: list[int] = field(default_factory=list)
+    finish: Finish | None = None
+
+    @property
+    def position(self) -> int:
+        """Position of the last token."""
+        return len(self.prompt) + len(self.generated) - 1
+
+    def append(self, token: int, stop_ids: Collection[int], max_tokens: int) -> None:
+        """Add a token and see whether it is the last."""
+        self.generated.append(token)
+        if token in stop_ids:
+            self.finish = Finish.STOP
+        elif len(self.generated) >= max_tokens:
+            self.finish = Finish.LENGTH
+
+
+class GreedyDecoder:
+    """One request: sequences join free slots, and leave them the moment they end.
+
+    Prompts join shortest first, so that little of a prefill is padding. The order of everything
+    depends on the request alone, so the same request gives the same tokens.
+
+    Args:
+        model: The model.
+        prompts: Token ids of each prompt, none empty.
+        max_tokens: Completion cap.
+        stop_ids: Tokens that end a completion.
+        max_rows: Slots.
+        max_cache_tokens: Bound of slots times columns; one slot is always granted.
+    """
+
+    def __init__(  # noqa: PLR0913 - bounds by keyword
+        self,
+        model: CausalModel,
+        prompts: Sequence[Sequence[int]],
+        *,
+        max_tokens: int,
+        stop_ids: Collection[int],
+        max_rows: int,
+        max_cache_tokens: int,
+    ) -> None:
+        self._model = model
+        self._max_tokens = max_tokens
+        self._stop_ids = stop_ids
+        order = sorted(range(len(prompts)), key=lambda index: (len(prompts[index]), index))
+        self._waiting = deque(Decoded(index, prompts[index]) for index in order)
+        self._live: list[Decoded] = []
+        columns = max(map(len, prompts)) + max_tokens
+        self._rows = max(1, min(len(prompts), max_rows, max_cache_tokens // columns))
+        with infrastructure("the key-value cache"):
+            self._cache = SlotCache(
+                model.config,
+                rows=self._rows,
+                columns=columns,
+                dtype=model.dtype,
+                device=model.device,
+            )
+
+    def run(self, poll: Callable[[], None]) -> Iterator[Decoded]:
+        """Yield sequences as they end.
+
+        Args:
+            poll: Called before each forward pass; what it raises goes through.
+
+        Raises:
+            CandidateError: the model produced logits that are not finite.
+            EngineError: the infrastructure failed.
+        """
+        while self._live or self._waiting:
+            poll()
+            with infrastructure("generation"):
+                self._prefill() if self._room() else self._step()
+                ended = self._leave()
+            yield from ended
+
+    def _room(self) -> bool:
+        """Tell whether waiting prompts join now."""
+        free = self._rows - len(self._live)
+        return 0 < min(len(self._waiting), math.ceil(REFILL * self._rows)) <= free
+
+    def _prefill(self) -> None:
+        joining = self._take()
+        longest = max(len(one.prompt) for one in joining)
+        padded = [[*one.prompt, *[0] * (longest - len(one.prompt))] for one in joining]
+        device = self._model.device
+        tokens = self._model.prefill(
+            torch.tensor(padded, device=device),
+            torch.tensor([len(one.prompt) for one in joining], device=device),
+            self._cache,
+            len(self._live),
+        )
+        self._live.extend(joining)
+        self._append(joining, tokens)
+
+    def _take(self) -> list[Decoded]:
+        """Take the next prompts that fit the free slots and one prefill pass."""
+        joining: list[Decoded] = []
+        free = self._rows - len(self._live)
+        while self._waiting and len(joining) < free:
+            tokens = (len(joining) + 1) * len(self._waiting[0].prompt)
+            if joining and tokens > PREFILL_TOKENS:
+                break
+            joining.append(self._waiting.popleft())
+        return joining
+
+    def _step(self) -> None:
+        tokens = self._model.step(
+            [one.generated[-1] for one in self._live],
+            [one.position for one in self._live],
+            self._cache,
+        )
+        self._append(self._live, tokens)
+
+    def _append(self, sequences: Sequence[Decoded], tokens: Sequence[int]) -> None:
+        for one, token in zip(sequences, tokens, strict=True):
+            one.append(token, self._stop_ids, self._max_tokens)
+
+    def _leave(self) -> list[Decoded]:
+        """Free the slots of the ended sequences; the last live slots move into the gaps."""
+        ended = [one for one in self._live if one.finish]
+        if not ended:
+            return ended
+        stay = len(self._live) - len(ended)
+        gaps = [slot for slot in range(stay) if self._live[slot].finish]
+        movers = [slot for slot in range(stay, len(self._live)) if not self._live[slot].finish]
+        columns = max((self._live[slot].position for slot in movers), default=0)
+        if movers:
+            self._cache.move(movers, gaps, columns)
+        for gap, mover in zip(gaps, movers, strict=True):
+            self._live[gap] = self._live[mover]
+        del self._live[stay:]
+        return ended

@@ -1,0 +1,97 @@
+"""What the rest of the system asks of an inference engine."""
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from modnorm.checkpoint.layout import Layout
+from modnorm.geometry.scale_map import ScaleMap
+from modnorm.perturbation.descriptor import Descriptor
+
+
+class Finish(StrEnum):
+    """Why a completion ended."""
+
+    STOP = "stop"
+    LENGTH = "length"
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One finished answer."""
+
+    index: int
+    """Position of its prompt in the request."""
+    text: str
+    """Decoded text without special tokens."""
+    tokens: int
+    """Generated tokens, the stop token included."""
+    finish: Finish
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationLimits:
+    """Greedy decoding, one completion a prompt (paper, app. B.2)."""
+
+    max_tokens: int
+
+
+class Engine(Protocol):
+    """A loaded model whose weights can become any candidate and come back, bit for bit.
+
+    An engine is used by one thread. Outside `candidate` it holds the pristine base.
+    """
+
+    @property
+    def layout(self) -> Layout:
+        """All physical tensors, in canonical order."""
+
+    @property
+    def model_digest(self) -> str:
+        """Digest of the checkpoint that it holds."""
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """Engine, library versions and device: what rounding may depend on, for the record."""
+
+    def candidate(
+        self, descriptor: Descriptor, scale_map: ScaleMap
+    ) -> AbstractContextManager[Descriptor]:
+        """Hold exactly the candidate inside the context; yield the descriptor, resolved.
+
+        Raises:
+            IncompatibleError: the scale map is of another model or layout.
+            PreconditionError: another candidate is held.
+            EngineError: the infrastructure failed.
+        """
+
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        limits: GenerationLimits,
+        *,
+        poll: Callable[[], None] | None = None,
+    ) -> Generator[Completion]:
+        """Yield completions as they finish, in any order; closing the generator aborts the rest.
+
+        The same request gives the same tokens, whatever ran before. A completion depends on the
+        other prompts of the request through floating-point rounding only.
+
+        Args:
+            prompts: Token ids of each prompt, none empty.
+            limits: Bounds of each completion.
+            poll: Called between decode steps; what it raises aborts the request.
+
+        Raises:
+            InvalidInputError: a prompt is empty, or does not fit the model with its completion.
+            CandidateError: the model produced non-finite logits.
+            EngineError: the infrastructure failed.
+        """
+
+    def weights_sha256(self) -> str:
+        """SHA-256 over the bytes of all physical tensors, in canonical order and layout."""
+
+    def close(self) -> None:
+        """Free the model; the engine is not used afterwards."""

@@ -1,0 +1,192 @@
+"""The key-value cache of continuous greedy decoding: one slot a sequence, no padding columns.
+
+A sequence's keys and values start at column 0 of its slot, so that column and position are the
+same number and sequences of any length share a batch. Slots `0 .. live - 1` are in use: a
+finished sequence leaves by moving the last live one into its slot, a waiting one joins at the
+end. Nothing is concatenated or re-allocated on the way.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol, Self
+
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import AttentionInterface, PreTrainedConfig
+from transformers.cache_utils import Cache
+
+ATTENTION = "modnorm_slots"
+"""Name under which transformers finds `slot_attention`."""
+
+
+class Write(Protocol):
+    """Where one forward pass puts its keys and values, and what it attends to."""
+
+    def __call__(self, slots: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
+        """Store `states` in `slots`; return what the queries attend to."""
+
+
+@dataclass(frozen=True)
+class PrefillWrite:
+    """Whole prompts, padded on the right, go to consecutive slots.
+
+    The padding is stored as zeros: it is masked for ever, but a non-finite value there would
+    spoil the row all the same, since `0 * nan` is `nan`.
+    """
+
+    first: int
+    """First slot."""
+    real: torch.Tensor
+    """Boolean [rows, columns]: which tokens are no padding."""
+
+    def __call__(self, slots: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
+        """Store [rows, heads, columns, head size]; prompts attend to themselves alone."""
+        rows, _, columns, _ = states.shape
+        slots[self.first : self.first + rows, :, :columns] = states.masked_fill(
+            ~self.real[:, None, :, None], 0
+        )
+        return states
+
+
+@dataclass(frozen=True)
+class StepWrite:
+    """One token for each live slot, at the slot's own column."""
+
+    rows: torch.Tensor
+    """The live slots: 0, 1, ... as int64 [live]."""
+    positions: torch.Tensor
+    """Column to write to in each, int64 [live]."""
+    columns: int
+    """Columns in use once these are written."""
+
+    def __call__(self, slots: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
+        """Store [live, heads, 1, head size]; return a view of all columns in use."""
+        slots[self.rows, :, self.positions] = states[:, :, 0]
+        return slots[: self.rows.shape[0], :, : self.columns]
+
+
+class SlotCache(Cache):
+    """Keys and values of all layers, allocated once.
+
+    Args:
+        config: The model's configuration.
+        rows: Slots.
+        columns: Longest sequence.
+        dtype: Dtype of the model.
+        device: Device of the model.
+    """
+
+    def __init__(
+        self,
+        config: PreTrainedConfig,
+        *,
+        rows: int,
+        columns: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        super().__init__(layers=[])
+        shape = (rows, config.num_key_value_heads, columns, head_size(config))
+        self._slots = [
+            (
+                torch.zeros(shape, dtype=dtype, device=device),
+                torch.zeros(shape, dtype=dtype, device=device),
+            )
+            for _ in range(config.num_hidden_layers)
+        ]
+        self._write: Write | None = None
+
+    def prepare(self, write: Write) -> Self:
+        """Say how the next forward pass writes."""
+        self._write = write
+        return self
+
+    def update(
+        self,
+        key_states: torch.Tensor,
+        value_states: torch.Tensor,
+        layer_idx: int,
+        *_: object,
+        **__: object,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Store one layer's keys and values; called by the model's attention."""
+        keys, values = self._slots[layer_idx]
+        if self._write is None:
+            raise RuntimeError("the cache is used before it is prepared")
+        return self._write(keys, key_states), self._write(values, value_states)
+
+    def move(self, source: list[int], target: list[int], columns: int) -> None:
+        """Copy the first columns of some slots over others."""
+        for keys, values in self._slots:
+            keys[target, :, :columns] = keys[source, :, :columns]
+            values[target, :, :columns] = values[source, :, :columns]
+
+
+def head_size(config: PreTrainedConfig) -> int:
+    """Return the size of one attention head."""
+    explicit = getattr(config, "head_dim", None)
+    return int(explicit or config.hidden_size // config.num_attention_heads)
+
+
+def bytes_per_token(config: PreTrainedConfig, dtype: torch.dtype) -> int:
+    """Return the cache bytes that one token takes in all layers."""
+    vectors: int = 2 * config.num_hidden_layers * config.num_key_value_heads
+    return vectors * head_size(config) * dtype.itemsize
+
+
+def slot_attention(
+    _: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    *,
+    scaling: float,
+    **__: object,
+) -> tuple[torch.Tensor, None]:
+    """Grouped-query attention by torch's fused kernels, never repeating keys or values.
+
+    Args:
+        query: [rows, heads, tokens, head size].
+        key: [rows, key-value heads, columns, head size].
+        value: As `key`.
+        attention_mask: Additive [rows, 1, 1, columns]; None for whole prompts, which are causal.
+        scaling: Factor of the scores.
+
+    Returns:
+        [rows, tokens, heads, head size], and no attention weights.
+    """
+    if attention_mask is not None and query.device.type != "cpu":
+        output = masked_by_group(query, key, value, attention_mask, scaling)
+    else:
+        output = scaled_dot_product_attention(
+            query,
+            key,
+            value,
+            attn_mask=attention_mask,
+            is_causal=attention_mask is None,
+            scale=scaling,
+            enable_gqa=True,
+        )
+    return output.transpose(1, 2), None
+
+
+def masked_by_group(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor,
+    scaling: float,
+) -> torch.Tensor:
+    """Attend with one token a row, the heads of a group as queries over the same keys.
+
+    CUDA's fused kernels take a mask or grouped heads, not both; the CPU's take both.
+
+    Returns:
+        [rows, heads, 1, head size].
+    """
+    grouped = query.reshape(query.shape[0], key.shape[1], -1, query.shape[3])
+    output = scaled_dot_product_attention(grouped, key, value, attn_mask=mask, scale=scaling)
+    return output.reshape(query.shape)
+
+
+AttentionInterface.register(ATTENTION, slot_attention)

@@ -1,0 +1,190 @@
+"""The engine on Hugging Face transformers: any CPU, any GPU that torch runs on."""
+
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import torch
+import transformers
+from transformers import PreTrainedModel
+
+from modnorm.checkpoint.layout import Layout
+from modnorm.checkpoint.pretrained import load_pretrained
+from modnorm.checkpoint.prompts import PromptEncoder, check_fit
+from modnorm.checkpoint.reference import Checkpoint
+from modnorm.checkpoint.weights import CheckpointWeights
+from modnorm.engines.causal import CausalModel
+from modnorm.engines.failures import infrastructure
+from modnorm.engines.greedy import GreedyDecoder
+from modnorm.engines.protocol import Completion, Finish, GenerationLimits
+from modnorm.engines.slots import ATTENTION, bytes_per_token
+from modnorm.engines.views import weight_views
+from modnorm.errors import EngineError, InvalidInputError, PreconditionError
+from modnorm.geometry.scale_map import ScaleMap
+from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.weights import CandidateWeights
+
+MAX_ROWS = 256
+"""Sequences decoded at once."""
+CPU_CACHE_BYTES = 4 * 2**30
+GPU_CACHE_SHARE = 0.5
+"""Share of what two copies of the weights leave of the device's memory. Not of what happens to be
+free: the number of slots, and so the rounding, must not depend on who else is there."""
+
+
+class TransformersEngine:
+    """One model in the checkpoint's dtype, and its pristine copy.
+
+    Args:
+        checkpoint: The model on disk.
+        device: Where to run; the first CUDA device, or else the CPU, when absent.
+        max_rows: Sequences decoded at once.
+
+    Raises:
+        InvalidInputError: the stored tensors are not what `config.json` says.
+        IncompatibleError: the model cannot be decoded or perturbed exactly by this engine.
+        EngineError: the infrastructure failed.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        *,
+        device: torch.device | None = None,
+        max_rows: int = MAX_ROWS,
+    ) -> None:
+        stored = CheckpointWeights(checkpoint)
+        self._checkpoint = checkpoint
+        self._encoder = PromptEncoder(checkpoint)
+        self._layout = stored.layout
+        model = _load(checkpoint, stored.dtype, device or _best_device())
+        self._weights = CandidateWeights(
+            self._layout,
+            weight_views(self._layout, model, stored.dtype),
+            model_digest=checkpoint.digest,
+        )
+        self._model = CausalModel(model)
+        self._max_rows = max_rows
+        self._cache_tokens = _cache_bytes(model) // bytes_per_token(model.config, stored.dtype)
+        self._held = False
+
+    @property
+    def layout(self) -> Layout:
+        """All physical tensors, in canonical order."""
+        return self._layout
+
+    @property
+    def model_digest(self) -> str:
+        """Digest of the checkpoint that it holds."""
+        return self._checkpoint.digest
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """Engine, library versions and device: what rounding may depend on, for the record."""
+        gpu = self._model.device.type == "cuda"
+        return {
+            "engine": "transformers",
+            "transformers": transformers.__version__,
+            "torch": str(torch.__version__),
+            "device": torch.cuda.get_device_name(self._model.device) if gpu else "cpu",
+            "threads": str(torch.get_num_threads()),
+        }
+
+    @contextmanager
+    def candidate(self, descriptor: Descriptor, scale_map: ScaleMap) -> Iterator[Descriptor]:
+        """Hold exactly the candidate inside the context; yield the descriptor, resolved.
+
+        Raises:
+            IncompatibleError: the scale map is of another model or layout.
+            PreconditionError: another candidate is held.
+            EngineError: the infrastructure failed, or the base did not come back bit for bit.
+        """
+        if self._held:
+            raise PreconditionError("the engine already holds a candidate")
+        self._held = True
+        try:
+            with infrastructure("writing the candidate's weights"):
+                resolved = self._weights.apply(descriptor, scale_map)
+            yield resolved
+        finally:
+            self._restore()
+            self._held = False
+
+    def _restore(self) -> None:
+        with infrastructure("restoring the weights"):
+            self._weights.restore()
+            pristine = self._weights.is_pristine()
+        if not pristine:
+            raise EngineError("the weights are not the base after they were restored")
+
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        limits: GenerationLimits,
+        *,
+        poll: Callable[[], None] | None = None,
+    ) -> Generator[Completion]:
+        """Yield completions as they finish; see `Engine.generate`."""
+        if not all(prompts):
+            raise InvalidInputError("a prompt has no tokens", field="task")
+        check_fit(prompts, limits.max_tokens, self._checkpoint)
+        return self._generate(prompts, limits, poll or _go_on)
+
+    def _generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        limits: GenerationLimits,
+        poll: Callable[[], None],
+    ) -> Generator[Completion]:
+        if not prompts:
+            return
+        decoder = GreedyDecoder(
+            self._model,
+            prompts,
+            max_tokens=limits.max_tokens,
+            stop_ids=self._encoder.stop_ids,
+            max_rows=self._max_rows,
+            max_cache_tokens=self._cache_tokens,
+        )
+        for done in decoder.run(poll):
+            yield Completion(
+                index=done.index,
+                text=self._encoder.decode(done.generated),
+                tokens=len(done.generated),
+                finish=done.finish or Finish.LENGTH,
+            )
+
+    def weights_sha256(self) -> str:
+        """SHA-256 over the bytes of all physical tensors, in canonical order and layout."""
+        with infrastructure("reading the weights"):
+            return self._weights.sha256()
+
+    def close(self) -> None:
+        """Free the model; the engine is not used afterwards."""
+        on_gpu = self._model.device.type == "cuda"
+        del self._weights, self._model
+        if on_gpu:
+            torch.cuda.empty_cache()
+
+
+def _best_device() -> torch.device:
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def _go_on() -> None:
+    """Ask for nothing between decode steps."""
+
+
+def _load(checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
+    with infrastructure(f"loading {checkpoint.name}"):
+        model = load_pretrained(checkpoint, dtype=dtype, attention=ATTENTION)
+        model.eval().requires_grad_(requires_grad=False)
+        torch.nn.Module.to(model, device)
+    return model
+
+
+def _cache_bytes(model: PreTrainedModel) -> int:
+    if model.device.type != "cuda":
+        return CPU_CACHE_BYTES
+    total = torch.cuda.get_device_properties(model.device).total_memory
+    weights = sum(parameter.nbytes for parameter in model.parameters())
+    return int(GPU_CACHE_SHARE * (total - 2 * weights))

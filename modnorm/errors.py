@@ -1,0 +1,83 @@
+"""The exception tree of the whole system.
+
+    ModnormError
+    ├── InvalidInputError      the caller must change the request
+    ├── NotFoundError          the named thing does not exist
+    ├── ConflictError          the name is taken by something else
+    ├── PreconditionError      right request, wrong state
+    │   └── StaleLeaseError    the lease was lost; the work belongs to someone else
+    ├── UnavailableError       a dependency is down; try again
+    ├── CancelledError         somebody asked for the work to stop
+    └── EvaluationError        evaluating one candidate failed; never a score
+        ├── EngineError        infrastructure: try again, here or elsewhere
+        ├── CandidateError     this candidate cannot be evaluated anywhere (NaN logits, say)
+        └── IncompatibleError  no candidate of this experiment can be evaluated by this worker
+
+`modnorm.client.status` maps the tree to gRPC status codes and back, in one table.
+"""
+
+
+class ModnormError(Exception):
+    """An error with a message for people, the field at fault and the remedy.
+
+    Args:
+        message: What is wrong, in one sentence.
+        field: Dotted path of the field at fault, as in the spec (`population.size`).
+        remedy: What the caller can do about it.
+    """
+
+    def __init__(
+        self, message: str, *, field: str | None = None, remedy: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.field = field
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        subject = f"{self.field}: {self.message}" if self.field else self.message
+        return f"{subject} ({self.remedy})" if self.remedy else subject
+
+
+class InvalidInputError(ModnormError):
+    """The request is wrong and will be wrong again: the caller must change it."""
+
+
+class NotFoundError(ModnormError):
+    """The named thing does not exist."""
+
+
+class ConflictError(ModnormError):
+    """The identifier is already taken by something else."""
+
+
+class PreconditionError(ModnormError):
+    """The request is right, but the state of its subject does not allow it."""
+
+
+class StaleLeaseError(PreconditionError):
+    """The fencing token is not the current one: the work belongs to someone else now."""
+
+
+class UnavailableError(ModnormError):
+    """A dependency is down; the same call may succeed later."""
+
+
+class CancelledError(ModnormError):
+    """Somebody asked for the work to stop."""
+
+
+class EvaluationError(ModnormError):
+    """Evaluating a candidate failed. It is never turned into a score."""
+
+
+class EngineError(EvaluationError):
+    """The infrastructure failed; the same candidate may succeed elsewhere or later."""
+
+
+class CandidateError(EvaluationError):
+    """This candidate cannot be evaluated anywhere (non-finite logits, for instance)."""
+
+
+class IncompatibleError(EvaluationError):
+    """No candidate of the experiment can be evaluated here (another model, missing weights)."""

@@ -1,0 +1,101 @@
+"""What each physical tensor is: its group, its role in the layer, its logical module.
+
+The tables cover the pre-norm families (Qwen2, Llama) and those with norms on queries, keys and
+outputs (OLMo 3, Gemma 3). A tensor that they do not name is an error, never a guess.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from modnorm.checkpoint.layout import Layout, PhysicalTensor
+from modnorm.errors import InvalidInputError
+from modnorm.geometry.scale_map import Norm
+
+
+@dataclass(frozen=True, slots=True)
+class TensorRole:
+    """The place of one physical tensor in the module tree (paper, sec. 3.1)."""
+
+    group: str
+    """Mass group: embedding, attention, mlp, head, norm."""
+    role: str
+    """Role of the raw-correction table: input_norm, qkv, attention_output, gate_up, down, ..."""
+    layer: int | None
+    """Index of the Transformer layer; None outside the layers."""
+    module: str
+    """Logical module: the name without `.weight` or `.bias`."""
+    multiplicity: int
+    """w_u: 3 for a fused QKV, 2 for a fused gate-up, else 1."""
+    norm: Norm
+
+
+_IN_LAYER: Mapping[str, tuple[str, str, int]] = MappingProxyType(
+    {
+        "self_attn.qkv_proj": ("attention", "qkv", 3),
+        "self_attn.o_proj": ("attention", "attention_output", 1),
+        "self_attn.q_norm": ("norm", "q_norm", 1),
+        "self_attn.k_norm": ("norm", "k_norm", 1),
+        "mlp.gate_up_proj": ("mlp", "gate_up", 2),
+        "mlp.down_proj": ("mlp", "down", 1),
+        "input_layernorm": ("norm", "input_norm", 1),
+        "post_attention_layernorm": ("norm", "post_attention_norm", 1),
+        "pre_feedforward_layernorm": ("norm", "pre_feedforward_norm", 1),
+        "post_feedforward_layernorm": ("norm", "mlp_output_norm", 1),
+    }
+)
+"""Module inside a layer -> group, role, multiplicity."""
+_OUTSIDE: Mapping[str, tuple[str, str, int]] = MappingProxyType(
+    {
+        "model.embed_tokens": ("embedding", "embedding", 1),
+        "model.norm": ("norm", "final_norm", 1),
+        "lm_head": ("head", "output_head", 1),
+    }
+)
+_NAME = re.compile(r"(?P<module>.+)\.(?:weight|bias)")
+_LAYER = re.compile(r"model\.layers\.(?P<index>\d+)\.(?P<inner>.+)")
+
+
+def classify(layout: Layout) -> tuple[TensorRole, ...]:
+    """Return the role of every physical tensor, in the order of the layout.
+
+    Raises:
+        InvalidInputError: a tensor is none of the known ones; the message names it.
+    """
+    names = frozenset(tensor.name for tensor in layout)
+    return tuple(_role(tensor, names) for tensor in layout)
+
+
+def _role(tensor: PhysicalTensor, names: frozenset[str]) -> TensorRole:
+    named = _NAME.fullmatch(tensor.name)
+    module = named["module"] if named else tensor.name
+    layered = _LAYER.fullmatch(module)
+    entry = _IN_LAYER.get(layered["inner"]) if layered else _OUTSIDE.get(module)
+    if entry is None or named is None:
+        raise InvalidInputError(
+            f"tensor {tensor.name} has no known role, so it has no mass and no norm",
+            field="model.name",
+            remedy="give a model of a supported family",
+        )
+    group, role, multiplicity = entry
+    layer = int(layered["index"]) if layered else None
+    if role == "post_attention_norm" and _norms_outputs(layer, names):
+        role = "attention_output_norm"
+    return TensorRole(group, role, layer, module, multiplicity, _norm(group, tensor.shape))
+
+
+def _norms_outputs(layer: int | None, names: frozenset[str]) -> bool:
+    """Whether the layer norms what its branches give, rather than what they are given."""
+    return f"model.layers.{layer}.post_feedforward_layernorm.weight" in names
+
+
+def _norm(group: str, shape: tuple[int, ...]) -> Norm:
+    """Choose the natural norm (paper, table "Leaf-module norms")."""
+    match len(shape):
+        case 0 | 1:
+            return Norm.MAX_ABS
+        case 2:
+            return Norm.MAX_ROW if group == "embedding" else Norm.SPECTRAL
+        case _:
+            return Norm.FROBENIUS

@@ -1,0 +1,205 @@
+"""Scale maps: masses and corrections put together (paper, sec. 3.2 and app. A.4)."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import torch
+
+from modnorm.checkpoint.families import physical_layout
+from modnorm.checkpoint.layout import Layout, PhysicalTensor
+from modnorm.errors import InvalidInputError
+from modnorm.geometry.corrections import layer_relative, raw_corrections
+from modnorm.geometry.masses import base_scales, tensor_masses
+from modnorm.geometry.norms import natural_norm
+from modnorm.geometry.roles import TensorRole, classify
+from modnorm.geometry.scale_map import Norm, ScaleMap, TensorScale
+from modnorm.spec import Masses
+
+
+def linear_gain(weight: torch.Tensor) -> float:
+    """Return lambda(W) = sqrt(d_in / d_out) * sigma_max(W) (paper, eq. app_linear_gain).
+
+    Args:
+        weight: Fused weight, shape (d_out, d_in), any floating dtype; measured in float32 by the
+            power iteration of the natural norm.
+    """
+    rows, columns = weight.shape
+    return math.sqrt(columns / rows) * natural_norm(weight.float(), Norm.SPECTRAL).item()
+
+
+Scales = tuple[TensorScale, ...]
+"""One row for each physical tensor, in canonical order: a scale map but for its name."""
+
+
+def still_scales(layout: Layout) -> Scales:
+    """Perturb nothing: no mass, no scale."""
+    return tuple(
+        _row(tensor, role, mass=0.0, base_scale=None, correction=None)
+        for tensor, role in zip(layout, classify(layout), strict=True)
+    )
+
+
+def isotropic_scales(layout: Layout) -> Scales:
+    """Perturb every tensor by the same factor: RandOpt has no norms and no masses."""
+    return tuple(
+        replace(_row(tensor, role, mass=0.0, base_scale=1.0, correction=1.0), norm=Norm.UNIT)
+        for tensor, role in zip(layout, classify(layout), strict=True)
+    )
+
+
+def base_scale_map(config: Mapping[str, object], masses: Masses) -> ScaleMap:
+    """Return masses and base scales, which a `config.json` alone determines.
+
+    The scales themselves need weights and a profile: they are None, so nothing can be perturbed
+    with this map, and it belongs to no checkpoint (its `model_digest` is empty).
+
+    Raises:
+        InvalidInputError: the configuration is not that of a supported plain model.
+    """
+    layout = physical_layout(config)
+    roles = classify(layout)
+    allocation = tensor_masses(roles, masses)
+    rows = (
+        _row(tensor, role, mass=mass, base_scale=base, correction=None)
+        for tensor, role, mass, base in zip(
+            layout, roles, allocation, base_scales(allocation), strict=True
+        )
+    )
+    return ScaleMap("base", "", tuple(rows))
+
+
+def modular_scales(
+    layout: Layout,
+    *,
+    masses: Masses,
+    read: Callable[[PhysicalTensor], torch.Tensor],
+    sensitivities: Sequence[Mapping[str, float]],
+) -> Scales:
+    """Return the full scales s_p = s_p^base * rho_p (paper, eq. app_final_scale).
+
+    Args:
+        layout: All physical tensors.
+        masses: Total mass of each group.
+        read: Gives a fused weight in the checkpoint's dtype.
+        sensitivities: Gamma of each functional map, by layer.
+
+    Raises:
+        InvalidInputError: no tensor has mass; the profile has another number of layers or lacks
+            a map; a sensitivity or a weight is not finite.
+    """
+    roles = classify(layout)
+    allocation = tensor_masses(roles, masses)
+    base = base_scales(allocation)
+    _require_mass(base)
+    _require_layers(roles, sensitivities)
+    active = tuple(scale is not None for scale in base)
+    rho = _corrections(roles, active, _linear_gains(layout, roles, read), sensitivities)
+    return tuple(
+        _row(tensor, role, mass=mass, base_scale=scale, correction=correction)
+        for tensor, role, mass, scale, correction in zip(
+            layout, roles, allocation, base, rho, strict=True
+        )
+    )
+
+
+def scale_table(scale_map: ScaleMap, radius: float) -> dict[str, dict[str, object]]:
+    """Describe a scale map for people and JSON, one entry a tensor.
+
+    `radius_over_scale` is the natural norm of a perturbation of that radius. Where only base
+    scales are known (`base_scale_map`) it is R / s_base, and `correction` and `scale` are None;
+    a tensor that is not perturbed has None throughout.
+    """
+    return {tensor.name: _description(tensor, radius) for tensor in scale_map.tensors}
+
+
+def _description(tensor: TensorScale, radius: float) -> dict[str, object]:
+    divisor = tensor.base_scale if tensor.scale is None else tensor.scale
+    return {
+        "shape": list(tensor.shape),
+        "group": tensor.group,
+        "role": tensor.role,
+        "mass": tensor.mass,
+        "base_scale": tensor.base_scale,
+        "correction": None if tensor.scale is None else tensor.correction,
+        "scale": tensor.scale,
+        "radius_over_scale": None if divisor is None else radius / divisor,
+    }
+
+
+def _row(
+    tensor: PhysicalTensor,
+    role: TensorRole,
+    *,
+    mass: float,
+    base_scale: float | None,
+    correction: float | None,
+) -> TensorScale:
+    """Build a row; without a base scale or a correction the tensor has no scale."""
+    scale = None if base_scale is None or correction is None else base_scale * correction
+    return TensorScale(
+        name=tensor.name,
+        shape=tensor.shape,
+        group=role.group,
+        role=role.role,
+        layer=role.layer,
+        norm=role.norm,
+        mass=mass,
+        base_scale=base_scale,
+        correction=1.0 if correction is None else correction,
+        scale=scale,
+    )
+
+
+def _corrections(
+    roles: Sequence[TensorRole],
+    active: Sequence[bool],
+    gains: Mapping[int, Mapping[str, float]],
+    sensitivities: Sequence[Mapping[str, float]],
+) -> list[float]:
+    """Return rho of every tensor; 1 outside the layers (paper, eq. app_final_scale)."""
+    rho = [1.0] * len(roles)
+    for layer, measured in enumerate(sensitivities):
+        members = [index for index, role in enumerate(roles) if role.layer == layer]
+        perturbed = [index for index in members if active[index]]
+        raw = raw_corrections(
+            gains[layer],
+            measured,
+            present=frozenset(roles[index].role for index in members),
+            active=frozenset(roles[index].role for index in perturbed),
+        )
+        ratios = layer_relative([raw[roles[index].role] for index in perturbed])
+        for index, ratio in zip(perturbed, ratios, strict=True):
+            rho[index] = ratio
+    return rho
+
+
+def _linear_gains(
+    layout: Layout, roles: Sequence[TensorRole], read: Callable[[PhysicalTensor], torch.Tensor]
+) -> dict[int, dict[str, float]]:
+    gains: dict[int, dict[str, float]] = {}
+    for tensor, role in zip(layout, roles, strict=True):
+        if role.layer is not None and role.norm is Norm.SPECTRAL:
+            gains.setdefault(role.layer, {})[role.role] = linear_gain(read(tensor))
+    return gains
+
+
+def _require_mass(base: Sequence[float | None]) -> None:
+    if all(scale is None for scale in base):
+        raise InvalidInputError(
+            "no tensor of this model has mass, so there is nothing to perturb",
+            field="method.masses",
+            remedy="give mass to a group that the model has; a tied head counts as embedding",
+        )
+
+
+def _require_layers(
+    roles: Sequence[TensorRole], sensitivities: Sequence[Mapping[str, float]]
+) -> None:
+    layers = len({role.layer for role in roles if role.layer is not None})
+    if layers != len(sensitivities):
+        raise InvalidInputError(
+            f"the profile has {len(sensitivities)} layers, the model {layers}",
+            field="method.profile",
+            remedy="give the profile of this model",
+        )

@@ -1,0 +1,142 @@
+"""Methods and baselines by name: each is a function from a model to a scale map.
+
+An ablation is one more entry of `METHODS`: a function that builds a map, from other masses or
+with rows replaced, and whether it needs a profile.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from modnorm.checkpoint.families import physical_layout
+from modnorm.checkpoint.layout import Layout
+from modnorm.checkpoint.weights import CheckpointWeights
+from modnorm.errors import InvalidInputError
+from modnorm.geometry.scale_map import ScaleMap
+from modnorm.geometry.scales import Scales, isotropic_scales, modular_scales, still_scales
+from modnorm.spec import Masses
+
+
+@dataclass(frozen=True, slots=True)
+class MethodInputs:
+    """All that a method may look at."""
+
+    layout: Layout
+    masses: Masses
+    weights: CheckpointWeights | None
+    sensitivities: Sequence[Mapping[str, float]] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A way to shape perturbations."""
+
+    build: Callable[[MethodInputs], Scales]
+    needs_profile: bool
+    """Whether it needs weights and sensitivities."""
+
+
+def _modular(inputs: MethodInputs, masses: Masses) -> Scales:
+    if inputs.weights is None or inputs.sensitivities is None:
+        raise InvalidInputError(
+            "the method needs the weights and a sensitivity profile",
+            field="method.profile",
+            remedy="calibrate the model, or give its profile",
+        )
+    return modular_scales(
+        inputs.layout,
+        masses=masses,
+        read=inputs.weights.read,
+        sensitivities=inputs.sensitivities,
+    )
+
+
+def _modular_norm(inputs: MethodInputs) -> Scales:
+    """The paper's method: all groups, sensitivity-calibrated."""
+    return _modular(inputs, inputs.masses)
+
+
+def _rmsnorm_only(inputs: MethodInputs) -> Scales:
+    """The paper's baseline that perturbs RMSNorm weights alone (table 1)."""
+    if inputs.masses.norm <= 0:
+        raise InvalidInputError(
+            "rmsnorm_only perturbs the norms, whose mass is 0",
+            field="method.masses.norm",
+            remedy="leave the masses at their defaults",
+        )
+    norm = inputs.masses.norm
+    return _modular(inputs, Masses(embedding=0, attention=0, mlp=0, head=0, norm=norm, other=0))
+
+
+def _randopt(inputs: MethodInputs) -> Scales:
+    """Isotropic noise: the radius is its standard deviation."""
+    return isotropic_scales(inputs.layout)
+
+
+def _base(inputs: MethodInputs) -> Scales:
+    """The pretrained model itself."""
+    return still_scales(inputs.layout)
+
+
+METHODS: Mapping[str, Method] = MappingProxyType(
+    {
+        "modular_norm": Method(_modular_norm, needs_profile=True),
+        "randopt": Method(_randopt, needs_profile=False),
+        "rmsnorm_only": Method(_rmsnorm_only, needs_profile=True),
+        "base": Method(_base, needs_profile=False),
+    }
+)
+"""Methods by the name that specs and scale maps carry."""
+
+
+def method_names() -> tuple[str, ...]:
+    """Return the names of all methods, sorted."""
+    return tuple(sorted(METHODS))
+
+
+def needs_profile(method: str) -> bool:
+    """Whether a method needs weights and a calibrated profile.
+
+    Raises:
+        InvalidInputError: there is no such method.
+    """
+    return _method(method).needs_profile
+
+
+def build_scale_map(  # noqa: PLR0913 - all by keyword; they are what identifies a map
+    method: str,
+    *,
+    config: Mapping[str, object],
+    model_digest: str,
+    masses: Masses,
+    weights: CheckpointWeights | None,
+    sensitivities: Sequence[Mapping[str, float]] | None,
+) -> ScaleMap:
+    """Return the scale map of a method on a model.
+
+    Args:
+        method: Registered name.
+        config: The model's `config.json`.
+        model_digest: Digest of the checkpoint.
+        masses: Total mass of each group; methods without masses ignore them.
+        weights: The checkpoint's weights; None only for methods without a profile.
+        sensitivities: Gamma of each functional map, by layer; None likewise.
+
+    Raises:
+        InvalidInputError: no such method, an unsupported model, or a profile that is missing or
+            does not belong to the model.
+    """
+    chosen = _method(method)
+    inputs = MethodInputs(physical_layout(config), masses, weights, sensitivities)
+    return ScaleMap(method, model_digest, chosen.build(inputs))
+
+
+def _method(name: str) -> Method:
+    try:
+        return METHODS[name]
+    except KeyError:
+        raise InvalidInputError(
+            f"no method {name!r}",
+            field="method.name",
+            remedy=f"one of {', '.join(method_names())}",
+        ) from None

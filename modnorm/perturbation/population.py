@@ -1,0 +1,64 @@
+"""Population seeds: which candidates an experiment draws, in order."""
+
+from itertools import count, islice
+from typing import Literal
+
+import numpy as np
+import torch
+
+from modnorm.errors import InvalidInputError
+from modnorm.noise.philox import philox4x32, stream_key
+
+Pool = Literal["nested", "published"]
+SEED_LIMIT = 2**31
+"""Candidate seeds are in [0, 2^31), as in the published pools."""
+_NESTED = "nested-v1"
+_COUNTERS = 1024
+
+
+def population_seeds(seed: int, size: int, pool: Pool) -> tuple[int, ...]:
+    """Return the candidate seeds of a population: distinct, in [0, 2^31), in candidate order.
+
+    `nested` is a stream: its first n members do not depend on `size`, so that a population can
+    grow. Philox4x32-10 with the key of the text `nested-v1 LF seed LF` (see
+    `modnorm.noise.philox.stream_key`) turns the counters (0, 0, 0, 0), (1, 0, 0, 0), ... into four
+    words each; the words in order, without their lowest bit, are the members, those seen before
+    dropped.
+
+    `published` is `numpy.random.default_rng(seed).choice(2**31, size, replace=False)`, as in the
+    published runs: pools of two sizes have nothing in common.
+
+    Args:
+        seed: Population seed, not negative.
+        size: Number of candidates.
+        pool: `nested` or `published`.
+
+    Raises:
+        InvalidInputError: there is no such pool, or `size` or `seed` is out of range.
+    """
+    if not 1 <= size <= SEED_LIMIT:
+        raise InvalidInputError(f"{size} is not in [1, 2^31]", field="population.size")
+    if seed < 0:
+        raise InvalidInputError(f"{seed} is negative", field="population.seed")
+    match pool:
+        case "nested":
+            return _nested(seed, size)
+        case "published":
+            drawn = np.random.default_rng(seed).choice(SEED_LIMIT, size=size, replace=False)
+            return tuple(drawn.tolist())
+    raise InvalidInputError(
+        f"unknown pool {pool!r}", field="population.pool", remedy="use nested or published"
+    )
+
+
+def _nested(seed: int, size: int) -> tuple[int, ...]:
+    key = stream_key(_NESTED, seed)
+    members: dict[int, None] = {}
+    for start in count(0, _COUNTERS):
+        counters = torch.arange(start, start + _COUNTERS, dtype=torch.int64)
+        zero = torch.zeros_like(counters)
+        words = torch.stack(philox4x32((counters, zero, zero, zero), key), dim=1)
+        members.update(dict.fromkeys((words >> 1).flatten().tolist()))
+        if len(members) >= size:
+            break
+    return tuple(islice(members, size))

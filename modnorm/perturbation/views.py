@@ -1,0 +1,161 @@
+"""Where an engine keeps a physical tensor, and the pristine copy of what it keeps."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import prod
+from types import MappingProxyType
+
+import torch
+
+from modnorm.checkpoint.layout import PhysicalTensor
+from modnorm.errors import IncompatibleError, InvalidInputError, PreconditionError
+from modnorm.noise import Block
+
+_BITS = MappingProxyType(
+    {torch.bfloat16: torch.int16, torch.float16: torch.int16, torch.float32: torch.int32}
+)
+"""Weight dtypes that a candidate can be rounded to, and integers of the same width."""
+_CPU_CHUNK = 2**18
+"""Elements per thread written at a time: the fp32 temporaries stay near the cores."""
+_DEVICE_CHUNK = 2**23
+"""Elements written at a time elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class WeightView:
+    """A block of a physical tensor and the engine's own memory for it."""
+
+    storage: torch.Tensor
+    """The engine's tensor, of the block's shape; it is written in place. Any strides."""
+    block: Block
+    """What it holds of the canonical physical tensor."""
+
+
+class HeldTensor:
+    """A physical tensor as far as one engine holds it, and its pristine copy.
+
+    Args:
+        tensor: The tensor in canonical layout.
+        views: Disjoint blocks of it, in any order; together all of it, or a shard.
+
+    Raises:
+        IncompatibleError: a view does not fit the tensor or meets another, or the views differ in
+            dtype or device.
+    """
+
+    def __init__(self, tensor: PhysicalTensor, views: Sequence[WeightView]) -> None:
+        self.tensor = tensor
+        self._blocks = [view.block for view in views]
+        self._storages = [view.storage.detach() for view in views]
+        self._check()
+        self._pristine = [storage.clone() for storage in self._storages]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Weight dtype."""
+        return self._storages[0].dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self._storages[0].device
+
+    @property
+    def addresses(self) -> list[int]:
+        """Where each storage begins in memory."""
+        return [storage.data_ptr() for storage in self._storages if storage.numel()]
+
+    def write(
+        self, coefficient: float | torch.Tensor, noise: Callable[[Block], torch.Tensor]
+    ) -> None:
+        """Write round(fl32(base + fl32(coefficient * noise))) into the engine's memory.
+
+        The product and the sum are separate operations, so that no fused multiply-add takes part;
+        the one rounding to the weight dtype is to nearest, ties to even.
+
+        Args:
+            coefficient: A number that float32 holds exactly, or a 0-d fp32 tensor.
+            noise: Gives the fp32 noise of a block of the tensor.
+        """
+        for block, storage, base in self._chunks():
+            candidate = torch.mul(noise(block), coefficient)
+            storage.copy_(candidate.add_(base))
+
+    def restore(self) -> None:
+        """Copy the pristine weights back."""
+        for storage, base in zip(self._storages, self._pristine, strict=True):
+            storage.copy_(base)
+
+    def is_pristine(self) -> bool:
+        """Whether the weights are the pristine ones, bit for bit."""
+        bits = _BITS[self.dtype]
+        return all(
+            torch.equal(storage.view(bits), base.view(bits))
+            for storage, base in zip(self._storages, self._pristine, strict=True)
+        )
+
+    def assemble(self) -> torch.Tensor:
+        """Return the current weights in canonical shape; the engine's own memory if it is whole.
+
+        Raises:
+            PreconditionError: only a shard is held.
+        """
+        shape = self.tensor.shape
+        if sum(storage.numel() for storage in self._storages) != self.tensor.numel:
+            raise PreconditionError(
+                f"only a shard of {self.tensor.name} is held", remedy="gather the shards first"
+            )
+        if len(self._storages) == 1:
+            return self._storages[0]
+        whole = torch.empty(shape, dtype=self.dtype, device=self.device)
+        for block, storage in zip(self._blocks, self._storages, strict=True):
+            block.of(whole).copy_(storage)
+        return whole
+
+    def _chunks(self) -> Iterator[tuple[Block, torch.Tensor, torch.Tensor]]:
+        """Yield each view a few rows at a time: block, weights, pristine weights."""
+        cpu = self.device.type == "cpu"
+        elements = _CPU_CHUNK * torch.get_num_threads() if cpu else _DEVICE_CHUNK
+        for block, storage, base in zip(self._blocks, self._storages, self._pristine, strict=True):
+            if not storage.ndim:
+                yield block, storage, base
+                continue
+            step = max(1, elements // max(1, prod(storage.shape[1:])))
+            first, last = block.rows
+            for start in range(first, last, step):
+                end = min(start + step, last)
+                rows = slice(start - first, end - first)
+                yield Block((start, end), block.columns), storage[rows], base[rows]
+
+    def _check(self) -> None:
+        if not self._blocks:
+            raise IncompatibleError(f"nothing holds {self.tensor.name}")
+        for block, storage in zip(self._blocks, self._storages, strict=True):
+            if self._shape_of(block) != storage.shape:
+                raise self._misfit(f"{block} is held with shape {tuple(storage.shape)}")
+            if storage.dtype not in _BITS:
+                raise self._misfit(f"weights of {storage.dtype} cannot be perturbed")
+            if (storage.dtype, storage.device) != (self.dtype, self.device):
+                raise self._misfit("its views differ in dtype or device")
+        for one, other in combinations(self._blocks, 2):
+            if self._meet(one, other):
+                raise self._misfit(f"{one} and {other} meet")
+
+    def _shape_of(self, block: Block) -> tuple[int, ...]:
+        try:
+            return block.shape_in(self.tensor.shape)
+        except InvalidInputError as error:
+            raise self._misfit(error.message) from error
+
+    def _meet(self, one: Block, other: Block) -> bool:
+        shape = self.tensor.shape
+        columns = one.column_range(shape), other.column_range(shape)
+        return _overlap(one.rows, other.rows) and _overlap(*columns)
+
+    def _misfit(self, message: str) -> IncompatibleError:
+        return IncompatibleError(f"{self.tensor.name}: {message}")
+
+
+def _overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    return max(one[0], other[0]) < min(one[1], other[1])

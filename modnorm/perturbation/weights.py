@@ -1,0 +1,218 @@
+"""An engine's weights as a function of a descriptor (docs/architecture.md, "A candidate ...")."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from math import isfinite
+from typing import cast
+
+import torch
+
+from modnorm.checkpoint.layout import Layout
+from modnorm.checkpoint.weights import weights_sha256
+from modnorm.errors import (
+    CandidateError,
+    IncompatibleError,
+    InvalidInputError,
+    PreconditionError,
+)
+from modnorm.geometry.norms import natural_norm
+from modnorm.geometry.scale_map import Norm, ScaleMap, TensorScale
+from modnorm.noise import Block, NoiseScheme, get_scheme
+from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.views import HeldTensor, WeightView
+
+__all__ = ["CandidateWeights", "WeightView"]
+
+NORM_FLOOR = 1e-12
+"""Noise norms count as at least this (the published floor)."""
+
+
+class CandidateWeights:
+    """Turns the weights of an engine into any candidate and back, bit for bit.
+
+    Holds one pristine copy of the engine's weights. Candidates are written from it, never added to
+    or subtracted from what is there, so neither order nor number of candidates leaves a trace.
+    Beyond the copy, `apply` needs one fp32 tensor as large as the largest physical tensor while
+    coefficients are unresolved, and a few chunks of fixed size. (The published noise scheme needs
+    the large tensor always, and its draw in the weight dtype for a moment.)
+
+    Args:
+        layout: All physical tensors, in canonical order.
+        views: Physical tensor name -> where the engine keeps it, in disjoint blocks. Blocks of a
+            tensor may be a part of it (a tensor-parallel rank); its noise and norm are those of
+            the whole tensor all the same.
+        model_digest: Digest of the checkpoint that the weights are from.
+
+    Raises:
+        IncompatibleError: the views do not fit the layout.
+    """
+
+    @torch.inference_mode()
+    def __init__(
+        self, layout: Layout, views: Mapping[str, Sequence[WeightView]], *, model_digest: str
+    ) -> None:
+        if surplus := sorted(set(views) - {tensor.name for tensor in layout}):
+            raise IncompatibleError(f"{surplus[0]} is held, but is not a tensor of the model")
+        self._layout = layout
+        self._model_digest = model_digest
+        self._held = {
+            tensor.name: HeldTensor(tensor, views.get(tensor.name, ())) for tensor in layout
+        }
+        self._busy = False
+        addresses = [place for held in self._held.values() for place in held.addresses]
+        if len(set(addresses)) != len(addresses):
+            raise IncompatibleError("two tensors share memory; name a tied tensor once")
+
+    @torch.inference_mode()
+    def apply(self, descriptor: Descriptor, scale_map: ScaleMap) -> Descriptor:
+        """Become exactly the candidate; on any error the base is back before it is raised.
+
+        Each element is `round(fl32(base + fl32(coefficient * z)))`. A coefficient that the
+        descriptor does not bring is `float32(R / (s_p * max(norm_p(Z_p), 1e-12)))`, where the norm
+        is computed in float32 and the rest in float64 (paper, eq. modular_perturbation).
+
+        Args:
+            descriptor: The candidate, resolved or not.
+            scale_map: The scale map that it was drawn with.
+
+        Returns:
+            The descriptor with its coefficients; unchanged if it was resolved.
+
+        Raises:
+            PreconditionError: a candidate is held already.
+            IncompatibleError: the scale map is of another candidate, model or layout, or the noise
+                scheme is not known here.
+            CandidateError: the coefficients do not match the scale map or are not finite.
+        """
+        if self._busy:
+            raise PreconditionError("another candidate is held", remedy="restore the base first")
+        self._check_geometry(descriptor, scale_map)
+        _check_coefficients(descriptor, scale_map)
+        writer = _Writer(_scheme(descriptor.noise), descriptor)
+        self._busy = True
+        try:
+            return descriptor.resolved(writer.write(self._held, scale_map.active))
+        except BaseException:
+            self.restore()
+            raise
+
+    @torch.inference_mode()
+    def restore(self) -> None:
+        """Become the base again, whatever was held; every tensor is copied back."""
+        for held in self._held.values():
+            held.restore()
+        self._busy = False
+
+    def is_pristine(self) -> bool:
+        """Whether the engine's weights are those of the base, bit for bit."""
+        return all(held.is_pristine() for held in self._held.values())
+
+    def sha256(self) -> str:
+        """Return SHA-256 over the current weights, in canonical order and layout.
+
+        One physical tensor at a time is assembled and copied to the host.
+
+        Raises:
+            PreconditionError: only a shard of some tensor is held.
+        """
+        return weights_sha256(self._layout, lambda tensor: self._held[tensor.name].assemble())
+
+    def _check_geometry(self, descriptor: Descriptor, scale_map: ScaleMap) -> None:
+        if descriptor.scale_map != scale_map.digest or descriptor.method != scale_map.method:
+            raise IncompatibleError("the descriptor was drawn with another scale map")
+        if scale_map.model_digest != self._model_digest:
+            raise IncompatibleError(
+                f"the scale map is of model {scale_map.model_digest}, "
+                f"the weights are of {self._model_digest}"
+            )
+        theirs = [(scale.name, scale.shape) for scale in scale_map.tensors]
+        ours = [(tensor.name, tensor.shape) for tensor in self._layout]
+        if theirs != ours:
+            raise IncompatibleError("the scale map names other tensors than the model has")
+
+
+class _Writer:
+    """Writes one candidate, finding its coefficients on the way where they are not given."""
+
+    def __init__(self, scheme: NoiseScheme, descriptor: Descriptor) -> None:
+        self._scheme = scheme
+        self._seed = descriptor.seed
+        self._radius = descriptor.radius
+        self._given = descriptor.coefficients
+
+    def write(
+        self, tensors: Mapping[str, HeldTensor], scales: Sequence[TensorScale]
+    ) -> tuple[float, ...]:
+        """Write all active tensors; return the coefficients in the order of `scales`."""
+        if self._given is not None:
+            for scale, coefficient in zip(scales, self._given, strict=True):
+                held = tensors[scale.name]
+                held.write(coefficient, self._noise(held))
+            return self._given
+        found = [self._resolve_and_write(tensors[scale.name], scale) for scale in scales]
+        coefficients = tuple(torch.stack(found).tolist()) if found else ()
+        _check_finite(coefficients, scales)
+        return coefficients
+
+    def _resolve_and_write(self, held: HeldTensor, scale: TensorScale) -> torch.Tensor:
+        """Write one tensor; return its coefficient, 0-d fp32, without waiting for the device."""
+        if scale.norm is Norm.UNIT:
+            one = torch.ones((), dtype=torch.float32, device=held.device)
+            coefficient = self._coefficient(one, scale)
+            held.write(coefficient, self._noise(held))
+            return coefficient
+        whole = self._sample(held, None)
+        coefficient = self._coefficient(natural_norm(whole, scale.norm), scale)
+        held.write(coefficient, partial(_cut, whole))
+        return coefficient
+
+    def _coefficient(self, norm: torch.Tensor, scale: TensorScale) -> torch.Tensor:
+        size = norm.to(torch.float64).clamp_min(NORM_FLOOR) * cast("float", scale.scale)
+        return torch.full_like(size, self._radius).div_(size).to(torch.float32)
+
+    def _noise(self, held: HeldTensor) -> Callable[[Block], torch.Tensor]:
+        """Return the noise by block, made block by block where the scheme can."""
+        if self._scheme.portable:
+            return partial(self._sample, held)
+        return partial(_cut, self._sample(held, None))
+
+    def _sample(self, held: HeldTensor, block: Block | None) -> torch.Tensor:
+        return self._scheme.sample(
+            self._seed,
+            held.tensor.name,
+            held.tensor.shape,
+            dtype=held.dtype,
+            device=held.device,
+            block=block,
+        )
+
+
+def _cut(whole: torch.Tensor, block: Block) -> torch.Tensor:
+    return block.of(whole)
+
+
+def _scheme(name: str) -> NoiseScheme:
+    try:
+        return get_scheme(name)
+    except InvalidInputError as error:
+        raise IncompatibleError(error.message, field=error.field, remedy=error.remedy) from error
+
+
+def _check_coefficients(descriptor: Descriptor, scale_map: ScaleMap) -> None:
+    """Refuse coefficients that are not one finite float32 for each active tensor."""
+    coefficients = descriptor.coefficients
+    if coefficients is None:
+        return
+    if len(coefficients) != len(scale_map.active):
+        raise CandidateError(
+            f"{len(coefficients)} coefficients for {len(scale_map.active)} active tensors"
+        )
+    _check_finite(coefficients, scale_map.active)
+    if torch.tensor(coefficients, dtype=torch.float32).tolist() != list(coefficients):
+        raise CandidateError("the coefficients are not float32 numbers")
+
+
+def _check_finite(coefficients: Sequence[float], scales: Sequence[TensorScale]) -> None:
+    for coefficient, scale in zip(coefficients, scales, strict=True):
+        if not isfinite(coefficient):
+            raise CandidateError(f"the coefficient of {scale.name} is {coefficient}")

@@ -1,0 +1,18 @@
+"""Runs untrusted Python programs and judges them; `docs/sandbox.md` says what to trust."""
+
+from modnorm.sandbox.isolation import Guarantee, Isolation
+from modnorm.sandbox.jail.policy import Mechanism
+from modnorm.sandbox.program import Limits, Outcome, Program, Verdict
+from modnorm.sandbox.sandbox import Runner, Sandbox
+
+__all__ = [
+    "Guarantee",
+    "Isolation",
+    "Limits",
+    "Mechanism",
+    "Outcome",
+    "Program",
+    "Runner",
+    "Sandbox",
+    "Verdict",
+]

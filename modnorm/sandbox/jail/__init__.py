@@ -1,0 +1,1 @@
+"""What runs beside untrusted code: standard library only, imported by a bare interpreter."""

@@ -1,0 +1,80 @@
+"""The untrusted process: runs source and answers with values until it is killed.
+
+Nothing here is trusted once the first statement of a program has run. The trusted side believes
+the values that come back only in so far as they are right answers, which it never sent.
+"""
+
+import contextlib
+import json
+import linecache
+import os
+import random
+import struct
+import sys
+import types
+
+from modnorm.sandbox.jail.encoding import encode
+
+CHANNEL = 3
+MODULE = "program"
+EXIT_MEMORY = 77
+_HEADER = struct.Struct(">I")
+
+
+def _read(channel: int, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        part = os.read(channel, size - len(data))
+        if not part:
+            os._exit(0)
+        data += part
+    return data
+
+
+def _write(channel: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(channel, view) :]
+
+
+def _describe(error: BaseException) -> str:
+    try:
+        text = str(error)
+    except BaseException:  # noqa: BLE001  # the error's class is the program's
+        text = ""
+    return f"{type(error).__name__}: {text}"[:500]
+
+
+def _answer(namespace: dict[str, object], request: dict[str, str]) -> dict[str, object]:
+    """Run a step: statements under "run", or an expression whose value is sent back."""
+    try:
+        if "run" in request:
+            exec(compile(request["run"], "<program>", "exec"), namespace)  # noqa: S102
+            return {}
+        value = eval(compile(request["value"], "<test>", "eval"), namespace)  # noqa: S307
+        return {"value": encode(value)}
+    except MemoryError:
+        return {"raised": "MemoryError", "memory": True}
+    except BaseException as error:  # noqa: BLE001  # SystemExit too is an answer
+        return {"raised": _describe(error)}
+
+
+def serve(channel: int = CHANNEL) -> None:
+    """Answer requests in one namespace, that of a module called "program"."""
+    module = types.ModuleType(MODULE)
+    sys.modules[MODULE] = module
+    random.seed(0)
+    linecache.clearcache()
+    while True:
+        (size,) = _HEADER.unpack(_read(channel, _HEADER.size))
+        request = json.loads(_read(channel, size))
+        try:
+            reply = json.dumps(_answer(module.__dict__, request)).encode()
+        except MemoryError:
+            os._exit(EXIT_MEMORY)
+        except RecursionError:
+            reply = b'{"raised": "RecursionError: the value is nested too deep"}'
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+        _write(channel, _HEADER.pack(len(reply)) + reply)

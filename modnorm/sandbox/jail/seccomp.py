@@ -1,0 +1,128 @@
+"""Which system calls a program may make: computing, its own files, its own threads.
+
+No sockets but connected pairs, no new processes, no execution, no signals to others, no change
+of ownership or modes, no shared memory outside its address space.
+"""
+
+import errno
+import os
+import platform
+
+from modnorm.sandbox.jail import bpf, kernel
+
+_AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+_COLUMN = {"x86_64": 0, "aarch64": 1}
+
+_PLAIN: dict[str, tuple[int | None, int | None]] = {
+    "read": (0, 63), "write": (1, 64), "readv": (19, 65), "writev": (20, 66),
+    "pread64": (17, 67), "pwrite64": (18, 68), "lseek": (8, 62), "sendfile": (40, 71),
+    "copy_file_range": (326, 285), "close": (3, 57), "close_range": (436, 436),
+    "fstat": (5, 80), "newfstatat": (262, 79), "stat": (4, None), "lstat": (6, None),
+    "statx": (332, 291), "statfs": (137, 43), "fstatfs": (138, 44), "access": (21, None),
+    "faccessat": (269, 48), "faccessat2": (439, 439), "readlink": (89, None),
+    "readlinkat": (267, 78), "getdents64": (217, 61), "getcwd": (79, 17), "chdir": (80, 49),
+    "fchdir": (81, 50), "rename": (82, None), "renameat": (264, 38), "renameat2": (316, 276),
+    "mkdir": (83, None), "mkdirat": (258, 34), "rmdir": (84, None), "unlink": (87, None),
+    "unlinkat": (263, 35), "creat": (85, None), "ftruncate": (77, 46), "fallocate": (285, 47),
+    "umask": (95, 166), "fcntl": (72, 25), "flock": (73, 32), "fsync": (74, 82),
+    "fdatasync": (75, 83), "dup": (32, 23), "dup2": (33, None), "dup3": (292, 24),
+    "pipe": (22, None), "pipe2": (293, 59), "poll": (7, None), "ppoll": (271, 73),
+    "select": (23, None), "pselect6": (270, 72), "epoll_create": (213, None),
+    "epoll_create1": (291, 20), "epoll_ctl": (233, 21), "epoll_wait": (232, None),
+    "epoll_pwait": (281, 22), "eventfd2": (290, 19), "recvfrom": (45, 207),
+    "getsockname": (51, 204), "getpeername": (52, 205), "getsockopt": (55, 209),
+    "shutdown": (48, 210),
+    "mmap": (9, 222), "mprotect": (10, 226), "munmap": (11, 215), "mremap": (25, 216),
+    "madvise": (28, 233), "brk": (12, 214), "membarrier": (324, 283),
+    "rt_sigaction": (13, 134), "rt_sigprocmask": (14, 135), "rt_sigreturn": (15, 139),
+    "sigaltstack": (131, 132), "rt_sigtimedwait": (128, 137), "rt_sigsuspend": (130, 133),
+    "rt_sigpending": (127, 136), "restart_syscall": (219, 128),
+    "futex": (202, 98), "set_robust_list": (273, 99), "get_robust_list": (274, 100),
+    "set_tid_address": (218, 96), "rseq": (334, 293), "sched_yield": (24, 124),
+    "sched_getaffinity": (204, 123), "getcpu": (309, 168), "arch_prctl": (158, None),
+    "nanosleep": (35, 101), "clock_nanosleep": (230, 115), "clock_gettime": (228, 113),
+    "clock_getres": (229, 114), "gettimeofday": (96, 169), "time": (201, None),
+    "times": (100, 153), "getitimer": (36, 102), "setitimer": (38, 103), "alarm": (37, None),
+    "pause": (34, None), "getrandom": (318, 278),
+    "getpid": (39, 172), "getppid": (110, 173), "gettid": (186, 178), "getuid": (102, 174),
+    "geteuid": (107, 175), "getgid": (104, 176), "getegid": (108, 177),
+    "getgroups": (115, 158), "getresuid": (118, 148), "getresgid": (120, 150),
+    "getpgrp": (111, None), "getpgid": (121, 155), "getsid": (124, 156),
+    "uname": (63, 160), "sysinfo": (99, 179), "getrlimit": (97, 163), "getrusage": (98, 165),
+    "wait4": (61, 260), "waitid": (247, 95), "exit": (60, 93), "exit_group": (231, 94),
+}  # fmt: skip
+"""Allowed whatever their arguments: number on x86_64 and on aarch64."""
+
+_CONDITIONAL: dict[str, tuple[int | None, int | None]] = {
+    "open": (2, None), "openat": (257, 56), "clone": (56, 220), "clone3": (435, 435),
+    "kill": (62, 129), "tgkill": (234, 131), "prctl": (157, 167), "prlimit64": (302, 261),
+    "ioctl": (16, 29), "socketpair": (53, 199), "sendto": (44, 206),
+}  # fmt: skip
+
+_CLONE_THREAD = 0x10000
+_AF_UNIX = 1
+_SOCK_STREAM = 1
+_SOCK_FLAGS = os.O_NONBLOCK | os.O_CLOEXEC
+_TERMINAL_AND_FD_IOCTLS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
+"""TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX."""
+_HARMLESS_PRCTLS = (15, 16, 21, 39)
+"""PR_SET_NAME, PR_GET_NAME, PR_GET_SECCOMP, PR_GET_NO_NEW_PRIVS."""
+
+
+def _no_silent_truncation(argument: int) -> bpf.Masked:
+    """Refuse O_TRUNC without write access, which Landlock before version 3 lets through."""
+    mask = os.O_TRUNC | os.O_ACCMODE
+    return bpf.Masked(argument, (os.O_TRUNC,), mask, negated=True)
+
+
+def _conditions() -> dict[str, tuple[bpf.Condition, ...]]:
+    own_process = bpf.Masked(0, (os.getpid(),))
+    return {
+        "open": (_no_silent_truncation(1),),
+        "openat": (_no_silent_truncation(2),),
+        "clone": (bpf.AnyBit(0, _CLONE_THREAD),),
+        "kill": (own_process,),
+        "tgkill": (own_process,),
+        "prctl": (bpf.Masked(0, _HARMLESS_PRCTLS),),
+        "prlimit64": (bpf.Masked(0, (0,)),),
+        "ioctl": (bpf.Masked(1, _TERMINAL_AND_FD_IOCTLS),),
+        "socketpair": (
+            bpf.Masked(0, (_AF_UNIX,)),
+            bpf.Masked(1, (_SOCK_STREAM,), ~_SOCK_FLAGS & 0xFFFFFFFF),
+        ),
+        "sendto": (bpf.Null(4),),
+    }
+
+
+def supported() -> bool:
+    """Return whether the numbers of this machine's system calls are known."""
+    return platform.machine() in _AUDIT_ARCH
+
+
+def allowed_calls(machine: str) -> list[bpf.Call]:
+    """List what the calling process may do once filtered.
+
+    Args:
+        machine: Architecture as `platform.machine` names it.
+    """
+    column = _COLUMN[machine]
+    calls = [bpf.Call(number) for pair in _PLAIN.values() if (number := pair[column]) is not None]
+    for name, conditions in _conditions().items():
+        number = _CONDITIONAL[name][column]
+        if number is not None:
+            calls.append(bpf.Call(number, conditions))
+    unimplemented = _CONDITIONAL["clone3"][column]
+    if unimplemented is not None:
+        impossible = bpf.Masked(0, (0,), 0, negated=True)
+        calls.append(bpf.Call(unimplemented, (impossible,), errno.ENOSYS))
+    return calls
+
+
+def restrict() -> None:
+    """Filter the calling process for good; clone3 "does not exist", so that libc uses clone.
+
+    Raises:
+        OSError: the kernel refused.
+    """
+    machine = platform.machine()
+    kernel.install_filter(bpf.assemble(_AUDIT_ARCH[machine], allowed_calls(machine)))

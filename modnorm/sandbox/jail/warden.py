@@ -1,0 +1,188 @@
+"""One warden a program: it forks it behind the fences, watches it, kills it and reports.
+
+The program never runs in the warden's process and cannot reach it: the pid is not in its
+namespace, its uid is another, or its system calls do not include signals and tracing.
+"""
+
+import contextlib
+import fcntl
+import os
+import select
+import signal
+import socket
+import time
+import traceback
+from dataclasses import dataclass, field
+
+from modnorm.sandbox.jail import fences, interpreter
+from modnorm.sandbox.jail.policy import READY, End, Mechanism, Order, Policy, Report, pack
+
+SETUP_SECONDS = 10.0
+_TAIL_BYTES = 4096
+_SPARE = 16
+"""No file that a program keeps has this number or a higher one."""
+
+
+@dataclass(frozen=True)
+class Jail:
+    """What all programs of a zygote have in common.
+
+    Attributes:
+        policy: How the jail was built.
+        mechanisms: The fences that are up.
+        idle_bytes: Address space of the idle interpreter.
+    """
+
+    policy: Policy
+    mechanisms: frozenset[Mechanism]
+    idle_bytes: int
+
+
+@dataclass
+class _Printed:
+    count: int = 0
+    tail: bytes = b""
+
+    def add(self, data: bytes) -> None:
+        self.count += len(data)
+        self.tail = (self.tail + data)[-_TAIL_BYTES:]
+
+
+@dataclass
+class _Watch:
+    """A running program.
+
+    Attributes:
+        pid: Its process.
+        output: Read end of its standard streams.
+        ready: Read end of the pipe on which it says that its fences are up.
+        printed: What came out so far.
+    """
+
+    pid: int
+    output: int
+    ready: int
+    printed: _Printed = field(default_factory=_Printed)
+
+
+def supervise(jail: Jail, order: Order, control: socket.socket, channel: int) -> None:
+    """Run one program and report its end on the control socket.
+
+    Args:
+        jail: The common part.
+        order: The program's bounds.
+        control: To the trusted side; its end dismisses the program.
+        channel: The program's own connection to the trusted side.
+    """
+    uid = fences.own_uid() if Mechanism.OWN_UID in jail.mechanisms else os.geteuid()
+    if Mechanism.NAMESPACES in jail.mechanisms:
+        fences.enter_program_namespaces(order, uid)
+    watch = _start(jail, order, uid, channel)
+    os.close(channel)
+    end = _await_ready(watch, control) or _await_end(watch, control, order)
+    for kill in (os.kill, os.killpg):
+        with contextlib.suppress(ProcessLookupError):
+            kill(watch.pid, signal.SIGKILL)
+    _, status, usage = os.wait4(watch.pid, 0)
+    _drain(watch)
+    if end is not End.SETUP and watch.printed.count > order.output_bytes:
+        end = End.OUTPUT
+    report = _report(end, status, usage.ru_utime + usage.ru_stime, watch.printed)
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        control.send(pack(report))
+
+
+def _start(jail: Jail, order: Order, uid: int, channel: int) -> _Watch:
+    output_read, output_write = os.pipe()
+    ready_read, ready_write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(output_read)
+        os.close(ready_read)
+        _become_program(jail, order, uid, (channel, output_write, ready_write))
+    os.close(output_write)
+    os.close(ready_write)
+    return _Watch(pid, output_read, ready_read)
+
+
+def _become_program(jail: Jail, order: Order, uid: int, files: tuple[int, int, int]) -> None:
+    """Turn a fork of the warden into the program; never returns."""
+    ready = -1
+    try:
+        os.setsid()
+        ready = _place_files(*files)
+        os.umask(0o077)
+        fences.fence_program(
+            jail.mechanisms, jail.policy, order, uid=uid, idle_bytes=jail.idle_bytes
+        )
+        os.write(ready, READY)
+        os.close(ready)
+    except BaseException:  # noqa: BLE001  # a fork must not return into the caller's stack
+        os.write(ready, traceback.format_exc().encode()[-2000:])
+        os._exit(1)
+    try:
+        interpreter.serve()
+    finally:
+        os._exit(1)
+
+
+def _place_files(channel: int, output: int, ready: int) -> int:
+    """Have 0 empty, 1 and 2 the output, 3 the channel, 4 (returned) the pipe and nothing else."""
+    copies = [fcntl.fcntl(each, fcntl.F_DUPFD, _SPARE) for each in (channel, output, ready)]
+    null = os.open("/dev/null", os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(copies[1], 1)
+    os.dup2(copies[1], 2)
+    os.dup2(copies[0], interpreter.CHANNEL)
+    os.dup2(copies[2], interpreter.CHANNEL + 1)
+    os.closerange(interpreter.CHANNEL + 2, os.sysconf("SC_OPEN_MAX"))
+    return interpreter.CHANNEL + 1
+
+
+def _await_ready(watch: _Watch, control: socket.socket) -> End | None:
+    """Wait until the fences are up and tell the trusted side; return SETUP if they are not."""
+    readable, _, _ = select.select([watch.ready], [], [], SETUP_SECONDS)
+    said = os.read(watch.ready, 2000) if readable else b"the fences took too long"
+    if said != READY:
+        watch.printed.add(said or b"the process died while its fences went up")
+        return End.SETUP
+    control.send(READY)
+    return None
+
+
+def _await_end(watch: _Watch, control: socket.socket, order: Order) -> End:
+    deadline = time.monotonic() + order.wall_seconds
+    process = os.pidfd_open(watch.pid)
+    poll = select.poll()
+    for descriptor in (watch.output, control.fileno(), process):
+        poll.register(descriptor, select.POLLIN)
+    while (left := deadline - time.monotonic()) > 0:
+        ready = dict(poll.poll(left * 1000))
+        if watch.output in ready:
+            data = os.read(watch.output, 65536)
+            watch.printed.add(data)
+            if watch.printed.count > order.output_bytes:
+                return End.OUTPUT
+            if not data:
+                poll.unregister(watch.output)
+        if process in ready:
+            return End.EXIT
+        if control.fileno() in ready:
+            return End.DISMISSED
+    return End.WALL
+
+
+def _drain(watch: _Watch) -> None:
+    os.set_blocking(watch.output, False)
+    with contextlib.suppress(BlockingIOError):
+        while data := os.read(watch.output, 65536):
+            watch.printed.add(data)
+
+
+def _report(end: End, status: int, cpu_seconds: float, printed: _Printed) -> Report:
+    text = printed.tail.decode(errors="replace")
+    if end is not End.EXIT:
+        return Report(end, 0, cpu_seconds, text)
+    if os.WIFSIGNALED(status):
+        return Report(End.SIGNAL, os.WTERMSIG(status), cpu_seconds, text)
+    return Report(End.EXIT, os.WEXITSTATUS(status), cpu_seconds, text)

@@ -1,0 +1,1 @@
+"""Ranking, nested prefixes, voting and the scoring of one candidate."""

@@ -1,0 +1,73 @@
+"""Candidate scores, their ranking and the experts of every (N, K) (paper, eq. "candidate score").
+
+Ties keep candidate order. A failed candidate has no score, is given as None and is left out.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from modnorm.errors import InvalidInputError, PreconditionError
+
+Selection = Mapping[tuple[int, int], tuple[int, ...]]
+"""Experts of each (N, K): candidate indices, best first."""
+
+
+def mean_reward(rewards: Sequence[float]) -> float:
+    """Return R_i, the mean selection reward of one candidate, from an exact sum.
+
+    Raises:
+        InvalidInputError: there are no rewards.
+    """
+    if not rewards:
+        raise InvalidInputError("no rewards to average", field="task.selection")
+    return math.fsum(rewards) / len(rewards)
+
+
+def rank(rewards: Sequence[float | None], population: int) -> tuple[int, ...]:
+    """Return the scored candidates among the first `population`, best first.
+
+    Args:
+        rewards: Score of each candidate in candidate order; None where scoring failed.
+        population: N, at most `len(rewards)`.
+
+    Raises:
+        PreconditionError: fewer than `population` candidates are given.
+        InvalidInputError: a score is not finite, so it has no rank.
+    """
+    if population > len(rewards):
+        raise PreconditionError(
+            f"only {len(rewards)} of {population} candidates are there", field="population.size"
+        )
+    scored = [(-reward, i) for i, reward in enumerate(rewards[:population]) if reward is not None]
+    for negated, index in scored:
+        if not math.isfinite(negated):
+            raise InvalidInputError(f"the score of candidate {index} is not finite")
+    return tuple(index for _, index in sorted(scored))
+
+
+def select_experts(
+    rewards: Sequence[float | None], prefixes: Iterable[int], ensemble_sizes: Sequence[int]
+) -> dict[tuple[int, int], tuple[int, ...]]:
+    """Return the experts of every (N, K): the K best of the first N candidates, best first.
+
+    Raises:
+        PreconditionError: fewer than K candidates of a prefix are scored.
+        InvalidInputError: a score is not finite.
+    """
+    selection = {}
+    for population in prefixes:
+        order = rank(rewards, population)
+        for size in ensemble_sizes:
+            if len(order) < size:
+                raise PreconditionError(
+                    f"K = {size} needs {size} scored candidates, but only {len(order)} of the "
+                    f"first {population} are scored",
+                    field="population.ensemble_sizes",
+                )
+            selection[population, size] = order[:size]
+    return selection
+
+
+def expert_union(selection: Selection) -> tuple[int, ...]:
+    """Return every expert of any (N, K) once, ascending: each answers the held-out rows once."""
+    return tuple(sorted({index for experts in selection.values() for index in experts}))

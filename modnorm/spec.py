@@ -1,0 +1,299 @@
+"""The experiment spec: what a user writes in YAML and what a service stores.
+
+Every limit is checked here, so that the command line, the client and the aggregator refuse the
+same things with the same words. What needs a model or data at hand (the prompt fits, the profile
+belongs to the model) is checked by the services before anything is stored.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal, Self, TypeVar
+
+import yaml
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from modnorm.errors import InvalidInputError
+
+_FIELD_FAULT = "field_fault"
+
+MAX_POPULATION = 100_000
+"""Largest N accepted: the paper's largest population is 3,000."""
+MAX_SEED = 2**63 - 1
+MAX_MASS = 1e6
+"""Largest mass of a group; only ratios of masses matter."""
+
+
+def _field_fault(field: str, message: str) -> PydanticCustomError:
+    """Blame one field of a section for a rule that binds several."""
+    return PydanticCustomError(_FIELD_FAULT, "{message}", {"message": message, "field": field})
+
+
+def _no_truth_value(value: object) -> object:
+    """Refuse what pydantic would take for 0 or 1."""
+    if isinstance(value, bool):
+        raise PydanticCustomError("truth_value", "must be a number, not true or false")
+    return value
+
+
+_Int = Annotated[int, BeforeValidator(_no_truth_value)]
+_Float = Annotated[float, BeforeValidator(_no_truth_value)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+SectionT = TypeVar("SectionT", bound=_Section)
+
+
+def _named(value: object) -> object:
+    """Let a section be given by its name alone: `task: countdown`."""
+    return {"name": value} if isinstance(value, str) else value
+
+
+def _sourced(value: object) -> object:
+    return {"source": value} if isinstance(value, str) else value
+
+
+class ModelSpec(_Section):
+    """A pretrained causal language model and its revision."""
+
+    name: str = Field(min_length=1)
+    """Bundled name (`tiny-thicket`), local directory, or Hugging Face repository."""
+    revision: str | None = None
+    """Commit of a Hugging Face repository; a local directory has none."""
+
+
+class DataSpec(_Section):
+    """Rows of a task, in file order."""
+
+    source: str = Field(min_length=1)
+    """`bundled:NAME`, a JSONL, JSON or Parquet file, or a Hugging Face dataset id."""
+    config: str | None = None
+    """Configuration of a Hugging Face dataset."""
+    split: str | None = None
+    """Split of a Hugging Face dataset."""
+    revision: str | None = None
+    """Commit of a Hugging Face dataset."""
+    offset: _Int = Field(default=0, ge=0)
+    """Rows passed over at the start."""
+    limit: _Int | None = Field(default=None, ge=1)
+    """Rows taken; all that are left when absent."""
+
+
+class TaskSpec(_Section):
+    """A benchmark, the rows that rank candidates and the rows that are voted on."""
+
+    name: str = Field(min_length=1)
+    selection: Annotated[DataSpec, BeforeValidator(_sourced)]
+    heldout: Annotated[DataSpec, BeforeValidator(_sourced)]
+    max_tokens: _Int | None = Field(default=None, ge=1, le=131_072)
+    """Completion cap; the paper's for the task when absent."""
+    scorer: str | None = Field(default=None, min_length=1)
+    """Scorer by name; `reference` reproduces the published code, the default is right."""
+
+
+class Masses(_Section):
+    """Total mass of each parameter group (paper, table "Total mass")."""
+
+    embedding: _Float = Field(default=1.0, ge=0, le=MAX_MASS)
+    attention: _Float = Field(default=0.5, ge=0, le=MAX_MASS)
+    mlp: _Float = Field(default=0.5, ge=0, le=MAX_MASS)
+    head: _Float = Field(default=1.0, ge=0, le=MAX_MASS)
+    norm: _Float = Field(default=0.1, ge=0, le=MAX_MASS)
+    other: _Float = Field(default=0.1, ge=0, le=MAX_MASS)
+
+    @model_validator(mode="after")
+    def _some_mass(self) -> Self:
+        if sum(self.model_dump().values()) <= 0:
+            raise ValueError("at least one group needs mass")
+        return self
+
+
+class MethodSpec(_Section):
+    """How candidates are drawn around the base."""
+
+    name: str = Field(min_length=1)
+    """`modular_norm`, `randopt`, `rmsnorm_only` or `base`."""
+    radius: _Float = Field(default=0.0, ge=0, validation_alias=AliasChoices("radius", "sigma"))
+    """R of the modular norm; sigma of isotropic noise (`sigma` is accepted as its name)."""
+    profile: str | None = None
+    """Profile to use: a file or a digest; calibrated on the spot when absent."""
+    masses: Masses = Masses()
+
+    @model_validator(mode="after")
+    def _radius_is_needed(self) -> Self:
+        if self.name != "base" and self.radius <= 0:
+            raise _field_fault("radius", "radius (sigma for randopt) must be greater than 0")
+        return self
+
+
+class CalibrationSpec(_Section):
+    """Sensitivity calibration (paper, app. A.2)."""
+
+    examples: _Int = Field(default=64, ge=1, le=4096)
+    layers_per_example: _Int = Field(default=4, ge=1)
+    max_length: _Int = Field(default=128, ge=1)
+    """Leading prompt tokens."""
+    iterations: _Int = Field(default=3, ge=1, le=100)
+    """JVP/VJP steps before the last JVP."""
+    quantile: _Float = Field(default=0.9, ge=0, le=1)
+    seed: _Int = Field(default=1729, ge=0, le=MAX_SEED)
+
+
+class PopulationSpec(_Section):
+    """How many candidates, which nested prefixes, which ensembles."""
+
+    size: _Int = Field(ge=1, le=MAX_POPULATION)
+    """N: candidates sampled and scored."""
+    prefixes: tuple[_Int, ...] = ()
+    """Population sizes to report, nested; N alone when empty."""
+    ensemble_sizes: tuple[_Int, ...] = (1,)
+    """Ensemble sizes K to report."""
+    seed: _Int = Field(default=42, ge=0, le=MAX_SEED)
+    pool: Literal["nested", "published"] = "nested"
+    """`nested`: the first n candidates do not depend on N. `published`: numpy's choice, as in
+    the published pools, which depends on N."""
+    noise: str = "portable-v1"
+    """Noise scheme by name; `randopt-reseed-v1` is the published one."""
+
+    @model_validator(mode="after")
+    def _prefixes_fit(self) -> Self:
+        prefixes = self.reported_prefixes
+        if sorted(set(prefixes)) != list(prefixes) or prefixes[0] < 1:
+            raise _field_fault("prefixes", "must be positive, distinct and ascending")
+        if prefixes[-1] != self.size:
+            raise _field_fault("prefixes", f"the largest prefix must equal size ({self.size})")
+        return self
+
+    @model_validator(mode="after")
+    def _ensembles_fit(self) -> Self:
+        sizes, smallest = self.ensemble_sizes, self.reported_prefixes[0]
+        if not sizes or min(sizes) < 1:
+            raise _field_fault("ensemble_sizes", "must name at least one positive K")
+        if sorted(set(sizes)) != list(sizes):
+            raise _field_fault("ensemble_sizes", "must be distinct and ascending")
+        if sizes[-1] > smallest:
+            raise _field_fault(
+                "ensemble_sizes",
+                f"K = {sizes[-1]} is greater than the smallest prefix ({smallest})",
+            )
+        return self
+
+    @property
+    def reported_prefixes(self) -> tuple[int, ...]:
+        """The population sizes that results are reported for, ascending."""
+        return self.prefixes or (self.size,)
+
+
+class EngineSpec(_Section):
+    """How evaluators run the model."""
+
+    name: Literal["auto", "transformers"] = "auto"
+    """`auto` is the fastest engine that the evaluator has."""
+
+
+class FailureSpec(_Section):
+    """When to try again and when to give up."""
+
+    max_attempts: _Int = Field(default=3, ge=1, le=100)
+    """Attempts a job gets before it fails for good."""
+    max_failed_candidates: _Int = Field(default=0, ge=0)
+    """Failed candidates that the experiment tolerates; they are left out of the ranking."""
+
+
+class ExperimentSpec(_Section):
+    """Model, task, method, N, prefixes, K list and seed: everything that defines an experiment."""
+
+    name: str = Field(default="", max_length=200)
+    """A label for people."""
+    model: Annotated[ModelSpec, BeforeValidator(_named)]
+    task: TaskSpec
+    method: Annotated[MethodSpec, BeforeValidator(_named)]
+    population: PopulationSpec
+    calibration: CalibrationSpec = CalibrationSpec()
+    engine: Annotated[EngineSpec, BeforeValidator(_named)] = EngineSpec()
+    failures: FailureSpec = FailureSpec()
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the canonical JSON: equal digests mean the same experiment."""
+        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def parse_spec(data: Mapping[str, object]) -> ExperimentSpec:
+    """Validate a spec as a whole.
+
+    Raises:
+        InvalidInputError: names the first field at fault; the message lists all of them.
+    """
+    return parse_section(ExperimentSpec, data)
+
+
+def parse_section(
+    kind: type[SectionT], data: Mapping[str, object], *, field: str | None = None
+) -> SectionT:
+    """Validate one section of a spec.
+
+    Args:
+        kind: The section's class.
+        data: Its content.
+        field: Its path in the spec, `calibration` for instance; None for a whole spec.
+
+    Raises:
+        InvalidInputError: names the first field at fault; the message lists all of them.
+    """
+    try:
+        return kind.model_validate(data)
+    except ValidationError as error:
+        raise _first_fault(error, field) from error
+
+
+def load_spec(path: Path) -> ExperimentSpec:
+    """Read a spec from a YAML file.
+
+    Raises:
+        InvalidInputError: the file is missing, is not YAML, or breaks the schema.
+    """
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        raise InvalidInputError(f"cannot read {path}: {error}", field="spec") from error
+    if not isinstance(data, dict):
+        raise InvalidInputError(f"{path} is not a YAML mapping", field="spec")
+    return parse_spec(data)
+
+
+def _first_fault(error: ValidationError, prefix: str | None) -> InvalidInputError:
+    start = () if prefix is None else (prefix,)
+    faults = [
+        (
+            ".".join(str(step) for step in (*start, *_place(fault))),
+            fault["msg"].removeprefix("Value error, "),
+        )
+        for fault in error.errors(include_url=False, include_input=False)
+    ]
+    field, message = faults[0]
+    others = "; ".join(f"{name}: {text}" for name, text in faults[1:])
+    return InvalidInputError(
+        f"{message}; also {others}" if others else message, field=field or "spec"
+    )
+
+
+def _place(fault: ErrorDetails) -> tuple[int | str, ...]:
+    """Return where a fault lies; one of `_field_fault` is placed at its section by pydantic."""
+    if fault["type"] == _FIELD_FAULT:
+        return (*fault["loc"], fault["ctx"]["field"])
+    return fault["loc"]

@@ -1,0 +1,45 @@
+"""Checks of the columns of raw rows, shared by the tasks."""
+
+from collections.abc import Mapping
+
+from modnorm.errors import InvalidInputError
+
+
+def text(raw: Mapping[str, object], column: str) -> str:
+    """Return a column that must hold text which a tokenizer can encode.
+
+    Raises:
+        InvalidInputError: it is missing, blank, no text, or holds half a surrogate pair.
+    """
+    value = raw.get(column)
+    if not isinstance(value, str) or not value.strip():
+        raise InvalidInputError("must be text", field=column)
+    return _encodable(value, column)
+
+
+def optional_text(raw: Mapping[str, object], column: str) -> str:
+    """Return a column that may be absent or blank, "" then."""
+    value = raw.get(column)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise InvalidInputError("must be text", field=column)
+    return _encodable(value, column)
+
+
+def texts(raw: Mapping[str, object], column: str) -> list[str]:
+    """Return a column that must hold a list of at least one text.
+
+    Raises:
+        InvalidInputError: it does not.
+    """
+    value = raw.get(column)
+    if not isinstance(value, list) or not value:
+        raise InvalidInputError("must be a list of texts", field=column)
+    return [text({column: item}, column) for item in value]
+
+
+def _encodable(value: str, column: str) -> str:
+    if any("\ud800" <= character <= "\udfff" for character in value):
+        raise InvalidInputError("holds half a surrogate pair", field=column)
+    return value

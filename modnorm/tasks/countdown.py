@@ -1,0 +1,168 @@
+"""Countdown: reach a target with every number used exactly once.
+
+Scorer `countdown-v1` (paper, table "Task-specific data, generation, and scoring protocol": legal
+answer + format bonus). An answer is legal when it uses only what the prompt allows, up to
+`arithmetic.MAX_EXPRESSION` characters at any depth of nesting.
+
+Scorer `countdown-reference-v1` gives the published scores: `**` and `//` are legal, a newline
+before the expression inside its tag costs the reward but not the vote, and a number over 1,000
+costs the vote but not the reward. Expressions are bounded as above, and values too: the published
+code hangs on `44**19**35`.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from modnorm.errors import InvalidInputError
+from modnorm.tasks.answers import accuracy
+from modnorm.tasks.arithmetic import (
+    BASIC,
+    PYTHON,
+    Grammar,
+    Number,
+    evaluate,
+    has_legal_characters,
+    literals,
+)
+from modnorm.tasks.protocol import Judgement, Message, Row
+from modnorm.tasks.tags import last_answer
+
+SYSTEM = (
+    "You are a helpful assistant. You first think about the reasoning process in your mind and "
+    "then provide the user with the answer."
+)
+USER = (
+    "Using the numbers {numbers}, create an equation that equals {target}. You can use basic "
+    "arithmetic operations (+, -, *, /) and each number can only be used once. Show your work in "
+    "<think> </think> tags. And return the final answer in <answer> </answer> tags, for example "
+    "<answer> (1 + 2) / 3 </answer>."
+)
+
+MAX_NUMBER = 10**9
+"""Largest number and largest target, in absolute value, that a row may hold."""
+
+_TARGET_TOLERANCE = 1e-5
+_INTEGER_TOLERANCE = 1e-9
+_LARGEST_VOTED_LITERAL = 1000
+_DECIMAL = re.compile(r"-?[0-9]{1,20}(\.[0-9]{1,20})?")
+
+
+class Countdown:
+    """The Countdown task; rows are `{"numbers": [44, 19, 35], "target": 98}`."""
+
+    name = "countdown"
+    scorer = "countdown-v1"
+    max_tokens = 1024
+
+    def parse(self, raw: Mapping[str, object]) -> Row:
+        """Check the columns `numbers` and `target` (a number or its decimal text); drop the rest.
+
+        Raises:
+            InvalidInputError: a column is missing or malformed.
+        """
+        numbers = raw.get("numbers")
+        if not isinstance(numbers, list) or not numbers or not all(map(_is_number, numbers)):
+            raise InvalidInputError(
+                f"must be a list of integers from 0 to {MAX_NUMBER}", field="numbers"
+            )
+        return {"numbers": list(numbers), "target": _target(raw.get("target"))}
+
+    def messages(self, row: Row) -> tuple[Message, ...]:
+        """Return the paper's prompt (app. "Prompt Templates")."""
+        text = USER.format(numbers=_numbers(row), target=row["target"])
+        return Message("system", SYSTEM), Message("user", text)
+
+    def judge(self, row: Row, completion: str) -> Judgement:
+        """Score one completion: reward = 0.1 * format + answer."""
+        vote = self._vote(row, completion)
+        correct = vote is not None and self.is_correct(row, vote)
+        answer = self._answers(row, completion)
+        return Judgement(0.1 * format_score(completion) + answer, vote, correct)
+
+    def is_correct(self, row: Row, vote: str) -> bool:
+        """Whether the voted value is the target, within 1e-5."""
+        return abs(float(vote) - _target_of(row)) < _TARGET_TOLERANCE
+
+    def metric(self, rows: Sequence[Row], votes: Sequence[str | None]) -> float:
+        """Numeric-answer accuracy; a row without a vote is wrong."""
+        return accuracy(self, rows, votes)
+
+    def _vote(self, row: Row, completion: str) -> str | None:
+        return vote_key((last_answer(completion) or "").strip(), _numbers(row))
+
+    def _answers(self, row: Row, completion: str) -> bool:
+        """Whether the completion's answer is legal and right."""
+        vote = self._vote(row, completion)
+        return vote is not None and self.is_correct(row, vote)
+
+
+class PublishedCountdown(Countdown):
+    """Countdown scored as the published code does, quirks included."""
+
+    scorer = "countdown-reference-v1"
+
+    def _vote(self, row: Row, completion: str) -> str | None:
+        numbers = _numbers(row)
+        if max(numbers) > _LARGEST_VOTED_LITERAL:
+            return None
+        return vote_key((last_answer(completion) or "").strip(), numbers, PYTHON)
+
+    def _answers(self, row: Row, completion: str) -> bool:
+        """Whether the answer, stripped of nothing but one final newline, is legal and right."""
+        expression = (last_answer(completion) or "").removesuffix("\n")
+        value = evaluate(expression, PYTHON) if _uses(expression, _numbers(row)) else None
+        return value is not None and abs(value - _target_of(row)) < _TARGET_TOLERANCE
+
+
+def format_score(completion: str) -> float:
+    """Return the format score of a completion, which the prompt is taken to open with <think>.
+
+    1 if the whole text, but for one final newline, is a think block, a newline and an answer
+    block; else 0.1 for a think block and 0.5 for an answer block.
+    """
+    joint = "</think>\n<answer>"
+    start = completion.find(joint)
+    if start >= 0 and completion.removesuffix("\n").endswith("</answer>", start + len(joint)):
+        return 1.0
+    thinks = "</think>" in completion
+    answers = last_answer(completion) is not None
+    return 0.1 * thinks + 0.5 * answers
+
+
+def vote_key(expression: str, numbers: Sequence[int], grammar: Grammar = BASIC) -> str | None:
+    """Return the value of a legal expression as text: an integer's digits, else the float.
+
+    None when the expression is not legal, does not use exactly the numbers, or has no value.
+    """
+    value = evaluate(expression, grammar) if _uses(expression, numbers) else None
+    if value is None:
+        return None
+    nearest = round(value)
+    return str(nearest) if abs(value - nearest) < _INTEGER_TOLERANCE else str(float(value))
+
+
+def _uses(expression: str, numbers: Sequence[int]) -> bool:
+    return has_legal_characters(expression) and sorted(literals(expression)) == sorted(numbers)
+
+
+def _numbers(row: Row) -> list[int]:
+    return cast("list[int]", row["numbers"])
+
+
+def _target_of(row: Row) -> Number:
+    return cast("Number", row["target"])
+
+
+def _is_number(value: object) -> bool:
+    return type(value) is int and 0 <= value <= MAX_NUMBER
+
+
+def _target(value: object) -> Number:
+    if isinstance(value, str) and _DECIMAL.fullmatch(value):
+        value = float(value) if "." in value else int(value)
+    if type(value) not in {int, float} or not abs(cast("Number", value)) <= MAX_NUMBER:
+        raise InvalidInputError(
+            f"must be a number of at most {MAX_NUMBER} in absolute value", field="target"
+        )
+    return cast("Number", value)

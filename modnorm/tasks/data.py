@@ -1,0 +1,60 @@
+"""Rows of a task, loaded from where a spec says they are."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+from modnorm.errors import InvalidInputError
+from modnorm.spec import DataSpec
+from modnorm.tasks.files import RawRow
+from modnorm.tasks.protocol import Row, Task
+from modnorm.tasks.rows import encode_rows, rows_digest
+from modnorm.tasks.sources import open_source
+
+__all__ = ["encode_rows", "load_rows", "rows_digest"]
+
+
+def load_rows(
+    task: Task, spec: DataSpec, *, field: str, roots: Sequence[Path] | None = None
+) -> tuple[Row, ...]:
+    """Load and check the rows that a spec names, in file order.
+
+    Args:
+        task: Gives the schema that each row is checked against.
+        spec: Source, offset and limit.
+        field: Spec path for errors, `task.selection` for instance.
+        roots: Folders that files must lie under; any file when None.
+
+    Raises:
+        InvalidInputError: the source is missing, malformed (the message names the row) or has
+            fewer rows than asked for.
+        PreconditionError: a Hugging Face dataset is named, but `datasets` is not installed.
+        UnavailableError: a Hugging Face dataset cannot be reached.
+    """
+    raw = open_source(spec, field=field, roots=roots)
+    stop = None if spec.limit is None else spec.offset + spec.limit
+    rows = tuple(_parse(task, islice(raw, spec.offset, stop), spec.source, field))
+    _check_count(rows, spec, field)
+    return rows
+
+
+def _parse(task: Task, raw: Iterable[RawRow], source: str, field: str) -> Iterator[Row]:
+    for place, columns in raw:
+        try:
+            yield task.parse(columns)
+        except InvalidInputError as error:
+            raise InvalidInputError(
+                f"{source}, {place}, column {error.field!r}: {error.message}", field=field
+            ) from error
+
+
+def _check_count(rows: Sequence[Row], spec: DataSpec, field: str) -> None:
+    if not rows:
+        passed = f" after the first {spec.offset}" if spec.offset else ""
+        raise InvalidInputError(f"{spec.source} has no rows{passed}", field=field)
+    if spec.limit is not None and len(rows) < spec.limit:
+        raise InvalidInputError(
+            f"{spec.source} has {len(rows)} rows from row {spec.offset} on, fewer than asked for",
+            field=f"{field}.limit",
+            remedy=f"ask for at most {len(rows)}",
+        )

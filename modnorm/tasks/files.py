@@ -1,0 +1,145 @@
+"""Rows in files: JSONL, JSON, Parquet and CSV, each row with its place for error messages."""
+
+import csv
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from types import MappingProxyType
+from typing import NoReturn, cast
+
+from pyarrow import ArrowException
+from pyarrow.parquet import ParquetFile
+
+from modnorm.errors import InvalidInputError
+
+Raw = Mapping[str, object]
+RawRow = tuple[str, Raw]
+"""Where a row stands, for error messages ("line 17", "row 17" from 1 on), and its columns."""
+
+
+def read_file(path: Path, source: str, *, field: str) -> Iterator[RawRow]:
+    """Return the rows of a file, read as they are asked for.
+
+    Args:
+        path: The file; its suffix, one of `SUFFIXES`, tells the format.
+        source: What the user calls it.
+        field: Spec path for errors.
+
+    Raises:
+        InvalidInputError: the format is unknown; while iterating, the file cannot be read.
+    """
+    reader = _READERS.get(path.suffix.lower())
+    if reader is None:
+        raise InvalidInputError(
+            f"cannot tell the format of {source}",
+            field=f"{field}.source",
+            remedy=f"a name that ends in {', '.join(SUFFIXES)}",
+        )
+    return _readable(reader(path, source, field), source, field)
+
+
+def confined(source: str, field: str, roots: Sequence[Path] | None) -> Path:
+    """Resolve a file, links and all; with roots, one outside them is as good as absent.
+
+    Args:
+        source: Its path, absolute or relative to the working directory or a root.
+        field: Spec path for errors.
+        roots: Folders that it must lie under; any file when None.
+
+    Raises:
+        InvalidInputError: there is no such file.
+    """
+    path = Path(source).expanduser()
+    candidates = [path] if roots is None else [path, *(root / path for root in roots)]
+    resolved = [candidate.resolve() for candidate in candidates]
+    if roots is not None:
+        bounds = [root.resolve() for root in roots]
+        resolved = [p for p in resolved if any(p.is_relative_to(bound) for bound in bounds)]
+    for candidate in resolved:
+        if candidate.is_file():
+            return candidate
+    place = "" if roots is None else " under the data roots"
+    raise InvalidInputError(f"there is no file {source}{place}", field=field)
+
+
+def _readable(rows: Iterator[RawRow], source: str, field: str) -> Iterator[RawRow]:
+    try:
+        yield from rows
+    except OSError as error:
+        raise InvalidInputError(
+            f"cannot read {source}: {error.strerror}", field=f"{field}.source"
+        ) from error
+
+
+def _read_json_lines(path: Path, source: str, field: str) -> Iterator[RawRow]:
+    """Yield one row a line; blank lines hold none."""
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                place = f"line {number}"
+                yield place, _columns(_decode(line, source, place, field), source, place, field)
+
+
+def _read_json(path: Path, source: str, field: str) -> Iterator[RawRow]:
+    rows = _decode(path.read_bytes(), source, "", field)
+    if not isinstance(rows, list):
+        raise InvalidInputError(f"{source} is not a JSON list of rows", field=field)
+    for number, row in enumerate(rows, 1):
+        place = f"row {number}"
+        yield place, _columns(row, source, place, field)
+
+
+def _read_parquet(path: Path, source: str, field: str) -> Iterator[RawRow]:
+    try:
+        with ParquetFile(path) as file:
+            batches = (batch.to_pylist() for batch in file.iter_batches())
+            for number, row in enumerate(chain.from_iterable(batches), 1):
+                yield f"row {number}", row
+    except ArrowException as error:
+        raise InvalidInputError(
+            f"{source} is no readable Parquet file: {error}", field=field
+        ) from error
+
+
+def _read_csv(path: Path, source: str, field: str) -> Iterator[RawRow]:
+    """Yield one row a record, whose columns are texts named by the first line."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as lines:
+            reader = csv.DictReader(lines, strict=True)
+            for row in reader:
+                place = f"line {reader.line_num}"
+                if None in row or None in row.values():
+                    raise InvalidInputError(
+                        f"{source}, {place}: not as many columns as the first line", field=field
+                    )
+                yield place, cast("Raw", row)
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise InvalidInputError(
+            f"{source} is no readable CSV file: {error}", field=field
+        ) from error
+
+
+def _decode(text: bytes, source: str, place: str, field: str) -> object:
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        where = f"{source}, {place}" if place else source
+        raise InvalidInputError(f"{where}: not valid JSON: {error}", field=field) from error
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON value")
+
+
+def _columns(row: object, source: str, place: str, field: str) -> Raw:
+    if not isinstance(row, dict):
+        raise InvalidInputError(f"{source}, {place}: not a JSON object", field=field)
+    return cast("dict[str, object]", row)
+
+
+_READERS: Mapping[str, Callable[[Path, str, str], Iterator[RawRow]]] = MappingProxyType(
+    {".jsonl": _read_json_lines, ".json": _read_json, ".parquet": _read_parquet, ".csv": _read_csv}
+)
+SUFFIXES = tuple(_READERS)
+"""How the names of files of rows end."""

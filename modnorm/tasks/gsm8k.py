@@ -1,0 +1,133 @@
+"""GSM8K: grade-school word problems with a number as the answer.
+
+Scorer `gsm8k-v1` (paper: "normalized final-answer matching"): the number after the last `####`,
+else the last number, both looked for in the last 300 characters. Numbers are compared and voted
+in one canonical form, so that `1,000`, `1000`, `$1000.00` and `1000.` are the same answer.
+
+Scorer `gsm8k-reference-v1` extracts, compares and votes as the published code does.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+
+from modnorm.errors import InvalidInputError
+from modnorm.tasks import columns
+from modnorm.tasks.answers import accuracy, judge_vote
+from modnorm.tasks.protocol import Judgement, Message, Row
+
+USER = '{question} Let\'s think step by step and output the final answer after "####".'
+
+WINDOW = 300
+"""Characters at the end of a completion in which an answer is looked for."""
+
+# A minus after a digit or a parenthesis subtracts; elsewhere it is a sign.
+_NUMBER = (
+    r"(?P<sign>(?<![0-9)])[-\u2212])?\$?"
+    r"(?P<digits>(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)"
+)
+_ANY_NUMBER = re.compile(_NUMBER)
+_PUBLISHED_NUMBER = re.compile(r"-?[0-9.,]+")
+_PUBLISHED_MARKED_NUMBER = re.compile(r"#### (-?[0-9.,]+)")
+_MARKED_NUMBER = re.compile(r"####[\s*_$:]*" + _NUMBER)
+
+
+class Gsm8k:
+    """The GSM8K task; rows are `{"question": ..., "answer": "18"}` with a canonical answer."""
+
+    name = "gsm8k"
+    scorer = "gsm8k-v1"
+    max_tokens = 1024
+
+    def parse(self, raw: Mapping[str, object]) -> Row:
+        """Check the columns `question` and `answer` (a solution with `#### n`, or n alone).
+
+        Raises:
+            InvalidInputError: a column is missing or malformed.
+        """
+        question = columns.text(raw, "question")
+        answer = final_answer(columns.text(raw, "answer"))
+        if answer is None:
+            raise InvalidInputError('must end with "#### " and a number', field="answer")
+        return {"question": question, "answer": answer}
+
+    def messages(self, row: Row) -> tuple[Message, ...]:
+        """Return the paper's prompt (app. "Prompt Templates"); there is no system message."""
+        return (Message("user", USER.format(question=row["question"])),)
+
+    def judge(self, row: Row, completion: str) -> Judgement:
+        """Score one completion: reward 1 for the right final answer, else 0."""
+        return judge_vote(self, row, final_answer(completion))
+
+    def is_correct(self, row: Row, vote: str) -> bool:
+        """Whether the vote is the row's number; both are canonical."""
+        return vote == row["answer"]
+
+    def metric(self, rows: Sequence[Row], votes: Sequence[str | None]) -> float:
+        """Accuracy; a row without a vote is wrong."""
+        return accuracy(self, rows, votes)
+
+
+class PublishedGsm8k(Gsm8k):
+    """GSM8K scored as the published code does.
+
+    The text after the last `#### ` loses its commas and is the vote; without one, the last run of
+    digits, dots and commas is, as written. So `1,000` and `1000` are two votes, both right, and
+    `18.` is a third kind of wrong. A wrong marked answer is saved by a right last number.
+    """
+
+    scorer = "gsm8k-reference-v1"
+
+    def judge(self, row: Row, completion: str) -> Judgement:
+        """Score one completion: reward 1 if either reading is the row's answer, else 0."""
+        marked, last = published_readings(completion)
+        vote = last if marked is None else marked
+        return Judgement(
+            reward=float(row["answer"] in {marked, last}),
+            vote=vote or None,
+            correct=bool(vote) and self.is_correct(row, vote or ""),
+        )
+
+    def is_correct(self, row: Row, vote: str) -> bool:
+        """Whether the vote, marked anew, is the row's answer by either reading."""
+        return row["answer"] in published_readings(f"#### {vote}")
+
+
+def published_readings(completion: str) -> tuple[str | None, str | None]:
+    """Return the marked answer and the last number, None where there is none."""
+    tail = completion[-WINDOW:]
+    marked = _PUBLISHED_MARKED_NUMBER.findall(tail)
+    numbers = _PUBLISHED_NUMBER.findall(tail)
+    last = next((number for number in reversed(numbers) if number != "."), None)
+    if last is None and numbers:
+        last = numbers[0]
+    return (marked[-1].replace(",", "") if marked else None), last
+
+
+def final_answer(completion: str) -> str | None:
+    """Return the final number of a completion in canonical form, None when there is none.
+
+    The canonical form has no thousands separators, currency sign, leading zeros, trailing zeros
+    of a fraction, and no sign on zero.
+    """
+    tail = _tail(completion)
+    numbers = list(_MARKED_NUMBER.finditer(tail)) or list(_ANY_NUMBER.finditer(tail))
+    return _canonical(numbers[-1]) if numbers else None
+
+
+def number_form(text: str) -> str | None:
+    """Return a number's canonical form, None when the text is no number."""
+    number = _ANY_NUMBER.fullmatch(text.strip().rstrip("."))
+    return None if number is None else _canonical(number)
+
+
+def _tail(completion: str) -> str:
+    """Return the last characters, without the rest of a number that began before them."""
+    tail = completion[-WINDOW:]
+    cut = len(completion) > WINDOW and completion[-WINDOW - 1].isdigit()
+    return tail.lstrip("0123456789.,") if cut else tail
+
+
+def _canonical(number: re.Match[str]) -> str:
+    whole, _, part = number["digits"].replace(",", "").partition(".")
+    digits = ".".join(filter(None, (whole.lstrip("0") or "0", part.rstrip("0"))))
+    return f"-{digits}" if number["sign"] and digits != "0" else digits

@@ -1,0 +1,63 @@
+r"""MATH-500: competition problems with an answer in `\boxed{}`.
+
+`math500-v1` compares canonical forms (`modnorm.tasks.mathematics.canonical`);
+`math500-reference-v1` compares as the published code does.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from modnorm.tasks import columns
+from modnorm.tasks.answers import accuracy, judge_vote
+from modnorm.tasks.mathematics.canonical import canonical
+from modnorm.tasks.mathematics.extraction import final_answer
+from modnorm.tasks.mathematics.published import published_correct, published_judgement
+from modnorm.tasks.protocol import Judgement, Message, Row
+
+USER = r"{problem} Please reason step by step, and put your final answer within \boxed{{}}."
+
+
+class Math500:
+    r"""The MATH-500 task; rows are `{"problem": ..., "answer": "\frac{1}{2}"}`."""
+
+    name = "math500"
+    scorer = "math500-v1"
+    max_tokens = 2048
+
+    def parse(self, raw: Mapping[str, object]) -> Row:
+        """Check the columns `problem` and `answer`; drop the rest.
+
+        Raises:
+            InvalidInputError: a column is missing or malformed.
+        """
+        return {"problem": columns.text(raw, "problem"), "answer": columns.text(raw, "answer")}
+
+    def messages(self, row: Row) -> tuple[Message, ...]:
+        """Return the paper's prompt (app. "Prompt Templates"); there is no system message."""
+        return (Message("user", USER.format(problem=row["problem"])),)
+
+    def judge(self, row: Row, completion: str) -> Judgement:
+        """Score one completion: reward 1 for an answer equal to the row's, else 0."""
+        answer = final_answer(completion)
+        return judge_vote(self, row, None if answer is None else canonical(answer))
+
+    def is_correct(self, row: Row, vote: str) -> bool:
+        """Whether the vote, a canonical form, is that of the row's answer."""
+        return vote == canonical(str(row["answer"]))
+
+    def metric(self, rows: Sequence[Row], votes: Sequence[str | None]) -> float:
+        """Accuracy; a row without a vote is wrong."""
+        return accuracy(self, rows, votes)
+
+
+class PublishedMath500(Math500):
+    """MATH-500 scored as the published code does: the vote is the answer as written."""
+
+    scorer = "math500-reference-v1"
+
+    def judge(self, row: Row, completion: str) -> Judgement:
+        """Score one completion: reward 1 if the published comparison accepts its answer."""
+        return published_judgement(completion, str(row["answer"]))
+
+    def is_correct(self, row: Row, vote: str) -> bool:
+        """Whether the published comparison accepts the vote, read back out of a new box."""
+        return published_correct(vote, str(row["answer"]))

@@ -1,0 +1,1 @@
+"""Mathematical answers: finding them, reading them, telling equal ones."""

@@ -1,0 +1,114 @@
+r"""Canonical forms of answers: two answers are equal when their canonical forms are.
+
+A constant becomes its value (`1/2`, `1.4142135623730950488`), an expression with symbols its
+values at three fixed points, so that no rewriting of it matters and nothing is searched for. Lists
+and sets lose their order; tuples, intervals and matrices keep theirs. What is no mathematics is
+compared as text without its spacing.
+"""
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+
+from modnorm.tasks.mathematics.latex import clean, join_thousands
+from modnorm.tasks.mathematics.scalars import equation_form, scalar_form, text_form
+from modnorm.tasks.mathematics.structure import bracketed, is_name, matrix_rows, signs, split
+
+MAX_NESTING = 10
+"""Brackets in brackets taken apart; deeper ones are compared as text."""
+
+_RELATIONS = {r"\le": "<=", r"\ge": ">=", r"\ne": "!=", "<": "<", ">": ">"}
+_MIRRORED = {">": "<", ">=": "<="}
+_Member = tuple[str, str]
+"""The name that an answer is given to, "" without one, and the answer's form."""
+
+
+@lru_cache(maxsize=16_384)
+def canonical(answer: str, *, thousands: bool = True) -> str:
+    """Return the canonical form of an answer, which is not empty.
+
+    Args:
+        answer: In LaTeX or plain text.
+        thousands: Whether `1,000` is a number; a list of two otherwise.
+    """
+    text = clean(answer)
+    return (
+        _form(join_thousands(text) if thousands else text, MAX_NESTING) or text_form(answer) or "?"
+    )
+
+
+def _form(text: str, nesting: int) -> str:
+    if nesting == 0:
+        return text_form(text)
+    members = _members(text, nesting)
+    if len(members) == 1:
+        return members[0][1]
+    named = len({name for name, _ in members}) > 1
+    forms = sorted(f"{name}={form}" if named and name else form for name, form in members)
+    return ", ".join(forms)
+
+
+def _members(text: str, nesting: int) -> list[_Member]:
+    r"""Return the members of a list or a set; `\pm` makes two."""
+    parts = [part for part in split(text, {",", ";"})[0] if part]
+    if len(parts) > 1:
+        return [member for part in parts for member in _members(part, nesting)]
+    braces = bracketed(text, {r"\{"})
+    if braces is not None:
+        return _members(braces[1], nesting - 1) if braces[1] and nesting else [("", "{}")]
+    readings = signs(text)
+    if readings is not None:
+        return [_member(reading, nesting) for reading in readings]
+    return [_member(text, nesting)]
+
+
+def _member(text: str, nesting: int) -> _Member:
+    related = _relation(text, nesting)
+    if related is not None:
+        return "", related
+    sides, _ = split(text, {"="})
+    if len(sides) > 1 and all(map(is_name, sides[:-1])):
+        return sides[0].replace(" ", ""), _form(sides[-1], nesting - 1)
+    if len(sides) > 1:
+        return "", equation_form(sides)
+    return "", _single(text, nesting)
+
+
+def _relation(text: str, nesting: int) -> str | None:
+    r"""Return the form of `x \in S`, which is that of S, or of a chain of inequalities."""
+    sides, met = split(text, {r"\in"})
+    if met and is_name(sides[0]):
+        return _form(sides[-1], nesting - 1)
+    sides, met = split(text, _RELATIONS)
+    if not met:
+        return None
+    forms, symbols = [_single(side, nesting) for side in sides], [_RELATIONS[m] for m in met]
+    if all(symbol in _MIRRORED for symbol in symbols):
+        forms, symbols = forms[::-1], [_MIRRORED[symbol] for symbol in symbols[::-1]]
+    pairs = zip(symbols, forms[1:], strict=True)
+    return " ".join([forms[0], *(f"{symbol} {form}" for symbol, form in pairs)])
+
+
+def _single(text: str, nesting: int) -> str:
+    """Return the form of a union, a tuple, an interval, a matrix or an expression."""
+    sets, met = split(text, {r"\cup"})
+    if met:
+        return " u ".join(sorted(_form(member, nesting - 1) for member in sets))
+    rows = matrix_rows(text)
+    if rows is not None:
+        return f"[{'; '.join(_ordered(row, nesting) for row in rows)}]"
+    enclosed = bracketed(text, {"(", "[", r"\langle"})
+    if enclosed is not None:
+        opening, content, closing = enclosed
+        parts, met = split(content, {",", ";"})
+        if met:
+            return f"{_bracket(opening)}{_ordered(parts, nesting)}{_bracket(closing)}"
+    return scalar_form(text)
+
+
+def _ordered(parts: Sequence[str], nesting: int) -> str:
+    return ", ".join(_form(part, nesting - 1) for part in parts)
+
+
+def _bracket(token: str) -> str:
+    return re.sub(r"\\[lr]angle", lambda match: "(" if match[0] == r"\langle" else ")", token)

@@ -1,0 +1,344 @@
+r"""Expressions in LaTeX or plain text, read by recursive descent into functions of their symbols.
+
+The grammar is that of final answers: sums, products (implicit ones too), quotients, powers,
+roots, factorials, binomials, absolute values, floors and ceilings, elementary functions, decimals
+with a repeating part, mixed numbers, one-letter symbols with subscripts, pi, e and i. What it does
+not know is no expression. Reading is linear in the length; nesting is bounded by `MAX_DEPTH`.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+
+from modnorm.tasks.mathematics import values
+from modnorm.tasks.mathematics.functions import (
+    Expression,
+    after,
+    constant,
+    elementary,
+    fold,
+    negative,
+    pair,
+    repeating,
+)
+from modnorm.tasks.mathematics.values import Value
+
+MAX_LENGTH = 400
+"""Longest expression read, in characters."""
+MAX_DEPTH = 40
+
+_SPACE = re.compile(r"\s*")
+_NUMBER = re.compile(r"(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d{1,3}(?!\d))?", re.ASCII)
+_REPEATING = re.compile(r"(\d*)\.(\d*)\\overline\{(\d+)\}", re.ASCII)
+_COMMAND = re.compile(r"\\([A-Za-z]+)")
+_NAME = re.compile(r"\\?([A-Za-z]+)")
+_WORD = re.compile(r"[A-Za-z]+")
+_MIXED = re.compile(r"\s*(?=\\frac\s*\{?\s*\d)")
+_SUBSCRIPT = re.compile(r"\s*_\s*(?:\{([^{}]{1,20})\}|([A-Za-z0-9]))")
+_FUNCTIONS = {
+    **{name: name for name in ("sin", "cos", "tan", "cot", "sec", "csc", "exp")},
+    **{name: name for name in ("sinh", "cosh", "tanh")},
+    **{f"arc{name}": f"a{name}" for name in ("sin", "cos", "tan")},
+    "ln": "log",
+}
+_GREEK = frozenset(
+    {"alpha", "beta", "gamma", "delta", "epsilon", "varepsilon", "zeta", "eta", "theta", "iota",
+     "kappa", "lambda", "mu", "nu", "xi", "rho", "sigma", "tau", "upsilon", "phi", "varphi", "chi",
+     "psi", "omega", "Gamma", "Delta", "Theta", "Lambda", "Sigma", "Phi", "Psi", "Omega", "ell"}
+)  # fmt: skip
+_CONSTANTS = frozenset({"pi"})
+_PAIRS = {"(": ")", "[": "]", "{": "}", "|": "|"}
+_PLAIN = frozenset({"sqrt", "pi", "log", *_FUNCTIONS})
+
+
+class SyntaxProblemError(ValueError):
+    """The text is no expression of the grammar."""
+
+
+def read(text: str) -> tuple[Expression, frozenset[str]]:
+    """Return an expression and its symbols.
+
+    Raises:
+        SyntaxProblemError: it is none, too long or too deep.
+    """
+    if len(text) > MAX_LENGTH:
+        raise SyntaxProblemError("too long")
+    reader = _Reader(text)
+    expression = reader.sum()
+    reader.end()
+    return expression, frozenset(reader.symbols)
+
+
+class _Reader:
+    """A position in a text; each method reads one construct of the grammar there."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+        self._depth = 0
+        self._bars = 0
+        self.symbols: set[str] = set()
+
+    def end(self) -> None:
+        self._skip_space()
+        if self._at < len(self._text):
+            raise SyntaxProblemError(self._text[self._at :])
+
+    def sum(self) -> Expression:
+        terms = [self._product()]
+        while (sign := self._take("+", "-")) is not None:
+            term = self._product()
+            terms.append(term if sign == "+" else negative(term))
+        return fold(values.add, terms)
+
+    def _product(self) -> Expression:
+        factors = [self._signed()]
+        while True:
+            symbol = self._take("*", "/")
+            if symbol == "/":
+                factors.append(after(values.invert, self._signed()))
+            elif symbol == "*":
+                factors.append(self._signed())
+            elif self._starts_factor():
+                factors.append(self._power())
+            else:
+                return fold(values.multiply, factors)
+
+    def _signed(self) -> Expression:
+        minus = False
+        while (sign := self._take("+", "-")) is not None:
+            minus ^= sign == "-"
+        operand = self._power()
+        return negative(operand) if minus else operand
+
+    def _power(self) -> Expression:
+        tower = [self._factorial()]
+        while self._take("^", "**") is not None:
+            self._descend()
+            tower.append(self._exponent())
+        self._depth -= len(tower) - 1
+        power = tower.pop()
+        while tower:
+            power = pair(values.power, tower.pop(), power)
+        return power
+
+    def _factorial(self) -> Expression:
+        operand = self._operand()
+        if self._take("!") is not None:
+            return after(values.factorial, operand)
+        return operand
+
+    def _exponent(self) -> Expression:
+        if self._peek() == "{":
+            return self._group()
+        minus = self._take("-") is not None
+        operand = self._operand()
+        return negative(operand) if minus else operand
+
+    def _operand(self) -> Expression:
+        self._descend()
+        operand = self._read_operand()
+        self._depth -= 1
+        return operand
+
+    def _read_operand(self) -> Expression:
+        number = self._number()
+        if number is not None:
+            return number
+        character = self._peek()
+        if character in _PAIRS:
+            return self._bracketed(character)
+        if character == "\\":
+            return self._command()
+        return self._word()
+
+    def _number(self) -> Expression | None:
+        r"""Read a decimal, a repeating decimal, or a mixed number such as `1\frac{4}{5}`."""
+        self._skip_space()
+        match = _REPEATING.match(self._text, self._at)
+        if match is not None:
+            self._at = match.end()
+            return constant(repeating(match[1], match[2], match[3]))
+        match = _NUMBER.match(self._text, self._at)
+        if match is None:
+            return None
+        self._at = match.end()
+        number = constant(Fraction(match[0]))
+        self._skip_space()
+        if _NUMBER.match(self._text, self._at):
+            raise SyntaxProblemError("two numbers without an operation")
+        if match[0].isdigit() and _MIXED.match(self._text, self._at):
+            return fold(values.add, [number, self._command()])
+        return number
+
+    def _bracketed(self, opening: str) -> Expression:
+        if opening == "|":
+            return self._absolute()
+        self._expect(opening)
+        content = self.sum()
+        self._expect(_PAIRS[opening])
+        return content
+
+    def _absolute(self) -> Expression:
+        self._expect("|")
+        self._bars += 1
+        content = self.sum()
+        self._bars -= 1
+        self._expect("|")
+        return after(values.magnitude, content)
+
+    def _command(self) -> Expression:
+        self._skip_space()
+        match = _COMMAND.match(self._text, self._at)
+        if match is None:
+            raise SyntaxProblemError(self._text[self._at :])
+        self._at = match.end()
+        return self._named(match[1])
+
+    def _named(self, name: str) -> Expression:
+        if name in _FUNCTIONS:
+            return self._function(name)
+        if name in _CONSTANTS:
+            return constant(values.constant(name))
+        if name in _GREEK:
+            return self._symbol(name)
+        construct = self._constructs().get(name)
+        if construct is None:
+            raise SyntaxProblemError(name)
+        return construct()
+
+    def _constructs(self) -> Mapping[str, Callable[[], Expression]]:
+        return {
+            "frac": self._fraction,
+            "binom": lambda: pair(values.binomial, self._argument(), self._argument()),
+            "sqrt": self._root,
+            "log": self._logarithm,
+            "lfloor": lambda: self._enclosed(values.floor, "\\rfloor"),
+            "lceil": lambda: self._enclosed(values.ceiling, "\\rceil"),
+            "lvert": lambda: self._enclosed(values.magnitude, "\\rvert"),
+        }
+
+    def _fraction(self) -> Expression:
+        upper, lower = self._argument(), self._argument()
+        return pair(values.multiply, upper, after(values.invert, lower))
+
+    def _root(self) -> Expression:
+        index: Expression | None = None
+        if self._peek() == "[":
+            index = self._bracketed("[")
+        radicand = self._bracketed("(") if self._peek() == "(" else self._argument()
+        degree = constant(Fraction(2)) if index is None else index
+        return pair(values.power, radicand, after(values.invert, degree))
+
+    def _enclosed(self, outer: Callable[[Value], Value], closing: str) -> Expression:
+        content = self.sum()
+        self._expect(closing)
+        return after(outer, content)
+
+    def _function(self, name: str) -> Expression:
+        exponent = self._exponent() if self._take("^") is not None else None
+        value = after(elementary(_FUNCTIONS[name]), self._function_argument())
+        return value if exponent is None else pair(values.power, value, exponent)
+
+    def _logarithm(self) -> Expression:
+        """Read a logarithm, to base ten where none is given."""
+        based = self._take("_") is not None
+        base = self._argument() if based else constant(Fraction(10))
+        logarithm = after(elementary("log"), self._function_argument())
+        divisor = after(values.invert, after(elementary("log"), base))
+        return pair(values.multiply, logarithm, divisor)
+
+    def _function_argument(self) -> Expression:
+        """Read `(...)`, or a product up to the next sign, operator or function."""
+        if self._peek() in {"(", "["}:
+            return self._bracketed(self._peek())
+        factors = [self._signed()]
+        while self._starts_factor() and not self._starts_function():
+            factors.append(self._power())
+        return fold(values.multiply, factors)
+
+    def _descend(self) -> None:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise SyntaxProblemError("too deep")
+
+    def _argument(self) -> Expression:
+        """Read an argument of a command: a group in braces, or one digit, letter or command."""
+        self._descend()
+        argument = self._read_argument()
+        self._depth -= 1
+        return argument
+
+    def _read_argument(self) -> Expression:
+        character = self._peek()
+        if character == "{":
+            return self._group()
+        if character.isascii() and character.isdigit():
+            self._at += 1
+            return constant(Fraction(character))
+        if character.isascii() and character.isalpha():
+            self._at += 1
+            return self._letter(character)
+        return self._command()
+
+    def _group(self) -> Expression:
+        return self._bracketed("{")
+
+    def _word(self) -> Expression:
+        """Read a function by its plain name, or one letter."""
+        match = _WORD.match(self._text, self._at)
+        if match is None:
+            raise SyntaxProblemError(self._text[self._at :])
+        if match[0] in _PLAIN:
+            self._at = match.end()
+            return self._named(match[0])
+        if len(match[0]) > 3:
+            raise SyntaxProblemError(match[0])
+        self._at += 1
+        return self._letter(match[0][0])
+
+    def _letter(self, letter: str) -> Expression:
+        if letter in {"e", "i"} and not _SUBSCRIPT.match(self._text, self._at):
+            return constant(values.constant(letter))
+        return self._symbol(letter)
+
+    def _symbol(self, name: str) -> Expression:
+        subscript = _SUBSCRIPT.match(self._text, self._at)
+        if subscript is not None:
+            self._at = subscript.end()
+            name = f"{name}_{(subscript[1] or subscript[2]).strip()}"
+        self.symbols.add(name)
+        return lambda point: point[name]
+
+    def _starts_factor(self) -> bool:
+        character = self._peek()
+        if character == "|":
+            return self._bars == 0
+        if character == "\\":
+            match = _COMMAND.match(self._text, self._at)
+            return match is not None and match[1] not in {"rfloor", "rceil", "rvert"}
+        return character.isascii() and (character.isalnum() or character in {"(", "[", "{", "."})
+
+    def _starts_function(self) -> bool:
+        match = _NAME.match(self._text, self._at)
+        return match is not None and match[1] in {*_FUNCTIONS, "log"}
+
+    def _skip_space(self) -> None:
+        match = _SPACE.match(self._text, self._at)
+        self._at = self._at if match is None else match.end()
+
+    def _peek(self) -> str:
+        self._skip_space()
+        return self._text[self._at : self._at + 1]
+
+    def _take(self, *symbols: str) -> str | None:
+        self._skip_space()
+        for symbol in symbols:
+            if self._text.startswith(symbol, self._at):
+                self._at += len(symbol)
+                return symbol
+        return None
+
+    def _expect(self, symbol: str) -> None:
+        if self._take(symbol) is None:
+            raise SyntaxProblemError(f"{symbol} is missing")

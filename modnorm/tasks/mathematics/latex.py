@@ -1,0 +1,67 @@
+r"""Notation that carries no value: spacing, sizes, units, currency, other names of a command."""
+
+import re
+
+_REPLACED = (
+    (re.compile(r"\\left(?![a-z])|\\right(?![a-z])|\\[bB]igg?[lr]?(?![a-z])|\\displaystyle"), ""),
+    (re.compile(r"(?<!\\)\\!\s*|(?<=\d)\\,(?=\d{3})"), ""),
+    (re.compile(r"(?<!\\)\\[,;: ]|\\q?quad(?![a-z])|~|[\u00a0\u2009\u202f]"), " "),
+    (re.compile(r"\\[dtc]frac"), r"\\frac"),
+    (re.compile(r"\\[dt]binom"), r"\\binom"),
+    (re.compile(r"\\leqslant|\\leq|\u2264|<="), r"\\le "),
+    (re.compile(r"\\geqslant|\\geq|\u2265|>="), r"\\ge "),
+    (re.compile(r"\\lt(?![a-z])"), "<"),
+    (re.compile(r"\\gt(?![a-z])"), ">"),
+    (re.compile(r"\\ne(?:q)?(?![a-z])|\u2260"), r"\\ne "),
+    (re.compile(r"\\%|%"), ""),
+    (re.compile(r"\\\$|\$|(?<!\\)\\[()]|^\\\[|\\\]$"), ""),
+    (re.compile(r"\\cdot|\\times|\u00d7|\u22c5|\u00b7"), "*"),
+    (re.compile(r"\\div(?![a-z])|\u00f7"), "/"),
+    (re.compile(r"\u2212|\u2013"), "-"),
+    (re.compile(r"\\varnothing|\\emptyset|\u2205"), r"\\{\\}"),
+    (re.compile(r"\u03c0"), r"\\pi "),
+    (re.compile(r"\u221e"), r"\\infty "),
+    (re.compile(r"\u222a"), r"\\cup "),
+    (re.compile(r"\u2208"), r"\\in "),
+    (re.compile(r"\u00b1"), r"\\pm "),
+    (re.compile(r"\\mathbb\s*\{?([A-Z])\}?"), r"\1"),
+    (re.compile(r"\u221a"), r"\\sqrt"),
+)
+_WORDS = r"\\(?:text|textbf|textit|textrm|mbox|mathrm|mathbf|operatorname)\s*\{([^{}]*)\}"
+_WORD = re.compile(_WORDS)
+_UNIT = re.compile(_WORDS + r"(?:\s*\^\s*(?:\{[^{}]*\}|\d))?")
+_DEGREES = re.compile(r"\^\s*\{?\s*(?:\\circ|\u00b0)\s*\}?|\\degree|\u00b0")
+_TRIGONOMETRY = re.compile(r"sin|cos|tan|cot|sec|csc")
+_CONJUNCTION = re.compile(r"\s*,?\s*(?:and|or)\s*", re.IGNORECASE)
+_PLAIN_CONJUNCTION = re.compile(r"(?<=[\s)\]}\d]),?\s*\b(?:and|or)\b\s*(?=[\s(\[{\d\\-])")
+_MEASURE = re.compile(
+    r"([-+]?(?:[\d,]*\.?\d+|\\frac\s*\{\d+\}\s*\{\d+\}))"
+    r"\s*(?:[A-Za-z]{4,}|cm|mm|km|kg|ft|in|min|sec|hrs?|mph|m|g)(?:[\s/]+[A-Za-z]+)*"
+    r"(?:\s*\^\s*\{?[23]\}?)?\.?"
+)
+_THOUSANDS = re.compile(r"(?<![\d,.])[1-9]\d{0,2}(?:,\d{3})+(?![\d,])")
+
+
+def clean(answer: str) -> str:
+    """Return an answer without the notation that carries no value."""
+    text = answer
+    for pattern, replacement in _REPLACED:
+        text = pattern.sub(replacement, text)
+    if not _TRIGONOMETRY.search(text):
+        text = _DEGREES.sub("", text)
+    text = " ".join(text.split()).rstrip(" .")
+    whole = _WORD.fullmatch(text)
+    text = whole[1] if whole else _UNIT.sub(_unit, text)
+    text = _PLAIN_CONJUNCTION.sub(",", text)
+    measure = _MEASURE.fullmatch(text.strip())
+    return (measure[1] if measure else text).strip().rstrip(" .")
+
+
+def join_thousands(text: str) -> str:
+    """Drop the separators of `1,000` and `12,345,678`; a space after the comma makes a list."""
+    return _THOUSANDS.sub(lambda match: match[0].replace(",", ""), text)
+
+
+def _unit(match: re.Match[str]) -> str:
+    """Drop a unit, keep `and` and `or` as a comma."""
+    return "," if _CONJUNCTION.fullmatch(match[1]) else " "

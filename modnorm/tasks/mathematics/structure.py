@@ -1,0 +1,70 @@
+r"""The structure around expressions: lists, tuples, intervals, unions, relations, matrices."""
+
+import re
+from collections.abc import Collection
+
+_TOKEN = re.compile(r"\\[A-Za-z]+|\\.|.", re.DOTALL)
+_OPENING = frozenset({"(", "[", "{", r"\{", r"\begin", r"\lfloor", r"\lceil", r"\langle"})
+_CLOSING = frozenset({")", "]", "}", r"\}", r"\end", r"\rfloor", r"\rceil", r"\rangle"})
+_MATRIX = re.compile(r"\\begin\s*\{([pbvB]?matrix)\}(.*)\\end\s*\{\1\}", re.DOTALL)
+_NAME = re.compile(
+    r"(?:\\angle\s*)?\\?[A-Za-z][A-Za-z\s']*(?:_\s*(?:\{[^{}]*\}|\w))?(?:\([A-Za-z,\s]+\))?"
+)
+
+
+def split(text: str, separators: Collection[str]) -> tuple[list[str], list[str]]:
+    """Return the parts between separators outside all brackets, and the separators met.
+
+    Args:
+        text: Cleaned text.
+        separators: Single characters and commands.
+    """
+    parts, met, start, depth = [], [], 0, 0
+    for match in _TOKEN.finditer(text):
+        token = match[0]
+        if token in _OPENING:
+            depth += 1
+        elif token in _CLOSING:
+            depth -= 1
+        elif depth == 0 and token in separators:
+            parts.append(text[start : match.start()].strip())
+            met.append(token)
+            start = match.end()
+    parts.append(text[start:].strip())
+    return parts, met
+
+
+def bracketed(text: str, openings: Collection[str]) -> tuple[str, str, str] | None:
+    """Return opening, content and closing of text that one pair of brackets encloses."""
+    tokens = list(_TOKEN.finditer(text))
+    if not tokens or tokens[0][0] not in openings or tokens[-1][0] not in _CLOSING:
+        return None
+    depth = 0
+    for match in tokens[:-1]:
+        depth += (match[0] in _OPENING) - (match[0] in _CLOSING)
+        if depth == 0:
+            return None
+    return tokens[0][0], text[tokens[0].end() : tokens[-1].start()].strip(), tokens[-1][0]
+
+
+def matrix_rows(text: str) -> list[list[str]] | None:
+    """Return the entries of a matrix, None when the text is none."""
+    match = _MATRIX.fullmatch(text)
+    if match is None:
+        return None
+    rows = [row for row in re.split(r"\\\\(?:\[[^\]]*\])?", match[2]) if row.strip()]
+    return [[entry.strip() for entry in row.split("&")] for row in rows]
+
+
+def is_name(text: str) -> bool:
+    r"""Whether it names a quantity, as the left side of `x = 5` or `f(n) = n^2` does."""
+    return _NAME.fullmatch(text) is not None
+
+
+def signs(text: str) -> tuple[str, str] | None:
+    r"""Return the two readings of a text with `\pm`, upper signs first; None without it."""
+    if r"\pm" not in text and r"\mp" not in text:
+        return None
+    upper = text.replace(r"\pm", "+").replace(r"\mp", "-")
+    lower = text.replace(r"\pm", "-").replace(r"\mp", "+")
+    return upper, lower

@@ -1,0 +1,205 @@
+"""Values of expressions: exact rationals, else complex numbers of 50 decimal digits.
+
+Every operation is bounded: a value that would leave `MAX_BITS`, or the range in which an
+elementary function is cheap, has no value here, whatever it is mathematically.
+"""
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from threading import RLock
+from typing import TypeAlias
+
+from mpmath import mpc
+from mpmath.ctx_mp import MPContext
+
+DIGITS = 50
+MAX_BITS = 10_000
+"""Largest size of an exact numerator or denominator, and of a binary exponent."""
+LOCK = RLock()
+"""Held while values are computed: some functions of mpmath change the precision for a while."""
+
+_MAX_FACTORIAL = 1000
+_MAX_ARGUMENT_BITS = 64
+_MAX_EXPONENT_BITS = 20
+_MAX_DENOMINATOR = 10_000
+_SHOWN = 20
+
+_context = MPContext()
+_context.dps = DIGITS
+_NEGLIGIBLE = _context.mpf(10) ** -35
+
+Value: TypeAlias = Fraction | mpc
+
+
+class NoValueError(ArithmeticError):
+    """An operation has no value, or none within the bounds."""
+
+
+def bounded(value: Value) -> Value:
+    """Return a value that is finite and not too large; large rationals become inexact."""
+    if isinstance(value, Fraction):
+        if max(value.numerator.bit_length(), value.denominator.bit_length()) <= MAX_BITS:
+            return value
+        value = inexact(value)
+    if not _context.isfinite(value) or (value and abs(_context.mag(value)) > MAX_BITS):
+        raise NoValueError("out of range")
+    return value
+
+
+def inexact(value: Value) -> mpc:
+    """Return a value as a complex number of the working precision."""
+    if not isinstance(value, Fraction):
+        return value
+    return _context.mpc(_context.mpf(value.numerator) / _context.mpf(value.denominator))
+
+
+def add(left: Value, right: Value) -> Value:
+    """Return left + right."""
+    if isinstance(left, Fraction) and isinstance(right, Fraction):
+        return bounded(left + right)
+    return bounded(inexact(left) + inexact(right))
+
+
+def multiply(left: Value, right: Value) -> Value:
+    """Return left * right."""
+    if isinstance(left, Fraction) and isinstance(right, Fraction):
+        return bounded(left * right)
+    return bounded(inexact(left) * inexact(right))
+
+
+def invert(value: Value) -> Value:
+    """Return 1 / value.
+
+    Raises:
+        NoValueError: it is zero.
+    """
+    if is_zero(value):
+        raise NoValueError("division by zero")
+    return bounded(1 / value)
+
+
+def power(base: Value, exponent: Value) -> Value:
+    """Return base to the exponent, the principal value where it is not unique."""
+    if is_zero(base):
+        return _power_of_zero(exponent)
+    if isinstance(base, Fraction) and isinstance(exponent, Fraction) and exponent.denominator == 1:
+        size = max(base.numerator.bit_length(), base.denominator.bit_length())
+        if size * abs(exponent.numerator) <= MAX_BITS:
+            return bounded(Fraction(base**exponent.numerator))
+    argument = _argument(exponent, _MAX_EXPONENT_BITS)
+    return bounded(_context.mpc(_context.power(inexact(base), argument)))
+
+
+def factorial(value: Value) -> Value:
+    """Return the factorial; of a number that is not whole, the gamma function's."""
+    if isinstance(value, Fraction) and value.denominator == 1:
+        if not 0 <= value.numerator <= _MAX_FACTORIAL:
+            raise NoValueError("factorial out of range")
+        return bounded(Fraction(math.factorial(value.numerator)))
+    argument = _argument(value, _MAX_FACTORIAL.bit_length())
+    return bounded(_context.mpc(_context.factorial(argument)))
+
+
+def binomial(upper: Value, lower: Value) -> Value:
+    """Return the binomial coefficient."""
+    rest = add(upper, multiply(Fraction(-1), lower))
+    bottom = multiply(factorial(lower), factorial(rest))
+    return multiply(factorial(upper), invert(bottom))
+
+
+def floor(value: Value) -> Value:
+    """Return the largest whole number that is not greater, of each part of a complex number."""
+    return _whole(value, math.floor, _context.floor)
+
+
+def ceiling(value: Value) -> Value:
+    """Return the smallest whole number that is not less, of each part of a complex number."""
+    return _whole(value, math.ceil, _context.ceil)
+
+
+def magnitude(value: Value) -> Value:
+    """Return the absolute value."""
+    return abs(value) if isinstance(value, Fraction) else _context.mpc(abs(value))
+
+
+def elementary(name: str, value: Value) -> Value:
+    """Return an elementary function by mpmath's name: `sin`, `log`, `atan`.
+
+    Raises:
+        NoValueError: there is no value, a pole for instance, or the argument is too large.
+    """
+    bits = _MAX_EXPONENT_BITS if name in {"exp", "sinh", "cosh", "tanh"} else _MAX_ARGUMENT_BITS
+    argument = inexact(value) if name == "log" else _argument(value, bits)
+    try:
+        return bounded(_context.mpc(getattr(_context, name)(argument)))
+    except (ValueError, ZeroDivisionError) as error:
+        raise NoValueError(name) from error
+
+
+def constant(name: str) -> Value:
+    """Return `pi`, `e` or `i`."""
+    constants = {"pi": _context.pi, "e": _context.e, "i": _context.j}
+    return _context.mpc(+constants[name])
+
+
+def is_zero(value: Value) -> bool:
+    """Whether it is zero, within the working precision when inexact."""
+    return bool(value == 0 if isinstance(value, Fraction) else abs(value) < _NEGLIGIBLE)
+
+
+def show(value: Value, digits: int = _SHOWN) -> str:
+    """Return a value as text that equal values share: `-2/3`, `1.4142135623730950488`, `1+2i`.
+
+    Inexact parts that are rational to the working precision are shown as such.
+    """
+    if isinstance(value, Fraction):
+        return str(value)
+    real, imaginary = (_show_part(part, digits) for part in (value.real, value.imag))
+    if imaginary == "0":
+        return real
+    sign = "" if imaginary.startswith("-") or real == "0" else "+"
+    return f"{'' if real == '0' else real}{sign}{imaginary}i"
+
+
+def _show_part(part: mpc, digits: int) -> str:
+    if abs(part) < _NEGLIGIBLE:
+        return "0"
+    if abs(_context.mag(part)) <= _MAX_ARGUMENT_BITS:
+        near = _rational(part).limit_denominator(_MAX_DENOMINATOR)
+        if abs(_context.mpf(near.numerator) / near.denominator - part) < _NEGLIGIBLE * abs(part):
+            return str(near)
+    return str(_context.nstr(part, digits))
+
+
+def _rational(part: mpc) -> Fraction:
+    sign, mantissa, exponent, _ = part._mpf_
+    scale = Fraction(2 ** max(exponent, 0), 2 ** max(-exponent, 0))
+    exact = int(mantissa) * scale
+    return -exact if sign else exact
+
+
+def _power_of_zero(exponent: Value) -> Value:
+    if not isinstance(exponent, Fraction) or exponent < 0:
+        raise NoValueError("power of zero")
+    return Fraction(int(exponent == 0))
+
+
+def _argument(value: Value, bits: int) -> mpc:
+    argument = inexact(value)
+    if argument and _context.mag(argument) > bits:
+        raise NoValueError("argument out of range")
+    return argument
+
+
+def _whole(value: Value, exact: Callable[[Fraction], int], rounded: Callable[[mpc], mpc]) -> Value:
+    if isinstance(value, Fraction):
+        return Fraction(exact(value))
+    argument = _argument(value, _MAX_ARGUMENT_BITS)
+    return _context.mpc(*(_whole_part(part, rounded) for part in (argument.real, argument.imag)))
+
+
+def _whole_part(part: mpc, rounded: Callable[[mpc], mpc]) -> mpc:
+    """Round a part, but take what is whole to the working precision for whole."""
+    nearest = _context.nint(part)
+    return nearest if abs(nearest - part) < _NEGLIGIBLE else rounded(part)

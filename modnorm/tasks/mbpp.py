@@ -1,0 +1,128 @@
+"""MBPP: Python programs, right when all stored tests pass.
+
+The prompt shows at most three tests; all of them score, after the set-up code. Programs run where
+the injected `CodeRunner` runs them, never in this process.
+
+`mbpp-v1` votes by the canonical program (`modnorm.tasks.programs`), so that spacing, comments and
+docstrings do not split a vote; `mbpp-reference-v1` votes by the exact text and keeps the fences
+that a model may write inside its answer tag.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from modnorm.errors import EngineError
+from modnorm.tasks import columns
+from modnorm.tasks.answers import accuracy
+from modnorm.tasks.programs import canonical_program, published_program, written_program
+from modnorm.tasks.protocol import Judgement, Message, Row
+from modnorm.tasks.runner import CodeRunner, Verdict
+
+SYSTEM = (
+    "You are a Python programming assistant. Write clean, correct Python code to solve the given "
+    "problem."
+)
+USER = """\
+{text}
+
+Your code should pass these tests:
+{tests}
+
+Think through your solution in <think> </think> tags.
+Return your final Python code in <answer> </answer> tags, e.g.:
+<answer>
+def solution(x):
+    return x + 1
+</answer>"""
+
+SHOWN_TESTS = 3
+
+
+class Mbpp:
+    """The MBPP task; its rows keep the data set's columns `text`, `test_list`, `test_setup_code`.
+
+    Args:
+        runner: Runs the programs.
+    """
+
+    name = "mbpp"
+    scorer = "mbpp-v1"
+    max_tokens = 2048
+
+    def __init__(self, runner: CodeRunner) -> None:
+        self._runner = runner
+
+    def parse(self, raw: Mapping[str, object]) -> Row:
+        """Check the columns `text`, `test_list` and `test_setup_code` (may be absent).
+
+        Raises:
+            InvalidInputError: a column is missing or malformed.
+        """
+        return parse_row(raw)
+
+    def messages(self, row: Row) -> tuple[Message, ...]:
+        """Return the paper's prompt (app. "Prompt Templates")."""
+        tests = "\n".join(columns.texts(row, "test_list")[:SHOWN_TESTS])
+        return Message("system", SYSTEM), Message(
+            "user", USER.format(text=row["text"], tests=tests)
+        )
+
+    def judge(self, row: Row, completion: str) -> Judgement:
+        """Score one completion: reward 1 when its program passes all tests.
+
+        Raises:
+            EngineError: the sandbox failed; that is no score.
+            UnavailableError: the sandbox cannot be reached.
+        """
+        program = self._program(completion)
+        passed = program is not None and self._passes(row, program)
+        vote = None if program is None else self._vote(program)
+        return Judgement(reward=float(passed), vote=vote, correct=passed and vote is not None)
+
+    def is_correct(self, row: Row, vote: str) -> bool:
+        """Whether the voted program passes all tests.
+
+        Raises:
+            EngineError: the sandbox failed.
+            UnavailableError: the sandbox cannot be reached.
+        """
+        return self._passes(row, vote)
+
+    def metric(self, rows: Sequence[Row], votes: Sequence[str | None]) -> float:
+        """Share of rows whose voted program passes all tests; a row without a vote is wrong."""
+        return accuracy(self, rows, votes)
+
+    def _program(self, completion: str) -> str | None:
+        return written_program(completion)
+
+    def _vote(self, program: str) -> str | None:
+        return canonical_program(program)
+
+    def _passes(self, row: Row, program: str) -> bool:
+        setup = columns.optional_text(row, "test_setup_code")
+        verdict = self._runner.run(setup, program, columns.texts(row, "test_list"))
+        if verdict is Verdict.SANDBOX_ERROR:
+            raise EngineError(
+                "the sandbox failed to run a program", remedy="see the sandbox's log"
+            )
+        return verdict is Verdict.PASSED
+
+
+class PublishedMbpp(Mbpp):
+    """MBPP with the published extraction and votes by exact text."""
+
+    scorer = "mbpp-reference-v1"
+
+    def _program(self, completion: str) -> str | None:
+        return published_program(completion)
+
+    def _vote(self, program: str) -> str | None:
+        return program
+
+
+def parse_row(raw: Mapping[str, object]) -> Row:
+    """Bring a raw row to the task's schema; see `Mbpp.parse`."""
+    return {
+        "text": columns.text(raw, "text"),
+        "test_list": columns.texts(raw, "test_list"),
+        "test_setup_code": columns.optional_text(raw, "test_setup_code"),
+    }

@@ -1,0 +1,85 @@
+"""OlympiadBench: olympiad mathematics with an answer after `####`.
+
+`olympiadbench-v1` compares canonical forms, with commas as separators of a list where the row has
+several answers; `olympiadbench-reference-v1` compares as the published code does, which knows no
+`####` and finds such answers through boxes and closing phrases alone.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from modnorm.errors import InvalidInputError
+from modnorm.tasks import columns
+from modnorm.tasks.answers import accuracy, judge_vote
+from modnorm.tasks.mathematics.canonical import canonical
+from modnorm.tasks.mathematics.extraction import final_answer
+from modnorm.tasks.mathematics.published import published_correct, published_judgement
+from modnorm.tasks.protocol import Judgement, Message, Row
+
+USER = "{question}\n\nLet\u2019s think step by step and output the final answer after ####."
+
+
+class OlympiadBench:
+    """The OlympiadBench task; its rows keep the data set's own columns."""
+
+    name = "olympiadbench"
+    scorer = "olympiadbench-v1"
+    max_tokens = 2048
+
+    def parse(self, raw: Mapping[str, object]) -> Row:
+        """Check the columns `question` and `final_answer`, a list whose first entry counts.
+
+        `is_multiple_answer` says whether that entry is a list of answers; false when absent.
+
+        Raises:
+            InvalidInputError: a column is missing or malformed.
+        """
+        multiple = raw.get("is_multiple_answer", False)
+        if not isinstance(multiple, bool):
+            raise InvalidInputError("must be true or false", field="is_multiple_answer")
+        return {
+            "question": columns.text(raw, "question"),
+            "final_answer": columns.texts(raw, "final_answer")[:1],
+            "is_multiple_answer": multiple,
+        }
+
+    def messages(self, row: Row) -> tuple[Message, ...]:
+        """Return the paper's prompt (app. "Prompt Templates"); there is no system message."""
+        return (Message("user", USER.format(question=row["question"])),)
+
+    def judge(self, row: Row, completion: str) -> Judgement:
+        """Score one completion: reward 1 for an answer equal to the row's, else 0."""
+        answer = final_answer(completion)
+        return judge_vote(self, row, None if answer is None else _form(row, answer))
+
+    def is_correct(self, row: Row, vote: str) -> bool:
+        """Whether the vote, a canonical form, is that of the row's answer."""
+        return vote == _form(row, truth(row))
+
+    def metric(self, rows: Sequence[Row], votes: Sequence[str | None]) -> float:
+        """Accuracy; a row without a vote is wrong."""
+        return accuracy(self, rows, votes)
+
+
+class PublishedOlympiadBench(OlympiadBench):
+    """OlympiadBench scored as the published code does: the vote is the answer as written."""
+
+    scorer = "olympiadbench-reference-v1"
+
+    def judge(self, row: Row, completion: str) -> Judgement:
+        """Score one completion: reward 1 if the published comparison accepts its answer."""
+        return published_judgement(completion, truth(row))
+
+    def is_correct(self, row: Row, vote: str) -> bool:
+        """Whether the published comparison accepts the vote, read back out of a new box."""
+        return published_correct(vote, truth(row))
+
+
+def truth(row: Row) -> str:
+    """Return the row's answer without the dollars around it."""
+    answers = row["final_answer"]
+    answer = str(answers[0] if isinstance(answers, list) else answers).strip()
+    return answer.removeprefix("$").removesuffix("$").strip()
+
+
+def _form(row: Row, answer: str) -> str:
+    return canonical(answer, thousands=not row["is_multiple_answer"])

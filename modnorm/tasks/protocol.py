@@ -1,0 +1,63 @@
+"""What a benchmark is: prompts, a selection reward, a vote and a metric."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+Row = Mapping[str, object]
+"""One example, JSON-serialisable, in the task's own schema."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A chat message before the model's own template is applied."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What a scorer says of one completion."""
+
+    reward: float
+    """Selection reward of the completion."""
+    vote: str | None
+    """Vote key; None when there is no valid answer (paper: such answers receive no vote)."""
+    correct: bool
+    """Whether the vote, taken alone, is right."""
+
+
+class Task(Protocol):
+    """A benchmark by name and version; pure functions, safe to call from any thread."""
+
+    @property
+    def name(self) -> str:
+        """Registered name: `countdown`."""
+
+    @property
+    def scorer(self) -> str:
+        """Name and version of the scorer, recorded with each result: `countdown-v1`."""
+
+    @property
+    def max_tokens(self) -> int:
+        """Completion cap of the paper's protocol table."""
+
+    def parse(self, raw: Mapping[str, object]) -> Row:
+        """Check one raw row and bring it to the task's schema.
+
+        Raises:
+            InvalidInputError: the row breaks the schema; the message names the column.
+        """
+
+    def messages(self, row: Row) -> tuple[Message, ...]:
+        """Return the prompt of the paper's template, before the chat template."""
+
+    def judge(self, row: Row, completion: str) -> Judgement:
+        """Score one completion. Never raises, whatever the model wrote."""
+
+    def is_correct(self, row: Row, vote: str) -> bool:
+        """Whether a vote key answers the row."""
+
+    def metric(self, rows: Sequence[Row], votes: Sequence[str | None]) -> float:
+        """Held-out metric of the voted answers, a fraction in [0, 1]."""

@@ -1,0 +1,154 @@
+"""Countdown puzzles: a generator, and the exhaustive solver that certifies them.
+
+    python -m modnorm.tasks.puzzles OUT.jsonl --seed S --count N [--exclude FILE.jsonl ...]
+
+writes rows of the task `countdown` that differ from one another and from all excluded rows.
+"""
+
+import argparse
+import json
+import random
+from collections.abc import Collection, Container, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import combinations
+from pathlib import Path
+
+from modnorm.errors import InvalidInputError
+
+THREE_NUMBERS = 0.6
+"""Share of puzzles with three numbers; the others have four."""
+NUMBERS = (1, 99)
+INTERMEDIATES = (1, 999)
+TARGETS = (10, 100)
+MAX_DRAWS = 10_000
+"""Draws without a new puzzle after which the generator gives up."""
+
+_Term = tuple[Fraction, str]
+_Key = tuple[tuple[int, ...], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Puzzle:
+    """Reach the target with every number used once."""
+
+    numbers: tuple[int, ...]
+    target: int
+    solution: str
+    """One expression of the target, found by the solver."""
+
+    @property
+    def key(self) -> _Key:
+        """What makes two puzzles the same: the multiset of numbers and the target."""
+        return tuple(sorted(self.numbers)), self.target
+
+
+def generate_puzzles(
+    seed: int, count: int, *, exclude: Collection[_Key] = ()
+) -> tuple[Puzzle, ...]:
+    """Return distinct, solvable puzzles; the first n do not depend on `count`.
+
+    Raises:
+        InvalidInputError: there are not as many puzzles left.
+    """
+    generator = random.Random(seed)
+    taken = set(exclude)
+    puzzles = []
+    for _ in range(count):
+        size = 3 if generator.random() < THREE_NUMBERS else 4
+        puzzle = _draw_new(generator, size, taken)
+        taken.add(puzzle.key)
+        puzzles.append(puzzle)
+    return tuple(puzzles)
+
+
+def _draw_new(generator: random.Random, size: int, taken: Container[_Key]) -> Puzzle:
+    for _ in range(MAX_DRAWS):
+        puzzle = _draw(generator, size)
+        if puzzle is not None and puzzle.key not in taken:
+            return puzzle
+    raise InvalidInputError("there are not as many puzzles left", field="count")
+
+
+def solve(numbers: Sequence[int], target: int) -> str | None:
+    """Return an expression of the target that uses every number once, None when there is none.
+
+    Tries every way to join the numbers two by two, in exact rationals.
+    """
+    return _search(tuple((Fraction(n), str(n)) for n in numbers), Fraction(target))
+
+
+def _search(terms: tuple[_Term, ...], target: Fraction) -> str | None:
+    if len(terms) == 1:
+        value, expression = terms[0]
+        return expression if value == target else None
+    for i, j in combinations(range(len(terms)), 2):
+        rest = tuple(term for k, term in enumerate(terms) if k not in {i, j})
+        for joined in _join(terms[i], terms[j]):
+            found = _search((*rest, joined), target)
+            if found is not None:
+                return found
+    return None
+
+
+def _join(left: _Term, right: _Term) -> Iterator[_Term]:
+    (a, x), (b, y) = left, right
+    yield a + b, f"({x} + {y})"
+    yield a - b, f"({x} - {y})"
+    yield b - a, f"({y} - {x})"
+    yield a * b, f"({x} * {y})"
+    if b:
+        yield a / b, f"({x} / {y})"
+    if a:
+        yield b / a, f"({y} / {x})"
+
+
+def _draw(generator: random.Random, size: int) -> Puzzle | None:
+    """Chain random operations over random numbers; None when a value leaves its range."""
+    numbers = tuple(generator.randint(*NUMBERS) for _ in range(size))
+    value, *others = generator.sample(numbers, size)
+    for number in others:
+        value = _apply(generator.choice(_operations(value, number)), value, number)
+        if not _within(INTERMEDIATES, value):
+            return None
+    solution = solve(numbers, value) if _within(TARGETS, value) else None
+    return None if solution is None else Puzzle(numbers, value, solution)
+
+
+def _operations(value: int, number: int) -> str:
+    """List the operations to choose from: sums are three times as likely as products."""
+    return "+++---*" + ("/" if value % number == 0 else "")
+
+
+def _apply(symbol: str, value: int, number: int) -> int:
+    results = {"+": value + number, "-": value - number, "*": value * number}
+    return results[symbol] if symbol in results else value // number
+
+
+def _within(bounds: tuple[int, int], value: int) -> bool:
+    return bounds[0] <= value <= bounds[1]
+
+
+def _read_keys(paths: Sequence[Path]) -> frozenset[_Key]:
+    rows = (json.loads(line) for path in paths for line in path.read_text().splitlines())
+    return frozenset((tuple(sorted(row["numbers"])), row["target"]) for row in rows)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Write a file of puzzles; see the module's docstring."""
+    parser = argparse.ArgumentParser(prog="python -m modnorm.tasks.puzzles")
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--count", type=int, required=True)
+    parser.add_argument("--exclude", type=Path, nargs="*", default=[])
+    options = parser.parse_args(arguments)
+    puzzles = generate_puzzles(options.seed, options.count, exclude=_read_keys(options.exclude))
+    lines = (
+        json.dumps({"numbers": p.numbers, "target": p.target, "solution": p.solution})
+        for p in puzzles
+    )
+    options.out.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

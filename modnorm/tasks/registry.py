@@ -1,0 +1,153 @@
+"""Tasks and their scorers by name."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import MappingProxyType
+
+from modnorm.errors import InvalidInputError
+from modnorm.tasks.countdown import Countdown, PublishedCountdown
+from modnorm.tasks.declared import is_task_file, load_task
+from modnorm.tasks.gsm8k import Gsm8k, PublishedGsm8k
+from modnorm.tasks.math500 import Math500, PublishedMath500
+from modnorm.tasks.mbpp import Mbpp, PublishedMbpp
+from modnorm.tasks.olympiadbench import OlympiadBench, PublishedOlympiadBench
+from modnorm.tasks.protocol import Task
+from modnorm.tasks.rocstories import PublishedRocStories, RocStories
+from modnorm.tasks.runner import CodeRunner, require_runner
+from modnorm.tasks.uspto50k import PublishedUspto50k, Uspto50k
+
+REFERENCE = "reference"
+"""Short name of the scorer that reproduces the published code, in every task of the paper."""
+ENTRY_POINTS = "modnorm.tasks"
+"""Entry point group of tasks from other packages: name -> class or function that makes a task."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Scoring:
+    """One way to score a task."""
+
+    scorer: str
+    """Name and version: `mbpp-v1`."""
+    make: Callable[[CodeRunner | None], Task]
+
+
+def _pure(*tasks: Task) -> tuple[_Scoring, ...]:
+    """Return the scorings of tasks that run nothing."""
+
+    def scoring(task: Task) -> _Scoring:
+        return _Scoring(task.scorer, lambda _: task)
+
+    return tuple(map(scoring, tasks))
+
+
+def _running(*kinds: type[Mbpp]) -> tuple[_Scoring, ...]:
+    """Return the scorings of tasks that are made with a healthy runner."""
+
+    def scoring(kind: type[Mbpp]) -> _Scoring:
+        return _Scoring(kind.scorer, lambda runner: kind(require_runner(runner, kind.name)))
+
+    return tuple(map(scoring, kinds))
+
+
+_TASKS: Mapping[str, tuple[_Scoring, ...]] = MappingProxyType(
+    {
+        "countdown": _pure(Countdown(), PublishedCountdown()),
+        "gsm8k": _pure(Gsm8k(), PublishedGsm8k()),
+        "math500": _pure(Math500(), PublishedMath500()),
+        "mbpp": _running(Mbpp, PublishedMbpp),
+        "olympiadbench": _pure(OlympiadBench(), PublishedOlympiadBench()),
+        "rocstories": _pure(RocStories(), PublishedRocStories()),
+        "uspto50k": _pure(Uspto50k(), PublishedUspto50k()),
+    }
+)
+
+
+def task_names() -> tuple[str, ...]:
+    """Return the names of all tasks, those of other packages too, in alphabetical order."""
+    return tuple(sorted({*_TASKS, *_installed()}))
+
+
+def scorer_names(name: str) -> tuple[str, ...]:
+    """Return the scorers of a task, the default first; a task that is not the paper's has one.
+
+    Raises:
+        InvalidInputError: there is no such task.
+    """
+    if name in _TASKS:
+        return tuple(scoring.scorer for scoring in _TASKS[name])
+    return (get_task(name).scorer,)
+
+
+def get_task(
+    name: str,
+    *,
+    scorer: str | None = None,
+    runner: CodeRunner | None = None,
+    roots: Sequence[Path] | None = None,
+) -> Task:
+    """Return a task by name.
+
+    Args:
+        name: A name of `task_names`, or a task file that ends in `.yaml` or `.yml`.
+        scorer: `reference`, or a full name such as `gsm8k-reference-v1`; the default when None.
+        runner: Runs the programs that a model wrote; needed by `mbpp` alone.
+        roots: Folders that a task file must lie under; any file when None.
+
+    Raises:
+        InvalidInputError: there is no such task, or it has no such scorer.
+        PreconditionError: the task runs programs, and there is no healthy runner.
+        UnavailableError: the runner cannot be reached.
+    """
+    if is_task_file(name):
+        return _only(load_task(Path(name), roots=roots), scorer)
+    if name in _TASKS:
+        return _scoring(_TASKS[name], scorer).make(runner)
+    if name in _installed():
+        return _only(_make_installed(name), scorer)
+    raise InvalidInputError(
+        f"there is no task {name!r}",
+        field="task.name",
+        remedy=f"one of {', '.join(task_names())}, or a task file that ends in .yaml",
+    )
+
+
+def _scoring(scorings: Sequence[_Scoring], scorer: str | None) -> _Scoring:
+    if scorer is None:
+        return scorings[0]
+    for scoring in scorings:
+        if scorer == scoring.scorer or (scorer == REFERENCE and scoring is not scorings[0]):
+            return scoring
+    raise _no_scorer(scorer, [scoring.scorer for scoring in scorings])
+
+
+def _only(task: Task, scorer: str | None) -> Task:
+    if scorer not in {None, task.scorer}:
+        raise _no_scorer(str(scorer), [task.scorer])
+    return task
+
+
+def _no_scorer(scorer: str, names: Sequence[str]) -> InvalidInputError:
+    return InvalidInputError(
+        f"there is no scorer {scorer!r}", field="task.scorer", remedy=f"one of {', '.join(names)}"
+    )
+
+
+def _installed() -> Mapping[str, Callable[[], Callable[[], Task]]]:
+    return {point.name: point.load for point in entry_points(group=ENTRY_POINTS)}
+
+
+def _make_installed(name: str) -> Task:
+    try:
+        task = _installed()[name]()()
+    except Exception as error:
+        raise InvalidInputError(
+            f"the installed task {name!r} cannot be made: {error}", field="task.name"
+        ) from error
+    if task.name != name:
+        raise InvalidInputError(
+            f"the entry point {name!r} makes a task that calls itself {task.name!r}",
+            field="task.name",
+        )
+    return task

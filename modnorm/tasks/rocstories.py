@@ -1,0 +1,186 @@
+"""ROCStories: put five shuffled sentences of a story in order.
+
+Selection rewards positions and the order of neighbours, held-out reporting counts exact orders
+(paper, app. "Data, Generation, and Scoring Protocol"). `rocstories-v1` reads the last five
+different letters that stand together; `rocstories-reference-v1` reads as the published code does,
+at the last resort the first five letters from A to E inside any words.
+"""
+
+import hashlib
+import random
+import re
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+from modnorm.errors import InvalidInputError
+from modnorm.tasks import columns
+from modnorm.tasks.answers import accuracy
+from modnorm.tasks.protocol import Judgement, Message, Row
+
+SYSTEM = (
+    "You are a helpful assistant that excels at story comprehension and logical reasoning. Given "
+    "shuffled sentences from a story, you carefully analyze the narrative flow and temporal cues "
+    "to determine the correct chronological order."
+)
+USER = """\
+Below are 5 sentences from a story, but they are in the wrong order.
+Please arrange them in the correct chronological order.
+
+Title: {title}
+
+Sentence A: {sentence_0}
+Sentence B: {sentence_1}
+Sentence C: {sentence_2}
+Sentence D: {sentence_3}
+Sentence E: {sentence_4}
+
+Output the correct order as comma-separated letters (e.g., B,A,D,E,C).
+Only output the letters, nothing else."""
+
+LABELS = "ABCDE"
+POSITION_WEIGHT = 0.6
+ADJACENCY_WEIGHT = 0.4
+
+_SENTENCES = tuple(f"sentence{number}" for number in range(1, 6))
+_SEPARATED = re.compile(r"(?<![A-Za-z])([A-E])" + r"[^A-Za-z\d]{1,6}([A-E])" * 4 + r"(?![A-Za-z])")
+_LOWER = re.compile(r"(?<![A-Za-z])([a-e])" + r"\s{0,2},\s{0,2}([a-e])" * 4 + r"(?![A-Za-z])")
+_TOGETHER = re.compile(r"(?<![A-Za-z])[A-E]{5}(?![A-Za-z])")
+_PUBLISHED = (
+    re.compile(r"([A-E])" + r"\s*,\s*([A-E])" * 4),
+    re.compile(r"([A-E])" + r"\s+([A-E])" * 4),
+    re.compile(r"([A-E])" * 5),
+)
+
+
+class RocStories:
+    """The ROCStories task.
+
+    Rows are `{"title": ..., "shuffled_sentences": [five], "gold_order": [1, 0, 4, 2, 3]}`: the
+    sentence to come first is `shuffled_sentences[gold_order[0]]`.
+    """
+
+    name = "rocstories"
+    scorer = "rocstories-v1"
+    max_tokens = 64
+
+    def parse(self, raw: Mapping[str, object]) -> Row:
+        """Check a shuffled row, or shuffle the published columns.
+
+        The published columns are `storyid`, `storytitle` and `sentence1` to `sentence5`; their
+        order is drawn from a generator seeded with the story's id, so each story always comes in
+        the same order, which is never the right one.
+
+        Raises:
+            InvalidInputError: a column is missing or malformed.
+        """
+        if "sentence1" in raw:
+            return _shuffled(raw)
+        sentences = columns.texts(raw, "shuffled_sentences")
+        if len(sentences) != len(LABELS):
+            raise InvalidInputError("must be five sentences", field="shuffled_sentences")
+        order = raw.get("gold_order")
+        if not isinstance(order, list) or not _is_order(order):
+            raise InvalidInputError("must be the numbers 0 to 4 in some order", field="gold_order")
+        return {
+            "title": columns.optional_text(raw, "title"),
+            "shuffled_sentences": sentences,
+            "gold_order": list(order),
+        }
+
+    def messages(self, row: Row) -> tuple[Message, ...]:
+        """Return the paper's prompt (app. "Prompt Templates")."""
+        sentences = columns.texts(row, "shuffled_sentences")
+        fields = {f"sentence_{number}": sentence for number, sentence in enumerate(sentences)}
+        user = USER.format(title=row["title"], **fields)
+        return Message("system", SYSTEM), Message("user", user)
+
+    def judge(self, row: Row, completion: str) -> Judgement:
+        """Score one completion: 0.6 positions + 0.4 neighbours in order, of a permutation."""
+        vote = self._order(completion)
+        reward = 0.0 if vote is None else order_score(vote, right_order(row))
+        correct = vote is not None and self.is_correct(row, vote)
+        return Judgement(reward=reward, vote=vote, correct=correct)
+
+    def is_correct(self, row: Row, vote: str) -> bool:
+        """Whether the vote, five letters, is the exact order."""
+        return vote == right_order(row)
+
+    def metric(self, rows: Sequence[Row], votes: Sequence[str | None]) -> float:
+        """Share of exact orders; a row without a vote is wrong."""
+        return accuracy(self, rows, votes)
+
+    def _order(self, completion: str) -> str | None:
+        return stated_order(completion)
+
+
+class PublishedRocStories(RocStories):
+    """ROCStories with the published extraction."""
+
+    scorer = "rocstories-reference-v1"
+
+    def _order(self, completion: str) -> str | None:
+        return published_order(completion)
+
+
+def right_order(row: Row) -> str:
+    """Return the letters of the right order: `BAECD`."""
+    order = row["gold_order"]
+    return "".join(LABELS[index] for index in order) if isinstance(order, list) else ""
+
+
+def order_score(order: str, right: str) -> float:
+    """Return 0.6 of the share of right positions + 0.4 of the share of neighbours in order.
+
+    Neighbours are those of the right order; they count when the earlier comes earlier, wherever.
+    """
+    positions = sum(a == b for a, b in zip(order, right, strict=True))
+    neighbours = sum(order.index(a) < order.index(b) for a, b in pairwise(right))
+    return POSITION_WEIGHT * (positions / 5) + ADJACENCY_WEIGHT * (neighbours / 4)
+
+
+def stated_order(completion: str) -> str | None:
+    """Return the last five different letters that stand together, None when there are none."""
+    for pattern in (_SEPARATED, _TOGETHER, _LOWER):
+        orders = [_letters(match[0]) for match in pattern.finditer(completion)]
+        valid = [order for order in orders if _is_permutation(order)]
+        if valid:
+            return valid[-1]
+    return None
+
+
+def published_order(completion: str) -> str | None:
+    """Return the order that the published code reads, None when it is no permutation."""
+    text = completion.strip().upper()
+    for pattern in _PUBLISHED:
+        match = pattern.search(text)
+        if match is not None:
+            letters = "".join(match.groups())
+            return letters if _is_permutation(letters) else None
+    letters = "".join(re.findall("[A-E]", text)[:5])
+    return letters if _is_permutation(letters) else None
+
+
+def _letters(text: str) -> str:
+    return "".join(character for character in text.upper() if character in LABELS)
+
+
+def _is_permutation(letters: str) -> bool:
+    return sorted(letters) == list(LABELS)
+
+
+def _is_order(order: Sequence[object]) -> bool:
+    return all(type(index) is int for index in order) and sorted(map(str, order)) == list("01234")
+
+
+def _shuffled(raw: Mapping[str, object]) -> Row:
+    story = columns.text(raw, "storyid")
+    sentences = [columns.text(raw, column) for column in _SENTENCES]
+    generator = random.Random(hashlib.sha256(story.encode()).digest())
+    places = list(range(len(LABELS)))
+    while places == sorted(places):
+        generator.shuffle(places)
+    return {
+        "title": columns.optional_text(raw, "storytitle"),
+        "shuffled_sentences": [sentences[place] for place in places],
+        "gold_order": [places.index(number) for number in range(len(LABELS))],
+    }

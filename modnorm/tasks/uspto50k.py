@@ -1,0 +1,127 @@
+"""USPTO-50K: the class, one of ten, of a chemical reaction.
+
+Selection uses micro accuracy, held-out reporting balanced accuracy (paper, app. "USPTO-50K
+Metric"). `uspto50k-v1` reads the class from the answer tag, from "class N", or from a completion
+that is a number and nothing else; `uspto50k-reference-v1` falls back to the last lone number from
+1 to 10, wherever it stands, and reports by comparing texts, so that `07` is not 7.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from modnorm.errors import InvalidInputError
+from modnorm.tasks import columns
+from modnorm.tasks.answers import judge_vote
+from modnorm.tasks.protocol import Judgement, Message, Row
+
+SYSTEM = """\
+You are an expert organic chemist. Your task is to classify chemical reactions into one of 10 \
+standard reaction categories based on the transformation type.
+
+## Reaction Classes:
+1: Heteroatom alkylation/arylation - N, O, S attacking C (e.g., SN2, ether formation)
+2: Acylation - Forming C=O bonds with N, O, S (e.g., amide, ester formation)
+3: C-C bond formation - New C-C bonds (e.g., Suzuki, Heck, Grignard)
+4: Heterocycle formation - Creating rings with N, O, S
+5: Protections - Adding protecting groups (Boc, Bn, TBS, etc.)
+6: Deprotections - Removing protecting groups
+7: Reductions - Adding H, removing O (e.g., ketone\u2192alcohol, nitro\u2192amine)
+8: Oxidations - Adding O, removing H (e.g., alcohol\u2192ketone)
+9: Functional group interconversion - Changing one FG to another
+10: Functional group addition - Adding new FG to molecule (e.g., halogenation)"""
+USER = """\
+Classify this reaction:
+
+Reactants >> Product:
+{rxn_smiles}
+
+Analyze the key transformation and output the class number (1-10) in <answer>X</answer> tags."""
+
+CLASSES = 10
+
+_ATOM_MAP = re.compile(r":\d+\]")
+_TAGGED = re.compile(r"<answer>[^<\d]{0,40}(\d{1,4})[^<\d]{0,20}(?:</answer>|$)", re.IGNORECASE)
+_NAMED = re.compile(
+    r"\b(?:class|category)(?: number)?(?: is)?\s{0,3}[:#*]{0,4}\s{0,3}(\d{1,4})\b", re.IGNORECASE
+)
+_ALONE = re.compile(r"\W{0,20}(\d{1,4})\W{0,20}")
+_PUBLISHED_TAGGED = re.compile(r"<answer>\s*+(\d++)\s*+</answer>", re.IGNORECASE)
+_PUBLISHED_NUMBER = re.compile(r"\b([1-9]|10)\b")
+
+
+class Uspto50k:
+    """The USPTO-50K task; rows are `{"rxn_smiles": "CCO>>CC=O", "class": 8}`, maps removed."""
+
+    name = "uspto50k"
+    scorer = "uspto50k-v1"
+    max_tokens = 64
+
+    def parse(self, raw: Mapping[str, object]) -> Row:
+        """Check the columns `rxn_smiles` and `class` (1 to 10, as a number or text).
+
+        Raises:
+            InvalidInputError: a column is missing or malformed.
+        """
+        reaction = columns.text(raw, "rxn_smiles")
+        if ">>" not in reaction:
+            raise InvalidInputError("must be REACTANTS>>PRODUCT", field="rxn_smiles")
+        return {"rxn_smiles": _ATOM_MAP.sub("]", reaction), "class": _class(raw.get("class"))}
+
+    def messages(self, row: Row) -> tuple[Message, ...]:
+        """Return the paper's prompt (app. "Prompt Templates")."""
+        user = USER.format(rxn_smiles=row["rxn_smiles"])
+        return Message("system", SYSTEM), Message("user", user)
+
+    def judge(self, row: Row, completion: str) -> Judgement:
+        """Score one completion: reward 1 for the right class, else 0 (micro accuracy)."""
+        return judge_vote(self, row, predicted_class(completion))
+
+    def is_correct(self, row: Row, vote: str) -> bool:
+        """Whether the vote is the row's class."""
+        return vote == str(row["class"])
+
+    def metric(self, rows: Sequence[Row], votes: Sequence[str | None]) -> float:
+        """Balanced accuracy: the mean over the classes that occur of the share found of each."""
+        found: dict[object, list[bool]] = defaultdict(list)
+        for row, vote in zip(rows, votes, strict=True):
+            found[row["class"]].append(vote == str(row["class"]))
+        return sum(sum(hits) / len(hits) for hits in found.values()) / len(found)
+
+
+class PublishedUspto50k(Uspto50k):
+    """USPTO-50K scored as the published code does."""
+
+    scorer = "uspto50k-reference-v1"
+
+    def judge(self, row: Row, completion: str) -> Judgement:
+        """Score one completion: reward 1 for the right class, else 0."""
+        return judge_vote(self, row, published_class(completion))
+
+    def is_correct(self, row: Row, vote: str) -> bool:
+        """Whether the vote is the row's class as a number; the metric compares texts."""
+        return len(vote) <= 4000 and int(vote) == row["class"]
+
+
+def predicted_class(completion: str) -> str | None:
+    """Return the class that a completion names, None when it names none from 1 to 10.
+
+    An answer tag that the completion cap left open counts.
+    """
+    whole = _ALONE.fullmatch(completion)
+    found = _TAGGED.findall(completion) or _NAMED.findall(completion) or [whole and whole[1]]
+    number = int(found[-1] or 0)
+    return str(number) if 1 <= number <= CLASSES else None
+
+
+def published_class(completion: str) -> str | None:
+    """Return the last tagged number, else the last lone number from 1 to 10."""
+    found = _PUBLISHED_TAGGED.findall(completion) or _PUBLISHED_NUMBER.findall(completion)
+    return found[-1] if found else None
+
+
+def _class(value: object) -> int:
+    number = int(value) if isinstance(value, str) and re.fullmatch(r"\d{1,2}", value) else value
+    if type(number) is not int or not 1 <= number <= CLASSES:
+        raise InvalidInputError(f"must be a class from 1 to {CLASSES}", field="class")
+    return number

@@ -1,0 +1,1 @@
+"""Generated from `proto/modnorm/v1` by `make proto`; not edited by hand."""

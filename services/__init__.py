@@ -1,0 +1,1 @@
+"""The microservices; each meets the others only through `proto/`."""

@@ -1,0 +1,1 @@
+"""Keeps experiments, hands out jobs, ranks, votes."""

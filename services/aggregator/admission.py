@@ -1,0 +1,150 @@
+"""Whether an experiment can be run: all of it is checked before any of it is stored."""
+
+import asyncio
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from modnorm.calibration.schedule import require_every_layer
+from modnorm.errors import InvalidInputError, NotFoundError
+from modnorm.spec import ExperimentSpec
+from modnorm.tasks import Row, Task, get_task
+from modnorm.tasks.data import encode_rows, load_rows
+from services.aggregator.stores.experiments import Admission, StoredText
+from services.aggregator.upstream import Calibrator, Sampler
+
+_DIGEST = re.compile("[0-9a-f]{16}|[0-9a-f]{64}")
+_MAX_PROFILE_BYTES = 64 * 2**20
+_PROBE_DIGEST = "0" * 64
+"""Stands for the scale map, where only the names in a population are checked."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Data:
+    task: Task
+    selection: tuple[Row, ...]
+    heldout: tuple[Row, ...]
+
+
+class Admissions:
+    """Checks specs with the help of the services that know models, methods and noise.
+
+    Args:
+        sampler: Knows models, methods and noise schemes.
+        calibrator: Has profiles.
+        data_roots: Where data and profile files may lie; anywhere when None.
+    """
+
+    def __init__(
+        self, sampler: Sampler, calibrator: Calibrator, data_roots: Sequence[Path] | None
+    ) -> None:
+        self._sampler = sampler
+        self._calibrator = calibrator
+        self._data_roots = data_roots
+
+    async def admit(self, spec: ExperimentSpec) -> Admission:
+        """Return all that the experiment of a spec starts from.
+
+        Raises:
+            InvalidInputError: names the field of the spec that is at fault.
+            UnavailableError: a service that knows more is down.
+        """
+        data = await asyncio.to_thread(self._load, spec)
+        max_tokens = spec.task.max_tokens or data.task.max_tokens
+        prompts = [data.task.messages(row) for row in (*data.selection, *data.heldout)]
+        model = await self._sampler.inspect(spec, prompts, max_tokens)
+        await self._sampler.descriptors(spec, _PROBE_DIGEST, 1)
+        needs_profile = await self._sampler.needs_profile(spec, model.model_digest)
+        if needs_profile and spec.method.profile is None:
+            examples = min(spec.calibration.examples, len(data.selection))
+            per_example = spec.calibration.layers_per_example
+            require_every_layer(examples, per_example, model.num_layers)
+        return Admission(
+            spec=spec,
+            model_digest=model.model_digest,
+            scorer=data.task.scorer,
+            max_tokens=max_tokens,
+            selection=_stored_rows(data.selection),
+            selection_rows=len(data.selection),
+            heldout=_stored_rows(data.heldout),
+            heldout_rows=len(data.heldout),
+            needs_profile=needs_profile,
+            profile=await self._profile(spec, model.model_digest, needed=needs_profile),
+        )
+
+    def _load(self, spec: ExperimentSpec) -> _Data:
+        roots = self._data_roots
+        task = get_task(spec.task.name, scorer=spec.task.scorer, roots=roots)
+        return _Data(
+            task=task,
+            selection=load_rows(task, spec.task.selection, field="task.selection", roots=roots),
+            heldout=load_rows(task, spec.task.heldout, field="task.heldout", roots=roots),
+        )
+
+    async def _profile(
+        self, spec: ExperimentSpec, model_digest: str, *, needed: bool
+    ) -> StoredText | None:
+        """Return the profile that a spec names, once the sampler has built a scale map with it."""
+        name = spec.method.profile
+        if name is None:
+            return None
+        if not needed:
+            raise InvalidInputError(
+                f"{spec.method.name} uses no profile",
+                field="method.profile",
+                remedy="leave it out",
+            )
+        if _DIGEST.fullmatch(name):
+            profile = await self._by_digest(name)
+        else:
+            profile = await asyncio.to_thread(self._from_file, Path(name))
+        await self._sampler.scale_map(spec, model_digest, profile.text)
+        return profile
+
+    async def _by_digest(self, digest: str) -> StoredText:
+        try:
+            profile = await self._calibrator.profile(digest)
+        except NotFoundError as error:
+            raise InvalidInputError(
+                error.message,
+                field="method.profile",
+                remedy="name a stored profile, or leave it out to have one calibrated",
+            ) from error
+        return StoredText(profile.digest, profile.json)
+
+    def _from_file(self, path: Path) -> StoredText:
+        """Read a profile file; its digest is that of its canonical JSON."""
+        resolved = path.expanduser().resolve()
+        roots = self._data_roots
+        if roots is not None and not any(
+            resolved.is_relative_to(root.resolve()) for root in roots
+        ):
+            raise _bad_profile(f"{path} lies outside the data directories of this server")
+        try:
+            if resolved.stat().st_size > _MAX_PROFILE_BYTES:
+                raise _bad_profile(f"{path} is too large for a profile")
+            content = json.loads(resolved.read_text(encoding="utf-8"))
+            text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        except (OSError, ValueError, RecursionError) as error:
+            raise _bad_profile(f"cannot read {path}: {error}") from error
+        return StoredText(hashlib.sha256(text.encode()).hexdigest(), text)
+
+    def _is_readable(self, path: Path) -> bool:
+        roots = self._data_roots
+        return roots is None or any(path.is_relative_to(root.resolve()) for root in roots)
+
+
+def _stored_rows(rows: Sequence[Row]) -> StoredText:
+    text = "\n".join(encode_rows(rows))
+    return StoredText(hashlib.sha256(text.encode()).hexdigest(), text)
+
+
+def _bad_profile(message: str) -> InvalidInputError:
+    return InvalidInputError(
+        message,
+        field="method.profile",
+        remedy="give a profile file, the digest of a stored profile, or leave it out",
+    )

@@ -1,0 +1,159 @@
+"""The aggregator put together: stores, background work and servicers around one database."""
+
+import asyncio
+from collections.abc import Sequence
+
+import grpc.aio
+from celery import Celery
+
+from modnorm.errors import PreconditionError, UnavailableError
+from modnorm.v1 import evaluation_pb2_grpc, experiment_pb2_grpc
+from services.aggregator import experiment_servicer, job_servicer
+from services.aggregator.admission import Admissions
+from services.aggregator.background import Changes, Reaper, repeat
+from services.aggregator.conductor import Conductor
+from services.aggregator.database import Database
+from services.aggregator.dispatcher import Dispatcher
+from services.aggregator.experiment_servicer import ExperimentServicer
+from services.aggregator.job_servicer import JobServicer
+from services.aggregator.journey import Journey
+from services.aggregator.notifier import Notifier
+from services.aggregator.stores import (
+    EventStore,
+    ExperimentStore,
+    JobStore,
+    ResultStore,
+    Stores,
+)
+from services.aggregator.upstream import Calibrator, Sampler
+from services.common.channels import open_channel
+from services.common.queue import make_celery
+from services.common.server import RunningServer, start_server
+from services.common.settings import AggregatorSettings
+
+
+class Aggregator:
+    """The one service that touches the database. It lives in one event loop.
+
+    Args:
+        settings: Where everything is.
+        app: The Celery application that jobs are published with.
+    """
+
+    def __init__(self, settings: AggregatorSettings, app: Celery) -> None:
+        self._settings = settings
+        self._database = Database(settings.database_url)
+        self._stores = Stores(
+            ExperimentStore(self._database),
+            JobStore(self._database, lease_seconds=settings.lease_seconds),
+            ResultStore(self._database),
+            EventStore(self._database),
+        )
+        self._channels = (
+            open_channel(settings.sampler_target),
+            open_channel(settings.calibrator_target),
+        )
+        sampler, calibrator = Sampler(self._channels[0]), Calibrator(self._channels[1])
+        self._notifier = Notifier()
+        self._dispatcher = Dispatcher(app, self._stores.jobs)
+        self._changes = Changes(self._notifier, self._dispatcher)
+        self._admissions = Admissions(sampler, calibrator, settings.data_roots)
+        self._conductor = self._make_conductor(sampler, calibrator)
+        self._reaper = Reaper(self._stores.jobs, self._changes)
+        self._server: RunningServer | None = None
+        self._background: list[asyncio.Task[None]] = []
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on.
+
+        Raises:
+            PreconditionError: it is not started.
+        """
+        if self._server is None:
+            raise PreconditionError("the aggregator is not started")
+        return self._server.port
+
+    async def start(self) -> None:
+        """Bring the schema up to date, listen, and take up what was left unfinished.
+
+        Raises:
+            UnavailableError: the database cannot be reached, or the address is taken.
+        """
+        await asyncio.to_thread(self._database.migrate)
+        if self._settings.release_leases_on_start:
+            await asyncio.to_thread(self._stores.jobs.release_all)
+        self._server = await start_server(self._settings.bind_address, self._register)
+        settings = self._settings
+        self._background = [
+            asyncio.create_task(work)
+            for work in (
+                self._dispatcher.run(),
+                repeat(self._conductor.look, settings.conduct_seconds),
+                repeat(self._reap, settings.reap_seconds),
+                repeat(self._dispatcher.reconcile, settings.reconcile_seconds),
+            )
+        ]
+
+    async def stop(self) -> None:
+        """Refuse new calls, finish those in progress, and let go of everything."""
+        if self._server is not None:
+            await self._server.stop(self._settings.stop_grace)
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+        await self._conductor.stop()
+        for channel in self._channels:
+            await channel.close(None)
+        await asyncio.to_thread(self._database.close)
+
+    def _make_conductor(self, sampler: Sampler, calibrator: Calibrator) -> Conductor:
+        journey = Journey(
+            experiments=self._stores.experiments,
+            jobs=self._stores.jobs,
+            results=self._stores.results,
+            sampler=sampler,
+            calibrator=calibrator,
+            changes=self._changes,
+        )
+        retry_seconds = self._settings.retry_seconds
+        return Conductor(self._stores.experiments, journey, retry_seconds=retry_seconds)
+
+    def _register(self, server: grpc.aio.Server) -> Sequence[str]:
+        experiments = ExperimentServicer(
+            self._stores,
+            admissions=self._admissions,
+            conductor=self._conductor,
+            notifier=self._notifier,
+            watch_seconds=self._settings.watch_seconds,
+        )
+        experiment_pb2_grpc.add_ExperimentServiceServicer_to_server(experiments, server)
+        jobs = JobServicer(self._stores, self._changes)
+        evaluation_pb2_grpc.add_JobServiceServicer_to_server(jobs, server)
+        return experiment_servicer.SERVICE, job_servicer.SERVICE
+
+    async def _reap(self) -> None:
+        """End lost leases; say to health checks whether the database answers."""
+        try:
+            await self._reaper.reap()
+        except UnavailableError:
+            await self._set_serving(serving=False)
+            raise
+        await self._set_serving(serving=True)
+
+    async def _set_serving(self, *, serving: bool) -> None:
+        if self._server is not None:
+            await self._server.set_serving(serving=serving)
+
+
+def build_aggregator(settings: AggregatorSettings, app: Celery | None = None) -> Aggregator:
+    """Put an aggregator together, inside the event loop that it will live in.
+
+    Args:
+        settings: Where everything is.
+        app: The Celery application to publish with; one of `settings.broker_url` when absent.
+
+    Raises:
+        InvalidInputError: the database URL is of no known kind.
+    """
+    return Aggregator(settings, app or make_celery(settings.broker_url))

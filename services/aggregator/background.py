@@ -1,0 +1,67 @@
+"""Work that goes on without a caller."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from modnorm.errors import UnavailableError
+from services.aggregator.dispatcher import Dispatcher
+from services.aggregator.notifier import Notifier
+from services.aggregator.stores.jobs import Change, JobStore
+
+logger = logging.getLogger(__name__)
+
+
+async def repeat(action: Callable[[], Awaitable[None]], seconds: float) -> None:
+    """Do something now and again and again until cancelled, whatever goes wrong.
+
+    Args:
+        action: What to do; its errors are logged, and it is done again all the same.
+        seconds: Pause between the end of one time and the next.
+    """
+    while True:
+        try:
+            await action()
+        except UnavailableError as error:
+            logger.warning("put off: %s", error)
+        except Exception:
+            logger.exception("background work failed")
+        await asyncio.sleep(seconds)
+
+
+class Changes:
+    """Follows up on what transactions changed: wakes watchers, publishes jobs.
+
+    Args:
+        notifier: Wakes watchers.
+        dispatcher: Publishes jobs.
+    """
+
+    def __init__(self, notifier: Notifier, dispatcher: Dispatcher) -> None:
+        self._notifier = notifier
+        self._dispatcher = dispatcher
+
+    async def follow_up(self, change: Change) -> None:
+        """Tell everybody concerned."""
+        self._dispatcher.send(change.pending)
+        await self._notifier.ring(change.experiment_id)
+
+
+class Reaper:
+    """Ends the leases of workers that fell silent.
+
+    Args:
+        jobs: The jobs.
+        changes: What to do about what that changes.
+    """
+
+    def __init__(self, jobs: JobStore, changes: Changes) -> None:
+        self._jobs = jobs
+        self._changes = changes
+
+    async def reap(self) -> None:
+        """End all leases whose time is over."""
+        for job_id in await asyncio.to_thread(self._jobs.expired):
+            change = await asyncio.to_thread(self._jobs.reap, job_id)
+            if change is not None:
+                await self._changes.follow_up(change)

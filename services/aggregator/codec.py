@@ -1,0 +1,59 @@
+"""Blobs of the tables: compressed text, packed float32 coefficients, answer sheets."""
+
+import json
+import sys
+import zlib
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple, dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class StoredAnswer:
+    """One row's answer, with the fields of `modnorm.v1.Answer`."""
+
+    row: int
+    completion: str
+    reward: float
+    vote: str | None
+    correct: bool
+    tokens: int
+    truncated: bool
+
+
+def pack_text(text: str) -> bytes:
+    """Compress a text."""
+    return zlib.compress(text.encode())
+
+
+def unpack_text(blob: bytes) -> str:
+    """Return the text that `pack_text` compressed."""
+    return zlib.decompress(blob).decode()
+
+
+def pack_answers(answers: Iterable[StoredAnswer]) -> bytes:
+    """Compress answers; floats keep every bit."""
+    return pack_text(json.dumps([astuple(answer) for answer in answers], allow_nan=False))
+
+
+def unpack_answers(blob: bytes) -> tuple[StoredAnswer, ...]:
+    """Return the answers that `pack_answers` compressed."""
+    return tuple(StoredAnswer(*fields) for fields in json.loads(unpack_text(blob)))
+
+
+def pack_coefficients(coefficients: Sequence[float]) -> bytes:
+    """Pack float32 values as little-endian bytes, which are equal when the values are."""
+    return _little_endian(array("f", coefficients)).tobytes()
+
+
+def unpack_coefficients(blob: bytes) -> tuple[float, ...]:
+    """Return the values that `pack_coefficients` packed."""
+    values = array("f")
+    values.frombytes(blob)
+    return tuple(_little_endian(values))
+
+
+def _little_endian(values: "array[float]") -> "array[float]":
+    if sys.byteorder == "big":
+        values.byteswap()
+    return values

@@ -1,0 +1,162 @@
+"""The database behind the stores: SQLite in one file, or Postgres."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from sqlite3 import Connection as SqliteConnection
+
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import ArgumentError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlmodel import Session
+
+from modnorm.errors import InvalidInputError, UnavailableError
+
+_MIGRATIONS = Path(__file__).parent / "migrations"
+_BUSY_SECONDS = 30
+_MIGRATION_LOCK = 0x6D6F646E6F726D
+"""Key of the advisory lock that lets one aggregator migrate at a time ("modnorm")."""
+
+
+class Database:
+    """Transactions on SQLite or Postgres, with the same meaning on both.
+
+    A write transaction sees everything committed before it got its locks: on SQLite it takes the
+    one write lock at its start, on Postgres it locks the rows that it read `FOR UPDATE`.
+
+    Args:
+        url: `sqlite:///FILE` or `postgresql://USER:PASSWORD@HOST/DATABASE`.
+
+    Raises:
+        InvalidInputError: the URL is of neither kind.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._engine = _open_engine(_parse_url(url))
+        self._writer = self._engine.execution_options(modnorm_write=True)
+        self._idle = threading.Condition()
+        self._transactions = 0
+        self._closed = False
+
+    def migrate(self) -> None:
+        """Bring the schema to the newest revision; several processes may do so at once.
+
+        Raises:
+            UnavailableError: the database cannot be reached.
+        """
+        config = Config()
+        config.set_main_option("script_location", str(_MIGRATIONS))
+        with self._transaction(), self._writer.begin() as connection:
+            if connection.dialect.name == "postgresql":
+                lock = text("SELECT pg_advisory_xact_lock(:key)")
+                connection.execute(lock, {"key": _MIGRATION_LOCK})
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+
+    @contextmanager
+    def read(self) -> Iterator[Session]:
+        """Open a transaction that only reads.
+
+        Raises:
+            UnavailableError: the database cannot be reached.
+        """
+        with self._transaction(), Session(self._engine) as session:
+            yield session
+
+    @contextmanager
+    def write(self) -> Iterator[Session]:
+        """Open a transaction that commits at the end, or rolls back on any error.
+
+        Raises:
+            UnavailableError: the database cannot be reached, or undid the transaction in favour
+                of another one: the caller may try again.
+        """
+        with (
+            self._transaction(),
+            Session(self._writer, expire_on_commit=False) as session,
+            session.begin(),
+        ):
+            yield session
+
+    def close(self) -> None:
+        """Wait for transactions in other threads, let none begin, close all connections."""
+        with self._idle:
+            self._closed = True
+            self._idle.wait_for(lambda: self._transactions == 0)
+        self._engine.dispose()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with self._idle:
+            if self._closed:
+                raise UnavailableError("the database is closed")
+            self._transactions += 1
+        try:
+            with _outages():
+                yield
+        finally:
+            with self._idle:
+                self._transactions -= 1
+                self._idle.notify_all()
+
+
+def _parse_url(text_url: str) -> URL:
+    try:
+        url = make_url(text_url)
+    except ArgumentError as error:
+        raise _bad_url("not a database URL") from error
+    backend = url.get_backend_name()
+    if backend == "postgresql":
+        return url.set(drivername="postgresql+psycopg")
+    if backend == "sqlite" and url.database not in {None, "", ":memory:"}:
+        return url.set(drivername="sqlite+pysqlite")
+    raise _bad_url("neither an SQLite file nor Postgres")
+
+
+def _bad_url(message: str) -> InvalidInputError:
+    return InvalidInputError(
+        message,
+        field="database_url",
+        remedy="sqlite:///FILE or postgresql://USER:PASSWORD@HOST/DATABASE",
+    )
+
+
+def _open_engine(url: URL) -> Engine:
+    if url.get_backend_name() == "sqlite":
+        engine = create_engine(url, connect_args={"timeout": _BUSY_SECONDS})
+        event.listen(engine, "connect", _prepare_sqlite)
+        event.listen(engine, "begin", _begin_sqlite)
+        return engine
+    return create_engine(url, pool_pre_ping=True, connect_args={"connect_timeout": 5})
+
+
+def _prepare_sqlite(connection: SqliteConnection, _record: object) -> None:
+    """Let SQLAlchemy begin transactions; wait for readers and writers; check references."""
+    connection.isolation_level = None
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute("PRAGMA foreign_keys = ON")
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    """Take the write lock at once: a transaction that asks for it late would have to fail."""
+    writes = connection.get_execution_options().get("modnorm_write", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+@contextmanager
+def _outages() -> Iterator[None]:
+    try:
+        yield
+    except (OperationalError, InterfaceError) as error:
+        raise UnavailableError(
+            f"the database did not answer: {error.orig}", remedy="try again"
+        ) from error
+    except PoolTimeoutError as error:
+        raise UnavailableError(
+            f"all connections to the database are in use: {error}", remedy="try again"
+        ) from error

@@ -1,0 +1,64 @@
+"""Job ids on their way to the broker, which may be down, slow or forgetful."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from celery import Celery
+
+from modnorm.errors import UnavailableError
+from services.aggregator.stores.jobs import JobStore
+from services.common.queue import publish, queued
+
+logger = logging.getLogger(__name__)
+
+
+class Dispatcher:
+    """Publishes jobs in the background, so that no call waits for the broker.
+
+    Args:
+        app: The Celery application.
+        jobs: Knows what is pending.
+    """
+
+    def __init__(self, app: Celery, jobs: JobStore) -> None:
+        self._app = app
+        self._jobs = jobs
+        self._waiting: asyncio.Queue[Sequence[str]] = asyncio.Queue()
+
+    def send(self, job_ids: Sequence[str]) -> None:
+        """Have jobs published soon; used in the event loop."""
+        if job_ids:
+            self._waiting.put_nowait(job_ids)
+
+    async def run(self) -> None:
+        """Publish what `send` was given, until cancelled."""
+        while True:
+            await self._publish(await self._waiting.get())
+
+    async def reconcile(self) -> None:
+        """Publish all pending jobs when the broker holds fewer messages than jobs are pending.
+
+        A message that is there twice is harmless; one that was lost is noticed as soon as the
+        queue has drained that far.
+        """
+        pending = await asyncio.to_thread(self._jobs.pending)
+        if not pending:
+            return
+        try:
+            missing = await asyncio.to_thread(queued, self._app) < len(pending)
+        except UnavailableError as error:
+            logger.warning("not reconciled: %s", error)
+            return
+        if missing:
+            await self._publish(pending)
+
+    async def _publish(self, job_ids: Sequence[str]) -> None:
+        try:
+            await asyncio.to_thread(self._publish_all, job_ids)
+        except UnavailableError as error:
+            logger.warning("not published: %s", error, extra={"jobs": len(job_ids)})
+
+    def _publish_all(self, job_ids: Sequence[str]) -> None:
+        for job_id in job_ids:
+            publish(self._app, job_id)

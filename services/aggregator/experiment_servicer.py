@@ -1,0 +1,283 @@
+"""ExperimentService: the clients' side of the aggregator."""
+
+import asyncio
+import unicodedata
+from collections.abc import AsyncIterator, Iterator
+
+import grpc.aio
+from typing_extensions import override
+
+from modnorm.client.convert import spec_from_proto
+from modnorm.errors import InvalidInputError, NotFoundError
+from modnorm.v1 import evaluation_pb2, experiment_pb2, experiment_pb2_grpc
+from services.aggregator.admission import Admissions
+from services.aggregator.conductor import Conductor
+from services.aggregator.messages import (
+    answer_message,
+    candidate_message,
+    event_message,
+    experiment_message,
+    experiment_summary,
+    vote_message,
+)
+from services.aggregator.notifier import Notifier
+from services.aggregator.paging import decode_token, encode_token, page_size
+from services.aggregator.states import BASE_INDEX, ArtifactKind, Split
+from services.aggregator.stores import Stores
+from services.aggregator.tables import Experiment
+
+SERVICE = "modnorm.v1.ExperimentService"
+MAX_REQUEST_ID = 128
+CHUNK_BYTES = 512 * 1024
+PAGE_BYTES = 2 * 2**20
+"""A page of answers ends here, well below gRPC's default limit of a message."""
+_WATCH_BATCH = 200
+
+_SPLITS = {
+    evaluation_pb2.SPLIT_SELECTION: Split.SELECTION,
+    evaluation_pb2.SPLIT_HELDOUT: Split.HELDOUT,
+}
+
+
+class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
+    """Creates, shows, watches and cancels experiments.
+
+    Args:
+        stores: What is stored.
+        admissions: Checks specs.
+        conductor: Moves experiments on.
+        notifier: Tells when experiments change.
+        watch_seconds: Seconds after which a watcher looks by itself.
+    """
+
+    def __init__(
+        self,
+        stores: Stores,
+        *,
+        admissions: Admissions,
+        conductor: Conductor,
+        notifier: Notifier,
+        watch_seconds: float,
+    ) -> None:
+        self._stores = stores
+        self._admissions = admissions
+        self._conductor = conductor
+        self._notifier = notifier
+        self._watch_seconds = watch_seconds
+
+    @override
+    async def CreateExperiment(
+        self,
+        request: experiment_pb2.CreateExperimentRequest,
+        context: grpc.aio.ServicerContext[
+            experiment_pb2.CreateExperimentRequest, experiment_pb2.CreateExperimentResponse
+        ],
+    ) -> experiment_pb2.CreateExperimentResponse:
+        """Validate an experiment whole, then store it; the same request is answered the same."""
+        _check_request_id(request.request_id)
+        spec = spec_from_proto(request.spec)
+        experiments = self._stores.experiments
+        record = await asyncio.to_thread(experiments.find, request.request_id, spec)
+        if record is None:
+            admission = await self._admissions.admit(spec)
+            record = await asyncio.to_thread(experiments.create, request.request_id, admission)
+            self._conductor.drive(record.experiment.id)
+        return experiment_pb2.CreateExperimentResponse(experiment=experiment_message(record))
+
+    @override
+    async def GetExperiment(
+        self,
+        request: experiment_pb2.GetExperimentRequest,
+        context: grpc.aio.ServicerContext[
+            experiment_pb2.GetExperimentRequest, experiment_pb2.GetExperimentResponse
+        ],
+    ) -> experiment_pb2.GetExperimentResponse:
+        """Return an experiment and the results it has so far."""
+        record = await asyncio.to_thread(self._stores.experiments.get, request.id)
+        return experiment_pb2.GetExperimentResponse(experiment=experiment_message(record))
+
+    @override
+    async def ListExperiments(
+        self,
+        request: experiment_pb2.ListExperimentsRequest,
+        context: grpc.aio.ServicerContext[
+            experiment_pb2.ListExperimentsRequest, experiment_pb2.ListExperimentsResponse
+        ],
+    ) -> experiment_pb2.ListExperimentsResponse:
+        """List experiments, newest first."""
+        size = page_size(request.page_size, 50)
+        time, last_id = decode_token(request.page_token, "experiments", (0.0, ""))
+        after = (float(time), str(last_id)) if request.page_token else None
+        found = await asyncio.to_thread(self._stores.experiments.page, size + 1, after)
+        response = experiment_pb2.ListExperimentsResponse()
+        for experiment, packed in found[:size]:
+            progress = experiment_pb2.Progress.FromString(packed)
+            response.experiments.append(experiment_summary(experiment, progress))
+        if len(found) > size:
+            last = found[size - 1][0]
+            position = (last.create_time, last.id)
+            response.next_page_token = encode_token("experiments", position)
+        return response
+
+    @override
+    async def WatchExperiment(
+        self,
+        request: experiment_pb2.WatchExperimentRequest,
+        context: grpc.aio.ServicerContext[
+            experiment_pb2.WatchExperimentRequest, experiment_pb2.WatchExperimentResponse
+        ],
+    ) -> AsyncIterator[experiment_pb2.WatchExperimentResponse]:
+        """Stream the events after a cursor, then live ones, until the experiment has ended."""
+        cursor, ended = request.cursor, False
+        while not ended:
+            seen = self._notifier.seen(request.id)
+            events, ended = await asyncio.to_thread(
+                self._stores.events.after, request.id, cursor, _WATCH_BATCH
+            )
+            for event in events:
+                yield event_message(event)
+                cursor = event.cursor
+            if not events and not ended:
+                await self._notifier.wait(request.id, seen, self._watch_seconds)
+
+    @override
+    async def CancelExperiment(
+        self,
+        request: experiment_pb2.CancelExperimentRequest,
+        context: grpc.aio.ServicerContext[
+            experiment_pb2.CancelExperimentRequest, experiment_pb2.CancelExperimentResponse
+        ],
+    ) -> experiment_pb2.CancelExperimentResponse:
+        """Cancel an experiment; one that has ended stays as it is."""
+        record = await asyncio.to_thread(self._stores.experiments.cancel, request.id)
+        self._conductor.drop(request.id)
+        await self._notifier.ring(request.id)
+        return experiment_pb2.CancelExperimentResponse(experiment=experiment_message(record))
+
+    @override
+    async def ListCandidates(
+        self,
+        request: experiment_pb2.ListCandidatesRequest,
+        context: grpc.aio.ServicerContext[
+            experiment_pb2.ListCandidatesRequest, experiment_pb2.ListCandidatesResponse
+        ],
+    ) -> experiment_pb2.ListCandidatesResponse:
+        """List candidates in order, the base first."""
+        size = page_size(request.page_size, 100)
+        scope = f"candidates/{request.experiment_id}"
+        (after,) = decode_token(request.page_token, scope, (BASE_INDEX - 1,))
+        found = await asyncio.to_thread(
+            self._stores.results.candidates, request.experiment_id, int(after), size + 1
+        )
+        response = experiment_pb2.ListCandidatesResponse()
+        response.candidates.extend(candidate_message(record) for record in found[:size])
+        if len(found) > size:
+            position = (found[size - 1].candidate.index,)
+            response.next_page_token = encode_token(scope, position)
+        return response
+
+    @override
+    async def ListAnswers(
+        self,
+        request: experiment_pb2.ListAnswersRequest,
+        context: grpc.aio.ServicerContext[
+            experiment_pb2.ListAnswersRequest, experiment_pb2.ListAnswersResponse
+        ],
+    ) -> experiment_pb2.ListAnswersResponse:
+        """List the answers of a candidate in row order; a page may end early to stay small."""
+        size = page_size(request.page_size, 100)
+        split = _SPLITS.get(request.split)
+        if split is None:
+            raise InvalidInputError("name a split", field="split", remedy="selection or held-out")
+        scope = f"answers/{request.experiment_id}/{request.candidate}/{split}"
+        (start,) = decode_token(request.page_token, scope, (0,))
+        answers = await asyncio.to_thread(
+            self._stores.results.answers, request.experiment_id, request.candidate, split
+        )
+        response = experiment_pb2.ListAnswersResponse()
+        room, stop = PAGE_BYTES, max(0, int(start))
+        for answer in answers[stop : stop + size]:
+            message = answer_message(answer)
+            room -= message.ByteSize()
+            if room < 0 and response.answers:
+                break
+            response.answers.append(message)
+        stop += len(response.answers)
+        if stop < len(answers):
+            response.next_page_token = encode_token(scope, (stop,))
+        return response
+
+    @override
+    async def ListVotes(
+        self,
+        request: experiment_pb2.ListVotesRequest,
+        context: grpc.aio.ServicerContext[
+            experiment_pb2.ListVotesRequest, experiment_pb2.ListVotesResponse
+        ],
+    ) -> experiment_pb2.ListVotesResponse:
+        """List the votes of one ensemble in row order."""
+        size = page_size(request.page_size, 100)
+        ensemble = (request.population, request.ensemble_size)
+        scope = f"votes/{request.experiment_id}/{ensemble}"
+        (after,) = decode_token(request.page_token, scope, (-1,))
+        votes = await asyncio.to_thread(
+            self._stores.results.votes, request.experiment_id, *ensemble, int(after), size + 1
+        )
+        response = experiment_pb2.ListVotesResponse()
+        response.votes.extend(vote_message(vote) for vote in votes[:size])
+        if len(votes) > size:
+            response.next_page_token = encode_token(scope, (votes[size - 1].row,))
+        return response
+
+    @override
+    async def GetArtifact(
+        self,
+        request: experiment_pb2.GetArtifactRequest,
+        context: grpc.aio.ServicerContext[
+            experiment_pb2.GetArtifactRequest, experiment_pb2.GetArtifactResponse
+        ],
+    ) -> AsyncIterator[experiment_pb2.GetArtifactResponse]:
+        """Stream what the results of an experiment depend on."""
+        record = await asyncio.to_thread(self._stores.experiments.get, request.experiment_id)
+        kind, digest = _artifact_of(record.experiment, request.kind)
+        text = await asyncio.to_thread(self._stores.results.artifact, digest, kind)
+        for chunk in _chunks(text.encode()):
+            yield experiment_pb2.GetArtifactResponse(chunk=chunk)
+
+
+def _check_request_id(request_id: str) -> None:
+    printable = all(unicodedata.category(letter) != "Cc" for letter in request_id)
+    if not 0 < len(request_id) <= MAX_REQUEST_ID or not printable:
+        raise InvalidInputError(
+            f"a request id has 1 to {MAX_REQUEST_ID} characters, none of them a control character",
+            field="request_id",
+        )
+
+
+def _artifact_of(
+    experiment: Experiment, kind: experiment_pb2.ArtifactKind.ValueType
+) -> tuple[ArtifactKind, str]:
+    """Return where an artifact of an experiment is stored."""
+    places = {
+        experiment_pb2.ARTIFACT_KIND_PROFILE: (ArtifactKind.PROFILE, experiment.profile_digest),
+        experiment_pb2.ARTIFACT_KIND_SCALE_MAP: (
+            ArtifactKind.SCALE_MAP,
+            experiment.scale_map_digest,
+        ),
+        experiment_pb2.ARTIFACT_KIND_SELECTION_ROWS: (
+            ArtifactKind.ROWS,
+            experiment.selection_digest,
+        ),
+        experiment_pb2.ARTIFACT_KIND_HELDOUT_ROWS: (ArtifactKind.ROWS, experiment.heldout_digest),
+    }
+    if kind not in places:
+        raise InvalidInputError("name a kind of artifact", field="kind")
+    stored_kind, digest = places[kind]
+    if digest is None:
+        raise NotFoundError(f"the experiment has no {stored_kind} (yet)", field="kind")
+    return stored_kind, digest
+
+
+def _chunks(content: bytes) -> Iterator[bytes]:
+    for start in range(0, len(content), CHUNK_BYTES):
+        yield content[start : start + CHUNK_BYTES]

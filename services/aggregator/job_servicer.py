@@ -1,0 +1,189 @@
+"""JobService: the evaluators' side of the aggregator."""
+
+import asyncio
+from collections.abc import AsyncIterable, AsyncIterator, Iterator, Sequence
+
+import grpc.aio
+from typing_extensions import override
+
+from modnorm.client.convert import descriptor_from_proto
+from modnorm.errors import InvalidInputError
+from modnorm.v1 import evaluation_pb2, evaluation_pb2_grpc
+from services.aggregator.background import Changes
+from services.aggregator.codec import StoredAnswer
+from services.aggregator.messages import job_message
+from services.aggregator.reports import Report
+from services.aggregator.states import ArtifactKind
+from services.aggregator.stores import Stores
+from services.aggregator.stores.jobs import FailureKind
+
+SERVICE = "modnorm.v1.JobService"
+BATCH_BYTES = 512 * 1024
+MAX_ANSWERS = 1_000_000
+
+_KINDS = {
+    evaluation_pb2.FAILURE_KIND_INFRASTRUCTURE: FailureKind.INFRASTRUCTURE,
+    evaluation_pb2.FAILURE_KIND_CANDIDATE: FailureKind.CANDIDATE,
+    evaluation_pb2.FAILURE_KIND_FATAL: FailureKind.FATAL,
+    evaluation_pb2.FAILURE_KIND_RELEASED: FailureKind.RELEASED,
+}
+
+
+class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
+    """Leases jobs to workers and takes their reports.
+
+    Args:
+        stores: What is stored.
+        changes: What to do about what reports change.
+    """
+
+    def __init__(self, stores: Stores, changes: Changes) -> None:
+        self._stores = stores
+        self._changes = changes
+
+    @override
+    async def ClaimJob(
+        self,
+        request: evaluation_pb2.ClaimJobRequest,
+        context: grpc.aio.ServicerContext[
+            evaluation_pb2.ClaimJobRequest, evaluation_pb2.ClaimJobResponse
+        ],
+    ) -> evaluation_pb2.ClaimJobResponse:
+        """Lease a job, if it is still to be done."""
+        if not request.worker:
+            raise InvalidInputError("a worker has a name", field="worker")
+        jobs = self._stores.jobs
+        claim = await asyncio.to_thread(jobs.claim, request.job_id, request.worker)
+        if claim is None:
+            return evaluation_pb2.ClaimJobResponse()
+        return evaluation_pb2.ClaimJobResponse(job=job_message(claim, jobs.lease_seconds))
+
+    @override
+    async def Heartbeat(
+        self,
+        request: evaluation_pb2.HeartbeatRequest,
+        context: grpc.aio.ServicerContext[
+            evaluation_pb2.HeartbeatRequest, evaluation_pb2.HeartbeatResponse
+        ],
+    ) -> evaluation_pb2.HeartbeatResponse:
+        """Extend a lease, and tell whether the work is still wanted."""
+        lease = request.lease
+        cancel = await asyncio.to_thread(
+            self._stores.jobs.heartbeat, lease.job_id, lease.token, request.answers_done
+        )
+        return evaluation_pb2.HeartbeatResponse(cancel=cancel)
+
+    @override
+    async def ReportJob(
+        self,
+        request_iterator: AsyncIterable[evaluation_pb2.ReportJobRequest],
+        context: grpc.aio.ServicerContext[
+            evaluation_pb2.ReportJobRequest, evaluation_pb2.ReportJobResponse
+        ],
+    ) -> evaluation_pb2.ReportJobResponse:
+        """Store the result of a job."""
+        report = await _read_report(request_iterator)
+        change = await asyncio.to_thread(self._stores.jobs.report, report)
+        await self._changes.follow_up(change)
+        return evaluation_pb2.ReportJobResponse()
+
+    @override
+    async def FailJob(
+        self,
+        request: evaluation_pb2.FailJobRequest,
+        context: grpc.aio.ServicerContext[
+            evaluation_pb2.FailJobRequest, evaluation_pb2.FailJobResponse
+        ],
+    ) -> evaluation_pb2.FailJobResponse:
+        """Store that an attempt failed."""
+        kind = _KINDS.get(request.kind)
+        if kind is None:
+            raise InvalidInputError("name a kind of failure", field="kind")
+        lease = request.lease
+        reason = request.reason or "no reason given"
+        change = await asyncio.to_thread(
+            self._stores.jobs.fail, lease.job_id, lease.token, kind, reason
+        )
+        await self._changes.follow_up(change)
+        return evaluation_pb2.FailJobResponse()
+
+    @override
+    async def FetchRows(
+        self,
+        request: evaluation_pb2.FetchRowsRequest,
+        context: grpc.aio.ServicerContext[
+            evaluation_pb2.FetchRowsRequest, evaluation_pb2.FetchRowsResponse
+        ],
+    ) -> AsyncIterator[evaluation_pb2.FetchRowsResponse]:
+        """Stream stored rows in order."""
+        text = await asyncio.to_thread(
+            self._stores.results.artifact, request.rows_digest, ArtifactKind.ROWS
+        )
+        for batch in _batches(text.split("\n")):
+            yield evaluation_pb2.FetchRowsResponse(rows_json=batch)
+
+    @override
+    async def GetScaleMap(
+        self,
+        request: evaluation_pb2.GetScaleMapRequest,
+        context: grpc.aio.ServicerContext[
+            evaluation_pb2.GetScaleMapRequest, evaluation_pb2.GetScaleMapResponse
+        ],
+    ) -> evaluation_pb2.GetScaleMapResponse:
+        """Return a stored scale map."""
+        text = await asyncio.to_thread(
+            self._stores.results.artifact, request.digest, ArtifactKind.SCALE_MAP
+        )
+        return evaluation_pb2.GetScaleMapResponse(json=text)
+
+
+async def _read_report(parts: AsyncIterable[evaluation_pb2.ReportJobRequest]) -> Report:
+    """Collect a report: one header, then answers."""
+    header: evaluation_pb2.ReportHeader | None = None
+    answers: list[StoredAnswer] = []
+    async for part in parts:
+        if part.WhichOneof("part") != ("header" if header is None else "answers"):
+            raise InvalidInputError("a report is one header, then answers", field="part")
+        if header is None:
+            header = part.header
+        answers.extend(_stored(answer) for answer in part.answers.answers)
+        if len(answers) > MAX_ANSWERS:
+            raise InvalidInputError("there are too many answers", field="answers")
+    if header is None:
+        raise InvalidInputError("a report starts with a header", field="part")
+    return Report(
+        job_id=header.lease.job_id,
+        token=header.lease.token,
+        worker=header.worker,
+        descriptor=descriptor_from_proto(header.descriptor),
+        answers=sorted(answers, key=lambda answer: answer.row),
+        environment=dict(header.environment),
+        switch_seconds=header.switch_seconds,
+        generate_seconds=header.generate_seconds,
+        score_seconds=header.score_seconds,
+    )
+
+
+def _stored(answer: evaluation_pb2.Answer) -> StoredAnswer:
+    return StoredAnswer(
+        row=answer.row,
+        completion=answer.completion,
+        reward=answer.reward,
+        vote=answer.vote if answer.HasField("vote") else None,
+        correct=answer.correct,
+        tokens=answer.tokens,
+        truncated=answer.truncated,
+    )
+
+
+def _batches(rows: Sequence[str]) -> Iterator[list[str]]:
+    """Yield rows in messages of bounded size."""
+    batch: list[str] = []
+    size = 0
+    for row in rows:
+        if batch and size + len(row) > BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+        batch.append(row)
+        size += len(row)
+    yield batch

@@ -1,0 +1,169 @@
+"""What every transaction that changes an experiment does: lock it, end it, tell what happened.
+
+All functions work inside a caller's write transaction that has locked the experiment. Locks are
+taken in one order, the experiment before its jobs, so that transactions never wait in a circle.
+"""
+
+import uuid
+from collections.abc import Iterable, Sequence
+
+from sqlalchemy import func, update
+from sqlmodel import Session, col, select
+
+from modnorm.errors import InvalidInputError, NotFoundError, PreconditionError
+from modnorm.spec import ExperimentSpec
+from modnorm.tasks import Task, get_task
+from modnorm.v1 import experiment_pb2
+from services.aggregator.states import (
+    BASE_INDEX,
+    OPEN,
+    TERMINAL,
+    ExperimentState,
+    JobState,
+    Split,
+)
+from services.aggregator.tables import Event, Experiment, Job
+
+_JOB_NAMESPACE = uuid.UUID("6f0f6c8e-6f0b-5d2a-9d0c-1f3f4a3c1b52")
+
+
+def lock_experiment(session: Session, experiment_id: str) -> Experiment:
+    """Return an experiment that nobody else changes until the transaction ends.
+
+    Raises:
+        NotFoundError: there is no such experiment.
+    """
+    experiment = session.get(
+        Experiment, experiment_id, with_for_update=True, populate_existing=True
+    )
+    if experiment is None:
+        raise unknown_experiment(experiment_id)
+    return experiment
+
+
+def unknown_experiment(experiment_id: str) -> NotFoundError:
+    """Return the error of an id that nothing has."""
+    return NotFoundError(f"there is no experiment {experiment_id!r}", field="id")
+
+
+def spec_of(experiment: Experiment) -> ExperimentSpec:
+    """Return the spec of an experiment."""
+    return ExperimentSpec.model_validate_json(experiment.spec_json)
+
+
+def task_of(experiment: Experiment) -> Task:
+    """Return the task of an experiment, with the scorer that it was created with.
+
+    Raises:
+        PreconditionError: this version has no such scorer.
+    """
+    try:
+        return get_task(spec_of(experiment).task.name, scorer=experiment.scorer)
+    except InvalidInputError as error:
+        raise PreconditionError(
+            f"the answers are scored by {experiment.scorer}: {error.message}",
+            field=error.field,
+            remedy="finish the experiment with the version that it was created with",
+        ) from error
+
+
+def record(session: Session, experiment: Experiment, message: str, now: float) -> None:
+    """Store an event: what happened, and where the experiment is now."""
+    experiment.last_cursor += 1
+    session.add(
+        Event(
+            experiment_id=experiment.id,
+            cursor=experiment.last_cursor,
+            time=now,
+            message=message,
+            state=experiment.state,
+            progress=progress_of(session, experiment).SerializeToString(deterministic=True),
+        )
+    )
+
+
+def move(
+    session: Session, experiment: Experiment, state: ExperimentState, message: str, now: float
+) -> None:
+    """Change the state of an experiment that has not ended."""
+    experiment.state = state
+    record(session, experiment, message, now)
+
+
+def end(
+    session: Session, experiment: Experiment, state: ExperimentState, message: str, now: float
+) -> None:
+    """End an experiment, and with it all jobs that are still open; an ended one stays as it is."""
+    if experiment.state in TERMINAL:
+        return
+    experiment.end_time = now
+    experiment.error = message if state is ExperimentState.FAILED else ""
+    session.flush()
+    session.exec(
+        update(Job)
+        .where(col(Job.experiment_id) == experiment.id, col(Job.state).in_(OPEN))
+        .values(state=JobState.CANCELLED, lease_deadline=None)
+    )
+    move(session, experiment, state, message, now)
+
+
+def add_jobs(
+    session: Session, experiment: Experiment, split: Split, candidates: Iterable[int]
+) -> None:
+    """Store one pending job a candidate, with ids that follow from what they are for."""
+    session.add_all(
+        Job(
+            id=str(uuid.uuid5(_JOB_NAMESPACE, f"{experiment.id}/{split}/{candidate}")),
+            experiment_id=experiment.id,
+            candidate=candidate,
+            split=split,
+        )
+        for candidate in candidates
+    )
+    session.flush()
+
+
+def progress_of(session: Session, experiment: Experiment) -> experiment_pb2.Progress:
+    """Count the jobs of the present phase and find the best rewards so far."""
+    progress = experiment_pb2.Progress(
+        examples_done=experiment.examples_done, examples_total=experiment.examples_total
+    )
+    counts = _job_counts(session, experiment.id)
+    progress.jobs_total = sum(counts.values())
+    progress.jobs_done = counts.get(JobState.DONE, 0)
+    progress.jobs_failed = counts.get(JobState.FAILED, 0)
+    progress.jobs_running = counts.get(JobState.LEASED, 0)
+    size = spec_of(experiment).population.ensemble_sizes[-1]
+    rewards = _best_rewards(session, experiment.id, size)
+    if rewards:
+        progress.best_reward = rewards[0]
+    if len(rewards) == size:
+        progress.threshold_reward = rewards[-1]
+    return progress
+
+
+def _job_counts(session: Session, experiment_id: str) -> dict[JobState, int]:
+    """Count held-out jobs by state, or selection jobs as long as there are no others."""
+    rows = session.exec(
+        select(Job.split, Job.state, func.count())
+        .where(Job.experiment_id == experiment_id)
+        .group_by(col(Job.split), col(Job.state))
+    ).all()
+    voting = any(split == Split.HELDOUT for split, _, _ in rows)
+    phase = Split.HELDOUT if voting else Split.SELECTION
+    return {JobState(state): count for split, state, count in rows if split == phase}
+
+
+def _best_rewards(session: Session, experiment_id: str, count: int) -> Sequence[float]:
+    rewards = session.exec(
+        select(Job.metric)
+        .where(
+            Job.experiment_id == experiment_id,
+            Job.split == Split.SELECTION,
+            Job.state == JobState.DONE,
+            Job.candidate != BASE_INDEX,
+        )
+        .order_by(col(Job.metric).desc())
+        .limit(count)
+    )
+    return [reward for reward in rewards if reward is not None]

@@ -1,0 +1,177 @@
+"""From stored rows to the contracts' messages."""
+
+import json
+from dataclasses import asdict
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from modnorm.client.convert import descriptor_to_proto, spec_to_proto
+from modnorm.perturbation.descriptor import Descriptor
+from modnorm.v1 import common_pb2, evaluation_pb2, experiment_pb2
+from services.aggregator.codec import StoredAnswer, unpack_coefficients
+from services.aggregator.lifecycle import spec_of
+from services.aggregator.states import ExperimentState, JobState, Split
+from services.aggregator.stores.experiments import ExperimentRecord
+from services.aggregator.stores.jobs import Claim
+from services.aggregator.stores.results import CandidateRecord
+from services.aggregator.tables import Candidate, Ensemble, Event, Experiment, Vote
+
+_SPLITS = {
+    Split.SELECTION: evaluation_pb2.SPLIT_SELECTION,
+    Split.HELDOUT: evaluation_pb2.SPLIT_HELDOUT,
+}
+_CANDIDATE_STATES = {
+    JobState.PENDING: experiment_pb2.CANDIDATE_STATE_PENDING,
+    JobState.LEASED: experiment_pb2.CANDIDATE_STATE_RUNNING,
+    JobState.DONE: experiment_pb2.CANDIDATE_STATE_SCORED,
+    JobState.FAILED: experiment_pb2.CANDIDATE_STATE_FAILED,
+    JobState.CANCELLED: experiment_pb2.CANDIDATE_STATE_CANCELLED,
+}
+
+
+def experiment_message(record: ExperimentRecord) -> experiment_pb2.Experiment:
+    """Return an experiment with its results."""
+    message = experiment_summary(record.experiment, record.progress)
+    metrics = {job.split: job.metric for job in record.base}
+    if metrics:
+        message.base.CopyFrom(
+            experiment_pb2.BaseResult(
+                selection_reward=metrics.get(Split.SELECTION),
+                heldout_metric=metrics.get(Split.HELDOUT),
+            )
+        )
+    message.ensembles.extend(_ensemble(ensemble) for ensemble in record.ensembles)
+    return message
+
+
+def experiment_summary(
+    experiment: Experiment, progress: experiment_pb2.Progress
+) -> experiment_pb2.Experiment:
+    """Return an experiment without its results."""
+    message = experiment_pb2.Experiment(
+        id=experiment.id,
+        request_id=experiment.request_id,
+        spec=spec_to_proto(spec_of(experiment)),
+        state=_state(experiment.state),
+        error=experiment.error,
+        create_time=_timestamp(experiment.create_time),
+        progress=progress,
+        provenance=_provenance(experiment),
+    )
+    if experiment.end_time is not None:
+        message.end_time.CopyFrom(_timestamp(experiment.end_time))
+    return message
+
+
+def event_message(event: Event) -> experiment_pb2.WatchExperimentResponse:
+    """Return one event."""
+    return experiment_pb2.WatchExperimentResponse(
+        cursor=event.cursor,
+        time=_timestamp(event.time),
+        message=event.message,
+        state=_state(event.state),
+        progress=experiment_pb2.Progress.FromString(event.progress),
+    )
+
+
+def candidate_message(record: CandidateRecord) -> experiment_pb2.Candidate:
+    """Return a candidate and what its jobs say of it."""
+    job, heldout = record.selection, record.heldout
+    return experiment_pb2.Candidate(
+        index=record.candidate.index,
+        descriptor=_descriptor(record.candidate),
+        state=_CANDIDATE_STATES[job.state],
+        selection_reward=job.metric,
+        heldout_metric=heldout.metric if heldout else None,
+        attempts=job.attempts + (job.state is JobState.LEASED),
+        error=job.error if job.state is JobState.FAILED else "",
+        selection_tokens=job.tokens,
+        worker=job.worker,
+        seconds=job.switch_seconds + job.generate_seconds + job.score_seconds,
+    )
+
+
+def answer_message(answer: StoredAnswer) -> evaluation_pb2.Answer:
+    """Return one answer."""
+    return evaluation_pb2.Answer(**asdict(answer))
+
+
+def vote_message(vote: Vote) -> experiment_pb2.Vote:
+    """Return one vote."""
+    return experiment_pb2.Vote(
+        row=vote.row,
+        answer=vote.answer,
+        correct=vote.correct,
+        valid=vote.valid,
+        support=vote.support,
+        correct_support=vote.correct_support,
+    )
+
+
+def job_message(claim: Claim, lease_seconds: float) -> evaluation_pb2.Job:
+    """Return a leased job with all that a worker needs to know."""
+    job, experiment = claim.job, claim.experiment
+    spec = spec_of(experiment)
+    selecting = job.split is Split.SELECTION
+    return evaluation_pb2.Job(
+        lease=evaluation_pb2.Lease(job_id=job.id, token=job.token, seconds=lease_seconds),
+        experiment_id=experiment.id,
+        model=common_pb2.ModelRef(name=spec.model.name, revision=spec.model.revision),
+        model_digest=experiment.model_digest,
+        engine=spec.engine.name,
+        task=spec.task.name,
+        scorer=experiment.scorer,
+        max_tokens=experiment.max_tokens,
+        descriptor=_descriptor(claim.candidate),
+        split=_SPLITS[job.split],
+        rows_digest=experiment.selection_digest if selecting else experiment.heldout_digest,
+    )
+
+
+def _descriptor(candidate: Candidate) -> common_pb2.Descriptor:
+    packed = candidate.coefficients
+    return descriptor_to_proto(
+        Descriptor(
+            noise=candidate.noise,
+            seed=candidate.seed,
+            method=candidate.method,
+            radius=candidate.radius,
+            scale_map=candidate.scale_map_digest,
+            coefficients=unpack_coefficients(packed) if packed is not None else None,
+        )
+    )
+
+
+def _ensemble(ensemble: Ensemble) -> experiment_pb2.EnsembleResult:
+    return experiment_pb2.EnsembleResult(
+        population=ensemble.population,
+        ensemble_size=ensemble.ensemble_size,
+        experts=json.loads(ensemble.experts),
+        metric=ensemble.metric,
+        correct=ensemble.correct,
+        rows=ensemble.rows,
+    )
+
+
+def _provenance(experiment: Experiment) -> experiment_pb2.Provenance:
+    return experiment_pb2.Provenance(
+        model_digest=experiment.model_digest,
+        profile_digest=experiment.profile_digest or "",
+        scale_map_digest=experiment.scale_map_digest or "",
+        selection_digest=experiment.selection_digest,
+        heldout_digest=experiment.heldout_digest,
+        selection_rows=experiment.selection_rows,
+        heldout_rows=experiment.heldout_rows,
+        scorer=experiment.scorer,
+        spec_digest=experiment.spec_digest,
+    )
+
+
+def _state(state: ExperimentState) -> experiment_pb2.ExperimentState.ValueType:
+    return experiment_pb2.ExperimentState.Value(f"EXPERIMENT_STATE_{state}")
+
+
+def _timestamp(seconds: float) -> Timestamp:
+    timestamp = Timestamp()
+    timestamp.FromMicroseconds(round(seconds * 1_000_000))
+    return timestamp

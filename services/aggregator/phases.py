@@ -1,0 +1,159 @@
+"""From one phase to the next, decided in the transaction that ends the last job of a phase.
+
+All functions work inside a caller's write transaction that has locked the experiment.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from sqlmodel import Session, col, select
+
+from modnorm.errors import InvalidInputError, PreconditionError
+from modnorm.search.ranking import Selection, expert_union, select_experts
+from services.aggregator.artifacts import load_rows
+from services.aggregator.ballots import Ballot, RowVote, count_votes
+from services.aggregator.codec import unpack_answers
+from services.aggregator.lifecycle import add_jobs, end, move, record, spec_of, task_of
+from services.aggregator.states import BASE_INDEX, OPEN, ExperimentState, JobState, Split
+from services.aggregator.tables import AnswerSheet, Ensemble, Experiment, Job, Vote
+
+
+def job_ended(
+    session: Session, experiment: Experiment, job: Job, message: str, now: float
+) -> None:
+    """Tell that a job is done or failed for good, and move the experiment on if it was the last.
+
+    Args:
+        session: The transaction.
+        experiment: The experiment, locked.
+        job: The job, whose new state is set.
+        message: What happened to it.
+        now: The time.
+    """
+    session.flush()
+    record(session, experiment, message, now)
+    if job.state is JobState.FAILED and (reason := _too_much(session, experiment, job)):
+        end(session, experiment, ExperimentState.FAILED, reason, now)
+    elif not _has_open_jobs(session, experiment, job.split):
+        _finish_phase(session, experiment, job.split, now)
+
+
+def _too_much(session: Session, experiment: Experiment, job: Job) -> str | None:
+    """Return why an experiment cannot go on after a failed job, if it cannot."""
+    if job.candidate == BASE_INDEX:
+        return f"the unperturbed model could not be evaluated: {job.error}"
+    if job.split is Split.HELDOUT:
+        return f"expert {job.candidate} could not answer the held-out rows: {job.error}"
+    failed = len(
+        session.exec(
+            select(Job.id).where(
+                Job.experiment_id == experiment.id,
+                Job.split == Split.SELECTION,
+                Job.state == JobState.FAILED,
+            )
+        ).all()
+    )
+    allowed = spec_of(experiment).failures.max_failed_candidates
+    if failed <= allowed:
+        return None
+    return (
+        f"{failed} candidates failed, {allowed} may (failures.max_failed_candidates); "
+        f"the last was candidate {job.candidate}: {job.error}"
+    )
+
+
+def _has_open_jobs(session: Session, experiment: Experiment, split: Split) -> bool:
+    found = session.exec(
+        select(Job.id)
+        .where(Job.experiment_id == experiment.id, Job.split == split, col(Job.state).in_(OPEN))
+        .limit(1)
+    ).first()
+    return found is not None
+
+
+def _finish_phase(session: Session, experiment: Experiment, split: Split, now: float) -> None:
+    """Select the experts after the selection, vote after the held-out answers."""
+    try:
+        if split is Split.SELECTION:
+            _start_voting(session, experiment, now)
+        else:
+            _finish(session, experiment, now)
+    except (InvalidInputError, PreconditionError) as error:
+        end(session, experiment, ExperimentState.FAILED, str(error), now)
+
+
+def _start_voting(session: Session, experiment: Experiment, now: float) -> None:
+    experts = expert_union(_selection(session, experiment))
+    add_jobs(session, experiment, Split.HELDOUT, (BASE_INDEX, *experts))
+    message = f"selected: {len(experts)} experts and the base answer the held-out rows"
+    move(session, experiment, ExperimentState.VOTING, message, now)
+
+
+def _selection(session: Session, experiment: Experiment) -> Selection:
+    """Return the experts of every (N, K)."""
+    population = spec_of(experiment).population
+    rewards: list[float | None] = [None] * population.size
+    scored = session.exec(
+        select(Job.candidate, Job.metric).where(
+            Job.experiment_id == experiment.id,
+            Job.split == Split.SELECTION,
+            Job.state == JobState.DONE,
+            Job.candidate != BASE_INDEX,
+        )
+    )
+    for candidate, reward in scored:
+        rewards[candidate] = reward
+    return select_experts(rewards, population.reported_prefixes, population.ensemble_sizes)
+
+
+def _finish(session: Session, experiment: Experiment, now: float) -> None:
+    selection = _selection(session, experiment)
+    task = task_of(experiment)
+    rows = load_rows(session, experiment.heldout_digest)
+    ballots = {expert: _ballot(session, experiment, expert) for expert in expert_union(selection)}
+    # All votes are counted before any is stored: an experiment that fails here keeps none.
+    counted: list[tuple[Ensemble, tuple[RowVote, ...]]] = []
+    for (population, size), experts in selection.items():
+        votes = count_votes(task, rows, [ballots[expert] for expert in experts])
+        ensemble = Ensemble(
+            experiment_id=experiment.id,
+            population=population,
+            ensemble_size=size,
+            experts=json.dumps(experts),
+            metric=task.metric(rows, [vote.answer for vote in votes]),
+            correct=sum(vote.correct for vote in votes),
+            rows=len(rows),
+        )
+        counted.append((ensemble, votes))
+    for ensemble, votes in counted:
+        _store_ensemble(session, ensemble, votes)
+    end(session, experiment, ExperimentState.SUCCEEDED, "finished", now)
+
+
+def _ballot(session: Session, experiment: Experiment, candidate: int) -> Ballot:
+    sheet = session.exec(
+        select(AnswerSheet.content)
+        .join(Job, col(Job.id) == col(AnswerSheet.job_id))
+        .where(
+            Job.experiment_id == experiment.id,
+            Job.split == Split.HELDOUT,
+            Job.candidate == candidate,
+        )
+    ).one()
+    return Ballot.of(unpack_answers(sheet))
+
+
+def _store_ensemble(session: Session, ensemble: Ensemble, votes: Sequence[RowVote]) -> None:
+    session.add(ensemble)
+    session.flush()
+    session.add_all(
+        Vote(
+            experiment_id=ensemble.experiment_id,
+            population=ensemble.population,
+            ensemble_size=ensemble.ensemble_size,
+            row=row,
+            **asdict(vote),
+        )
+        for row, vote in enumerate(votes)
+    )

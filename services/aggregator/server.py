@@ -1,0 +1,15 @@
+"""The aggregator as a process: `python -m services.aggregator.server`."""
+
+from services.aggregator.aggregator import build_aggregator
+from services.common.run import run_service
+from services.common.settings import AggregatorSettings
+
+
+def main() -> None:
+    """Serve until told to stop."""
+    settings = AggregatorSettings()
+    run_service(settings, lambda: build_aggregator(settings))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,330 @@
+"""Experiments: created once a request id, moved on by compare-and-set, never past their end."""
+
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy.exc import IntegrityError
+from sqlmodel import Session, col, select, tuple_
+
+from modnorm.errors import ConflictError
+from modnorm.geometry.scale_map import ScaleMap
+from modnorm.perturbation.descriptor import Descriptor
+from modnorm.spec import ExperimentSpec
+from modnorm.v1 import experiment_pb2
+from services.aggregator.artifacts import keep_artifact
+from services.aggregator.database import Database
+from services.aggregator.lifecycle import (
+    add_jobs,
+    end,
+    lock_experiment,
+    move,
+    progress_of,
+    record,
+    unknown_experiment,
+)
+from services.aggregator.states import (
+    BASE_INDEX,
+    CONDUCTED,
+    TERMINAL,
+    ArtifactKind,
+    ExperimentState,
+    Split,
+)
+from services.aggregator.tables import Candidate, Ensemble, Event, Experiment, Job
+
+_EXPERIMENT_NAMESPACE = uuid.UUID("2c0c1f5e-2f0e-5a8b-8f57-6f1b5f3d9a10")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredText:
+    """A text by its digest."""
+
+    digest: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """An experiment that was found valid, with all that it starts from."""
+
+    spec: ExperimentSpec
+    model_digest: str
+    scorer: str
+    max_tokens: int
+    selection: StoredText
+    selection_rows: int
+    heldout: StoredText
+    heldout_rows: int
+    needs_profile: bool
+    profile: StoredText | None
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentRecord:
+    """An experiment with its results so far."""
+
+    experiment: Experiment
+    progress: experiment_pb2.Progress
+    base: Sequence[Job]
+    """The base's jobs that are done, one a split."""
+    ensembles: Sequence[Ensemble]
+
+
+class ExperimentStore:
+    """All experiments.
+
+    Args:
+        database: Where they are.
+        clock: The time, in seconds since the epoch.
+    """
+
+    def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
+        self._database = database
+        self._clock = clock
+
+    def find(self, request_id: str, spec: ExperimentSpec) -> ExperimentRecord | None:
+        """Return the experiment that a request created, if it did.
+
+        Raises:
+            ConflictError: the request id belongs to another spec.
+        """
+        with self._database.read() as session:
+            experiment = session.get(Experiment, experiment_id_of(request_id))
+            if experiment is None:
+                return None
+            if experiment.spec_digest != spec.digest:
+                raise ConflictError(
+                    f"request id {request_id!r} belongs to another spec",
+                    field="request_id",
+                    remedy="send the same spec again, or take a new request id",
+                )
+            return _record_of(session, experiment)
+
+    def create(self, request_id: str, admission: Admission) -> ExperimentRecord:
+        """Store an experiment; when the same request was faster, return what it stored.
+
+        Raises:
+            ConflictError: the request id belongs to another spec.
+        """
+        try:
+            with self._database.write() as session:
+                _keep_inputs(session, admission)
+                experiment = _new_experiment(request_id, admission, self._clock())
+                session.add(experiment)
+                session.flush()
+                record(session, experiment, "created", experiment.create_time)
+        except IntegrityError:
+            existing = self.find(request_id, admission.spec)
+            if existing is None:
+                raise
+            return existing
+        return self.get(experiment.id)
+
+    def get(self, experiment_id: str) -> ExperimentRecord:
+        """Return an experiment with its results so far.
+
+        Raises:
+            NotFoundError: there is no such experiment.
+        """
+        with self._database.read() as session:
+            experiment = session.get(Experiment, experiment_id)
+            if experiment is None:
+                raise unknown_experiment(experiment_id)
+            return _record_of(session, experiment)
+
+    def page(
+        self, limit: int, after: tuple[float, str] | None
+    ) -> Sequence[tuple[Experiment, bytes]]:
+        """Return experiments, newest first, each with the progress of its last event.
+
+        Args:
+            limit: Most experiments to return.
+            after: Creation time and id of the last one of the page before.
+        """
+        query = (
+            select(Experiment, Event.progress)
+            .join(
+                Event,
+                (col(Event.experiment_id) == col(Experiment.id))
+                & (col(Event.cursor) == col(Experiment.last_cursor)),
+            )
+            .order_by(col(Experiment.create_time).desc(), col(Experiment.id).desc())
+            .limit(limit)
+        )
+        if after is not None:
+            query = query.where(tuple_(Experiment.create_time, Experiment.id) < after)
+        with self._database.read() as session:
+            return [(experiment, progress) for experiment, progress in session.exec(query)]
+
+    def cancel(self, experiment_id: str) -> ExperimentRecord:
+        """End an experiment on request; one that has ended stays as it is.
+
+        Raises:
+            NotFoundError: there is no such experiment.
+        """
+        with self._database.write() as session:
+            experiment = lock_experiment(session, experiment_id)
+            end(session, experiment, ExperimentState.CANCELLED, "cancelled", self._clock())
+        return self.get(experiment_id)
+
+    def fail(self, experiment_id: str, reason: str) -> None:
+        """End an experiment by an error; one that has ended stays as it is."""
+        with self._database.write() as session:
+            experiment = lock_experiment(session, experiment_id)
+            end(session, experiment, ExperimentState.FAILED, reason, self._clock())
+
+    def note(self, experiment_id: str, message: str) -> None:
+        """Store an event without a change; none once the experiment has ended."""
+        with self._database.write() as session:
+            experiment = lock_experiment(session, experiment_id)
+            if experiment.state not in TERMINAL:
+                record(session, experiment, message, self._clock())
+
+    def conducted(self) -> tuple[str, ...]:
+        """Return the ids of the experiments that the conductor has to move on, oldest first."""
+        with self._database.read() as session:
+            return tuple(
+                session.exec(
+                    select(Experiment.id)
+                    .where(col(Experiment.state).in_(CONDUCTED))
+                    .order_by(col(Experiment.create_time), col(Experiment.id))
+                ).all()
+            )
+
+    def leave_pending(self, experiment_id: str, examples: int) -> None:
+        """Move a pending experiment to its calibration, or to sampling when it needs none.
+
+        Args:
+            experiment_id: The experiment.
+            examples: Prompts to calibrate on.
+        """
+        with self._database.write() as session:
+            experiment = lock_experiment(session, experiment_id)
+            if experiment.state is not ExperimentState.PENDING:
+                return
+            if experiment.needs_profile and experiment.profile_digest is None:
+                experiment.examples_total = examples
+                state, message = ExperimentState.CALIBRATING, "calibrating"
+            else:
+                state, message = ExperimentState.SAMPLING, "sampling"
+            move(session, experiment, state, message, self._clock())
+
+    def calibrated(self, experiment_id: str, done: int, total: int) -> bool:
+        """Store the progress of a calibration; False when it is not wanted any more."""
+        with self._database.write() as session:
+            experiment = lock_experiment(session, experiment_id)
+            if experiment.state is not ExperimentState.CALIBRATING:
+                return False
+            if done > experiment.examples_done:
+                experiment.examples_done, experiment.examples_total = done, total
+                record(session, experiment, f"calibrated {done} of {total}", self._clock())
+            return True
+
+    def profiled(self, experiment_id: str, profile: StoredText) -> None:
+        """Store the profile of a calibrating experiment, and move it on to sampling."""
+        with self._database.write() as session:
+            experiment = lock_experiment(session, experiment_id)
+            if experiment.state is not ExperimentState.CALIBRATING:
+                return
+            keep_artifact(session, ArtifactKind.PROFILE, profile.digest, profile.text)
+            experiment.profile_digest = profile.digest
+            experiment.examples_done = experiment.examples_total
+            message = f"profile {profile.digest[:16]}"
+            move(session, experiment, ExperimentState.SAMPLING, message, self._clock())
+
+    def sampled(
+        self,
+        experiment_id: str,
+        scale_maps: Sequence[ScaleMap],
+        base: Descriptor,
+        population: Sequence[Descriptor],
+    ) -> None:
+        """Store the candidates of a sampling experiment and the jobs that select among them.
+
+        Args:
+            experiment_id: The experiment.
+            scale_maps: The method's, then the base's.
+            base: The unperturbed model.
+            population: Descriptors in candidate order.
+        """
+        with self._database.write() as session:
+            experiment = lock_experiment(session, experiment_id)
+            if experiment.state is not ExperimentState.SAMPLING:
+                return
+            for scale_map in sorted(scale_maps, key=lambda one: one.digest):
+                json_text = scale_map.to_json()
+                keep_artifact(session, ArtifactKind.SCALE_MAP, scale_map.digest, json_text)
+            experiment.scale_map_digest = scale_maps[0].digest
+            descriptors = {BASE_INDEX: base, **dict(enumerate(population))}
+            session.add_all(
+                _candidate(experiment_id, index, descriptor)
+                for index, descriptor in descriptors.items()
+            )
+            session.flush()
+            add_jobs(session, experiment, Split.SELECTION, descriptors)
+            message = f"scoring the base and {len(population)} candidates"
+            move(session, experiment, ExperimentState.SELECTING, message, self._clock())
+
+
+def experiment_id_of(request_id: str) -> str:
+    """Return the id of the experiment of a request: the same request, the same experiment."""
+    return str(uuid.uuid5(_EXPERIMENT_NAMESPACE, request_id))
+
+
+def _new_experiment(request_id: str, admission: Admission, now: float) -> Experiment:
+    profile = admission.profile
+    return Experiment(
+        id=experiment_id_of(request_id),
+        request_id=request_id,
+        spec_json=admission.spec.model_dump_json(),
+        spec_digest=admission.spec.digest,
+        create_time=now,
+        model_digest=admission.model_digest,
+        scorer=admission.scorer,
+        max_tokens=admission.max_tokens,
+        needs_profile=admission.needs_profile,
+        profile_digest=profile.digest if profile else None,
+        selection_digest=admission.selection.digest,
+        heldout_digest=admission.heldout.digest,
+        selection_rows=admission.selection_rows,
+        heldout_rows=admission.heldout_rows,
+    )
+
+
+def _keep_inputs(session: Session, admission: Admission) -> None:
+    # In one order, so that two experiments that share rows never wait for each other.
+    for rows in sorted((admission.selection, admission.heldout), key=lambda one: one.digest):
+        keep_artifact(session, ArtifactKind.ROWS, rows.digest, rows.text)
+    if admission.profile:
+        profile = admission.profile
+        keep_artifact(session, ArtifactKind.PROFILE, profile.digest, profile.text)
+
+
+def _candidate(experiment_id: str, index: int, descriptor: Descriptor) -> Candidate:
+    return Candidate(
+        experiment_id=experiment_id,
+        index=index,
+        noise=descriptor.noise,
+        seed=descriptor.seed,
+        method=descriptor.method,
+        radius=descriptor.radius,
+        scale_map_digest=descriptor.scale_map,
+    )
+
+
+def _record_of(session: Session, experiment: Experiment) -> ExperimentRecord:
+    base = session.exec(
+        select(Job).where(
+            Job.experiment_id == experiment.id,
+            Job.candidate == BASE_INDEX,
+            col(Job.metric).is_not(None),
+        )
+    ).all()
+    ensembles = session.exec(
+        select(Ensemble)
+        .where(Ensemble.experiment_id == experiment.id)
+        .order_by(col(Ensemble.population), col(Ensemble.ensemble_size))
+    ).all()
+    return ExperimentRecord(experiment, progress_of(session, experiment), base, ensembles)

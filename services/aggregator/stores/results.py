@@ -1,0 +1,133 @@
+"""What experiments produced: candidates, answers, votes and what they depend on."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy.orm import aliased
+from sqlmodel import Session, col, select
+
+from modnorm.errors import NotFoundError
+from services.aggregator.artifacts import load_text
+from services.aggregator.codec import StoredAnswer, unpack_answers
+from services.aggregator.database import Database
+from services.aggregator.lifecycle import unknown_experiment
+from services.aggregator.states import ArtifactKind, Split
+from services.aggregator.tables import (
+    AnswerSheet,
+    Candidate,
+    Ensemble,
+    Experiment,
+    Job,
+    Vote,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateRecord:
+    """A candidate and its jobs."""
+
+    candidate: Candidate
+    selection: Job
+    heldout: Job | None
+
+
+class ResultStore:
+    """Read access to results."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def candidates(
+        self, experiment_id: str, after: int, limit: int
+    ) -> tuple[CandidateRecord, ...]:
+        """Return candidates in order, those with an index greater than `after`.
+
+        Raises:
+            NotFoundError: there is no such experiment.
+        """
+        selection, heldout = aliased(Job), aliased(Job)
+        query = (
+            select(Candidate, selection, heldout)
+            .join(
+                selection,
+                (col(selection.experiment_id) == col(Candidate.experiment_id))
+                & (col(selection.candidate) == col(Candidate.index))
+                & (col(selection.split) == Split.SELECTION),
+            )
+            .outerjoin(
+                heldout,
+                (col(heldout.experiment_id) == col(Candidate.experiment_id))
+                & (col(heldout.candidate) == col(Candidate.index))
+                & (col(heldout.split) == Split.HELDOUT),
+            )
+            .where(Candidate.experiment_id == experiment_id, col(Candidate.index) > after)
+            .order_by(col(Candidate.index))
+            .limit(limit)
+        )
+        with self._database.read() as session:
+            _check_experiment(session, experiment_id)
+            return tuple(CandidateRecord(*row) for row in session.exec(query).all())
+
+    def answers(
+        self, experiment_id: str, candidate: int, split: Split
+    ) -> tuple[StoredAnswer, ...]:
+        """Return the answers of a candidate in row order.
+
+        Raises:
+            NotFoundError: there is no such experiment, or it has no such answers.
+        """
+        with self._database.read() as session:
+            _check_experiment(session, experiment_id)
+            content = session.exec(
+                select(AnswerSheet.content)
+                .join(Job, col(Job.id) == col(AnswerSheet.job_id))
+                .where(
+                    Job.experiment_id == experiment_id,
+                    Job.candidate == candidate,
+                    Job.split == split,
+                )
+            ).first()
+        if content is None:
+            raise NotFoundError(f"candidate {candidate} has no {split} answers", field="candidate")
+        return unpack_answers(content)
+
+    def votes(
+        self, experiment_id: str, population: int, size: int, after: int, limit: int
+    ) -> Sequence[Vote]:
+        """Return votes in row order, those of the rows after `after`.
+
+        Raises:
+            NotFoundError: there is no such experiment, or it has no such ensemble.
+        """
+        with self._database.read() as session:
+            _check_experiment(session, experiment_id)
+            if session.get(Ensemble, (experiment_id, population, size)) is None:
+                raise NotFoundError(
+                    f"there is no ensemble with N = {population}, K = {size}",
+                    field="ensemble_size",
+                )
+            return session.exec(
+                select(Vote)
+                .where(
+                    Vote.experiment_id == experiment_id,
+                    Vote.population == population,
+                    Vote.ensemble_size == size,
+                    col(Vote.row) > after,
+                )
+                .order_by(col(Vote.row))
+                .limit(limit)
+            ).all()
+
+    def artifact(self, digest: str, kind: ArtifactKind) -> str:
+        """Return an artifact by content.
+
+        Raises:
+            NotFoundError: it is not stored.
+        """
+        with self._database.read() as session:
+            return load_text(session, kind, digest)
+
+
+def _check_experiment(session: Session, experiment_id: str) -> None:
+    if session.get(Experiment, experiment_id) is None:
+        raise unknown_experiment(experiment_id)

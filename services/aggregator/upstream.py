@@ -1,0 +1,169 @@
+"""The calibrator and the sampler, as the aggregator calls them."""
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
+
+import grpc
+import grpc.aio
+
+from modnorm.client.convert import descriptor_from_proto, prompt_to_proto, spec_to_proto
+from modnorm.client.status import from_rpc_error
+from modnorm.errors import InvalidInputError, ModnormError
+from modnorm.geometry.scale_map import ScaleMap
+from modnorm.perturbation.descriptor import Descriptor
+from modnorm.spec import ExperimentSpec, MethodSpec
+from modnorm.tasks import Message
+from modnorm.v1 import calibration_pb2, experiment_pb2, sampling_pb2
+from modnorm.v1.calibration_pb2_grpc import CalibrationServiceStub
+from modnorm.v1.sampling_pb2_grpc import SamplingServiceStub
+from services.common.channels import CALL_SECONDS, MESSAGE_BYTES
+
+MODEL_SECONDS = 1_800.0
+"""Deadline of calls that may download, read and hash a model first."""
+CALIBRATION_SECONDS = 24 * 3600.0
+
+Prompts = Sequence[Sequence[Message]]
+
+
+class Sampler:
+    """SamplingService; every method raises the error that the service met."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self._stub = SamplingServiceStub(channel)
+
+    async def inspect(
+        self, spec: ExperimentSpec, prompts: Prompts, max_tokens: int
+    ) -> sampling_pb2.InspectModelResponse:
+        """Check the model of a spec, and that all prompts and completions fit it.
+
+        Raises:
+            InvalidInputError: they do not, or are too many for one message.
+        """
+        request = sampling_pb2.InspectModelRequest(
+            model=spec_to_proto(spec).model,
+            prompts=[prompt_to_proto(messages) for messages in prompts],
+            max_tokens=max_tokens,
+        )
+        if (size := request.ByteSize()) > MESSAGE_BYTES:
+            raise InvalidInputError(
+                f"the prompts of all rows take {size} bytes, {MESSAGE_BYTES} may",
+                field="task",
+                remedy="set a limit on task.selection and task.heldout, or leave long rows out",
+            )
+        with _errors():
+            return await self._stub.InspectModel(request, timeout=MODEL_SECONDS)
+
+    async def scale_map(
+        self,
+        spec: ExperimentSpec,
+        model_digest: str,
+        profile_json: str | None,
+        method: MethodSpec | None = None,
+    ) -> ScaleMap:
+        """Return the scale map of a method, by default the spec's, on the model of a spec.
+
+        Raises:
+            InvalidInputError: the method cannot be used on this model, or with this profile.
+            ModnormError: the service broke the contract.
+        """
+        chosen = spec if method is None else spec.model_copy(update={"method": method})
+        message = spec_to_proto(chosen)
+        request = sampling_pb2.BuildScaleMapRequest(
+            model=message.model,
+            model_digest=model_digest,
+            method=message.method,
+            profile_json=profile_json,
+        )
+        with _errors():
+            response = await self._stub.BuildScaleMap(request, timeout=MODEL_SECONDS)
+        scale_map = ScaleMap.from_json(response.json)
+        if scale_map.digest != response.digest:
+            raise ModnormError("the sampler returned a scale map that does not fit its digest")
+        return scale_map
+
+    async def needs_profile(self, spec: ExperimentSpec, model_digest: str) -> bool:
+        """Tell whether the method of a spec needs a profile: the sampler alone knows methods.
+
+        Raises:
+            InvalidInputError: the method cannot be used on this model at all.
+        """
+        try:
+            await self.scale_map(spec, model_digest, None)
+        except InvalidInputError as error:
+            if error.field == "method.profile":
+                return True
+            raise
+        return False
+
+    async def descriptors(
+        self, spec: ExperimentSpec, scale_map_digest: str, size: int
+    ) -> tuple[Descriptor, ...]:
+        """Return the first descriptors of the population of a spec, in candidate order.
+
+        Raises:
+            InvalidInputError: the noise scheme, the pool or the method is unknown.
+            ModnormError: the service broke the contract.
+        """
+        population = spec.population
+        request = sampling_pb2.SampleDescriptorsRequest(
+            seed=population.seed,
+            size=size,
+            pool=population.pool,
+            noise=population.noise,
+            method=spec_to_proto(spec).method,
+            scale_map_digest=scale_map_digest,
+        )
+        found: list[Descriptor] = []
+        with _errors():
+            async for response in self._stub.SampleDescriptors(request, timeout=MODEL_SECONDS):
+                if response.offset != len(found):
+                    raise ModnormError("the sampler sent descriptors out of order")
+                found.extend(descriptor_from_proto(one) for one in response.descriptors)
+        if len(found) != size:
+            raise ModnormError(f"the sampler sent {len(found)} descriptors instead of {size}")
+        return tuple(found)
+
+
+class Calibrator:
+    """CalibrationService; every method raises the error that the service met."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self._stub = CalibrationServiceStub(channel)
+
+    async def profile(self, digest: str) -> calibration_pb2.Profile:
+        """Return a stored profile.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        request = calibration_pb2.GetProfileRequest(digest=digest)
+        with _errors():
+            return (await self._stub.GetProfile(request, timeout=CALL_SECONDS)).profile
+
+    async def calibrate(
+        self, spec: ExperimentSpec, model_digest: str, prompts: Prompts
+    ) -> AsyncIterator[calibration_pb2.CalibrateResponse]:
+        """Yield progress, then the profile of the model of a spec.
+
+        Raises:
+            InvalidInputError: the settings do not fit the model.
+        """
+        message: experiment_pb2.ExperimentSpec = spec_to_proto(spec)
+        request = calibration_pb2.CalibrateRequest(
+            model=message.model,
+            model_digest=model_digest,
+            prompts=[prompt_to_proto(messages) for messages in prompts],
+            task=spec.task.name,
+            settings=message.calibration,
+        )
+        with _errors():
+            async for response in self._stub.Calibrate(request, timeout=CALIBRATION_SECONDS):
+                yield response
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    try:
+        yield
+    except grpc.RpcError as error:
+        raise from_rpc_error(error) from error

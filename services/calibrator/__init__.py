@@ -1,0 +1,1 @@
+"""Makes profile artifacts."""

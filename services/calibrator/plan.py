@@ -1,0 +1,65 @@
+"""What a calibration request asks for, checked and resolved."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from modnorm.calibration.calibrate import VERSION, calibration_prompts
+from modnorm.checkpoint.prompts import PromptEncoder
+from modnorm.checkpoint.reference import Checkpoint
+from modnorm.client.convert import calibration_from_proto, prompts_from_proto
+from modnorm.errors import InvalidInputError
+from modnorm.spec import CalibrationSpec
+from modnorm.v1 import calibration_pb2
+from services.common.artifacts import content_key
+from services.common.models import resolve_model
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One calibration, whose outcome its key determines."""
+
+    checkpoint: Checkpoint
+    prompts: list[list[int]]
+    """Token ids of what is measured."""
+    settings: CalibrationSpec
+    task: str
+
+    @cached_property
+    def key(self) -> str:
+        """SHA-256 over all that the profile depends on."""
+        return content_key(
+            {
+                "version": VERSION,
+                "model": self.checkpoint.digest,
+                "settings": self.settings.model_dump(mode="json"),
+                "prompts": self.prompts,
+                "task": self.task,
+            }
+        )
+
+
+def make_plan(request: calibration_pb2.CalibrateRequest, roots: Sequence[Path] | None) -> Plan:
+    """Resolve the model and encode the prompts.
+
+    Args:
+        request: What is asked for.
+        roots: Where local models may lie; anywhere when None.
+
+    Raises:
+        InvalidInputError: no prompts, an unusable one, settings out of range, no such model.
+        PreconditionError: the model is not the one that the caller has in mind.
+    """
+    settings = calibration_from_proto(request.settings)
+    messages = prompts_from_proto(request.prompts)
+    if not messages:
+        raise InvalidInputError(
+            "there are no prompts", field="prompts", remedy="give the prompts of the task"
+        )
+    if not request.task:
+        raise InvalidInputError("the task has no name", field="task", remedy="name the task")
+    checkpoint = resolve_model(request.model, roots, digest=request.model_digest)
+    encoder = PromptEncoder(checkpoint)
+    encoded = [encoder.encode(turns) for turns in messages[: settings.examples]]
+    return Plan(checkpoint, calibration_prompts(encoded, settings), settings, request.task)

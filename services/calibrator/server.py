@@ -1,0 +1,32 @@
+"""The calibrator as a process: `python -m services.calibrator.server`."""
+
+from collections.abc import Sequence
+
+import grpc.aio
+
+from modnorm.v1 import calibration_pb2_grpc
+from services.calibrator.servicer import SERVICE, CalibrationServicer
+from services.common.run import run_service
+from services.common.server import GrpcService
+from services.common.settings import CalibratorSettings
+
+
+def build(settings: CalibratorSettings) -> GrpcService:
+    """Return the service, not started yet."""
+
+    def register(server: grpc.aio.Server) -> Sequence[str]:
+        servicer = CalibrationServicer(settings)
+        calibration_pb2_grpc.add_CalibrationServiceServicer_to_server(servicer, server)
+        return (SERVICE,)
+
+    return GrpcService(settings, register)
+
+
+def main() -> None:
+    """Serve until told to stop."""
+    settings = CalibratorSettings()
+    run_service(settings, lambda: build(settings))
+
+
+if __name__ == "__main__":
+    main()

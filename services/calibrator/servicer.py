@@ -1,0 +1,88 @@
+"""CalibrationService: profiles by content, computed once."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+
+import grpc.aio
+from typing_extensions import override
+
+from modnorm.calibration.profile import FINGERPRINT_DIGITS, Profile
+from modnorm.errors import InvalidInputError, NotFoundError
+from modnorm.v1 import calibration_pb2, calibration_pb2_grpc
+from services.calibrator.plan import Plan, make_plan
+from services.calibrator.runs import Progress, Runs
+from services.common.artifacts import ArtifactStore
+from services.common.settings import ServiceSettings
+
+SERVICE = "modnorm.v1.CalibrationService"
+_NAMES = re.compile(f"[0-9a-f]{{{FINGERPRINT_DIGITS}}}|[0-9a-f]{{64}}")
+
+
+class CalibrationServicer(calibration_pb2_grpc.CalibrationServiceServicer):
+    """Makes profiles and keeps them under `cache_dir/profiles`.
+
+    Args:
+        settings: Where models may lie and profiles are kept.
+    """
+
+    def __init__(self, settings: ServiceSettings) -> None:
+        self._roots = settings.model_roots
+        self._store = ArtifactStore(settings.cache_dir / "profiles")
+        self._runs = Runs(self._store)
+
+    @override
+    async def Calibrate(
+        self,
+        request: calibration_pb2.CalibrateRequest,
+        context: grpc.aio.ServicerContext[
+            calibration_pb2.CalibrateRequest, calibration_pb2.CalibrateResponse
+        ],
+    ) -> AsyncIterator[calibration_pb2.CalibrateResponse]:
+        """Stream progress, then the profile."""
+        plan = await asyncio.to_thread(make_plan, request, self._roots)
+        stored = await asyncio.to_thread(self._stored, plan)
+        if stored is not None:
+            yield _response(stored)
+            return
+        async with aclosing(self._runs.follow(plan)) as results:
+            async for result in results:
+                yield _response(result)
+
+    @override
+    async def GetProfile(
+        self,
+        request: calibration_pb2.GetProfileRequest,
+        context: grpc.aio.ServicerContext[
+            calibration_pb2.GetProfileRequest, calibration_pb2.GetProfileResponse
+        ],
+    ) -> calibration_pb2.GetProfileResponse:
+        """Return a stored profile by its digest or fingerprint."""
+        if not _NAMES.fullmatch(request.digest):
+            raise InvalidInputError(
+                f"{request.digest!r} is no digest",
+                field="digest",
+                remedy=f"give 64 hexadecimal digits, or the first {FINGERPRINT_DIGITS}",
+            )
+        text = await asyncio.to_thread(self._store.get, request.digest)
+        if text is None:
+            raise NotFoundError(f"there is no profile {request.digest}", field="digest")
+        return calibration_pb2.GetProfileResponse(profile=_message(Profile.from_json(text)))
+
+    def _stored(self, plan: Plan) -> Profile | None:
+        text = self._store.find(plan.key)
+        return None if text is None else Profile.from_json(text)
+
+
+def _response(result: Progress | Profile) -> calibration_pb2.CalibrateResponse:
+    if isinstance(result, Profile):
+        return calibration_pb2.CalibrateResponse(profile=_message(result))
+    done, total = result
+    return calibration_pb2.CalibrateResponse(
+        progress=calibration_pb2.CalibrationProgress(examples_done=done, examples_total=total)
+    )
+
+
+def _message(profile: Profile) -> calibration_pb2.Profile:
+    return calibration_pb2.Profile(digest=profile.digest, json=profile.to_json())

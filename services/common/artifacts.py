@@ -1,0 +1,123 @@
+"""JSON artifacts on disk: by the digest of their content, and by what they were made from.
+
+    ROOT/<sha-256 of the content>.json
+    ROOT/keys/<sha-256 of the inputs>       holds the digest of the artifact
+    ROOT/locks/<sha-256 of the inputs>      held by the process that makes it
+
+A file is written aside, synced and renamed, so that it is whole whenever it is there. What is
+read is checked against its name; a damaged file counts as absent and is made again.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+_DIGEST = re.compile("[0-9a-f]{64}")
+_LOCK_SECONDS = 0.5
+
+logger = logging.getLogger(__name__)
+
+
+def content_key(inputs: Mapping[str, object]) -> str:
+    """Return the key of what is made from some inputs: SHA-256 of their canonical JSON."""
+    text = json.dumps(inputs, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+class ArtifactStore:
+    """The artifacts of one kind. Safe to share between threads and processes.
+
+    Args:
+        root: Directory; made when the first artifact is stored.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def get(self, digest: str) -> str | None:
+        """Return an artifact by its digest, or by leading digits that only it has."""
+        if _DIGEST.fullmatch(digest):
+            return self._read(digest)
+        found = [path.stem for path in self._root.glob(f"{digest}*.json")]
+        return self._read(found[0]) if len(found) == 1 else None
+
+    def find(self, key: str) -> str | None:
+        """Return the artifact that was made from the inputs of a key."""
+        try:
+            digest = (self._root / "keys" / key).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+        return self.get(digest) if _DIGEST.fullmatch(digest) else None
+
+    def put(self, key: str, text: str) -> str:
+        """Store an artifact under its digest and a key; return the digest."""
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        _write(self._root / f"{digest}.json", text)
+        _write(self._root / "keys" / key, digest)
+        return digest
+
+    @contextmanager
+    def lock(self, key: str, check: Callable[[], None]) -> Iterator[None]:
+        """Hold the right to make the artifact of a key, over all processes.
+
+        Args:
+            key: The key.
+            check: Called now and then while waiting; what it raises ends the wait.
+        """
+        path = self._root / "locks" / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(path)
+        while not lock.is_locked:
+            check()
+            try:
+                lock.acquire(timeout=_LOCK_SECONDS)
+            except Timeout:
+                continue
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def _read(self, digest: str) -> str | None:
+        path = self._root / f"{digest}.json"
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            return None
+        if hashlib.sha256(content).hexdigest() != digest:
+            logger.warning("damaged artifact", extra={"path": str(path)})
+            return None
+        return content.decode()
+
+
+def _write(path: Path, text: str) -> None:
+    """Put a file in place whole, and have it survive a power cut."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(
+        "w", encoding="utf-8", dir=path.parent, prefix=".", delete=False
+    ) as aside:
+        try:
+            aside.write(text)
+            aside.flush()
+            os.fsync(aside.fileno())
+            Path(aside.name).replace(path)
+        except BaseException:
+            Path(aside.name).unlink(missing_ok=True)
+            raise
+    _sync_directory(path.parent)
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,56 @@
+"""Channels to other services: limits, keepalive and retries, the same for all callers."""
+
+import json
+from collections.abc import Sequence
+
+import grpc.aio
+
+MESSAGE_BYTES = 64 * 2**20
+"""Largest message accepted: the prompts of a few thousand rows in one inspection."""
+CALL_SECONDS = 30.0
+"""Deadline of a call that has no other."""
+KEEPALIVE_SECONDS = 30
+
+_IDEMPOTENT: Sequence[dict[str, str]] = (
+    {"service": "modnorm.v1.ExperimentService"},
+    {"service": "modnorm.v1.CalibrationService"},
+    {"service": "modnorm.v1.SamplingService"},
+    {"service": "modnorm.v1.SandboxService"},
+    {"service": "modnorm.v1.JobService", "method": "Heartbeat"},
+    {"service": "modnorm.v1.JobService", "method": "FailJob"},
+    {"service": "modnorm.v1.JobService", "method": "FetchRows"},
+    {"service": "modnorm.v1.JobService", "method": "GetScaleMap"},
+)
+"""What may be sent twice. Not a claim: its second try would find the job leased."""
+
+_SERVICE_CONFIG = {
+    "methodConfig": [
+        {
+            "name": list(_IDEMPOTENT),
+            "retryPolicy": {
+                "maxAttempts": 4,
+                "initialBackoff": "0.1s",
+                "maxBackoff": "2s",
+                "backoffMultiplier": 3,
+                "retryableStatusCodes": ["UNAVAILABLE"],
+            },
+        }
+    ],
+    "retryThrottling": {"maxTokens": 10, "tokenRatio": 0.5},
+}
+
+CHANNEL_OPTIONS: Sequence[tuple[str, str | int]] = (
+    ("grpc.service_config", json.dumps(_SERVICE_CONFIG)),
+    ("grpc.max_receive_message_length", MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MESSAGE_BYTES),
+    ("grpc.keepalive_time_ms", KEEPALIVE_SECONDS * 1000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.max_reconnect_backoff_ms", 5_000),
+)
+"""For `grpc.insecure_channel` and `grpc.aio.insecure_channel` alike."""
+
+
+def open_channel(target: str) -> grpc.aio.Channel:
+    """Open a channel of the running event loop; it connects at the first call."""
+    return grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS)

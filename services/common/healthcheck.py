@@ -1,0 +1,41 @@
+"""Health check for containers: `python -m services.common.healthcheck HOST:PORT [SERVICE]`."""
+
+import argparse
+import sys
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+
+def check(target: str, service: str = "", *, timeout: float = 5.0) -> str:
+    """Return the name of a service's status, or of the code that the call ended with.
+
+    Args:
+        target: HOST:PORT.
+        service: Full name of the service; empty for the server as a whole.
+        timeout: Seconds to wait.
+    """
+    request = health_pb2.HealthCheckRequest(service=service)
+    with grpc.insecure_channel(target) as channel:
+        try:
+            response = health_pb2_grpc.HealthStub(channel).Check(request, timeout=timeout)
+        except grpc.RpcError as error:
+            return error.code().name if isinstance(error, grpc.Call) else str(error)
+    return str(health_pb2.HealthCheckResponse.ServingStatus.Name(response.status))
+
+
+def main() -> int:
+    """Return 0 when the service is serving, 1 when it is not."""
+    parser = argparse.ArgumentParser(description="Ask a service whether it is serving.")
+    parser.add_argument("target", help="HOST:PORT")
+    parser.add_argument("service", nargs="?", default="", help="full name; the server if absent")
+    arguments = parser.parse_args()
+    status = check(arguments.target, arguments.service)
+    if status == "SERVING":
+        return 0
+    sys.stderr.write(f"{arguments.target}: {status}\n")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

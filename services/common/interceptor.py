@@ -1,0 +1,142 @@
+"""Errors of servicers become status codes with details, whatever the kind of call."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING, NoReturn, TypeVar, cast
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+from grpc_status import rpc_status
+
+from modnorm.client.status import to_status
+from modnorm.errors import InvalidInputError, ModnormError
+
+RequestT = TypeVar("RequestT")
+ResponseT = TypeVar("ResponseT")
+Decode = Callable[[bytes], RequestT]
+_Behaviour = Callable[..., object]
+_Read = Callable[..., object]
+
+if TYPE_CHECKING:
+    Context = grpc.aio.ServicerContext[bytes, ResponseT]
+
+MAX_MESSAGE = 600
+"""Characters of an error's message; a status with its details must fit 8 KiB of metadata."""
+
+logger = logging.getLogger(__name__)
+
+
+class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # only in its stubs
+    """Maps what a servicer raises to a status, and undecodable requests to INVALID_ARGUMENT.
+
+    `ModnormError` is mapped by `modnorm.client.status`. Anything else is a defect: it is logged
+    with its traceback under an id, and the caller gets INTERNAL with the id only. Requests are
+    decoded here, since gRPC itself answers an undecodable one as if the server were at fault.
+    Servicers are asynchronous: coroutines, and for streamed responses asynchronous generators or
+    coroutines that write to the context.
+    """
+
+    async def intercept_service(
+        self,
+        continuation: Callable[
+            [grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[RequestT, ResponseT]]
+        ],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> grpc.RpcMethodHandler[RequestT, ResponseT]:
+        """Wrap the handler of one call; a method that nobody has stays unimplemented."""
+        handler = await continuation(handler_call_details)
+        return _guarded(handler, handler_call_details.method) if handler else handler
+
+
+def _guarded(
+    handler: grpc.RpcMethodHandler[RequestT, ResponseT], method: str
+) -> grpc.RpcMethodHandler[RequestT, ResponseT]:
+    """Return the handler of the same kind that decodes and maps errors itself."""
+    decode = handler.request_deserializer or bytes
+    serialize = handler.response_serializer
+    if handler.unary_unary:
+        answer = _unary(handler.unary_unary, decode, method, _decode_one)
+        return grpc.unary_unary_rpc_method_handler(answer, response_serializer=serialize)
+    if handler.stream_unary:
+        answer = _unary(handler.stream_unary, decode, method, _decode_stream)
+        return grpc.stream_unary_rpc_method_handler(answer, response_serializer=serialize)
+    if handler.unary_stream:
+        stream = _stream(handler.unary_stream, decode, method, _decode_one)
+        return grpc.unary_stream_rpc_method_handler(stream, response_serializer=serialize)
+    stream = _stream(cast("_Behaviour", handler.stream_stream), decode, method, _decode_stream)
+    return grpc.stream_stream_rpc_method_handler(stream, response_serializer=serialize)
+
+
+def _unary(
+    behaviour: _Behaviour,
+    decode: Decode[RequestT],
+    method: str,
+    read: _Read,
+) -> Callable[[object, Context[ResponseT]], Awaitable[ResponseT]]:
+    async def answer(raw: object, context: Context[ResponseT]) -> ResponseT:
+        try:
+            return await cast("Awaitable[ResponseT]", behaviour(read(raw, decode), context))
+        except Exception as error:  # noqa: BLE001 - the one place that maps every error
+            await _abort(error, context, method)
+
+    return answer
+
+
+def _stream(
+    behaviour: _Behaviour,
+    decode: Decode[RequestT],
+    method: str,
+    read: _Read,
+) -> Callable[[object, Context[ResponseT]], AsyncIterator[ResponseT]]:
+    async def stream(raw: object, context: Context[ResponseT]) -> AsyncIterator[ResponseT]:
+        try:
+            responses = behaviour(read(raw, decode), context)
+            if inspect.isawaitable(responses):
+                await responses
+                return
+            async for response in cast("AsyncIterator[ResponseT]", responses):
+                yield response
+        except Exception as error:  # noqa: BLE001 - the one place that maps every error
+            await _abort(error, context, method)
+
+    return stream
+
+
+def _decode_one(raw: bytes, decode: Decode[RequestT]) -> RequestT:
+    try:
+        return decode(raw)
+    except DecodeError as error:
+        raise InvalidInputError(f"the request cannot be decoded: {error}") from error
+
+
+async def _decode_stream(
+    raw: AsyncIterator[bytes], decode: Decode[RequestT]
+) -> AsyncIterator[RequestT]:
+    async for message in raw:
+        yield _decode_one(message, decode)
+
+
+async def _abort(error: Exception, context: Context[ResponseT], method: str) -> NoReturn:
+    """End the call with the status of an error."""
+    if isinstance(error, grpc.aio.AbortError):
+        raise error
+    if not isinstance(error, ModnormError):
+        error = _defect(error, method)
+    if len(error.message) > MAX_MESSAGE:
+        error.message = f"{error.message[:MAX_MESSAGE]} [...]"
+    status = rpc_status.to_status(to_status(error))
+    await context.abort(status.code, status.details, status.trailing_metadata)
+
+
+def _defect(error: Exception, method: str) -> ModnormError:
+    """Log an unexpected error under an id that the caller gets."""
+    error_id = uuid.uuid4().hex
+    logger.error(
+        "unexpected error", exc_info=error, extra={"error_id": error_id, "method": method}
+    )
+    return ModnormError(f"internal error, see the log with id {error_id}")

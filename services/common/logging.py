@@ -1,0 +1,48 @@
+"""Structured logs: one JSON object a line, on standard error."""
+
+import logging
+import sys
+from typing import TextIO
+
+import structlog
+
+_SHARED: tuple[structlog.typing.Processor, ...] = (
+    structlog.contextvars.merge_contextvars,
+    structlog.stdlib.add_log_level,
+    structlog.stdlib.add_logger_name,
+    structlog.stdlib.ExtraAdder(),
+    structlog.processors.TimeStamper(fmt="iso", utc=True),
+)
+_TRACEBACKS = structlog.processors.ExceptionRenderer(
+    # Local variables hold prompts, rows and URLs with passwords.
+    structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+)
+
+
+def configure_logging(level: str) -> None:
+    """Send the logs of this process, libraries included, to standard error as JSON.
+
+    Modules log through the standard library (`logging.getLogger(__name__)`); what they pass as
+    `extra` becomes fields.
+
+    Args:
+        level: Lowest level that is written: DEBUG, INFO, WARNING or ERROR.
+    """
+    logging.basicConfig(level=level, handlers=[json_handler(sys.stderr)], force=True)
+    logging.captureWarnings(capture=True)
+
+
+def json_handler(stream: TextIO) -> logging.Handler:
+    """Return a handler that writes JSON objects, one a line, to a stream."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=_SHARED,
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                _TRACEBACKS,
+                structlog.processors.JSONRenderer(),
+            ],
+        )
+    )
+    return handler

@@ -1,0 +1,100 @@
+"""The queue: Celery messages that carry a job id and nothing else.
+
+A message is a hint. Losing, repeating or reordering messages changes no result, so a broker that
+is down delays work until the aggregator publishes again.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from celery import Celery
+from kombu.exceptions import LimitExceeded, OperationalError
+
+from modnorm.errors import UnavailableError
+
+TASK = "modnorm.evaluate"
+QUEUE = "evaluation"
+VISIBILITY_SECONDS = 12 * 3600
+"""Far above any job: a redelivered message is dropped by the claim, but costs a round trip."""
+CONNECT_SECONDS = 2.0
+SOCKET_SECONDS = 10.0
+"""A broker that accepts connections and says nothing is down after this long."""
+
+
+def make_celery(broker_url: str) -> Celery:
+    """Return the Celery application of both sides of the queue.
+
+    Args:
+        broker_url: `redis://HOST/0`, or `memory://` inside one process.
+    """
+    app = Celery("modnorm", broker=broker_url, set_as_current=False)
+    app.conf.update(
+        task_default_queue=QUEUE,
+        task_acks_late=True,
+        task_reject_on_worker_lost=True,
+        task_ignore_result=True,
+        task_store_errors_even_if_ignored=False,
+        result_backend=None,
+        worker_prefetch_multiplier=1,
+        task_serializer="json",
+        accept_content=["json"],
+        event_serializer="json",
+        broker_connection_retry_on_startup=True,
+        broker_connection_timeout=CONNECT_SECONDS,
+        broker_transport_options=_transport_options(broker_url),
+    )
+    return app
+
+
+def publish(app: Celery, job_id: str) -> None:
+    """Put one job id on the queue.
+
+    Raises:
+        UnavailableError: the broker cannot be reached now; publish again later.
+    """
+    with _outages(app):
+        app.send_task(
+            TASK,
+            args=[job_id],
+            queue=QUEUE,
+            retry=True,
+            retry_policy={"max_retries": 1, "interval_start": 0, "interval_max": 0.2},
+        )
+
+
+def queued(app: Celery) -> int:
+    """Return the number of messages that wait for a worker.
+
+    Raises:
+        UnavailableError: the broker cannot be reached now.
+    """
+    with _outages(app), app.pool.acquire(block=True, timeout=CONNECT_SECONDS) as connection:
+        queue = app.amqp.queues[QUEUE](connection.default_channel)
+        return int(queue.queue_declare(passive=False).message_count)
+
+
+@contextmanager
+def _outages(app: Celery) -> Iterator[None]:
+    lost = app.connection_for_write().recoverable_connection_errors
+    try:
+        yield
+    except (OperationalError, LimitExceeded, OSError, *lost) as error:
+        raise UnavailableError(
+            f"the broker cannot be reached: {error}",
+            remedy="pending jobs are published again once it is back",
+        ) from error
+
+
+def _transport_options(broker_url: str) -> dict[str, object]:
+    if broker_url.startswith("memory:"):
+        return {"polling_interval": 0.05}
+    if broker_url.startswith(("redis:", "rediss:", "unix:")):
+        return {
+            "visibility_timeout": VISIBILITY_SECONDS,
+            "socket_connect_timeout": CONNECT_SECONDS,
+            "socket_timeout": SOCKET_SECONDS,
+            "socket_keepalive": True,
+            "health_check_interval": 25,
+            "retry_on_timeout": True,
+        }
+    return {}

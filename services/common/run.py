@@ -1,0 +1,50 @@
+"""One process, one service: logs, signals, start and graceful stop."""
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable
+from typing import Protocol
+
+from services.common.logging import configure_logging
+from services.common.settings import ServiceSettings
+
+logger = logging.getLogger(__name__)
+
+
+class Service(Protocol):
+    """What a process runs."""
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on, once started."""
+
+    async def start(self) -> None:
+        """Start to work; return when ready."""
+
+    async def stop(self) -> None:
+        """Refuse new work, finish or hand back the present one, return when done."""
+
+
+def run_service(settings: ServiceSettings, build: Callable[[], Service]) -> None:
+    """Run a service until SIGTERM or SIGINT, then stop it gracefully.
+
+    Args:
+        settings: The settings of the service.
+        build: Makes the service; called inside the event loop.
+    """
+    configure_logging(settings.log_level)
+    asyncio.run(_run(build))
+
+
+async def _run(build: Callable[[], Service]) -> None:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    service = build()
+    await service.start()
+    logger.info("listening", extra={"port": service.port})
+    await stopping.wait()
+    logger.info("stopping")
+    await service.stop()

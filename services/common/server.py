@@ -1,0 +1,127 @@
+"""gRPC servers: health, reflection, error mapping, limits and a graceful stop."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import grpc.aio
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from modnorm.errors import UnavailableError
+from services.common.channels import KEEPALIVE_SECONDS, MESSAGE_BYTES
+from services.common.interceptor import ErrorInterceptor
+from services.common.settings import ServiceSettings
+
+Register = Callable[[grpc.aio.Server], Sequence[str]]
+"""Adds servicers to a server and returns the full names of their services."""
+
+_OPTIONS: Sequence[tuple[str, int]] = (
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_receive_message_length", MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MESSAGE_BYTES),
+    ("grpc.keepalive_time_ms", 2 * KEEPALIVE_SECONDS * 1000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_SECONDS * 1000 // 2),
+)
+
+
+class _Health(Protocol):
+    async def set(
+        self, service: str, status: health_pb2.HealthCheckResponse.ServingStatus
+    ) -> None: ...
+
+    async def enter_graceful_shutdown(self) -> None: ...
+
+
+class RunningServer:
+    """A server that listens.
+
+    Attributes:
+        port: The port that it got.
+    """
+
+    def __init__(
+        self,
+        server: grpc.aio.Server,
+        port: int,
+        health_servicer: _Health,
+        services: Sequence[str],
+    ) -> None:
+        self.port = port
+        self._server = server
+        self._health = health_servicer
+        self._services = ("", *services)
+
+    async def set_serving(self, *, serving: bool) -> None:
+        """Tell health checks whether the services can do their work at present."""
+        statuses = health_pb2.HealthCheckResponse
+        status = statuses.SERVING if serving else statuses.NOT_SERVING
+        for service in self._services:
+            await self._health.set(service, status)
+
+    async def stop(self, grace: float) -> None:
+        """Say NOT_SERVING, refuse new calls, give calls in progress `grace` seconds, close."""
+        await self._health.enter_graceful_shutdown()
+        await self._server.stop(grace)
+
+
+async def start_server(address: str, register: Register) -> RunningServer:
+    """Start a server in the running event loop.
+
+    Args:
+        address: HOST:PORT; port 0 takes a free one.
+        register: Adds the servicers.
+
+    Raises:
+        UnavailableError: the address cannot be listened on.
+    """
+    server = grpc.aio.server(interceptors=(ErrorInterceptor(),), options=_OPTIONS)
+    services = tuple(register(server))
+    health_servicer = health.aio.HealthServicer()  # type: ignore[attr-defined]  # not in its stubs
+    health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
+    reflection.enable_server_reflection(
+        (*services, health.SERVICE_NAME, reflection.SERVICE_NAME), server
+    )
+    try:
+        port = server.add_insecure_port(address)
+    except RuntimeError as error:
+        raise UnavailableError(
+            f"cannot listen on {address}: {error}",
+            field="bind_address",
+            remedy="set MODNORM_BIND_ADDRESS to a free HOST:PORT",
+        ) from error
+    running = RunningServer(server, port, health_servicer, services)
+    await server.start()
+    await running.set_serving(serving=True)
+    return running
+
+
+class GrpcService:
+    """A service that is nothing but its servicers: what `run_service` starts and stops.
+
+    Args:
+        settings: Where to listen and how long calls get at the stop.
+        register: Adds the servicers; called at the start, in the event loop.
+    """
+
+    def __init__(self, settings: ServiceSettings, register: Register) -> None:
+        self._settings = settings
+        self._register = register
+        self._server: RunningServer | None = None
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on, once started."""
+        if self._server is None:
+            raise UnavailableError("the service is not started")
+        return self._server.port
+
+    async def start(self) -> None:
+        """Start to listen."""
+        self._server = await start_server(self._settings.bind_address, self._register)
+
+    async def stop(self) -> None:
+        """Stop gracefully."""
+        if self._server is not None:
+            await self._server.stop(self._settings.stop_grace)

@@ -1,0 +1,86 @@
+"""Settings of the services, from environment variables that start with MODNORM_."""
+
+import os
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+
+def _split_paths(value: object) -> object:
+    """Split `/a:/b` into paths; an empty text is no path."""
+    if isinstance(value, str):
+        return tuple(path for path in value.split(os.pathsep) if path)
+    return value
+
+
+Roots = Annotated[tuple[Path, ...] | None, NoDecode, BeforeValidator(_split_paths)]
+"""Directories that files may be read from; None allows all, which only embedded runs do."""
+
+
+class ServiceSettings(BaseSettings):
+    """What every service has."""
+
+    model_config = SettingsConfigDict(env_prefix="MODNORM_", frozen=True)
+
+    bind_address: str = "127.0.0.1:50051"
+    """HOST:PORT to listen on; port 0 takes a free one."""
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    stop_grace: float = Field(default=10.0, ge=0)
+    """Seconds that calls in progress get when the service stops."""
+    model_roots: Roots = ()
+    """Where local model directories may lie, separated as in PATH."""
+    data_roots: Roots = ()
+    """Where local data and profile files may lie, separated as in PATH."""
+    cache_dir: Path = Path.home() / ".cache" / "modnorm"
+
+
+class CalibratorSettings(ServiceSettings):
+    """Settings of the calibrator."""
+
+    bind_address: str = "127.0.0.1:50052"
+
+
+class SamplerSettings(ServiceSettings):
+    """Settings of the sampler."""
+
+    bind_address: str = "127.0.0.1:50053"
+
+
+class EvaluatorSettings(ServiceSettings):
+    """Settings of an evaluator, which listens for health checks only."""
+
+    bind_address: str = "127.0.0.1:50054"
+    aggregator_target: str = "127.0.0.1:50051"
+    broker_url: str = "redis://127.0.0.1:6379/0"
+    heartbeat_seconds: float = Field(default=5.0, gt=0)
+    """Seconds between two heartbeats; well below the aggregator's `lease_seconds`."""
+    worker_name: str = ""
+    """Name that leases are held under; host and process when empty."""
+    torch_threads: int = Field(default=0, ge=0)
+    """Threads of CPU kernels; torch's own choice when 0. Rounding may depend on it."""
+
+
+class AggregatorSettings(ServiceSettings):
+    """Settings of the aggregator."""
+
+    database_url: str = "sqlite:///modnorm.db"
+    """`sqlite:///FILE` or `postgresql://USER:PASSWORD@HOST/DATABASE`."""
+    broker_url: str = "redis://127.0.0.1:6379/0"
+    calibrator_target: str = "127.0.0.1:50052"
+    sampler_target: str = "127.0.0.1:50053"
+    lease_seconds: float = Field(default=60.0, gt=0)
+    """A worker that is silent for this long has lost its job."""
+    conduct_seconds: float = Field(default=1.0, gt=0)
+    """Seconds between two looks for experiments to move on."""
+    reap_seconds: float = Field(default=5.0, gt=0)
+    """Seconds between two looks for leases that ended."""
+    reconcile_seconds: float = Field(default=60.0, gt=0)
+    """Seconds between two publications of what is still pending."""
+    watch_seconds: float = Field(default=1.0, gt=0)
+    """Seconds after which a watcher looks for events that another aggregator stored."""
+    retry_seconds: float = Field(default=30.0, gt=0)
+    """Longest pause before a step is tried again whose service is down."""
+    release_leases_on_start: bool = False
+    """Take back all leases at the start: right only where workers end with the aggregator."""

@@ -1,0 +1,173 @@
+"""A whole lab inside one process: the services themselves on loopback, and one evaluator.
+
+The database is a SQLite file, the queue is Celery's in-memory transport. Everything else is what
+a lab of separate processes runs.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from modnorm.errors import EngineError
+from services.aggregator.aggregator import build_aggregator
+from services.calibrator.server import build as build_calibrator
+from services.common.logging import json_handler
+from services.common.run import Service
+from services.common.settings import (
+    AggregatorSettings,
+    CalibratorSettings,
+    EvaluatorSettings,
+    SamplerSettings,
+)
+from services.evaluator.worker import Worker, make_worker
+from services.sampler.server import build as build_sampler
+
+_ANY_PORT = "127.0.0.1:0"
+_BROKER = "memory://localhost/"
+_DATABASE = "modnorm.db"
+_LOG = "lab.log"
+_GRACE_SECONDS = 1.0
+"""Somebody waits in the foreground: the job in hand is handed back rather than finished."""
+
+
+@dataclass(frozen=True)
+class EmbeddedLab:
+    """A lab that runs in this process."""
+
+    target: str
+    """`HOST:PORT` of its aggregator."""
+
+
+@contextmanager
+def start(state: Path, *, cache: Path) -> Iterator[EmbeddedLab]:
+    """Start a lab; leaving the context stops it.
+
+    A part that breaks down takes the others with it, so that whoever waits for the lab loses the
+    connection at once; what broke it is raised on leaving the context.
+
+    Args:
+        state: Directory of the database and the log, made where absent. One process at a time.
+        cache: Directory of what other labs may share: calibrated profiles.
+    """
+    state.mkdir(parents=True, exist_ok=True)
+    log, leaving = state / _LOG, threading.Event()
+    with _logging_to(log), ThreadPoolExecutor(2, "lab") as threads:
+        services = _Services(state, cache)
+        parts = [threads.submit(services.run)]
+        try:
+            target = services.target()
+            worker = make_worker(_evaluator_settings(target, cache))
+            parts.append(threads.submit(_work, worker, leaving, log))
+            parts[-1].add_done_callback(lambda _: services.stop())
+            try:
+                yield EmbeddedLab(target)
+            finally:
+                leaving.set()
+                worker.stop()
+        finally:
+            services.stop()
+            wait(parts)
+            for part in reversed(parts):
+                part.result()  # raises what broke the part down
+
+
+def _work(worker: Worker, leaving: threading.Event, log: Path) -> None:
+    """Run the evaluator; that it ends without being told to is a failure, known from the log."""
+    worker.run()
+    if not leaving.is_set():
+        raise EngineError("the evaluator broke down", remedy=f"the reason is in {log}")
+
+
+def _evaluator_settings(target: str, cache: Path) -> EvaluatorSettings:
+    return EvaluatorSettings(
+        aggregator_target=target,
+        broker_url=_BROKER,
+        stop_grace=_GRACE_SECONDS,
+        model_roots=None,
+        cache_dir=cache,
+    )
+
+
+class _Services:
+    """Calibrator, sampler and aggregator in the event loop of one thread."""
+
+    def __init__(self, state: Path, cache: Path) -> None:
+        self._state = state
+        self._cache = cache
+        self._loop = asyncio.new_event_loop()
+        self._stopping = asyncio.Event()
+        self._target: Future[str] = Future()
+
+    def target(self) -> str:
+        """Return the aggregator's address, once it listens; raise what kept it from that."""
+        return self._target.result()
+
+    def run(self) -> None:
+        """Serve until `stop` is called."""
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._serve())
+
+    def stop(self) -> None:
+        """End `run`; may be called from any thread, more than once."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._stopping.set)
+
+    async def _serve(self) -> None:
+        async with AsyncExitStack() as stack:
+            try:
+                self._target.set_result(await self._start(stack))
+            except BaseException as error:
+                self._target.set_exception(error)
+                raise
+            await self._stopping.wait()
+
+    async def _start(self, stack: AsyncExitStack) -> str:
+        calibrator = build_calibrator(
+            CalibratorSettings(bind_address=_ANY_PORT, model_roots=None, cache_dir=self._cache)
+        )
+        sampler = build_sampler(
+            SamplerSettings(bind_address=_ANY_PORT, model_roots=None, cache_dir=self._cache)
+        )
+        aggregator = build_aggregator(
+            AggregatorSettings(
+                bind_address=_ANY_PORT,
+                calibrator_target=await _started(calibrator, stack),
+                sampler_target=await _started(sampler, stack),
+                database_url=f"sqlite:///{(self._state / _DATABASE).resolve()}",
+                broker_url=_BROKER,
+                data_roots=None,
+                model_roots=None,
+                cache_dir=self._cache,
+                release_leases_on_start=True,
+                stop_grace=_GRACE_SECONDS,
+            )
+        )
+        return await _started(aggregator, stack)
+
+
+async def _started(service: Service, stack: AsyncExitStack) -> str:
+    """Start a service, leave its end to the stack, and return its address."""
+    await service.start()
+    stack.push_async_callback(service.stop)
+    return f"127.0.0.1:{service.port}"
+
+
+@contextmanager
+def _logging_to(path: Path) -> Iterator[None]:
+    """Send logs to a file: the foreground belongs to the progress display."""
+    root = logging.getLogger()
+    level = root.level
+    with path.open("a", encoding="utf-8") as stream:
+        handler = json_handler(stream)
+        root.addHandler(handler)
+        root.setLevel(logging.INFO)
+        try:
+            yield
+        finally:
+            root.removeHandler(handler)
+            root.setLevel(level)

@@ -1,0 +1,1 @@
+"""Pulls jobs, scores candidates, reports."""

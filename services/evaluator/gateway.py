@@ -1,0 +1,177 @@
+"""The evaluator's side of `JobService`: deadlines, retries and this project's errors."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeVar
+
+import grpc
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception_type,
+    sleep_using_event,
+    stop_after_delay,
+    stop_when_event_set,
+    wait_random_exponential,
+)
+from tenacity.stop import stop_base
+from typing_extensions import override
+
+from modnorm.client.status import from_rpc_error
+from modnorm.errors import CancelledError, UnavailableError
+from modnorm.v1 import evaluation_pb2 as messages
+from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
+from services.evaluator.shutdown import Shutdown
+
+CALL_SECONDS = 30.0
+HEARTBEAT_SECONDS = 10.0
+BULK_SECONDS = 300.0
+"""Deadline of calls that stream rows or answers."""
+REPORT_PATIENCE = 600.0
+"""Seconds that a finished result waits for an aggregator that is down."""
+FAILURE_PATIENCE = 30.0
+"""Seconds that the news of a failure wait: the lease ends by itself."""
+
+ResultT = TypeVar("ResultT")
+
+
+class _StopWhenOverdue(stop_base):
+    """Gives up once the grace period is over."""
+
+    def __init__(self, shutdown: Shutdown) -> None:
+        self._shutdown = shutdown
+
+    @override
+    def __call__(self, retry_state: RetryCallState) -> bool:
+        return self._shutdown.overdue
+
+
+class JobGateway:
+    """Calls of the aggregator; each raises the error that the service met.
+
+    Args:
+        stub: A synchronous stub.
+        worker: Name that leases are held under.
+        shutdown: Once requested, nothing new is tried again; what is finished is reported until
+            the grace period is over.
+    """
+
+    def __init__(self, stub: JobServiceStub, *, worker: str, shutdown: Shutdown) -> None:
+        self.worker = worker
+        self._stub = stub
+        self._shutdown = shutdown
+
+    def claim(self, job_id: str) -> messages.Job | None:
+        """Lease a job; None when there is nothing to do. Waits for an aggregator that is down.
+
+        A claim whose answer was lost holds the job until the lease ends; then it is offered again.
+
+        Raises:
+            UnavailableError: the worker is stopping.
+        """
+        request = messages.ClaimJobRequest(job_id=job_id, worker=self.worker)
+        response = self._retry(
+            lambda: self._stub.ClaimJob(request, timeout=CALL_SECONDS),
+            stop_when_event_set(self._shutdown.requested),
+        )
+        return response.job if response.HasField("job") else None
+
+    def heartbeat(self, lease: messages.Lease, done: int, total: int) -> bool:
+        """Extend a lease, once; return whether the work is not wanted any more.
+
+        Raises:
+            StaleLeaseError: the lease is lost.
+        """
+        request = messages.HeartbeatRequest(lease=lease, answers_done=done, answers_total=total)
+        with _errors():
+            return self._stub.Heartbeat(request, timeout=HEARTBEAT_SECONDS).cancel
+
+    def report(self, parts: Callable[[], Iterator[messages.ReportJobRequest]]) -> None:
+        """Store a result; `parts` is called again for each attempt.
+
+        Raises:
+            StaleLeaseError: the lease is lost.
+            UnavailableError: the aggregator stayed away.
+        """
+        self._retry(
+            lambda: self._stub.ReportJob(parts(), timeout=BULK_SECONDS),
+            stop_after_delay(REPORT_PATIENCE) | _StopWhenOverdue(self._shutdown),
+            sleep=self._shutdown.sleep,
+        )
+
+    def fail(
+        self, lease: messages.Lease, kind: messages.FailureKind.ValueType, reason: str
+    ) -> None:
+        """Say that an attempt failed.
+
+        Raises:
+            StaleLeaseError: the lease is lost.
+            UnavailableError: the aggregator stayed away.
+        """
+        request = messages.FailJobRequest(lease=lease, kind=kind, reason=reason)
+        self._retry(
+            lambda: self._stub.FailJob(request, timeout=CALL_SECONDS),
+            stop_after_delay(FAILURE_PATIENCE) | _StopWhenOverdue(self._shutdown),
+            sleep=self._shutdown.sleep,
+        )
+
+    def rows(self, digest: str) -> Sequence[str]:
+        """Return the rows of a split as JSON texts."""
+        request = messages.FetchRowsRequest(rows_digest=digest)
+        return self._retry(
+            lambda: _joined(self._stub.FetchRows(request, timeout=BULK_SECONDS)),
+            stop_after_delay(FAILURE_PATIENCE) | stop_when_event_set(self._shutdown.requested),
+        )
+
+    def scale_map(self, digest: str) -> str:
+        """Return the canonical JSON of a scale map."""
+        request = messages.GetScaleMapRequest(digest=digest)
+        response = self._retry(
+            lambda: self._stub.GetScaleMap(request, timeout=CALL_SECONDS),
+            stop_after_delay(FAILURE_PATIENCE) | stop_when_event_set(self._shutdown.requested),
+        )
+        return response.json
+
+    def _retry(
+        self,
+        call: Callable[[], ResultT],
+        stop: stop_base,
+        *,
+        sleep: Callable[[float], None] | None = None,
+    ) -> ResultT:
+        """Make a call that may be made twice, until it gets through.
+
+        Args:
+            call: The call.
+            stop: When to give up.
+            sleep: Sleeps between two tries; by default until the worker is to stop.
+        """
+
+        def attempt() -> ResultT:
+            with _errors():
+                return call()
+
+        retrying = Retrying(
+            retry=retry_if_exception_type(UnavailableError),
+            wait=wait_random_exponential(multiplier=0.2, max=5),
+            stop=stop,
+            sleep=sleep or sleep_using_event(self._shutdown.requested),
+            reraise=True,
+        )
+        return retrying(attempt)
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    try:
+        yield
+    except grpc.RpcError as error:
+        met = from_rpc_error(error)
+        if isinstance(met, CancelledError):
+            # A server that stops cancels its calls; that a job is not wanted is said otherwise.
+            raise UnavailableError(met.message) from error
+        raise met from error
+
+
+def _joined(responses: Iterable[messages.FetchRowsResponse]) -> list[str]:
+    return [row for response in responses for row in response.rows_json]

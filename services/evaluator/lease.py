@@ -1,0 +1,88 @@
+"""A lease, kept alive from a side thread while the work goes on."""
+
+import logging
+import threading
+import time
+from types import TracebackType
+from typing import Self
+
+from modnorm.errors import CancelledError, ModnormError, NotFoundError, StaleLeaseError
+from modnorm.v1 import evaluation_pb2 as messages
+from services.evaluator.gateway import JobGateway
+
+STALL_SECONDS = 1_800.0
+"""A worker that shows no sign of life for this long lets its lease go: loading a large model
+takes minutes, a decode step never does."""
+
+logger = logging.getLogger(__name__)
+
+
+class HeldLease:
+    """Context in which a lease is extended, and which says when to stop.
+
+    Args:
+        gateway: Where heartbeats go.
+        lease: The lease.
+        seconds: Longest pause between heartbeats; a third of the lease at most.
+        total: Answers in all, for the progress that heartbeats carry.
+    """
+
+    def __init__(
+        self, gateway: JobGateway, lease: messages.Lease, *, seconds: float, total: int = 0
+    ) -> None:
+        self.lease = lease
+        self.total = total
+        self._gateway = gateway
+        self._pause = min(seconds, lease.seconds / 3)
+        self._done = 0
+        self._alive = time.monotonic()
+        self._verdict: ModnormError | None = None
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def progress(self, done: int) -> None:
+        """Note progress, and stop when the work is not wanted.
+
+        Raises:
+            CancelledError: a heartbeat was answered so.
+            StaleLeaseError: the lease is lost.
+        """
+        self._done = done
+        self._alive = time.monotonic()
+        if self._verdict is not None:
+            raise self._verdict
+
+    def _beat(self) -> None:
+        while self._verdict is None and not self._over.wait(self._pause):
+            if time.monotonic() - self._alive > STALL_SECONDS:
+                logger.error("no progress, letting the lease go", extra=self._names())
+                return
+            self._beat_once()
+
+    def _beat_once(self) -> None:
+        try:
+            unwanted = self._gateway.heartbeat(self.lease, self._done, self.total)
+        except (StaleLeaseError, NotFoundError) as error:
+            self._verdict = error
+        except ModnormError as error:
+            # Whatever went wrong over there says nothing about the lease, which may well last.
+            logger.warning("heartbeat failed: %s", error, extra=self._names())
+        else:
+            if unwanted:
+                self._verdict = CancelledError("the work is not wanted any more")
+
+    def _names(self) -> dict[str, object]:
+        return {"job": self.lease.job_id, "token": self.lease.token}

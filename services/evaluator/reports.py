@@ -1,0 +1,64 @@
+"""Results and failures as the messages of a report."""
+
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+
+from modnorm.client.convert import descriptor_to_proto
+from modnorm.errors import CandidateError, IncompatibleError
+from modnorm.search.scoring import Answer, CandidateResult
+from modnorm.v1 import evaluation_pb2 as messages
+
+BATCH_BYTES = 2**20
+"""Answers of one message, a quarter of gRPC's default limit."""
+
+
+def report_parts(
+    lease: messages.Lease, worker: str, result: CandidateResult, environment: Mapping[str, str]
+) -> Iterator[messages.ReportJobRequest]:
+    """Yield a header, then the answers in row order."""
+    header = messages.ReportHeader(
+        lease=lease,
+        descriptor=descriptor_to_proto(result.descriptor),
+        worker=worker,
+        environment={"python": platform.python_version(), **environment},
+        switch_seconds=result.switch_seconds,
+        generate_seconds=result.generate_seconds,
+        score_seconds=result.score_seconds,
+    )
+    yield messages.ReportJobRequest(header=header)
+    for batch in _batches([_answer(answer) for answer in result.answers]):
+        yield messages.ReportJobRequest(answers=batch)
+
+
+def failure_kind(error: Exception) -> messages.FailureKind.ValueType:
+    """Tell what a failed attempt says about the candidate and the experiment."""
+    if isinstance(error, CandidateError):
+        return messages.FAILURE_KIND_CANDIDATE
+    if isinstance(error, IncompatibleError):
+        return messages.FAILURE_KIND_FATAL
+    return messages.FAILURE_KIND_INFRASTRUCTURE
+
+
+def _batches(answers: Sequence[messages.Answer]) -> Iterator[messages.AnswerBatch]:
+    batch = messages.AnswerBatch()
+    size = 0
+    for answer in answers:
+        if batch.answers and size + answer.ByteSize() > BATCH_BYTES:
+            yield batch
+            batch, size = messages.AnswerBatch(), 0
+        batch.answers.append(answer)
+        size += answer.ByteSize()
+    if batch.answers:
+        yield batch
+
+
+def _answer(answer: Answer) -> messages.Answer:
+    return messages.Answer(
+        row=answer.row,
+        completion=answer.completion,
+        reward=answer.reward,
+        vote=answer.vote,
+        correct=answer.correct,
+        tokens=answer.tokens,
+        truncated=answer.truncated,
+    )

@@ -1,0 +1,80 @@
+"""The evaluator as a process: `python -m services.evaluator.server`."""
+
+import asyncio
+import logging
+import signal
+import threading
+from collections.abc import Sequence
+
+import grpc.aio
+
+from modnorm.errors import UnavailableError
+from services.common.run import run_service
+from services.common.server import RunningServer, start_server
+from services.common.settings import EvaluatorSettings
+from services.evaluator.worker import make_worker
+
+LOOK_SECONDS = 1.0
+"""Seconds between two looks at whether the worker consumes."""
+
+logger = logging.getLogger(__name__)
+
+
+class EvaluatorService:
+    """The worker in a thread, and a server that only answers health checks about it."""
+
+    def __init__(self, settings: EvaluatorSettings) -> None:
+        self._settings = settings
+        self._worker = make_worker(settings)
+        self._thread = threading.Thread(target=self._worker.run, name="worker", daemon=True)
+        self._server: RunningServer | None = None
+        self._health: asyncio.Task[None] | None = None
+        self._broke_down = False
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on, once started."""
+        if self._server is None:
+            raise UnavailableError("the service is not started")
+        return self._server.port
+
+    async def start(self) -> None:
+        """Start to listen and to consume."""
+        self._server = await start_server(self._settings.bind_address, _nothing)
+        await self._server.set_serving(serving=False)
+        self._thread.start()
+        self._health = asyncio.create_task(self._report_health(self._server))
+
+    async def stop(self) -> None:
+        """Finish the job in hand or hand it back, then close.
+
+        Raises:
+            UnavailableError: the worker had ended by itself; the process must not end as if it
+                had been told to, or nobody restarts it.
+        """
+        if self._health:
+            self._health.cancel()
+        if self._server:
+            await self._server.set_serving(serving=False)
+            await asyncio.to_thread(self._worker.stop)
+            await self._server.stop(self._settings.stop_grace)
+        if self._broke_down:
+            raise UnavailableError("the worker ended by itself")
+
+    async def _report_health(self, server: RunningServer) -> None:
+        while self._thread.is_alive():
+            await server.set_serving(serving=self._worker.serving)
+            await asyncio.sleep(LOOK_SECONDS)
+        logger.critical("the worker ended by itself")
+        self._broke_down = True
+        signal.raise_signal(signal.SIGTERM)
+
+
+def _nothing(_: grpc.aio.Server) -> Sequence[str]:
+    """Evaluators pull their work: there is no service to call."""
+    return ()
+
+
+if __name__ == "__main__":
+    settings = EvaluatorSettings()
+    run_service(settings, lambda: EvaluatorService(settings))

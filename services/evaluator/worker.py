@@ -1,0 +1,115 @@
+"""The Celery worker: takes job ids from the queue, one at a time, in one thread."""
+
+import logging
+import os
+import platform
+import threading
+from typing import NoReturn
+
+import grpc
+import torch
+from celery import Celery
+from celery.exceptions import WorkerShutdown
+
+from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
+from services.common.channels import CHANNEL_OPTIONS
+from services.common.queue import QUEUE, TASK, make_celery
+from services.common.settings import EvaluatorSettings
+from services.evaluator.gateway import JobGateway
+from services.evaluator.jobs import JobRunner
+from services.evaluator.shutdown import Shutdown
+
+JOIN_SECONDS = 10.0
+"""Seconds that a stop takes beyond the grace period: a decode step, a call, a queue poll."""
+
+logger = logging.getLogger(__name__)
+
+
+class Worker:
+    """An evaluator without a server: `run` blocks until `stop` is called from another thread.
+
+    Installs no signal handlers, so it runs in any thread.
+
+    Args:
+        settings: Broker, aggregator, model directories, pauses.
+    """
+
+    def __init__(self, settings: EvaluatorSettings) -> None:
+        self._settings = settings
+        self._shutdown = Shutdown(settings.stop_grace)
+        self._running = threading.Lock()
+        self._name = settings.worker_name or f"{platform.node()}-{os.getpid()}"
+        self._app = app = make_celery(settings.broker_url)
+        # A solo worker hears nothing while it works: heartbeats and health checks say how it is.
+        app.conf.worker_enable_remote_control = False
+        app.conf.broker_connection_max_retries = None
+        self._channel = grpc.insecure_channel(settings.aggregator_target, options=CHANNEL_OPTIONS)
+        self._runner = JobRunner(
+            JobGateway(JobServiceStub(self._channel), worker=self._name, shutdown=self._shutdown),
+            self._shutdown,
+            model_roots=settings.model_roots,
+            heartbeat_seconds=settings.heartbeat_seconds,
+        )
+        self._register(app)
+        # The event loop is for pools that work elsewhere; the solo pool works in the loop's way.
+        self._controller = app.WorkController(
+            hostname=f"{self._name}-{id(self):x}",
+            pool="solo",
+            concurrency=1,
+            queues=[QUEUE],
+            use_eventloop=False,
+            without_gossip=True,
+            without_mingle=True,
+            without_heartbeat=True,
+        )
+
+    @property
+    def serving(self) -> bool:
+        """Whether it consumes the queue: connected to the broker and not stopping."""
+        connection = self._controller.consumer.connection
+        connected = connection is not None and bool(connection.connected)
+        return connected and not self._shutdown.requested.is_set()
+
+    def run(self) -> None:
+        """Work until told to stop. Waits for a broker or an aggregator that is down."""
+        if self._settings.torch_threads:
+            torch.set_num_threads(self._settings.torch_threads)
+        # Celery finds tasks through the current application, which is one of the thread.
+        self._app.set_current()
+        with self._running:
+            try:
+                self._controller.start()
+            finally:
+                self._runner.close()
+                self._channel.close()
+
+    def stop(self) -> None:
+        """Take no more jobs; finish the one in hand, or hand it back after the grace period.
+
+        Returns when `run` has ended, or has not in time: a thread that waits for a broker that is
+        down cannot be told.
+        """
+        self._shutdown.request()
+        self._controller.consumer.call_soon(_shut_down)
+        if self._running.acquire(timeout=self._settings.stop_grace + JOIN_SECONDS):
+            self._running.release()
+        else:
+            logger.warning("the worker did not stop in time")
+
+    def _register(self, app: Celery) -> None:
+        # Not shared: this process may hold other applications, with workers of their own.
+        @app.task(name=TASK, shared=False)  # type: ignore[untyped-decorator]  # celery has no types
+        def evaluate(job_id: str) -> None:
+            if self._shutdown.requested.wait(self._runner.pause):
+                return
+            self._runner.run(job_id)
+
+
+def make_worker(settings: EvaluatorSettings) -> Worker:
+    """Return a worker that is not running yet."""
+    return Worker(settings)
+
+
+def _shut_down() -> NoReturn:
+    """End the consumer's loop, in its own thread."""
+    raise WorkerShutdown(0)

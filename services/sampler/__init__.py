@@ -1,0 +1,1 @@
+"""Turns seeds into descriptors."""

@@ -1,0 +1,15 @@
+"""The sandbox as a process: `python -m services.sandbox.server`."""
+
+from services.common.run import run_service
+from services.sandbox.service import SandboxService
+from services.sandbox.settings import SandboxSettings
+
+
+def main() -> None:
+    """Serve until told to stop."""
+    settings = SandboxSettings()
+    run_service(settings, lambda: SandboxService(settings))
+
+
+if __name__ == "__main__":
+    main()

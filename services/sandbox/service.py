@@ -1,0 +1,67 @@
+"""The sandbox's life in a process: measured at the start, not serving unless it isolates."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+import grpc.aio
+
+from modnorm.errors import UnavailableError
+from modnorm.sandbox import Sandbox
+from modnorm.v1 import sandbox_pb2_grpc
+from services.common.server import RunningServer, start_server
+from services.sandbox.servicer import SERVICE, SandboxServicer
+from services.sandbox.settings import SandboxSettings
+
+logger = logging.getLogger(__name__)
+
+
+class SandboxService:
+    """What `run_service` starts and stops.
+
+    Without all guarantees it still answers GetIsolation, so that an operator learns why, but
+    health checks say NOT_SERVING and every program is refused.
+    """
+
+    def __init__(self, settings: SandboxSettings) -> None:
+        self._settings = settings
+        self._sandbox = Sandbox()
+        self._servicer = SandboxServicer(self._sandbox, settings.concurrency)
+        self._server: RunningServer | None = None
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on, once started."""
+        if self._server is None:
+            raise UnavailableError("the service is not started")
+        return self._server.port
+
+    def _register(self, server: grpc.aio.Server) -> Sequence[str]:
+        sandbox_pb2_grpc.add_SandboxServiceServicer_to_server(self._servicer, server)
+        return (SERVICE,)
+
+    async def start(self) -> None:
+        """Measure the isolation, then listen.
+
+        Raises:
+            UnavailableError: the sandbox does not start.
+        """
+        isolation = await asyncio.to_thread(self._sandbox.measure)
+        logger.info(
+            "isolation",
+            extra={
+                "healthy": isolation.healthy,
+                "mechanisms": list(isolation.mechanisms),
+                "refusals": dict(isolation.refusals),
+                "broken": dict(isolation.broken),
+                "landlock_abi": isolation.landlock_abi,
+            },
+        )
+        self._server = await start_server(self._settings.bind_address, self._register)
+        await self._server.set_serving(serving=isolation.healthy)
+
+    async def stop(self) -> None:
+        """Stop gracefully, then end whatever still runs."""
+        if self._server is not None:
+            await self._server.stop(self._settings.stop_grace)
+        await asyncio.to_thread(self._servicer.close)

@@ -1,0 +1,54 @@
+"""SandboxService: programs in, verdicts out, a bounded number at a time."""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc.aio
+from typing_extensions import override
+
+from modnorm.sandbox import Sandbox
+from modnorm.v1 import sandbox_pb2, sandbox_pb2_grpc
+from services.sandbox.codec import isolation_to_proto, outcome_to_proto, program_from_proto
+
+SERVICE = "modnorm.v1.SandboxService"
+
+
+class SandboxServicer(sandbox_pb2_grpc.SandboxServiceServicer):
+    """Executes programs in one sandbox.
+
+    Args:
+        sandbox: Where they run.
+        concurrency: Programs that run at a time; others wait in order.
+    """
+
+    def __init__(self, sandbox: Sandbox, concurrency: int) -> None:
+        self._sandbox = sandbox
+        self._executor = ThreadPoolExecutor(concurrency, thread_name_prefix="sandbox")
+
+    @override
+    async def Execute(
+        self,
+        request: sandbox_pb2.ExecuteRequest,
+        context: grpc.aio.ServicerContext[sandbox_pb2.ExecuteRequest, sandbox_pb2.ExecuteResponse],
+    ) -> sandbox_pb2.ExecuteResponse:
+        """Run one program to its verdict."""
+        program = program_from_proto(request)
+        loop = asyncio.get_running_loop()
+        outcome = await loop.run_in_executor(self._executor, self._sandbox.execute, program)
+        return outcome_to_proto(outcome)
+
+    @override
+    async def GetIsolation(
+        self,
+        request: sandbox_pb2.GetIsolationRequest,
+        context: grpc.aio.ServicerContext[
+            sandbox_pb2.GetIsolationRequest, sandbox_pb2.GetIsolationResponse
+        ],
+    ) -> sandbox_pb2.GetIsolationResponse:
+        """Measure what programs are kept from."""
+        return isolation_to_proto(await asyncio.to_thread(self._sandbox.measure))
+
+    def close(self) -> None:
+        """Drop waiting programs, end running ones and the sandbox."""
+        self._executor.shutdown(wait=False, cancel_futures=True)
+        self._sandbox.close()

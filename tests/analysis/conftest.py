@@ -1,0 +1,124 @@
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from modnorm.analysis import BaseRow, CandidateRow, EnsembleRow, RunData, VoteRow
+from modnorm.search.ranking import select_experts
+from modnorm.search.voting import plurality
+
+ROWS = 60
+
+
+def _votes(answers: list[list[str | None]]) -> list[VoteRow]:
+    """Vote on rows whose right answer is "1"; `answers` holds one list an expert."""
+    rows = []
+    for row, votes in enumerate(zip(*answers, strict=True)):
+        tally = plurality(votes)
+        rows.append(
+            VoteRow(
+                row=row,
+                answer=tally.answer,
+                correct=tally.answer == "1",
+                valid=tally.valid,
+                support=tally.support,
+                correct_support=votes.count("1"),
+            )
+        )
+    return rows
+
+
+def _spec(size: int, method: str) -> dict[str, object]:
+    return {
+        "name": f"countdown <{method}>",
+        "model": {"name": "tiny-thicket"},
+        "task": {"name": "countdown", "selection": {"source": "bundled:countdown-selection"}},
+        "method": {"name": method, "radius": 0.32},
+        "population": {"size": size, "seed": 42, "noise": "portable-v1"},
+    }
+
+
+def _provenance() -> dict[str, object]:
+    digest = "ab" * 32
+    return {
+        "model_digest": digest,
+        "profile_digest": "",
+        "selection_digest": digest,
+        "heldout_digest": digest,
+        "scorer": "countdown-v1",
+    }
+
+
+def _answers(generator: random.Random, skill: float) -> list[str | None]:
+    return [
+        "1" if generator.random() < skill else generator.choice(["2", "3", "4", None])
+        for _ in range(ROWS)
+    ]
+
+
+@pytest.fixture
+def make_run() -> Callable[..., RunData]:
+    """Build a run whose candidates answer at random, each with its own skill."""
+
+    def make(
+        *,
+        prefixes: tuple[int, ...] = (12, 24, 48),
+        sizes: tuple[int, ...] = (1, 5, 10),
+        failed: frozenset[int] = frozenset(),
+        method: str = "modular_norm",
+        worker: str = "worker-1",
+    ) -> RunData:
+        generator = random.Random(7)
+        skills = [generator.betavariate(2, 5) for _ in range(prefixes[-1])]
+        rewards = [None if i in failed else round(skill, 2) for i, skill in enumerate(skills)]
+        selection = select_experts(rewards, prefixes, sizes)
+        answers = {i: _answers(generator, skill) for i, skill in enumerate(skills)}
+        votes = {key: _votes([answers[i] for i in experts]) for key, experts in selection.items()}
+        experts = {i for chosen in selection.values() for i in chosen}
+        candidates = [
+            CandidateRow(
+                index=i,
+                seed=1000 + i,
+                state="scored" if reward is not None else "failed",
+                selection_reward=reward,
+                heldout_metric=answers[i].count("1") / ROWS if i in experts else None,
+                selection_tokens=100 * i,
+                worker=worker,
+                seconds=1.5,
+                error="" if reward is not None else "non-finite logits",
+            )
+            for i, reward in enumerate(rewards)
+        ]
+        ensembles = [
+            EnsembleRow(
+                population=n,
+                ensemble_size=k,
+                experts=chosen,
+                metric=sum(vote.correct for vote in votes[n, k]) / ROWS,
+                correct=sum(vote.correct for vote in votes[n, k]),
+                rows=ROWS,
+            )
+            for (n, k), chosen in selection.items()
+        ]
+        return RunData(
+            spec=_spec(prefixes[-1], method),
+            provenance=_provenance(),
+            candidates=candidates,
+            base=BaseRow(selection_reward=0.21, heldout_metric=0.2),
+            ensembles=ensembles,
+            votes=votes,
+            timings={"worker": worker},
+        )
+
+    return make
+
+
+@pytest.fixture
+def run(make_run: Callable[..., RunData]) -> RunData:
+    return make_run()
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "run"

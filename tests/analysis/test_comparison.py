@@ -1,0 +1,74 @@
+from dataclasses import replace
+
+import pytest
+
+from modnorm.analysis import comparison, load_results, write_run
+from modnorm.errors import InvalidInputError
+
+
+@pytest.fixture
+def written(tmp_path):
+    def write(name, run):
+        write_run(tmp_path / name, run)
+        return load_results(tmp_path / name)
+
+    return write
+
+
+def test_runs_stand_side_by_side(make_run, written):
+    first = written("mn", make_run())
+    second = written("randopt", make_run(method="randopt", prefixes=(24,), sizes=(1, 5)))
+    rows = comparison([first, second])
+    assert [row["run"] for row in rows] == ["mn", "randopt"]
+    assert [row["method"] for row in rows] == ["modular_norm", "randopt"]
+    assert [row["population"] for row in rows] == [48, 24]
+    assert [row["differs"] for row in rows] == [[], []]
+    assert list(rows[0]["ensembles"]) == [1, 5, 10]
+    assert list(rows[1]["ensembles"]) == [1, 5]
+    for row in rows:
+        assert row["base"] == 0.2
+        assert row["best_single"] == row["ensembles"][1]
+        assert row["best_single"] is not None
+        assert row["best_expert"] is not None
+        assert row["best_expert"] >= row["best_single"]
+
+
+def test_the_best_expert_is_the_best_of_any_prefix(make_run, written):
+    run = make_run()
+    (row,) = comparison([written("a", run)])
+    known = [c.heldout_metric for c in run.candidates if c.heldout_metric is not None]
+    assert row["best_expert"] == max(known)
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ({"provenance": {"scorer": "countdown-v2"}}, "scorer"),
+        ({"provenance": {"heldout_digest": "cd" * 32}}, "held-out rows"),
+        ({"provenance": {"selection_digest": "cd" * 32}}, "selection rows"),
+        ({"provenance": {"model_digest": "cd" * 32}}, "model"),
+        ({"spec": {"task": {"name": "gsm8k"}}}, "task"),
+        ({"spec": {"population": {"noise": "randopt-reseed-v1"}}}, "noise"),
+    ],
+)
+def test_runs_that_cannot_be_compared_are_flagged(run, written, change, name):
+    other = replace(
+        run,
+        spec={**run.spec, **change.get("spec", {})},
+        provenance={**run.provenance, **change.get("provenance", {})},
+    )
+    rows = comparison([written("a", run), written("b", other)])
+    assert rows[0]["differs"] == []
+    assert name in rows[1]["differs"]
+
+
+def test_nothing_compares_to_nothing():
+    assert comparison([]) == []
+
+
+@pytest.mark.parametrize("content", [None, "{", "[]", '{"schema": "other"}'])
+def test_what_is_no_run_directory_is_refused(tmp_path, content):
+    if content is not None:
+        (tmp_path / "results.json").write_text(content)
+    with pytest.raises(InvalidInputError, match=r"results\.json"):
+        load_results(tmp_path)

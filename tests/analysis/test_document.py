@@ -1,0 +1,35 @@
+import json
+
+from modnorm.analysis.document import SCHEMA, results_document
+
+
+def test_the_document_holds_every_ensemble_with_its_agreement(run):
+    document = results_document(run)
+    assert document["schema"] == SCHEMA
+    sizes = [(e["population"], e["ensemble_size"]) for e in document["ensembles"]]
+    assert sizes == [(n, k) for n in (12, 24, 48) for k in (1, 5, 10)]
+    for ensemble in document["ensembles"]:
+        assert ensemble["metric"] == ensemble["correct"] / ensemble["rows"]
+        assert ensemble["agreement"] is not None
+    assert [s["population"] for s in document["statistics"]] == [12, 24, 48]
+
+
+def test_experts_are_listed_best_first_with_their_own_accuracy(run):
+    experts = results_document(run)["experts"]
+    assert experts[0]["rank"] == 1
+    assert [e["rank"] for e in experts] == sorted(e["rank"] for e in experts)
+    chosen = {index for ensemble in run.ensembles for index in ensemble.experts}
+    assert {e["index"] for e in experts} == chosen
+    best = next(e for e in run.ensembles if (e.population, e.ensemble_size) == (48, 1))
+    assert experts[0]["heldout_metric"] == best.metric
+
+
+def test_failed_candidates_are_told(make_run):
+    document = results_document(make_run(prefixes=(20,), failed=frozenset({3, 7})))
+    assert document["candidates"] == {"total": 20, "scored": 18, "failed": [3, 7]}
+
+
+def test_no_worker_and_no_time_gets_into_the_document(make_run):
+    document = results_document(make_run(worker="gpu-7"))
+    assert document == results_document(make_run(worker="gpu-8"))
+    assert "gpu-7" not in json.dumps(document)

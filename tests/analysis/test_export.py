@@ -1,0 +1,91 @@
+import csv
+import json
+from dataclasses import replace
+
+from modnorm.analysis import write_run
+from modnorm.analysis.export import COLUMNS
+
+DETERMINISTIC = ["results.json", "candidates.csv", "votes.jsonl", "report.html"]
+
+
+def content(directory):
+    files = (path for path in directory.rglob("*") if path.is_file())
+    return {path.relative_to(directory).as_posix(): path.read_bytes() for path in files}
+
+
+def test_a_run_directory_holds_everything(run, directory):
+    write_run(directory, run)
+    plots = [
+        "accuracy-by-ensemble-size",
+        "accuracy-by-population",
+        "reward-histogram",
+        "vote-support",
+    ]
+    expected = {*DETERMINISTIC, "timings.json", *(f"plots/{name}.png" for name in plots)}
+    assert set(content(directory)) == expected
+
+
+def test_equal_experiments_leave_equal_bytes_but_for_timings(make_run, tmp_path):
+    write_run(tmp_path / "a", make_run(worker="one"))
+    write_run(tmp_path / "b", make_run(worker="two"))
+    first, second = content(tmp_path / "a"), content(tmp_path / "b")
+    assert first.pop("timings.json") != second.pop("timings.json")
+    assert first == second
+
+
+def test_writing_again_replaces_every_file(make_run, directory):
+    write_run(directory, make_run(prefixes=(20,)))
+    write_run(directory, make_run())
+    write_run(directory.with_name("fresh"), make_run())
+    assert content(directory) == content(directory.with_name("fresh"))
+
+
+def test_candidates_are_in_order_with_rank_and_gain(make_run, directory):
+    run = make_run(prefixes=(20,), failed=frozenset({3}))
+    write_run(directory, run)
+    with (directory / "candidates.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == list(COLUMNS)
+    assert [int(row["index"]) for row in rows] == list(range(20))
+    assert rows[3] == {
+        **dict.fromkeys(COLUMNS, ""),
+        "index": "3",
+        "seed": "1003",
+        "state": "failed",
+        "selection_tokens": "300",
+    }
+    best = next(row for row in rows if row["rank"] == "1")
+    assert int(best["index"]) == run.order[0]
+    assert float(best["gain"]) == float(best["selection_reward"]) - 0.21
+
+
+def test_votes_are_one_line_for_each_ensemble_and_row(run, directory):
+    write_run(directory, run)
+    votes = [json.loads(line) for line in (directory / "votes.jsonl").read_text().splitlines()]
+    places = [(v["population"], v["ensemble_size"], v["row"]) for v in votes]
+    assert places == [(n, k, r) for n in (12, 24, 48) for k in (1, 5, 10) for r in range(60)]
+    correct = sum(v["correct"] for v in votes if (v["population"], v["ensemble_size"]) == (48, 10))
+    assert correct == next(
+        e.correct for e in run.ensembles if (e.population, e.ensemble_size) == (48, 10)
+    )
+
+
+def test_timings_hold_what_may_differ(make_run, directory):
+    write_run(directory, make_run(prefixes=(20,), failed=frozenset({3})))
+    timings = json.loads((directory / "timings.json").read_text())
+    assert timings["worker"] == "worker-1"
+    assert timings["candidates"][3]["error"] == "non-finite logits"
+    assert timings["candidates"][4] == {
+        "index": 4,
+        "attempts": 1,
+        "worker": "worker-1",
+        "seconds": 1.5,
+        "error": "",
+    }
+
+
+def test_a_run_without_ensembles_is_written_too(run, directory):
+    write_run(directory, replace(run, ensembles=[], votes={}))
+    document = json.loads((directory / "results.json").read_text())
+    assert document["ensembles"] == document["statistics"] == document["experts"] == []
+    assert set(content(directory / "plots")) == {"reward-histogram.png"}

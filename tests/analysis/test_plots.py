@@ -1,0 +1,33 @@
+import struct
+
+import pytest
+
+from modnorm.analysis.plots import draw_plots
+
+
+def png_size(image: bytes) -> tuple[int, int]:
+    assert image[:8] == b"\x89PNG\r\n\x1a\n"
+    width, height = struct.unpack(">II", image[16:24])
+    return width, height
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {},
+        {"prefixes": (25, 50, 100, 200, 300), "sizes": (1, 5, 10, 25)},
+        {"prefixes": (20,), "failed": frozenset({0, 3})},
+        {"prefixes": (1,), "sizes": (1,)},
+    ],
+)
+def test_every_shape_of_run_is_drawn(make_run, shape):
+    run = make_run(**shape)
+    plots = draw_plots(run)
+    assert ("accuracy-by-population" in plots) == (len(run.prefixes) > 1)
+    assert {"accuracy-by-ensemble-size", "reward-histogram", "vote-support"} <= set(plots)
+    assert {png_size(image) for image in plots.values()} == {(1024, 608)}
+
+
+def test_plots_depend_on_the_data_alone(make_run):
+    assert draw_plots(make_run(worker="one")) == draw_plots(make_run(worker="two"))
+    assert draw_plots(make_run()) != draw_plots(make_run(failed=frozenset({40})))

@@ -1,0 +1,79 @@
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+from modnorm.analysis import BaseRow, RunData
+from modnorm.analysis.document import results_document
+from modnorm.analysis.plots import draw_plots
+from modnorm.analysis.report import render_report
+
+
+class Page(HTMLParser):
+    """Collects the text, and everything that a browser would fetch."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.text: list[str] = []
+        self.tags: list[str] = []
+        self.fetched: list[str] = []
+        self.feed(html)
+        self.words = " ".join(" ".join(self.text).split())
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.fetched += [v for name, v in attrs if name in {"src", "href"} and v is not None]
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def render(run: RunData) -> Page:
+    return Page(render_report(results_document(run), draw_plots(run)))
+
+
+def test_the_headline_figures_are_there(run):
+    page = render(run)
+    best = next(e for e in run.ensembles if (e.population, e.ensemble_size) == (48, 10))
+    assert "20.0 % base model" in page.words
+    assert f"{100 * best.metric:.1f} % vote of 10 from 48" in page.words
+    assert f"{best.correct} of 60 held-out rows" in page.words
+    for ensemble in run.ensembles:
+        assert f"{100 * ensemble.metric:.1f} %" in page.words
+
+
+def test_the_page_needs_nothing_else(run):
+    page = render(run)
+    assert len(page.fetched) == 4
+    assert all(source.startswith("data:image/png;base64,") for source in page.fetched)
+    assert "script" not in page.tags
+    assert "link" not in page.tags
+
+
+def test_what_users_write_is_escaped(run):
+    spec = {**run.spec, "name": "<script>alert(1)</script>"}
+    page = render(replace(run, spec=spec))
+    assert "script" not in page.tags
+    assert "<script>alert(1)</script>" in page.words
+
+
+def test_failed_candidates_are_told(make_run):
+    page = render(make_run(prefixes=(20,), failed=frozenset({3, 7})))
+    assert "18 of 20 candidates scored; failed and left out: 3, 7." in page.words
+
+
+def test_provenance_and_settings_are_shown(run):
+    page = render(run)
+    assert "scorer countdown-v1" in page.words
+    assert "profile digest \u2013" in page.words
+    assert re.search(r"noise: portable-v1", page.words)
+
+
+def test_figures_that_were_not_measured_are_dashes(run):
+    bare = replace(run, base=BaseRow(), ensembles=[], votes={})
+    assert "\u2013 base model" in render(bare).words
+    assert "\u2013 base model" in render(replace(run, base=BaseRow())).words
+
+
+def test_a_run_without_a_name_has_a_title(run):
+    spec = {**run.spec, "name": ""}
+    assert "modnorm run" in render(replace(run, spec=spec)).words

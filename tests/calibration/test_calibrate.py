@@ -1,0 +1,139 @@
+import json
+import math
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from modnorm.calibration.calibrate import calibrate
+from modnorm.calibration.maps import capture
+from modnorm.calibration.model import load_frozen
+from modnorm.calibration.operator_norm import operator_norm
+from modnorm.errors import CancelledError, InvalidInputError
+from modnorm.spec import CalibrationSpec
+
+SETTINGS = CalibrationSpec(examples=3, layers_per_example=2, max_length=6)
+PROMPTS = [[3, 1, 4, 1, 5, 9, 2, 6], [2, 7, 1, 8], [1, 6, 1, 8, 0], [9, 9]]
+CPU = torch.device("cpu")
+
+
+def content(profile):
+    return json.loads(profile.to_json())
+
+
+def test_the_same_inputs_give_the_same_bytes(small_checkpoint):
+    first = calibrate(small_checkpoint, PROMPTS, SETTINGS, task="countdown", device=CPU)
+    second = calibrate(small_checkpoint, PROMPTS, SETTINGS, task="countdown", device=CPU)
+    assert first.to_json() == second.to_json()
+
+
+def test_only_the_leading_tokens_of_the_first_prompts_count(small_checkpoint):
+    first = calibrate(small_checkpoint, PROMPTS, SETTINGS, task="countdown", device=CPU)
+    cut = [prompt[:6] for prompt in PROMPTS[:3]]
+    assert calibrate(small_checkpoint, cut, SETTINGS, task="countdown", device=CPU) == first
+    other = [[*PROMPTS[0][:5], 8], *PROMPTS[1:]]
+    assert calibrate(small_checkpoint, other, SETTINGS, task="countdown", device=CPU) != first
+
+
+def test_the_seed_matters(small_checkpoint):
+    one = calibrate(small_checkpoint, PROMPTS, SETTINGS, task="countdown", device=CPU)
+    seeded = SETTINGS.model_copy(update={"seed": 1730})
+    other = calibrate(small_checkpoint, PROMPTS, seeded, task="countdown", device=CPU)
+    assert one.sensitivities != other.sensitivities
+
+
+def test_the_profile_says_what_it_is(small_checkpoint):
+    profile = calibrate(small_checkpoint, PROMPTS, SETTINGS, task="countdown", device=CPU)
+    data = content(profile)
+    assert data["schema_version"] == 2
+    assert data["dataset"] == "countdown"
+    assert data["model_digest"] == small_checkpoint.digest
+    assert data["model_revision"] is None
+    assert data["calibration"]["num_examples"] == 3
+    assert data["calibration"]["precision"] == "float32"
+    assert data["calibration"]["estimator_seed"] == 1729
+    profile.check_matches(small_checkpoint)
+
+
+def test_every_layer_is_measured_as_often_as_scheduled(small_checkpoint):
+    data = content(calibrate(small_checkpoint, PROMPTS, SETTINGS, task="countdown", device=CPU))
+    counts = {
+        index: {metric: entry["summary"]["count"] for metric, entry in layer.items()}
+        for index, layer in data["layers"].items()
+    }
+    assert set(counts) == {"0", "1", "2"}
+    assert all(set(layer.values()) == {2} for layer in counts.values())
+    assert data["global"]["final_norm"]["summary"]["count"] == 3
+
+
+def test_a_value_is_the_quantile_of_the_norms_at_the_published_seeds(small_checkpoint):
+    profile = calibrate(small_checkpoint, PROMPTS, SETTINGS, task="countdown", device=CPU)
+    model = load_frozen(small_checkpoint, CPU)
+    mlp = model.layers[2].get_submodule("mlp")
+    logs = []
+    for example in (1, 2):
+        ids = torch.tensor([PROMPTS[example]])
+        (call,) = capture(model.decoder, ids, [mlp])
+        seed = 1729 + 100_003 * example + 101 * 2 + 4
+        logs.append(math.log(operator_norm(mlp, call.hidden, seed=seed)))
+    low, high = sorted(logs)
+    expected = math.exp(low + 0.9 * (high - low))
+    assert profile.sensitivities[2]["mlp_module"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_head_is_its_rms_gain(small_checkpoint):
+    profile = calibrate(small_checkpoint, PROMPTS, SETTINGS, task="countdown", device=CPU)
+    head = load_frozen(small_checkpoint, CPU).head
+    rows, columns = head.shape
+    exact = math.sqrt(columns / rows) * torch.linalg.svdvals(head)[0].item()
+    gain = content(profile)["global"]["output_head"]["value"]
+    assert 0.9 * exact <= gain <= exact * (1 + 1e-5)
+
+
+def test_progress_counts_prompts(small_checkpoint):
+    seen = []
+    calibrate(
+        small_checkpoint,
+        PROMPTS,
+        SETTINGS,
+        task="countdown",
+        on_progress=lambda done, total: seen.append((done, total)),
+        device=CPU,
+    )
+    assert seen == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_progress_can_end_it(small_checkpoint):
+    seen = []
+
+    def stop(done, total):
+        seen.append(done)
+        raise CancelledError("enough")
+
+    with pytest.raises(CancelledError):
+        calibrate(small_checkpoint, PROMPTS, SETTINGS, task="countdown", on_progress=stop)
+    assert seen == [1]
+
+
+@pytest.mark.parametrize("prompt", [[], [1, -1], [1, 20]])
+def test_an_unusable_prompt_is_named(small_checkpoint, prompt):
+    with pytest.raises(InvalidInputError, match="prompt 1 ") as caught:
+        calibrate(small_checkpoint, [[1], prompt], SETTINGS, task="countdown")
+    assert caught.value.field == "prompts"
+
+
+@pytest.mark.parametrize("prompts", [[], [[1, 2]]])
+def test_too_few_prompts_are_refused(small_checkpoint, prompts):
+    with pytest.raises(InvalidInputError, match="without an estimate") as caught:
+        calibrate(small_checkpoint, prompts, SETTINGS, task="countdown")
+    assert caught.value.field == "calibration.examples"
+
+
+def test_weights_that_are_not_finite_are_named(small_checkpoint):
+    path = small_checkpoint.directory / "model.safetensors"
+    weights = load_file(path)
+    weights["model.layers.1.mlp.down_proj.weight"][0, 0] = float("nan")
+    save_file(weights, path, metadata={"format": "pt"})
+    with pytest.raises(InvalidInputError, match="mlp_module of layer 1 is nan") as caught:
+        calibrate(small_checkpoint, PROMPTS, SETTINGS, task="countdown", device=CPU)
+    assert caught.value.field == "model.name"

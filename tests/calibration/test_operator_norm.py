@@ -1,0 +1,143 @@
+import threading
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from modnorm.calibration.operator_norm import FLOOR, FunctionalMap, operator_norm, start_vector
+
+
+def exact(function: FunctionalMap, at: torch.Tensor) -> float:
+    jacobian = torch.func.jacrev(function)(at).reshape(-1, at.numel())
+    return float(torch.linalg.svdvals(jacobian)[0])
+
+
+def random(*shape: int, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+
+def rms_norm(x: torch.Tensor) -> torch.Tensor:
+    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
+
+
+def gated(gate: torch.Tensor, up: torch.Tensor, down: torch.Tensor) -> FunctionalMap:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return (torch.nn.functional.silu(x @ gate) * (x @ up)) @ down
+
+    return function
+
+
+def attention(x: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(x @ x.transpose(-1, -2), dim=-1) @ x
+
+
+MAPS: dict[str, FunctionalMap] = {
+    "rms_norm": rms_norm,
+    "gated": gated(random(6, 9, seed=1), random(6, 9, seed=2), random(9, 6, seed=3)),
+    "attention": attention,
+    "residual": lambda x: x + attention(rms_norm(x)),
+    "narrowing": lambda x: torch.tanh(x).mean(0) @ random(6, 2, seed=4),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_the_norm_of_a_diagonal_map_is_its_largest_entry(dtype):
+    diagonal = torch.tensor([3.0, 2.0, 0.5], dtype=dtype)
+    estimate = operator_norm(lambda x: diagonal * x, torch.ones(3, dtype=dtype), seed=1729)
+    assert estimate == pytest.approx(3.0, rel=1e-2)
+
+
+def test_the_estimate_of_a_diagonal_map_converges():
+    diagonal = torch.tensor([3.0, 2.0, 0.5], dtype=torch.float64)
+    at = torch.ones(3, dtype=torch.float64)
+    estimate = operator_norm(lambda x: diagonal * x, at, seed=1, iterations=40)
+    assert estimate == pytest.approx(3.0, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_the_estimate_converges_to_the_exact_jacobian(name):
+    at = random(4, 6, seed=11)
+    estimate = operator_norm(MAPS[name], at, seed=5, iterations=400)
+    assert estimate == pytest.approx(exact(MAPS[name], at), rel=1e-6)
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_three_iterations_come_close_from_below(name):
+    at = random(4, 6, seed=12)
+    bound = exact(MAPS[name], at)
+    estimate = operator_norm(MAPS[name], at, seed=5, iterations=3)
+    assert 0.7 * bound <= estimate <= bound * (1 + 1e-12)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 2**31), rows=st.integers(1, 6), columns=st.integers(1, 6))
+def test_the_estimate_never_exceeds_the_largest_singular_value(seed, rows, columns):
+    matrix = random(rows, columns, seed=seed)
+    at = random(columns, seed=seed + 1)
+    bound = torch.linalg.svdvals(matrix)[0].item()
+    estimates = [
+        operator_norm(lambda x: matrix @ x, at, seed=seed, iterations=steps) for steps in (1, 2, 4)
+    ]
+    assert all(estimate <= bound * (1 + 1e-9) for estimate in estimates)
+    assert estimates[0] <= estimates[1] * (1 + 1e-9)
+    assert estimates[1] <= estimates[2] * (1 + 1e-9)
+
+
+def test_the_steps_are_those_of_the_paper():
+    matrix, at = random(5, 4, seed=3).float(), random(4, seed=4).float()
+    vector = start_vector(at, 77)
+    for _ in range(3):
+        pushed = matrix @ vector
+        pulled = matrix.T @ (pushed / pushed.norm())
+        vector = pulled / pulled.norm()
+    estimate = operator_norm(lambda x: matrix @ x, at, seed=77)
+    assert estimate == pytest.approx((matrix @ vector).norm().item(), rel=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_constant_map_has_the_floor_as_its_norm(dtype):
+    assert operator_norm(lambda x: x * 0, torch.ones(2, 3, dtype=dtype), seed=1) == FLOOR
+
+
+def test_a_vanishing_map_stops_at_the_floor_at_once():
+    calls = []
+
+    def function(x):
+        calls.append(1)
+        return x * 1e-14
+
+    at = torch.ones(3, dtype=torch.float64)
+    assert operator_norm(function, at, seed=1, iterations=50) == FLOOR
+    assert len(calls) == 2
+
+
+def test_the_start_vector_is_the_seeded_gaussian_of_unit_length():
+    at = torch.zeros(1, 7, 5, dtype=torch.bfloat16)
+    generator = torch.Generator().manual_seed(1729)
+    gaussian = torch.randn(1, 7, 5, generator=generator, dtype=torch.bfloat16)
+    expected = gaussian / gaussian.float().norm().to(torch.bfloat16)
+    assert torch.equal(start_vector(at, 1729), expected)
+    assert not torch.equal(start_vector(at, 1730), expected)
+
+
+def test_a_map_that_is_not_finite_says_so():
+    at = torch.ones(3)
+    assert not operator_norm(lambda x: x * float("nan"), at, seed=1) < float("inf")
+
+
+def test_threads_do_not_disturb_each_other():
+    at = random(4, 6, seed=11)
+    alone = operator_norm(MAPS["residual"], at, seed=5)
+    estimates: list[float] = []
+
+    def work():
+        estimates.extend(operator_norm(MAPS["residual"], at, seed=5) for _ in range(30))
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert estimates == [alone] * 90

@@ -1,0 +1,62 @@
+import json
+import os
+
+import pytest
+
+from modnorm.checkpoint.files import checkpoint_digest, file_digest, weight_files
+from modnorm.errors import InvalidInputError
+
+
+def write(directory, **files):
+    for name, text in files.items():
+        (directory / name.replace("__", ".")).write_text(text)
+
+
+def test_digest_covers_every_file_that_decides_answers(tmp_path):
+    write(tmp_path, model__safetensors="w", config__json="{}", tokenizer__json="t")
+    digests = {checkpoint_digest(tmp_path)}
+    for name in ("model.safetensors", "config.json", "tokenizer.json", "chat_template.jinja"):
+        (tmp_path / name).write_text("another content")
+        digests.add(checkpoint_digest(tmp_path))
+    assert len(digests) == 5
+
+
+def test_digest_ignores_the_directory_and_unrelated_files(tmp_path):
+    first, second = tmp_path / "a", tmp_path / "b"
+    for directory in (first, second):
+        directory.mkdir()
+        write(directory, model__safetensors="w", config__json="{}")
+    write(second, README__md="hello")
+    assert checkpoint_digest(first) == checkpoint_digest(second)
+
+
+def test_file_digest_follows_a_rewrite(tmp_path):
+    file = tmp_path / "f"
+    file.write_text("one")
+    before = file_digest(file)
+    file.write_text("two")
+    os.utime(file, ns=(1, 1))
+    assert file_digest(file) != before
+
+
+def test_a_directory_without_safetensors_is_refused(tmp_path):
+    write(tmp_path, pytorch_model__bin="x")
+    with pytest.raises(InvalidInputError, match="neither") as caught:
+        weight_files(tmp_path)
+    assert caught.value.field == "model.name"
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        {},
+        [],
+        {"weight_map": {}},
+        {"weight_map": {"w": "model-00001-of-00002.safetensors"}},
+        {"weight_map": {"w": "../model.safetensors"}},
+    ],
+)
+def test_a_broken_index_is_refused(tmp_path, index):
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(InvalidInputError):
+        weight_files(tmp_path)

@@ -1,0 +1,90 @@
+import fnmatch
+import shutil
+from pathlib import Path
+
+import httpx
+import pytest
+from huggingface_hub.errors import (
+    GatedRepoError,
+    LocalEntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+
+from modnorm.checkpoint import hub
+from modnorm.checkpoint.reference import resolve_checkpoint
+from modnorm.errors import InvalidInputError, UnavailableError
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+class Repository:
+    """A repository of the Hub, as far as `snapshot_download` shows it."""
+
+    def __init__(self, files: Path, cache: Path) -> None:
+        self.files, self.cache = files, cache
+        self.revisions: list[str | None] = []
+
+    def snapshot(self, name: str, *, revision: str | None, allow_patterns: list[str]) -> str:
+        self.revisions.append(revision)
+        target = self.cache / COMMIT
+        target.mkdir(parents=True, exist_ok=True)
+        for file in self.files.iterdir():
+            if any(fnmatch.fnmatch(file.name, pattern) for pattern in allow_patterns):
+                shutil.copy(file, target)
+        return str(target)
+
+
+@pytest.fixture
+def repository(save_model, tmp_path_factory, monkeypatch):
+    directory = save_model(shard="20KB")
+    (directory / "consolidated.safetensors").write_text("not needed")
+    (directory / "modeling.py").write_text("raise SystemExit")
+    stored = Repository(directory, tmp_path_factory.mktemp("cache"))
+    monkeypatch.setattr(hub, "snapshot_download", stored.snapshot)
+    return stored
+
+
+def test_a_repository_is_pinned_to_the_commit_it_was_resolved_to(repository):
+    checkpoint = resolve_checkpoint("owner/name", "main", roots=())
+    assert checkpoint.revision == COMMIT
+    assert checkpoint.name == "owner/name"
+    assert repository.revisions == ["main", COMMIT]
+
+
+def test_only_the_files_of_a_checkpoint_are_fetched(repository):
+    fetched = {file.name for file in resolve_checkpoint("owner/name").directory.iterdir()}
+    assert {"config.json", "model.safetensors.index.json"} < fetched
+    assert "model-00001-of-00002.safetensors" in fetched
+    assert not fetched & {"consolidated.safetensors", "modeling.py"}
+
+
+def test_an_unsupported_model_costs_no_download(repository, edit_config):
+    edit_config(repository.files, model_type="mixtral")
+    with pytest.raises(InvalidInputError, match="mixtral"):
+        resolve_checkpoint("owner/name")
+    assert not list(repository.cache.rglob("*.safetensors"))
+
+
+@pytest.mark.parametrize(
+    ("raised", "expected", "field"),
+    [
+        (RepositoryNotFoundError, InvalidInputError, "model.name"),
+        (GatedRepoError, InvalidInputError, "model.name"),
+        (RevisionNotFoundError, InvalidInputError, "model.revision"),
+        (LocalEntryNotFoundError, UnavailableError, "model.name"),
+        (httpx.ConnectTimeout, UnavailableError, "model.name"),
+        (OSError, UnavailableError, "model.name"),
+    ],
+)
+def test_faults_of_the_hub_are_told_apart(monkeypatch, raised, expected, field):
+    def fail(*_args, **_options):
+        if issubclass(raised, RepositoryNotFoundError | RevisionNotFoundError):
+            request = httpx.Request("GET", "https://localhost/owner/name")
+            raise raised("refused", response=httpx.Response(404, request=request))
+        raise raised("no answer")
+
+    monkeypatch.setattr(hub, "snapshot_download", fail)
+    with pytest.raises(expected) as caught:
+        resolve_checkpoint("owner/name", "main")
+    assert caught.value.field == field

@@ -1,0 +1,110 @@
+import json
+import shutil
+
+import pytest
+from tokenizers import Tokenizer
+
+from modnorm.checkpoint.prompts import PromptEncoder, check_fit
+from modnorm.checkpoint.reference import resolve_checkpoint
+from modnorm.errors import InvalidInputError
+from modnorm.tasks.protocol import Message
+
+QUESTION = (Message("user", "Using the numbers [3, 7, 25], make 46.\nÉtape  2"),)
+
+
+@pytest.fixture
+def copy(tmp_path):
+    """A copy of the bundled model whose files a test may change."""
+    directory = tmp_path / "model"
+    shutil.copytree(resolve_checkpoint("tiny-thicket").directory, directory)
+    return directory
+
+
+def edit(file, **changes):
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+
+
+def encoder(directory="tiny-thicket"):
+    return PromptEncoder(resolve_checkpoint(str(directory)))
+
+
+def refused(directory):
+    with pytest.raises(InvalidInputError) as caught:
+        encoder(directory)
+    assert caught.value.remedy
+    return caught.value
+
+
+def test_the_tokenizer_file_is_taken_as_it_is():
+    raw = Tokenizer.from_file(str(resolve_checkpoint("tiny-thicket").directory / "tokenizer.json"))
+    text = f"<|im_start|>user\n{QUESTION[0].content}<|im_end|>\n<|im_start|>assistant\n"
+    assert encoder().encode(QUESTION) == raw.encode(text, add_special_tokens=False).ids
+
+
+def test_decoding_gives_the_text_without_special_tokens():
+    prompts = encoder()
+    assert prompts.decode(prompts.encode(QUESTION)) == f"user\n{QUESTION[0].content}\nassistant\n"
+
+
+def test_stop_tokens_come_from_the_generation_config(copy):
+    assert encoder().stop_ids == {2}
+    edit(copy / "generation_config.json", eos_token_id=[2, 0])
+    assert encoder(copy).stop_ids == {0, 2}
+
+
+def test_stop_tokens_fall_back_to_the_config(copy):
+    (copy / "generation_config.json").unlink()
+    assert encoder(copy).stop_ids == {2}
+
+
+def test_a_model_that_never_stops_is_refused(copy):
+    edit(copy / "generation_config.json", eos_token_id=None)
+    edit(copy / "config.json", eos_token_id=None)
+    edit(copy / "tokenizer_config.json", eos_token=None)
+    assert refused(copy).field == "model.config.eos_token_id"
+
+
+def test_the_date_is_pinned(copy):
+    (copy / "chat_template.jinja").write_text("{{ date_string }}: {{ messages[0]['content'] }}")
+    prompts = encoder(copy)
+    assert prompts.decode(prompts.encode([Message("user", "hi")])) == "11 Aug 2026: hi"
+
+
+def test_two_beginnings_are_refused(copy):
+    edit(copy / "tokenizer_config.json", bos_token="<|im_start|>")
+    (copy / "chat_template.jinja").write_text("{{ bos_token }}{{ messages[0]['content'] }}")
+    prompts = encoder(copy)
+    assert prompts.encode([Message("user", "hi")])[0] == 1
+    with pytest.raises(InvalidInputError, match="two beginning"):
+        prompts.encode([Message("user", "<|im_start|>hi")])
+
+
+def test_a_model_without_template_is_refused(copy):
+    (copy / "chat_template.jinja").unlink()
+    assert "chat template" in str(refused(copy))
+
+
+def test_a_template_that_refuses_the_messages_is_an_input_error(copy):
+    (copy / "chat_template.jinja").write_text("{{ raise_exception('no system role') }}")
+    with pytest.raises(InvalidInputError, match="no system role"):
+        encoder(copy).encode(QUESTION)
+
+
+def test_a_model_without_tokenizer_is_refused(copy):
+    (copy / "tokenizer.json").unlink()
+    (copy / "tokenizer_config.json").unlink()
+    assert "tokenizer" in str(refused(copy))
+
+
+def test_a_malformed_tokenizer_is_refused(copy):
+    (copy / "tokenizer.json").write_text('{"version": "1.0"}')
+    assert "tokenizer" in str(refused(copy))
+
+
+def test_prompts_must_leave_room_for_the_completion():
+    model = resolve_checkpoint("tiny-thicket")
+    assert check_fit([[1] * 3, [1] * 48], 2000, model) == 48
+    assert check_fit([], 2000, model) == 0
+    with pytest.raises(InvalidInputError, match="row 1:") as caught:
+        check_fit([[1] * 48, [1] * 49], 2000, model)
+    assert caught.value.field == "task"

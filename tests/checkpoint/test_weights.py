@@ -1,0 +1,171 @@
+import hashlib
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from modnorm.checkpoint.reference import resolve_checkpoint
+from modnorm.checkpoint.weights import CheckpointWeights, weights_sha256
+from modnorm.errors import InvalidInputError
+
+
+def open_weights(directory):
+    return CheckpointWeights(resolve_checkpoint(str(directory)))
+
+
+def stored(directory):
+    tensors: dict[str, torch.Tensor] = {}
+    for file in sorted(directory.glob("*.safetensors")):
+        tensors |= load_file(file)
+    return tensors
+
+
+def rewrite(directory, change):
+    file = directory / "model.safetensors"
+    tensors = load_file(file)
+    change(tensors)
+    save_file(tensors, file, metadata={"format": "pt"})
+
+
+def refused(directory):
+    with pytest.raises(InvalidInputError) as caught:
+        open_weights(directory)
+    assert caught.value.remedy
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("model_type", "settings"),
+    [
+        ("qwen2", {"tie_word_embeddings": True}),
+        ("qwen2", {"tie_word_embeddings": False}),
+        ("llama", {"tie_word_embeddings": False, "attention_bias": True, "mlp_bias": True}),
+        ("llama", {"tie_word_embeddings": True, "head_dim": 16}),
+        ("llama", {"shard": "20KB", "dtype": torch.float32}),
+    ],
+)
+def test_physical_tensors_are_the_stored_ones_stacked(save_model, model_type, settings):
+    directory = save_model(model_type, **settings)
+    weights, tensors = open_weights(directory), stored(directory)
+    for tensor in weights.layout:
+        expected = torch.cat([tensors.pop(part.name) for part in tensor.parts])
+        found = weights.read(tensor)
+        assert found.shape == tensor.shape
+        assert found.dtype == weights.dtype
+        assert torch.equal(found, expected)
+    assert not tensors
+
+
+def test_sharded_checkpoints_really_are_in_several_files(save_model):
+    directory = save_model(shard="20KB")
+    assert len(list(directory.glob("*.safetensors"))) > 1
+    assert len(open_weights(directory).layout) == 16 + 1
+
+
+def test_layout_names_match_the_parameters_of_transformers(save_model):
+    directory = save_model("llama", attention_bias=True)
+    names = {part.name for tensor in open_weights(directory).layout for part in tensor.parts}
+    assert names == set(stored(directory))
+
+
+def test_sha256_is_that_of_the_bytes_in_canonical_order(save_model):
+    weights = open_weights(save_model())
+    content = b"".join(
+        weights.read(tensor).view(torch.int16).numpy().tobytes() for tensor in weights.layout
+    )
+    assert weights_sha256(weights.layout, weights.read) == hashlib.sha256(content).hexdigest()
+
+
+def test_sha256_sees_a_single_bit_and_the_sign_of_zero(save_model):
+    weights = open_weights(save_model())
+
+    def digest(third):
+        def read(tensor):
+            value = weights.read(tensor).clone()
+            if tensor.name == "model.layers.1.self_attn.qkv_proj.bias":
+                value[3] = third
+            return value
+
+        return weights_sha256(weights.layout, read)
+
+    one_ulp = 1 + 2**-7
+    assert len({digest(value) for value in (0.0, 1.0, one_ulp)} | {digest(-0.0)}) == 4
+
+
+def test_sha256_reads_strided_tensors_in_row_order(save_model):
+    weights = open_weights(save_model())
+
+    def strided(tensor):
+        value = weights.read(tensor)
+        return value.t().contiguous().t() if value.ndim == 2 else value
+
+    assert weights_sha256(weights.layout, strided) == weights_sha256(weights.layout, weights.read)
+
+
+def test_a_repeated_tied_head_is_ignored(save_model):
+    directory = save_model(tie_word_embeddings=True)
+    before = open_weights(directory)
+    rewrite(
+        directory, lambda t: t.update({"lm_head.weight": t["model.embed_tokens.weight"].clone()})
+    )
+    after = open_weights(directory)
+    assert after.layout == before.layout
+    assert weights_sha256(after.layout, after.read) == weights_sha256(before.layout, before.read)
+
+
+@pytest.mark.parametrize("factor", [2.0, -1.0])
+def test_a_tied_head_that_differs_is_refused(save_model, factor):
+    directory = save_model(tie_word_embeddings=True)
+    rewrite(
+        directory,
+        lambda t: t.update({"lm_head.weight": t["model.embed_tokens.weight"] * factor}),
+    )
+    assert "lm_head.weight" in str(refused(directory))
+
+
+def test_a_missing_tensor_is_named(save_model):
+    directory = save_model()
+    rewrite(directory, lambda t: t.pop("model.layers.1.mlp.up_proj.weight"))
+    assert "model.layers.1.mlp.up_proj.weight" in str(refused(directory))
+
+
+def test_an_unexpected_tensor_is_named(save_model):
+    directory = save_model()
+    rewrite(directory, lambda t: t.update({"model.layers.0.extra": torch.zeros(2)}))
+    assert "model.layers.0.extra" in str(refused(directory))
+
+
+def test_a_stored_rotary_table_is_no_parameter(save_model):
+    directory = save_model("llama")
+    name = "model.layers.0.self_attn.rotary_emb.inv_freq"
+    rewrite(directory, lambda t: t.update({name: torch.zeros(4)}))
+    assert open_weights(directory)
+
+
+def test_a_wrong_shape_is_named(save_model, edit_config):
+    directory = save_model()
+    edit_config(directory, intermediate_size=47)
+    assert "mlp.gate_proj.weight" in str(refused(directory))
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.float64, torch.float32])
+def test_mixed_or_unknown_dtypes_are_refused(save_model, dtype):
+    directory = save_model()
+    name = "model.layers.0.mlp.down_proj.weight"
+    rewrite(directory, lambda t: t.update({name: t[name].to(dtype)}))
+    assert name in str(refused(directory))
+
+
+@pytest.mark.parametrize("key", ["dtype", "torch_dtype"])
+def test_the_declared_dtype_must_be_the_stored_one(save_model, edit_config, key):
+    directory = save_model()
+    edit_config(directory, **{"dtype": None, key: "float16"})
+    assert refused(directory).field == "model.config.dtype"
+
+
+@pytest.mark.parametrize("keep", [0, 5, 2000])
+def test_a_truncated_file_is_refused(save_model, keep):
+    directory = save_model()
+    file = directory / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:keep])
+    assert "model.safetensors" in str(refused(directory))

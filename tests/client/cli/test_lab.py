@@ -1,0 +1,101 @@
+import json
+
+import pytest
+
+from modnorm.client.convert import spec_to_proto
+from modnorm.v1 import experiment_pb2 as experiments
+
+SUCCEEDED = experiments.EXPERIMENT_STATE_SUCCEEDED
+
+
+@pytest.fixture
+def lab(serve, servicer, spec):
+    """Serve one experiment in a state; returns the options that name the server."""
+
+    def start(state, error=""):
+        experiment = experiments.Experiment(
+            id="e1",
+            spec=spec_to_proto(spec),
+            state=state,
+            error=error,
+            progress=experiments.Progress(jobs_done=3, jobs_total=5, best_reward=0.5),
+            base=experiments.BaseResult(heldout_metric=0.125),
+            ensembles=[
+                experiments.EnsembleResult(
+                    population=4, ensemble_size=2, experts=[1, 0], metric=0.5, correct=1, rows=2
+                )
+            ],
+        )
+
+        def watch(request, context):
+            yield experiments.WatchExperimentResponse(cursor=1, state=state)
+
+        target = serve(
+            servicer(
+                GetExperiment=lambda *_: experiments.GetExperimentResponse(experiment=experiment),
+                CancelExperiment=lambda *_: experiments.CancelExperimentResponse(
+                    experiment=experiment
+                ),
+                ListExperiments=lambda *_: experiments.ListExperimentsResponse(
+                    experiments=[experiment]
+                ),
+                WatchExperiment=watch,
+            )
+        )
+        return "--server", target
+
+    return start
+
+
+@pytest.mark.parametrize(
+    ("state", "error", "told"),
+    [
+        (experiments.EXPERIMENT_STATE_FAILED, "too many failed candidates", "too many failed"),
+        (experiments.EXPERIMENT_STATE_CANCELLED, "", "was cancelled"),
+    ],
+)
+@pytest.mark.parametrize("output", [(), ("--json",)])
+def test_a_bad_end_is_exit_code_1_with_the_reason(modnorm, lab, state, error, told, output):
+    code, _, err = modnorm("watch", "e1", *lab(state, error), *output)
+    assert code == 1
+    assert told in err
+
+
+def test_a_good_end_shows_the_ensembles(modnorm, lab):
+    code, out, _ = modnorm("watch", "e1", *lab(SUCCEEDED))
+    assert code == 0
+    assert "succeeded" in out
+    assert "N=4 K=2" in out
+    assert "50.0 %" in out
+
+
+def test_events_are_json_lines(modnorm, lab):
+    code, out, _ = modnorm("watch", "e1", *lab(SUCCEEDED), "--json")
+    assert code == 0
+    assert [json.loads(line)["cursor"] for line in out.splitlines()] == ["1"]
+
+
+def test_the_list_shows_progress_and_best(modnorm, modnorm_json, lab):
+    server = lab(experiments.EXPERIMENT_STATE_SELECTING)
+    code, out, _ = modnorm("list", *server)
+    assert code == 0
+    assert out.splitlines()[1].split()[:5] == ["e1", "small", "selecting", "3/5", "0.5000"]
+    assert modnorm_json("list", *server)[0]["id"] == "e1"
+
+
+def test_cancel_shows_the_state(modnorm, lab):
+    code, out, _ = modnorm("cancel", "e1", *lab(experiments.EXPERIMENT_STATE_CANCELLED))
+    assert code == 0
+    assert "cancelled" in out
+
+
+def test_an_unfinished_experiment_has_no_files(modnorm, lab, tmp_path):
+    server = lab(experiments.EXPERIMENT_STATE_SELECTING)
+    code, _, err = modnorm("show", "e1", *server, "--out", tmp_path / "run")
+    assert code == 2
+    assert err.startswith("error: id: ")
+
+
+def test_the_server_comes_from_the_environment(modnorm_json, lab, monkeypatch):
+    monkeypatch.setenv("MODNORM_SERVER", lab(SUCCEEDED)[1])
+    assert modnorm_json("show", "e1")["state"] == "EXPERIMENT_STATE_SUCCEEDED"

@@ -1,0 +1,83 @@
+import pytest
+
+from modnorm.checkpoint.reference import resolve_checkpoint
+
+TINY = resolve_checkpoint("tiny-thicket").directory
+
+
+def test_a_config_alone_gives_masses_and_base_scales(modnorm_json):
+    rows = modnorm_json("scales", "--config", TINY / "config.json", "--radius", "0.16")
+    embedding = rows["model.embed_tokens.weight"]
+    assert set(embedding) == {
+        "shape",
+        "group",
+        "role",
+        "mass",
+        "base_scale",
+        "correction",
+        "scale",
+        "radius_over_scale",
+    }
+    assert embedding["shape"] == [1024, 256]
+    assert embedding["radius_over_scale"] == pytest.approx(0.16 / 2.1)
+    assert embedding["scale"] is None
+    # Tied head: embedding 1, attention and MLP a half each, norms a tenth.
+    assert sum(row["mass"] for row in rows.values()) == pytest.approx(2.1)
+
+
+def test_a_checkpoint_with_its_profile_gives_the_full_map(modnorm_json, tmp_path):
+    profile = tmp_path / "profile.json"
+    made = modnorm_json(
+        "calibrate",
+        *("--model", "tiny-thicket"),
+        *("--task", "countdown"),
+        *("--data", "bundled:countdown-selection"),
+        *("--examples", 2),
+        *("--out", profile),
+        "--quiet",
+    )
+    assert made["model_digest"] == resolve_checkpoint("tiny-thicket").digest
+    rows = modnorm_json(
+        "scales", "--model", "tiny-thicket", "--profile", profile, "--radius", "0.32"
+    )
+    assert len(rows) == 8 * 7 + 2
+    for row in rows.values():
+        assert 0.5 <= row["correction"] <= 2
+        assert row["scale"] == pytest.approx(row["base_scale"] * row["correction"])
+        assert row["radius_over_scale"] == pytest.approx(0.32 / row["scale"])
+
+
+def test_isotropic_noise_needs_no_profile(modnorm_json):
+    rows = modnorm_json(
+        *("scales", "--model", "tiny-thicket", "--method", "randopt", "--radius", "0.005")
+    )
+    assert {row["radius_over_scale"] for row in rows.values()} == {0.005}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        (["--radius", "nan", "--config", "x"], "radius"),
+        (["--radius", "-1", "--config", "x"], "radius"),
+        (["--radius", "1"], "model"),
+        (["--radius", "1", "--model", "no-such-model"], "model.name"),
+        (["--radius", "1", "--model", "tiny-thicket"], "method.profile"),
+        (["--radius", "1", "--model", "tiny-thicket", "--method", "no"], "method.name"),
+        (["--radius", "1", "--model", "tiny-thicket", "--profile", "no"], "method.profile"),
+    ],
+)
+def test_wrong_arguments_are_named(modnorm, arguments, field):
+    code, _, err = modnorm("scales", *arguments)
+    assert code == 2
+    assert err.startswith(f"error: {field}: ")
+
+
+def test_a_profile_that_cannot_be_written_is_refused_at_once(modnorm, tmp_path):
+    (tmp_path / "file").write_text("")
+    code, _, err = modnorm(
+        "calibrate",
+        *("--model", "tiny-thicket", "--task", "countdown", "--data", "x.jsonl"),
+        *("--out", tmp_path / "file" / "profile.json"),
+    )
+    assert code == 2
+    assert err.startswith("error: out: ")

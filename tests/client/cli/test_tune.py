@@ -1,0 +1,18 @@
+import pytest
+import yaml
+
+
+@pytest.mark.parametrize(
+    ("radii", "seeds", "field"), [("0.1,0.2,0.10", "39,40", "radii"), ("0.1", "39,39", "seeds")]
+)
+def test_a_trial_that_would_count_twice_is_refused(radii, seeds, field, modnorm, spec, tmp_path):
+    spec_file = tmp_path / "spec.yaml"
+    spec_file.write_text(yaml.safe_dump(spec.model_dump(mode="json")))
+    out = tmp_path / "out"
+    code, _, err = modnorm(
+        "tune", spec_file, "--radii", radii, "--seeds", seeds, "--out", out, "--quiet"
+    )
+    assert code == 2
+    assert err.startswith(f"error: {field}: ")
+    assert "twice" in err
+    assert not out.exists()

@@ -1,0 +1,98 @@
+import pytest
+
+from modnorm.analysis.export import write_run
+from modnorm.client import ModnormClient
+from modnorm.client.convert import spec_to_proto
+from modnorm.client.export import fetch_run
+from modnorm.errors import PreconditionError
+from modnorm.v1 import common_pb2 as common
+from modnorm.v1 import experiment_pb2 as experiments
+
+VOTE = experiments.Vote(row=0, answer="24", correct=True, valid=2, support=2, correct_support=2)
+
+
+def candidate(index, reward):
+    scored = reward is not None
+    return experiments.Candidate(
+        index=index,
+        descriptor=common.Descriptor(seed=100 + index),
+        state=experiments.CANDIDATE_STATE_SCORED if scored else experiments.CANDIDATE_STATE_FAILED,
+        selection_reward=reward,
+        heldout_metric=reward,
+        selection_tokens=7,
+        attempts=1,
+        worker="here",
+        seconds=1.5,
+        error="" if scored else "not finite",
+    )
+
+
+def event(cursor, seconds, state):
+    made = experiments.WatchExperimentResponse(cursor=cursor, state=state)
+    made.time.FromSeconds(seconds)
+    return made
+
+
+@pytest.fixture
+def experiment(spec):
+    made = experiments.Experiment(
+        id="e1",
+        request_id="r1",
+        spec=spec_to_proto(spec),
+        state=experiments.EXPERIMENT_STATE_SUCCEEDED,
+        provenance=experiments.Provenance(model_digest="m", selection_rows=8),
+        base=experiments.BaseResult(selection_reward=0.125, heldout_metric=0.0),
+        ensembles=[
+            experiments.EnsembleResult(
+                population=4, ensemble_size=2, experts=[2, 0], metric=1.0, correct=1, rows=1
+            )
+        ],
+    )
+    made.create_time.FromSeconds(1)
+    made.end_time.FromSeconds(9)
+    return made
+
+
+@pytest.fixture
+def client(serve, servicer):
+    def candidates(request, context):
+        rewards = (0.5, 0.25, 0.75, None)
+        found = [candidate(-1, 0.125), *(candidate(i, r) for i, r in enumerate(rewards))]
+        return experiments.ListCandidatesResponse(candidates=found)
+
+    def votes(request, context):
+        silent = experiments.Vote(row=1, correct=False)
+        return experiments.ListVotesResponse(votes=[VOTE, silent])
+
+    def watch(request, context):
+        yield event(1, 10, experiments.EXPERIMENT_STATE_SELECTING)
+        yield event(2, 14, experiments.EXPERIMENT_STATE_VOTING)
+        yield event(3, 15, experiments.EXPERIMENT_STATE_SUCCEEDED)
+
+    service = servicer(ListCandidates=candidates, ListVotes=votes, WatchExperiment=watch)
+    with ModnormClient(serve(service)) as made:
+        yield made
+
+
+def test_a_run_holds_all_that_its_files_need(client, experiment, spec, tmp_path):
+    run = fetch_run(client, experiment)
+    assert run.spec == spec.model_dump(mode="json")
+    assert run.provenance["scorer"] == ""
+    assert [each.seed for each in run.candidates] == [100, 101, 102, 103]
+    assert run.rewards == [0.5, 0.25, 0.75, None]
+    assert run.order == (2, 0, 1)
+    assert run.base.heldout_metric == 0.0
+    assert [vote.answer for vote in run.votes[4, 2]] == ["24", None]
+    write_run(tmp_path, run)
+    assert (tmp_path / "report.html").exists()
+
+
+def test_phases_are_timed_by_the_events(client, experiment):
+    phases = fetch_run(client, experiment).timings["phases"]
+    assert phases == {"selecting": 4.0, "voting": 1.0}
+
+
+def test_an_unfinished_experiment_has_no_results(client, experiment):
+    experiment.state = experiments.EXPERIMENT_STATE_SELECTING
+    with pytest.raises(PreconditionError):
+        fetch_run(client, experiment)

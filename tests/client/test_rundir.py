@@ -1,0 +1,66 @@
+import pytest
+
+from modnorm.client.rundir import RunDirectory, hold, state_directory
+from modnorm.errors import ConflictError, InvalidInputError, PreconditionError
+from modnorm.spec import parse_spec
+
+
+def reseeded(spec, seed):
+    data = spec.model_dump(mode="json")
+    return parse_spec({**data, "population": {**data["population"], "seed": seed}})
+
+
+def test_a_new_directory_is_free_and_a_claimed_one_goes_on(tmp_path, spec):
+    directory = RunDirectory(tmp_path / "run")
+    directory.check(spec)
+    directory.claim(spec)
+    directory.check(spec)
+
+
+def test_a_run_of_another_spec_is_refused_by_the_field_that_differs(tmp_path, spec):
+    directory = RunDirectory(tmp_path)
+    directory.claim(spec)
+    with pytest.raises(ConflictError, match="42 there, 43 here") as raised:
+        directory.check(reseeded(spec, 43))
+    assert raised.value.field == "population.seed"
+
+
+def test_what_is_no_run_is_left_alone(tmp_path, spec):
+    (tmp_path / "thesis.tex").write_text("")
+    with pytest.raises(ConflictError, match=r"thesis\.tex"):
+        RunDirectory(tmp_path).check(spec)
+
+
+def test_a_start_that_never_got_a_spec_accepted_can_be_repeated(tmp_path, spec):
+    with hold(tmp_path):
+        state_directory(tmp_path).mkdir()
+        RunDirectory(tmp_path).check(spec)
+
+
+def test_a_directory_of_one_run_takes_no_others_inside(tmp_path, spec):
+    directory = RunDirectory(tmp_path)
+    directory.check_holds_no_run()
+    directory.claim(spec)
+    with pytest.raises(ConflictError):
+        directory.check_holds_no_run()
+
+
+def test_two_cannot_hold_one_directory(tmp_path):
+    busy = pytest.raises(PreconditionError, match="another process")
+    with hold(tmp_path), busy, hold(tmp_path):
+        pass
+    with hold(tmp_path):
+        pass
+
+
+def test_a_directory_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InvalidInputError, match="file"), hold(tmp_path / "file" / "run"):
+        pass
+
+
+@pytest.mark.parametrize("content", ["{", "[]"])
+def test_an_unreadable_spec_is_refused(tmp_path, spec, content):
+    (tmp_path / "spec.json").write_text(content)
+    with pytest.raises(ConflictError):
+        RunDirectory(tmp_path).check(spec)

@@ -1,0 +1,52 @@
+import pytest
+
+from modnorm.client.tuning import Trial, select_scale, summarise, trial_spec
+from modnorm.errors import InvalidInputError
+
+
+def grid(metrics):
+    return [
+        Trial(radius, seed, metric)
+        for radius, values in metrics.items()
+        for seed, metric in enumerate(values)
+    ]
+
+
+def test_the_highest_mean_over_seeds_is_selected():
+    scales = summarise(grid({0.32: (0.9, 0.0), 0.16: (0.5, 0.5)}))
+    assert [scale.radius for scale in scales] == [0.16, 0.32]
+    assert select_scale(scales).radius == 0.16
+
+
+def test_exact_ties_go_to_the_smaller_scale():
+    # Sums in any order are the same only when they are exact: 0.1 + 0.2 + 0.3 is not.
+    scales = summarise(grid({0.5: (0.1, 0.2, 0.3), 0.25: (0.3, 0.2, 0.1)}))
+    assert scales[0].mean == scales[1].mean
+    assert select_scale(scales).radius == 0.25
+
+
+def test_a_trial_reports_its_n_and_k_alone_on_the_development_rows(spec):
+    trial = trial_spec(spec, radius=0.01, seed=39, heldout="dev.jsonl", ensemble_size=2)
+    assert trial.method.radius == 0.01
+    assert trial.population.seed == 39
+    assert trial.population.reported_prefixes == (4,)
+    assert trial.population.ensemble_sizes == (2,)
+    assert trial.task.heldout.source == "dev.jsonl"
+    assert trial.task.selection == spec.task.selection
+
+
+def test_without_development_rows_those_of_the_spec_are_used(spec):
+    trial = trial_spec(spec, radius=0.01, seed=39, heldout=None, ensemble_size=2)
+    assert trial.task.heldout == spec.task.heldout
+
+
+@pytest.mark.parametrize(("radius", "size"), [(-1.0, 1), (float("nan"), 1), (0.1, 5)])
+def test_an_impossible_trial_is_refused(spec, radius, size):
+    with pytest.raises(InvalidInputError):
+        trial_spec(spec, radius=radius, seed=39, heldout=None, ensemble_size=size)
+
+
+def test_development_rows_without_a_name_are_refused(spec):
+    with pytest.raises(InvalidInputError) as caught:
+        trial_spec(spec, radius=0.1, seed=39, heldout="", ensemble_size=1)
+    assert caught.value.field == "task.heldout.source"

@@ -1,0 +1,188 @@
+"""Every kind of bad input: named by its field, exit code 2 or INVALID_ARGUMENT, nothing stored."""
+
+import json
+import shutil
+
+import grpc
+import pytest
+import yaml
+from google.protobuf import json_format
+
+from modnorm.checkpoint.reference import resolve_checkpoint
+from modnorm.client import ModnormClient
+from modnorm.client.cli import main
+from modnorm.client.status import from_rpc_error
+from modnorm.errors import ConflictError, InvalidInputError
+from modnorm.spec import MAX_POPULATION, load_spec
+from modnorm.v1 import experiment_pb2 as experiments
+from modnorm.v1.experiment_pb2_grpc import ExperimentServiceStub
+from services.embedded import start
+
+METHOD = "/modnorm.v1.ExperimentService/CreateExperiment"
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory, cache_dir):
+    """A lab whose evaluator has nothing to do."""
+    with start(tmp_path_factory.mktemp("lab"), cache=cache_dir) as lab:
+        yield lab.target
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Files that are wrong in one way each."""
+    folder = tmp_path_factory.mktemp("files")
+    (folder / "empty.jsonl").write_text("")
+    good = json.dumps({"numbers": [1, 2, 3], "target": 6})
+    (folder / "malformed.jsonl").write_text(f"{good}\n{{oops\n")
+    (folder / "schema.jsonl").write_text(f'{good}\n{{"numbers": "many"}}\n')
+    tiny = resolve_checkpoint("tiny-thicket").directory
+    quantised = folder / "quantised"
+    shutil.copytree(tiny, quantised)
+    config = json.loads((tiny / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "gptq", "bits": 4}
+    (quantised / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def foreign_profile(files, modnorm):
+    """A profile of another model."""
+    path = files / "profile.json"
+    modnorm(
+        "calibrate",
+        *("--model", "tiny-thicket", "--task", "countdown", "--examples", 2),
+        *("--data", "bundled:countdown-selection", "--out", path),
+    )
+    profile = json.loads(path.read_text())
+    profile["model_digest"] = "0" * 64
+    path.write_text(json.dumps(profile))
+    return path
+
+
+BAD = [
+    ("task__name", "chess", "task.name"),
+    ("model__name", "no-such-model", "model.name"),
+    ("method__name", "no-such-method", "method.name"),
+    ("population__ensemble_sizes", [1, 4], "population.ensemble_sizes"),
+    ("population__prefixes", [3], "population.prefixes"),
+    ("population__size", 0, "population.size"),
+    ("population__size", MAX_POPULATION + 1, "population.size"),
+    ("population__noise", "no-such-noise", "population.noise"),
+    ("method__radius", -0.1, "method.radius"),
+    ("method__radius", 0, "method.radius"),
+    ("method__radius", float("nan"), "method.radius"),
+    ("task__max_tokens", 2040, "task"),
+    ("task__selection", {"source": "{files}/empty.jsonl"}, "task.selection"),
+    ("task__heldout", {"source": "{files}/malformed.jsonl"}, "task.heldout"),
+    ("task__heldout", {"source": "{files}/schema.jsonl"}, "task.heldout"),
+    ("task__heldout", {"source": "{files}/absent.jsonl"}, "task.heldout.source"),
+    ("task__selection", {"source": "bundled:absent"}, "task.selection.source"),
+    ("model__name", "{files}/quantised", "model.config.quantization_config"),
+    ("method__profile", "{files}/profile.json", "method.profile"),
+    ("calibration__examples", 1, "calibration.examples"),
+]
+
+
+@pytest.fixture
+def bad_spec(write_spec, files, foreign_profile):
+    """Write a spec with one field changed; `{files}` stands for the folder of wrong files."""
+
+    def write(path, value):
+        text = json.dumps(value).replace("{files}", str(files))
+        return write_spec("bad", **{path: json.loads(text)})
+
+    return write
+
+
+@pytest.fixture
+def stored(target):
+    """Return how many experiments the lab holds."""
+
+    def count():
+        with ModnormClient(target) as client:
+            return len(list(client.list()))
+
+    return count
+
+
+@pytest.mark.parametrize(("path", "value", "field"), BAD)
+def test_the_command_line_names_the_field(
+    path, value, field, bad_spec, target, stored, monkeypatch, capsys
+):
+    command = ["modnorm", "submit", str(bad_spec(path, value)), "--server", target, "--json"]
+    monkeypatch.setattr("sys.argv", command)
+    before = stored()
+    with pytest.raises(SystemExit) as ended:
+        main()
+    error = json.loads(capsys.readouterr().err)
+    assert ended.value.code == 2
+    assert error["field"] == field
+    assert stored() == before
+
+
+@pytest.mark.parametrize(("path", "value", "field"), BAD)
+def test_the_service_names_the_field(path, value, field, bad_spec, target, stored):
+    text = json.dumps(yaml.safe_load(bad_spec(path, value).read_text()))
+    request = experiments.CreateExperimentRequest(
+        request_id="bad",
+        spec=json_format.Parse(text.replace("NaN", '"NaN"'), experiments.ExperimentSpec()),
+    )
+    before = stored()
+    with grpc.insecure_channel(target) as channel, pytest.raises(grpc.RpcError) as raised:
+        ExperimentServiceStub(channel).CreateExperiment(request, timeout=30)
+    error = from_rpc_error(raised.value)
+    assert isinstance(raised.value, grpc.Call)
+    assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert error.field == field
+    assert stored() == before
+
+
+@pytest.mark.parametrize(
+    ("name", "row"), [("malformed.jsonl", "line 2"), ("schema.jsonl", "line 2")]
+)
+def test_a_bad_row_is_told_by_its_number(name, row, bad_spec, target):
+    spec = load_spec(bad_spec("task__heldout", {"source": "{files}/" + name}))
+    with ModnormClient(target) as client, pytest.raises(InvalidInputError, match=row):
+        client.submit(spec)
+
+
+@pytest.mark.parametrize("body", [b"\xff\xff\xff\xff", b"\x12\x7f\x0a", bytes(range(7, 200))])
+def test_bytes_that_are_no_request_are_refused(body, target, stored):
+    before = stored()
+    with grpc.insecure_channel(target) as channel, pytest.raises(grpc.RpcError) as raised:
+        channel.unary_unary(METHOD, bytes, bytes)(body, timeout=30)
+    assert isinstance(raised.value, grpc.Call)
+    assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert stored() == before
+
+
+def test_a_request_without_an_id_or_a_spec_is_refused(target, stored):
+    before = stored()
+    with grpc.insecure_channel(target) as channel, pytest.raises(grpc.RpcError) as raised:
+        ExperimentServiceStub(channel).CreateExperiment(
+            experiments.CreateExperimentRequest(), timeout=30
+        )
+    assert isinstance(raised.value, grpc.Call)
+    assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert stored() == before
+
+
+def test_a_request_id_with_another_body_is_a_conflict(target, write_spec, stored):
+    with ModnormClient(target) as client:
+        first = client.submit(load_spec(write_spec("first")), "twice")
+        before = stored()
+        with pytest.raises(ConflictError):
+            client.submit(load_spec(write_spec("second")), "twice")
+        assert stored() == before
+        client.cancel(first.id)
+
+
+def test_a_run_with_bad_input_leaves_its_directory_free(modnorm, bad_spec, write_spec, tmp_path):
+    command = ("--out", tmp_path, "--json")
+    ended = modnorm("run", bad_spec("task__name", "chess"), *command, check=False)
+    assert ended.returncode == 2
+    assert json.loads(ended.stderr.splitlines()[-1])["field"] == "task.name"
+    assert "Traceback" not in ended.stderr
+    population = {"size": 1, "ensemble_sizes": [1]}
+    modnorm("run", write_spec("good", method={"name": "base"}, population=population), *command)

@@ -1,0 +1,214 @@
+"""Separate processes, real Postgres, real Redis."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psycopg
+import pytest
+import redis
+
+from modnorm.client import ModnormClient
+from modnorm.v1 import experiment_pb2 as experiments
+from services.common.healthcheck import check
+
+pytestmark = pytest.mark.integration
+
+START_SECONDS = 90
+STOP_SECONDS = 30
+
+
+def free_address():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+@dataclass
+class Lab:
+    """Starts services on free ports; `server` is the aggregator's address."""
+
+    environment: dict[str, str]
+    folder: Path
+    server: str = field(default_factory=free_address)
+
+    @contextmanager
+    def services(self):
+        """Run calibrator, sampler and aggregator."""
+        calibrator, sampler = free_address(), free_address()
+        self.environment |= {
+            "MODNORM_AGGREGATOR_TARGET": self.server,
+            "MODNORM_CALIBRATOR_TARGET": calibrator,
+            "MODNORM_SAMPLER_TARGET": sampler,
+        }
+        addresses = {"calibrator": calibrator, "sampler": sampler, "aggregator": self.server}
+        with ExitStack() as stack:
+            for name, address in addresses.items():
+                stack.enter_context(self.process(name, address))
+            for name, address in addresses.items():
+                wait_until(lambda address=address: check(address) == "SERVING", f"{name} serves")
+            yield
+
+    @contextmanager
+    def process(self, service, address, name=""):
+        """Run one service until the context ends; what it logs goes to a file."""
+        environment = self.environment | {
+            "MODNORM_BIND_ADDRESS": address,
+            "MODNORM_WORKER_NAME": name,
+        }
+        command = [sys.executable, "-m", f"services.{service}.server"]
+        with (self.folder / f"{service}{name}.log").open("ab") as log:
+            process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+            assert process.wait(STOP_SECONDS) in {0, -signal.SIGKILL}
+
+    def evaluator(self, name):
+        """Run an evaluator."""
+        return self.process("evaluator", "127.0.0.1:0", name)
+
+
+def wait_until(condition, what, seconds=START_SECONDS):
+    """Wait for something that must come."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"in vain: {what}"
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def database_url(_postgres):
+    with psycopg.connect(f"{_postgres}/postgres", autocommit=True) as connection:
+        connection.execute("CREATE DATABASE lab")
+    return f"{_postgres}/lab"
+
+
+@pytest.fixture(scope="module")
+def broker_url(_redis):
+    return _redis
+
+
+@pytest.fixture(scope="module")
+def lab(environment, tmp_path_factory, database_url, broker_url):
+    made = Lab(
+        environment=environment
+        | {
+            "MODNORM_DATABASE_URL": database_url,
+            "MODNORM_BROKER_URL": broker_url,
+            # Failures are noticed within seconds, not within a minute.
+            "MODNORM_LEASE_SECONDS": "4",
+            "MODNORM_HEARTBEAT_SECONDS": "1",
+            "MODNORM_REAP_SECONDS": "1",
+            "MODNORM_RECONCILE_SECONDS": "2",
+        },
+        folder=tmp_path_factory.mktemp("lab"),
+    )
+    with made.services():
+        yield made
+
+
+@pytest.fixture
+def client(lab):
+    with ModnormClient(lab.server) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def spec_file(write_spec):
+    return write_spec(
+        "lab", population={"size": 12, "prefixes": [6, 12], "ensemble_sizes": [1, 3]}
+    )
+
+
+@pytest.fixture(scope="module")
+def expected(modnorm, spec_file, results, tmp_path_factory):
+    """What the same spec gives in one process."""
+    directory = tmp_path_factory.mktemp("expected") / "run"
+    modnorm("run", spec_file, "--out", directory)
+    return results(directory)
+
+
+@pytest.fixture
+def submit(modnorm, lab, spec_file):
+    def start():
+        ended = modnorm("submit", spec_file, "--server", lab.server, "--json")
+        return json.loads(ended.stdout)["id"]
+
+    return start
+
+
+@pytest.fixture
+def finish(modnorm, lab, results, tmp_path):
+    def wait(experiment_id):
+        modnorm("watch", experiment_id, "--server", lab.server)
+        modnorm("show", experiment_id, "--server", lab.server, "--out", tmp_path / "run")
+        return results(tmp_path / "run")
+
+    return wait
+
+
+def scored(client, experiment_id):
+    """Return the worker of each candidate that has been scored."""
+    return [
+        candidate.worker
+        for candidate in client.candidates(experiment_id)
+        if candidate.state == experiments.CANDIDATE_STATE_SCORED
+    ]
+
+
+def test_one_evaluator_gives_what_an_embedded_run_gives(lab, submit, finish, expected):
+    with lab.evaluator("one"):
+        assert finish(submit()) == expected
+
+
+def test_two_evaluators_give_the_same_bytes(lab, client, submit, finish, expected):
+    with lab.evaluator("one"), lab.evaluator("two"):
+        experiment_id = submit()
+        assert finish(experiment_id) == expected
+    assert set(scored(client, experiment_id)) == {"one", "two"}
+
+
+def test_a_killed_evaluator_and_a_flushed_broker_change_nothing(
+    lab, client, submit, finish, expected, broker_url
+):
+    with lab.evaluator("survivor"), lab.evaluator("victim") as victim:
+        experiment_id = submit()
+        wait_until(lambda: "victim" in scored(client, experiment_id), "the victim's first score")
+        victim.kill()
+        with redis.Redis.from_url(broker_url) as broker:
+            broker.flushall()
+        assert len(scored(client, experiment_id)) < 13
+        assert finish(experiment_id) == expected
+
+
+def test_a_cancelled_experiment_stops(lab, modnorm, client, submit):
+    with lab.evaluator("one"):
+        experiment_id = submit()
+        wait_until(lambda: scored(client, experiment_id), "the first score")
+        ended = modnorm("cancel", experiment_id, "--server", lab.server, "--json")
+        assert json.loads(ended.stdout)["state"] == "EXPERIMENT_STATE_CANCELLED"
+        watched = modnorm("watch", experiment_id, "--server", lab.server, check=False)
+    assert watched.returncode == 1
+    assert "cancelled" in watched.stderr
+
+
+def test_a_request_id_is_one_experiment(modnorm, lab, spec_file, write_spec):
+    command = ("--server", lab.server, "--request-id", "mine", "--json")
+    first = json.loads(modnorm("submit", spec_file, *command).stdout)
+    again = json.loads(modnorm("submit", spec_file, *command).stdout)
+    assert again["id"] == first["id"]
+    other = modnorm("submit", write_spec("other"), *command, check=False)
+    assert other.returncode == 2
+    assert json.loads(other.stderr)["error"] == "ConflictError"
+    listed = json.loads(modnorm("list", "--server", lab.server, "--json").stdout)
+    assert sum(found["request_id"] == "mine" for found in listed) == 1
+    modnorm("cancel", first["id"], "--server", lab.server)

@@ -1,0 +1,168 @@
+import json
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def spec_file(write_spec):
+    return write_spec("small")
+
+
+@pytest.fixture(scope="module")
+def finished(modnorm, spec_file, tmp_path_factory):
+    """The directory of a run that nobody disturbed."""
+    directory = tmp_path_factory.mktemp("undisturbed") / "run"
+    modnorm("run", spec_file, "--out", directory)
+    return directory
+
+
+def jobs(directory):
+    """Return the rows of all jobs; empty before the database is there."""
+    database = directory / "state" / "modnorm.db"
+    try:
+        with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as connection:
+            columns = "id, state, attempts, token, worker, generate_seconds"
+            rows = connection.execute(f"select {columns} from jobs").fetchall()
+        connection.close()
+    except sqlite3.OperationalError:
+        return {}
+    return {row[0]: row[1:] for row in rows}
+
+
+def done(directory):
+    return {name: row for name, row in jobs(directory).items() if row[0] == "done"}
+
+
+def wait_for_jobs(process, directory, count):
+    """Wait until that many jobs are done; fail if the run ends before."""
+    deadline = time.monotonic() + 100
+    while len(done(directory)) < count:
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_run_leaves_results_tables_plots_and_a_report(finished):
+    document = json.loads((finished / "results.json").read_text())
+    assert document["candidates"] == {"total": 6, "scored": 6, "failed": []}
+    sizes = [(found["population"], found["ensemble_size"]) for found in document["ensembles"]]
+    assert sizes == [(3, 1), (3, 2), (6, 1), (6, 2)]
+    assert len((finished / "candidates.csv").read_text().splitlines()) == 1 + 6
+    assert len((finished / "votes.jsonl").read_text().splitlines()) == 4 * 8
+    assert (finished / "report.html").stat().st_size > 0
+    assert list((finished / "plots").glob("*.png"))
+
+
+def test_a_killed_run_goes_on_and_ends_in_the_same_bytes(
+    modnorm, environment, spec_file, finished, results, tmp_path
+):
+    directory = tmp_path / "run"
+    command = [sys.executable, "-m", "modnorm", "run", str(spec_file), "--out", str(directory)]
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        wait_for_jobs(process, directory, 3)
+        process.kill()
+    before = done(directory)
+    assert not (directory / "results.json").exists()
+
+    modnorm("run", spec_file, "--out", directory)
+
+    after = done(directory)
+    assert {name: after[name] for name in before} == before
+    assert len(after) > len(before)
+    assert results(directory) == results(finished)
+
+
+def test_a_finished_run_is_told_again_without_work(modnorm, spec_file, finished, results):
+    rows, files = jobs(finished), results(finished)
+    again = modnorm("run", spec_file, "--out", finished, "--json")
+    assert json.loads(again.stdout) == json.loads(files["results.json"])
+    assert jobs(finished) == rows
+    assert results(finished) == files
+
+
+def test_another_seed_is_refused_in_the_same_directory(modnorm, spec_file, finished):
+    ended = modnorm("run", spec_file, "--out", finished, "--seed", "7", check=False)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("error: population.seed: ")
+
+
+def test_edited_rows_are_refused_in_the_same_directory(modnorm, write_spec, tmp_path):
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text(json.dumps({"numbers": [1, 2, 3], "target": 6}))
+    spec_file = write_spec(
+        "edited",
+        method={"name": "randopt", "sigma": 0.005},
+        population={"size": 1},
+        task__selection=str(rows),
+        task__heldout=str(rows),
+    )
+    modnorm("run", spec_file, "--out", tmp_path / "run")
+    rows.write_text(json.dumps({"numbers": [1, 2, 3], "target": 5}))
+    ended = modnorm("run", spec_file, "--out", tmp_path / "run", check=False)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("error: task.selection: ")
+
+
+@pytest.fixture
+def heeded_interrupts():
+    """Undo what a shell does to jobs in the background: they ignore SIGINT, as do children."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heeded_interrupts")
+def test_ctrl_c_says_how_to_go_on(environment, write_spec, tmp_path):
+    spec_file = write_spec("long", population__size=500, population__prefixes=[])
+    directory = tmp_path / "run"
+    command = [sys.executable, "-m", "modnorm", "run", str(spec_file), "--out", str(directory)]
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        wait_for_jobs(process, directory, 1)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "the same command goes on" in err
+    assert "Traceback" not in err
+    assert {row[0] for row in jobs(directory).values()} <= {"done", "pending"}
+
+
+def test_several_specs_share_a_lab_and_compare(modnorm, write_spec, finished, results, tmp_path):
+    specs = [
+        write_spec("small"),
+        write_spec("isotropic", method={"name": "randopt", "sigma": 0.005}),
+    ]
+    modnorm("run", *specs, "--out", tmp_path)
+    assert results(tmp_path / "small") == results(finished)
+    table = modnorm("compare", tmp_path / "small", tmp_path / "isotropic", "--json")
+    rows = json.loads(table.stdout)
+    assert [row["method"] for row in rows] == ["modular_norm", "randopt"]
+    assert rows[1]["differs"] == []
+    assert rows[0]["base"] == rows[1]["base"]
+
+
+def test_tuning_selects_the_best_mean_and_can_be_refined(modnorm, write_spec, tmp_path):
+    spec_file = write_spec(
+        "tuned",
+        method={"name": "randopt", "sigma": 0.005},
+        population={"size": 2, "ensemble_sizes": [1]},
+        task__selection={"source": "bundled:countdown-selection", "limit": 4},
+    )
+    grid = ("--seeds", "39,40", "--heldout", "bundled:countdown-development")
+    modnorm("tune", spec_file, "--radii", "0.004", *grid, "--out", tmp_path)
+    before = done(tmp_path)
+    ended = modnorm(
+        "tune", spec_file, "--radii", "0.004,0.008", *grid, "--out", tmp_path, "--json"
+    )
+    document = json.loads(ended.stdout)
+    assert len(document["trials"]) == 4
+    means = {scale["radius"]: scale["mean"] for scale in document["scales"]}
+    best = max(means.values())
+    assert document["selected"] == min(radius for radius in means if means[radius] == best)
+    after = done(tmp_path)
+    assert {name: after[name] for name in before} == before
+    assert json.loads((tmp_path / "tune.json").read_text()) == document

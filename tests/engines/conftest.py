@@ -1,0 +1,135 @@
+"""Checkpoints to run: the bundled one, the same in float32, and a random Llama with a head."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedModel
+
+from modnorm.checkpoint.prompts import PromptEncoder
+from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
+from modnorm.engines import Engine
+from modnorm.engines.transformers_engine import TransformersEngine
+from modnorm.geometry.scale_map import ScaleMap
+from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.methods import build_scale_map
+from modnorm.spec import Masses
+from modnorm.tasks.protocol import Message
+
+QUESTIONS = (
+    "Hi.",
+    "Using the numbers [3, 5, 7], create an equation that equals 15.",
+    "Tom has 3 apples and buys 4 more. How many apples does he have now?",
+    "What is 2 + 2? Please reason step by step, and put your final answer within \\boxed{}.",
+    "Using the numbers [19, 36, 55, 7], create an equation that equals 65. " + "Think well. " * 9,
+    "A",
+    "Count from one to ten, then back.",
+)
+
+
+@pytest.fixture(scope="session")
+def bundled() -> Checkpoint:
+    return resolve_checkpoint("tiny-thicket")
+
+
+@pytest.fixture(scope="session")
+def float32(bundled: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    """The bundled model in float32, where rounding does not decide an argmax."""
+    directory = tmp_path_factory.mktemp("float32")
+    model = AutoModelForCausalLM.from_pretrained(bundled.directory, dtype=torch.float32)
+    return _save(model, bundled, directory)
+
+
+@pytest.fixture(scope="session")
+def make_llama(
+    bundled: Checkpoint, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., Checkpoint]:
+    """Make a random Llama in float32: no biases, an untied head, no grouped heads."""
+
+    def make(**sizes: int) -> Checkpoint:
+        torch.manual_seed(3)
+        chosen = {"vocab_size": 1024, "hidden_size": 64, "num_hidden_layers": 2, **sizes}
+        config = LlamaConfig.from_dict(
+            {
+                **chosen,
+                "intermediate_size": 96,
+                "num_attention_heads": 4,
+                "num_key_value_heads": 4,
+                "max_position_embeddings": 512,
+                "tie_word_embeddings": False,
+                "eos_token_id": 2,
+            }
+        )
+        return _save(LlamaForCausalLM(config), bundled, tmp_path_factory.mktemp("llama"))
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def llama(make_llama: Callable[..., Checkpoint]) -> Checkpoint:
+    return make_llama()
+
+
+@pytest.fixture(scope="session", params=["bundled", "llama"])
+def checkpoint(request: pytest.FixtureRequest) -> Checkpoint:
+    found: Checkpoint = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture(scope="session", params=[TransformersEngine])
+def engine(request: pytest.FixtureRequest, checkpoint: Checkpoint) -> Iterator[Engine]:
+    """Every engine that must conform: a new one is one more parameter."""
+    engine: Engine = request.param(checkpoint)
+    yield engine
+    engine.close()
+
+
+@pytest.fixture(scope="session")
+def prompts(bundled: Checkpoint) -> Sequence[Sequence[int]]:
+    """Prompts of very different lengths; all models here share one tokenizer."""
+    encoder = PromptEncoder(bundled)
+    return [encoder.encode((Message("user", question),)) for question in QUESTIONS]
+
+
+@pytest.fixture(scope="session")
+def make_scale_map(checkpoint: Checkpoint) -> Callable[[str], ScaleMap]:
+    """Build the scale map of a method without a profile."""
+
+    def make(method: str) -> ScaleMap:
+        return build_scale_map(
+            method,
+            config=checkpoint.config,
+            model_digest=checkpoint.digest,
+            masses=Masses(),
+            weights=None,
+            sensitivities=None,
+        )
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def scale_map(make_scale_map: Callable[[str], ScaleMap]) -> ScaleMap:
+    return make_scale_map("randopt")
+
+
+@pytest.fixture(scope="session")
+def draw() -> Callable[..., Descriptor]:
+    """Draw a candidate."""
+
+    def draw(scale_map: ScaleMap, seed: int, radius: float = 0.02) -> Descriptor:
+        return Descriptor("portable-v1", seed, scale_map.method, radius, scale_map.digest)
+
+    return draw
+
+
+def _save(model: PreTrainedModel, tokenizer: Checkpoint, directory: Path) -> Checkpoint:
+    model.save_pretrained(directory)
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        shutil.copy(tokenizer.directory / name, directory / name)
+    settings = json.loads((directory / "config.json").read_text())
+    assert settings["dtype"] == "float32"
+    return resolve_checkpoint(str(directory))

@@ -1,0 +1,206 @@
+"""What every engine must do, whatever it is made of."""
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+
+from modnorm.checkpoint.families import physical_layout
+from modnorm.checkpoint.prompts import PromptEncoder
+from modnorm.checkpoint.reference import Checkpoint
+from modnorm.checkpoint.weights import CheckpointWeights, weights_sha256
+from modnorm.engines import Completion, Engine, Finish, GenerationLimits
+from modnorm.errors import CancelledError, IncompatibleError, InvalidInputError, PreconditionError
+from modnorm.geometry.scale_map import ScaleMap
+from modnorm.noise import Block
+from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.weights import CandidateWeights, WeightView
+from modnorm.tasks.protocol import Message
+
+LIMITS = GenerationLimits(max_tokens=24)
+Prompts = Sequence[Sequence[int]]
+Draw = Callable[..., Descriptor]
+
+
+def answers(
+    engine: Engine, prompts: Prompts, limits: GenerationLimits = LIMITS
+) -> list[Completion]:
+    with closing(engine.generate(prompts, limits)) as completions:
+        return sorted(completions, key=lambda completion: completion.index)
+
+
+def independent_sha256(
+    checkpoint: Checkpoint, descriptor: Descriptor, scale_map: ScaleMap
+) -> tuple[str, Descriptor]:
+    """Build a candidate from the stored, fused tensors alone."""
+    stored = CheckpointWeights(checkpoint)
+    tensors = {tensor.name: stored.read(tensor) for tensor in stored.layout}
+    views = {
+        tensor.name: [WeightView(tensors[tensor.name], Block((0, tensor.shape[0]), None))]
+        for tensor in stored.layout
+    }
+    weights = CandidateWeights(stored.layout, views, model_digest=checkpoint.digest)
+    resolved = weights.apply(descriptor, scale_map)
+    return weights.sha256(), resolved
+
+
+def test_layout_and_identity_are_those_of_the_checkpoint(
+    engine: Engine, checkpoint: Checkpoint
+) -> None:
+    assert engine.layout == physical_layout(checkpoint.config)
+    assert engine.model_digest == checkpoint.digest
+    assert {"engine", "device"} <= set(engine.environment)
+
+
+def test_base_outside_a_candidate(
+    engine: Engine, checkpoint: Checkpoint, scale_map: ScaleMap, draw: Draw
+) -> None:
+    stored = CheckpointWeights(checkpoint)
+    base = weights_sha256(stored.layout, stored.read)
+    assert engine.weights_sha256() == base
+    with engine.candidate(draw(scale_map, 1), scale_map):
+        assert engine.weights_sha256() != base
+    assert engine.weights_sha256() == base
+
+
+@pytest.mark.parametrize("seed", [0, 2**31 - 1])
+def test_candidate_is_a_function_of_its_descriptor(
+    engine: Engine, checkpoint: Checkpoint, scale_map: ScaleMap, seed: int, draw: Draw
+) -> None:
+    descriptor = draw(scale_map, seed)
+    expected, resolved = independent_sha256(checkpoint, descriptor, scale_map)
+    with engine.candidate(descriptor, scale_map) as held:
+        assert engine.weights_sha256() == expected
+        assert held.coefficients is not None
+    with engine.candidate(resolved, scale_map) as held:
+        assert engine.weights_sha256() == expected
+        assert held == resolved
+
+
+def test_base_descriptor_changes_nothing(
+    engine: Engine, make_scale_map: Callable[[str], ScaleMap], draw: Draw
+) -> None:
+    scale_map = make_scale_map("base")
+    before = engine.weights_sha256()
+    with engine.candidate(draw(scale_map, 0, radius=0.0), scale_map):
+        assert engine.weights_sha256() == before
+
+
+def test_one_candidate_at_a_time(engine: Engine, scale_map: ScaleMap, draw: Draw) -> None:
+    with engine.candidate(draw(scale_map, 1), scale_map):
+        inside = engine.weights_sha256()
+        with pytest.raises(PreconditionError), engine.candidate(draw(scale_map, 2), scale_map):
+            pass
+        assert engine.weights_sha256() == inside
+
+
+def test_base_is_back_after_an_exception(engine: Engine, scale_map: ScaleMap, draw: Draw) -> None:
+    before = engine.weights_sha256()
+    with pytest.raises(ZeroDivisionError), engine.candidate(draw(scale_map, 1), scale_map):
+        raise ZeroDivisionError
+    assert engine.weights_sha256() == before
+    with engine.candidate(draw(scale_map, 1), scale_map):
+        pass
+
+
+def test_scale_map_of_another_model_is_refused(
+    engine: Engine, scale_map: ScaleMap, draw: Draw
+) -> None:
+    foreign = replace(scale_map, model_digest="0" * 64)
+    before = engine.weights_sha256()
+    with pytest.raises(IncompatibleError), engine.candidate(draw(foreign, 1), foreign):
+        pass
+    assert engine.weights_sha256() == before
+
+
+def test_scale_map_that_the_candidate_was_not_drawn_with_is_refused(
+    engine: Engine, scale_map: ScaleMap, draw: Draw
+) -> None:
+    other = replace(scale_map, tensors=scale_map.tensors[:-1])
+    with pytest.raises(IncompatibleError), engine.candidate(draw(scale_map, 1), other):
+        pass
+    with pytest.raises(IncompatibleError), engine.candidate(draw(other, 1), other):
+        pass
+
+
+def test_every_prompt_is_answered_once_within_the_cap(engine: Engine, prompts: Prompts) -> None:
+    done = answers(engine, prompts)
+    assert [completion.index for completion in done] == list(range(len(prompts)))
+    for completion in done:
+        assert 1 <= completion.tokens <= LIMITS.max_tokens
+        if completion.finish is Finish.LENGTH:
+            assert completion.tokens == LIMITS.max_tokens
+
+
+@pytest.mark.parametrize("checkpoint", ["bundled"], indirect=True)
+def test_a_stop_token_ends_a_completion(engine: Engine, checkpoint: Checkpoint) -> None:
+    encoder = PromptEncoder(checkpoint)
+    prompt = encoder.encode((Message("user", "What is 1 + 1?"),))
+    (done,) = answers(engine, [prompt], GenerationLimits(256))
+    assert done.finish is Finish.STOP
+    assert done.text
+    assert "<|im_end|>" not in done.text
+
+
+def test_same_request_same_answers_whatever_ran_before(
+    engine: Engine, prompts: Prompts, scale_map: ScaleMap, draw: Draw
+) -> None:
+    before = answers(engine, prompts)
+    for seed in range(20):
+        with engine.candidate(draw(scale_map, seed), scale_map):
+            answers(engine, prompts[:2], GenerationLimits(4))
+    assert answers(engine, prompts) == before
+
+
+def test_candidates_answer_differently(
+    engine: Engine, prompts: Prompts, scale_map: ScaleMap, draw: Draw
+) -> None:
+    base = answers(engine, prompts)
+    with engine.candidate(draw(scale_map, 5, radius=0.1), scale_map):
+        assert answers(engine, prompts) != base
+
+
+def test_a_rebuilt_candidate_gives_the_same_answers(
+    engine: Engine, prompts: Prompts, scale_map: ScaleMap, draw: Draw
+) -> None:
+    with engine.candidate(draw(scale_map, 9), scale_map) as resolved:
+        first = answers(engine, prompts)
+    with engine.candidate(resolved, scale_map):
+        assert answers(engine, prompts) == first
+
+
+def test_closing_aborts_and_leaves_no_trace(engine: Engine, prompts: Prompts) -> None:
+    before = answers(engine, prompts)
+    with closing(engine.generate(prompts, LIMITS)) as completions:
+        next(completions)
+    assert answers(engine, prompts) == before
+
+
+def test_poll_aborts_before_the_first_answer(engine: Engine, prompts: Prompts) -> None:
+    polls = 0
+
+    def poll() -> None:
+        nonlocal polls
+        polls += 1
+        if polls == 3:
+            raise CancelledError("enough")
+
+    before = answers(engine, prompts)
+    with (
+        pytest.raises(CancelledError),
+        closing(engine.generate(prompts, GenerationLimits(100), poll=poll)) as completions,
+    ):
+        list(completions)
+    assert polls == 3
+    assert answers(engine, prompts) == before
+
+
+def test_prompts_that_cannot_be_answered_are_refused(
+    engine: Engine, checkpoint: Checkpoint
+) -> None:
+    with pytest.raises(InvalidInputError, match="no tokens"):
+        engine.generate([[5], []], LIMITS)
+    with pytest.raises(InvalidInputError, match="row 1"):
+        engine.generate([[5], [5] * checkpoint.max_position], LIMITS)
+    assert list(engine.generate([], LIMITS)) == []

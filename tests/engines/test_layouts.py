@@ -1,0 +1,95 @@
+"""A candidate is one, in the engine's unfused layout and in any cut of the fused one."""
+
+import random
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+import pytest
+
+from modnorm.checkpoint.reference import Checkpoint
+from modnorm.checkpoint.weights import CheckpointWeights
+from modnorm.engines import Engine
+from modnorm.geometry.scale_map import ScaleMap
+from modnorm.noise import Block
+from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.methods import build_scale_map
+from modnorm.perturbation.weights import CandidateWeights, WeightView
+from modnorm.spec import Masses
+
+SEED = 7
+
+
+@pytest.fixture(scope="module", params=["modular_norm", "randopt"])
+def scale_map(request: pytest.FixtureRequest, checkpoint: Checkpoint) -> ScaleMap:
+    """A method that normalises whole tensors of noise, and one that makes noise by blocks."""
+    layers = checkpoint.config["num_hidden_layers"]
+    assert isinstance(layers, int)
+    return build_scale_map(
+        request.param,
+        config=checkpoint.config,
+        model_digest=checkpoint.digest,
+        masses=Masses(),
+        weights=CheckpointWeights(checkpoint),
+        sensitivities=[
+            {"attention_module": 0.5 + layer, "mlp_module": 6.0 - layer / 2}
+            for layer in range(layers)
+        ],
+    )
+
+
+@pytest.fixture(scope="module")
+def descriptor(scale_map: ScaleMap) -> Descriptor:
+    return Descriptor("portable-v1", SEED, scale_map.method, 0.1, scale_map.digest)
+
+
+@pytest.fixture(scope="module")
+def unfused(engine: Engine, descriptor: Descriptor, scale_map: ScaleMap) -> tuple[Descriptor, str]:
+    """The candidate as the engine holds it: resolved descriptor, digest of the weights."""
+    with engine.candidate(descriptor, scale_map) as resolved:
+        return resolved, engine.weights_sha256()
+
+
+@pytest.mark.parametrize("cut", range(3))
+def test_the_engine_holds_the_candidate_of_any_cut(
+    checkpoint: Checkpoint,
+    descriptor: Descriptor,
+    scale_map: ScaleMap,
+    unfused: tuple[Descriptor, str],
+    cut: int,
+) -> None:
+    resolved, digest = unfused
+    weights = fused(checkpoint, random.Random(cut))
+
+    assert weights.apply(descriptor, scale_map) == resolved
+    assert weights.sha256() == digest
+    weights.restore()
+    weights.apply(resolved, scale_map)
+    assert weights.sha256() == digest
+
+
+def fused(checkpoint: Checkpoint, draw: random.Random) -> CandidateWeights:
+    """Hold the stored, fused tensors in random blocks; tensors and blocks in random order."""
+    stored = CheckpointWeights(checkpoint)
+    views = {}
+    for tensor in draw.sample(stored.layout, len(stored.layout)):
+        whole = stored.read(tensor)
+        parts = list(blocks(tensor.shape, draw))
+        draw.shuffle(parts)
+        views[tensor.name] = [WeightView(block.of(whole).clone(), block) for block in parts]
+    return CandidateWeights(stored.layout, views, model_digest=checkpoint.digest)
+
+
+def blocks(shape: Sequence[int], draw: random.Random) -> Iterator[Block]:
+    """Cut a tensor into bands of rows, and each band of a matrix into columns."""
+    for rows in ranges(shape[0], draw):
+        if len(shape) == 1:
+            yield Block(rows)
+            continue
+        for columns in ranges(shape[1], draw):
+            yield Block(rows, columns)
+
+
+def ranges(length: int, draw: random.Random) -> Iterator[tuple[int, int]]:
+    """Cut a length into one to four ranges that are not empty."""
+    inner = draw.sample(range(1, length), draw.randrange(4))
+    return pairwise(sorted([0, *inner, length]))

@@ -1,0 +1,178 @@
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from modnorm.checkpoint.prompts import PromptEncoder
+from modnorm.checkpoint.reference import Checkpoint
+from modnorm.engines import GenerationLimits, greedy, load_engine
+from modnorm.engines.causal import CausalModel
+from modnorm.engines.slots import ATTENTION
+from modnorm.engines.transformers_engine import TransformersEngine
+from modnorm.errors import CandidateError, EngineError, IncompatibleError, InvalidInputError
+from modnorm.geometry.scale_map import ScaleMap
+from modnorm.perturbation.descriptor import Descriptor
+
+Prompts = Sequence[Sequence[int]]
+LIMITS = GenerationLimits(max_tokens=48)
+
+
+@pytest.fixture(params=["float32", "llama"])
+def exact(request: pytest.FixtureRequest) -> Checkpoint:
+    """A model in which rounding does not decide an argmax."""
+    found: Checkpoint = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture
+def bundled_engine(bundled: Checkpoint) -> Iterator[TransformersEngine]:
+    engine = TransformersEngine(bundled)
+    yield engine
+    engine.close()
+
+
+def texts(engine: TransformersEngine, prompts: Prompts) -> list[tuple[str, int]]:
+    done = sorted(engine.generate(prompts, LIMITS), key=lambda completion: completion.index)
+    return [(completion.text, completion.tokens) for completion in done]
+
+
+def reference(checkpoint: Checkpoint, prompts: Prompts) -> list[tuple[str, int]]:
+    """What transformers' own generate says, padded on the left."""
+    model: Any = AutoModelForCausalLM.from_pretrained(
+        checkpoint.directory, attn_implementation="sdpa"
+    )
+    encoder = PromptEncoder(checkpoint)
+    longest = max(map(len, prompts))
+    pads = [longest - len(prompt) for prompt in prompts]
+    output = model.generate(
+        input_ids=torch.tensor(
+            [[0] * pad + [*ids] for pad, ids in zip(pads, prompts, strict=True)]
+        ),
+        attention_mask=torch.tensor([[0] * pad + [1] * (longest - pad) for pad in pads]),
+        max_new_tokens=LIMITS.max_tokens,
+        do_sample=False,
+        eos_token_id=sorted(encoder.stop_ids),
+        pad_token_id=0,
+    )
+    answers = []
+    for row in output[:, longest:].tolist():
+        stops = [place for place, token in enumerate(row) if token in encoder.stop_ids]
+        tokens = stops[0] + 1 if stops else len(row)
+        answers.append((encoder.decode(row[:tokens]), tokens))
+    return answers
+
+
+def test_answers_are_those_of_transformers_own_generate(
+    exact: Checkpoint, prompts: Prompts
+) -> None:
+    assert texts(TransformersEngine(exact), prompts) == reference(exact, prompts)
+
+
+@pytest.mark.parametrize("max_rows", [1, 2, 3])
+def test_answers_do_not_depend_on_who_shares_the_batch(
+    exact: Checkpoint, prompts: Prompts, max_rows: int
+) -> None:
+    together = texts(TransformersEngine(exact), prompts)
+    alone = TransformersEngine(exact, max_rows=max_rows)
+    assert texts(alone, prompts) == together
+    assert [texts(alone, [prompt])[0] for prompt in prompts] == together
+
+
+def test_prefills_are_split(
+    float32: Checkpoint, prompts: Prompts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = TransformersEngine(float32)
+    whole = texts(engine, prompts)
+    monkeypatch.setattr(greedy, "PREFILL_TOKENS", 64)
+    assert texts(engine, prompts) == whole
+
+
+def test_cache_budget_bounds_the_slots(bundled_engine: TransformersEngine) -> None:
+    decoder = greedy.GreedyDecoder(
+        bundled_engine._model,
+        [[5, 6, 7]] * 10,
+        max_tokens=7,
+        stop_ids=(),
+        max_rows=100,
+        max_cache_tokens=35,
+    )
+    live = []
+    done = list(decoder.run(lambda: live.append(len(decoder._live))))
+    assert max(live) == 3
+    assert sorted(one.index for one in done) == list(range(10))
+    assert {len(one.generated) for one in done} == {7}
+
+
+@pytest.mark.parametrize("checkpoint", ["bundled"], indirect=True)
+def test_non_finite_logits_are_the_candidates_fault(
+    bundled_engine: TransformersEngine,
+    prompts: Prompts,
+    make_scale_map: Callable[[str], ScaleMap],
+    draw: Callable[..., Descriptor],
+) -> None:
+    scale_map = make_scale_map("randopt")
+    before = bundled_engine.weights_sha256()
+    with (
+        pytest.raises(CandidateError, match="not finite"),
+        bundled_engine.candidate(draw(scale_map, 1, radius=1e37), scale_map),
+    ):
+        texts(bundled_engine, prompts)
+    assert bundled_engine.weights_sha256() == before
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("full"), RuntimeError("kernel")])
+def test_runtime_failures_are_the_infrastructures_fault(
+    bundled_engine: TransformersEngine, prompts: Prompts, error: Exception
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    head = bundled_engine._model._head
+    hook = head.register_forward_pre_hook(fail)
+    with pytest.raises(EngineError, match="generation failed"):
+        texts(bundled_engine, prompts)
+    hook.remove()
+    assert len(texts(bundled_engine, prompts)) == len(prompts)
+
+
+@pytest.mark.parametrize("checkpoint", ["bundled"], indirect=True)
+def test_base_that_does_not_come_back_is_noticed(
+    bundled_engine: TransformersEngine,
+    make_scale_map: Callable[[str], ScaleMap],
+    draw: Callable[..., Descriptor],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scale_map = make_scale_map("randopt")
+    monkeypatch.setattr(bundled_engine._weights, "restore", lambda: None)
+    with (
+        pytest.raises(EngineError, match="not the base"),
+        bundled_engine.candidate(draw(scale_map, 1), scale_map),
+    ):
+        pass
+
+
+def test_unknown_engine_is_refused(bundled: Checkpoint) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        load_engine("tensorrt", bundled)
+    assert caught.value.field == "engine.name"
+    assert "transformers" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("rope_parameters", {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}),
+        ("layer_types", ["full_attention", "sliding_attention"]),
+        ("_attn_implementation", "eager"),
+    ],
+)
+def test_models_that_slots_cannot_hold_are_refused(
+    bundled: Checkpoint, setting: str, value: object
+) -> None:
+    model = AutoModelForCausalLM.from_pretrained(bundled.directory, attn_implementation=ATTENTION)
+    CausalModel(model)
+    setattr(model.config, setting, value)
+    with pytest.raises(IncompatibleError):
+        CausalModel(model)

@@ -1,0 +1,89 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from modnorm.checkpoint.families import physical_layout
+from modnorm.errors import InvalidInputError
+from modnorm.geometry.masses import base_scales, tensor_masses
+from modnorm.geometry.roles import classify
+from modnorm.spec import Masses
+
+masses = st.floats(1e-3, 1e3)
+
+
+def layout(model_type="qwen2", layers=3, *, tied=True, bias=False):
+    return physical_layout(
+        {
+            "model_type": model_type,
+            "hidden_size": 8,
+            "intermediate_size": 12,
+            "num_hidden_layers": layers,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "vocab_size": 16,
+            "tie_word_embeddings": tied,
+            "attention_bias": bias,
+            "mlp_bias": bias,
+        }
+    )
+
+
+def allocation(tensors, totals=None):
+    found = tensor_masses(classify(tensors), totals or Masses())
+    return {tensor.name: mass for tensor, mass in zip(tensors, found, strict=True)}
+
+
+@given(
+    layers=st.integers(1, 6),
+    tied=st.booleans(),
+    bias=st.booleans(),
+    totals=st.builds(Masses, embedding=masses, attention=masses, mlp=masses, norm=masses),
+)
+def test_each_present_group_gets_its_total(layers, tied, bias, totals):
+    tensors = layout("llama", layers, tied=tied, bias=bias)
+    roles, found = classify(tensors), tensor_masses(classify(tensors), totals)
+    for group, total in totals.model_dump().items():
+        share = math.fsum(m for r, m in zip(roles, found, strict=True) if r.group == group)
+        present = any(role.group == group for role in roles)
+        assert share == pytest.approx(total if present else 0)
+        assert present == (group != "other" and not (group == "head" and tied))
+
+
+def test_a_layer_is_split_by_multiplicity_and_a_module_by_tensor():
+    found = allocation(layout(layers=4))
+    layer = "model.layers.2"
+    assert found[f"{layer}.self_attn.qkv_proj.weight"] == pytest.approx(0.5 / 4 * 3 / 4 / 2)
+    assert found[f"{layer}.self_attn.qkv_proj.bias"] == pytest.approx(0.5 / 4 * 3 / 4 / 2)
+    assert found[f"{layer}.self_attn.o_proj.weight"] == pytest.approx(0.5 / 4 / 4)
+    assert found[f"{layer}.mlp.gate_up_proj.weight"] == pytest.approx(0.5 / 4 * 2 / 3)
+    assert found[f"{layer}.mlp.down_proj.weight"] == pytest.approx(0.5 / 4 / 3)
+
+
+def test_norms_share_alike_over_the_whole_model():
+    found = allocation(layout(layers=4))
+    norms = [mass for name, mass in found.items() if "norm" in name]
+    assert norms == [pytest.approx(0.1 / 9)] * 9
+
+
+def test_base_scales_are_total_over_mass_and_absent_without_mass():
+    assert base_scales((1.0, 0.5, 0.0)) == (1.5, 3.0, None)
+    assert base_scales((0.0, 0.0)) == (None, None)
+
+
+@given(factor=st.floats(1e-3, 1e3))
+def test_base_scales_do_not_depend_on_the_unit_of_mass(factor):
+    roles = classify(layout())
+    scaled = Masses(**{group: factor * mass for group, mass in Masses().model_dump().items()})
+    assert base_scales(tensor_masses(roles, scaled)) == pytest.approx(
+        base_scales(tensor_masses(roles, Masses()))
+    )
+
+
+def test_a_mass_too_small_for_a_finite_scale_is_refused():
+    roles = classify(layout())
+    with pytest.raises(InvalidInputError) as caught:
+        base_scales(tensor_masses(roles, Masses(norm=1e-310)))
+    assert caught.value.field == "method.masses"
+    assert None not in base_scales(tensor_masses(roles, Masses(norm=1e-290)))

@@ -1,0 +1,125 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from modnorm.geometry.norms import natural_norm, spectral
+from modnorm.geometry.scale_map import Norm
+
+shapes = st.tuples(st.integers(1, 40), st.integers(1, 40))
+
+
+def gaussian(shape, seed):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def literal_power_iteration(z, steps):
+    """The published routine in float64, with explicit loops."""
+    rows, columns = z.shape
+    v = [1 / math.sqrt(columns)] * columns
+    for _ in range(steps):
+        u = [sum(z[i, j] * v[j] for j in range(columns)) for i in range(rows)]
+        length = max(math.sqrt(sum(x * x for x in u)), 1e-12)
+        u = [x / length for x in u]
+        v = [sum(z[i, j] * u[i] for i in range(rows)) for j in range(columns)]
+        length = max(math.sqrt(sum(x * x for x in v)), 1e-12)
+        v = [x / length for x in v]
+    last = [sum(z[i, j] * v[j] for j in range(columns)) for i in range(rows)]
+    return math.sqrt(sum(x * x for x in last))
+
+
+@given(shape=shapes, seed=st.integers(0, 2**31), steps=st.integers(0, 8))
+def test_spectral_norm_is_the_literal_power_iteration(shape, seed, steps):
+    z = gaussian(shape, seed)
+    expected = literal_power_iteration(z.double().numpy(), steps)
+    rounding = 1e-5 * torch.linalg.vector_norm(z).item()
+    assert natural_norm(z, Norm.SPECTRAL, iterations=steps).item() == pytest.approx(
+        expected, rel=1e-5, abs=rounding
+    )
+
+
+@pytest.mark.parametrize("shape", [(96, 64), (64, 64), (256, 48), (48, 192)])
+def test_spectral_norm_of_a_layer_agrees_with_the_literal_routine(shape):
+    z = gaussian(shape, 11)
+    expected = literal_power_iteration(z.double().numpy(), 8)
+    assert natural_norm(z, Norm.SPECTRAL).item() == pytest.approx(expected, rel=1e-5)
+
+
+@given(shape=shapes, seed=st.integers(0, 2**31))
+def test_spectral_norm_never_exceeds_the_largest_singular_value(shape, seed):
+    z = gaussian(shape, seed)
+    exact = np.linalg.norm(z.double().numpy(), 2)
+    assert natural_norm(z, Norm.SPECTRAL).item() <= exact * (1 + 1e-5)
+
+
+@pytest.mark.parametrize("shape", [(96, 64), (64, 64), (512, 64), (64, 384), (256, 192)])
+def test_spectral_norm_of_noise_is_within_an_eighth_below(shape):
+    for seed in range(5):
+        z = gaussian(shape, seed)
+        exact = np.linalg.norm(z.double().numpy(), 2)
+        assert 0.88 * exact <= natural_norm(z, Norm.SPECTRAL).item() <= exact * (1 + 1e-5)
+
+
+def test_eight_steps_are_the_default():
+    z = gaussian((60, 50), 1)
+    assert natural_norm(z, Norm.SPECTRAL) == natural_norm(z, Norm.SPECTRAL, iterations=8)
+    assert natural_norm(z, Norm.SPECTRAL) < natural_norm(z, Norm.SPECTRAL, iterations=9)
+
+
+@given(shape=shapes, seed=st.integers(0, 2**31))
+def test_other_norms_are_their_definitions(shape, seed):
+    z = gaussian(shape, seed)
+    entries = z.double().numpy()
+    row = max(math.sqrt(sum(x * x for x in line)) for line in entries)
+    every = math.sqrt(sum(x * x for line in entries for x in line))
+    assert natural_norm(z, Norm.MAX_ROW).item() == pytest.approx(row, rel=1e-5)
+    assert natural_norm(z, Norm.FROBENIUS).item() == pytest.approx(every, rel=1e-5)
+    assert natural_norm(z[0], Norm.MAX_ABS).item() == max(abs(x) for x in z[0].tolist())
+    assert natural_norm(z, Norm.UNIT).item() == 1
+
+
+def test_a_scalar_has_its_absolute_value():
+    assert natural_norm(torch.tensor(-2.5), Norm.MAX_ABS).item() == 2.5
+
+
+def test_higher_ranks_have_a_frobenius_norm():
+    assert natural_norm(torch.ones(2, 3, 4), Norm.FROBENIUS).item() == pytest.approx(24**0.5)
+
+
+@pytest.mark.parametrize("norm", [norm for norm in Norm if norm is not Norm.UNIT])
+def test_norms_of_nothing_are_floored(norm):
+    zero = torch.zeros(3, 2) if norm is not Norm.MAX_ABS else torch.zeros(3)
+    assert natural_norm(zero, norm).item() == pytest.approx(1e-12)
+
+
+@pytest.mark.parametrize("norm", list(Norm))
+def test_norms_are_scalars_of_the_same_dtype_and_leave_their_input(norm):
+    z = gaussian((6, 5), 3)
+    before = z.clone()
+    value = natural_norm(z, norm)
+    assert value.shape == ()
+    assert value.dtype == torch.float32
+    assert torch.equal(z, before)
+
+
+@given(seed=st.integers(0, 2**31), factor=st.floats(1e-3, 1e3))
+def test_norms_are_homogeneous(seed, factor):
+    z = gaussian((9, 7), seed)
+    for norm in (Norm.MAX_ROW, Norm.SPECTRAL, Norm.MAX_ABS, Norm.FROBENIUS):
+        scaled = natural_norm(z * factor, norm).item()
+        assert scaled == pytest.approx(factor * natural_norm(z, norm).item(), rel=1e-4)
+
+
+def test_a_matrix_of_rank_one_is_exact():
+    u, v = gaussian((30,), 1), gaussian((20,), 2).abs()
+    expected = torch.linalg.vector_norm(u) * torch.linalg.vector_norm(v)
+    assert spectral(torch.outer(u, v)).item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_a_frobenius_norm_of_many_entries_keeps_its_digits():
+    z = gaussian((4096, 2048), 5)
+    expected = torch.linalg.vector_norm(z.double()).item()
+    assert natural_norm(z, Norm.FROBENIUS).item() == pytest.approx(expected, rel=1e-5)

@@ -1,0 +1,275 @@
+import math
+from statistics import median
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from modnorm.errors import InvalidInputError
+from modnorm.geometry.scale_map import Norm, ScaleMap
+from modnorm.geometry.scales import (
+    base_scale_map,
+    isotropic_scales,
+    linear_gain,
+    modular_scales,
+    scale_table,
+    still_scales,
+)
+from modnorm.spec import Masses
+
+GAMMA = st.floats(1e-3, 1e3)
+METRICS = (
+    "input_norm",
+    "post_attention_norm",
+    "attention_module",
+    "attention_residual",
+    "mlp_module",
+    "mlp_residual",
+    "block",
+)
+
+
+def profile(layers=5, **values):
+    return [{**dict.fromkeys(METRICS, 1.0), **values} for _ in range(layers)]
+
+
+def scales(model, sensitivities, masses=None):
+    return modular_scales(
+        model.layout, masses=masses or Masses(), read=model.read, sensitivities=sensitivities
+    )
+
+
+# The scales of the paper's appendix A for Qwen2 and Llama, written out once more in float64
+# with nothing but tensor names and arrays.
+
+
+def paper_gain(weight):
+    w = weight.double().numpy()
+    v = np.ones(w.shape[1]) / math.sqrt(w.shape[1])
+    for _ in range(8):
+        u = w @ v
+        u = u / max(np.linalg.norm(u), 1e-12)
+        v = w.T @ u
+        v = v / max(np.linalg.norm(v), 1e-12)
+    sigma = np.linalg.norm(w @ v)
+    return min(max(math.sqrt(w.shape[1] / w.shape[0]) * sigma, 0.25), 4)
+
+
+def paper_mass(name, names):
+    layers = len({n.split(".")[2] for n in names if n.startswith("model.layers.")})
+    norms = sum("norm" in n for n in names)
+    fused = {"qkv_proj": 3, "o_proj": 1, "gate_up_proj": 2, "down_proj": 1}
+    if "norm" in name:
+        return 0.1 / norms
+    if name in {"model.embed_tokens.weight", "lm_head.weight"}:
+        return 1.0
+    module, leaf = name.rsplit(".", 1)
+    twins = sum(n.startswith(f"{module}.") for n in names)
+    siblings = 4 if "self_attn" in name else 3
+    assert leaf in {"weight", "bias"}
+    return 0.5 / layers * fused[module.split(".")[-1]] / siblings / twins
+
+
+def paper_raw(name, gain, gamma):
+    def clipped(x):
+        return min(max(x, 0.25), 4)
+
+    q, o = gain["self_attn.qkv_proj"], gain["self_attn.o_proj"]
+    g, d = gain["mlp.gate_up_proj"], gain["mlp.down_proj"]
+    phi_a = clipped(clipped(gamma["attention_module"]) / (q * o))
+    phi_f = clipped(clipped(gamma["mlp_module"]) / (g * d))
+    table = {
+        "input_layernorm": q * phi_a * o,
+        "self_attn.qkv_proj": phi_a * o,
+        "self_attn.o_proj": 1.0,
+        "post_attention_layernorm": g * phi_f * d,
+        "mlp.gate_up_proj": phi_f * d,
+        "mlp.down_proj": 1.0,
+    }
+    return table[name.split(".", 3)[3].rsplit(".", 1)[0]]
+
+
+def paper_scales(weights, sensitivities):
+    mass = {name: paper_mass(name, list(weights)) for name in weights}
+    result = {name: sum(mass.values()) / mass[name] for name in weights}
+    for layer, gamma in enumerate(sensitivities):
+        prefix = f"model.layers.{layer}."
+        mine = [name for name in weights if name.startswith(prefix)]
+        gain = {
+            name.removeprefix(prefix).removesuffix(".weight"): paper_gain(weights[name])
+            for name in mine
+            if weights[name].ndim == 2
+        }
+        raw = {name: paper_raw(name, gain, gamma) for name in mine}
+        ordered = sorted(raw.values())
+        middle = (ordered[(len(raw) - 1) // 2] + ordered[len(raw) // 2]) / 2
+        for name in mine:
+            result[name] *= min(max(raw[name] / middle, 0.5), 2)
+    return result
+
+
+MODELS = [
+    {},
+    {"tie_word_embeddings": False},
+    {"model_type": "llama"},
+    {"model_type": "llama", "tie_word_embeddings": False, "head_dim": 16},
+    {"model_type": "llama", "attention_bias": True, "mlp_bias": True},
+]
+
+
+@pytest.mark.parametrize("changes", MODELS)
+@pytest.mark.parametrize("seed", range(4))
+def test_scales_are_those_of_the_paper(make_model, changes, seed):
+    model = make_model(seed, **changes)
+    draw = np.random.default_rng(seed)
+    sensitivities = [
+        {metric: float(10 ** draw.uniform(-1, 1.5)) for metric in METRICS} for _ in range(5)
+    ]
+    expected = paper_scales(model.weights, sensitivities)
+    found = {row.name: row.scale for row in scales(model, sensitivities)}
+    assert found == pytest.approx(expected, rel=1e-5)
+    assert list(found) == list(model.weights)
+
+
+def test_the_random_models_reach_both_clips_and_what_is_between(make_model):
+    found = [
+        row.correction
+        for seed in range(4)
+        for row in scales(make_model(seed), profile(attention_module=3, mlp_module=0.5))
+        if row.layer is not None
+    ]
+    assert {0.5, 1.0, 2.0} < set(found)
+    assert len(set(found)) > 20
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(gammas=st.lists(st.tuples(GAMMA, GAMMA), min_size=5, max_size=5))
+def test_ratios_are_bounded_and_their_layer_median_is_one(make_model, gammas):
+    rows = scales(make_model(), [{"attention_module": a, "mlp_module": f} for a, f in gammas])
+    for layer in range(5):
+        ratios = [row.correction for row in rows if row.layer == layer]
+        assert len(ratios) == 7
+        assert median(ratios) == 1
+        assert all(0.5 <= ratio <= 2 for ratio in ratios)
+    assert all(row.correction == 1 for row in rows if row.layer is None)
+    assert all(row.scale == row.base_scale * row.correction for row in rows)
+
+
+@pytest.mark.parametrize("metric", sorted(set(METRICS) - {"attention_module", "mlp_module"}))
+@pytest.mark.parametrize("value", [1e-12, 1e12])
+def test_norm_residual_and_block_sensitivities_change_nothing(make_model, metric, value):
+    model = make_model()
+    assert scales(model, profile(**{metric: value})) == scales(model, profile())
+
+
+@pytest.mark.parametrize("metric", ["attention_module", "mlp_module"])
+def test_module_sensitivities_matter_below_the_clip_and_saturate_above(make_model, metric):
+    model = make_model()
+    at_clip = scales(model, profile(**{metric: 4.0}))
+    assert scales(model, profile(**{metric: 3.0})) != at_clip
+    for gamma in (4.003, 40.0, 1e9):
+        assert scales(model, profile(**{metric: gamma})) == at_clip
+
+
+def test_unit_gains_and_sensitivities_give_the_base_scales(make_model):
+    model = make_model()
+    unit = {
+        name: torch.eye(*w.shape) * (w.shape[0] / w.shape[1]) ** 0.5 if w.ndim == 2 else w
+        for name, w in model.weights.items()
+    }
+    rows = modular_scales(
+        model.layout,
+        masses=Masses(),
+        read=lambda tensor: unit[tensor.name],
+        sensitivities=profile(),
+    )
+    for row in rows:
+        assert row.correction == pytest.approx(1, rel=1e-6)
+        assert row.scale == pytest.approx(row.base_scale, rel=1e-6)
+
+
+def test_linear_gain_is_the_normalised_largest_singular_value():
+    weight = torch.diag(torch.tensor([3.0, 2.0, 0.5]))[:, :2].to(torch.bfloat16)
+    assert linear_gain(weight) == pytest.approx(math.sqrt(2 / 3) * 3, rel=1e-3)
+
+
+def test_groups_without_mass_are_not_perturbed(make_model):
+    model = make_model()
+    rows = scales(model, profile(), Masses(attention=0, embedding=0))
+    still = {row.group for row in rows if row.scale is None}
+    assert still == {"attention", "embedding"}
+    assert all((row.mass == 0) == (row.base_scale is None) for row in rows)
+    assert all(row.correction == 1 for row in rows if row.scale is None)
+
+
+def test_without_any_mass_there_is_nothing_to_perturb(make_model):
+    only_head = Masses(embedding=0, attention=0, mlp=0, norm=0)
+    with pytest.raises(InvalidInputError) as caught:
+        scales(make_model(), profile(), only_head)
+    assert caught.value.field == "method.masses"
+
+
+@pytest.mark.parametrize("layers", [0, 4, 6])
+def test_a_profile_of_another_depth_is_refused(make_model, layers):
+    with pytest.raises(InvalidInputError) as caught:
+        scales(make_model(), profile(layers))
+    assert caught.value.field == "method.profile"
+
+
+def test_weights_that_are_not_finite_are_refused(make_model):
+    model = make_model()
+    model.weights["model.layers.2.mlp.down_proj.weight"][0, 0] = math.nan
+    with pytest.raises(InvalidInputError, match="down"):
+        scales(model, profile())
+
+
+def test_isotropic_scales_are_one_everywhere(make_model):
+    rows = isotropic_scales(make_model().layout)
+    assert {(row.norm, row.scale, row.correction) for row in rows} == {(Norm.UNIT, 1.0, 1.0)}
+
+
+def test_still_scales_perturb_nothing(make_model):
+    assert not ScaleMap("base", "", still_scales(make_model().layout)).active
+
+
+def test_scale_maps_survive_json(make_model):
+    scale_map = ScaleMap("modular_norm", "digest", scales(make_model(), profile()))
+    assert ScaleMap.from_json(scale_map.to_json()) == scale_map
+
+
+def test_the_table_of_a_full_map(make_model):
+    rows = scales(make_model(), profile(), Masses(norm=0))
+    table = scale_table(ScaleMap("modular_norm", "digest", rows), radius=0.16)
+    row = next(row for row in rows if row.role == "gate_up")
+    assert row.scale is not None
+    assert table[row.name] == {
+        "shape": [160, 48],
+        "group": "mlp",
+        "role": "gate_up",
+        "mass": row.mass,
+        "base_scale": row.base_scale,
+        "correction": row.correction,
+        "scale": row.scale,
+        "radius_over_scale": 0.16 / row.scale,
+    }
+    still = table["model.norm.weight"]
+    assert still["mass"] == 0
+    assert {still[key] for key in ("base_scale", "correction", "scale")} == {None}
+    assert still["radius_over_scale"] is None
+
+
+def test_the_table_of_base_scales_knows_no_corrections(make_model, small_config):
+    table = scale_table(base_scale_map(small_config, Masses()), radius=0.16)
+    assert list(table) == [tensor.name for tensor in make_model().layout]
+    assert table["model.embed_tokens.weight"] == {
+        "shape": [64, 48],
+        "group": "embedding",
+        "role": "embedding",
+        "mass": 1.0,
+        "base_scale": pytest.approx(2.1),
+        "correction": None,
+        "scale": None,
+        "radius_over_scale": pytest.approx(0.16 / 2.1),
+    }

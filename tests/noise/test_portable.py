@@ -1,0 +1,160 @@
+import hashlib
+import struct
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from modnorm.noise import Block, get_scheme, portable
+from modnorm.noise.gaussian import magnitudes
+
+CPU = torch.device("cpu")
+SCHEME = get_scheme("portable-v1")
+
+
+def sample(
+    seed: int, name: str, shape: tuple[int, ...], block: Block | None = None
+) -> torch.Tensor:
+    return SCHEME.sample(seed, name, shape, dtype=torch.bfloat16, device=CPU, block=block)
+
+
+def defined_value(seed: int, name: str, element: int) -> float:
+    """One element by the definition in the module's docstring, in Python integers."""
+    key = hashlib.sha256(f"portable-v1\n{seed}\n{name}".encode()).digest()
+    k0, k1 = struct.unpack("<II", key[:8])
+    number = element // 8
+    word = [number % 2**32, number // 2**32, 0, 0]
+    for _ in range(10):
+        first, second = word[0] * 0xD2511F53, word[2] * 0xCD9E8D57
+        word = [
+            second >> 32 ^ word[1] ^ k0,
+            second % 2**32,
+            first >> 32 ^ word[3] ^ k1,
+            first % 2**32,
+        ]
+        k0, k1 = (k0 + 0x9E3779B9) % 2**32, (k1 + 0xBB67AE85) % 2**32
+    lane = element % 8
+    bits = word[lane // 2] >> 16 * (lane % 2) & 0xFFFF
+    magnitude = magnitudes()[bits & 0x7FFF]
+    return (-magnitude if bits >> 15 else magnitude) * 2.0**-13
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2**31 - 1, 2**63 - 1])
+def test_follows_the_definition(seed):
+    noise = sample(seed, "model.layers.0.mlp.down_proj.weight", (13, 11))
+
+    assert noise.dtype == torch.float32
+    assert noise.flatten().tolist() == [
+        defined_value(seed, "model.layers.0.mlp.down_proj.weight", element)
+        for element in range(13 * 11)
+    ]
+
+
+def test_element_numbers_use_both_counter_words():
+    first = 2**36 + 5
+    shape = (2**37, 3)
+
+    noise = sample(9, "huge", shape, Block((first, first + 4), (1, 3)))
+
+    assert noise.tolist() == [
+        [defined_value(9, "huge", 3 * row + column) for column in (1, 2)]
+        for row in range(first, first + 4)
+    ]
+
+
+def test_golden_bytes():
+    noise = sample(42, "model.embed_tokens.weight", (257, 131))
+
+    digest = hashlib.sha256(noise.numpy().astype("<f4").tobytes()).hexdigest()
+
+    assert digest == "d2dc49eed9c00b1f18b88979d3657898d2fe50559ad8a652414fe67147a0b610"
+
+
+def test_values_are_multiples_of_the_step():
+    steps = sample(3, "a", (1000, 100)).double() * 2**13
+
+    assert torch.equal(steps, steps.round())
+
+
+Case = tuple[tuple[int, ...], Block]
+
+
+@st.composite
+def blocks(draw: st.DrawFn) -> Case:
+    shape = tuple(draw(st.lists(st.integers(1, 12), min_size=1, max_size=3)))
+    columns = None
+    if len(shape) == 2 and draw(st.booleans()):
+        columns = draw(ranges(shape[1]))
+    return shape, Block(draw(ranges(shape[0])), columns)
+
+
+@st.composite
+def ranges(draw: st.DrawFn, length: int) -> tuple[int, int]:
+    start = draw(st.integers(0, length))
+    return start, draw(st.integers(start, length))
+
+
+@settings(deadline=None)
+@given(blocks(), st.integers(0, 2**63 - 1), st.integers(1, 9))
+def test_any_block_is_a_slice_of_the_whole_whatever_the_chunk(
+    case: Case, seed: int, chunk: int
+) -> None:
+    shape, block = case
+    whole = sample(seed, "p", shape)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(portable, "_CPU_CHUNK", chunk)
+        part = sample(seed, "p", shape, block)
+
+    assert torch.equal(part, block.of(whole))
+    assert part.is_contiguous()
+
+
+@pytest.mark.parametrize("columns", [None, (64, 4000), (5, 4003)])
+def test_blocks_of_many_chunks(columns):
+    shape = (150, 4003)
+    whole = sample(1, "p", shape)
+    block = Block((3, 149), columns)
+
+    assert torch.equal(sample(1, "p", shape, block), block.of(whole))
+
+
+def test_shape_matters_only_through_the_element_number():
+    assert torch.equal(sample(1, "p", (6, 10)).flatten(), sample(1, "p", (60,)))
+    assert sample(1, "p", ()).item() == sample(1, "p", (60,))[0].item()
+
+
+def test_thread_count_does_not_matter():
+    threads = torch.get_num_threads()
+    whole = sample(1, "p", (700, 999))
+    try:
+        torch.set_num_threads(threads + 1)
+        again = sample(1, "p", (700, 999))
+    finally:
+        torch.set_num_threads(threads)
+
+    assert torch.equal(again, whole)
+
+
+def test_global_generator_is_left_alone():
+    state = torch.get_rng_state()
+
+    sample(1, "p", (10, 10))
+
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("shape", [(1000, 999), (1000, 1000), (70_000, 200)])
+@pytest.mark.parametrize("columns", [None, (3, 150), (64, 192)])
+def test_cuda_gives_the_same_bytes(shape, columns):
+    block = Block((1, 999), columns)
+
+    noise = SCHEME.sample(
+        7, "p", shape, dtype=torch.bfloat16, device=torch.device("cuda"), block=block
+    )
+
+    assert torch.equal(
+        noise.cpu().view(torch.int32), sample(7, "p", shape, block).view(torch.int32)
+    )

@@ -1,0 +1,16 @@
+import pytest
+
+from modnorm.errors import InvalidInputError
+from modnorm.noise import get_scheme, scheme_names
+
+
+def test_every_name_gives_its_scheme():
+    assert scheme_names() == ("portable-v1", "randopt-reseed-v1")
+    assert [get_scheme(name).name for name in scheme_names()] == list(scheme_names())
+
+
+def test_unknown_name_names_the_field_and_the_choices():
+    with pytest.raises(InvalidInputError, match="portable-v1, randopt-reseed-v1") as error:
+        get_scheme("gauss")
+
+    assert error.value.field == "population.noise"

@@ -1,0 +1,121 @@
+import pytest
+
+from modnorm.checkpoint.reference import resolve_checkpoint
+from modnorm.checkpoint.weights import CheckpointWeights
+from modnorm.errors import InvalidInputError
+from modnorm.geometry.corrections import clip
+from modnorm.geometry.scale_map import Norm, ScaleMap
+from modnorm.geometry.scales import linear_gain
+from modnorm.perturbation.methods import build_scale_map, method_names, needs_profile
+from modnorm.spec import Masses
+
+PROFILE = [{"attention_module": 2.0, "mlp_module": 0.5}] * 8
+
+
+@pytest.fixture(scope="module")
+def weights():
+    return CheckpointWeights(resolve_checkpoint("tiny-thicket"))
+
+
+def build(method, weights, masses=None, sensitivities=None):
+    checkpoint = resolve_checkpoint("tiny-thicket")
+    return build_scale_map(
+        method,
+        config=checkpoint.config,
+        model_digest=checkpoint.digest,
+        masses=masses or Masses(),
+        weights=weights,
+        sensitivities=sensitivities,
+    )
+
+
+def test_the_methods_of_the_paper_are_registered():
+    assert method_names() == ("base", "modular_norm", "randopt", "rmsnorm_only")
+    assert {name for name in method_names() if needs_profile(name)} == {
+        "modular_norm",
+        "rmsnorm_only",
+    }
+
+
+@pytest.mark.parametrize("method", method_names())
+def test_maps_carry_method_and_model_and_all_tensors(method, weights):
+    scale_map = build(method, weights, sensitivities=PROFILE)
+    assert scale_map.method == method
+    assert scale_map.model_digest == resolve_checkpoint("tiny-thicket").digest
+    assert [row.name for row in scale_map.tensors] == [t.name for t in weights.layout]
+    assert [row.shape for row in scale_map.tensors] == [t.shape for t in weights.layout]
+    assert ScaleMap.from_json(scale_map.to_json()).digest == scale_map.digest
+
+
+def test_methods_have_distinct_geometries(weights):
+    digests = {build(method, weights, sensitivities=PROFILE).digest for method in method_names()}
+    assert len(digests) == len(method_names())
+
+
+def test_modular_norm_perturbs_everything(weights):
+    scale_map = build("modular_norm", weights, sensitivities=PROFILE)
+    assert len(scale_map.active) == 58
+    assert {row.norm for row in scale_map.active} == {Norm.MAX_ROW, Norm.SPECTRAL, Norm.MAX_ABS}
+    assert len({row.correction for row in scale_map.active}) > 3
+
+
+def test_randopt_needs_no_profile_and_no_norm(weights):
+    scale_map = build("randopt", None)
+    assert len(scale_map.active) == 58
+    assert {(row.norm, row.scale) for row in scale_map.active} == {(Norm.UNIT, 1.0)}
+    assert scale_map == build("randopt", weights, sensitivities=PROFILE)
+
+
+def test_base_perturbs_nothing():
+    assert build("base", None).active == ()
+
+
+def test_rmsnorm_only_shares_the_mass_among_the_norms(weights):
+    scale_map = build("rmsnorm_only", weights, sensitivities=PROFILE)
+    assert len(scale_map.active) == 17
+    assert {row.group for row in scale_map.active} == {"norm"}
+    for row in scale_map.active:
+        assert row.mass == pytest.approx(0.1 / 17)
+        assert row.base_scale == pytest.approx(17)
+        assert row.scale == pytest.approx(17 * row.correction)
+
+
+def test_rmsnorm_only_corrects_by_the_bonds_alone(weights):
+    """Without the mass of q, o, g and d, r_input is phi_A and r_post is phi_F."""
+    gain = {
+        tensor.name: clip(linear_gain(weights.read(tensor)), 0.25, 4)
+        for tensor in weights.layout
+        if "layers" in tensor.name and len(tensor.shape) == 2
+    }
+    rows = {row.name: row for row in build("rmsnorm_only", weights, sensitivities=PROFILE).active}
+    for layer in range(8):
+        prefix = f"model.layers.{layer}"
+        q, o = (gain[f"{prefix}.self_attn.{name}_proj.weight"] for name in ("qkv", "o"))
+        g, d = (gain[f"{prefix}.mlp.{name}_proj.weight"] for name in ("gate_up", "down"))
+        attention, mlp = clip(2.0 / (q * o), 0.25, 4), clip(0.5 / (g * d), 0.25, 4)
+        middle = (attention + mlp) / 2
+        for norm, bond in (("input", attention), ("post_attention", mlp)):
+            found = rows[f"{prefix}.{norm}_layernorm.weight"].correction
+            assert found == pytest.approx(clip(bond / middle, 0.5, 2))
+    assert rows["model.norm.weight"].correction == 1
+
+
+def test_rmsnorm_only_needs_mass_on_the_norms(weights):
+    with pytest.raises(InvalidInputError) as caught:
+        build("rmsnorm_only", weights, Masses(norm=0), PROFILE)
+    assert caught.value.field == "method.masses.norm"
+
+
+@pytest.mark.parametrize("method", ["modular_norm", "rmsnorm_only"])
+def test_calibrated_methods_need_weights_and_profile(method, weights):
+    for available in ({"weights": weights}, {"weights": None, "sensitivities": PROFILE}):
+        with pytest.raises(InvalidInputError) as caught:
+            build(method, **available)
+        assert caught.value.field == "method.profile"
+
+
+@pytest.mark.parametrize("ask", [needs_profile, lambda name: build(name, None)])
+def test_an_unknown_method_is_told_the_known_ones(ask):
+    with pytest.raises(InvalidInputError, match="modular_norm") as caught:
+        ask("adam")
+    assert caught.value.field == "method.name"

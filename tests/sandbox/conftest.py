@@ -1,0 +1,22 @@
+"""One sandbox for all tests of the package: each program has a process of its own anyway."""
+
+import socket
+
+import pytest
+
+from modnorm.sandbox import Sandbox
+
+
+@pytest.fixture(scope="session")
+def sandbox():
+    """A healthy sandbox with every fence that this machine has."""
+    with Sandbox() as running:
+        running.check_health()
+        yield running
+
+
+@pytest.fixture(scope="session")
+def listener():
+    """Port on loopback that listens, for programs that must not reach it."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]

@@ -1,0 +1,107 @@
+"""Measured before use, refused when it does not isolate, back after its death."""
+
+import os
+import signal
+import threading
+
+import pytest
+
+from modnorm.errors import EngineError, UnavailableError
+from modnorm.sandbox import Guarantee, Mechanism, Program, Sandbox
+
+PROGRAM = Program(["def f(x): return x + 1"], ["assert f(1) == 2"])
+
+
+def _zygote_pid(sandbox):
+    assert sandbox._zygote is not None
+    return sandbox._zygote._process.pid
+
+
+def test_every_guarantee_holds_here(sandbox):
+    isolation = sandbox.check_health()
+    assert isolation.healthy
+    assert isolation.guarantees == tuple(Guarantee)
+    assert set(isolation.mechanisms) | set(isolation.refusals) == set(Mechanism)
+
+
+@pytest.mark.parametrize("fences", [(), (Mechanism.OWN_UID,)], ids=["none", "own uid"])
+def test_without_fences_no_program_runs(fences):
+    with Sandbox(fences) as bare:
+        isolation = bare.measure()
+        assert not isolation.healthy
+        assert Guarantee.NO_FOREIGN_WRITES in isolation.broken
+        with pytest.raises(UnavailableError, match="does not isolate"):
+            bare.check_health()
+        with pytest.raises(UnavailableError, match="does not isolate"):
+            bare.execute(PROGRAM)
+
+
+def test_seccomp_and_landlock_suffice(sandbox):
+    """What an unprivileged container has, whose runtime refuses namespaces."""
+    needed = {Mechanism.SECCOMP, Mechanism.LANDLOCK}
+    if not needed <= set(sandbox.measure().mechanisms):
+        pytest.skip("the kernel has no seccomp or no Landlock")
+    with Sandbox(needed) as unprivileged:
+        isolation = unprivileged.check_health()
+        assert not isolation.writable_scratch
+        assert unprivileged.execute(PROGRAM).passed
+
+
+def test_namespaces_suffice(sandbox):
+    if Mechanism.NAMESPACES not in sandbox.measure().mechanisms:
+        pytest.skip("namespaces are refused")
+    with Sandbox({Mechanism.NAMESPACES, Mechanism.OWN_UID}) as running:
+        isolation = running.measure()
+        assert isolation.writable_scratch
+        if Mechanism.OWN_UID in isolation.mechanisms:
+            assert isolation.healthy
+
+
+def test_a_dead_sandbox_is_started_anew():
+    with Sandbox() as running:
+        assert running.execute(PROGRAM).passed
+        first = _zygote_pid(running)
+        os.kill(first, signal.SIGKILL)
+        assert running._zygote is not None
+        running._zygote._process.wait()
+        assert running.execute(PROGRAM).passed
+        assert _zygote_pid(running) != first
+
+
+def test_death_in_the_middle_is_an_error_and_no_verdict():
+    endless = Program(["while True: pass"], [])
+    with Sandbox() as running:
+        running.check_health()
+        threading.Timer(0.5, os.kill, (_zygote_pid(running), signal.SIGKILL)).start()
+        with pytest.raises(EngineError):
+            running.execute(endless)
+        assert running.execute(PROGRAM).passed
+
+
+def test_closing_ends_every_process(tmp_path):
+    running = Sandbox()
+    running.check_health()
+    pid = _zygote_pid(running)
+    assert running._zygote is not None
+    directory = running._zygote._directory
+    running.close()
+    assert not directory.exists()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_threads_share_a_sandbox(sandbox):
+    outcomes = []
+    threads = [
+        threading.Thread(
+            target=lambda at=at: outcomes.append(
+                sandbox.execute(Program([f"def f(): return {at}"], [f"assert f() == {at}"]))
+            )
+        )
+        for at in range(12)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [outcome.passed for outcome in outcomes] == [True] * 12

@@ -1,0 +1,82 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from modnorm.errors import InvalidInputError, PreconditionError
+from modnorm.search.ranking import expert_union, mean_reward, rank, select_experts
+
+# Few values, so that ties are common.
+REWARDS = st.lists(st.none() | st.sampled_from([0.0, 0.1, 0.25, 0.1325, 1.1]), max_size=30)
+
+
+def literal_rank(rewards, population):
+    """Take the best candidate again and again; among equals the first."""
+    left = [i for i in range(population) if rewards[i] is not None]
+    order = []
+    while left:
+        best = left[0]
+        for i in left:
+            if rewards[i] > rewards[best]:
+                best = i
+        left.remove(best)
+        order.append(best)
+    return tuple(order)
+
+
+@given(REWARDS, st.data())
+def test_rank_is_that_of_a_literal_loop(rewards, data):
+    population = data.draw(st.integers(0, len(rewards)))
+    assert rank(rewards, population) == literal_rank(rewards, population)
+
+
+def test_ties_keep_candidate_order_and_failures_are_left_out():
+    assert rank([0.1, None, 0.3, 0.1, 0.3], 5) == (2, 4, 0, 3)
+
+
+def test_later_candidates_do_not_count():
+    assert rank([0.1, 0.2, 0.9], 2) == (1, 0)
+
+
+@given(REWARDS, st.data())
+def test_experts_are_the_heads_of_nested_prefixes(rewards, data):
+    sizes = data.draw(st.lists(st.integers(0, len(rewards)), min_size=1, unique=True).map(sorted))
+    scored = sum(reward is not None for reward in rewards[: sizes[0]])
+    ensembles = list(range(1, scored + 1))
+    selection = select_experts(rewards, sizes, ensembles)
+    assert selection == {(n, k): literal_rank(rewards, n)[:k] for n in sizes for k in ensembles}
+    union = expert_union(selection)
+    assert list(union) == sorted({i for experts in selection.values() for i in experts})
+
+
+def test_too_few_scored_candidates_are_refused():
+    with pytest.raises(PreconditionError, match="K = 2 needs 2") as caught:
+        select_experts([0.1, None, 0.2], [2, 3], [1, 2])
+    assert caught.value.field == "population.ensemble_sizes"
+
+
+def test_a_prefix_beyond_the_population_is_refused():
+    with pytest.raises(PreconditionError, match="only 2 of 3"):
+        rank([0.1, 0.2], 3)
+
+
+@pytest.mark.parametrize("reward", [math.nan, math.inf])
+def test_a_score_that_is_not_finite_has_no_rank(reward):
+    with pytest.raises(InvalidInputError, match="candidate 1"):
+        rank([0.1, reward], 2)
+
+
+@given(
+    st.lists(st.sampled_from([0.0, 0.01, 0.05, 0.06, 0.1, 1.05, 1.1]), min_size=1), st.randoms()
+)
+def test_the_mean_does_not_depend_on_the_order_of_the_rows(rewards, random):
+    shuffled = list(rewards)
+    random.shuffle(shuffled)
+    assert mean_reward(shuffled) == mean_reward(rewards)
+    assert mean_reward(rewards) == pytest.approx(sum(rewards) / len(rewards))
+
+
+def test_no_rewards_have_no_mean():
+    with pytest.raises(InvalidInputError):
+        mean_reward([])

@@ -1,0 +1,180 @@
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from modnorm.checkpoint.prompts import PromptEncoder
+from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
+from modnorm.engines import Engine, GenerationLimits, load_engine
+from modnorm.errors import CancelledError, IncompatibleError
+from modnorm.geometry.scale_map import ScaleMap
+from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.methods import build_scale_map
+from modnorm.search.scoring import CandidateResult, score_candidate
+from modnorm.spec import DataSpec, Masses
+from modnorm.tasks import Row, get_task
+from modnorm.tasks.data import load_rows
+
+TASK = get_task("countdown")
+LIMITS = GenerationLimits(max_tokens=192)
+
+
+@pytest.fixture(scope="module")
+def checkpoint() -> Checkpoint:
+    return resolve_checkpoint("tiny-thicket")
+
+
+@pytest.fixture(scope="module")
+def engine(checkpoint: Checkpoint) -> Iterator[Engine]:
+    engine = load_engine("auto", checkpoint)
+    yield engine
+    engine.close()
+
+
+@pytest.fixture(scope="module")
+def scale_map(checkpoint: Checkpoint) -> ScaleMap:
+    return build_scale_map(
+        "randopt",
+        config=checkpoint.config,
+        model_digest=checkpoint.digest,
+        masses=Masses(),
+        weights=None,
+        sensitivities=None,
+    )
+
+
+@pytest.fixture(scope="module")
+def rows() -> Sequence[Row]:
+    spec = DataSpec(source="bundled:countdown-selection", limit=12)
+    return load_rows(TASK, spec, field="task.selection")
+
+
+@pytest.fixture(scope="module")
+def prompts(checkpoint: Checkpoint, rows: Sequence[Row]) -> Sequence[Sequence[int]]:
+    encoder = PromptEncoder(checkpoint)
+    return [encoder.encode(TASK.messages(row)) for row in rows]
+
+
+@pytest.fixture(scope="module")
+def descriptor(scale_map: ScaleMap) -> Descriptor:
+    return Descriptor("portable-v1", 11, "randopt", 0.005, scale_map.digest)
+
+
+@pytest.fixture(scope="module")
+def result(
+    engine: Engine,
+    rows: Sequence[Row],
+    prompts: Sequence[Sequence[int]],
+    descriptor: Descriptor,
+    scale_map: ScaleMap,
+) -> CandidateResult:
+    return score_candidate(
+        engine, TASK, rows, prompts, descriptor, scale_map, LIMITS, on_progress=lambda _: None
+    )
+
+
+def test_answers_are_in_row_order_and_judged_by_the_task(
+    result: CandidateResult, rows: Sequence[Row]
+) -> None:
+    assert [answer.row for answer in result.answers] == list(range(len(rows)))
+    for answer, row in zip(result.answers, rows, strict=True):
+        judgement = TASK.judge(row, answer.completion)
+        assert (answer.reward, answer.vote, answer.correct) == (
+            judgement.reward,
+            judgement.vote,
+            judgement.correct,
+        )
+        assert answer.truncated == (answer.tokens == 192 and "</answer>" not in answer.completion)
+    assert any(answer.vote is not None for answer in result.answers)
+
+
+def test_descriptor_comes_back_resolved(result: CandidateResult, scale_map: ScaleMap) -> None:
+    assert result.descriptor.coefficients is not None
+    assert len(result.descriptor.coefficients) == len(scale_map.active)
+
+
+def test_phases_are_timed(result: CandidateResult) -> None:
+    assert result.generate_seconds > 0
+    assert result.switch_seconds > 0
+    assert result.score_seconds > 0
+
+
+def test_resolved_descriptor_scores_the_same(
+    engine: Engine,
+    rows: Sequence[Row],
+    prompts: Sequence[Sequence[int]],
+    scale_map: ScaleMap,
+    result: CandidateResult,
+) -> None:
+    again = score_candidate(
+        engine, TASK, rows, prompts, result.descriptor, scale_map, LIMITS, on_progress=_ignore
+    )
+    assert again.answers == result.answers
+    assert again.descriptor == result.descriptor
+
+
+def test_progress_counts_up_to_all_rows(
+    engine: Engine,
+    rows: Sequence[Row],
+    prompts: Sequence[Sequence[int]],
+    descriptor: Descriptor,
+    scale_map: ScaleMap,
+) -> None:
+    seen: list[int] = []
+    score_candidate(
+        engine, TASK, rows, prompts, descriptor, scale_map, LIMITS, on_progress=seen.append
+    )
+    assert seen == sorted(seen)
+    assert seen[0] == 0
+    assert seen[-1] == len(rows)
+    assert len(seen) > len(rows)
+
+
+@pytest.mark.parametrize("calls", [1, 3, 40])
+def test_cancelling_restores_the_base_at_once(
+    engine: Engine,
+    rows: Sequence[Row],
+    prompts: Sequence[Sequence[int]],
+    descriptor: Descriptor,
+    scale_map: ScaleMap,
+    calls: int,
+) -> None:
+    before = engine.weights_sha256()
+    made = 0
+
+    def cancel(_: int) -> None:
+        nonlocal made
+        made += 1
+        if made == calls:
+            raise CancelledError("not wanted")
+
+    with pytest.raises(CancelledError):
+        score_candidate(
+            engine, TASK, rows, prompts, descriptor, scale_map, LIMITS, on_progress=cancel
+        )
+    assert made == calls
+    assert engine.weights_sha256() == before
+
+
+def test_scale_map_of_another_candidate_is_refused(
+    engine: Engine,
+    rows: Sequence[Row],
+    prompts: Sequence[Sequence[int]],
+    checkpoint: Checkpoint,
+    descriptor: Descriptor,
+) -> None:
+    other = build_scale_map(
+        "base",
+        config=checkpoint.config,
+        model_digest=checkpoint.digest,
+        masses=Masses(),
+        weights=None,
+        sensitivities=None,
+    )
+    with pytest.raises(IncompatibleError):
+        score_candidate(
+            engine, TASK, rows, prompts, descriptor, other, LIMITS, on_progress=_ignore
+        )
+
+
+def _ignore(_: int) -> None:
+    """Take no notice of progress."""

@@ -1,0 +1,346 @@
+"""An aggregator with its real neighbours, and a worker that needs no model."""
+
+import asyncio
+import hashlib
+import json
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import grpc.aio
+import pytest
+
+from modnorm.client.convert import spec_to_proto
+from modnorm.client.status import from_rpc_error
+from modnorm.geometry.scale_map import ScaleMap
+from modnorm.search.ranking import select_experts
+from modnorm.search.voting import plurality
+from modnorm.spec import parse_spec
+from modnorm.tasks import get_task
+from modnorm.v1 import (
+    calibration_pb2_grpc,
+    evaluation_pb2,
+    evaluation_pb2_grpc,
+    experiment_pb2,
+    experiment_pb2_grpc,
+    sampling_pb2_grpc,
+)
+from services.aggregator.aggregator import build_aggregator
+from services.calibrator.servicer import CalibrationServicer
+from services.common.channels import open_channel
+from services.common.queue import QUEUE, make_celery
+from services.common.server import start_server
+from services.common.settings import AggregatorSettings, ServiceSettings
+from services.sampler.servicer import SamplingServicer
+
+SECONDS = 60
+TASK = get_task("gsm8k")
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def database_url(request, tmp_path) -> str:
+    """An empty database of either kind."""
+    if request.param == "postgres":
+        return str(request.getfixturevalue("postgres_url"))
+    return f"sqlite:///{tmp_path}/modnorm.db"
+
+
+def make_spec(**changes: object) -> experiment_pb2.ExperimentSpec:
+    """Return a small spec; `task__limit=1` changes one field of a section."""
+    content: dict[str, Any] = {
+        "model": "tiny-thicket",
+        "task": {
+            "name": "gsm8k",
+            "selection": {"source": "bundled:word-problems-selection", "limit": 5},
+            "heldout": {"source": "bundled:word-problems-heldout", "limit": 7},
+            "max_tokens": 16,
+        },
+        "method": {"name": "randopt", "sigma": 0.01},
+        "population": {"size": 6, "prefixes": [3, 6], "ensemble_sizes": [1, 3], "seed": 5},
+        "failures": {"max_attempts": 3},
+    }
+    for key, value in changes.items():
+        section, _, name = key.partition("__")
+        if name:
+            content[section] = {**content[section], name: value}
+        else:
+            content[section] = value
+    return spec_to_proto(parse_spec(content))
+
+
+class Lab:
+    """Stubs of one aggregator, and what started it."""
+
+    def __init__(self, aggregator, settings, app, channel):
+        self.aggregator = aggregator
+        self.settings = settings
+        self.app = app
+        self.channel = channel
+        self.experiments = experiment_pb2_grpc.ExperimentServiceStub(channel)
+        self.jobs = evaluation_pb2_grpc.JobServiceStub(channel)
+
+    async def create(self, message, request_id="request"):
+        request = experiment_pb2.CreateExperimentRequest(request_id=request_id, spec=message)
+        return (await self.experiments.CreateExperiment(request, timeout=SECONDS)).experiment
+
+    async def get(self, experiment_id):
+        request = experiment_pb2.GetExperimentRequest(id=experiment_id)
+        return (await self.experiments.GetExperiment(request, timeout=SECONDS)).experiment
+
+    async def watch(self, experiment_id, cursor=0):
+        request = experiment_pb2.WatchExperimentRequest(id=experiment_id, cursor=cursor)
+        async for event in self.experiments.WatchExperiment(request, timeout=SECONDS):
+            yield event
+
+    async def reach(self, experiment_id, state):
+        async for event in self.watch(experiment_id):
+            if event.state == state:
+                return event
+        raise AssertionError(await self.get(experiment_id))
+
+    async def finish(self, experiment_id):
+        return [event async for event in self.watch(experiment_id)]
+
+    async def candidates(self, experiment_id):
+        found, token = [], ""
+        while True:
+            request = experiment_pb2.ListCandidatesRequest(
+                experiment_id=experiment_id, page_size=4, page_token=token
+            )
+            page = await self.experiments.ListCandidates(request, timeout=SECONDS)
+            found += page.candidates
+            token = page.next_page_token
+            if not token:
+                return found
+
+    def worker(self, app=None):
+        return SyntheticWorker(app or self.app, self.channel)
+
+    async def artifact(self, experiment_id, kind):
+        request = experiment_pb2.GetArtifactRequest(experiment_id=experiment_id, kind=kind)
+        stream = self.experiments.GetArtifact(request, timeout=SECONDS)
+        return b"".join([response.chunk async for response in stream])
+
+    async def cancel(self, experiment_id):
+        request = experiment_pb2.CancelExperimentRequest(id=experiment_id)
+        response = await self.experiments.CancelExperiment(request, timeout=SECONDS)
+        return response.experiment
+
+    async def list(self, **page):
+        request = experiment_pb2.ListExperimentsRequest(**page)
+        return await self.experiments.ListExperiments(request, timeout=SECONDS)
+
+    async def check_results(self, experiment):
+        """Compare what is stored with what the synthetic answers lead to."""
+        candidates = await self.candidates(experiment.id)
+        assert [one.index for one in candidates] == list(range(-1, 6))
+        assert all(one.state == experiment_pb2.CANDIDATE_STATE_SCORED for one in candidates)
+        rewards = [one.selection_reward for one in candidates if one.index >= 0]
+        expected = select_experts(rewards, (3, 6), (1, 3))
+        found = {
+            (one.population, one.ensemble_size): tuple(one.experts) for one in experiment.ensembles
+        }
+        assert found == expected
+        assert experiment.base.selection_reward == candidates[0].selection_reward
+        assert experiment.base.heldout_metric == candidates[0].heldout_metric
+        for ensemble in experiment.ensembles:
+            await self.check_votes(experiment.id, ensemble)
+
+    async def answers(self, experiment_id, candidate, split):
+        request = experiment_pb2.ListAnswersRequest(
+            experiment_id=experiment_id, candidate=candidate, split=split
+        )
+        return (await self.experiments.ListAnswers(request, timeout=SECONDS)).answers
+
+    async def check_votes(self, experiment_id, ensemble):
+        sheets = [
+            await self.answers(experiment_id, expert, evaluation_pb2.SPLIT_HELDOUT)
+            for expert in ensemble.experts
+        ]
+        request = experiment_pb2.ListVotesRequest(
+            experiment_id=experiment_id,
+            population=ensemble.population,
+            ensemble_size=ensemble.ensemble_size,
+        )
+        votes = (await self.experiments.ListVotes(request, timeout=SECONDS)).votes
+        assert [vote.row for vote in votes] == list(range(7))
+        for vote, *given in zip(votes, *sheets, strict=True):
+            keys = [one.vote if one.HasField("vote") else None for one in given]
+            tally = plurality(keys)
+            assert (vote.answer if vote.HasField("answer") else None) == tally.answer
+            assert (vote.valid, vote.support) == (tally.valid, tally.support)
+        assert ensemble.metric == sum(vote.correct for vote in votes) / 7
+
+    @staticmethod
+    @asynccontextmanager
+    async def working(*workers):
+        tasks = [asyncio.create_task(worker.run()) for worker in workers]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            for task in tasks:
+                with suppress(asyncio.CancelledError):
+                    await task
+
+    @staticmethod
+    @asynccontextmanager
+    async def raises(kind, field=None):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            yield
+        error = from_rpc_error(caught.value)
+        assert type(error) is kind, error
+        if field:
+            assert error.field == field, error
+
+
+class SyntheticWorker:
+    """Takes jobs from the queue and answers them from the candidate's seed, without a model."""
+
+    def __init__(self, app, channel, name="worker"):
+        self.app = app
+        self.jobs = evaluation_pb2_grpc.JobServiceStub(channel)
+        self.name = name
+        self.reports = []
+
+    async def run(self):
+        while True:
+            await self.report(await self.claim_next())
+
+    def take(self):
+        with self.app.connection_for_read() as connection:
+            message = self.app.amqp.queues[QUEUE](connection.default_channel).get(no_ack=True)
+        return message and message.payload[0][0]
+
+    async def claim_next(self):
+        async with asyncio.timeout(SECONDS):
+            while True:
+                job_id = await asyncio.to_thread(self.take)
+                if job_id and (job := await self.claim(job_id)):
+                    return job
+
+    async def claim(self, job_id):
+        request = evaluation_pb2.ClaimJobRequest(job_id=job_id, worker=self.name)
+        response = await self.jobs.ClaimJob(request, timeout=SECONDS)
+        return response.job if response.HasField("job") else None
+
+    async def report(self, job):
+        rows = await self.rows(job.rows_digest)
+        header = evaluation_pb2.ReportHeader(
+            lease=job.lease, descriptor=await self.resolved(job), worker=self.name
+        )
+        batch = evaluation_pb2.AnswerBatch(answers=answers_of(job.descriptor, rows))
+        parts = [
+            evaluation_pb2.ReportJobRequest(header=header),
+            evaluation_pb2.ReportJobRequest(answers=batch),
+        ]
+        await self.jobs.ReportJob(iter(parts), timeout=SECONDS)
+        self.reports.append(job.lease.job_id)
+
+    async def rows(self, digest):
+        request = evaluation_pb2.FetchRowsRequest(rows_digest=digest)
+        found = []
+        async for response in self.jobs.FetchRows(request, timeout=SECONDS):
+            found += response.rows_json
+        assert hashlib.sha256("\n".join(found).encode()).hexdigest() == digest
+        return [json.loads(row) for row in found]
+
+    async def resolved(self, job):
+        if not job.descriptor.coefficients:
+            digest = job.descriptor.scale_map_digest
+            request = evaluation_pb2.GetScaleMapRequest(digest=digest)
+            text = (await self.jobs.GetScaleMap(request, timeout=SECONDS)).json
+            active = len(ScaleMap.from_json(text).active)
+            job.descriptor.coefficients.extend(0.25 * one for one in range(active))
+        return job.descriptor
+
+
+def answers_of(descriptor, rows):
+    return [answer_of(descriptor, index, row) for index, row in enumerate(rows)]
+
+
+def answer_of(descriptor, index, row):
+    draw = hashlib.sha256(f"{descriptor.method}/{descriptor.seed}/{index}".encode()).digest()[0]
+    wrong = "no idea" if draw > 230 else f"#### {draw % 3}"
+    completion = f"#### {row['answer']}" if draw < 120 else wrong
+    judgement = TASK.judge(row, completion)
+    return evaluation_pb2.Answer(
+        row=index,
+        completion=completion,
+        reward=judgement.reward,
+        vote=judgement.vote,
+        correct=judgement.correct,
+        tokens=3,
+    )
+
+
+@asynccontextmanager
+async def upstream(tmp_path):
+    """Start the real sampler and calibrator."""
+    settings = ServiceSettings(cache_dir=tmp_path / "cache", model_roots=None)
+
+    def register_sampler(server):
+        sampling_pb2_grpc.add_SamplingServiceServicer_to_server(SamplingServicer(settings), server)
+        return ("modnorm.v1.SamplingService",)
+
+    def register_calibrator(server):
+        servicer = CalibrationServicer(settings)
+        calibration_pb2_grpc.add_CalibrationServiceServicer_to_server(servicer, server)
+        return ("modnorm.v1.CalibrationService",)
+
+    sampler = await start_server("127.0.0.1:0", register_sampler)
+    calibrator = await start_server("127.0.0.1:0", register_calibrator)
+    try:
+        yield {
+            "sampler_target": f"127.0.0.1:{sampler.port}",
+            "calibrator_target": f"127.0.0.1:{calibrator.port}",
+        }
+    finally:
+        await sampler.stop(0)
+        await calibrator.stop(0)
+
+
+@asynccontextmanager
+async def running(settings, app=None):
+    """Run an aggregator."""
+    app = app or make_celery(settings.broker_url)
+    aggregator = build_aggregator(settings, app)
+    await aggregator.start()
+    try:
+        async with open_channel(f"127.0.0.1:{aggregator.port}") as channel:
+            yield Lab(aggregator, settings, app, channel)
+    finally:
+        await aggregator.stop()
+
+
+@pytest.fixture
+def spec():
+    return make_spec
+
+
+@pytest.fixture
+def another_aggregator():
+    """Start an aggregator beside the lab's: a function of settings and Celery application."""
+    return running
+
+
+@pytest.fixture
+def start_lab(tmp_path):
+    """Start a lab: a function of a database URL and settings that differ."""
+
+    @asynccontextmanager
+    async def start(database_url=f"sqlite:///{tmp_path}/lab.db", **changes):
+        async with upstream(tmp_path) as targets:
+            settings = AggregatorSettings(
+                bind_address="127.0.0.1:0",
+                database_url=database_url,
+                data_roots=(tmp_path,),
+                stop_grace=0.5,
+                watch_seconds=0.2,
+                reap_seconds=0.1,
+                **{"broker_url": "memory://", **targets, **changes},
+            )
+            async with running(settings) as lab:
+                yield lab
+
+    return start

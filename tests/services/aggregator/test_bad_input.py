@@ -1,0 +1,125 @@
+"""Whatever is sent, the aggregator says what is wrong, stores nothing and stays up."""
+
+import asyncio
+import random
+import subprocess
+import sys
+
+import grpc
+import grpc.aio
+
+from modnorm.errors import InvalidInputError
+from modnorm.v1 import evaluation_pb2, experiment_pb2
+from services.common.healthcheck import check
+
+SECONDS = 30
+ALLOWED = {
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.NOT_FOUND,
+    grpc.StatusCode.ABORTED,
+}
+BAD_SPECS: dict[str, dict[str, object]] = {
+    "task.name": {"task__name": "chess"},
+    "task.scorer": {"task__scorer": "generous"},
+    "method.name": {"method__name": "guess"},
+    "model.name": {"model": "no-such-model"},
+    "population.noise": {"population__noise": "pink"},
+    "task.selection.source": {"task__selection": "bundled:no-such-rows"},
+    "task.heldout.source": {"task__heldout": "/etc/hostname"},
+    "calibration.examples": {
+        "method": {"name": "modular_norm", "radius": 0.2},
+        "calibration": {"examples": 1, "layers_per_example": 1},
+    },
+    "task.selection.limit": {
+        "task__selection": {"source": "bundled:word-problems-selection", "limit": 100_000}
+    },
+    "task": {"task__max_tokens": 100_000},
+}
+
+
+def test_what_cannot_run_is_refused_whole_and_nothing_is_stored(start_lab, spec):
+    async def scenario():
+        async with start_lab() as lab:
+            for field, changes in BAD_SPECS.items():
+                async with lab.raises(InvalidInputError, field):
+                    await lab.create(spec(**changes))
+            for request_id in ("", "x" * 129, "a\nb", "a\0b"):
+                async with lab.raises(InvalidInputError, "request_id"):
+                    await lab.create(spec(), request_id)
+            for radius in (float("nan"), float("inf"), -1.0, 0.0):
+                message = spec()
+                message.method.radius = radius
+                async with lab.raises(InvalidInputError):
+                    await lab.create(message)
+            assert not (await lab.list()).experiments
+
+    asyncio.run(scenario())
+
+
+def test_bad_rows_are_named(start_lab, spec, tmp_path):
+    (tmp_path / "bad.jsonl").write_text('{"question": "a", "answer": "1"}\n{"question": 1}\n')
+    (tmp_path / "empty.jsonl").write_text("")
+
+    async def scenario():
+        async with start_lab() as lab:
+            for name in ("bad", "empty"):
+                async with lab.raises(InvalidInputError, "task.heldout"):
+                    await lab.create(spec(task__heldout=str(tmp_path / f"{name}.jsonl")))
+            async with lab.raises(InvalidInputError, "task.heldout.source"):
+                await lab.create(spec(task__heldout=str(tmp_path / "absent.jsonl")))
+            assert not (await lab.list()).experiments
+
+    asyncio.run(scenario())
+
+
+def methods():
+    for package in (experiment_pb2, evaluation_pb2):
+        for service in package.DESCRIPTOR.services_by_name.values():
+            for method in service.methods:
+                yield f"/{service.full_name}/{method.name}", method
+
+
+def junk(message):
+    noise = random.Random(7)
+    request = experiment_pb2.CreateExperimentRequest(request_id="r", spec=message)
+    whole = request.SerializeToString()
+    yield from (b"", b"\xff" * 7, whole[: len(whole) // 2], b"\x0a\x02\xff\xfe", b"\x0a\x01\x00")
+    yield from (noise.randbytes(noise.randrange(1, 60)) for _ in range(12))
+
+
+async def send(channel, path, method, content):
+    """Return the status code that a call with raw bytes ends with."""
+    try:
+        if method.client_streaming:
+            await channel.stream_unary(path)(iter([content]), timeout=SECONDS)
+        elif method.server_streaming:
+            await channel.unary_stream(path)(content, timeout=SECONDS).read()
+        else:
+            await channel.unary_unary(path)(content, timeout=SECONDS)
+    except grpc.aio.AioRpcError as error:
+        return error.code()
+    return grpc.StatusCode.OK
+
+
+def test_no_bytes_bring_the_aggregator_down(start_lab, spec, database_url):
+    async def scenario():
+        async with start_lab(database_url) as lab:
+            for path, method in methods():
+                for content in junk(spec()):
+                    code = await send(lab.channel, path, method, content)
+                    assert code in {*ALLOWED, grpc.StatusCode.OK}, (path, content)
+            assert not (await lab.list()).experiments
+            target = f"127.0.0.1:{lab.aggregator.port}"
+            assert await asyncio.to_thread(check, target, "modnorm.v1.JobService") == "SERVING"
+
+    asyncio.run(scenario())
+
+
+def test_the_aggregator_needs_no_torch():
+    code = (
+        "import sys, services.aggregator.server\n"
+        "found = {name.split('.')[0] for name in sys.modules} & {'torch', 'transformers'}\n"
+        "assert not found, found\n"
+        "assert 'modnorm.engines' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

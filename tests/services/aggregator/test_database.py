@@ -1,0 +1,134 @@
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import create_engine, make_url
+from sqlmodel import SQLModel
+
+import services.aggregator.tables
+from modnorm.errors import InvalidInputError, UnavailableError
+from services.aggregator.artifacts import keep_artifact, load_text
+from services.aggregator.database import Database
+from services.aggregator.states import ArtifactKind
+from services.aggregator.tables import Artifact
+
+
+def test_the_migrated_schema_is_that_of_the_tables(database_url):
+    database = Database(database_url)
+    database.migrate()
+    database.close()
+    url = make_url(database_url)
+    if url.get_backend_name() == "postgresql":
+        url = url.set(drivername="postgresql+psycopg")
+    engine = create_engine(url)
+    with engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, SQLModel.metadata) == []
+    engine.dispose()
+    assert services.aggregator.tables.Job.__tablename__ in SQLModel.metadata.tables
+
+
+def test_migrating_at_once_and_again_changes_nothing(database_url):
+    databases = [Database(database_url) for _ in range(4)]
+    with ThreadPoolExecutor(len(databases)) as threads:
+        list(threads.map(Database.migrate, databases))
+    for database in databases:
+        database.migrate()
+        database.close()
+
+
+@pytest.fixture
+def database(database_url):
+    database = Database(database_url)
+    database.migrate()
+    yield database
+    database.close()
+
+
+def test_connections_that_are_all_in_use_are_an_outage(database, monkeypatch):
+    monkeypatch.setattr(database._engine.pool, "_timeout", 0.05)
+
+    def read_inside(depth):
+        with database.read() as session:
+            session.connection()
+            if depth:
+                read_inside(depth - 1)
+
+    with pytest.raises(UnavailableError, match="in use"):
+        read_inside(100)
+
+
+def artifact(digest, content=b"x"):
+    return Artifact(digest=digest, kind=ArtifactKind.ROWS, content=content)
+
+
+def test_a_failed_transaction_leaves_nothing(database):
+    def fail():
+        with database.write() as session:
+            session.add(artifact("d"))
+            session.flush()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    with database.read() as session:
+        assert session.get(Artifact, "d") is None
+
+
+def test_text_that_postgres_cannot_store_is_made_storable(database):
+    with database.write() as session:
+        session.add(artifact("a\0b"))
+    with database.read() as session:
+        assert session.get(Artifact, "a\ufffdb") is not None
+        assert session.get(Artifact, "none\0") is None
+
+
+def test_the_same_artifact_from_two_sides_is_stored_once(database):
+    def keep(_):
+        with database.write() as session:
+            keep_artifact(session, ArtifactKind.ROWS, "digest", "text")
+
+    with ThreadPoolExecutor(6) as threads:
+        list(threads.map(keep, range(12)))
+    with database.read() as session:
+        assert load_text(session, ArtifactKind.ROWS, "digest") == "text"
+
+
+def test_closing_waits_for_transactions_and_lets_none_begin(database):
+    inside, go_on = threading.Event(), threading.Event()
+
+    def write():
+        with database.write() as session:
+            session.add(artifact("d"))
+            inside.set()
+            go_on.wait()
+
+    with ThreadPoolExecutor(2) as threads:
+        writing = threads.submit(write)
+        inside.wait()
+        closing = threads.submit(database.close)
+        assert not closing.done()
+        go_on.set()
+        writing.result()
+        closing.result()
+    with pytest.raises(UnavailableError, match="closed"), database.read():
+        pass
+
+
+@pytest.mark.parametrize("url", ["nonsense", "mysql://h/d", "sqlite://", "sqlite:///:memory:"])
+def test_other_databases_are_refused(url):
+    with pytest.raises(InvalidInputError) as caught:
+        Database(url)
+    assert caught.value.field == "database_url"
+
+
+@pytest.mark.parametrize(
+    "url", ["postgresql://modnorm@127.0.0.1:1/none", "sqlite:////nonexistent/folder/file.db"]
+)
+def test_a_database_that_does_not_answer_is_unavailable(url):
+    database = Database(url)
+    with pytest.raises(UnavailableError, match="database"):
+        database.migrate()
+    database.close()

@@ -1,0 +1,239 @@
+"""Experiments from their creation to their votes, over real gRPC, queue and databases."""
+
+import asyncio
+import hashlib
+import json
+
+import pytest
+
+from modnorm.errors import ConflictError, InvalidInputError, NotFoundError, StaleLeaseError
+from modnorm.search.ranking import mean_reward
+from modnorm.v1 import evaluation_pb2, experiment_pb2
+
+SUCCEEDED = experiment_pb2.EXPERIMENT_STATE_SUCCEEDED
+CANCELLED = experiment_pb2.EXPERIMENT_STATE_CANCELLED
+CALIBRATING = experiment_pb2.EXPERIMENT_STATE_CALIBRATING
+SELECTING = experiment_pb2.EXPERIMENT_STATE_SELECTING
+PROFILE = experiment_pb2.ARTIFACT_KIND_PROFILE
+NAMED = {"name": "modular_norm", "radius": 0.2}
+
+
+def test_an_experiment_from_its_creation_to_its_votes(start_lab, spec, database_url):
+    async def scenario():
+        async with start_lab(database_url) as lab:
+            created = await lab.create(spec())
+            assert created.state == experiment_pb2.EXPERIMENT_STATE_PENDING
+            assert created.spec.population.pool == "nested"
+            worker = lab.worker()
+            async with lab.working(worker):
+                events = await lab.finish(created.id)
+            experiment = await lab.get(created.id)
+            assert experiment.state == SUCCEEDED
+            await lab.check_results(experiment)
+            assert [event.cursor for event in events] == list(range(1, len(events) + 1))
+            assert events[-1].state == SUCCEEDED
+            assert len(worker.reports) == len(set(worker.reports))
+            await check_resuming(lab, created.id, events)
+            await check_reading(lab, experiment)
+
+    asyncio.run(scenario())
+
+
+async def check_resuming(lab, experiment_id, events):
+    resumed = [event async for event in lab.watch(experiment_id, events[4].cursor)]
+    assert resumed == events[5:]
+    assert [event async for event in lab.watch(experiment_id, len(events))] == []
+    async with lab.raises(InvalidInputError, "cursor"):
+        await anext(lab.watch(experiment_id, len(events) + 1))
+
+
+async def check_reading(lab, experiment):
+    """Read artifacts, lists and what is not there."""
+    provenance = experiment.provenance
+    for kind, digest in {
+        experiment_pb2.ARTIFACT_KIND_SELECTION_ROWS: provenance.selection_digest,
+        experiment_pb2.ARTIFACT_KIND_HELDOUT_ROWS: provenance.heldout_digest,
+        experiment_pb2.ARTIFACT_KIND_SCALE_MAP: provenance.scale_map_digest,
+    }.items():
+        assert hashlib.sha256(await lab.artifact(experiment.id, kind)).hexdigest() == digest
+    async with lab.raises(NotFoundError, "kind"):
+        await lab.artifact(experiment.id, PROFILE)
+    listed = await lab.list(page_size=1)
+    assert [one.id for one in listed.experiments] == [experiment.id]
+    assert listed.next_page_token == ""
+    assert not listed.experiments[0].ensembles
+    selected = await lab.answers(experiment.id, 0, evaluation_pb2.SPLIT_SELECTION)
+    candidate = (await lab.candidates(experiment.id))[1]
+    assert candidate.selection_reward == mean_reward([one.reward for one in selected])
+    async with lab.raises(InvalidInputError, "split"):
+        await lab.answers(experiment.id, 0, evaluation_pb2.SPLIT_UNSPECIFIED)
+    async with lab.raises(NotFoundError, "id"):
+        await lab.get("nothing")
+
+
+def test_experiments_are_listed_in_pages(start_lab, spec):
+    async def scenario():
+        async with start_lab() as lab:
+            made = [(await lab.create(spec(), f"request {index}")).id for index in range(3)]
+            first = await lab.list(page_size=2)
+            second = await lab.list(page_size=2, page_token=first.next_page_token)
+            found = [one.id for page in (first, second) for one in page.experiments]
+            assert found == made[::-1]
+            assert second.next_page_token == ""
+            for page in ({"page_size": -1}, {"page_size": 1001}, {"page_token": "junk"}):
+                async with lab.raises(InvalidInputError, next(iter(page))):
+                    await lab.list(**page)
+
+    asyncio.run(scenario())
+
+
+def test_the_scorer_of_the_spec_is_used_and_recorded(start_lab, spec):
+    async def scenario():
+        async with start_lab() as lab:
+            created = await lab.create(spec(task__scorer="reference"))
+            assert created.provenance.scorer == "gsm8k-reference-v1"
+            async with lab.working(lab.worker()):
+                await lab.finish(created.id)
+            finished = await lab.get(created.id)
+            assert finished.state == SUCCEEDED
+            assert finished.spec.task.scorer == "reference"
+
+    asyncio.run(scenario())
+
+
+def test_candidates_are_those_of_the_population(start_lab, spec):
+    async def scenario():
+        async with start_lab() as lab:
+            created = await lab.create(spec())
+            await lab.reach(created.id, SELECTING)
+            candidates = await lab.candidates(created.id)
+            longer = await lab.create(spec(population__size=8, population__prefixes=[8]), "more")
+            await lab.reach(longer.id, SELECTING)
+            more = await lab.candidates(longer.id)
+            assert [one.descriptor for one in more[:7]] == [one.descriptor for one in candidates]
+            digest = (await lab.get(created.id)).provenance.scale_map_digest
+            assert {one.descriptor.scale_map_digest for one in candidates[1:]} == {digest}
+            assert candidates[0].descriptor.method == "base"
+
+    asyncio.run(scenario())
+
+
+def test_a_method_with_a_profile_is_calibrated_first(start_lab, spec, tmp_path):
+    async def scenario():
+        async with start_lab() as lab:
+            calibration = {"examples": 2, "layers_per_example": 4, "iterations": 1}
+            created = await lab.create(spec(method=NAMED, calibration=calibration))
+            async with lab.working(lab.worker()):
+                events = await lab.finish(created.id)
+            experiment = await lab.get(created.id)
+            assert experiment.state == SUCCEEDED
+            assert experiment.progress.examples_done == experiment.progress.examples_total == 2
+            assert CALIBRATING in {one.state for one in events}
+            await check_named_profiles(lab, spec, experiment.provenance.profile_digest)
+            profile = await lab.artifact(created.id, PROFILE)
+            await check_profile_files(lab, spec, tmp_path, profile)
+
+    asyncio.run(scenario())
+
+
+async def check_named_profiles(lab, spec, digest):
+    named = await lab.create(spec(method={**NAMED, "profile": digest}), "named")
+    assert named.provenance.profile_digest == digest
+    events = [event async for event in _until(lab.watch(named.id), SELECTING)]
+    assert CALIBRATING not in {event.state for event in events}
+    async with lab.raises(InvalidInputError, "method.profile"):
+        await lab.create(spec(method={**NAMED, "profile": "0" * 64}), "unknown")
+    async with lab.raises(InvalidInputError, "method.profile"):
+        await lab.create(spec(method__profile=digest), "needless")
+
+
+async def _until(events, state):
+    async for event in events:
+        yield event
+        if event.state == state:
+            return
+
+
+async def check_profile_files(lab, spec, folder, profile):
+    content = json.loads(profile)
+    mine, other, broken = (folder / f"{name}.json" for name in ("mine", "other", "broken"))
+    mine.write_text(json.dumps(content, indent=2))
+    other.write_text(json.dumps({**content, "model_digest": "0" * 64}))
+    broken.write_text("{")
+    created = await lab.create(spec(method={**NAMED, "profile": str(mine)}), "file")
+    assert created.provenance.profile_digest == hashlib.sha256(profile).hexdigest()
+    for path in (other, broken, folder / "absent.json", "/etc/hostname"):
+        async with lab.raises(InvalidInputError, "method.profile"):
+            await lab.create(spec(method={**NAMED, "profile": str(path)}), "bad")
+
+
+def test_the_same_request_at_once_is_one_experiment(start_lab, spec, database_url):
+    async def scenario():
+        async with start_lab(database_url) as lab:
+            made = await asyncio.gather(*(lab.create(spec()) for _ in range(5)))
+            assert len({one.id for one in made}) == 1
+            async with lab.raises(ConflictError, "request_id"):
+                await lab.create(spec(population__seed=6))
+            assert len((await lab.list()).experiments) == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_cancelled_experiment_stops_its_workers(start_lab, spec):
+    async def scenario():
+        async with start_lab() as lab:
+            created = await lab.create(spec())
+            await lab.reach(created.id, SELECTING)
+            worker = lab.worker()
+            job = await worker.claim_next()
+            beat = evaluation_pb2.HeartbeatRequest(lease=job.lease, answers_done=1)
+            assert not (await lab.jobs.Heartbeat(beat, timeout=10)).cancel
+            for _ in range(2):
+                assert (await lab.cancel(created.id)).state == CANCELLED
+            assert (await lab.finish(created.id))[-1].state == CANCELLED
+            assert (await lab.jobs.Heartbeat(beat, timeout=10)).cancel
+            async with lab.raises(StaleLeaseError):
+                await worker.report(job)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("kind", ["CANDIDATE", "FATAL"])
+def test_a_failure_that_ends_the_experiment_is_told(start_lab, spec, kind):
+    async def scenario():
+        async with start_lab() as lab:
+            created = await lab.create(spec())
+            await lab.reach(created.id, SELECTING)
+            job = await lab.worker().claim_next()
+            request = evaluation_pb2.FailJobRequest(
+                lease=job.lease,
+                kind=evaluation_pb2.FailureKind.Value(f"FAILURE_KIND_{kind}"),
+                reason="logits are not finite",
+            )
+            await lab.jobs.FailJob(request, timeout=10)
+            last = (await lab.finish(created.id))[-1]
+            assert last.state == experiment_pb2.EXPERIMENT_STATE_FAILED
+            assert "logits are not finite" in last.message
+            assert "logits are not finite" in (await lab.get(created.id)).error
+
+    asyncio.run(scenario())
+
+
+def test_reports_out_of_shape_are_refused(start_lab, spec):
+    header = evaluation_pb2.ReportJobRequest(header=evaluation_pb2.ReportHeader())
+    batch = evaluation_pb2.ReportJobRequest(answers=evaluation_pb2.AnswerBatch())
+    bare = evaluation_pb2.ReportJobRequest()
+
+    async def scenario():
+        async with start_lab() as lab:
+            for parts in ([], [batch], [bare], [header, header], [header, bare]):
+                async with lab.raises(InvalidInputError, "part"):
+                    await lab.jobs.ReportJob(iter(parts), timeout=10)
+            async with lab.raises(NotFoundError, "lease.job_id"):
+                await lab.jobs.ReportJob(iter([header, batch]), timeout=10)
+            async with lab.raises(InvalidInputError, "worker"):
+                await lab.jobs.ClaimJob(evaluation_pb2.ClaimJobRequest(job_id="x"), timeout=10)
+            async with lab.raises(InvalidInputError, "kind"):
+                await lab.jobs.FailJob(evaluation_pb2.FailJobRequest(), timeout=10)
+
+    asyncio.run(scenario())

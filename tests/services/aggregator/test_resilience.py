@@ -1,0 +1,134 @@
+"""What comes down does not take results with it."""
+
+import asyncio
+
+import pytest
+
+from modnorm.errors import UnavailableError
+from modnorm.v1 import experiment_pb2
+from services.common.queue import make_celery, queued
+
+SELECTING = experiment_pb2.EXPERIMENT_STATE_SELECTING
+CANCELLED = experiment_pb2.EXPERIMENT_STATE_CANCELLED
+
+
+def test_two_aggregators_on_one_database_give_one_result(
+    start_lab, another_aggregator, spec, postgres_url
+):
+    async def scenario():
+        async with (
+            start_lab(postgres_url) as lab,
+            another_aggregator(lab.settings, lab.app) as other,
+        ):
+            created = await lab.create(spec())
+            events = asyncio.create_task(other.finish(created.id))
+            workers = [lab.worker(), other.worker()]
+            async with lab.working(*workers):
+                assert (await lab.finish(created.id)) == await events
+            await other.check_results(await lab.get(created.id))
+            reports = [*workers[0].reports, *workers[1].reports]
+            assert len(reports) == len(set(reports))
+
+    asyncio.run(scenario())
+
+
+def test_an_aggregator_that_died_is_succeeded_by_another(
+    start_lab, another_aggregator, spec, database_url
+):
+    async def scenario():
+        async with start_lab(database_url, lease_seconds=0.5) as lab:
+            created = await lab.create(spec())
+            await lab.reach(created.id, SELECTING)
+            worker = lab.worker()
+            for _ in range(3):
+                await worker.report(await worker.claim_next())
+            lost = await worker.claim_next()
+            while await asyncio.to_thread(worker.take):
+                pass
+            for task in lab.aggregator._background:
+                task.cancel()
+            async with another_aggregator(lab.settings) as heir:
+                successor = heir.worker()
+                async with heir.working(successor):
+                    await heir.finish(created.id)
+                await heir.check_results(await heir.get(created.id))
+                assert not set(worker.reports) & set(successor.reports)
+                assert lost.lease.job_id in successor.reports
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("release", [True, False])
+def test_embedded_aggregators_take_back_all_leases(start_lab, another_aggregator, spec, release):
+    async def scenario():
+        async with start_lab() as lab:
+            created = await lab.create(spec())
+            await lab.reach(created.id, SELECTING)
+            job = await lab.worker().claim_next()
+            changes = {"release_leases_on_start": release}
+            async with another_aggregator(lab.settings.model_copy(update=changes)) as heir:
+                again = await heir.worker().claim(job.lease.job_id)
+                assert (again is not None) == release
+
+    asyncio.run(scenario())
+
+
+def test_a_broker_that_is_down_or_forgets_loses_nothing(start_lab, spec, redis_url):
+    async def scenario():
+        nowhere = "redis://127.0.0.1:1/0"
+        async with start_lab(broker_url=nowhere, reconcile_seconds=0.2) as lab:
+            created = await lab.create(spec())
+            await lab.reach(created.id, SELECTING)
+            lab.aggregator._dispatcher._app = app = make_celery(redis_url)
+            await published(app, 7)
+            with app.connection_for_write() as connection:
+                connection.default_channel.client.flushall()
+            async with lab.working(lab.worker(app)):
+                await lab.finish(created.id)
+            await lab.check_results(await lab.get(created.id))
+
+    asyncio.run(scenario())
+
+
+async def published(app, count):
+    async with asyncio.timeout(30):
+        while await asyncio.to_thread(queued, app) < count:
+            pass
+
+
+def test_what_is_published_is_not_published_again_and_again(start_lab, spec, redis_url):
+    async def scenario():
+        async with start_lab(broker_url=redis_url, reconcile_seconds=0.05) as lab:
+            created = await lab.create(spec())
+            await lab.reach(created.id, SELECTING)
+            await published(lab.app, 7)
+            for _ in range(5):
+                await lab.aggregator._dispatcher.reconcile()
+            assert await asyncio.to_thread(queued, lab.app) <= 14
+
+    asyncio.run(scenario())
+
+
+def test_a_service_that_is_down_delays_and_is_seen(start_lab, spec):
+    async def scenario():
+        async with start_lab(calibrator_target="127.0.0.1:1") as lab:
+            method = {"name": "modular_norm", "radius": 0.2}
+            created = await lab.create(spec(method=method))
+            async for event in lab.watch(created.id):
+                if event.message.startswith("waiting"):
+                    break
+            assert (await lab.get(created.id)).state < SELECTING
+            await lab.cancel(created.id)
+            assert (await lab.finish(created.id))[-1].state == CANCELLED
+
+    asyncio.run(scenario())
+
+
+def test_without_the_sampler_nothing_is_created(start_lab, spec):
+    async def scenario():
+        async with start_lab(sampler_target="127.0.0.1:1") as lab:
+            async with lab.raises(UnavailableError):
+                await lab.create(spec())
+            assert not (await lab.list()).experiments
+
+    asyncio.run(scenario())

@@ -1,0 +1,58 @@
+from contextlib import asynccontextmanager
+
+import pytest
+
+from modnorm.v1 import calibration_pb2 as pb
+from modnorm.v1 import calibration_pb2_grpc, common_pb2
+from services.calibrator.servicer import SERVICE, CalibrationServicer
+from services.common.channels import open_channel
+from services.common.server import start_server
+from services.common.settings import CalibratorSettings
+
+
+def prompt(index):
+    text = f"Using the numbers [{index + 3}, 7, 25], make {2 * index + 20}."
+    return common_pb2.Prompt(messages=[common_pb2.ChatMessage(role="user", content=text)])
+
+
+@pytest.fixture
+def settings(tmp_path):
+    return CalibratorSettings(cache_dir=tmp_path / "cache", model_roots=(tmp_path / "models",))
+
+
+@pytest.fixture
+def request_for():
+    """Return a small calibration request for the bundled model, with fields replaced."""
+
+    def build(examples=2, prompts=4, **fields):
+        settings = common_pb2.CalibrationSpec(examples=examples, max_length=16, iterations=1)
+        values = {
+            "model": common_pb2.ModelRef(name="tiny-thicket"),
+            "prompts": [prompt(index) for index in range(prompts)],
+            "task": "countdown",
+            "settings": settings,
+        }
+        return pb.CalibrateRequest(**{**values, **fields})
+
+    return build
+
+
+@pytest.fixture
+def serve():
+    """Run a calibrator on loopback and yield a stub of it."""
+
+    @asynccontextmanager
+    async def serving(settings):
+        def register(server):
+            servicer = CalibrationServicer(settings)
+            calibration_pb2_grpc.add_CalibrationServiceServicer_to_server(servicer, server)
+            return (SERVICE,)
+
+        running = await start_server("127.0.0.1:0", register)
+        try:
+            async with open_channel(f"127.0.0.1:{running.port}") as channel:
+                yield calibration_pb2_grpc.CalibrationServiceStub(channel)
+        finally:
+            await running.stop(0)
+
+    return serving

@@ -1,0 +1,264 @@
+import asyncio
+import logging
+
+import grpc
+import pytest
+
+from modnorm.calibration.calibrate import calibrate
+from modnorm.calibration.profile import Profile
+from modnorm.checkpoint.prompts import PromptEncoder
+from modnorm.checkpoint.reference import resolve_checkpoint
+from modnorm.client.convert import prompts_from_proto
+from modnorm.client.status import from_rpc_error
+from modnorm.errors import InvalidInputError, NotFoundError, PreconditionError
+from modnorm.spec import CalibrationSpec
+from modnorm.v1 import calibration_pb2 as pb
+from modnorm.v1 import common_pb2
+
+DEADLINE = 120
+
+
+async def collect(call):
+    """Return the progress of a calibration as pairs, and its profile."""
+    responses = [response async for response in call]
+    assert [response.WhichOneof("result") for response in responses[:-1]] == ["progress"] * (
+        len(responses) - 1
+    )
+    progress = [
+        (response.progress.examples_done, response.progress.examples_total)
+        for response in responses[:-1]
+    ]
+    return progress, responses[-1].profile
+
+
+async def refusal(call):
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        [response async for response in call]
+    return caught.value.code(), from_rpc_error(caught.value)
+
+
+def computed(caplog):
+    return [record for record in caplog.records if record.getMessage() == "calibrated"]
+
+
+@pytest.fixture(autouse=True)
+def _log(caplog):
+    caplog.set_level(logging.INFO, "services.calibrator")
+
+
+def test_progress_then_the_profile_of_the_library(serve, settings, request_for):
+    request = request_for()
+
+    async def scenario():
+        async with serve(settings) as stub:
+            return await collect(stub.Calibrate(request, timeout=DEADLINE))
+
+    progress, message = asyncio.run(scenario())
+    assert progress[0] == (0, 2)
+    assert progress[-1] == (2, 2)
+    assert progress == sorted(progress)
+
+    checkpoint = resolve_checkpoint("tiny-thicket")
+    encoder = PromptEncoder(checkpoint)
+    prompts = [encoder.encode(turns) for turns in prompts_from_proto(request.prompts)]
+    spec = CalibrationSpec(examples=2, max_length=16, iterations=1)
+    expected = calibrate(checkpoint, prompts, spec, task="countdown")
+    assert message.json == expected.to_json()
+    assert message.digest == expected.digest
+
+
+def test_a_profile_is_computed_once(serve, settings, request_for, caplog):
+    async def scenario():
+        async with serve(settings) as stub:
+            first = await collect(stub.Calibrate(request_for(), timeout=DEADLINE))
+        async with serve(settings) as stub:
+            # The third and fourth prompts are not used, so they do not matter.
+            again = await collect(stub.Calibrate(request_for(prompts=2), timeout=DEADLINE))
+        return first, again
+
+    (_, first), (progress, again) = asyncio.run(scenario())
+    assert progress == []
+    assert again == first
+    assert len(computed(caplog)) == 1
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+def test_concurrent_callers_share_one_computation(serve, settings, request_for, caplog, servers):
+    async def scenario():
+        async with serve(settings) as one, serve(settings) as two:
+            stubs = [one, one, one] if servers == 1 else [one, two]
+            calls = [stub.Calibrate(request_for(), timeout=DEADLINE) for stub in stubs]
+            return await asyncio.gather(*(collect(call) for call in calls))
+
+    results = asyncio.run(scenario())
+    assert len({profile.digest for _, profile in results}) == 1
+    assert len(computed(caplog)) == 1
+
+
+def test_what_defines_a_profile_tells_profiles_apart(serve, settings, request_for):
+    variants = [
+        request_for(),
+        request_for(task="gsm8k"),
+        request_for(settings=common_pb2.CalibrationSpec(examples=2, max_length=15, iterations=1)),
+    ]
+
+    async def scenario():
+        async with serve(settings) as stub:
+            return [await collect(stub.Calibrate(one, timeout=DEADLINE)) for one in variants]
+
+    assert len({profile.digest for _, profile in asyncio.run(scenario())}) == 3
+
+
+def test_a_computation_that_nobody_follows_stops(serve, settings, request_for, caplog):
+    many = request_for(examples=64, prompts=64)
+
+    async def scenario():
+        async with serve(settings) as stub:
+            call = stub.Calibrate(many, timeout=DEADLINE)
+            await call.read()
+            call.cancel()
+            # Calibrations take turns: this one starts when the other has stopped.
+            return await collect(stub.Calibrate(request_for(), timeout=DEADLINE))
+
+    _, profile = asyncio.run(asyncio.wait_for(scenario(), DEADLINE))
+    assert "calibration ended without a profile" in caplog.messages
+    stored = [path.stem for path in (settings.cache_dir / "profiles").glob("*.json")]
+    assert stored == [profile.digest]
+
+
+def test_a_computation_goes_on_for_those_who_stay(serve, settings, request_for, caplog):
+    async def scenario():
+        async with serve(settings) as stub:
+            leaving = stub.Calibrate(request_for(examples=4), timeout=DEADLINE)
+            staying = aiter(stub.Calibrate(request_for(examples=4), timeout=DEADLINE))
+            await leaving.read()
+            first = await anext(staying)
+            leaving.cancel()
+            return first, await collect(staying)
+
+    first, (progress, profile) = asyncio.run(scenario())
+    assert first.WhichOneof("result") == "progress"
+    assert progress[-1] == (4, 4)
+    assert profile.digest
+    assert len(computed(caplog)) == 1
+
+
+def test_other_calls_are_answered_meanwhile(serve, settings, request_for):
+    async def scenario():
+        async with serve(settings) as stub:
+            call = stub.Calibrate(request_for(examples=64, prompts=64), timeout=DEADLINE)
+            await call.read()
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await stub.GetProfile(pb.GetProfileRequest(digest="0" * 16), timeout=DEADLINE)
+            unfinished = not call.done()
+            call.cancel()
+            return caught.value.code(), unfinished
+
+    assert asyncio.run(scenario()) == (grpc.StatusCode.NOT_FOUND, True)
+
+
+def test_a_damaged_artifact_is_made_again(serve, settings, request_for, caplog):
+    async def scenario():
+        async with serve(settings) as stub:
+            _, first = await collect(stub.Calibrate(request_for(), timeout=DEADLINE))
+            path = settings.cache_dir / "profiles" / f"{first.digest}.json"
+            path.write_text(path.read_text()[:-10])
+            _, again = await collect(stub.Calibrate(request_for(), timeout=DEADLINE))
+            return first, again
+
+    first, again = asyncio.run(scenario())
+    assert again == first
+    assert len(computed(caplog)) == 2
+    assert "damaged artifact" in caplog.messages
+
+
+def test_a_stored_profile_is_found_by_digest_and_fingerprint(serve, settings, request_for):
+    async def scenario():
+        async with serve(settings) as stub:
+            _, made = await collect(stub.Calibrate(request_for(), timeout=DEADLINE))
+            names = (made.digest, Profile.from_json(made.json).fingerprint)
+            found = [
+                await stub.GetProfile(pb.GetProfileRequest(digest=name), timeout=DEADLINE)
+                for name in names
+            ]
+            return made, [response.profile for response in found]
+
+    made, found = asyncio.run(scenario())
+    assert found == [made, made]
+
+
+@pytest.mark.parametrize(
+    ("digest", "kind"),
+    [
+        ("", InvalidInputError),
+        ("abc", InvalidInputError),
+        ("../" + "a" * 13, InvalidInputError),
+        ("*" * 16, InvalidInputError),
+        ("0" * 16, NotFoundError),
+        ("0" * 64, NotFoundError),
+    ],
+)
+def test_a_profile_that_is_not_there(serve, settings, digest, kind):
+    async def scenario():
+        async with serve(settings) as stub:
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await stub.GetProfile(pb.GetProfileRequest(digest=digest), timeout=DEADLINE)
+            return from_rpc_error(caught.value)
+
+    error = asyncio.run(scenario())
+    assert type(error) is kind
+    assert error.field == "digest"
+
+
+def refused(serve, settings, request):
+    async def scenario():
+        async with serve(settings) as stub:
+            return await refusal(stub.Calibrate(request, timeout=DEADLINE))
+
+    return asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"prompts": 0}, "prompts"),
+        ({"model": common_pb2.ModelRef(name="no-such-model")}, "model.name"),
+        ({"model": common_pb2.ModelRef(name="tiny-thicket", revision="main")}, "model.revision"),
+        ({"task": ""}, "task"),
+        ({"settings": common_pb2.CalibrationSpec(examples=0)}, "calibration.examples"),
+        ({"settings": common_pb2.CalibrationSpec(quantile=1.5)}, "calibration.quantile"),
+        ({"examples": 1, "prompts": 1}, "calibration.examples"),
+    ],
+)
+def test_a_bad_request_names_its_field(serve, settings, request_for, fields, field):
+    code, error = refused(serve, settings, request_for(**fields))
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert isinstance(error, InvalidInputError)
+    assert error.field == field
+    assert not list(settings.cache_dir.glob("profiles/*.json"))
+
+
+def test_a_prompt_of_an_unknown_role_is_named(serve, settings, request_for):
+    turn = common_pb2.ChatMessage(role="tool", content="x")
+    bad = common_pb2.Prompt(messages=[turn])
+    good = request_for().prompts[0]
+    request = request_for(prompts=0)
+    request.prompts.extend([good, bad])
+    _, error = refused(serve, settings, request)
+    assert error.field == "prompts.1"
+
+
+def test_a_model_outside_of_the_roots_is_refused(serve, settings, request_for, tmp_path):
+    outside = tmp_path / "elsewhere"
+    outside.mkdir()
+    request = request_for(model=common_pb2.ModelRef(name=str(outside)))
+    code, error = refused(serve, settings, request)
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert error.field == "model.name"
+
+
+def test_another_model_than_the_caller_has_in_mind_is_refused(serve, settings, request_for):
+    code, error = refused(serve, settings, request_for(model_digest="0" * 64))
+    assert code is grpc.StatusCode.FAILED_PRECONDITION
+    assert isinstance(error, PreconditionError)
+    assert error.field == "model_digest"

@@ -1,0 +1,107 @@
+import hashlib
+import threading
+
+import pytest
+
+from modnorm.errors import CancelledError
+from services.common.artifacts import ArtifactStore, content_key
+
+
+def go_on():
+    pass
+
+
+@pytest.fixture
+def store(tmp_path):
+    return ArtifactStore(tmp_path / "artifacts")
+
+
+def test_keys_depend_on_content_alone():
+    assert content_key({"a": 1, "b": [2]}) == content_key({"b": [2], "a": 1})
+    assert content_key({"a": 1}) != content_key({"a": 2})
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        content_key({"a": float("nan")})
+
+
+def test_an_artifact_is_found_by_key_digest_and_prefix(store):
+    text = '{"name": "Straße"}'
+    digest = store.put(content_key({"a": 1}), text)
+    assert digest == hashlib.sha256(text.encode()).hexdigest()
+    assert store.find(content_key({"a": 1})) == text
+    assert store.get(digest) == text
+    assert store.get(digest[:16]) == text
+
+
+def test_what_was_never_stored_is_absent(store):
+    assert store.find("0" * 64) is None
+    assert store.get("0" * 64) is None
+    assert store.get("0" * 16) is None
+
+
+def test_equal_content_is_stored_once(store, tmp_path):
+    store.put("a" * 64, "{}")
+    store.put("b" * 64, "{}")
+    assert len(list((tmp_path / "artifacts").glob("*.json"))) == 1
+    assert store.find("a" * 64) == store.find("b" * 64) == "{}"
+
+
+def test_an_ambiguous_prefix_names_nothing(store, tmp_path):
+    store.put("a" * 64, "{}")
+    for tail in "01":
+        (tmp_path / "artifacts" / f"{'f' * 63}{tail}.json").write_text("{}")
+    assert store.get("f" * 16) is None
+
+
+def test_a_damaged_artifact_is_absent(store, tmp_path, caplog):
+    digest = store.put("a" * 64, '{"value": 1}')
+    (tmp_path / "artifacts" / f"{digest}.json").write_text('{"value": 2}')
+    assert store.find("a" * 64) is None
+    assert "damaged artifact" in caplog.messages
+    (tmp_path / "artifacts" / "keys" / ("a" * 64)).write_text("../../secret")
+    assert store.find("a" * 64) is None
+
+
+def test_nothing_is_left_behind(store, tmp_path):
+    store.put("a" * 64, "{}")
+    assert not list((tmp_path / "artifacts").rglob(".*"))
+
+
+def test_a_lock_is_held_by_one(store):
+    order = []
+    entered = threading.Event()
+    leave = threading.Event()
+
+    def first():
+        with store.lock("a" * 64, go_on):
+            entered.set()
+            leave.wait()
+            order.append("first")
+
+    def second():
+        with store.lock("a" * 64, go_on):
+            order.append("second")
+
+    threads = [threading.Thread(target=first), threading.Thread(target=second)]
+    threads[0].start()
+    entered.wait()
+    threads[1].start()
+    with store.lock("b" * 64, go_on):
+        order.append("other")
+    leave.set()
+    for thread in threads:
+        thread.join()
+    assert order == ["other", "first", "second"]
+
+
+def test_waiting_for_a_lock_can_be_ended(store):
+    checks = []
+
+    def check():
+        checks.append(1)
+        if len(checks) == 2:
+            raise CancelledError("enough")
+
+    with store.lock("a" * 64, go_on), pytest.raises(CancelledError), store.lock("a" * 64, check):
+        raise AssertionError
+    with store.lock("a" * 64, go_on):
+        pass

@@ -1,0 +1,73 @@
+import socket
+import uuid
+from contextlib import closing
+
+import pytest
+import redis
+
+from modnorm.errors import UnavailableError
+from services.common.queue import QUEUE, TASK, make_celery, publish, queued
+
+
+def free_port():
+    with closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def test_a_message_carries_an_id_and_nothing_else(redis_url):
+    app = make_celery(redis_url)
+    publish(app, "job-1")
+    with app.connection_for_read() as connection:
+        message = app.amqp.queues[QUEUE](connection.default_channel).get()
+    args, kwargs, _ = message.payload
+    assert (args, kwargs) == (["job-1"], {})
+    assert message.headers["task"] == TASK
+    assert message.content_type == "application/json"
+
+
+@pytest.mark.parametrize("broker", ["redis", "memory"])
+def test_waiting_messages_are_counted(broker, request):
+    url = request.getfixturevalue("redis_url") if broker == "redis" else "memory://"
+    app = make_celery(url)
+    before = queued(app)
+    for _ in range(3):
+        publish(app, str(uuid.uuid4()))
+    assert queued(app) == before + 3
+
+
+def test_a_flushed_broker_holds_nothing(redis_url):
+    app = make_celery(redis_url)
+    publish(app, "job-1")
+    with closing(redis.Redis.from_url(redis_url)) as client:
+        client.flushall()
+    assert queued(app) == 0
+    publish(app, "job-1")
+    assert queued(app) == 1
+
+
+@pytest.mark.parametrize("call", [queued, lambda app: publish(app, "job-1")])
+def test_a_broker_that_is_down_is_unavailable(call):
+    app = make_celery(f"redis://127.0.0.1:{free_port()}/0")
+    with pytest.raises(UnavailableError, match="broker"):
+        call(app)
+
+
+def test_a_broker_that_says_nothing_is_unavailable(monkeypatch):
+    monkeypatch.setattr("services.common.queue.SOCKET_SECONDS", 0.2)
+    with closing(socket.socket()) as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        app = make_celery(f"redis://127.0.0.1:{silent.getsockname()[1]}/0")
+        with pytest.raises(UnavailableError):
+            publish(app, "job-1")
+
+
+def test_nothing_is_lost_with_a_worker_and_nothing_is_kept():
+    conf = make_celery("redis://127.0.0.1/0").conf
+    assert conf.task_acks_late
+    assert conf.task_reject_on_worker_lost
+    assert conf.worker_prefetch_multiplier == 1
+    assert conf.task_ignore_result
+    assert conf.result_backend is None
+    assert conf.accept_content == ["json"]

@@ -1,0 +1,249 @@
+import asyncio
+import logging
+from contextlib import asynccontextmanager
+
+import grpc
+import grpc.aio
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from modnorm.client.status import from_rpc_error
+from modnorm.errors import (
+    CandidateError,
+    ConflictError,
+    InvalidInputError,
+    ModnormError,
+    NotFoundError,
+    StaleLeaseError,
+    UnavailableError,
+)
+from modnorm.v1 import evaluation_pb2, evaluation_pb2_grpc, experiment_pb2, experiment_pb2_grpc
+from services.common.channels import open_channel
+from services.common.healthcheck import check
+from services.common.server import start_server
+
+SERVICE = "modnorm.v1.ExperimentService"
+ERRORS = [
+    InvalidInputError("too small", field="population.size", remedy="take more"),
+    NotFoundError("gone"),
+    ConflictError("taken", field="request_id"),
+    StaleLeaseError("lost"),
+    UnavailableError("down", remedy="wait"),
+    CandidateError("nan"),
+]
+
+
+def _error(name):
+    return ERRORS[int(name)] if name.isdigit() else ZeroDivisionError("secret")
+
+
+async def _unary(request, context):
+    if request.id == "slow":
+        await context.send_initial_metadata(())
+        await asyncio.sleep(0.3)
+        return experiment_pb2.GetExperimentResponse()
+    if request.id == "abort":
+        await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "own words")
+    if request.id == "hang":
+        await asyncio.sleep(60)
+    raise _error(request.id)
+
+
+async def _stream(request, context):
+    yield experiment_pb2.WatchExperimentResponse(cursor=1)
+    raise _error(request.id)
+
+
+async def _upload(request_iterator, context):
+    async for part in request_iterator:
+        raise _error(part.header.worker)
+
+
+def register(server):
+    """Add methods that raise what the request names."""
+    experiments = {
+        "GetExperiment": grpc.unary_unary_rpc_method_handler(
+            _unary,
+            experiment_pb2.GetExperimentRequest.FromString,
+            experiment_pb2.GetExperimentResponse.SerializeToString,
+        ),
+        "WatchExperiment": grpc.unary_stream_rpc_method_handler(
+            _stream,
+            experiment_pb2.WatchExperimentRequest.FromString,
+            experiment_pb2.WatchExperimentResponse.SerializeToString,
+        ),
+    }
+    jobs = {
+        "ReportJob": grpc.stream_unary_rpc_method_handler(
+            _upload,
+            evaluation_pb2.ReportJobRequest.FromString,
+            evaluation_pb2.ReportJobResponse.SerializeToString,
+        )
+    }
+    server.add_generic_rpc_handlers(
+        (
+            grpc.method_handlers_generic_handler(SERVICE, experiments),
+            grpc.method_handlers_generic_handler("modnorm.v1.JobService", jobs),
+        )
+    )
+    return (SERVICE,)
+
+
+@asynccontextmanager
+async def running():
+    server = await start_server("127.0.0.1:0", register)
+    try:
+        async with open_channel(f"127.0.0.1:{server.port}") as channel:
+            yield server, channel
+    finally:
+        await server.stop(0)
+
+
+async def _get(channel, name):
+    stub = experiment_pb2_grpc.ExperimentServiceStub(channel)
+    return await stub.GetExperiment(experiment_pb2.GetExperimentRequest(id=name), timeout=10)
+
+
+async def _watch(channel, name):
+    stub = experiment_pb2_grpc.ExperimentServiceStub(channel)
+    request = experiment_pb2.WatchExperimentRequest(id=name)
+    async for _ in stub.WatchExperiment(request, timeout=10):
+        pass
+
+
+async def _report(channel, name):
+    header = evaluation_pb2.ReportHeader(worker=name)
+    parts = [evaluation_pb2.ReportJobRequest(header=header)]
+    await evaluation_pb2_grpc.JobServiceStub(channel).ReportJob(iter(parts), timeout=10)
+
+
+async def _caught(call, name):
+    async with running() as (_, channel):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call(channel, name)
+        return from_rpc_error(caught.value)
+
+
+@pytest.mark.parametrize("call", [_get, _watch, _report])
+@pytest.mark.parametrize("index", range(len(ERRORS)))
+def test_errors_arrive_as_they_were_raised(call, index):
+    if isinstance(ERRORS[index], UnavailableError):
+        call = _get if call is _watch else call
+    error = asyncio.run(_caught(call, str(index)))
+    raised = ERRORS[index]
+    assert type(error) is type(raised)
+    assert (error.message, error.field, error.remedy) == (
+        raised.message,
+        raised.field,
+        raised.remedy,
+    )
+
+
+@pytest.mark.parametrize("call", [_get, _watch, _report])
+def test_a_defect_is_logged_and_not_shown(call, caplog):
+    with caplog.at_level(logging.ERROR):
+        error = asyncio.run(_caught(call, "defect"))
+    assert type(error) is ModnormError
+    assert "secret" not in str(error)
+    (record,) = [record for record in caplog.records if record.message == "unexpected error"]
+    assert record.error_id in error.message
+    assert isinstance(record.exc_info[1], ZeroDivisionError)
+
+
+@pytest.mark.parametrize("letter", ["a", "\u00e9", "\U0001f600"])
+def test_an_endless_message_still_arrives(monkeypatch, letter):
+    monkeypatch.setitem(globals(), "ERRORS", [NotFoundError(letter * 100_000)])
+    error = asyncio.run(_caught(_get, "0"))
+    assert type(error) is NotFoundError
+    assert error.message.startswith(letter * 100)
+
+
+def test_an_aborted_call_keeps_its_own_status():
+    async def scenario():
+        async with running() as (_, channel):
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await _get(channel, "abort")
+            assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert caught.value.details() == "own words"
+
+    asyncio.run(scenario())
+
+
+def test_a_deadline_ends_a_call_and_not_the_server():
+    async def scenario():
+        async with running() as (_, channel):
+            stub = experiment_pb2_grpc.ExperimentServiceStub(channel)
+            request = experiment_pb2.GetExperimentRequest(id="hang")
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await stub.GetExperiment(request, timeout=0.2)
+            assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+            await _get(channel, "slow")
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("junk", [b"\xff\xff\xff", b"\x0a\x05ab"])
+def test_bytes_that_are_no_message_are_the_callers_fault(junk):
+    async def scenario():
+        async with running() as (_, channel):
+            unary = channel.unary_unary(f"/{SERVICE}/GetExperiment")
+            stream = channel.unary_stream(f"/{SERVICE}/WatchExperiment")
+            upload = channel.stream_unary("/modnorm.v1.JobService/ReportJob")
+            for call in (unary(junk), stream(junk).read(), upload(iter([junk]))):
+                with pytest.raises(grpc.aio.AioRpcError) as caught:
+                    await call
+                assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+    asyncio.run(scenario())
+
+
+def test_health_follows_the_service():
+    async def scenario():
+        async with running() as (server, _):
+            target = f"127.0.0.1:{server.port}"
+            for name in ("", SERVICE):
+                assert await asyncio.to_thread(check, target, name) == "SERVING"
+            assert await asyncio.to_thread(check, target, "other") == "NOT_FOUND"
+            await server.set_serving(serving=False)
+            assert await asyncio.to_thread(check, target, SERVICE) == "NOT_SERVING"
+
+    asyncio.run(scenario())
+    assert check("127.0.0.1:1", timeout=1.0) == "UNAVAILABLE"
+
+
+def test_services_are_listed_by_reflection():
+    async def scenario():
+        async with running() as (_, channel):
+            stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+            requests = [reflection_pb2.ServerReflectionRequest(list_services="")]
+            response = await stub.ServerReflectionInfo(iter(requests)).read()
+            return {one.name for one in response.list_services_response.service}
+
+    assert {SERVICE, "grpc.health.v1.Health"} <= asyncio.run(scenario())
+
+
+def test_a_stop_says_so_first_and_lets_calls_finish():
+    async def scenario():
+        async with running() as (server, channel):
+            watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
+            assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
+            stub = experiment_pb2_grpc.ExperimentServiceStub(channel)
+            call = stub.GetExperiment(experiment_pb2.GetExperimentRequest(id="slow"), timeout=10)
+            await call.initial_metadata()
+            stop = asyncio.create_task(server.stop(5))
+            assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
+            assert await call == experiment_pb2.GetExperimentResponse()
+            watch.cancel()
+            await stop
+
+    asyncio.run(scenario())
+
+
+def test_a_taken_address_is_an_error():
+    async def scenario():
+        async with running() as (server, _):
+            with pytest.raises(UnavailableError, match="cannot listen"):
+                await start_server(f"127.0.0.1:{server.port}", lambda _: ())
+
+    asyncio.run(scenario())

@@ -1,0 +1,38 @@
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from services.common.settings import AggregatorSettings, EvaluatorSettings
+
+
+def test_settings_come_from_the_environment(monkeypatch):
+    monkeypatch.setenv("MODNORM_LEASE_SECONDS", "12.5")
+    monkeypatch.setenv("MODNORM_DATABASE_URL", "postgresql://h/d")
+    settings = AggregatorSettings()
+    assert settings.lease_seconds == 12.5
+    assert settings.database_url == "postgresql://h/d"
+
+
+@pytest.mark.parametrize(
+    ("text", "roots"), [("/a:/b", (Path("/a"), Path("/b"))), ("/a", (Path("/a"),)), ("", ())]
+)
+def test_roots_are_written_as_in_path(monkeypatch, text, roots):
+    monkeypatch.setenv("MODNORM_DATA_ROOTS", text)
+    assert AggregatorSettings().data_roots == roots
+
+
+def test_without_roots_no_local_file_may_be_read():
+    assert AggregatorSettings().data_roots == ()
+    assert EvaluatorSettings().model_roots == ()
+
+
+def test_embedded_runs_may_read_any_file():
+    assert AggregatorSettings(data_roots=None).data_roots is None
+
+
+@pytest.mark.parametrize("name", ["LEASE_SECONDS", "REAP_SECONDS", "RECONCILE_SECONDS"])
+def test_intervals_are_positive(monkeypatch, name):
+    monkeypatch.setenv(f"MODNORM_{name}", "0")
+    with pytest.raises(ValidationError):
+        AggregatorSettings()

@@ -1,0 +1,202 @@
+"""A real gRPC server with a job service that remembers what it was told."""
+
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import grpc
+import pytest
+from grpc_status import rpc_status
+
+from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
+from modnorm.client.convert import descriptor_to_proto
+from modnorm.client.status import to_status
+from modnorm.errors import ModnormError, NotFoundError
+from modnorm.geometry.scale_map import ScaleMap
+from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.methods import build_scale_map
+from modnorm.spec import DataSpec, Masses
+from modnorm.tasks import get_task
+from modnorm.tasks.data import encode_rows, load_rows
+from modnorm.v1 import common_pb2, evaluation_pb2_grpc
+from modnorm.v1 import evaluation_pb2 as messages
+from services.common.channels import CHANNEL_OPTIONS
+from services.evaluator.gateway import JobGateway
+from services.evaluator.jobs import JobRunner
+from services.evaluator.shutdown import Shutdown
+
+ROWS = 5
+
+
+@dataclass
+class Report:
+    header: messages.ReportHeader
+    answers: list[messages.Answer]
+    parts: int
+
+
+@dataclass
+class Aggregator(evaluation_pb2_grpc.JobServiceServicer):
+    """Leases each job once, and does as it is told otherwise."""
+
+    rows: dict[str, list[str]] = field(default_factory=dict)
+    scale_maps: dict[str, str] = field(default_factory=dict)
+    jobs: dict[str, messages.Job] = field(default_factory=dict)
+    errors: dict[str, list[ModnormError]] = field(default_factory=dict)
+    """Method -> errors of its next calls."""
+    cancel: bool = False
+    calls: Counter[str] = field(default_factory=Counter)
+    heartbeats: list[messages.HeartbeatRequest] = field(default_factory=list)
+    reports: dict[str, Report] = field(default_factory=dict)
+    failures: dict[str, messages.FailJobRequest] = field(default_factory=dict)
+
+    def ClaimJob(  # noqa: N802 - named by the contract
+        self, request: messages.ClaimJobRequest, context: grpc.ServicerContext
+    ) -> messages.ClaimJobResponse:
+        self._enter("ClaimJob", context)
+        return messages.ClaimJobResponse(job=self.jobs.pop(request.job_id, None))
+
+    def Heartbeat(  # noqa: N802 - named by the contract
+        self, request: messages.HeartbeatRequest, context: grpc.ServicerContext
+    ) -> messages.HeartbeatResponse:
+        self._enter("Heartbeat", context)
+        self.heartbeats.append(request)
+        return messages.HeartbeatResponse(cancel=self.cancel)
+
+    def ReportJob(  # noqa: N802 - named by the contract
+        self, request_iterator: Iterator[messages.ReportJobRequest], context: grpc.ServicerContext
+    ) -> messages.ReportJobResponse:
+        self._enter("ReportJob", context)
+        parts = list(request_iterator)
+        answers = [answer for part in parts[1:] for answer in part.answers.answers]
+        report = Report(parts[0].header, answers, len(parts))
+        self.reports[report.header.lease.job_id] = report
+        return messages.ReportJobResponse()
+
+    def FailJob(  # noqa: N802 - named by the contract
+        self, request: messages.FailJobRequest, context: grpc.ServicerContext
+    ) -> messages.FailJobResponse:
+        self._enter("FailJob", context)
+        self.failures[request.lease.job_id] = request
+        return messages.FailJobResponse()
+
+    def FetchRows(  # noqa: N802 - named by the contract
+        self, request: messages.FetchRowsRequest, context: grpc.ServicerContext
+    ) -> Iterator[messages.FetchRowsResponse]:
+        self._enter("FetchRows", context)
+        rows = self.rows[request.rows_digest]
+        yield messages.FetchRowsResponse(rows_json=rows[:2])
+        yield messages.FetchRowsResponse(rows_json=rows[2:])
+
+    def GetScaleMap(  # noqa: N802 - named by the contract
+        self, request: messages.GetScaleMapRequest, context: grpc.ServicerContext
+    ) -> messages.GetScaleMapResponse:
+        self._enter("GetScaleMap", context)
+        if request.digest not in self.scale_maps:
+            self._abort(NotFoundError("no such scale map"), context)
+        return messages.GetScaleMapResponse(json=self.scale_maps[request.digest])
+
+    def wait_for(self, job_id: str, seconds: float = 60.0) -> None:
+        """Wait until a job is reported or failed."""
+        deadline = time.monotonic() + seconds
+        while job_id not in self.reports and job_id not in self.failures:
+            assert time.monotonic() < deadline, f"{job_id} never ended"
+            time.sleep(0.02)
+
+    def _enter(self, method: str, context: grpc.ServicerContext) -> None:
+        self.calls[method] += 1
+        if self.errors.get(method):
+            self._abort(self.errors[method].pop(0), context)
+
+    @staticmethod
+    def _abort(error: ModnormError, context: grpc.ServicerContext) -> None:
+        context.abort_with_status(rpc_status.to_status(to_status(error)))
+
+
+@pytest.fixture(scope="session")
+def checkpoint() -> Checkpoint:
+    return resolve_checkpoint("tiny-thicket")
+
+
+@pytest.fixture(scope="session")
+def scale_map(checkpoint: Checkpoint) -> ScaleMap:
+    return build_scale_map(
+        "randopt",
+        config=checkpoint.config,
+        model_digest=checkpoint.digest,
+        masses=Masses(),
+        weights=None,
+        sensitivities=None,
+    )
+
+
+@pytest.fixture
+def aggregator(scale_map: ScaleMap) -> Aggregator:
+    return Aggregator(scale_maps={scale_map.digest: scale_map.to_json()})
+
+
+@pytest.fixture
+def target(aggregator: Aggregator) -> Iterator[str]:
+    with ThreadPoolExecutor() as threads:
+        server = grpc.server(threads)
+        evaluation_pb2_grpc.add_JobServiceServicer_to_server(aggregator, server)
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        yield f"127.0.0.1:{port}"
+        server.stop(None).wait()
+
+
+@pytest.fixture
+def shutdown() -> Shutdown:
+    return Shutdown(grace=0.0)
+
+
+@pytest.fixture
+def gateway(target: str, shutdown: Shutdown) -> Iterator[JobGateway]:
+    with grpc.insecure_channel(target, options=CHANNEL_OPTIONS) as channel:
+        stub = evaluation_pb2_grpc.JobServiceStub(channel)
+        yield JobGateway(stub, worker="tester", shutdown=shutdown)
+
+
+@pytest.fixture
+def runner(gateway: JobGateway, shutdown: Shutdown) -> Iterator[JobRunner]:
+    runner = JobRunner(gateway, shutdown, model_roots=(), heartbeat_seconds=0.05)
+    yield runner
+    runner.close()
+
+
+@pytest.fixture
+def add_job(
+    aggregator: Aggregator, checkpoint: Checkpoint, scale_map: ScaleMap
+) -> Callable[..., messages.Job]:
+    """Put a job of the bundled model and task on offer."""
+    task = get_task("countdown")
+    spec = DataSpec(source="bundled:countdown-selection", limit=ROWS)
+    texts = encode_rows(load_rows(task, spec, field="task.selection"))
+    digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()
+    aggregator.rows[digest] = texts
+
+    def add(job_id: str = "a", *, radius: float = 0.005, **changes: str | int) -> messages.Job:
+        descriptor = Descriptor("portable-v1", 3, "randopt", radius, scale_map.digest)
+        job = messages.Job(
+            lease=messages.Lease(job_id=job_id, token=7, seconds=30.0),
+            experiment_id="e",
+            model=common_pb2.ModelRef(name="tiny-thicket"),
+            model_digest=checkpoint.digest,
+            engine="auto",
+            task="countdown",
+            scorer=task.scorer,
+            max_tokens=32,
+            descriptor=descriptor_to_proto(descriptor),
+            split=messages.SPLIT_SELECTION,
+            rows_digest=digest,
+        )
+        for name, value in changes.items():
+            setattr(job, name, value)
+        aggregator.jobs[job_id] = job
+        return job
+
+    return add

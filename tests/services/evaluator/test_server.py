@@ -1,0 +1,67 @@
+import asyncio
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable
+
+from modnorm.v1 import evaluation_pb2 as messages
+from services.common.healthcheck import check
+from services.common.queue import make_celery, publish
+from services.common.settings import EvaluatorSettings
+from services.evaluator.server import EvaluatorService
+
+WORKER_THAT_ENDS = """
+from threading import Thread
+from services.common.run import run_service
+from services.common.settings import EvaluatorSettings
+from services.evaluator.server import EvaluatorService
+
+def build():
+    service = EvaluatorService(settings)
+    service._thread = Thread(target=print)
+    return service
+
+settings = EvaluatorSettings(bind_address="127.0.0.1:0", broker_url="memory://", stop_grace=0)
+run_service(settings, build)
+"""
+
+
+def test_serving_once_it_consumes_and_gone_once_stopped(
+    target: str, aggregator, add_job: Callable[..., messages.Job]
+) -> None:
+    settings = EvaluatorSettings(
+        bind_address="127.0.0.1:0",
+        broker_url=f"memory://{uuid.uuid4().hex}",
+        aggregator_target=target,
+        stop_grace=0.0,
+    )
+    add_job("a")
+    publish(make_celery(settings.broker_url), "a")
+    asyncio.run(_serve(settings, aggregator))
+    assert set(aggregator.reports) == {"a"}
+
+
+def test_a_worker_that_ends_by_itself_ends_the_process_with_an_error() -> None:
+    command = [sys.executable, "-c", WORKER_THAT_ENDS]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 1
+    assert "UnavailableError: the worker ended by itself" in ended.stderr
+
+
+async def _serve(settings: EvaluatorSettings, aggregator) -> None:
+    service = EvaluatorService(settings)
+    await service.start()
+    try:
+        await asyncio.to_thread(_wait_until_serving, service.port)
+        await asyncio.to_thread(aggregator.wait_for, "a")
+    finally:
+        await service.stop()
+    assert not service._thread.is_alive()
+
+
+def _wait_until_serving(port: int) -> None:
+    deadline = time.monotonic() + 30
+    while check(f"127.0.0.1:{port}") != "SERVING":
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

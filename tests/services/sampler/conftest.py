@@ -1,0 +1,50 @@
+from contextlib import asynccontextmanager
+
+import pytest
+
+from modnorm.calibration.calibrate import calibrate
+from modnorm.checkpoint.reference import resolve_checkpoint
+from modnorm.spec import CalibrationSpec
+from modnorm.v1 import sampling_pb2_grpc
+from services.common.channels import open_channel
+from services.common.server import start_server
+from services.common.settings import SamplerSettings
+from services.sampler.servicer import SERVICE, SamplingServicer
+
+
+@pytest.fixture
+def settings(tmp_path):
+    return SamplerSettings(cache_dir=tmp_path / "cache", model_roots=(tmp_path / "models",))
+
+
+@pytest.fixture(scope="session")
+def checkpoint():
+    return resolve_checkpoint("tiny-thicket")
+
+
+@pytest.fixture(scope="session")
+def profile(checkpoint):
+    """A quick profile of the bundled model."""
+    settings = CalibrationSpec(examples=2, max_length=4, iterations=1)
+    return calibrate(checkpoint, [[5, 6, 7, 8], [9, 10, 11]], settings, task="countdown")
+
+
+@pytest.fixture
+def serve(settings):
+    """Run a sampler on loopback and yield a stub of it."""
+
+    def register(server):
+        servicer = SamplingServicer(settings)
+        sampling_pb2_grpc.add_SamplingServiceServicer_to_server(servicer, server)
+        return (SERVICE,)
+
+    @asynccontextmanager
+    async def serving():
+        running = await start_server("127.0.0.1:0", register)
+        try:
+            async with open_channel(f"127.0.0.1:{running.port}") as channel:
+                yield sampling_pb2_grpc.SamplingServiceStub(channel)
+        finally:
+            await running.stop(0)
+
+    return serving

@@ -1,0 +1,270 @@
+import asyncio
+import json
+
+import grpc
+import pytest
+
+from modnorm.checkpoint.families import physical_layout
+from modnorm.checkpoint.prompts import PromptEncoder
+from modnorm.checkpoint.weights import CheckpointWeights
+from modnorm.client.convert import descriptor_from_proto, prompt_to_proto
+from modnorm.client.status import from_rpc_error
+from modnorm.errors import InvalidInputError, PreconditionError
+from modnorm.geometry.scale_map import ScaleMap
+from modnorm.perturbation.methods import build_scale_map
+from modnorm.perturbation.population import population_seeds
+from modnorm.perturbation.sampling import sample_descriptors
+from modnorm.spec import MAX_POPULATION, Masses
+from modnorm.tasks.protocol import Message
+from modnorm.v1 import common_pb2
+from modnorm.v1 import sampling_pb2 as pb
+
+DEADLINE = 60
+MODEL = common_pb2.ModelRef(name="tiny-thicket")
+METHOD = common_pb2.MethodSpec(name="modular_norm", radius=0.16)
+RANDOPT = common_pb2.MethodSpec(name="randopt", radius=0.005)
+
+
+@pytest.fixture
+def call(serve):
+    """Make one call to a fresh sampler: a unary answer, or the list of a stream."""
+
+    def run(method, request):
+        async def scenario():
+            async with serve() as stub:
+                answer = getattr(stub, method)(request, timeout=DEADLINE)
+                if method == "SampleDescriptors":
+                    return [message async for message in answer]
+                return await answer
+
+        return asyncio.run(scenario())
+
+    return run
+
+
+@pytest.fixture
+def refusal(call):
+    """Make one call that must fail; return the code and the error."""
+
+    def run(method, request):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            call(method, request)
+        return caught.value.code(), from_rpc_error(caught.value)
+
+    return run
+
+
+def prompt(text):
+    return prompt_to_proto([Message("user", text)])
+
+
+def test_a_model_is_described(call, checkpoint):
+    texts = ["Hello", "Using the numbers [3, 7, 25], make 46."]
+    request = pb.InspectModelRequest(
+        model=MODEL, prompts=[prompt(text) for text in texts], max_tokens=64
+    )
+    answer = call("InspectModel", request)
+    encoder = PromptEncoder(checkpoint)
+    longest = max(len(encoder.encode([Message("user", text)])) for text in texts)
+    assert answer == pb.InspectModelResponse(
+        model_digest=checkpoint.digest,
+        family="qwen2",
+        num_layers=8,
+        num_tensors=len(physical_layout(checkpoint.config)),
+        max_position=checkpoint.max_position,
+        longest_prompt=longest,
+    )
+
+
+def test_a_prompt_that_does_not_fit_is_named(refusal):
+    request = pb.InspectModelRequest(
+        model=MODEL, prompts=[prompt("Hello"), prompt("12 " * 1500)], max_tokens=64
+    )
+    code, error = refusal("InspectModel", request)
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert error.field == "task"
+    assert "row 1" in error.message
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"model": common_pb2.ModelRef(name="no-such-model")}, "model.name"),
+        ({"model": common_pb2.ModelRef(name="/etc")}, "model.name"),
+        ({"model": common_pb2.ModelRef()}, "model.name"),
+        ({"max_tokens": -1}, "task.max_tokens"),
+        ({"prompts": [common_pb2.Prompt()]}, "prompts.0"),
+    ],
+)
+def test_a_bad_inspection_names_its_field(refusal, fields, field):
+    code, error = refusal("InspectModel", pb.InspectModelRequest(**{"model": MODEL, **fields}))
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert error.field == field
+
+
+def test_weights_that_are_not_those_of_the_configuration_are_refused(
+    refusal, settings, checkpoint
+):
+    directory = settings.model_roots[0] / "broken"
+    directory.mkdir(parents=True)
+    for source in checkpoint.directory.iterdir():
+        (directory / source.name).write_bytes(source.read_bytes())
+    config = {**checkpoint.config, "intermediate_size": 352}
+    (directory / "config.json").write_text(json.dumps(config))
+    model = common_pb2.ModelRef(name=str(directory))
+    code, error = refusal("InspectModel", pb.InspectModelRequest(model=model))
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert error.field == "model.name"
+    assert "mlp" in error.message
+
+
+def scale_map_request(profile=None, **fields):
+    values = {"model": MODEL, "method": METHOD, **fields}
+    if profile is not None:
+        values["profile_json"] = profile.to_json()
+    return pb.BuildScaleMapRequest(**values)
+
+
+def test_the_scale_map_is_that_of_the_library(call, checkpoint, profile):
+    answer = call("BuildScaleMap", scale_map_request(profile, model_digest=checkpoint.digest))
+    expected = build_scale_map(
+        "modular_norm",
+        config=checkpoint.config,
+        model_digest=checkpoint.digest,
+        masses=Masses(),
+        weights=CheckpointWeights(checkpoint),
+        sensitivities=profile.sensitivities,
+    )
+    assert answer.json == expected.to_json()
+    assert answer.digest == expected.digest
+    assert ScaleMap.from_json(answer.json) == expected
+
+
+def test_methods_without_corrections_need_no_profile(call):
+    for method in ("randopt", "base"):
+        request = scale_map_request(method=common_pb2.MethodSpec(name=method, radius=0.1))
+        assert ScaleMap.from_json(call("BuildScaleMap", request).json).method == method
+
+
+def test_a_scale_map_is_kept(call, settings, profile):
+    first = call("BuildScaleMap", scale_map_request(profile))
+    stored = settings.cache_dir / "scale_maps" / f"{first.digest}.json"
+    assert stored.read_text() == first.json
+    written = stored.stat().st_mtime_ns
+    assert call("BuildScaleMap", scale_map_request(profile)) == first
+    assert stored.stat().st_mtime_ns == written
+
+
+def test_masses_and_profile_tell_scale_maps_apart(call, profile):
+    halved = common_pb2.MethodSpec(name="modular_norm", radius=0.16)
+    halved.masses.mlp = 0.25
+    content = json.loads(profile.to_json())
+    content["layers"]["0"]["attention_module"]["value"] = 4.0
+    other = scale_map_request(profile_json=json.dumps(content))
+    requests = [scale_map_request(profile), scale_map_request(profile, method=halved), other]
+    digests = {call("BuildScaleMap", request).digest for request in requests}
+    assert len(digests) == 3
+
+
+def test_the_radius_does_not_matter_to_a_scale_map(call, profile):
+    wider = common_pb2.MethodSpec(name="modular_norm", radius=0.64)
+    first = call("BuildScaleMap", scale_map_request(profile))
+    assert call("BuildScaleMap", scale_map_request(profile, method=wider)) == first
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({}, "method.profile"),
+        ({"profile_json": "{}"}, "method.profile"),
+        ({"profile_json": "not json"}, "method.profile"),
+        ({"method": common_pb2.MethodSpec(name="magic", radius=1)}, "method.name"),
+        ({"method": common_pb2.MethodSpec(name="randopt")}, "method.radius"),
+        ({"method": common_pb2.MethodSpec(name="randopt", radius=-1)}, "method.radius"),
+        ({"method": common_pb2.MethodSpec(name="randopt", radius=float("nan"))}, "method.radius"),
+        ({"model": common_pb2.ModelRef(name="no-such-model")}, "model.name"),
+    ],
+)
+def test_a_bad_scale_map_request_names_its_field(refusal, settings, fields, field):
+    code, error = refusal("BuildScaleMap", scale_map_request(**fields))
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert isinstance(error, InvalidInputError)
+    assert error.field == field
+    assert not settings.cache_dir.exists()
+
+
+def test_a_profile_of_another_model_is_refused(refusal, profile):
+    content = {**json.loads(profile.to_json()), "model_digest": "0" * 64}
+    request = scale_map_request(profile_json=json.dumps(content))
+    code, error = refusal("BuildScaleMap", request)
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert error.field == "method.profile"
+    assert "another model" in error.message
+
+
+def test_another_model_than_the_caller_has_in_mind_is_refused(refusal, profile):
+    request = scale_map_request(profile, model_digest="0" * 64)
+    code, error = refusal("BuildScaleMap", request)
+    assert code is grpc.StatusCode.FAILED_PRECONDITION
+    assert isinstance(error, PreconditionError)
+
+
+class Reference:
+    method = "randopt"
+    digest = "ab" * 32
+
+
+def population_request(**fields):
+    values = {
+        "seed": 42,
+        "size": 1200,
+        "pool": "nested",
+        "noise": "portable-v1",
+        "method": RANDOPT,
+        "scale_map_digest": Reference.digest,
+    }
+    return pb.SampleDescriptorsRequest(**{**values, **fields})
+
+
+@pytest.mark.parametrize("pool", ["nested", "published"])
+def test_the_population_is_that_of_the_library(call, pool):
+    messages = call("SampleDescriptors", population_request(pool=pool))
+    assert [(m.offset, len(m.descriptors)) for m in messages] == [
+        (0, 512),
+        (512, 512),
+        (1024, 176),
+    ]
+    drawn = [descriptor_from_proto(one) for message in messages for one in message.descriptors]
+    expected = sample_descriptors(
+        Reference(), radius=0.005, noise="portable-v1", seed=42, size=1200, pool=pool
+    )
+    assert drawn == list(expected)
+    assert [one.seed for one in drawn] == list(population_seeds(42, 1200, pool))
+    assert all(one.coefficients is None for one in drawn)
+
+
+def test_a_prefix_of_the_population_is_a_prefix_of_the_stream(call):
+    whole = call("SampleDescriptors", population_request(size=20))[0].descriptors
+    part = call("SampleDescriptors", population_request(size=7))[0].descriptors
+    assert list(part) == list(whole)[:7]
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"size": 0}, "population.size"),
+        ({"size": -3}, "population.size"),
+        ({"size": MAX_POPULATION + 1}, "population.size"),
+        ({"seed": -1}, "population.seed"),
+        ({"pool": "best"}, "population.pool"),
+        ({"noise": "loud"}, "population.noise"),
+        ({"method": common_pb2.MethodSpec(name="magic", radius=1)}, "method.name"),
+        ({"method": common_pb2.MethodSpec(name="randopt", radius=0)}, "method.radius"),
+        ({"scale_map_digest": "abc"}, "scale_map_digest"),
+    ],
+)
+def test_a_bad_population_names_its_field(refusal, fields, field):
+    code, error = refusal("SampleDescriptors", population_request(**fields))
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert isinstance(error, InvalidInputError)
+    assert error.field == field

@@ -1,0 +1,95 @@
+"""The service as a process of its own, used through its client."""
+
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from modnorm.errors import InvalidInputError, UnavailableError
+from modnorm.sandbox import Limits, Program, Runner, Verdict
+from services.common.healthcheck import check
+from services.sandbox.client import RemoteSandbox
+from services.sandbox.servicer import SERVICE
+
+HONEST = Program(["def f(x): return [x, x + 1]"], ["assert f(1) == [1, 2]"])
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory):
+    """Address of a running service, which must end well."""
+    environment = {
+        "PATH": "",
+        "HOME": str(tmp_path_factory.mktemp("home")),
+        "MODNORM_BIND_ADDRESS": "127.0.0.1:0",
+        "MODNORM_CONCURRENCY": "2",
+        "MODNORM_SECRET": "a credential",
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-m", "services.sandbox.server"],
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stderr is not None
+        logged = (json.loads(line) for line in process.stderr if line.startswith("{"))
+        port = next(entry["port"] for entry in logged if entry["event"] == "listening")
+        yield f"127.0.0.1:{port}"
+        process.send_signal(signal.SIGTERM)
+        process.stderr.read()
+    assert process.returncode == 0
+
+
+@pytest.fixture
+def remote(target):
+    with RemoteSandbox(target) as client:
+        yield client
+
+
+def test_it_serves_because_it_isolates(target, remote):
+    assert check(target, SERVICE) == "SERVING"
+    runner: Runner = remote
+    assert runner.check_health().healthy
+
+
+def test_a_correct_program_passes(remote):
+    outcome = remote.execute(HONEST)
+    assert outcome.passed
+    assert outcome.tests_passed == 1
+
+
+@pytest.mark.parametrize(
+    ("source", "verdict"),
+    [
+        ("def f(x): return 0", Verdict.FAILED),
+        ("while True: pass", Verdict.TIMEOUT),
+        ("x = bytes(2**30)", Verdict.MEMORY),
+        ("while True: print('x' * 1000)", Verdict.OUTPUT),
+        ("raise ValueError('\\ud800')", Verdict.FAILED),
+        ("import os; os._exit(0)", Verdict.FAILED),
+        ("import os\nwhile True:\n    try: os.fork()\n    except OSError: pass", Verdict.TIMEOUT),
+    ],
+)
+def test_verdicts_cross_the_wire_and_the_service_stays(remote, source, verdict):
+    limits = Limits(step_seconds=1.0, memory_bytes=2**27)
+    assert remote.execute(Program([source], HONEST.tests, limits)).verdict is verdict
+    assert remote.execute(HONEST).passed
+
+
+def test_the_service_keeps_its_secrets(remote):
+    source = "import os\ndef f(): return os.environ.get('MODNORM_SECRET')"
+    program = Program([source], ["assert f() is None"])
+    assert remote.execute(program).passed
+
+
+def test_errors_name_what_is_wrong(remote):
+    with pytest.raises(InvalidInputError) as caught:
+        remote.execute(Program(["def f(x): return x"], ["check(f)"]))
+    assert caught.value.field == "tests[0]"
+
+
+def test_without_a_service_there_is_no_verdict():
+    with RemoteSandbox("127.0.0.1:9") as nobody, pytest.raises(UnavailableError):
+        nobody.execute(HONEST)

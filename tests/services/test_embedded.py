@@ -1,0 +1,126 @@
+import logging
+import threading
+import time
+
+import pytest
+
+from modnorm.client import ModnormClient
+from modnorm.client.embedded import GROUP, find_embedded
+from modnorm.errors import EngineError, PreconditionError, UnavailableError
+from modnorm.spec import parse_spec
+from services.common.healthcheck import check
+from services.embedded import start
+from services.evaluator.worker import Worker
+
+
+@pytest.fixture
+def lab(tmp_path):
+    with start(tmp_path / "state", cache=tmp_path / "cache") as running:
+        yield running
+
+
+def test_the_entry_point_is_the_lab():
+    assert find_embedded() is start
+
+
+def test_a_missing_library_is_named_with_the_remedy(monkeypatch):
+    class Point:
+        def load(self):
+            raise ModuleNotFoundError("No module named 'sqlmodel'", name="sqlmodel")
+
+    monkeypatch.setattr("modnorm.client.embedded.entry_points", lambda group: [Point()])
+    with pytest.raises(PreconditionError, match="sqlmodel") as raised:
+        find_embedded()
+    assert "modnorm[services]" in str(raised.value.remedy)
+
+
+def test_no_entry_point_is_told_with_the_remedy(monkeypatch):
+    monkeypatch.setattr("modnorm.client.embedded.entry_points", lambda group: [])
+    with pytest.raises(PreconditionError, match="services"):
+        find_embedded()
+    assert GROUP == "modnorm.embedded"
+
+
+def test_the_aggregator_serves_on_loopback(lab):
+    assert lab.target.startswith("127.0.0.1:")
+    assert check(lab.target, "modnorm.v1.ExperimentService") == "SERVING"
+    assert check(lab.target, "modnorm.v1.JobService") == "SERVING"
+
+
+def test_what_is_stored_is_found_by_the_next_lab(tmp_path):
+    spec = parse_spec(
+        {
+            "model": "tiny-thicket",
+            "task": {
+                "name": "countdown",
+                "selection": {"source": "bundled:countdown-selection", "limit": 2},
+                "heldout": {"source": "bundled:countdown-heldout", "limit": 2},
+                "max_tokens": 2,
+            },
+            "method": {"name": "randopt", "sigma": 0.005},
+            "population": {"size": 1},
+        }
+    )
+    with (
+        start(tmp_path / "state", cache=tmp_path / "cache") as lab,
+        ModnormClient(lab.target) as client,
+    ):
+        stored = client.submit(spec, "once")
+    with (
+        start(tmp_path / "state", cache=tmp_path / "cache") as lab,
+        ModnormClient(lab.target) as client,
+    ):
+        assert client.submit(spec, "once").id == stored.id
+        assert [found.id for found in client.list()] == [stored.id]
+        list(client.watch(stored.id))
+        assert client.get(stored.id).ensembles[0].rows == 2
+
+
+def test_nothing_is_left_running_and_logs_go_back(tmp_path):
+    before = set(threading.enumerate())
+    handlers = list(logging.getLogger().handlers)
+    with start(tmp_path / "state", cache=tmp_path / "cache") as lab:
+        assert logging.getLogger().handlers != handlers
+    assert logging.getLogger().handlers == handlers
+    assert (tmp_path / "state" / "lab.log").stat().st_size > 0
+    assert check(lab.target) == "UNAVAILABLE"
+    left = {thread.name for thread in set(threading.enumerate()) - before if not thread.daemon}
+    assert not [name for name in left if name.startswith("lab")]
+
+
+def wait_until_gone(target):
+    deadline = time.monotonic() + 30
+    while check(target) == "SERVING":
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def foreground(tmp_path):
+    """Do what a command does: wait on the lab until the connection is lost."""
+    with start(tmp_path / "state", cache=tmp_path / "cache") as lab:
+        wait_until_gone(lab.target)
+        raise UnavailableError("what the foreground sees")
+
+
+def test_an_evaluator_that_breaks_down_ends_the_lab(tmp_path, monkeypatch):
+    def break_down(worker):
+        raise ZeroDivisionError("a defect")
+
+    monkeypatch.setattr(Worker, "run", break_down)
+    with pytest.raises(ZeroDivisionError, match="a defect"):
+        foreground(tmp_path)
+
+
+def test_an_evaluator_that_ends_by_itself_is_a_failure(tmp_path, monkeypatch):
+    monkeypatch.setattr(Worker, "run", lambda worker: None)
+    with pytest.raises(EngineError, match="broke down") as raised:
+        foreground(tmp_path)
+    assert "lab.log" in str(raised.value.remedy)
+
+
+def test_a_database_that_is_none_is_told_at_the_start(tmp_path):
+    state = tmp_path / "state"
+    state.mkdir()
+    (state / "modnorm.db").write_text("this is no database, whatever its name may say" * 100)
+    with pytest.raises(Exception, match="database"), start(state, cache=tmp_path / "cache"):
+        pytest.fail("it started")

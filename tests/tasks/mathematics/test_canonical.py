@@ -1,0 +1,184 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from modnorm.tasks.mathematics.canonical import canonical
+
+EQUAL = [
+    [
+        "1/2",
+        r"\frac{1}{2}",
+        r"\frac12",
+        r"\dfrac{2}{4}",
+        "0.5",
+        ".5",
+        r"$\tfrac12$",
+        r"0.50",
+        "50/100",
+    ],
+    [
+        "1000",
+        "1,000",
+        r"1{,}000".replace("{,}", ","),
+        r"1,\!000",
+        "1000.",
+        r"\$1,000",
+        "1000.0",
+        "10^3",
+        "1e3",
+    ],
+    [
+        r"\frac{\sqrt{2}}{2}",
+        r"\frac{1}{\sqrt{2}}",
+        r"\sqrt{\frac12}",
+        r"2^{-1/2}",
+        r"\sqrt2/2",
+        r"\sin(\pi/4)",
+    ],
+    [r"1\frac{4}{5}", "9/5", "1.8", r"1 \frac{4}{5}"],
+    [r"0.\overline{3}", "1/3"],
+    ["1,3", "3, 1", r"\{1, 3\}", "1 and 3", r"3 \text{ or } 1"],
+    [r"1 \pm \sqrt{19}", r"1+\sqrt{19}, 1-\sqrt{19}", r"\{1-\sqrt{19}, 1+\sqrt{19}\}"],
+    ["(3,4]", r"\left(3, 4\right]", "(3.0,4]", r"x \in (3, 4]"],
+    [r"\left( 3, \frac{\pi}{2} \right)", r"(3,\pi/2)", r"\left(3,\dfrac{\pi}{2}\right)"],
+    [
+        r"(-\infty, 2) \cup (3, \infty)",
+        r"(3,\infty)\cup(-\infty,2)",
+        r"x\in(-\infty,2)\cup(3,+\infty)",
+    ],
+    [r"\begin{pmatrix} 1/2 \\ 3 \end{pmatrix}", r"\begin{pmatrix}\frac12\\3.0\end{pmatrix}"],
+    ["x=5", "5", "$x = 5$", "5 \\text{ cm}", "5 minutes", r"5^\circ", "5.", r"5\%"],
+    ["x=1, y=2", "y=2,x=1"],
+    [r"\text{Evelyn}", "evelyn", "Evelyn", r"\textbf{Evelyn}"],
+    [r"\text{(C)}", "C", "(C)", r"\mathrm{C}"],
+    ["6+9i", "9i+6", "3(2+3i)"],
+    ["2516_8", "2516_{8}"],
+    [r"(x+1)(x-1)", "x^2-1", "x**2 - 1", "-(1-x^2)"],
+    [r"\frac{1}{2 n+2}", r"\frac{1}{2(n+1)}", "1/(2n+2)"],
+    [r"\frac{n(n+1)}{2}", r"\frac12 n^2+\frac n2", r"\binom{n+1}{2}"],
+    [r"\binom{2n}{n}", r"\frac{(2n)!}{n!^2}"],
+    [r"\lfloor n/2 \rfloor", r"\left\lfloor \frac{n}{2} \right\rfloor"],
+    [r"\cot x", r"\frac{\cos x}{\sin x}", r"\frac{1}{\tan(x)}"],
+    [r"\log_{10} 100", "2", r"\log 100", r"\log_2 4", r"\ln e^2"],
+    ["5x - 7y + 11z + 4 = 0", "10x-14y+22z=-8"],
+    [r"k \geqslant 2", r"2 \le k", "k >= 2"],
+    ["f(x)=x+1", "x + 1", "g(x) = 1+x"],
+    [r"2021 \cdot 505", "1020605", r"2021\times505"],
+    [r"\sqrt[3]{8}", "2", r"8^{1/3}"],
+    ["e^{i\\pi}", "-1"],
+    ["|x-1|", r"\lvert 1-x\rvert"],
+]
+PAIRS = [(group[0], other) for group in EQUAL for other in group[1:]]
+
+DIFFERENT = [
+    ("1/2", "1/3"),
+    ("1,3", "1,4"),
+    ("1,3", "1,3,3"),
+    ("(1,3)", "(3,1)"),
+    ("(3,4]", "[3,4]"),
+    ("x=1,y=2", "x=2,y=1"),
+    (r"2\sqrt{3}", r"\frac{2}{3}"),
+    ("2RC+R+C", "2rc+r+c"),
+    ("3.14", r"\pi"),
+    (r"\sqrt{2}", "1.414213562"),
+    ("52_8", "52"),
+    ("even", "odd"),
+    ("A", "B"),
+    ("n!", "n"),
+    ("x^2", "x^3"),
+    ("k>2", "k<2"),
+    ("k>2", r"k\ge 2"),
+    ("6+9i", "6-9i"),
+    ("10!", "10"),
+    (r"\{1\}\cup(2,3)", "(2,3)"),
+    ("2(3)", "5"),
+    ("1,000", "1, 000"),
+    (r"\frac{1}{4}n(n+1)", r"\frac14 n(n+2)"),
+    (r"\begin{pmatrix}1\\2\end{pmatrix}", r"\begin{pmatrix}1&2\end{pmatrix}"),
+    ("12", "1 2"),
+    ("no", "on"),
+]
+
+
+@pytest.mark.parametrize(("left", "right"), PAIRS)
+def test_equal_answers_have_one_form(left, right):
+    assert canonical(left) == canonical(right)
+
+
+@pytest.mark.parametrize(("left", "right"), DIFFERENT)
+def test_different_answers_have_different_forms(left, right):
+    assert canonical(left) != canonical(right)
+
+
+def test_forms_are_readable():
+    assert canonical(r"\frac{2}{4}") == "1/2"
+    assert canonical(r"\sqrt{2}") == "1.4142135623730950488"
+    assert canonical("(3, \\infty)") == "(3, oo)"
+    assert canonical("1 - 12i") == "1-12i"
+
+
+def test_commas_separate_a_list_where_the_row_says_so():
+    assert canonical("352,146", thousands=False) == "146, 352"
+    assert canonical("352,146") == "352146"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "9^{9^{9^{9}}}",
+        "10^{10^{10}}!",
+        "100000!",
+        r"\binom{1000000}{500000}",
+        r"\sin(10^{1000})",
+        r"\frac{1}{0}",
+        r"0^{-1}",
+        r"\log 0",
+        "(" * 500,
+        "n!" * 250,
+        r"\sqrt" * 100 + "2",
+        "2^" * 200 + "2",
+        "x=" * 200 + "5",
+        "|" * 400,
+        r"\pm" * 160,
+        r"\{" * 200,
+        "1," * 250,
+        "-" * 490 + "1",
+        r"\sin " * 100 + "x",
+        r"\left" * 99,
+        "\\",
+        "$",
+        "^^",
+        "",
+        "\u0664",
+        "\ud800",
+        "\x00",
+        "}{",
+    ],
+)
+def test_what_has_no_value_is_text(answer):
+    assert canonical(answer)
+
+
+numbers = st.fractions(min_value=-(10**6), max_value=10**6, max_denominator=1000)
+
+
+@given(numbers)
+def test_every_way_to_write_a_rational_is_one_form(number):
+    n, d = number.numerator, number.denominator
+    forms = [f"{n}/{d}", rf"\frac{{{n}}}{{{d}}}", rf"{n} \div {d}", rf"-\dfrac{{{-n}}}{{{d}}}"]
+    assert {canonical(form) for form in forms} == {str(number)}
+
+
+@given(numbers, numbers)
+def test_arithmetic_is_exact(left, right):
+    text = rf"\frac{{{left.numerator}}}{{{left.denominator}}} - ({right})"
+    assert canonical(text) == str(left - right)
+
+
+@given(
+    st.text(max_size=300)
+    | st.text(alphabet="0123456789+-*/^(){}[]|!,.=<>\\ axnepi_sqrtfrac", max_size=300)
+)
+def test_every_text_has_a_form_that_is_stable(text):
+    assert canonical(text) == canonical(text)
+    assert canonical(text)

@@ -1,0 +1,70 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from modnorm.tasks.mathematics.extraction import MAX_ANSWER, final_answer
+
+
+@pytest.mark.parametrize(
+    ("completion", "answer"),
+    [
+        (r"so \boxed{5}", "5"),
+        (r"\boxed{1} then \boxed{\frac{1}{2}}.", r"\frac{1}{2}"),
+        (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
+        (r"\fbox{7}", "7"),
+        (r"\boxed {7}", "7"),
+        (r"\boxed{3} and then \boxed{4", "3"),
+        (r"\boxed{" + "x" * 600 + "}", None),
+        (r"\boxed{}", None),
+        ("#### 12", "12"),
+        ("####\n12", "12"),
+        ("#### **12**.", "12"),
+        (r"#### \boxed{12}", "12"),
+        (r"#### The answer is \boxed{12}", "12"),
+        ("#### Final answer: 12", "12"),
+        ("#### Step 1\nso\n#### 5", "5"),
+        (r"#### Step 1: add \boxed{9}", "9"),
+        (r"#### Step 1" + "\n" + r"so \boxed{9}.", "9"),
+        ("The answer is 5.", "5"),
+        ("The final answer is: $x^2$", "$x^2$"),
+        ("Answer: 5\nanswer: 6\nbye", "6"),
+        ("nothing at all", None),
+        ("the answer", None),
+        ("", None),
+    ],
+)
+def test_the_last_stated_answer_is_found(completion, answer):
+    assert final_answer(completion) == answer
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        r"\boxed{",
+        r"\boxed ",
+        "{",
+        "}",
+        "####",
+        "####\n",
+        "#",
+        "answer ",
+        "answer is ",
+        "answer:",
+        "\n",
+        " ",
+        "\\",
+    ],
+)
+def test_repetition_costs_no_more_than_its_length(piece):
+    text = (piece * 10_000)[:10_000]
+    answer = final_answer(text)
+    assert answer is None or len(answer) <= MAX_ANSWER
+
+
+PIECES = [r"\boxed{", "}", "{", "####", "\n", "answer is", ":", "5", " ", "**", ".", "$", "\\"]
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=60).map("".join) | st.text())
+def test_extraction_never_raises(text):
+    answer = final_answer(text)
+    assert answer is None or answer

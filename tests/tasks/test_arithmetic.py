@@ -1,0 +1,108 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from modnorm.tasks.arithmetic import MAX_EXPRESSION, evaluate
+
+TOKENS = st.sampled_from(["0", "1", "7", "44", "007", "+", "-", "*", "/", "(", ")", " "])
+LEGAL = st.recursive(
+    st.integers(0, 99).map(str),
+    lambda inner: st.one_of(
+        st.tuples(inner, st.sampled_from("+-*/"), inner).map(" ".join),
+        inner.map(lambda text: f"({text})"),
+        inner.map(lambda text: f"-{text}"),
+    ),
+    max_leaves=12,
+)
+
+
+def python_value(expression: str) -> float | None:
+    """What Python makes of it, where `**`, `//` and calls are not legal."""
+    if "**" in expression or "//" in expression:
+        return None
+    try:
+        value = eval(expression.strip(), {"__builtins__": {}})
+    except (SyntaxError, TypeError, ArithmeticError):
+        return None
+    return value if type(value) in {int, float} and math.isfinite(value) else None
+
+
+@given(LEGAL)
+def test_legal_expressions_have_the_value_that_python_gives(expression):
+    value = evaluate(expression)
+    assert (value, type(value)) == (python_value(expression), type(python_value(expression)))
+
+
+@given(st.lists(TOKENS, max_size=12).map("".join))
+def test_any_text_is_legal_only_where_python_agrees(expression):
+    assert evaluate(expression) == python_value(expression)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "",
+        " ",
+        "()",
+        "4 4",
+        "4(4)",
+        "(4)(4)",
+        "2**3",
+        "2 ** 3",
+        "9//2",
+        "2* *3",
+        "007",
+        "1.5",
+        "1_0",
+        "4)",
+        "(4",
+        "+",
+        "4+",
+        "1/0",
+        "1/(2-2)",
+        "4\n",
+        "\u0664",
+        "\u00b2",
+        "1e3",
+        "x",
+        "4,4",
+    ],
+)
+def test_what_is_not_basic_arithmetic_has_no_value(expression):
+    assert evaluate(expression) is None
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("(1 + 2) / 3", 1.0),
+        ("2+3*4", 14),
+        ("2-3-4", -5),
+        ("8/2/2", 2.0),
+        ("-2*-3", 6),
+        ("--4", 4),
+        ("+4", 4),
+        ("00", 0),
+        (" 1 - -1 ", 2),
+        ("-(1+2)*2", -6),
+    ],
+)
+def test_values(expression, value):
+    assert evaluate(expression) == value
+
+
+def test_overflow_leaves_no_value():
+    assert evaluate("*".join(["999"] * 500) + "/7") is None
+
+
+def test_depth_is_no_obstacle_up_to_the_length_limit():
+    depth = (MAX_EXPRESSION - 2) // 2
+    assert evaluate("(" * depth + "42" + ")" * depth) == 42
+    assert evaluate("-" * (MAX_EXPRESSION - 1) + "5") == -5
+
+
+@pytest.mark.parametrize("expression", ["(" * 10_000 + "1" + ")" * 10_000, "9" * 100_000])
+def test_longer_expressions_are_not_legal(expression):
+    assert evaluate(expression) is None

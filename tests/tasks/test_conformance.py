@@ -1,0 +1,114 @@
+import json
+
+import pytest
+
+from modnorm.errors import InvalidInputError
+from modnorm.tasks.conformance import check_task, hostile_completions
+from modnorm.tasks.gsm8k import Gsm8k
+from modnorm.tasks.protocol import Judgement
+
+STORY = ["He ran.", "He fell.", "He stood.", "He won.", "He slept."]
+REACTION = {"rxn_smiles": "CCO>>CC=O"}
+EXAMPLES: dict[str, list[tuple[dict[str, object], str]]] = {
+    "countdown": [
+        ({"numbers": [1, 2], "target": 3}, "</think>\n<answer>1 + 2</answer>"),
+        ({"numbers": [4, 2], "target": 8}, "</think>\n<answer>4 * 2</answer>"),
+    ],
+    "gsm8k": [
+        ({"question": "q", "answer": "#### 1,000"}, "#### 1000"),
+        ({"question": "r", "answer": "#### 7"}, "#### 7"),
+    ],
+    "math500": [
+        ({"problem": "p", "answer": r"\frac{1}{2}"}, r"\boxed{\frac{1}{2}}"),
+        ({"problem": "q", "answer": "(3,4]"}, r"\boxed{(3,4]}"),
+    ],
+    "mbpp": [
+        ({"text": "t", "test_list": ["assert f() == 1"]}, "<answer>def f(): return 1</answer>"),
+        ({"text": "u", "test_list": ["assert f() == 2"]}, "<answer>def f(): return 2</answer>"),
+    ],
+    "olympiadbench": [
+        ({"question": "q", "final_answer": ["$2 n$"]}, r"\boxed{2 n}"),
+        ({"question": "r", "final_answer": ["7"]}, r"\boxed{7}"),
+    ],
+    "rocstories": [
+        ({"title": "t", "shuffled_sentences": STORY, "gold_order": [1, 0, 2, 3, 4]}, "B,A,C,D,E"),
+        ({"title": "u", "shuffled_sentences": STORY, "gold_order": [0, 2, 1, 3, 4]}, "A,C,B,D,E"),
+    ],
+    "uspto50k": [
+        ({**REACTION, "class": 8}, "<answer>8</answer>"),
+        ({**REACTION, "class": 10}, "<answer>10</answer>"),
+    ],
+}
+
+
+def examples(name):
+    return [row for row, _ in EXAMPLES[name]], [reference for _, reference in EXAMPLES[name]]
+
+
+@pytest.mark.parametrize("scorer", [None, "reference"])
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_task_of_the_paper_conforms(make_task, name, scorer):
+    rows, references = examples(name)
+    report = check_task(make_task(name, scorer), rows, references)
+    assert report.failures == ()
+    assert report.checks > 100
+    report.require()
+
+
+class Lenient(Gsm8k):
+    def is_correct(self, row, vote):
+        return True
+
+
+class Careless(Gsm8k):
+    def judge(self, row, completion):
+        return Judgement(reward=1.0, vote="", correct=True)
+
+
+class Forgetful(Gsm8k):
+    def parse(self, raw):
+        return {**super().parse(raw), "raw": json.dumps(raw)}
+
+
+class Unchecked(Gsm8k):
+    def parse(self, raw):
+        return {"question": str(raw.get("question")), "answer": str(raw.get("answer"))[-4:]}
+
+
+class Generous(Gsm8k):
+    def metric(self, rows, votes):
+        return 0.5
+
+
+@pytest.mark.parametrize(
+    ("task", "failure"),
+    [
+        (Lenient(), "answers to other rows"),
+        (Careless(), "no text must give no vote"),
+        (Careless(), "a vote that is not empty"),
+        (Forgetful(), "does not parse to itself"),
+        (Unchecked(), "must be refused"),
+        (Generous(), "right votes must have the metric 1"),
+    ],
+)
+def test_a_task_that_does_not_conform_is_told_why(task, failure):
+    rows, references = examples("gsm8k")
+    report = check_task(task, rows, references)
+    assert any(failure in each for each in report.failures)
+    with pytest.raises(InvalidInputError, match=failure):
+        report.require()
+
+
+def test_a_wrong_reference_is_told():
+    rows, references = examples("gsm8k")
+    report = check_task(Gsm8k(), rows, references[::-1])
+    assert "the reference of row 0 is not correct" in report.failures
+
+
+def test_too_few_examples_are_refused():
+    with pytest.raises(InvalidInputError, match="two rows"):
+        check_task(Gsm8k(), [{"question": "q", "answer": "1"}], ["1"])
+
+
+def test_hostile_completions_are_the_same_every_time():
+    assert list(hostile_completions()) == list(hostile_completions())

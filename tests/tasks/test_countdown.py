@@ -1,0 +1,215 @@
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from modnorm.errors import InvalidInputError
+from modnorm.tasks import get_task
+from modnorm.tasks.countdown import format_score, vote_key
+
+TASK = get_task("countdown")
+ROW = TASK.parse({"numbers": [44, 19, 35], "target": "98", "id": 0, "context": "", "solution": ""})
+
+
+SYSTEM = (
+    "You are a helpful assistant. You first think about the reasoning process in your mind and "
+    "then provide the user with the answer."
+)
+USER = (
+    "Using the numbers [44, 19, 35], create an equation that equals 98. You can use basic "
+    "arithmetic operations (+, -, *, /) and each number can only be used once. Show your work in "
+    "<think> </think> tags. And return the final answer in <answer> </answer> tags, for example "
+    "<answer> (1 + 2) / 3 </answer>."
+)
+
+
+def test_the_prompt_is_the_papers():
+    system, user = TASK.messages(ROW)
+    assert (system.role, system.content) == ("system", SYSTEM)
+    assert (user.role, user.content) == ("user", USER)
+
+
+@pytest.mark.parametrize(
+    ("completion", "reward", "vote"),
+    [
+        ("so </think>\n<answer>44 + 19 + 35</answer>", 1.1, "98"),
+        ("<think> so </think>\n<answer> 44 + 19 + 35 </answer>", 1.1, "98"),
+        ("<answer>44+19+35</answer>", 1.05, "98"),
+        ("so </think> <answer>44+19+35</answer>", 1.06, "98"),
+        ("so </think>\n<answer>44+19+35</answer> done", 1.06, "98"),
+        ("so </think>\n<answer>44+19+35</answer>\n", 1.1, "98"),
+        ("so </think>\n<answer>44+19-35</answer>", 0.1, "28"),
+        ("so </think>\n<answer>44/19+35</answer>", 0.1, str(44 / 19 + 35)),
+        ("so </think>", 0.01, None),
+        ("the answer is 98", 0.0, None),
+        ("", 0.0, None),
+        ("<answer>\n44+19+35\n</answer>", 1.05, "98"),
+        # The last block counts.
+        ("<answer>1</answer><answer>44+19+35</answer>", 1.05, "98"),
+        ("<answer>44+19+35</answer><answer>1</answer>", 0.05, None),
+        # Every number exactly once, and nothing else.
+        ("<answer>44+19+35+0</answer>", 0.05, None),
+        ("<answer>44+54</answer>", 0.05, None),
+        ("<answer>44+44+19+35</answer>", 0.05, None),
+        ("<answer>98</answer>", 0.05, None),
+        ("<answer>44+19+35=98</answer>", 0.05, None),
+        ("<answer>x=44+19+35</answer>", 0.05, None),
+        # Not legal arithmetic.
+        ("<answer>44**19**35</answer>", 0.05, None),
+        ("<answer>44//19+35</answer>", 0.05, None),
+        ("<answer>044+19+35</answer>", 0.05, None),
+        ("<answer>\u0664\u0664+19+35</answer>", 0.05, None),
+        ("<answer>44+(19-19)/35</answer>", 0.05, None),
+        ("<answer>44 19 35</answer>", 0.05, None),
+        ("<answer>--44+19+35</answer>", 1.05, "98"),
+    ],
+)
+def test_reward_and_vote(completion, reward, vote):
+    judgement = TASK.judge(ROW, completion)
+    assert judgement.reward == pytest.approx(reward, abs=1e-12)
+    assert judgement.vote == vote
+    assert judgement.correct == (vote == "98")
+
+
+def test_large_numbers_give_reward_and_vote():
+    row = TASK.parse({"numbers": [1001, 2], "target": 999})
+    judgement = TASK.judge(row, "<answer>1001-2</answer>")
+    assert (judgement.reward, judgement.vote) == (1.05, "999")
+
+
+def test_division_by_zero_is_neither_reward_nor_vote():
+    row = TASK.parse({"numbers": [5, 3, 3], "target": 5})
+    judgement = TASK.judge(row, "<answer>5/(3-3)</answer>")
+    assert (judgement.reward, judgement.vote) == (0.05, None)
+
+
+def test_values_near_an_integer_vote_for_it():
+    assert vote_key("1/3*3", [1, 3, 3]) == "1"
+    assert vote_key("2/3", [2, 3]) == str(2 / 3)
+    assert vote_key("0-5", [0, 5]) == "-5"
+
+
+def test_a_fractional_target_is_met_within_tolerance():
+    row = TASK.parse({"numbers": [98, 47, 47, 52], "target": "27.4"})
+    assert "equals 27.4." in TASK.messages(row)[1].content
+    judgement = TASK.judge(row, "<answer>98 / (47 - 52) + 47</answer>")
+    assert judgement.correct
+    assert judgement.reward == pytest.approx(1.05)
+
+
+def test_the_metric_counts_rows_without_a_vote_as_wrong():
+    assert TASK.metric([ROW] * 4, ["98", None, "97", "98.000000001"]) == 0.5
+
+
+TAGS = ["<think>", "</think>", "\n", "<answer>", "</answer>", "44", "+", "19 + 35", " ", "x"]
+TEXTS = st.lists(st.sampled_from(TAGS), max_size=14).map("".join)
+
+
+@given(TEXTS)
+def test_the_format_score_is_that_of_the_regular_expressions(text):
+    whole = f"<think>{text}"
+    if re.match(r"^<think>.*?</think>\n<answer>.*?</answer>$", whole, re.DOTALL):
+        expected = 1.0
+    else:
+        expected = 0.1 * bool(re.search(r"<think>.*?</think>", whole, re.DOTALL))
+        expected += 0.5 * bool(re.search(r"<answer>.*?</answer>", whole, re.DOTALL))
+    assert format_score(text) == expected
+
+
+@given(st.text() | TEXTS)
+def test_judging_never_raises(text):
+    judgement = TASK.judge(ROW, f"<answer>{text}</answer>")
+    assert judgement.reward >= 0
+
+
+@pytest.mark.parametrize(
+    "completion",
+    [
+        "<answer>" + "(" * 10_000 + "44+19+35" + ")" * 10_000 + "</answer>",
+        "<answer>" + "9" * 100_000 + "</answer>",
+        "<answer>" + "-" * 100_000 + "44</answer>",
+        "<answer>" * 12_500,
+        "</think>\n<answer>" * 6_000,
+        "<answer>\ud800</answer>",
+    ],
+)
+def test_hostile_completions_get_no_vote(completion):
+    assert TASK.judge(ROW, completion).vote is None
+
+
+@pytest.mark.parametrize(
+    ("raw", "column"),
+    [
+        ({"target": 98}, "numbers"),
+        ({"numbers": [], "target": 98}, "numbers"),
+        ({"numbers": "44 19", "target": 98}, "numbers"),
+        ({"numbers": [44, "19"], "target": 98}, "numbers"),
+        ({"numbers": [44, True], "target": 98}, "numbers"),
+        ({"numbers": [44, -1], "target": 98}, "numbers"),
+        ({"numbers": [44, 10**10], "target": 98}, "numbers"),
+        ({"numbers": [44]}, "target"),
+        ({"numbers": [44], "target": "many"}, "target"),
+        ({"numbers": [44], "target": "9" * 5000}, "target"),
+        ({"numbers": [44], "target": None}, "target"),
+        ({"numbers": [44], "target": True}, "target"),
+        ({"numbers": [44], "target": float("nan")}, "target"),
+        ({"numbers": [44], "target": float("inf")}, "target"),
+    ],
+)
+def test_malformed_rows_name_their_column(raw, column):
+    with pytest.raises(InvalidInputError) as caught:
+        TASK.parse(raw)
+    assert caught.value.field == column
+
+
+def test_a_parsed_row_parses_to_itself():
+    assert TASK.parse(ROW) == ROW == {"numbers": [44, 19, 35], "target": 98}
+
+
+PUBLISHED = get_task("countdown", scorer="reference")
+
+
+@pytest.mark.parametrize(
+    ("completion", "reward", "vote"),
+    [
+        ("<answer>44+19+35</answer>", 1.05, "98"),
+        ("<answer>44+19+35\n</answer>", 1.05, "98"),
+        # A newline in front of the expression costs the reward, not the vote.
+        ("<answer>\n44+19+35\n</answer>", 0.05, "98"),
+        ("<answer>44//19+35</answer>", 0.05, "37"),
+        ("<answer>-44//19+35</answer>", 0.05, "32"),
+        ("<answer>44**19**35</answer>", 0.05, None),
+        ("<answer>(-44)**(19/35)</answer>", 0.05, None),
+        ("<answer>(-19)**(44/35)</answer>", 0.05, None),
+    ],
+)
+def test_the_published_scorer_keeps_its_quirks(completion, reward, vote):
+    judgement = PUBLISHED.judge(ROW, completion)
+    assert judgement.reward == pytest.approx(reward, abs=1e-12)
+    assert judgement.vote == vote
+
+
+def test_the_published_scorer_gives_no_vote_to_numbers_over_1000():
+    row = PUBLISHED.parse({"numbers": [1001, 2], "target": 999})
+    judgement = PUBLISHED.judge(row, "<answer>1001-2</answer>")
+    assert (judgement.reward, judgement.vote) == (1.05, None)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "expression", "vote"),
+    [
+        ([2, 3], "2**3", "8"),
+        ([2, 3], "-2**3", "-8"),
+        ([2, 3, 2], "2**3**2", "512"),
+        ([2, 3], "2**-3", "0.125"),
+        ([2, 1], "-(2**-1)", "-0.5"),
+        ([1, 1000], "1**1000", "1"),
+        ([0, 1], "0**-1", None),
+        ([10**9, 10**9], "1000000000**1000000000", None),
+    ],
+)
+def test_published_powers_are_pythons_and_bounded(numbers, expression, vote):
+    row = PUBLISHED.parse({"numbers": numbers, "target": 0})
+    expected = None if max(numbers) > 1000 else vote
+    assert PUBLISHED.judge(row, f"<answer>{expression}</answer>").vote == expected

@@ -1,0 +1,33 @@
+import pytest
+
+from modnorm.errors import InvalidInputError
+from modnorm.tasks.files import read_file
+
+
+def read(path):
+    return list(read_file(path, path.name, field="task.heldout"))
+
+
+def test_csv_columns_are_named_by_the_first_line(tmp_path):
+    path = tmp_path / "stories.csv"
+    path.write_text('\ufeffstoryid,title\n1,"A, b"\n2,"two\nlines"\n', encoding="utf-8")
+    assert read(path) == [
+        ("line 2", {"storyid": "1", "title": "A, b"}),
+        ("line 4", {"storyid": "2", "title": "two\nlines"}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (b"a,b\n1\n", "line 2: not as many columns"),
+        (b"a,b\n1,2,3\n", "line 2: not as many columns"),
+        (b'a,b\n1,"2"3\n', "no readable CSV"),
+        (b"a,b\n\xff,1\n", "no readable CSV"),
+    ],
+)
+def test_broken_csv_is_refused_by_line(tmp_path, content, fault):
+    path = tmp_path / "rows.csv"
+    path.write_bytes(content)
+    with pytest.raises(InvalidInputError, match=fault):
+        read(path)

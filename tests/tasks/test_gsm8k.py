@@ -1,0 +1,135 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from modnorm.errors import InvalidInputError
+from modnorm.tasks import get_task
+from modnorm.tasks.gsm8k import WINDOW, final_answer
+
+TASK = get_task("gsm8k")
+ROW = TASK.parse({"question": "How many?", "answer": "500 + 500 = 1,000\n#### 1,000"})
+
+
+def test_the_prompt_is_the_papers():
+    (message,) = TASK.messages(ROW)
+    assert message.role == "user"
+    assert message.content == (
+        'How many? Let\'s think step by step and output the final answer after "####".'
+    )
+
+
+def test_a_row_keeps_the_canonical_answer_and_parses_to_itself():
+    assert ROW == {"question": "How many?", "answer": "1000"}
+    assert TASK.parse(ROW) == ROW
+
+
+@pytest.mark.parametrize(
+    ("completion", "vote"),
+    [
+        ("#### 18", "18"),
+        ("#### 18.", "18"),
+        ("#### 18.00", "18"),
+        ("####18", "18"),
+        ("#### $1,000", "1000"),
+        ("#### -$5", "-5"),
+        ("#### **72** pages, as 9 * 8 = 72", "72"),
+        ("#### -0", "0"),
+        ("#### 007", "7"),
+        ("#### .50", "0.5"),
+        ("#### \u22123", "-3"),
+        ("#### 5 and then #### 6", "6"),
+        # Without a marked number the last one counts.
+        ("#### none", None),
+        ("#### unknown, perhaps 12", "12"),
+        ("It is 1,000.", "1000"),
+        ("8 - 3 = 5", "5"),
+        ("between 10-12", "12"),
+        ("(4)-3", "3"),
+        ("1, 2,3", "3"),
+        ("1234,567", "567"),
+        ("a total of 3.50 dollars", "3.5"),
+        ("no number", None),
+        ("", None),
+        ("\u0664", None),
+    ],
+)
+def test_the_final_answer_is_canonical(completion, vote):
+    assert final_answer(completion) == vote
+
+
+def test_only_the_end_of_the_completion_is_read():
+    assert final_answer("#### 5" + " " * WINDOW) is None
+    assert final_answer("#### 5" + " " * (WINDOW - 6)) == "5"
+
+
+def test_a_number_cut_by_the_window_is_not_read_in_half():
+    assert final_answer("12345" + "x" * (WINDOW - 2)) is None
+
+
+@given(st.integers(-(10**9), 10**9))
+def test_every_way_to_write_an_integer_is_one_vote(number):
+    forms = [f"{number}", f"{number:,}", f"{number}.", f"{number:,}.00", f"${number}"]
+    assert {final_answer(f"#### {form}") for form in forms} == {str(number)}
+    assert {final_answer(f"so {form}") for form in forms} == {str(number)}
+
+
+@given(st.text())
+def test_judging_never_raises(completion):
+    assert TASK.judge(ROW, completion).reward in {0.0, 1.0}
+
+
+def test_reward_is_correctness():
+    right, wrong = TASK.judge(ROW, "#### 1000"), TASK.judge(ROW, "#### 999")
+    assert (right.reward, right.vote, right.correct) == (1.0, "1000", True)
+    assert (wrong.reward, wrong.vote, wrong.correct) == (0.0, "999", False)
+
+
+def test_the_metric_counts_rows_without_a_vote_as_wrong():
+    assert TASK.metric([ROW] * 4, ["1000", None, "1", "1000"]) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("raw", "column"),
+    [
+        ({"answer": "#### 1"}, "question"),
+        ({"question": " ", "answer": "#### 1"}, "question"),
+        ({"question": "\ud800?", "answer": "#### 1"}, "question"),
+        ({"question": "How many?"}, "answer"),
+        ({"question": "How many?", "answer": 18}, "answer"),
+        ({"question": "How many?", "answer": "many"}, "answer"),
+    ],
+)
+def test_malformed_rows_name_their_column(raw, column):
+    with pytest.raises(InvalidInputError) as caught:
+        TASK.parse(raw)
+    assert caught.value.field == column
+
+
+PUBLISHED = get_task("gsm8k", scorer="reference")
+
+
+@pytest.mark.parametrize(
+    ("completion", "reward", "vote", "correct"),
+    [
+        ("#### 1,000", 1.0, "1000", True),
+        ("#### 1000.", 0.0, "1000.", False),
+        ("#### $1000", 1.0, "1000", True),
+        ("so 1000", 1.0, "1000", True),
+        # Without a mark commas stay: another vote, right when it is marked anew.
+        ("so 1,000", 0.0, "1,000", True),
+        # A right last number saves a wrong marked answer, but not its vote.
+        ("#### 5 or 1000", 1.0, "5", False),
+        ("####1000", 1.0, "1000", True),
+        (". and", 0.0, ".", False),
+        ("#### ,", 0.0, None, False),
+        ("none", 0.0, None, False),
+    ],
+)
+def test_the_published_scorer_keeps_its_quirks(completion, reward, vote, correct):
+    judgement = PUBLISHED.judge(ROW, completion)
+    assert (judgement.reward, judgement.vote, judgement.correct) == (reward, vote, correct)
+
+
+@given(st.text() | st.text(alphabet="#0123456789., -$", max_size=60))
+def test_published_judging_never_raises(completion):
+    assert PUBLISHED.judge(ROW, completion).reward in {0.0, 1.0}

@@ -1,0 +1,100 @@
+import json
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from modnorm.errors import InvalidInputError
+from modnorm.spec import DataSpec
+from modnorm.tasks import get_task, puzzles
+from modnorm.tasks.data import load_rows
+from modnorm.tasks.sources import BUNDLED
+
+SETS = {"countdown-selection": 200, "countdown-development": 200, "countdown-heldout": 500}
+
+
+def test_puzzles_depend_on_the_seed_alone_and_nest():
+    few = puzzles.generate_puzzles(5, 10)
+    assert puzzles.generate_puzzles(5, 30)[:10] == few
+    assert puzzles.generate_puzzles(6, 10) != few
+
+
+def test_puzzles_are_distinct_in_range_and_solved():
+    made = puzzles.generate_puzzles(5, 200)
+    task = get_task("countdown")
+    assert len({puzzle.key for puzzle in made}) == 200
+    for puzzle in made:
+        assert len(puzzle.numbers) in {3, 4}
+        assert all(1 <= number <= 99 for number in puzzle.numbers)
+        assert 10 <= puzzle.target <= 100
+        row = task.parse({"numbers": list(puzzle.numbers), "target": puzzle.target})
+        assert task.judge(row, f"<answer>{puzzle.solution}</answer>").correct
+    assert 95 <= sum(len(puzzle.numbers) == 3 for puzzle in made) <= 145
+
+
+def test_excluded_puzzles_do_not_come():
+    first = puzzles.generate_puzzles(5, 50)
+    again = puzzles.generate_puzzles(5, 50, exclude={puzzle.key for puzzle in first})
+    assert {puzzle.key for puzzle in first}.isdisjoint(puzzle.key for puzzle in again)
+
+
+def test_the_generator_gives_up_when_no_puzzle_is_left(monkeypatch):
+    monkeypatch.setattr(puzzles, "NUMBERS", (10, 11))
+    monkeypatch.setattr(puzzles, "MAX_DRAWS", 200)
+    with pytest.raises(InvalidInputError, match="as many puzzles"):
+        puzzles.generate_puzzles(5, 10_000)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "target"),
+    [([1, 3, 4, 6], 24), ([3, 3, 8, 8], 24), ([5, 5, 5, 1], 24), ([7], 7), ([2, 3], 6)],
+)
+def test_the_solver_finds_solutions_through_fractions(numbers, target):
+    expression = puzzles.solve(numbers, target)
+    row = {"numbers": numbers, "target": target}
+    assert get_task("countdown").judge(row, f"<answer>{expression}</answer>").correct
+
+
+@pytest.mark.parametrize(("numbers", "target"), [([1, 1, 1, 1], 24), ([2, 2], 5), ([7], 8)])
+def test_the_solver_knows_when_there_is_no_solution(numbers, target):
+    assert puzzles.solve(numbers, target) is None
+
+
+@settings(max_examples=50)
+@given(st.lists(st.integers(0, 12), min_size=2, max_size=4), st.data())
+def test_the_solver_solves_whatever_a_chain_makes(numbers, data):
+    value = numbers[0]
+    for number in numbers[1:]:
+        symbol = data.draw(st.sampled_from("+-*"))
+        value = {"+": value + number, "-": value - number, "*": value * number}[symbol]
+    assert puzzles.solve(numbers, value) is not None
+
+
+@pytest.mark.parametrize(("name", "count"), SETS.items())
+def test_bundled_puzzles_are_solved_by_their_stored_solutions(name, count):
+    task = get_task("countdown")
+    lines = (BUNDLED / f"{name}.jsonl").read_text().splitlines()
+    solutions = [json.loads(line)["solution"] for line in lines]
+    rows = load_rows(task, DataSpec(source=f"bundled:{name}"), field="task.selection")
+    assert len(rows) == count
+    for row, solution in zip(rows, solutions, strict=True):
+        assert task.judge(row, f"<answer>{solution}</answer>").correct
+
+
+def test_no_puzzle_is_in_two_bundled_sets():
+    keys = Counter(
+        (tuple(sorted(row["numbers"])), row["target"])
+        for name in SETS
+        for row in map(json.loads, (BUNDLED / f"{name}.jsonl").read_text().splitlines())
+    )
+    assert set(keys.values()) == {1}
+
+
+def test_the_bundled_file_is_what_its_command_makes(tmp_path):
+    out = tmp_path / "puzzles.jsonl"
+    puzzles.main([str(out), "--seed", "1", "--count", "200"])
+    assert out.read_bytes() == (BUNDLED / "countdown-selection.jsonl").read_bytes()
+    other = tmp_path / "others.jsonl"
+    puzzles.main([str(other), "--seed", "2", "--count", "200", "--exclude", str(out)])
+    assert other.read_bytes() == (BUNDLED / "countdown-development.jsonl").read_bytes()

@@ -1,0 +1,109 @@
+import pytest
+
+from modnorm.errors import InvalidInputError, PreconditionError, UnavailableError
+from modnorm.tasks import get_task, scorer_names, task_names
+from modnorm.tasks.registry import ENTRY_POINTS
+
+CAPS = {
+    "countdown": 1024,
+    "gsm8k": 1024,
+    "math500": 2048,
+    "mbpp": 2048,
+    "olympiadbench": 2048,
+    "rocstories": 64,
+    "uspto50k": 64,
+}
+
+
+def test_the_papers_tasks_are_there():
+    assert set(CAPS) <= set(task_names())
+
+
+@pytest.mark.parametrize("name", CAPS)
+def test_every_task_has_the_papers_cap_and_two_scorers_by_name_and_version(make_task, name):
+    task, published = make_task(name), make_task(name, "reference")
+    assert task.name == published.name == name
+    assert task.max_tokens == published.max_tokens == CAPS[name]
+    assert (task.scorer, published.scorer) == scorer_names(name)
+    assert scorer_names(name) == (f"{name}-v1", f"{name}-reference-v1")
+    assert make_task(name, f"{name}-v1").scorer == f"{name}-v1"
+    assert make_task(name, f"{name}-reference-v1").scorer == f"{name}-reference-v1"
+
+
+def test_an_unknown_task_is_refused_with_the_known_ones():
+    with pytest.raises(InvalidInputError) as caught:
+        get_task("chess")
+    assert caught.value.field == "task.name"
+    assert "countdown, gsm8k" in str(caught.value)
+
+
+def test_an_unknown_scorer_is_refused_with_the_known_ones():
+    with pytest.raises(InvalidInputError) as caught:
+        get_task("gsm8k", scorer="gsm8k-v9")
+    assert caught.value.field == "task.scorer"
+    assert caught.value.remedy == "one of gsm8k-v1, gsm8k-reference-v1"
+
+
+def test_a_task_that_runs_programs_is_refused_without_a_runner():
+    with pytest.raises(PreconditionError, match="no sandbox") as caught:
+        get_task("mbpp")
+    assert caught.value.field == "task.name"
+    assert "sandbox service" in str(caught.value)
+
+
+def test_a_task_that_runs_programs_is_refused_with_a_sick_runner():
+    class Sick:
+        def check(self):
+            raise UnavailableError("the sandbox is down")
+
+        def run(self, setup, code, tests):
+            raise AssertionError("nothing may run")
+
+    with pytest.raises(UnavailableError, match="down"):
+        get_task("mbpp", runner=Sick())
+
+
+@pytest.fixture
+def install(tmp_path, monkeypatch):
+    """Install a distribution with one entry point of a task."""
+
+    def install(name, body):
+        (tmp_path / "plugin_of_tests.py").write_text(body)
+        info = tmp_path / "plugin_of_tests-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text("Name: plugin-of-tests\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(
+            f"[{ENTRY_POINTS}]\n{name} = plugin_of_tests:make\n"
+        )
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.delitem(__import__("sys").modules, "plugin_of_tests", raising=False)
+
+    return install
+
+
+def test_a_task_of_another_package_is_found_by_its_entry_point(install):
+    install(
+        "sums",
+        "from modnorm.tasks.gsm8k import Gsm8k\n"
+        "class make(Gsm8k):\n    name = 'sums'\n    scorer = 'sums-v1'\n",
+    )
+    assert "sums" in task_names()
+    assert get_task("sums").scorer == "sums-v1"
+    assert scorer_names("sums") == ("sums-v1",)
+    with pytest.raises(InvalidInputError, match="no scorer"):
+        get_task("sums", scorer="reference")
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("def make():\n    raise OSError('no disk')\n", "no disk"),
+        ("from modnorm.tasks.gsm8k import Gsm8k as make\n", "calls itself 'gsm8k'"),
+        ("", "cannot be made"),
+    ],
+)
+def test_a_broken_task_of_another_package_is_refused_by_its_name(install, body, message):
+    install("sums", body)
+    with pytest.raises(InvalidInputError, match=message) as caught:
+        get_task("sums")
+    assert caught.value.field == "task.name"

@@ -1,0 +1,122 @@
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from modnorm.errors import InvalidInputError
+from modnorm.tasks import get_task
+from modnorm.tasks.rocstories import order_score, published_order, right_order, stated_order
+
+TASK = get_task("rocstories")
+PUBLISHED = get_task("rocstories", scorer="reference")
+STORY = {
+    "storyid": "s-1",
+    "storytitle": "The lost key",
+    **{f"sentence{n}": f"Event {n} happened." for n in range(1, 6)},
+}
+ROW = TASK.parse(
+    {"title": "T", "shuffled_sentences": list("vwxyz"), "gold_order": [1, 3, 4, 0, 2]}
+)
+
+
+def test_the_right_order_names_the_sentences_by_their_letters():
+    assert right_order(ROW) == "BDEAC"
+
+
+def order_of(story):
+    """Return the sentences of a parsed story, brought to their order, and that order."""
+    row = dict(TASK.parse({**STORY, "storyid": story}))
+    order = row["gold_order"]
+    assert isinstance(order, list)
+    sentences = row["shuffled_sentences"]
+    assert isinstance(sentences, list)
+    return [sentences[index] for index in order], order
+
+
+def test_stories_are_shuffled_by_their_id_and_never_left_in_order():
+    sentences, order = order_of("s-1")
+    assert sentences == [f"Event {n} happened." for n in range(1, 6)]
+    assert TASK.parse(STORY) == TASK.parse(TASK.parse(STORY))
+    assert order_of("s-1")[1] == order
+    orders = [order_of(f"s-{n}")[1] for n in range(300)]
+    assert len({tuple(order) for order in orders}) > 80
+    assert [0, 1, 2, 3, 4] not in orders
+
+
+@pytest.mark.parametrize(
+    ("order", "score"),
+    [
+        ("BDEAC", 1.0),
+        ("DBEAC", 0.6 * 3 / 5 + 0.4 * 3 / 4),
+        ("CAEDB", 0.6 * 1 / 5),
+        ("ACBDE", 0.4 * 3 / 4),
+    ],
+)
+def test_the_reward_is_position_and_adjacency(order, score):
+    judgement = TASK.judge(ROW, ",".join(order))
+    assert judgement.reward == pytest.approx(score)
+    assert judgement.vote == order
+    assert judgement.correct == (order == "BDEAC")
+
+
+def test_every_wrong_order_scores_less():
+    scores = {
+        "".join(order): order_score("".join(order), "BDEAC")
+        for order in itertools.permutations("ABCDE")
+    }
+    assert [order for order, score in scores.items() if score >= 1] == ["BDEAC"]
+    assert min(scores.values()) >= 0
+
+
+@pytest.mark.parametrize(
+    ("completion", "stated", "published"),
+    [
+        ("B,A,D,E,C", "BADEC", "BADEC"),
+        ("B, A, D, E, C.", "BADEC", "BADEC"),
+        ("BADEC", "BADEC", "BADEC"),
+        ("B A D E C", "BADEC", "BADEC"),
+        ("B -> A -> D -> E -> C", "BADEC", "BADEC"),
+        ("b,a,d,e,c", "BADEC", "BADEC"),
+        ("A,A,B,C,D", None, None),
+        ("A,B,C,D", None, None),
+        ("Not A,B,C,D,E but E,D,C,B,A", "EDCBA", "ABCDE"),
+        # The published reading takes letters out of words.
+        ("The order is B, A, D, E, C", "BADEC", "BADEC"),
+        ("A big red dice", None, None),
+        ("AB: dce", None, "ABDCE"),
+        ("(A) (B) (C) (D) (E)", "ABCDE", "ABCDE"),
+        ("", None, None),
+    ],
+)
+def test_orders_are_read(completion, stated, published):
+    assert stated_order(completion) == stated
+    assert published_order(completion) == published
+    assert PUBLISHED.judge(ROW, completion).vote == published
+
+
+def test_the_metric_counts_exact_orders():
+    assert TASK.metric([ROW] * 4, ["BDEAC", None, "BDECA", "BDEAC"]) == 0.5
+
+
+@given(st.text() | st.text(alphabet="ABCDEabcde ,\n-", max_size=60))
+def test_judging_never_raises(completion):
+    for task in (TASK, PUBLISHED):
+        assert 0 <= task.judge(ROW, completion).reward <= 1
+
+
+@pytest.mark.parametrize(
+    ("raw", "column"),
+    [
+        ({**STORY, "storyid": None}, "storyid"),
+        ({**STORY, "sentence3": " "}, "sentence3"),
+        ({"shuffled_sentences": ["a"], "gold_order": [0]}, "shuffled_sentences"),
+        ({"shuffled_sentences": list("abcde"), "gold_order": [0, 1, 2, 3, 3]}, "gold_order"),
+        ({"shuffled_sentences": list("abcde"), "gold_order": [True, 0, 2, 3, 4]}, "gold_order"),
+        ({"shuffled_sentences": list("abcde")}, "gold_order"),
+    ],
+)
+def test_malformed_rows_name_their_column(raw, column):
+    with pytest.raises(InvalidInputError) as caught:
+        TASK.parse(raw)
+    assert caught.value.field == column

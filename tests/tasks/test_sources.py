@@ -1,0 +1,130 @@
+import pytest
+
+from modnorm.errors import InvalidInputError
+from modnorm.spec import DataSpec
+from modnorm.tasks.sources import bundled_names, open_source
+
+FIELD = "task.heldout"
+
+
+def read(source, roots=None, **options):
+    return list(open_source(DataSpec(source=str(source), **options), field=FIELD, roots=roots))
+
+
+def test_bundled_data_are_read_by_name():
+    assert {"countdown-heldout", "word-problems-heldout"} <= set(bundled_names())
+    rows = read("bundled:word-problems-heldout", roots=[])
+    assert rows[0][0] == "line 1"
+    assert set(rows[0][1]) == {"question", "answer"}
+
+
+@pytest.mark.parametrize("name", ["", "nothing", "../data/countdown-heldout", "README"])
+def test_unknown_bundled_data_are_refused_with_the_known_names(name):
+    with pytest.raises(InvalidInputError, match="countdown-heldout") as caught:
+        read(f"bundled:{name}")
+    assert caught.value.field == f"{FIELD}.source"
+
+
+def test_a_missing_file_is_refused(tmp_path):
+    with pytest.raises(InvalidInputError, match="there is no file") as caught:
+        read(tmp_path / "none.jsonl")
+    assert caught.value.field == f"{FIELD}.source"
+
+
+def test_a_folder_is_no_file(tmp_path):
+    (tmp_path / "rows.jsonl").mkdir()
+    with pytest.raises(InvalidInputError, match="there is no file"):
+        read(tmp_path / "rows.jsonl")
+
+
+def test_an_unknown_format_is_refused(tmp_path):
+    (tmp_path / "rows.txt").write_text("a,b\n")
+    with pytest.raises(InvalidInputError, match="cannot tell the format"):
+        read(tmp_path / "rows.txt")
+
+
+@pytest.mark.parametrize("option", ["config", "split", "revision"])
+def test_options_of_datasets_do_not_go_with_files(write_rows, option):
+    for source in (write_rows("rows.jsonl"), "bundled:countdown-heldout"):
+        with pytest.raises(InvalidInputError, match=f"has no {option}") as caught:
+            read(source, **{option: "main"})
+        assert caught.value.field == f"{FIELD}.{option}"
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        (b"[1]", "not a JSON object"),
+        (b"{", "not valid JSON"),
+        (b'{"a": NaN}', "not valid JSON"),
+        (b'{"a": "\xff"}', "not valid JSON"),
+        (b"[" * 100_000, "not valid JSON"),
+        (b'{"a": ' + b"9" * 5000 + b"}", "not valid JSON"),
+    ],
+)
+def test_a_malformed_line_is_named(tmp_path, line, fault):
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b'{"a": 1}\n' * 16 + line + b"\n")
+    with pytest.raises(InvalidInputError, match=f"line 17: {fault}") as caught:
+        read(path)
+    assert caught.value.field == FIELD
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        ('{"a": 1}', "not a JSON list"),
+        ("[{}", "not valid JSON"),
+        ('[{"a": 1}, 2]', "row 2: not a JSON object"),
+    ],
+)
+def test_a_malformed_json_file_is_refused(tmp_path, content, fault):
+    path = tmp_path / "rows.json"
+    path.write_text(content)
+    with pytest.raises(InvalidInputError, match=fault):
+        read(path)
+
+
+def test_a_malformed_parquet_file_is_refused(tmp_path):
+    path = tmp_path / "rows.parquet"
+    path.write_bytes(b"PAR1 is not enough")
+    with pytest.raises(InvalidInputError, match="no readable Parquet file"):
+        read(path)
+
+
+def test_files_under_a_root_are_read_by_any_path_to_them(write_rows, tmp_path, monkeypatch):
+    path = write_rows("data/rows.jsonl")
+    root = tmp_path / "data"
+    (root / "link.jsonl").symlink_to(path)
+    assert len(read(path, roots=[root])) == 5
+    assert len(read("rows.jsonl", roots=[tmp_path / "none", root])) == 5
+    assert len(read("../data/rows.jsonl", roots=[root])) == 5
+    assert len(read(root / "link.jsonl", roots=[root])) == 5
+    monkeypatch.chdir(root)
+    assert len(read("./rows.jsonl", roots=[root])) == 5
+
+
+def test_a_file_outside_the_roots_looks_like_one_that_is_not_there(write_rows, tmp_path):
+    outside = write_rows("secret/rows.jsonl")
+    root = tmp_path / "data"
+    root.mkdir()
+    (root / "link.jsonl").symlink_to(outside)
+    (root / "folder").symlink_to(outside.parent)
+    sources = [
+        outside,
+        outside.with_name("none.jsonl"),
+        "../secret/rows.jsonl",
+        "link.jsonl",
+        root / "link.jsonl",
+        "folder/rows.jsonl",
+    ]
+    for source in sources:
+        with pytest.raises(InvalidInputError) as caught:
+            read(source, roots=[root])
+        assert caught.value.message == f"there is no file {source} under the data roots"
+
+
+def test_a_root_may_be_a_link_itself(write_rows, tmp_path):
+    path = write_rows("real/rows.jsonl")
+    (tmp_path / "root").symlink_to(path.parent)
+    assert len(read("rows.jsonl", roots=[tmp_path / "root"])) == 5

@@ -1,0 +1,101 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from modnorm.errors import InvalidInputError
+from modnorm.tasks import get_task
+from modnorm.tasks.uspto50k import predicted_class, published_class
+
+TASK = get_task("uspto50k")
+PUBLISHED = get_task("uspto50k", scorer="reference")
+ROWS = [TASK.parse({"rxn_smiles": "CCO>>CC=O", "class": number}) for number in (8, 8, 8, 7)]
+
+
+def test_atom_maps_are_removed_and_nothing_else():
+    raw = {"rxn_smiles": "O[CH2:3][N+:12](=[O:1])[O-]>>[CH3:3][13C:10].C:1", "class": "9"}
+    row = TASK.parse(raw)
+    assert row == {"rxn_smiles": "O[CH2][N+](=[O])[O-]>>[CH3][13C].C:1", "class": 9}
+    assert TASK.parse(row) == row
+
+
+@pytest.mark.parametrize(
+    ("completion", "stated", "published"),
+    [
+        ("<answer>7</answer>", "7", "7"),
+        ("<answer> 10 </answer>", "10", "10"),
+        ("<ANSWER>7</ANSWER>", "7", "7"),
+        ("<answer>1</answer> no, <answer>2</answer>", "2", "2"),
+        ("<answer>Class 7</answer>", "7", "7"),
+        ("<answer>7", "7", "7"),
+        ("<answer>07</answer>", "7", "07"),
+        ("<answer>11</answer>", None, "11"),
+        ("Class: 3", "3", "3"),
+        ("This is class 3, I think", "3", "3"),
+        ("7", "7", "7"),
+        # The published reading takes any lone number.
+        ("There are 2 rings", None, "2"),
+        ("12", None, None),
+        ("none", None, None),
+        ("", None, None),
+    ],
+)
+def test_classes_are_read(completion, stated, published):
+    assert predicted_class(completion) == stated
+    assert published_class(completion) == published
+
+
+@pytest.mark.parametrize("number", range(1, 11))
+def test_every_other_class_is_wrong(number):
+    row = TASK.parse({"rxn_smiles": "C>>C", "class": number})
+    right = [n for n in range(13) if TASK.judge(row, f"<answer>{n}</answer>").correct]
+    assert right == [number]
+
+
+def test_selection_is_micro_and_reporting_balanced():
+    votes = ["8", "8", "1", None]
+    rewards = [
+        TASK.judge(row, f"<answer>{vote}</answer>").reward
+        for row, vote in zip(ROWS, votes, strict=True)
+    ]
+    assert sum(rewards) / len(rewards) == 0.5
+    assert TASK.metric(ROWS, votes) == pytest.approx((2 / 3 + 0) / 2)
+    assert TASK.metric(ROWS, ["8", "8", "8", "7"]) == 1.0
+
+
+def test_the_published_metric_compares_texts_where_its_votes_compare_numbers():
+    judgement = PUBLISHED.judge(ROWS[0], "<answer>08</answer>")
+    assert (judgement.reward, judgement.vote, judgement.correct) == (1.0, "08", True)
+    assert PUBLISHED.metric(ROWS[:1], ["08"]) == 0.0
+
+
+@given(st.text() | st.text(alphabet="<answer>/0123456789 class", max_size=80))
+def test_judging_never_raises(completion):
+    for task in (TASK, PUBLISHED):
+        assert task.judge(ROWS[0], completion).reward in {0.0, 1.0}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["<answer>" + "9" * 9_000 + "</answer>", "<answer> " * 1_200, "1 " * 5_000, "class " * 1_600],
+)
+def test_hostile_completions_are_wrong(text):
+    for task in (TASK, PUBLISHED):
+        assert not task.judge(ROWS[0], text).correct
+
+
+@pytest.mark.parametrize(
+    ("raw", "column"),
+    [
+        ({"class": 1}, "rxn_smiles"),
+        ({"rxn_smiles": "CCO", "class": 1}, "rxn_smiles"),
+        ({"rxn_smiles": "C>>C", "class": 0}, "class"),
+        ({"rxn_smiles": "C>>C", "class": 11}, "class"),
+        ({"rxn_smiles": "C>>C", "class": "one"}, "class"),
+        ({"rxn_smiles": "C>>C", "class": True}, "class"),
+        ({"rxn_smiles": "C>>C"}, "class"),
+    ],
+)
+def test_malformed_rows_name_their_column(raw, column):
+    with pytest.raises(InvalidInputError) as caught:
+        TASK.parse(raw)
+    assert caught.value.field == column

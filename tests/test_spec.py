@@ -1,0 +1,105 @@
+"""Files that are no spec."""
+
+import pytest
+
+from modnorm.errors import InvalidInputError
+from modnorm.spec import load_spec, parse_spec
+
+
+@pytest.fixture
+def refused_field():
+    """Change one value of a sound spec, by section and name; returns the field that is blamed."""
+
+    def parse(section, **values):
+        sections = {
+            "task": {"name": "countdown", "selection": "rows.jsonl", "heldout": "rows.jsonl"},
+            "method": {"name": "randopt", "radius": 0.1},
+            "population": {"size": 4},
+            "calibration": {},
+        }
+        sections[section] |= values
+        with pytest.raises(InvalidInputError) as caught:
+            parse_spec({"model": "tiny-thicket", **sections})
+        return caught.value.field
+
+    return parse
+
+
+@pytest.mark.parametrize(
+    ("section", "name", "value"),
+    [
+        ("method", "radius", 0),
+        ("population", "prefixes", [3]),
+        ("population", "prefixes", [4, 4]),
+        ("population", "prefixes", [0, 4]),
+        ("population", "ensemble_sizes", []),
+        ("population", "ensemble_sizes", [0]),
+        ("population", "ensemble_sizes", [2, 1]),
+        ("population", "ensemble_sizes", [1, 5]),
+    ],
+)
+def test_a_rule_between_fields_blames_the_field_that_breaks_it(
+    section, name, value, refused_field
+):
+    assert refused_field(section, **{name: value}) == f"{section}.{name}"
+
+
+@pytest.mark.parametrize(
+    ("section", "name"),
+    [
+        ("population", "size"),
+        ("population", "seed"),
+        ("method", "radius"),
+        ("task", "max_tokens"),
+        ("calibration", "quantile"),
+    ],
+)
+def test_a_truth_value_is_no_number(section, name, refused_field):
+    assert refused_field(section, **{name: True}) == f"{section}.{name}"
+
+
+def test_a_truth_value_in_a_list_is_blamed_by_its_place(refused_field):
+    assert refused_field("population", ensemble_sizes=[True]) == "population.ensemble_sizes.0"
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity"])
+def test_a_radius_that_is_not_finite_is_refused(value, refused_field):
+    assert refused_field("method", radius=value) == "method.radius"
+
+
+def test_a_seed_may_be_text_as_in_the_json_of_a_64_bit_integer():
+    spec = parse_spec(
+        {
+            "model": "tiny-thicket",
+            "task": {"name": "countdown", "selection": "rows.jsonl", "heldout": "rows.jsonl"},
+            "method": {"name": "randopt", "radius": 0.1},
+            "population": {"size": 4, "seed": "9007199254740993"},
+        }
+    )
+    assert spec.population.seed == 9007199254740993
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"- a list",
+        b"name: {",
+        b"name: 2024-13-45",
+        b"\xff\xfe\xfd",
+        b"name: " + b"[" * 5000,
+    ],
+    ids=["empty", "list", "open", "no date", "no text", "deep"],
+)
+def test_a_file_that_is_no_spec_is_refused(content, tmp_path):
+    path = tmp_path / "spec.yaml"
+    path.write_bytes(content)
+    with pytest.raises(InvalidInputError) as caught:
+        load_spec(path)
+    assert caught.value.field == "spec"
+
+
+def test_a_spec_that_is_no_file_is_refused(tmp_path):
+    for path in (tmp_path, tmp_path / "absent.yaml"):
+        with pytest.raises(InvalidInputError):
+            load_spec(path)
