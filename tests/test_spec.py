@@ -11,13 +11,13 @@ def refused_field():
     """Change one value of a sound spec, by section and name; returns the field that is blamed."""
 
     def parse(section, **values):
-        sections = {
+        sections: dict[str, dict[str, object]] = {
             "task": {"name": "countdown", "selection": "rows.jsonl", "heldout": "rows.jsonl"},
             "method": {"name": "randopt", "radius": 0.1},
             "population": {"size": 4},
             "calibration": {},
         }
-        sections[section] |= values
+        sections[section].update(values)
         with pytest.raises(InvalidInputError) as caught:
             parse_spec({"model": "tiny-thicket", **sections})
         return caught.value.field
