@@ -132,10 +132,6 @@ class Admissions:
             raise _bad_profile(f"cannot read {path}: {error}") from error
         return StoredText(hashlib.sha256(text.encode()).hexdigest(), text)
 
-    def _is_readable(self, path: Path) -> bool:
-        roots = self._data_roots
-        return roots is None or any(path.is_relative_to(root.resolve()) for root in roots)
-
 
 def _stored_rows(rows: Sequence[Row]) -> StoredText:
     text = "\n".join(encode_rows(rows))
