@@ -2,6 +2,7 @@
 
     ModnormError
     ├── InvalidInputError      the caller must change the request
+    │   └── TooLargeError      a message is over the size limit of a service or of its caller
     ├── NotFoundError          the named thing does not exist
     ├── ConflictError          the name is taken by something else
     ├── PreconditionError      right request, wrong state
@@ -41,6 +42,10 @@ class ModnormError(Exception):
 
 class InvalidInputError(ModnormError):
     """The request is wrong and will be wrong again: the caller must change it."""
+
+
+class TooLargeError(InvalidInputError):
+    """A message is over the size limit of one of its two ends, and will be again."""
 
 
 class NotFoundError(ModnormError):

@@ -20,6 +20,7 @@ _ENDED_CALLS = (grpc.Call, grpc.aio.AioRpcError)
 
 CODES: dict[type[errors.ModnormError], grpc.StatusCode] = {
     errors.InvalidInputError: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.TooLargeError: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.NotFoundError: grpc.StatusCode.NOT_FOUND,
     errors.ConflictError: grpc.StatusCode.ALREADY_EXISTS,
     errors.StaleLeaseError: grpc.StatusCode.ABORTED,
@@ -38,6 +39,11 @@ _BY_CODE: dict[grpc.StatusCode, type[errors.ModnormError]] = {
 } | {
     grpc.StatusCode.DEADLINE_EXCEEDED: errors.UnavailableError,
 }
+_BARE: dict[type[errors.ModnormError], tuple[str | None, str]] = {
+    errors.UnavailableError: (None, "is a server running at that address?"),
+    errors.TooLargeError: ("message", "send or ask for less at a time: fewer or shorter rows"),
+}
+"""Field and remedy of what gRPC itself says, without details."""
 
 
 def code_of(error: errors.ModnormError) -> grpc.StatusCode:
@@ -87,5 +93,5 @@ def _from_bare(error: grpc.RpcError) -> errors.ModnormError:
     if not isinstance(error, _ENDED_CALLS):
         return errors.UnavailableError(str(error))
     kind = _BY_CODE.get(error.code(), errors.ModnormError)
-    remedy = "is a server running at that address?" if kind is errors.UnavailableError else None
-    return kind(error.details() or error.code().name.lower(), remedy=remedy)
+    field, remedy = _BARE.get(kind, (None, None))
+    return kind(error.details() or error.code().name.lower(), field=field, remedy=remedy)

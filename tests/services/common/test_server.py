@@ -16,16 +16,18 @@ from modnorm.errors import (
     ModnormError,
     NotFoundError,
     StaleLeaseError,
+    TooLargeError,
     UnavailableError,
 )
 from modnorm.v1 import evaluation_pb2, evaluation_pb2_grpc, experiment_pb2, experiment_pb2_grpc
-from services.common.channels import open_channel
+from services.common.channels import MESSAGE_BYTES, open_channel
 from services.common.healthcheck import check
 from services.common.server import start_server
 
 SERVICE = "modnorm.v1.ExperimentService"
 ERRORS = [
     InvalidInputError("too small", field="population.size", remedy="take more"),
+    TooLargeError("too many", field="rows", remedy="take fewer"),
     NotFoundError("gone"),
     ConflictError("taken", field="request_id"),
     StaleLeaseError("lost"),
@@ -43,6 +45,11 @@ async def _unary(request, context):
         await context.send_initial_metadata(())
         await asyncio.sleep(0.3)
         return experiment_pb2.GetExperimentResponse()
+    if request.id == "large":
+        spec = experiment_pb2.ExperimentSpec(name="n" * MESSAGE_BYTES)
+        return experiment_pb2.GetExperimentResponse(
+            experiment=experiment_pb2.Experiment(spec=spec)
+        )
     if request.id == "abort":
         await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "own words")
     if request.id == "hang":
@@ -181,6 +188,31 @@ def test_a_deadline_ends_a_call_and_not_the_server():
             await _get(channel, "slow")
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("name", "limit"),
+    [
+        pytest.param("n" * (MESSAGE_BYTES + 1), -1, id="request, over the server's limit"),
+        pytest.param("n" * 100, 50, id="request, over the caller's limit"),
+        pytest.param("large", -1, id="response, over the server's limit"),
+    ],
+)
+def test_a_message_over_the_size_limit_is_the_callers_fault(name, limit):
+    async def scenario():
+        async with running() as (server, _):
+            options = [("grpc.max_send_message_length", limit)]
+            target = f"127.0.0.1:{server.port}"
+            async with grpc.aio.insecure_channel(target, options=options) as channel:
+                with pytest.raises(grpc.aio.AioRpcError) as caught:
+                    await _get(channel, name)
+                return caught.value
+
+    met = from_rpc_error(asyncio.run(scenario()))
+    assert type(met) is TooLargeError
+    assert "larger than max" in met.message
+    assert met.field == "message"
+    assert "less" in met.remedy
 
 
 @pytest.mark.parametrize("junk", [b"\xff\xff\xff", b"\x0a\x05ab"])
