@@ -2,16 +2,16 @@
 
 from modnorm.tasks.protocol import Judgement, Message, Row, Task
 from modnorm.tasks.registry import get_task, scorer_names, task_names
-from modnorm.tasks.runner import CodeRunner, Verdict
+from modnorm.tasks.sandboxed import check_sandbox, runs_programs
 
 __all__ = [
-    "CodeRunner",
     "Judgement",
     "Message",
     "Row",
     "Task",
-    "Verdict",
+    "check_sandbox",
     "get_task",
+    "runs_programs",
     "scorer_names",
     "task_names",
 ]

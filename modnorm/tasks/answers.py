@@ -1,32 +1,21 @@
 """Tasks with one right answer a row: reward 1 for it, accuracy as the metric."""
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from modnorm.tasks.protocol import Judgement, Row
 
 
-class VoteCheck(Protocol):
-    """The part of a task that says which votes are right."""
+def judge_vote(vote: str | None, answer: str | None) -> Judgement:
+    """Return the judgement of a completion that gave a vote: reward 1 when it is right, else 0.
 
-    def is_correct(self, row: Row, vote: str) -> bool:
-        """Whether a vote key answers the row."""
-
-
-def judge_vote(task: VoteCheck, row: Row, vote: str | None) -> Judgement:
-    """Return the judgement of a completion that gave a vote: reward 1 when it is right, else 0."""
-    correct = vote is not None and task.is_correct(row, vote)
+    Args:
+        vote: Vote key of the completion, None for no valid answer.
+        answer: Vote key of the right answer.
+    """
+    correct = vote is not None and vote == answer
     return Judgement(reward=float(correct), vote=vote, correct=correct)
 
 
-def accuracy(task: VoteCheck, rows: Sequence[Row], votes: Sequence[str | None]) -> float:
-    """Return the fraction of rows whose vote is right; a row without a vote is wrong.
-
-    Args:
-        task: Says which vote is right.
-        rows: At least one row.
-        votes: One vote key a row, None where no expert gave a valid answer.
-    """
-    pairs = zip(rows, votes, strict=True)
-    right = sum(vote is not None and task.is_correct(row, vote) for row, vote in pairs)
-    return right / len(rows)
+def accuracy(rows: Sequence[Row], correct: Sequence[bool]) -> float:
+    """Return the fraction of rows, at least one, whose answer is right."""
+    return sum(hit for _, hit in zip(rows, correct, strict=True)) / len(rows)

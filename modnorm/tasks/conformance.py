@@ -80,6 +80,7 @@ class _Suite:
         self._raw = raw
         self._rows = [task.parse(row) for row in raw]
         self._references = references
+        self._correct: dict[tuple[str, str], bool] = {}
 
     def checks(self) -> Sequence[Callable[[], Iterator[str]]]:
         return (
@@ -148,22 +149,28 @@ class _Suite:
         yield _unless(wrong > 0, "the answers to other rows must not all be correct")
 
     def _consistent(self, row: Row, judgement: Judgement) -> str:
+        """Say whether a judgement is sound, and equal votes on one row are equally right."""
         vote = judgement.vote
-        agrees = judgement.correct == (vote is not None and self._task.is_correct(row, vote))
+        if vote is None:
+            agrees = not judgement.correct
+        else:
+            key = json.dumps(row, sort_keys=True), vote
+            agrees = self._correct.setdefault(key, judgement.correct) == judgement.correct
         sound = math.isfinite(judgement.reward) and (vote is None or bool(vote))
         return _unless(
             agrees and sound,
-            "a judgement needs a finite reward, a vote that is not empty, and `correct` must be "
-            "what is_correct says of the vote",
+            "a judgement needs a finite reward, a vote that is not empty, and `correct` must "
+            "follow from the row and the vote",
         )
 
     def _metric(self) -> Iterator[str]:
-        pairs = zip(self._rows, self._references, strict=True)
-        votes = [self._task.judge(row, text).vote for row, text in pairs]
-        best = self._task.metric(self._rows, votes)
+        count = len(self._rows)
+        best = self._task.metric(self._rows, [True] * count)
         yield _unless(math.isclose(best, 1.0), f"right votes must have the metric 1, not {best}")
-        none = self._task.metric(self._rows, [None] * len(votes))
-        yield _unless(none == 0, f"rows without votes must have the metric 0, not {none}")
+        none = self._task.metric(self._rows, [False] * count)
+        yield _unless(none == 0, f"wrong votes must have the metric 0, not {none}")
+        some = self._task.metric(self._rows, [True] + [False] * (count - 1))
+        yield _unless(0 <= some < 1, f"a metric of some right votes must be below 1, not {some}")
 
     def _hostile_completions(self) -> Iterator[str]:
         for text in hostile_completions():

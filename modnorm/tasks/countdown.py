@@ -76,25 +76,19 @@ class Countdown:
     def judge(self, row: Row, completion: str) -> Judgement:
         """Score one completion: reward = 0.1 * format + answer."""
         vote = self._vote(row, completion)
-        correct = vote is not None and self.is_correct(row, vote)
         answer = self._answers(row, completion)
-        return Judgement(0.1 * format_score(completion) + answer, vote, correct)
+        return Judgement(0.1 * format_score(completion) + answer, vote, _hits(row, vote))
 
-    def is_correct(self, row: Row, vote: str) -> bool:
-        """Whether the voted value is the target, within 1e-5."""
-        return abs(float(vote) - _target_of(row)) < _TARGET_TOLERANCE
-
-    def metric(self, rows: Sequence[Row], votes: Sequence[str | None]) -> float:
-        """Numeric-answer accuracy; a row without a vote is wrong."""
-        return accuracy(self, rows, votes)
+    def metric(self, rows: Sequence[Row], correct: Sequence[bool]) -> float:
+        """Numeric-answer accuracy."""
+        return accuracy(rows, correct)
 
     def _vote(self, row: Row, completion: str) -> str | None:
         return vote_key((last_answer(completion) or "").strip(), _numbers(row))
 
     def _answers(self, row: Row, completion: str) -> bool:
         """Whether the completion's answer is legal and right."""
-        vote = self._vote(row, completion)
-        return vote is not None and self.is_correct(row, vote)
+        return _hits(row, self._vote(row, completion))
 
 
 class PublishedCountdown(Countdown):
@@ -140,6 +134,11 @@ def vote_key(expression: str, numbers: Sequence[int], grammar: Grammar = BASIC) 
         return None
     nearest = round(value)
     return str(nearest) if abs(value - nearest) < _INTEGER_TOLERANCE else str(float(value))
+
+
+def _hits(row: Row, vote: str | None) -> bool:
+    """Whether the voted value is the target, within 1e-5."""
+    return vote is not None and abs(float(vote) - _target_of(row)) < _TARGET_TOLERANCE
 
 
 def _uses(expression: str, numbers: Sequence[int]) -> bool:

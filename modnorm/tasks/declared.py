@@ -166,15 +166,12 @@ class DeclaredTask:
     def judge(self, row: Row, completion: str) -> Judgement:
         """Score one completion: reward 1 for the row's answer, else 0."""
         answer = self._extract(completion)
-        return judge_vote(self, row, None if answer is None else self._form(answer))
+        vote = None if answer is None else self._form(answer)
+        return judge_vote(vote, self._form(str(row[self._declaration.answer])))
 
-    def is_correct(self, row: Row, vote: str) -> bool:
-        """Whether the vote is the row's answer in the form of the comparison."""
-        return vote == self._form(str(row[self._declaration.answer]))
-
-    def metric(self, rows: Sequence[Row], votes: Sequence[str | None]) -> float:
-        """Accuracy; a row without a vote is wrong."""
-        return accuracy(self, rows, votes)
+    def metric(self, rows: Sequence[Row], correct: Sequence[bool]) -> float:
+        """Accuracy."""
+        return accuracy(rows, correct)
 
     def _extract(self, completion: str) -> str | None:
         try:

@@ -56,15 +56,11 @@ class Gsm8k:
 
     def judge(self, row: Row, completion: str) -> Judgement:
         """Score one completion: reward 1 for the right final answer, else 0."""
-        return judge_vote(self, row, final_answer(completion))
+        return judge_vote(final_answer(completion), str(row["answer"]))
 
-    def is_correct(self, row: Row, vote: str) -> bool:
-        """Whether the vote is the row's number; both are canonical."""
-        return vote == row["answer"]
-
-    def metric(self, rows: Sequence[Row], votes: Sequence[str | None]) -> float:
-        """Accuracy; a row without a vote is wrong."""
-        return accuracy(self, rows, votes)
+    def metric(self, rows: Sequence[Row], correct: Sequence[bool]) -> float:
+        """Accuracy."""
+        return accuracy(rows, correct)
 
 
 class PublishedGsm8k(Gsm8k):
@@ -84,12 +80,9 @@ class PublishedGsm8k(Gsm8k):
         return Judgement(
             reward=float(row["answer"] in {marked, last}),
             vote=vote or None,
-            correct=bool(vote) and self.is_correct(row, vote or ""),
+            # The vote is marked anew and may be right by either reading.
+            correct=bool(vote) and row["answer"] in published_readings(f"#### {vote}"),
         )
-
-    def is_correct(self, row: Row, vote: str) -> bool:
-        """Whether the vote, marked anew, is the row's answer by either reading."""
-        return row["answer"] in published_readings(f"#### {vote}")
 
 
 def published_readings(completion: str) -> tuple[str | None, str | None]:

@@ -1,21 +1,23 @@
 """MBPP: Python programs, right when all stored tests pass.
 
-The prompt shows at most three tests; all of them score, after the set-up code. Programs run where
-the injected `CodeRunner` runs them, never in this process.
+The prompt shows at most three tests; all of them score. Programs run in a sandbox, never in this
+process.
 
 `mbpp-v1` votes by the canonical program (`modnorm.tasks.programs`), so that spacing, comments and
-docstrings do not split a vote; `mbpp-reference-v1` votes by the exact text and keeps the fences
-that a model may write inside its answer tag.
+docstrings do not split a vote. The set-up code comes after the program, whose classes it uses.
+
+`mbpp-reference-v1` votes by the exact text, keeps the fences that a model may write inside its
+answer tag, and puts the set-up code first: no program can solve tasks 367 and 927.
 """
 
 from collections.abc import Mapping, Sequence
 
-from modnorm.errors import EngineError
+from modnorm.sandbox import Program, Runner
 from modnorm.tasks import columns
 from modnorm.tasks.answers import accuracy
 from modnorm.tasks.programs import canonical_program, published_program, written_program
 from modnorm.tasks.protocol import Judgement, Message, Row
-from modnorm.tasks.runner import CodeRunner, Verdict
+from modnorm.tasks.sandboxed import require_sandbox
 
 SYSTEM = (
     "You are a Python programming assistant. Write clean, correct Python code to solve the given "
@@ -41,15 +43,15 @@ class Mbpp:
     """The MBPP task; its rows keep the data set's columns `text`, `test_list`, `test_setup_code`.
 
     Args:
-        runner: Runs the programs.
+        sandbox: Runs the programs; without one nothing can be judged.
     """
 
     name = "mbpp"
     scorer = "mbpp-v1"
     max_tokens = 2048
 
-    def __init__(self, runner: CodeRunner) -> None:
-        self._runner = runner
+    def __init__(self, sandbox: Runner | None = None) -> None:
+        self._sandbox = sandbox
 
     def parse(self, raw: Mapping[str, object]) -> Row:
         """Check the columns `text`, `test_list` and `test_setup_code` (may be absent).
@@ -71,25 +73,17 @@ class Mbpp:
 
         Raises:
             EngineError: the sandbox failed; that is no score.
-            UnavailableError: the sandbox cannot be reached.
+            UnavailableError: the sandbox cannot be reached, or does not isolate.
+            PreconditionError: there is none.
         """
         program = self._program(completion)
         passed = program is not None and self._passes(row, program)
         vote = None if program is None else self._vote(program)
         return Judgement(reward=float(passed), vote=vote, correct=passed and vote is not None)
 
-    def is_correct(self, row: Row, vote: str) -> bool:
-        """Whether the voted program passes all tests.
-
-        Raises:
-            EngineError: the sandbox failed.
-            UnavailableError: the sandbox cannot be reached.
-        """
-        return self._passes(row, vote)
-
-    def metric(self, rows: Sequence[Row], votes: Sequence[str | None]) -> float:
-        """Share of rows whose voted program passes all tests; a row without a vote is wrong."""
-        return accuracy(self, rows, votes)
+    def metric(self, rows: Sequence[Row], correct: Sequence[bool]) -> float:
+        """Share of rows whose voted program passes all tests."""
+        return accuracy(rows, correct)
 
     def _program(self, completion: str) -> str | None:
         return written_program(completion)
@@ -97,18 +91,17 @@ class Mbpp:
     def _vote(self, program: str) -> str | None:
         return canonical_program(program)
 
+    def _sources(self, setup: str, program: str) -> tuple[str, ...]:
+        return program, setup
+
     def _passes(self, row: Row, program: str) -> bool:
-        setup = columns.optional_text(row, "test_setup_code")
-        verdict = self._runner.run(setup, program, columns.texts(row, "test_list"))
-        if verdict is Verdict.SANDBOX_ERROR:
-            raise EngineError(
-                "the sandbox failed to run a program", remedy="see the sandbox's log"
-            )
-        return verdict is Verdict.PASSED
+        sources = self._sources(columns.optional_text(row, "test_setup_code"), program)
+        sandbox = require_sandbox(self.name, self._sandbox)
+        return sandbox.execute(Program(sources, columns.texts(row, "test_list"))).passed
 
 
 class PublishedMbpp(Mbpp):
-    """MBPP with the published extraction and votes by exact text."""
+    """MBPP with the published extraction, set-up code first, votes by exact text."""
 
     scorer = "mbpp-reference-v1"
 
@@ -117,6 +110,9 @@ class PublishedMbpp(Mbpp):
 
     def _vote(self, program: str) -> str | None:
         return program
+
+    def _sources(self, setup: str, program: str) -> tuple[str, ...]:
+        return setup, program
 
 
 def parse_row(raw: Mapping[str, object]) -> Row:

@@ -12,7 +12,7 @@ from modnorm.tasks import columns
 from modnorm.tasks.answers import accuracy, judge_vote
 from modnorm.tasks.mathematics.canonical import canonical
 from modnorm.tasks.mathematics.extraction import final_answer
-from modnorm.tasks.mathematics.published import published_correct, published_judgement
+from modnorm.tasks.mathematics.published import published_judgement
 from modnorm.tasks.protocol import Judgement, Message, Row
 
 USER = "{question}\n\nLet\u2019s think step by step and output the final answer after ####."
@@ -49,15 +49,12 @@ class OlympiadBench:
     def judge(self, row: Row, completion: str) -> Judgement:
         """Score one completion: reward 1 for an answer equal to the row's, else 0."""
         answer = final_answer(completion)
-        return judge_vote(self, row, None if answer is None else _form(row, answer))
+        vote = None if answer is None else _form(row, answer)
+        return judge_vote(vote, _form(row, truth(row)))
 
-    def is_correct(self, row: Row, vote: str) -> bool:
-        """Whether the vote, a canonical form, is that of the row's answer."""
-        return vote == _form(row, truth(row))
-
-    def metric(self, rows: Sequence[Row], votes: Sequence[str | None]) -> float:
-        """Accuracy; a row without a vote is wrong."""
-        return accuracy(self, rows, votes)
+    def metric(self, rows: Sequence[Row], correct: Sequence[bool]) -> float:
+        """Accuracy."""
+        return accuracy(rows, correct)
 
 
 class PublishedOlympiadBench(OlympiadBench):
@@ -68,10 +65,6 @@ class PublishedOlympiadBench(OlympiadBench):
     def judge(self, row: Row, completion: str) -> Judgement:
         """Score one completion: reward 1 if the published comparison accepts its answer."""
         return published_judgement(completion, truth(row))
-
-    def is_correct(self, row: Row, vote: str) -> bool:
-        """Whether the published comparison accepts the vote, read back out of a new box."""
-        return published_correct(vote, truth(row))
 
 
 def truth(row: Row) -> str:

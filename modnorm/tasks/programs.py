@@ -7,6 +7,7 @@ what a program does.
 
 import ast
 import re
+import threading
 import warnings
 
 from modnorm.tasks.tags import last_answer, last_block
@@ -15,6 +16,7 @@ MAX_PROGRAM = 65_536
 """Longest program looked at, in characters."""
 
 _FENCED = re.compile(r"\s*```[A-Za-z0-9_+-]{0,20}[ \t]*\n?(.*?)(?:```\s*)?", re.DOTALL)
+_FILTERS = threading.Lock()
 _Scope = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
@@ -46,9 +48,7 @@ def published_program(completion: str) -> str | None:
 def canonical_program(program: str) -> str | None:
     """Return a text that equal programs share, None for no Python and for comments alone."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about escapes in the model's strings
-            tree = ast.parse(program)
+        tree = _parse(program)
         for node in ast.walk(tree):
             if isinstance(node, _Scope):
                 _drop_docstring(node)
@@ -57,6 +57,13 @@ def canonical_program(program: str) -> str | None:
         return None
     except (RecursionError, MemoryError):  # valid or not, too deeply nested to tell
         return program
+
+
+def _parse(program: str) -> ast.Module:
+    # Filters of warnings (about escapes in the model's strings) belong to the whole process.
+    with _FILTERS, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(program)
 
 
 def _drop_docstring(node: _Scope) -> None:

@@ -25,7 +25,7 @@ class Judgement:
     vote: str | None
     """Vote key; None when there is no valid answer (paper: such answers receive no vote)."""
     correct: bool
-    """Whether the vote, taken alone, is right."""
+    """Whether the vote is right for the metric; equal votes on one row are equally right."""
 
 
 class Task(Protocol):
@@ -56,8 +56,10 @@ class Task(Protocol):
     def judge(self, row: Row, completion: str) -> Judgement:
         """Score one completion. Never raises, whatever the model wrote."""
 
-    def is_correct(self, row: Row, vote: str) -> bool:
-        """Whether a vote key answers the row."""
+    def metric(self, rows: Sequence[Row], correct: Sequence[bool]) -> float:
+        """Held-out metric of one answer a row, a fraction in [0, 1].
 
-    def metric(self, rows: Sequence[Row], votes: Sequence[str | None]) -> float:
-        """Held-out metric of the voted answers, a fraction in [0, 1]."""
+        Args:
+            rows: At least one row.
+            correct: Whether each row's answer is right; a row without a vote is not.
+        """

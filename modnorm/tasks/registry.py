@@ -7,6 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from modnorm.errors import InvalidInputError
+from modnorm.sandbox import Runner
 from modnorm.tasks.countdown import Countdown, PublishedCountdown
 from modnorm.tasks.declared import is_task_file, load_task
 from modnorm.tasks.gsm8k import Gsm8k, PublishedGsm8k
@@ -15,7 +16,6 @@ from modnorm.tasks.mbpp import Mbpp, PublishedMbpp
 from modnorm.tasks.olympiadbench import OlympiadBench, PublishedOlympiadBench
 from modnorm.tasks.protocol import Task
 from modnorm.tasks.rocstories import PublishedRocStories, RocStories
-from modnorm.tasks.runner import CodeRunner, require_runner
 from modnorm.tasks.uspto50k import PublishedUspto50k, Uspto50k
 
 REFERENCE = "reference"
@@ -30,7 +30,7 @@ class _Scoring:
 
     scorer: str
     """Name and version: `mbpp-v1`."""
-    make: Callable[[CodeRunner | None], Task]
+    make: Callable[[Runner | None], Task]
 
 
 def _pure(*tasks: Task) -> tuple[_Scoring, ...]:
@@ -43,12 +43,8 @@ def _pure(*tasks: Task) -> tuple[_Scoring, ...]:
 
 
 def _running(*kinds: type[Mbpp]) -> tuple[_Scoring, ...]:
-    """Return the scorings of tasks that are made with a healthy runner."""
-
-    def scoring(kind: type[Mbpp]) -> _Scoring:
-        return _Scoring(kind.scorer, lambda runner: kind(require_runner(runner, kind.name)))
-
-    return tuple(map(scoring, kinds))
+    """Return the scorings of tasks that run programs."""
+    return tuple(_Scoring(kind.scorer, kind) for kind in kinds)
 
 
 _TASKS: Mapping[str, tuple[_Scoring, ...]] = MappingProxyType(
@@ -84,7 +80,7 @@ def get_task(
     name: str,
     *,
     scorer: str | None = None,
-    runner: CodeRunner | None = None,
+    sandbox: Runner | None = None,
     roots: Sequence[Path] | None = None,
 ) -> Task:
     """Return a task by name.
@@ -92,18 +88,16 @@ def get_task(
     Args:
         name: A name of `task_names`, or a task file that ends in `.yaml` or `.yml`.
         scorer: `reference`, or a full name such as `gsm8k-reference-v1`; the default when None.
-        runner: Runs the programs that a model wrote; needed by `mbpp` alone.
+        sandbox: Runs the programs that a model wrote. Only `mbpp` needs it, and only to judge.
         roots: Folders that a task file must lie under; any file when None.
 
     Raises:
         InvalidInputError: there is no such task, or it has no such scorer.
-        PreconditionError: the task runs programs, and there is no healthy runner.
-        UnavailableError: the runner cannot be reached.
     """
     if is_task_file(name):
         return _only(load_task(Path(name), roots=roots), scorer)
     if name in _TASKS:
-        return _scoring(_TASKS[name], scorer).make(runner)
+        return _scoring(_TASKS[name], scorer).make(sandbox)
     if name in _installed():
         return _only(_make_installed(name), scorer)
     raise InvalidInputError(

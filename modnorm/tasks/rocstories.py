@@ -98,16 +98,11 @@ class RocStories:
         """Score one completion: 0.6 positions + 0.4 neighbours in order, of a permutation."""
         vote = self._order(completion)
         reward = 0.0 if vote is None else order_score(vote, right_order(row))
-        correct = vote is not None and self.is_correct(row, vote)
-        return Judgement(reward=reward, vote=vote, correct=correct)
+        return Judgement(reward=reward, vote=vote, correct=vote == right_order(row))
 
-    def is_correct(self, row: Row, vote: str) -> bool:
-        """Whether the vote, five letters, is the exact order."""
-        return vote == right_order(row)
-
-    def metric(self, rows: Sequence[Row], votes: Sequence[str | None]) -> float:
-        """Share of exact orders; a row without a vote is wrong."""
-        return accuracy(self, rows, votes)
+    def metric(self, rows: Sequence[Row], correct: Sequence[bool]) -> float:
+        """Share of exact orders."""
+        return accuracy(rows, correct)
 
     def _order(self, completion: str) -> str | None:
         return stated_order(completion)

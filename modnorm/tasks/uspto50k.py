@@ -40,6 +40,9 @@ Analyze the key transformation and output the class number (1-10) in <answer>X</
 
 CLASSES = 10
 
+_MAX_DIGITS = 4000
+"""Digits that Python turns into a number without complaint."""
+
 _ATOM_MAP = re.compile(r":\d+\]")
 _TAGGED = re.compile(r"<answer>[^<\d]{0,40}(\d{1,4})[^<\d]{0,20}(?:</answer>|$)", re.IGNORECASE)
 _NAMED = re.compile(
@@ -75,17 +78,13 @@ class Uspto50k:
 
     def judge(self, row: Row, completion: str) -> Judgement:
         """Score one completion: reward 1 for the right class, else 0 (micro accuracy)."""
-        return judge_vote(self, row, predicted_class(completion))
+        return judge_vote(predicted_class(completion), str(row["class"]))
 
-    def is_correct(self, row: Row, vote: str) -> bool:
-        """Whether the vote is the row's class."""
-        return vote == str(row["class"])
-
-    def metric(self, rows: Sequence[Row], votes: Sequence[str | None]) -> float:
+    def metric(self, rows: Sequence[Row], correct: Sequence[bool]) -> float:
         """Balanced accuracy: the mean over the classes that occur of the share found of each."""
         found: dict[object, list[bool]] = defaultdict(list)
-        for row, vote in zip(rows, votes, strict=True):
-            found[row["class"]].append(vote == str(row["class"]))
+        for row, hit in zip(rows, correct, strict=True):
+            found[row["class"]].append(hit)
         return sum(sum(hits) / len(hits) for hits in found.values()) / len(found)
 
 
@@ -95,12 +94,13 @@ class PublishedUspto50k(Uspto50k):
     scorer = "uspto50k-reference-v1"
 
     def judge(self, row: Row, completion: str) -> Judgement:
-        """Score one completion: reward 1 for the right class, else 0."""
-        return judge_vote(self, row, published_class(completion))
+        """Score one completion: reward 1 for the right class as a number, else 0.
 
-    def is_correct(self, row: Row, vote: str) -> bool:
-        """Whether the vote is the row's class as a number; the metric compares texts."""
-        return len(vote) <= 4000 and int(vote) == row["class"]
+        The metric compares texts, so a vote of `07` is not the right one.
+        """
+        vote = published_class(completion)
+        right = vote is not None and len(vote) <= _MAX_DIGITS and int(vote) == row["class"]
+        return Judgement(reward=float(right), vote=vote, correct=vote == str(row["class"]))
 
 
 def predicted_class(completion: str) -> str | None:

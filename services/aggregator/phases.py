@@ -10,9 +10,9 @@ from dataclasses import asdict
 from sqlmodel import Session, col, select
 
 from modnorm.errors import InvalidInputError, PreconditionError
+from modnorm.search.ballots import Ballot, RowVote, count_votes
 from modnorm.search.ranking import Selection, expert_union, select_experts
 from services.aggregator.artifacts import load_rows
-from services.aggregator.ballots import Ballot, RowVote, count_votes
 from services.aggregator.codec import unpack_answers
 from services.aggregator.lifecycle import add_jobs, end, move, record, spec_of, task_of
 from services.aggregator.states import BASE_INDEX, OPEN, ExperimentState, JobState, Split
@@ -115,14 +115,15 @@ def _finish(session: Session, experiment: Experiment, now: float) -> None:
     # All votes are counted before any is stored: an experiment that fails here keeps none.
     counted: list[tuple[Ensemble, tuple[RowVote, ...]]] = []
     for (population, size), experts in selection.items():
-        votes = count_votes(task, rows, [ballots[expert] for expert in experts])
+        votes = count_votes([ballots[expert] for expert in experts])
+        correct = [vote.correct for vote in votes]
         ensemble = Ensemble(
             experiment_id=experiment.id,
             population=population,
             ensemble_size=size,
             experts=json.dumps(experts),
-            metric=task.metric(rows, [vote.answer for vote in votes]),
-            correct=sum(vote.correct for vote in votes),
+            metric=task.metric(rows, correct),
+            correct=sum(correct),
             rows=len(rows),
         )
         counted.append((ensemble, votes))

@@ -62,7 +62,7 @@ def evaluate_report(
     else:
         task = task_of(experiment)
         rows = load_rows(session, experiment.heldout_digest)
-        metric = task.metric(rows, [answer.vote for answer in report.answers])
+        metric = task.metric(rows, [answer.correct for answer in report.answers])
     return Outcome(metric, coefficients)
 
 
@@ -76,6 +76,10 @@ def _check_answers(answers: Sequence[StoredAnswer], count: int) -> None:
         if not math.isfinite(answer.reward):
             raise InvalidInputError(
                 f"the reward of row {answer.row} is not finite", field="answers.reward"
+            )
+        if answer.correct and answer.vote is None:
+            raise InvalidInputError(
+                f"row {answer.row} has no vote and cannot be correct", field="answers.correct"
             )
         if answer.tokens < 0:
             raise InvalidInputError(

@@ -1,12 +1,13 @@
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from pyarrow.parquet import write_table
 
-from modnorm.tasks import Task, Verdict, get_task
+from modnorm.sandbox import Sandbox
+from modnorm.tasks import Task, get_task
 
 ROWS = [{"numbers": [n, 2, 3], "target": n + 5, "note": "x"} for n in range(1, 6)]
 
@@ -29,25 +30,12 @@ def write_rows(tmp_path: Path) -> Callable[[str], Path]:
     return write
 
 
-class PythonRunner:
-    """Runs the tests' own programs in this process: none of them is a model's."""
-
-    def check(self) -> None:
-        pass
-
-    def run(self, setup: str, code: str, tests: Sequence[str]) -> Verdict:
-        try:
-            exec("\n".join((setup, code, *tests)), {})
-        except (ArithmeticError, AssertionError, NameError, SyntaxError, TypeError, ValueError):
-            return Verdict.FAILED
-        return Verdict.PASSED
-
-
 @pytest.fixture(scope="session")
-def make_task() -> Callable[[str, str | None], Task]:
-    """Make a task by name and scorer, with a runner."""
+def make_task() -> Iterator[Callable[[str, str | None], Task]]:
+    """Make a task by name and scorer, with a sandbox."""
+    with Sandbox() as sandbox:
 
-    def make(name: str, scorer: str | None = None) -> Task:
-        return get_task(name, scorer=scorer, runner=PythonRunner())
+        def make(name: str, scorer: str | None = None) -> Task:
+            return get_task(name, scorer=scorer, sandbox=sandbox)
 
-    return make
+        yield make

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -56,8 +57,14 @@ def test_every_task_of_the_paper_conforms(make_task, name, scorer):
 
 
 class Lenient(Gsm8k):
-    def is_correct(self, row, vote):
-        return True
+    def judge(self, row, completion):
+        return replace(super().judge(row, completion), correct=True)
+
+
+class Blurred(Gsm8k):
+    def judge(self, row, completion):
+        judgement = super().judge(row, completion)
+        return replace(judgement, vote=judgement.vote and "a number")
 
 
 class Careless(Gsm8k):
@@ -84,6 +91,7 @@ class Generous(Gsm8k):
     ("task", "failure"),
     [
         (Lenient(), "answers to other rows"),
+        (Blurred(), "follow from the row and the vote"),
         (Careless(), "no text must give no vote"),
         (Careless(), "a vote that is not empty"),
         (Forgetful(), "does not parse to itself"),

@@ -98,8 +98,8 @@ def test_a_fractional_target_is_met_within_tolerance():
     assert judgement.reward == pytest.approx(1.05)
 
 
-def test_the_metric_counts_rows_without_a_vote_as_wrong():
-    assert TASK.metric([ROW] * 4, ["98", None, "97", "98.000000001"]) == 0.5
+def test_the_metric_is_accuracy():
+    assert TASK.metric([ROW] * 4, [True, False, False, True]) == 0.5
 
 
 TAGS = ["<think>", "</think>", "\n", "<answer>", "</answer>", "44", "+", "19 + 35", " ", "x"]

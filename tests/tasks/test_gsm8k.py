@@ -84,8 +84,8 @@ def test_reward_is_correctness():
     assert (wrong.reward, wrong.vote, wrong.correct) == (0.0, "999", False)
 
 
-def test_the_metric_counts_rows_without_a_vote_as_wrong():
-    assert TASK.metric([ROW] * 4, ["1000", None, "1", "1000"]) == 0.5
+def test_the_metric_is_accuracy():
+    assert TASK.metric([ROW] * 4, [True, False, False, True]) == 0.5
 
 
 @pytest.mark.parametrize(

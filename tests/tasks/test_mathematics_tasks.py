@@ -108,9 +108,9 @@ def test_commas_separate_answers_where_the_row_has_several():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_metric_counts_rows_without_a_vote_as_wrong(name):
+def test_the_metric_is_accuracy(name):
     task, row = make(name, "5")
-    assert task.metric([row] * 4, ["5", None, "6", "5"]) == 0.5
+    assert task.metric([row] * 4, [True, False, False, True]) == 0.5
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 import pytest
 
-from modnorm.errors import EngineError, InvalidInputError
-from modnorm.tasks import Verdict, get_task
+from modnorm.errors import EngineError, InvalidInputError, PreconditionError
+from modnorm.tasks import get_task
 
 ROW = {
     "text": "Write a function to double a number.",
@@ -35,12 +35,21 @@ def test_a_broken_test_fails_the_right_program(make_task, index):
     assert not task.judge(task.parse({**ROW, "test_list": tests}), completion(RIGHT)).correct
 
 
-def test_the_set_up_code_runs_first(make_task):
-    task = make_task("mbpp")
+@pytest.mark.parametrize("scorer", [None, "reference"])
+def test_the_set_up_code_runs_too(make_task, scorer):
+    task = make_task("mbpp", scorer)
     row = task.parse({**ROW, "test_setup_code": "two = 2"})
     program = completion("def double(n):\n    return two * n")
     assert task.judge(row, program).correct
     assert not task.judge(task.parse(ROW), program).correct
+
+
+def test_set_up_code_uses_the_program_and_the_published_order_forbids_it(make_task):
+    row = {**ROW, "test_list": ["assert node.n == 1"], "test_setup_code": "node = Node(1)"}
+    program = completion("class Node:\n    def __init__(self, n):\n        self.n = n")
+    right, published = make_task("mbpp"), make_task("mbpp", "reference")
+    assert right.judge(right.parse(row), program).correct
+    assert not published.judge(published.parse(row), program).correct
 
 
 def test_equal_programs_are_one_vote_and_the_published_scorer_splits_it(make_task):
@@ -57,12 +66,9 @@ def test_equal_programs_are_one_vote_and_the_published_scorer_splits_it(make_tas
     assert len({published.judge(row, completion(text)).vote for text in spellings}) == 4
 
 
-def test_the_vote_is_judged_like_the_completion(make_task):
+def test_the_metric_is_accuracy(make_task):
     task = make_task("mbpp")
-    row = task.parse(ROW)
-    assert task.is_correct(row, RIGHT)
-    assert not task.is_correct(row, "def double(n): return n")
-    assert task.metric([row] * 4, [RIGHT, None, "x = 1", RIGHT]) == 0.5
+    assert task.metric([task.parse(ROW)] * 4, [True, False, False, True]) == 0.5
 
 
 @pytest.mark.parametrize("text", ["", "no code", "<answer></answer>", "<answer>def (</answer>"])
@@ -74,15 +80,24 @@ def test_no_program_is_no_vote(make_task, text):
 
 def test_a_failure_of_the_sandbox_is_no_score():
     class Broken:
-        def check(self):
-            pass
+        def check_health(self):
+            raise AssertionError("a judgement measures nothing")
 
-        def run(self, setup, code, tests):
-            return Verdict.SANDBOX_ERROR
+        def execute(self, program):
+            raise EngineError("the zygote died")
 
-    task = get_task("mbpp", runner=Broken())
-    with pytest.raises(EngineError, match="sandbox failed"):
+    task = get_task("mbpp", sandbox=Broken())
+    with pytest.raises(EngineError, match="zygote"):
         task.judge(task.parse(ROW), completion(RIGHT))
+
+
+def test_without_a_sandbox_there_are_prompts_but_no_judgements():
+    task = get_task("mbpp")
+    row = task.parse(ROW)
+    assert task.messages(row)
+    with pytest.raises(PreconditionError) as caught:
+        task.judge(row, completion(RIGHT))
+    assert caught.value.field == "task.name"
 
 
 @pytest.mark.parametrize(

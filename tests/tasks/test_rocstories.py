@@ -96,7 +96,7 @@ def test_orders_are_read(completion, stated, published):
 
 
 def test_the_metric_counts_exact_orders():
-    assert TASK.metric([ROW] * 4, ["BDEAC", None, "BDECA", "BDEAC"]) == 0.5
+    assert TASK.metric([ROW] * 4, [True, False, False, True]) == 0.5
 
 
 @given(st.text() | st.text(alphabet="ABCDEabcde ,\n-", max_size=60))

@@ -53,19 +53,18 @@ def test_every_other_class_is_wrong(number):
 
 def test_selection_is_micro_and_reporting_balanced():
     votes = ["8", "8", "1", None]
-    rewards = [
-        TASK.judge(row, f"<answer>{vote}</answer>").reward
-        for row, vote in zip(ROWS, votes, strict=True)
+    judgements = [
+        TASK.judge(row, f"<answer>{vote}</answer>") for row, vote in zip(ROWS, votes, strict=True)
     ]
-    assert sum(rewards) / len(rewards) == 0.5
-    assert TASK.metric(ROWS, votes) == pytest.approx((2 / 3 + 0) / 2)
-    assert TASK.metric(ROWS, ["8", "8", "8", "7"]) == 1.0
+    assert sum(each.reward for each in judgements) / len(judgements) == 0.5
+    correct = [each.correct for each in judgements]
+    assert TASK.metric(ROWS, correct) == pytest.approx((2 / 3 + 0) / 2)
+    assert TASK.metric(ROWS, [True] * 4) == 1.0
 
 
-def test_the_published_metric_compares_texts_where_its_votes_compare_numbers():
+def test_the_published_metric_compares_texts_where_its_reward_compares_numbers():
     judgement = PUBLISHED.judge(ROWS[0], "<answer>08</answer>")
-    assert (judgement.reward, judgement.vote, judgement.correct) == (1.0, "08", True)
-    assert PUBLISHED.metric(ROWS[:1], ["08"]) == 0.0
+    assert (judgement.reward, judgement.vote, judgement.correct) == (1.0, "08", False)
 
 
 @given(st.text() | st.text(alphabet="<answer>/0123456789 class", max_size=80))

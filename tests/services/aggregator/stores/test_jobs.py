@@ -5,10 +5,10 @@ import threading
 import pytest
 
 from modnorm.errors import InvalidInputError, NotFoundError, StaleLeaseError
+from modnorm.search.ballots import RowVote, count_votes
 from modnorm.search.ranking import select_experts
 from modnorm.search.voting import plurality
 from services.aggregator import phases
-from services.aggregator.ballots import RowVote, count_votes
 from services.aggregator.states import JobState, Split
 from services.aggregator.stores.jobs import FailureKind
 
