@@ -2,27 +2,40 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import cast
+
+import httpx
 
 from modnorm.errors import InvalidInputError, PreconditionError, UnavailableError
 from modnorm.spec import DataSpec
 
 # `datasets` takes a bare name such as `json` for a reader of local files: an owner is needed.
 _ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+_COMMIT = re.compile(r"[0-9a-f]{40}")
 
-_Rows = Iterable[Mapping[str, object]]
+
+@dataclass(frozen=True, slots=True)
+class HubRows:
+    """The rows of one split of a dataset, in order."""
+
+    rows: Iterable[Mapping[str, object]]
+    commit: str | None
+    """Commit that they were read at; None for an old copy on this machine that does not say."""
 
 
-def read_dataset(spec: DataSpec, *, field: str) -> _Rows:
-    """Return the rows of one split of a dataset, in order.
+def read_dataset(spec: DataSpec, *, field: str) -> HubRows:
+    """Return the rows of one split of a dataset.
 
     Raises:
-        InvalidInputError: the id, configuration, split or revision does not exist.
+        InvalidInputError: the id, configuration, split or revision does not exist, or the
+            dataset cannot be read.
         PreconditionError: the package `datasets` is not installed.
-        UnavailableError: the dataset is not cached and cannot be downloaded now.
+        UnavailableError: the dataset, or the commit asked for, is not cached and cannot be
+            downloaded now.
     """
     # `datasets` would read a local folder of that name instead.
     if not _ID.fullmatch(spec.source) or Path(spec.source).exists():
@@ -45,22 +58,40 @@ def _datasets(field: str) -> ModuleType:
         ) from error
 
 
-def _load(datasets: ModuleType, spec: DataSpec, field: str) -> _Rows:
+def _load(datasets: ModuleType, spec: DataSpec, field: str) -> HubRows:
     try:
-        rows = datasets.load_dataset(
-            spec.source, name=spec.config, split=spec.split, revision=spec.revision
+        builder = datasets.load_dataset_builder(
+            spec.source, name=spec.config, revision=spec.revision
         )
+        commit = _commit(builder.hash, spec, field)
+        builder.download_and_prepare()
+        rows = builder.as_dataset(split=spec.split)
     except datasets.exceptions.DatasetNotFoundError as error:
         raise _no_dataset(spec, field) from error
-    except ValueError as error:
-        raise InvalidInputError(f"{spec.source}: {error}", field=field) from error
-    except OSError as error:
+    except (OSError, httpx.HTTPError) as error:
         raise UnavailableError(
             f"cannot fetch {spec.source} from the Hugging Face hub: {error}",
             field=f"{field}.source",
             remedy="download it first, or name a file",
         ) from error
-    return cast("_Rows", rows)
+    # RuntimeError: the dataset is a script, which `datasets` no longer runs.
+    except (ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
+        raise InvalidInputError(f"{spec.source}: {error}", field=field) from error
+    return HubRows(cast("Iterable[Mapping[str, object]]", rows), commit)
+
+
+def _commit(found: object, spec: DataSpec, field: str) -> str | None:
+    """Return the commit that was found; offline, `datasets` takes any that it has a copy of."""
+    commit = found if isinstance(found, str) and _COMMIT.fullmatch(found) else None
+    wanted = spec.revision
+    if wanted is not None and _COMMIT.fullmatch(wanted) and commit != wanted:
+        raise UnavailableError(
+            f"cannot fetch {spec.source} at {wanted} from the Hugging Face hub; the copy on this "
+            f"machine is of {commit or 'an unknown commit'}",
+            field=f"{field}.revision",
+            remedy="try again, or name a file",
+        )
+    return commit
 
 
 def _no_dataset(spec: DataSpec, field: str) -> InvalidInputError:

@@ -1,10 +1,16 @@
 """Judging stored completions anew: no model takes part."""
 
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
-from modnorm.errors import InvalidInputError
+from tenacity import retry, retry_if_exception_type, stop_after_attempt
+
+from modnorm.errors import EngineError, InvalidInputError
 from modnorm.tasks.protocol import Judgement, Row, Task
+
+_ATTEMPTS = 3
+"""How often a program is run whose sandbox fails: that is no verdict."""
 
 
 class StoredCompletion(Protocol):
@@ -20,7 +26,7 @@ class StoredCompletion(Protocol):
 
 
 def rescore(
-    answers: Iterable[StoredCompletion], rows: Sequence[Row], task: Task
+    answers: Iterable[StoredCompletion], rows: Sequence[Row], task: Task, *, threads: int = 1
 ) -> tuple[Judgement, ...]:
     """Return the judgement of each stored completion, in their order.
 
@@ -28,14 +34,26 @@ def rescore(
         answers: Completions, each with the index of its row.
         rows: The rows that they answered, in the task's schema.
         task: Judges them; its scorer need not be the one that judged them first.
+        threads: Completions judged at a time; more than one pays where programs are run.
 
     Raises:
         InvalidInputError: an answer names a row that does not exist.
-        EngineError: the task runs programs, and its sandbox failed.
+        EngineError: the task runs programs, and its sandbox fails again and again.
+        UnavailableError: the task runs programs, and its sandbox cannot be reached.
     """
-    return tuple(_judge(answer, rows, task) for answer in answers)
+
+    def judge(answer: StoredCompletion) -> Judgement:
+        return _judge(answer, rows, task)
+
+    if threads == 1:
+        return tuple(map(judge, answers))
+    with ThreadPoolExecutor(threads, "rescore") as pool:
+        return tuple(pool.map(judge, answers))
 
 
+@retry(
+    retry=retry_if_exception_type(EngineError), stop=stop_after_attempt(_ATTEMPTS), reraise=True
+)
 def _judge(answer: StoredCompletion, rows: Sequence[Row], task: Task) -> Judgement:
     if not 0 <= answer.row < len(rows):
         raise InvalidInputError(

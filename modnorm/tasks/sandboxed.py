@@ -1,0 +1,45 @@
+"""Tasks that run programs which a model wrote, and the sandbox that they need."""
+
+from modnorm.errors import PreconditionError
+from modnorm.sandbox import Isolation, Runner
+
+_RUN_PROGRAMS = frozenset({"mbpp"})
+
+
+def runs_programs(task: str) -> bool:
+    """Whether judging a task runs programs that a model wrote."""
+    return task in _RUN_PROGRAMS
+
+
+def check_sandbox(task: str, sandbox: Runner | None) -> Isolation | None:
+    """Make sure, before any other work, that the programs of a task can be run safely.
+
+    Args:
+        task: Name of the task.
+        sandbox: Where they would run.
+
+    Returns:
+        What the sandbox keeps programs from, measured now; None when the task runs none.
+
+    Raises:
+        PreconditionError: there is no sandbox.
+        UnavailableError: it cannot be reached, or a guarantee does not hold.
+    """
+    if not runs_programs(task):
+        return None
+    return require_sandbox(task, sandbox).check_health()
+
+
+def require_sandbox(task: str, sandbox: Runner | None) -> Runner:
+    """Return the sandbox of a task that runs programs.
+
+    Raises:
+        PreconditionError: there is none.
+    """
+    if sandbox is None:
+        raise PreconditionError(
+            f"{task} runs programs that a model wrote, and there is no sandbox to run them in",
+            field="task.name",
+            remedy="start the sandbox service and set MODNORM_SANDBOX_TARGET to its HOST:PORT",
+        )
+    return sandbox

@@ -1,0 +1,32 @@
+import pytest
+
+from modnorm.errors import PreconditionError, UnavailableError
+from modnorm.sandbox import Sandbox
+from modnorm.tasks import check_sandbox, runs_programs, task_names
+
+
+def test_only_mbpp_runs_programs():
+    assert [name for name in task_names() if runs_programs(name)] == ["mbpp"]
+
+
+def test_other_tasks_need_no_sandbox():
+    assert check_sandbox("gsm8k", None) is None
+
+
+def test_a_task_that_runs_programs_is_refused_without_a_sandbox():
+    with pytest.raises(PreconditionError, match="no sandbox") as caught:
+        check_sandbox("mbpp", None)
+    assert caught.value.field == "task.name"
+    assert "sandbox service" in str(caught.value)
+
+
+def test_a_task_that_runs_programs_is_refused_where_nothing_isolates():
+    with Sandbox(mechanisms=()) as sandbox, pytest.raises(UnavailableError, match="isolate"):
+        check_sandbox("mbpp", sandbox)
+
+
+def test_the_isolation_is_measured():
+    with Sandbox() as sandbox:
+        isolation = check_sandbox("mbpp", sandbox)
+    assert isolation is not None
+    assert isolation.healthy
