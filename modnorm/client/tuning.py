@@ -4,6 +4,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import yaml
+
+from modnorm.errors import InvalidInputError
 from modnorm.spec import DataSpec, ExperimentSpec, parse_section, parse_spec
 
 
@@ -28,8 +31,36 @@ class Scale:
     """Metric under each seed, in the order of the trials."""
 
 
+def development_rows(text: str) -> DataSpec:
+    """Read rows as they stand under `task.heldout` in a spec.
+
+    Args:
+        text: A source, whose rows are all taken, or a mapping in YAML's braces:
+            `{source: dev.jsonl, offset: 200, limit: 100}`.
+
+    Raises:
+        InvalidInputError: this is neither.
+    """
+    if not text.startswith("{"):
+        return parse_section(DataSpec, {"source": text}, field="heldout")
+    try:
+        content = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise InvalidInputError(
+            f"{text!r} is not YAML: {error}",
+            field="heldout",
+            remedy="for instance {source: dev.jsonl, offset: 200, limit: 100}",
+        ) from error
+    return parse_section(DataSpec, content, field="heldout")
+
+
 def trial_spec(
-    spec: ExperimentSpec, *, radius: float, seed: int, heldout: str | None, ensemble_size: int
+    spec: ExperimentSpec,
+    *,
+    radius: float,
+    seed: int,
+    heldout: DataSpec | None,
+    ensemble_size: int,
 ) -> ExperimentSpec:
     """Return the experiment of one trial: N alone, K alone, voted on the development rows.
 
@@ -37,19 +68,14 @@ def trial_spec(
         spec: The experiment to tune.
         radius: R, or sigma for isotropic noise.
         seed: Population seed.
-        heldout: Source of the development rows, as many as the spec's limit; those of the spec
-            when absent.
+        heldout: Development rows; the held-out rows of the spec when absent.
         ensemble_size: K.
 
     Raises:
         InvalidInputError: the trial is no valid experiment (K greater than N, say).
     """
     data = spec.model_dump(mode="json")
-    rows = spec.task.heldout
-    if heldout is not None:
-        rows = parse_section(
-            DataSpec, {"source": heldout, "limit": rows.limit}, field="task.heldout"
-        )
+    rows = heldout or spec.task.heldout
     return parse_spec(
         {
             **data,

@@ -1,7 +1,8 @@
 import pytest
 
-from modnorm.client.tuning import Trial, select_scale, summarise, trial_spec
+from modnorm.client.tuning import Trial, development_rows, select_scale, summarise, trial_spec
 from modnorm.errors import InvalidInputError
+from modnorm.spec import DataSpec
 
 
 def grid(metrics):
@@ -26,12 +27,13 @@ def test_exact_ties_go_to_the_smaller_scale():
 
 
 def test_a_trial_reports_its_n_and_k_alone_on_the_development_rows(spec):
-    trial = trial_spec(spec, radius=0.01, seed=39, heldout="dev.jsonl", ensemble_size=2)
+    rows = DataSpec(source="dev.jsonl", offset=3, limit=5)
+    trial = trial_spec(spec, radius=0.01, seed=39, heldout=rows, ensemble_size=2)
     assert trial.method.radius == 0.01
     assert trial.population.seed == 39
     assert trial.population.reported_prefixes == (4,)
     assert trial.population.ensemble_sizes == (2,)
-    assert trial.task.heldout.source == "dev.jsonl"
+    assert trial.task.heldout == rows
     assert trial.task.selection == spec.task.selection
 
 
@@ -46,7 +48,35 @@ def test_an_impossible_trial_is_refused(spec, radius, size):
         trial_spec(spec, radius=radius, seed=39, heldout=None, ensemble_size=size)
 
 
-def test_development_rows_without_a_name_are_refused(spec):
+def test_a_source_alone_is_all_of_its_rows():
+    for source in ("bundled:countdown-development", "some dir/dev: new.jsonl", "org/set"):
+        assert development_rows(source) == DataSpec(source=source)
+
+
+def test_development_rows_are_given_as_in_a_spec():
+    whole = {
+        "source": "org/set",
+        "config": "main",
+        "split": "train",
+        "revision": "v1",
+        "offset": 200,
+        "limit": 100,
+    }
+    text = "{source: org/set, config: main, split: train, revision: v1, offset: 200, limit: 100}"
+    assert development_rows(text) == DataSpec.model_validate(whole)
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("", "heldout.source"),
+        ("{limit: 5}", "heldout.source"),
+        ("{source: dev.jsonl, limit: 0}", "heldout.limit"),
+        ("{source: dev.jsonl, limt: 5}", "heldout.limt"),
+        ("{source: dev.jsonl", "heldout"),
+    ],
+)
+def test_development_rows_that_make_no_sense_are_refused(text, field):
     with pytest.raises(InvalidInputError) as caught:
-        trial_spec(spec, radius=0.1, seed=39, heldout="", ensemble_size=1)
-    assert caught.value.field == "task.heldout.source"
+        development_rows(text)
+    assert caught.value.field == field

@@ -152,7 +152,8 @@ def test_tuning_selects_the_best_mean_and_can_be_refined(modnorm, write_spec, tm
         population={"size": 2, "ensemble_sizes": [1]},
         task__selection={"source": "bundled:countdown-selection", "limit": 4},
     )
-    grid = ("--seeds", "39,40", "--heldout", "bundled:countdown-development")
+    rows = {"source": "bundled:countdown-development", "offset": 8, "limit": 4}
+    grid = ("--seeds", "39,40", "--heldout", json.dumps(rows))
     modnorm("tune", spec_file, "--radii", "0.004", *grid, "--out", tmp_path)
     before = done(tmp_path)
     ended = modnorm(
@@ -160,6 +161,7 @@ def test_tuning_selects_the_best_mean_and_can_be_refined(modnorm, write_spec, tm
     )
     document = json.loads(ended.stdout)
     assert len(document["trials"]) == 4
+    assert document["development"].items() >= rows.items()
     means = {scale["radius"]: scale["mean"] for scale in document["scales"]}
     best = max(means.values())
     assert document["selected"] == min(radius for radius in means if means[radius] == best)

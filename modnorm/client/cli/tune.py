@@ -14,7 +14,14 @@ from modnorm.client.cli.options import Json, Quiet, SpecFile, numbers, settings
 from modnorm.client.client import ModnormClient
 from modnorm.client.embedded import embedded_client
 from modnorm.client.rundir import RunDirectory, hold
-from modnorm.client.tuning import Scale, Trial, select_scale, summarise, trial_spec
+from modnorm.client.tuning import (
+    Scale,
+    Trial,
+    development_rows,
+    select_scale,
+    summarise,
+    trial_spec,
+)
 from modnorm.spec import ExperimentSpec, load_spec
 
 Radii = Annotated[
@@ -23,7 +30,11 @@ Radii = Annotated[
 Seeds = Annotated[str, typer.Option("--seeds", metavar="S,S,...", help="Population seeds.")]
 Heldout = Annotated[
     str | None,
-    typer.Option(metavar="SOURCE", help="Development rows instead of the spec's held-out rows."),
+    typer.Option(
+        metavar="ROWS",
+        help="Development rows instead of the spec's held-out rows, written as there: a source, "
+        "all of it, or for instance '{source: dev.jsonl, offset: 200, limit: 100}'.",
+    ),
 ]
 EnsembleSize = Annotated[
     int | None, typer.Option(metavar="K", help="Ensemble to compare [default: the largest].")
@@ -48,9 +59,10 @@ def tune(  # noqa: PLR0913 - each argument is an option of the command
     command goes on where it was broken off; a finer grid repeats no trial that it shares.
     """
     spec = load_spec(spec_file)
+    rows = None if heldout is None else development_rows(heldout)
     size = ensemble_size or max(spec.population.ensemble_sizes)
     specs = [
-        trial_spec(spec, radius=radius, seed=seed, heldout=heldout, ensemble_size=size)
+        trial_spec(spec, radius=radius, seed=seed, heldout=rows, ensemble_size=size)
         for radius in sorted(numbers(radii, "radii", float))
         for seed in numbers(seeds, "seeds", int)
     ]

@@ -16,3 +16,13 @@ def test_a_trial_that_would_count_twice_is_refused(radii, seeds, field, modnorm,
     assert err.startswith(f"error: {field}: ")
     assert "twice" in err
     assert not out.exists()
+
+
+def test_development_rows_at_fault_are_named(modnorm, spec, tmp_path):
+    spec_file, out = tmp_path / "spec.yaml", tmp_path / "out"
+    spec_file.write_text(yaml.safe_dump(spec.model_dump(mode="json")))
+    rows = "{source: dev.jsonl, ofset: 3}"
+    code, _, err = modnorm("tune", spec_file, "--radii", "1", "--heldout", rows, "--out", out)
+    assert code == 2
+    assert err.startswith("error: heldout.ofset: ")
+    assert not out.exists()
