@@ -96,25 +96,36 @@ class TransformersEngine:
         Raises:
             IncompatibleError: the scale map is of another model or layout.
             PreconditionError: another candidate is held.
-            EngineError: the infrastructure failed, or the base did not come back bit for bit.
+            EngineError: the infrastructure failed, or something else changed the weights since
+                the last candidate.
         """
         if self._held:
             raise PreconditionError("the engine already holds a candidate")
+        self._require_base()
         self._held = True
         try:
             with infrastructure("writing the candidate's weights"):
                 resolved = self._weights.apply(descriptor, scale_map)
             yield resolved
         finally:
-            self._restore()
             self._held = False
+            with infrastructure("restoring the weights"):
+                self._weights.restore()
 
-    def _restore(self) -> None:
-        with infrastructure("restoring the weights"):
-            self._weights.restore()
+    def _require_base(self) -> None:
+        """Compare weights and pristine copy bit for bit, before a candidate is written over them.
+
+        Right after restoring they could not differ. By now they can: a restore failed half-way,
+        or something wrote to either of them. A candidate would keep what changed in tensors that
+        it leaves alone, and nothing says which of the two is right: the weights are not mended.
+        """
+        with infrastructure("comparing the weights with the base"):
             pristine = self._weights.is_pristine()
         if not pristine:
-            raise EngineError("the weights are not the base after they were restored")
+            raise EngineError(
+                "the weights are not the base any more: something else wrote to them",
+                remedy="load the model again",
+            )
 
     def generate(
         self,

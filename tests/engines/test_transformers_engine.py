@@ -138,19 +138,48 @@ def test_runtime_failures_are_the_infrastructures_fault(
 
 
 @pytest.mark.parametrize("checkpoint", ["bundled"], indirect=True)
+@pytest.mark.parametrize("method", ["randopt", "base"])
+def test_weights_that_something_else_changed_are_noticed(
+    bundled_engine: TransformersEngine,
+    make_scale_map: Callable[[str], ScaleMap],
+    draw: Callable[..., Descriptor],
+    method: str,
+) -> None:
+    scale_map = make_scale_map(method)
+    descriptor = draw(scale_map, 1, radius=0.02 if method == "randopt" else 0.0)
+    weights = next(bundled_engine._model._head.parameters()).data
+    with bundled_engine.candidate(descriptor, scale_map):
+        pass
+    weights[0, 0].neg_()
+    changed = bundled_engine.weights_sha256()
+    for _ in range(2):
+        with (
+            pytest.raises(EngineError, match="not the base") as caught,
+            bundled_engine.candidate(descriptor, scale_map),
+        ):
+            pass
+        assert caught.value.remedy
+    assert bundled_engine.weights_sha256() == changed
+
+
+@pytest.mark.parametrize("checkpoint", ["bundled"], indirect=True)
 def test_base_that_does_not_come_back_is_noticed(
     bundled_engine: TransformersEngine,
     make_scale_map: Callable[[str], ScaleMap],
     draw: Callable[..., Descriptor],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    def fail() -> None:
+        raise RuntimeError("the device is gone")
+
     scale_map = make_scale_map("randopt")
-    monkeypatch.setattr(bundled_engine._weights, "restore", lambda: None)
-    with (
-        pytest.raises(EngineError, match="not the base"),
-        bundled_engine.candidate(draw(scale_map, 1), scale_map),
-    ):
-        pass
+    monkeypatch.setattr(bundled_engine._weights, "restore", fail)
+    for message in ("restoring", "not the base"):
+        with (
+            pytest.raises(EngineError, match=message),
+            bundled_engine.candidate(draw(scale_map, 1), scale_map),
+        ):
+            pass
 
 
 def test_unknown_engine_is_refused(bundled: Checkpoint) -> None:
