@@ -12,12 +12,12 @@
 import csv
 import io
 import json
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
 from modnorm.analysis.document import results_document
+from modnorm.analysis.files import encode_json, write_file
 from modnorm.analysis.plots import draw_plots
 from modnorm.analysis.report import render_report
 from modnorm.analysis.run_data import CandidateRow, RunData
@@ -39,27 +39,12 @@ def write_run(directory: Path, run: RunData) -> None:
     plots = draw_plots(run)
     (directory / "plots").mkdir(parents=True, exist_ok=True)
     for name, image in plots.items():
-        _write(directory / "plots" / f"{name}.png", image)
-    _write(directory / "candidates.csv", _candidates_csv(run).encode())
-    _write(directory / "votes.jsonl", "".join(_vote_lines(run)).encode())
-    _write(directory / "timings.json", _json(_timings(run)))
-    _write(directory / "report.html", render_report(document, plots).encode())
-    _write(directory / "results.json", _json(document))
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Replace a file at once: a reader finds the old content or the new, never a part."""
-    part = path.with_name(f".{path.name}.part")
-    with part.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
-
-
-def _json(document: Mapping[str, object]) -> bytes:
-    text = json.dumps(document, sort_keys=True, indent=2, allow_nan=False)
-    return f"{text}\n".encode()
+        write_file(directory / "plots" / f"{name}.png", image)
+    write_file(directory / "candidates.csv", _candidates_csv(run).encode())
+    write_file(directory / "votes.jsonl", "".join(_vote_lines(run)).encode())
+    write_file(directory / "timings.json", encode_json(_timings(run)))
+    write_file(directory / "report.html", render_report(document, plots).encode())
+    write_file(directory / "results.json", encode_json(document))
 
 
 def _candidates_csv(run: RunData) -> str:

@@ -7,8 +7,8 @@ import typer
 from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from modnorm.client.cli.console import emit_json, stderr
+from modnorm.client.cli.files import check_writable
 from modnorm.client.cli.options import Json, Quiet
-from modnorm.errors import InvalidInputError
 from modnorm.spec import CalibrationSpec, DataSpec, parse_section
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def calibrate(  # noqa: PLR0913 - each argument is an option of the command
         CalibrationSpec, {"examples": examples, "seed": seed}, field="calibration"
     )
     rows = parse_section(DataSpec, {"source": data}, field="data")
-    _check_writable(out)
+    check_writable(out)
     profile = _measure(model, revision, task, rows, settings, quiet=quiet)
     out.write_text(profile.to_json(), encoding="utf-8")
     if as_json:
@@ -49,18 +49,6 @@ def calibrate(  # noqa: PLR0913 - each argument is an option of the command
         )
         return
     typer.echo(f"{profile.fingerprint}  {out}")
-
-
-def _check_writable(out: Path) -> None:
-    """Refuse a file that cannot be written before minutes of work go into it."""
-    existed = out.exists()
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.open("a").close()
-        if not existed:
-            out.unlink()
-    except OSError as error:
-        raise InvalidInputError(f"cannot write {out}: {error.strerror}", field="out") from error
 
 
 def _measure(  # noqa: PLR0913 - all that a profile depends on

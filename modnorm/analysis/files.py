@@ -1,0 +1,26 @@
+"""Files that a reader finds whole, and JSON that is the same bytes for the same data."""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Replace a file at once: a reader finds the old content or the new, never a part.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    part = path.with_name(f".{path.name}.part")
+    with part.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
+
+
+def encode_json(document: Mapping[str, object]) -> bytes:
+    """Return a document as JSON with sorted keys, one value a line."""
+    text = json.dumps(document, sort_keys=True, indent=2, allow_nan=False)
+    return f"{text}\n".encode()
