@@ -1,7 +1,7 @@
 """Judging stored completions anew: no model takes part."""
 
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from typing import Protocol
 
 from tenacity import retry, retry_if_exception_type, stop_after_attempt
@@ -26,7 +26,11 @@ class StoredCompletion(Protocol):
 
 
 def rescore(
-    answers: Iterable[StoredCompletion], rows: Sequence[Row], task: Task, *, threads: int = 1
+    answers: Iterable[StoredCompletion],
+    rows: Sequence[Row],
+    task: Task,
+    *,
+    judges: Executor | None = None,
 ) -> tuple[Judgement, ...]:
     """Return the judgement of each stored completion, in their order.
 
@@ -34,7 +38,7 @@ def rescore(
         answers: Completions, each with the index of its row.
         rows: The rows that they answered, in the task's schema.
         task: Judges them; its scorer need not be the one that judged them first.
-        threads: Completions judged at a time; more than one pays where programs are run.
+        judges: Threads that judge several at a time, which pays where programs are run.
 
     Raises:
         InvalidInputError: an answer names a row that does not exist.
@@ -45,10 +49,7 @@ def rescore(
     def judge(answer: StoredCompletion) -> Judgement:
         return _judge(answer, rows, task)
 
-    if threads == 1:
-        return tuple(map(judge, answers))
-    with ThreadPoolExecutor(threads, "rescore") as pool:
-        return tuple(pool.map(judge, answers))
+    return tuple(map(judge, answers) if judges is None else judges.map(judge, answers))
 
 
 @retry(
