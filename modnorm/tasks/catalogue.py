@@ -47,13 +47,18 @@ class Dataset:
     """Hugging Face data set."""
     config: str | None = None
     revision: str | None = None
-    """Commit of the hub data set that the rows come from."""
+    """Commit of the hub data set that the rows come from; None where none is pinned."""
     url: str | None = None
     """Address of the one file, where the data are on no hub."""
     sha256: str | None = None
     """SHA-256 of that file."""
     shuffled: bool = False
     """Whether the file's rows are shuffled before they are cut into splits."""
+
+    @property
+    def is_public(self) -> bool:
+        """Whether the rows can be downloaded."""
+        return self.hub is not None or self.url is not None
 
 
 _COUNTDOWN_URL = (
@@ -118,6 +123,7 @@ _DATASETS = (
         task="math500",
         licence="MIT",
         hub="HuggingFaceH4/MATH-500",
+        revision="6e4ed1a2a79af7d8630a6b768ec859cb5af4d3be",
         splits={
             "selection": Split(
                 rows=200,
@@ -219,11 +225,26 @@ DATASETS: Mapping[str, Dataset] = MappingProxyType({data.task: data for data in 
 """The data sets by task."""
 
 
-def find_split(name: str, *, field: str) -> tuple[Dataset, Split]:
-    """Return a split by its name, `gsm8k/selection`.
+def find_task(task: str, *, field: str) -> Dataset:
+    """Return the data of a task.
 
     Raises:
-        InvalidInputError: there is none of this name.
+        InvalidInputError: the catalogue has none.
+    """
+    if task not in DATASETS:
+        raise InvalidInputError(
+            f"there are no data of a task {task!r}",
+            field=field,
+            remedy=f"one of {', '.join(DATASETS)}",
+        )
+    return DATASETS[task]
+
+
+def find_split(name: str, *, field: str) -> Dataset:
+    """Return the data that a split is named in, `gsm8k/selection`.
+
+    Raises:
+        InvalidInputError: there is no split of this name.
     """
     task, _, split = name.partition("/")
     if task not in DATASETS or split not in DATASETS[task].splits:
@@ -231,4 +252,4 @@ def find_split(name: str, *, field: str) -> tuple[Dataset, Split]:
         raise InvalidInputError(
             f"there is no split named {name!r}", field=field, remedy=f"one of {', '.join(known)}"
         )
-    return DATASETS[task], DATASETS[task].splits[split]
+    return DATASETS[task]

@@ -1,6 +1,7 @@
 """Rows of a task, loaded from where a spec says they are."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
@@ -11,12 +12,21 @@ from modnorm.tasks.protocol import Row, Task
 from modnorm.tasks.rows import encode_rows, rows_digest
 from modnorm.tasks.sources import open_source
 
-__all__ = ["encode_rows", "load_rows", "rows_digest"]
+__all__ = ["LoadedRows", "encode_rows", "load_data", "load_rows", "rows_digest"]
 
 
-def load_rows(
+@dataclass(frozen=True, slots=True)
+class LoadedRows:
+    """The rows that a spec names."""
+
+    rows: tuple[Row, ...]
+    revision: str | None
+    """Commit of the Hugging Face dataset whose rows they are; None where there is none."""
+
+
+def load_data(
     task: Task, spec: DataSpec, *, field: str, roots: Sequence[Path] | None = None
-) -> tuple[Row, ...]:
+) -> LoadedRows:
     """Load and check the rows that a spec names, in file order.
 
     Args:
@@ -28,14 +38,22 @@ def load_rows(
     Raises:
         InvalidInputError: the source is missing, malformed (the message names the row) or has
             fewer rows than asked for.
-        PreconditionError: a Hugging Face dataset is named, but `datasets` is not installed.
+        PreconditionError: a Hugging Face dataset is named, but `datasets` is not installed; or a
+            named split is on no hub and not on this machine.
         UnavailableError: a Hugging Face dataset cannot be reached.
     """
-    raw = open_source(spec, field=field, roots=roots)
+    opened = open_source(spec, field=field, roots=roots)
     stop = None if spec.limit is None else spec.offset + spec.limit
-    rows = tuple(_parse(task, islice(raw, spec.offset, stop), spec.source, field))
+    rows = tuple(_parse(task, islice(opened.rows, spec.offset, stop), spec.source, field))
     _check_count(rows, spec, field)
-    return rows
+    return LoadedRows(rows, opened.revision)
+
+
+def load_rows(
+    task: Task, spec: DataSpec, *, field: str, roots: Sequence[Path] | None = None
+) -> tuple[Row, ...]:
+    """Return the rows alone of `load_data`."""
+    return load_data(task, spec, field=field, roots=roots).rows
 
 
 def _parse(task: Task, raw: Iterable[RawRow], source: str, field: str) -> Iterator[Row]:

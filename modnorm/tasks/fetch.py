@@ -1,219 +1,197 @@
-"""Fetching named splits into a folder, with a manifest, and checking such a folder."""
+"""Fetching the data of a task into a folder, with a manifest."""
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 
-from modnorm.errors import InvalidInputError, PreconditionError, UnavailableError
-from modnorm.spec import DataSpec
-from modnorm.tasks.catalogue import DATASETS, Dataset, Split
-from modnorm.tasks.files import Raw
-from modnorm.tasks.protocol import Row
-from modnorm.tasks.rows import rows_digest
+from modnorm.errors import InvalidInputError, ModnormError, PreconditionError, UnavailableError
+from modnorm.tasks.catalogue import Dataset, find_task
+from modnorm.tasks.checking import check
+from modnorm.tasks.manifest import MANIFEST, Manifest, Origin, SplitRecord, marks, read_manifest
 from modnorm.tasks.splits import (
-    digest_of,
+    FoundSplit,
+    cut,
+    remedy,
     shuffled,
+    span,
     split_from_folder,
     split_from_hub,
 )
+from modnorm.tasks.verification import verify
 
-MANIFEST = "manifest.json"
 _DOWNLOAD_SECONDS = 60
-_FIELD = "data"
+_DATA, _FROM, _TO = "data", "from", "to"
 
 
 @dataclass(frozen=True, slots=True)
-class SplitRecord:
-    """What a folder holds of one split."""
+class Fetched:
+    """What a folder holds of a task."""
 
-    name: str
-    """`gsm8k/selection`."""
-    file: str
-    rows: int
-    digest: str
-    """Digest of the rows in the task's schema."""
-    sha256: str
-    """SHA-256 of the file."""
+    manifest: Manifest
+    written: bool
+    """False when it was there already, and sound."""
 
 
-@dataclass(frozen=True, slots=True)
-class RowsRecord:
-    """Which rows a run used: stored with its results."""
+def fetch(task: str, folder: Path, *, source: Path | None = None) -> Fetched:
+    """Write all splits of a task into a folder, with a manifest.
 
-    source: str
-    config: str | None
-    split: str | None
-    revision: str | None
-    offset: int
-    rows: int
-    digest: str
-
-
-def describe_rows(spec: DataSpec, rows: Sequence[Row]) -> RowsRecord:
-    """Return the record of the rows that a spec gave."""
-    return RowsRecord(
-        source=spec.source,
-        config=spec.config,
-        split=spec.split,
-        revision=spec.revision,
-        offset=spec.offset,
-        rows=len(rows),
-        digest=rows_digest(rows),
-    )
-
-
-def fetch(task: str, folder: Path, *, source: Path | None = None) -> tuple[SplitRecord, ...]:
-    """Write all splits of a task into a folder, and its manifest.
+    What is there already and sound stays as it is; without a `source` nothing is read then.
+    Files are replaced one by one, each whole or not at all, and the manifest last.
 
     Args:
         task: Name of a task of the paper.
         folder: Gets `TASK/SPLIT.jsonl` and `TASK/manifest.json`; Countdown's files are the
             paper's own, byte for byte.
-        source: A folder of the data set's own files; its public home when None.
+        source: A folder of the data set's own files, or one that was fetched; the data set's
+            public home when None.
 
     Raises:
-        InvalidInputError: there is no such task, or the rows are not those of the catalogue.
+        InvalidInputError: there is no such task, the rows are not those of the catalogue, or the
+            folder cannot be written.
         PreconditionError: the data are not public and no source is given, or `datasets` is
             missing.
         UnavailableError: the public home cannot be reached.
     """
-    data = _dataset(task)
+    data = find_task(task, field="task")
+    there = _sound(task, folder)
+    if there is not None and source is None:
+        return Fetched(there, written=False)
     splits = _download(data) if source is None else _collect(data, source)
-    place = folder / task
-    place.mkdir(parents=True, exist_ok=True)
-    records = tuple(_write(data, name, rows, place) for name, rows in splits.items())
-    home = {"source": data.hub or data.url, "config": data.config, "revision": data.revision}
-    content = {
-        "task": task,
-        **({"source": "a folder"} if source is not None else home),
-        "licence": data.licence,
-        "splits": [asdict(record) for record in records],
-    }
-    (place / MANIFEST).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    return records
+    files = {name: _encode(data, name, split) for name, split in splits.items()}
+    manifest = _manifest(data, splits, files)
+    if there == manifest:
+        return Fetched(manifest, written=False)
+    contents = {manifest.splits[n].file: content for n, content in enumerate(files.values())}
+    _write(folder / task, {**contents, MANIFEST: manifest.encode()})
+    return Fetched(manifest, written=True)
 
 
-def check(task: str, folder: Path) -> tuple[SplitRecord, ...]:
-    """Read the splits of a task from a folder that was fetched.
-
-    Raises:
-        InvalidInputError: a file is missing, or was changed since it was fetched.
-    """
-    data = _dataset(task)
-    place = folder / task
-    manifest = place / MANIFEST
+def _sound(task: str, folder: Path) -> Manifest | None:
     try:
-        listed = json.loads(manifest.read_text(encoding="utf-8"))["splits"]
-        records = tuple(SplitRecord(**record) for record in listed)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InvalidInputError(
-            f"{manifest} is no manifest: {error}",
-            field=_FIELD,
-            remedy=f"modnorm data fetch {task}",
-        ) from error
-    for record in records:
-        _compare(data, record, folder)
-    return records
+        checked = check(task, folder)
+    except ModnormError:
+        return None
+    return checked.manifest if checked.fetched else None
 
 
-def encode_split(data: Dataset, rows: Sequence[Raw]) -> tuple[str, bytes]:
-    """Return the suffix and the content of a split's file."""
-    if data.shuffled:
-        return ".json", json.dumps(list(rows), indent=2, ensure_ascii=False).encode()
-    lines = (json.dumps(row, ensure_ascii=False, sort_keys=True) for row in rows)
-    return ".jsonl", "".join(f"{line}\n" for line in lines).encode()
-
-
-def _dataset(task: str) -> Dataset:
-    if task not in DATASETS:
-        raise InvalidInputError(
-            f"there are no data of a task {task!r}",
-            field=_FIELD,
-            remedy=f"one of {', '.join(DATASETS)}",
-        )
-    return DATASETS[task]
-
-
-def _collect(data: Dataset, source: Path) -> Mapping[str, Sequence[Raw]]:
+def _collect(data: Dataset, source: Path) -> dict[str, FoundSplit]:
+    if not source.is_dir():
+        raise InvalidInputError(f"there is no folder {source}", field=_FROM)
+    if read_manifest(source / data.task, field=_FROM) is not None:
+        check(data.task, source, field=_FROM)
     splits = {}
     for name in data.splits:
-        rows = split_from_folder(data, name, source, field=_FIELD)
-        if rows is None:
+        found = split_from_folder(data, name, source, field=_FROM)
+        if found is None:
             raise InvalidInputError(
-                f"{source} has no rows of {data.task}/{name}",
-                field=_FIELD,
+                f"{source} has no file of {data.task}/{name}",
+                field=_FROM,
                 remedy=f"put the data set's files into {source / data.task}",
             )
-        splits[name] = rows
+        splits[name] = found
     return splits
 
 
-def _download(data: Dataset) -> Mapping[str, Sequence[Raw]]:
+def _download(data: Dataset) -> dict[str, FoundSplit]:
     if data.url is not None:
-        return _cut_file(data, json.loads(_get(data)))
+        return _cut_file(data, data.url)
     if data.hub is None:
         raise PreconditionError(
-            f"the rows of {data.task} are not public",
-            field=_FIELD,
-            remedy=f"get them ({data.licence}) and name the folder they are in",
+            f"the rows of {data.task} are not public", field=_DATA, remedy=remedy(data)
         )
-    return {name: split_from_hub(data, split, field=_FIELD) for name, split in data.splits.items()}
+    return {name: split_from_hub(data, name, field=_DATA) for name in data.splits}
 
 
-def _get(data: Dataset) -> bytes:
+def _cut_file(data: Dataset, url: str) -> dict[str, FoundSplit]:
+    rows = json.loads(_get(url, data.sha256))
+    order = shuffled((f"row {number}", row) for number, row in enumerate(rows, 1))
+    splits = {}
+    for name, split in data.splits.items():
+        part = split.parts[0]
+        taken = cut(order, part, split.rows)
+        digest = verify(data, name, taken, source=url, field=_DATA)
+        taken_from = span(f"{data.task}.json, shuffled", part, split.rows)
+        splits[name] = FoundSplit(taken, digest, Origin(source=url), taken_from)
+    return splits
+
+
+def _get(url: str, sha256: str | None) -> bytes:
     try:
-        response = httpx.get(data.url or "", timeout=_DOWNLOAD_SECONDS, follow_redirects=True)
+        response = httpx.get(url, timeout=_DOWNLOAD_SECONDS, follow_redirects=True)
         response.raise_for_status()
     except httpx.HTTPError as error:
         raise UnavailableError(
-            f"cannot download {data.url}: {error}",
-            field=_FIELD,
-            remedy="try again, or name a folder with the file",
+            f"cannot download {url}: {error}",
+            field=_DATA,
+            remedy="try again, or name a folder that has the file",
         ) from error
-    if hashlib.sha256(response.content).hexdigest() != data.sha256:
-        raise InvalidInputError(f"{data.url} holds another file than expected", field=_FIELD)
+    if hashlib.sha256(response.content).hexdigest() != sha256:
+        raise InvalidInputError(f"{url} holds another file than expected", field=_DATA)
     return response.content
 
 
-def _cut_file(data: Dataset, rows: Sequence[Raw]) -> Mapping[str, Sequence[Raw]]:
-    order = shuffled(rows)
-
-    def cut(split: Split) -> Sequence[Raw]:
-        start = split.parts[0].offset
-        return order[start : start + split.rows]
-
-    return {name: cut(split) for name, split in data.splits.items()}
-
-
-def _write(data: Dataset, name: str, rows: Sequence[Raw], place: Path) -> SplitRecord:
-    suffix, content = encode_split(data, rows)
-    sha256 = hashlib.sha256(content).hexdigest()
-    expected = data.splits[name].file_sha256
+def _encode(data: Dataset, name: str, split: FoundSplit) -> bytes:
+    rows = [row for _, row in split.rows]
+    try:
+        if data.shuffled:
+            content = json.dumps(rows, indent=2, ensure_ascii=False, allow_nan=False).encode()
+        else:
+            lines = (
+                json.dumps(row, ensure_ascii=False, sort_keys=True, allow_nan=False)
+                for row in rows
+            )
+            content = "".join(f"{line}\n" for line in lines).encode()
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(
+            f"a row of {data.task}/{name} cannot be written as JSON: {error}", field=_DATA
+        ) from error
+    sha256, expected = hashlib.sha256(content).hexdigest(), data.splits[name].file_sha256
     if expected not in {None, sha256}:
         raise InvalidInputError(
             f"the file of {data.task}/{name} has the SHA-256 {sha256} instead of {expected}",
-            field=_FIELD,
+            field=_DATA,
         )
-    path = place / f"{name}{suffix}"
-    path.write_bytes(content)
-    return SplitRecord(f"{data.task}/{name}", path.name, len(rows), digest_of(data, rows), sha256)
+    return content
 
 
-def _compare(data: Dataset, record: SplitRecord, folder: Path) -> None:
-    path = folder / data.task / record.file
-    if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != record.sha256:
-        raise InvalidInputError(
-            f"{path} is missing or was changed since it was fetched",
-            field=_FIELD,
-            remedy=f"modnorm data fetch {data.task}",
+def _manifest(
+    data: Dataset, splits: Mapping[str, FoundSplit], files: Mapping[str, bytes]
+) -> Manifest:
+    suffix = ".json" if data.shuffled else ".jsonl"
+    records = tuple(
+        SplitRecord(
+            name=f"{data.task}/{name}",
+            file=f"{name}{suffix}",
+            rows=len(split.rows),
+            digest=split.digest,
+            sha256=hashlib.sha256(files[name]).hexdigest(),
+            taken_from=split.taken_from,
+            marks=marks(row for _, row in split.rows),
         )
-    name = record.name.partition("/")[2]
-    rows = split_from_folder(data, name, folder, field=_FIELD) or []
-    if digest_of(data, rows) != record.digest:
-        raise InvalidInputError(
-            f"the rows of {record.name} are not those that were fetched", field=_FIELD
-        )
+        for name, split in splits.items()
+    )
+    origin = next(iter(splits.values())).origin
+    return Manifest(task=data.task, origin=origin, licence=data.licence, splits=records)
+
+
+def _write(place: Path, files: Mapping[str, bytes]) -> None:
+    """Write files under other names, then give them their own: none is ever half there."""
+    drafts = {place / name: place / f".{name}.{os.getpid()}.part" for name in files}
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        for content, draft in zip(files.values(), drafts.values(), strict=True):
+            draft.write_bytes(content)
+        for path, draft in drafts.items():
+            draft.replace(path)
+    except OSError as error:
+        raise InvalidInputError(f"cannot write {place}: {error.strerror}", field=_TO) from error
+    finally:
+        for draft in drafts.values():
+            with suppress(OSError):
+                draft.unlink()

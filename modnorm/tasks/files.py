@@ -39,6 +39,12 @@ def read_file(path: Path, source: str, *, field: str) -> Iterator[RawRow]:
     return _readable(reader(path, source, field), source, field)
 
 
+def find_file(folder: Path, stem: str) -> Path | None:
+    """Return the file of rows with a name, whatever its format; None when there is none."""
+    candidates = (folder / f"{stem}{suffix}" for suffix in SUFFIXES)
+    return next((path for path in candidates if path.is_file()), None)
+
+
 def confined(source: str, field: str, roots: Sequence[Path] | None) -> Path:
     """Resolve a file, links and all; with roots, one outside them is as good as absent.
 
@@ -61,6 +67,31 @@ def confined(source: str, field: str, roots: Sequence[Path] | None) -> Path:
             return candidate
     place = "" if roots is None else " under the data roots"
     raise InvalidInputError(f"there is no file {source}{place}", field=field)
+
+
+def confined_in_folder(source: str, stem: str, field: str, roots: Sequence[Path] | None) -> Path:
+    """Resolve the file of a name in a folder, whatever its format, as `confined` does.
+
+    Args:
+        source: The folder.
+        stem: The file's name without its suffix.
+        field: Spec path for errors.
+        roots: Folders that it must lie under; any folder when None.
+
+    Raises:
+        InvalidInputError: there is no such file.
+    """
+    for suffix in SUFFIXES:
+        try:
+            return confined(f"{source}/{stem}{suffix}", field, roots)
+        except InvalidInputError:
+            continue
+    place = "" if roots is None else " under the data roots"
+    raise InvalidInputError(
+        f"there is no file of rows named {stem} in {source}{place}",
+        field=field,
+        remedy=f"its name ends in {', '.join(SUFFIXES)}",
+    )
 
 
 def _readable(rows: Iterator[RawRow], source: str, field: str) -> Iterator[RawRow]:

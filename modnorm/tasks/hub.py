@@ -98,6 +98,6 @@ def _no_dataset(spec: DataSpec, field: str) -> InvalidInputError:
     return InvalidInputError(
         f"there is no Hugging Face dataset {spec.source}",
         field=f"{field}.source",
-        remedy="datasets are OWNER/NAME, files end in .jsonl, .json or .parquet, bundled data "
-        "begin with bundled:",
+        remedy="datasets are OWNER/NAME, files end in .jsonl, .json, .parquet or .csv, folders "
+        "begin with ./ or /, bundled data with bundled:",
     )

@@ -48,7 +48,7 @@ class SplitRecord(_Record):
     sha256: str
     """SHA-256 of the file."""
     taken_from: str
-    """Split or file that the rows were cut from, and the number of rows before them."""
+    """Which rows of which split or file they are: `train, rows 1 to 200`."""
     marks: str | None = Field(default=None, repr=False)
     """The first digits of each row's own SHA-256: they tell which row was changed."""
 
@@ -59,7 +59,7 @@ class Manifest(_Record):
     task: str
     origin: Origin
     licence: str
-    splits: tuple[SplitRecord, ...] = Field(strict=False)
+    splits: tuple[SplitRecord, ...]
 
     def record(self, name: str) -> SplitRecord | None:
         """Return the record of a split, `selection`; None when there is none."""

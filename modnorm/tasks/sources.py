@@ -1,20 +1,31 @@
-"""Raw rows by source: `bundled:NAME`, `split:TASK/NAME`, a file, a Hugging Face dataset id.
+"""Raw rows by source: `bundled:NAME`, `split:TASK/NAME`, a file or folder, a Hugging Face dataset.
 
 What a source string means depends on the string alone, never on which files exist.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from modnorm.errors import InvalidInputError
 from modnorm.spec import DataSpec
-from modnorm.tasks.files import SUFFIXES, RawRow, confined, read_file
+from modnorm.tasks.catalogue import find_split
+from modnorm.tasks.files import SUFFIXES, RawRow, confined, confined_in_folder, read_file
 from modnorm.tasks.hub import read_dataset
 from modnorm.tasks.splits import DEFAULT_FOLDER, open_split
 
 BUNDLED = Path(__file__).parents[1] / "bundled" / "data"
 _BUNDLED_SCHEME = "bundled:"
 _SPLIT_SCHEME = "split:"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedSource:
+    """The raw rows of a source."""
+
+    rows: Iterator[RawRow]
+    revision: str | None = None
+    """Commit of the Hugging Face dataset whose rows they are; None where there is none."""
 
 
 def bundled_names() -> tuple[str, ...]:
@@ -27,25 +38,43 @@ def is_dataset(source: str) -> bool:
     return not source.startswith((_BUNDLED_SCHEME, _SPLIT_SCHEME)) and not _names_file(source)
 
 
-def open_source(spec: DataSpec, *, field: str, roots: Sequence[Path] | None) -> Iterator[RawRow]:
+def open_source(spec: DataSpec, *, field: str, roots: Sequence[Path] | None) -> OpenedSource:
     """Return the raw rows of a source, read as they are asked for.
 
     Raises:
         InvalidInputError: there is no such source, or it cannot be read; while iterating too.
+        PreconditionError: named rows are not on this machine and not public, or `datasets` is
+            missing.
+        UnavailableError: a Hugging Face dataset cannot be reached.
     """
     source = spec.source
     if source.startswith(_BUNDLED_SCHEME):
-        _refuse_dataset_options(spec, field)
-        return read_file(_bundled_path(source, field), source, field=field)
+        _refuse_options(spec, field)
+        return OpenedSource(read_file(_bundled_path(source, field), source, field=field))
     if source.startswith(_SPLIT_SCHEME):
-        _refuse_dataset_options(spec, field)
-        folders = (DEFAULT_FOLDER,) if roots is None else roots
-        rows = open_split(source.removeprefix(_SPLIT_SCHEME), folders=folders, field=field)
-        return ((f"row {number}", row) for number, row in enumerate(rows, 1))
+        _refuse_options(spec, field)
+        return _open_split(source.removeprefix(_SPLIT_SCHEME), field, roots)
     if _names_file(source):
-        _refuse_dataset_options(spec, field)
-        return read_file(confined(source, f"{field}.source", roots), source, field=field)
-    return ((f"row {n}", row) for n, row in enumerate(read_dataset(spec, field=field), 1))
+        return OpenedSource(_open_file(spec, field, roots))
+    read = read_dataset(spec, field=field)
+    return OpenedSource(((f"row {n}", row) for n, row in enumerate(read.rows, 1)), read.commit)
+
+
+def _open_split(name: str, field: str, roots: Sequence[Path] | None) -> OpenedSource:
+    folders = (DEFAULT_FOLDER,) if roots is None else roots
+    found = open_split(name, folders=folders, field=field)
+    # Rows that were verified against the catalogue are its commit's, wherever they were found.
+    pinned = find_split(name, field=field).revision
+    return OpenedSource(iter(found.rows), pinned or found.origin.revision)
+
+
+def _open_file(spec: DataSpec, field: str, roots: Sequence[Path] | None) -> Iterator[RawRow]:
+    if spec.split is None:
+        _refuse_options(spec, field)
+        return read_file(confined(spec.source, f"{field}.source", roots), spec.source, field=field)
+    _refuse_options(spec, field, allowed="split")
+    path = confined_in_folder(spec.source, spec.split, f"{field}.split", roots)
+    return read_file(path, f"{spec.source}/{path.name}", field=field)
 
 
 def _names_file(source: str) -> bool:
@@ -63,9 +92,9 @@ def _bundled_path(source: str, field: str) -> Path:
     return BUNDLED / f"{name}.jsonl"
 
 
-def _refuse_dataset_options(spec: DataSpec, field: str) -> None:
+def _refuse_options(spec: DataSpec, field: str, *, allowed: str | None = None) -> None:
     for option in ("config", "split", "revision"):
-        if getattr(spec, option) is not None:
+        if option != allowed and getattr(spec, option) is not None:
             raise InvalidInputError(
                 f"{spec.source} is not a Hugging Face dataset and has no {option}",
                 field=f"{field}.{option}",

@@ -3,47 +3,172 @@
 In a folder that `modnorm.tasks.fetch` wrote, the split `gsm8k/selection` is the file
 `gsm8k/selection.jsonl`; a folder of the data sets' own files (`gsm8k/train.jsonl`,
 `gsm8k/test.parquet`) serves as well. Wherever they come from, rows are taken only if their number
-and their digest are the catalogue's; where it knows no digest, a fetched split's is its
+and their digest are the catalogue's; where it knows no digest, that of fetched rows is their
 manifest's.
 """
 
-import os
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from types import MappingProxyType
 from typing import TypeVar
 
 from modnorm.errors import InvalidInputError, PreconditionError
 from modnorm.spec import DataSpec
-from modnorm.tasks import mbpp
-from modnorm.tasks.catalogue import Dataset, Part, Split, find_split
-from modnorm.tasks.countdown import Countdown
-from modnorm.tasks.files import Raw, RawRow, find_file, read_file
-from modnorm.tasks.gsm8k import Gsm8k
+from modnorm.tasks.catalogue import Dataset, Part, find_split
+from modnorm.tasks.files import RawRow, find_file, read_file
 from modnorm.tasks.hub import read_dataset
-from modnorm.tasks.manifest import FOLDER, Manifest, Origin, SplitRecord, first_change
-from modnorm.tasks.manifest import read_manifest as _read_manifest
-from modnorm.tasks.math500 import Math500
-from modnorm.tasks.olympiadbench import OlympiadBench
-from modnorm.tasks.protocol import Row
-from modnorm.tasks.rocstories import RocStories
-from modnorm.tasks.rows import rows_digest
-from modnorm.tasks.uspto50k import Uspto50k
+from modnorm.tasks.manifest import FOLDER, Manifest, Origin, SplitRecord, read_manifest
+from modnorm.tasks.verification import verify
+
+DEFAULT_FOLDER = Path.home() / ".cache" / "modnorm" / "data"
+"""Where splits are looked for when no folders are named."""
 
 _SHUFFLE_SEED = 42
-_PARSERS: Mapping[str, Callable[[Raw], Row]] = MappingProxyType(
-    {
-        "countdown": Countdown().parse,
-        "gsm8k": Gsm8k().parse,
-        "math500": Math500().parse,
-        "mbpp": mbpp.parse_row,
-        "olympiadbench": OlympiadBench().parse,
-        "rocstories": RocStories().parse,
-        "uspto50k": Uspto50k().parse,
-    }
-)
 
 _T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class FoundSplit:
+    """The rows of a split, verified."""
+
+    rows: Sequence[RawRow]
+    digest: str
+    """Digest of the rows in the task's schema."""
+    origin: Origin
+    taken_from: str
+    """Which rows of which split or file they are: `train, rows 1 to 200`."""
+    path: Path | None = None
+    """The file, where they were read from a folder."""
+
+
+def open_split(name: str, *, folders: Sequence[Path], field: str) -> FoundSplit:
+    """Return the rows of a split.
+
+    Args:
+        name: `TASK/SPLIT`.
+        folders: Looked through in order, before the hub.
+        field: Spec path for errors.
+
+    Raises:
+        InvalidInputError: there is no such split, or a folder's files give other rows.
+        PreconditionError: no folder has it, and it is on no hub, or `datasets` is missing.
+        UnavailableError: the hub cannot be reached.
+    """
+    data = find_split(name, field=f"{field}.source")
+    split = name.partition("/")[2]
+    for folder in folders:
+        found = split_from_folder(data, split, folder, field=f"{field}.source")
+        if found is not None:
+            return found
+    if data.hub is None:
+        raise PreconditionError(
+            f"the rows of {name} are in none of the data folders",
+            field=f"{field}.source",
+            remedy=remedy(data),
+        )
+    return split_from_hub(data, split, field=field)
+
+
+def split_from_folder(data: Dataset, name: str, folder: Path, *, field: str) -> FoundSplit | None:
+    """Return the rows of a split from a folder of data sets, None when it has no file of it.
+
+    Raises:
+        InvalidInputError: it has files, but none gives the split's rows; says of each why.
+    """
+    place = folder / data.task
+    files = _Files(data, place, read_manifest(place, field=field), field)
+    faults = []
+    for part in (Part(name), *data.splits[name].parts):
+        try:
+            found = files.read(name, part)
+        except InvalidInputError as error:
+            faults.append(error.message)
+        else:
+            if found is not None:
+                return found
+    if not faults:
+        return None
+    # Parts of one file that differ in their offset often share a fault.
+    raise InvalidInputError("; ".join(dict.fromkeys(faults)), field=field, remedy=remedy(data))
+
+
+def split_from_hub(data: Dataset, name: str, *, field: str) -> FoundSplit:
+    """Return the rows of a split from the Hugging Face hub.
+
+    Raises:
+        InvalidInputError: the hub's rows are not those of the catalogue.
+        PreconditionError: the package `datasets` is not installed.
+        UnavailableError: the hub cannot be reached.
+    """
+    split = data.splits[name]
+    part = split.parts[0]
+    spec = DataSpec(
+        source=data.hub or "", config=data.config, split=part.file, revision=data.revision
+    )
+    read = read_dataset(spec, field=field)
+    numbered = ((f"row {number}", row) for number, row in enumerate(read.rows, 1))
+    rows = cut(numbered, part, split.rows)
+    digest = verify(data, name, rows, source=spec.source, field=field)
+    origin = Origin(source=spec.source, config=spec.config, revision=read.commit)
+    return FoundSplit(rows, digest, origin, span(part.file, part, split.rows))
+
+
+def shuffled(rows: Iterable[_T]) -> list[_T]:
+    """Return Countdown's rows in the order that its splits are cut from (paper's seed)."""
+    order = list(rows)
+    random.Random(_SHUFFLE_SEED).shuffle(order)
+    return order
+
+
+def cut(rows: Iterable[RawRow], part: Part, count: int) -> list[RawRow]:
+    """Return the rows of a part, at most `count`."""
+    return list(islice(rows, part.offset, part.offset + count))
+
+
+def span(source: str, part: Part, count: int) -> str:
+    """Return which rows a part is, for people."""
+    return f"{source}, rows {part.offset + 1:,} to {part.offset + count:,}"
+
+
+def remedy(data: Dataset) -> str:
+    """Return how to come by the rows of a task."""
+    if data.is_public:
+        return f"modnorm data fetch {data.task}"
+    return (
+        f"they are {data.licence}: put them into FOLDER/{data.task}, see docs/tasks.md, and name "
+        f"the folder with `modnorm data fetch {data.task} --from FOLDER`"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """The files of a task in a folder."""
+
+    data: Dataset
+    place: Path
+    manifest: Manifest | None
+    field: str
+
+    def read(self, name: str, part: Part) -> FoundSplit | None:
+        """Return a split that is cut from a part, None when the part's file is not there."""
+        path = find_file(self.place, part.file)
+        if path is None:
+            return None
+        whole: Iterable[RawRow] = read_file(path, str(path), field=self.field)
+        source = path.name
+        if self.data.shuffled and part.file == self.data.task:
+            whole, source = shuffled(whole), f"{source}, shuffled"
+        rows = cut(whole, part, self.data.splits[name].rows)
+        record = self._record(name, path)
+        digest = verify(self.data, name, rows, source=str(path), record=record, field=self.field)
+        if self.manifest is not None and record is not None and record.digest == digest:
+            return FoundSplit(rows, digest, self.manifest.origin, record.taken_from, path)
+        origin = Origin(source=FOLDER)
+        return FoundSplit(rows, digest, origin, span(source, part, len(rows)), path)
+
+    def _record(self, name: str, path: Path) -> SplitRecord | None:
+        record = self.manifest.record(name) if self.manifest is not None else None
+        return record if record is not None and record.file == path.name else None

@@ -8,7 +8,8 @@ FIELD = "task.heldout"
 
 
 def read(source, roots=None, **options):
-    return list(open_source(DataSpec(source=str(source), **options), field=FIELD, roots=roots))
+    spec = DataSpec(source=str(source), **options)
+    return list(open_source(spec, field=FIELD, roots=roots).rows)
 
 
 def test_bundled_data_are_read_by_name():
@@ -31,10 +32,11 @@ def test_a_missing_file_is_refused(tmp_path):
     assert caught.value.field == f"{FIELD}.source"
 
 
-def test_a_folder_is_no_file(tmp_path):
+def test_a_folder_alone_is_no_file(tmp_path):
     (tmp_path / "rows.jsonl").mkdir()
-    with pytest.raises(InvalidInputError, match="there is no file"):
-        read(tmp_path / "rows.jsonl")
+    for folder in (tmp_path, tmp_path / "rows.jsonl"):
+        with pytest.raises(InvalidInputError, match="there is no file"):
+            read(folder)
 
 
 def test_an_unknown_format_is_refused(tmp_path):
@@ -43,12 +45,40 @@ def test_an_unknown_format_is_refused(tmp_path):
         read(tmp_path / "rows.txt")
 
 
-@pytest.mark.parametrize("option", ["config", "split", "revision"])
+@pytest.mark.parametrize("option", ["config", "revision"])
 def test_options_of_datasets_do_not_go_with_files(write_rows, option):
-    for source in (write_rows("rows.jsonl"), "bundled:countdown-heldout"):
+    for source in (write_rows("rows.jsonl"), "bundled:countdown-heldout", "split:gsm8k/heldout"):
         with pytest.raises(InvalidInputError, match=f"has no {option}") as caught:
             read(source, **{option: "main"})
         assert caught.value.field == f"{FIELD}.{option}"
+    with pytest.raises(InvalidInputError, match="has no split"):
+        read("bundled:countdown-heldout", split="main")
+
+
+@pytest.mark.parametrize("name", ["train.jsonl", "train.json", "train.parquet"])
+def test_a_split_of_a_folder_is_its_file_of_that_name(write_rows, name, tmp_path):
+    root = write_rows(f"data/{name}").parent
+    for roots in (None, [tmp_path]):
+        rows = read(root, roots, split="train")
+        assert [row["target"] for _, row in rows] == [6, 7, 8, 9, 10]
+    assert len(read("./data", [tmp_path], split="train")) == 5
+
+
+def test_a_folder_without_the_split_is_refused(write_rows, tmp_path):
+    root = write_rows("data/train.jsonl").parent
+    with pytest.raises(InvalidInputError, match=f"no file of rows named test in {root}") as caught:
+        read(root, split="test")
+    assert caught.value.field == f"{FIELD}.split"
+    (tmp_path / "roots").mkdir()
+    for source, split in ((root, "train"), (tmp_path / "roots", "../data/train")):
+        with pytest.raises(InvalidInputError, match="under the data roots"):
+            read(source, [tmp_path / "roots"], split=split)
+
+
+def test_a_malformed_line_of_a_folder_is_named(tmp_path):
+    (tmp_path / "train.jsonl").write_text("{}\n[]\n")
+    with pytest.raises(InvalidInputError, match=f"{tmp_path}/train.jsonl, line 2: not a JSON"):
+        read(tmp_path, split="train")
 
 
 @pytest.mark.parametrize(
