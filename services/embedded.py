@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from modnorm.errors import EngineError
+from modnorm.sandbox import Runner, Sandbox
 from services.aggregator.aggregator import build_aggregator
 from services.calibrator.server import build as build_calibrator
 from services.common.logging import json_handler
@@ -24,7 +25,7 @@ from services.common.settings import (
     EvaluatorSettings,
     SamplerSettings,
 )
-from services.evaluator.worker import Worker, make_worker
+from services.evaluator.worker import Worker
 from services.sampler.server import build as build_sampler
 
 _ANY_PORT = "127.0.0.1:0"
@@ -44,7 +45,7 @@ class EmbeddedLab:
 
 
 @contextmanager
-def start(state: Path, *, cache: Path) -> Iterator[EmbeddedLab]:
+def start(state: Path, *, cache: Path, evaluate: bool = True) -> Iterator[EmbeddedLab]:
     """Start a lab; leaving the context stops it.
 
     A part that breaks down takes the others with it, so that whoever waits for the lab loses the
@@ -53,15 +54,19 @@ def start(state: Path, *, cache: Path) -> Iterator[EmbeddedLab]:
     Args:
         state: Directory of the database and the log, made where absent. One process at a time.
         cache: Directory of what other labs may share: calibrated profiles.
+        evaluate: Whether to work on the jobs that are stored; without, they wait.
     """
     state.mkdir(parents=True, exist_ok=True)
     log, leaving = state / _LOG, threading.Event()
-    with _logging_to(log), ThreadPoolExecutor(2, "lab") as threads:
-        services = _Services(state, cache)
+    with _logging_to(log), Sandbox() as sandbox, ThreadPoolExecutor(2, "lab") as threads:
+        services = _Services(state, cache, sandbox)
         parts = [threads.submit(services.run)]
         try:
             target = services.target()
-            worker = make_worker(_evaluator_settings(target, cache))
+            if not evaluate:
+                yield EmbeddedLab(target)
+                return
+            worker = Worker(_evaluator_settings(target, cache), sandbox=sandbox)
             parts.append(threads.submit(_work, worker, leaving, log))
             parts[-1].add_done_callback(lambda _: services.stop())
             try:
@@ -89,6 +94,7 @@ def _evaluator_settings(target: str, cache: Path) -> EvaluatorSettings:
         broker_url=_BROKER,
         stop_grace=_GRACE_SECONDS,
         model_roots=None,
+        data_roots=None,
         cache_dir=cache,
     )
 
@@ -96,9 +102,10 @@ def _evaluator_settings(target: str, cache: Path) -> EvaluatorSettings:
 class _Services:
     """Calibrator, sampler and aggregator in the event loop of one thread."""
 
-    def __init__(self, state: Path, cache: Path) -> None:
+    def __init__(self, state: Path, cache: Path, sandbox: Runner) -> None:
         self._state = state
         self._cache = cache
+        self._sandbox = sandbox
         self._loop = asyncio.new_event_loop()
         self._stopping = asyncio.Event()
         self._target: Future[str] = Future()
@@ -145,7 +152,8 @@ class _Services:
                 cache_dir=self._cache,
                 release_leases_on_start=True,
                 stop_grace=_GRACE_SECONDS,
-            )
+            ),
+            sandbox=self._sandbox,
         )
         return await _started(aggregator, stack)
 

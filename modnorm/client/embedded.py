@@ -28,12 +28,15 @@ class EmbeddedLab(Protocol):
 class StartLab(Protocol):
     """What an entry point of the group is."""
 
-    def __call__(self, state: Path, *, cache: Path) -> AbstractContextManager[EmbeddedLab]:
+    def __call__(
+        self, state: Path, *, cache: Path, evaluate: bool = True
+    ) -> AbstractContextManager[EmbeddedLab]:
         """Start a lab; leaving the context stops it.
 
         Args:
             state: Directory of the database and the logs; experiments found there go on.
             cache: Directory of what other labs may share: calibrated profiles.
+            evaluate: Whether to work on the jobs that are stored; without, they wait.
 
         Raises:
             ModnormError: on leaving the context, when a part of the lab broke down.
@@ -61,16 +64,19 @@ def find_embedded() -> StartLab:
 
 
 @contextmanager
-def embedded_client(home: Path, settings: ClientSettings) -> Iterator[ModnormClient]:
+def embedded_client(
+    home: Path, settings: ClientSettings, *, evaluate: bool = True
+) -> Iterator[ModnormClient]:
     """Start a lab that works in a directory and connect to it.
 
     Args:
         home: Directory of the run, held by the caller.
         settings: Settings of the client.
+        evaluate: Whether to go on with unfinished experiments; without, the lab is only read.
     """
     start = find_embedded()
     with (
-        start(state_directory(home), cache=settings.cache_dir) as lab,
+        start(state_directory(home), cache=settings.cache_dir, evaluate=evaluate) as lab,
         ModnormClient(lab.target, timeout=settings.timeout, patience=_PATIENCE_SECONDS) as client,
     ):
         yield client

@@ -57,6 +57,11 @@ class Isolation:
         """Whether all guarantees hold."""
         return not self.broken
 
+    @property
+    def summary(self) -> str:
+        """The fences that are up: `landlock, namespaces, own_uid, seccomp`."""
+        return ", ".join(sorted(self.mechanisms))
+
     def require(self) -> None:
         """Refuse to go on without all guarantees.
 

@@ -2,8 +2,10 @@
 
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future
 from contextlib import closing
 from dataclasses import dataclass
+from typing import Self
 
 from modnorm.engines.protocol import Completion, Engine, Finish, GenerationLimits
 from modnorm.geometry.scale_map import ScaleMap
@@ -41,6 +43,7 @@ class CandidateResult:
     """Making the candidate and restoring the base."""
     generate_seconds: float
     score_seconds: float
+    """Judging after the last answer; the rest of it ran beside the generation."""
 
 
 def score_candidate(  # noqa: PLR0913, PLR0917 - one call, all of what a score depends on
@@ -52,6 +55,7 @@ def score_candidate(  # noqa: PLR0913, PLR0917 - one call, all of what a score d
     scale_map: ScaleMap,
     limits: GenerationLimits,
     *,
+    judges: Executor,
     on_progress: Callable[[int], None],
 ) -> CandidateResult:
     """Turn the engine into a candidate, let it answer all rows, judge the answers.
@@ -64,6 +68,7 @@ def score_candidate(  # noqa: PLR0913, PLR0917 - one call, all of what a score d
         descriptor: The candidate.
         scale_map: The scale map that it was drawn with.
         limits: Bounds of each completion.
+        judges: Threads that judge answers while the others are still being generated.
         on_progress: Called between decode steps with the number of finished answers; what it
             raises (`CancelledError`, say) aborts the work.
 
@@ -73,14 +78,13 @@ def score_candidate(  # noqa: PLR0913, PLR0917 - one call, all of what a score d
         EngineError: the infrastructure failed.
     """
     started = time.perf_counter()
-    with engine.candidate(descriptor, scale_map) as resolved:
-        ready = time.perf_counter()
-        completions = _complete(engine, prompts, limits, on_progress)
-        generated = time.perf_counter()
-    restored = time.perf_counter()
-    answers = tuple(
-        _judge(task, row, completion) for row, completion in zip(rows, completions, strict=True)
-    )
+    with _Judging(judges, task, rows) as judging:
+        with engine.candidate(descriptor, scale_map) as resolved:
+            ready = time.perf_counter()
+            _complete(engine, prompts, limits, judging, on_progress)
+            generated = time.perf_counter()
+        restored = time.perf_counter()
+        answers = judging.answers()
     return CandidateResult(
         descriptor=resolved,
         answers=answers,
@@ -90,20 +94,49 @@ def score_candidate(  # noqa: PLR0913, PLR0917 - one call, all of what a score d
     )
 
 
+class _Judging:
+    """Judges completions as they come; what is left is dropped on leaving the context."""
+
+    def __init__(self, judges: Executor, task: Task, rows: Sequence[Row]) -> None:
+        self._judges = judges
+        self._task = task
+        self._rows = rows
+        self._judged: dict[int, Future[Answer]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for judged in self._judged.values():
+            judged.cancel()
+
+    @property
+    def count(self) -> int:
+        """Completions that came."""
+        return len(self._judged)
+
+    def judge(self, completion: Completion) -> None:
+        row = self._rows[completion.index]
+        self._judged[completion.index] = self._judges.submit(_judge, self._task, row, completion)
+
+    def answers(self) -> tuple[Answer, ...]:
+        """Wait for all answers, in row order."""
+        return tuple(self._judged[index].result() for index in range(len(self._rows)))
+
+
 def _complete(
     engine: Engine,
     prompts: Sequence[Sequence[int]],
     limits: GenerationLimits,
+    judging: _Judging,
     on_progress: Callable[[int], None],
-) -> list[Completion]:
-    """Return all completions in the order of their prompts."""
-    done: dict[int, Completion] = {}
-    generation = engine.generate(prompts, limits, poll=lambda: on_progress(len(done)))
+) -> None:
+    """Have all prompts completed, and every completion judged."""
+    generation = engine.generate(prompts, limits, poll=lambda: on_progress(judging.count))
     with closing(generation) as completions:
         for completion in completions:
-            done[completion.index] = completion
-            on_progress(len(done))
-    return [done[index] for index in range(len(prompts))]
+            judging.judge(completion)
+            on_progress(judging.count)
 
 
 def _judge(task: Task, row: Row, completion: Completion) -> Answer:

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from modnorm.calibration.schedule import require_every_layer
 from modnorm.errors import InvalidInputError, NotFoundError
+from modnorm.sandbox import Runner
 from modnorm.spec import ExperimentSpec
-from modnorm.tasks import Row, Task, get_task
+from modnorm.tasks import Row, Task, check_sandbox, get_task
 from modnorm.tasks.data import encode_rows, load_rows
 from services.aggregator.stores.experiments import Admission, StoredText
 from services.aggregator.upstream import Calibrator, Sampler
@@ -36,22 +37,30 @@ class Admissions:
         sampler: Knows models, methods and noise schemes.
         calibrator: Has profiles.
         data_roots: Where data and profile files may lie; anywhere when None.
+        sandbox: Where evaluators run the programs of a task.
     """
 
     def __init__(
-        self, sampler: Sampler, calibrator: Calibrator, data_roots: Sequence[Path] | None
+        self,
+        sampler: Sampler,
+        calibrator: Calibrator,
+        data_roots: Sequence[Path] | None,
+        sandbox: Runner | None,
     ) -> None:
         self._sampler = sampler
         self._calibrator = calibrator
         self._data_roots = data_roots
+        self._sandbox = sandbox
 
     async def admit(self, spec: ExperimentSpec) -> Admission:
         """Return all that the experiment of a spec starts from.
 
         Raises:
             InvalidInputError: names the field of the spec that is at fault.
-            UnavailableError: a service that knows more is down.
+            PreconditionError: the task runs programs, and there is no sandbox.
+            UnavailableError: a service that knows more is down, or the sandbox does not isolate.
         """
+        isolation = await asyncio.to_thread(check_sandbox, spec.task.name, self._sandbox)
         data = await asyncio.to_thread(self._load, spec)
         max_tokens = spec.task.max_tokens or data.task.max_tokens
         prompts = [data.task.messages(row) for row in (*data.selection, *data.heldout)]
@@ -73,6 +82,7 @@ class Admissions:
             heldout_rows=len(data.heldout),
             needs_profile=needs_profile,
             profile=await self._profile(spec, model.model_digest, needed=needs_profile),
+            fences=isolation.summary if isolation else "",
         )
 
     def _load(self, spec: ExperimentSpec) -> _Data:

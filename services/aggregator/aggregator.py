@@ -6,7 +6,9 @@ from collections.abc import Sequence
 import grpc.aio
 from celery import Celery
 
+from modnorm.client.sandbox import sandbox_at
 from modnorm.errors import PreconditionError, UnavailableError
+from modnorm.sandbox import Runner
 from modnorm.v1 import evaluation_pb2_grpc, experiment_pb2_grpc
 from services.aggregator import experiment_servicer, job_servicer
 from services.aggregator.admission import Admissions
@@ -38,9 +40,10 @@ class Aggregator:
     Args:
         settings: Where everything is.
         app: The Celery application that jobs are published with.
+        sandbox: Where evaluators run programs, looked at before such an experiment is accepted.
     """
 
-    def __init__(self, settings: AggregatorSettings, app: Celery) -> None:
+    def __init__(self, settings: AggregatorSettings, app: Celery, sandbox: Runner | None) -> None:
         self._settings = settings
         self._database = Database(settings.database_url)
         self._stores = Stores(
@@ -57,7 +60,7 @@ class Aggregator:
         self._notifier = Notifier()
         self._dispatcher = Dispatcher(app, self._stores.jobs)
         self._changes = Changes(self._notifier, self._dispatcher)
-        self._admissions = Admissions(sampler, calibrator, settings.data_roots)
+        self._admissions = Admissions(sampler, calibrator, settings.data_roots, sandbox)
         self._conductor = self._make_conductor(sampler, calibrator)
         self._reaper = Reaper(self._stores.jobs, self._changes)
         self._server: RunningServer | None = None
@@ -146,14 +149,21 @@ class Aggregator:
             await self._server.set_serving(serving=serving)
 
 
-def build_aggregator(settings: AggregatorSettings, app: Celery | None = None) -> Aggregator:
+def build_aggregator(
+    settings: AggregatorSettings, app: Celery | None = None, sandbox: Runner | None = None
+) -> Aggregator:
     """Put an aggregator together, inside the event loop that it will live in.
 
     Args:
         settings: Where everything is.
         app: The Celery application to publish with; one of `settings.broker_url` when absent.
+        sandbox: Runs programs that models wrote; the service of the settings when absent.
 
     Raises:
         InvalidInputError: the database URL is of no known kind.
     """
-    return Aggregator(settings, app or make_celery(settings.broker_url))
+    return Aggregator(
+        settings,
+        app or make_celery(settings.broker_url),
+        sandbox or sandbox_at(settings.sandbox_target),
+    )

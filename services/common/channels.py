@@ -15,7 +15,6 @@ _IDEMPOTENT: Sequence[dict[str, str]] = (
     {"service": "modnorm.v1.ExperimentService"},
     {"service": "modnorm.v1.CalibrationService"},
     {"service": "modnorm.v1.SamplingService"},
-    {"service": "modnorm.v1.SandboxService"},
     {"service": "modnorm.v1.JobService", "method": "Heartbeat"},
     {"service": "modnorm.v1.JobService", "method": "FailJob"},
     {"service": "modnorm.v1.JobService", "method": "FetchRows"},

@@ -36,6 +36,14 @@ class ServiceSettings(BaseSettings):
     cache_dir: Path = Path.home() / ".cache" / "modnorm"
 
 
+class SandboxSettings(ServiceSettings):
+    """Settings of the sandbox."""
+
+    bind_address: str = "127.0.0.1:50055"
+    concurrency: int = Field(default_factory=lambda: len(os.sched_getaffinity(0)), ge=1, le=256)
+    """Programs that run at a time; others wait. One a core by default."""
+
+
 class CalibratorSettings(ServiceSettings):
     """Settings of the calibrator."""
 
@@ -60,6 +68,8 @@ class EvaluatorSettings(ServiceSettings):
     """Name that leases are held under; host and process when empty."""
     torch_threads: int = Field(default=0, ge=0)
     """Threads of CPU kernels; torch's own choice when 0. Rounding may depend on it."""
+    sandbox_target: str = ""
+    """HOST:PORT of a sandbox service; empty where no task runs programs."""
 
 
 class AggregatorSettings(ServiceSettings):
@@ -70,6 +80,8 @@ class AggregatorSettings(ServiceSettings):
     broker_url: str = "redis://127.0.0.1:6379/0"
     calibrator_target: str = "127.0.0.1:50052"
     sampler_target: str = "127.0.0.1:50053"
+    sandbox_target: str = ""
+    """HOST:PORT of a sandbox service; empty where no task runs programs."""
     lease_seconds: float = Field(default=60.0, gt=0)
     """A worker that is silent for this long has lost its job."""
     conduct_seconds: float = Field(default=1.0, gt=0)

@@ -1,25 +1,33 @@
 """One job from claim to report."""
 
 import logging
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from pathlib import Path
 
 from modnorm.client.convert import descriptor_from_proto
-from modnorm.engines import GenerationLimits
+from modnorm.engines import GenerationLimits, load_engine
 from modnorm.errors import (
     CancelledError,
+    EngineError,
     IncompatibleError,
     InvalidInputError,
     ModnormError,
+    PreconditionError,
     StaleLeaseError,
+    UnavailableError,
 )
+from modnorm.sandbox import Runner
 from modnorm.search.scoring import CandidateResult, score_candidate
 from modnorm.tasks import Task, get_task
 from modnorm.v1 import evaluation_pb2 as messages
-from services.evaluator.artifacts import Artifacts
+from services.evaluator.artifacts import KEPT, Artifacts
 from services.evaluator.gateway import JobGateway
 from services.evaluator.lease import HeldLease
-from services.evaluator.models import LoadedModel, Models
+from services.evaluator.models import LoadedModel, LoadEngine, Models
+from services.evaluator.programs import Programs
 from services.evaluator.reports import failure_kind, report_parts
 from services.evaluator.shutdown import Shutdown
 
@@ -32,6 +40,10 @@ class _HandedBackError(Exception):
     """The worker stops before the job is done."""
 
 
+class _UnfitError(Exception):
+    """This worker lacks what the job needs; another may have it."""
+
+
 class JobRunner:
     """Evaluates jobs, one at a time; used by one thread.
 
@@ -39,21 +51,31 @@ class JobRunner:
         gateway: The aggregator.
         shutdown: Says when to hand the job in hand back.
         model_roots: Directories under which local models must lie; anywhere when None.
+        data_roots: Directories under which task files must lie; anywhere when None.
         heartbeat_seconds: Longest pause between heartbeats.
+        sandbox: Runs programs that models wrote; None where no task does.
+        load: Makes engines.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - wiring: these are all that a job may need
         self,
         gateway: JobGateway,
         shutdown: Shutdown,
         *,
         model_roots: Sequence[Path] | None,
+        data_roots: Sequence[Path] | None,
         heartbeat_seconds: float,
+        sandbox: Runner | None = None,
+        load: LoadEngine = load_engine,
     ) -> None:
         self._gateway = gateway
         self._shutdown = shutdown
         self._artifacts = Artifacts(gateway)
-        self._models = Models(self._artifacts, model_roots)
+        self._models = Models(self._artifacts, model_roots, load)
+        self._programs = Programs(sandbox)
+        self._judges = ThreadPoolExecutor(len(os.sched_getaffinity(0)), "judge")
+        self._data_roots = data_roots
+        self._task = lru_cache(maxsize=KEPT)(self._make_task)
         self._heartbeat_seconds = heartbeat_seconds
         self._failures = 0
 
@@ -75,6 +97,7 @@ class JobRunner:
 
     def close(self) -> None:
         """Free the loaded model."""
+        self._judges.shutdown(cancel_futures=True)
         self._models.close()
 
     @property
@@ -97,6 +120,10 @@ class JobRunner:
         except _HandedBackError:
             logger.info("handed back", extra=names)
             self._fail(job, messages.FAILURE_KIND_RELEASED, "the worker is stopping")
+        except _UnfitError as error:
+            logger.warning("handed back: %s", error, extra=names)
+            self._failures += 1
+            self._fail(job, messages.FAILURE_KIND_RELEASED, str(error))
         except Exception as error:
             logger.exception("the attempt failed", extra=names)
             kind = failure_kind(error)
@@ -105,19 +132,39 @@ class JobRunner:
                 self._start_over()
 
     def _evaluate(self, job: messages.Job, lease: HeldLease) -> None:
-        task = _task(job)
+        fences = self._check_programs(job.task)
+        task = self._task(job.task, job.scorer)
         model = self._models.load(job)
         result = self._score(job, task, model, lease)
-        environment = model.engine.environment
+        environment = {**model.engine.environment, **fences}
         self._gateway.report(
             lambda: report_parts(job.lease, self._gateway.worker, result, environment)
         )
+
+    def _check_programs(self, task: str) -> Mapping[str, str]:
+        """Look at the sandbox before any work, and without counting an attempt against the job."""
+        try:
+            return self._programs.check(task)
+        except (EngineError, PreconditionError, UnavailableError) as error:
+            raise _UnfitError(str(error)) from error
+
+    def _make_task(self, name: str, scorer: str) -> Task:
+        sandbox, roots = self._programs.sandbox, self._data_roots
+        try:
+            return get_task(name, scorer=scorer, sandbox=sandbox, roots=roots)
+        except InvalidInputError as error:
+            if error.field != "task.scorer":
+                raise
+            raise IncompatibleError(
+                f"this worker does not score {name} with {scorer}",
+                remedy="run evaluators of the version that the experiment was made with",
+            ) from error
 
     def _score(
         self, job: messages.Job, task: Task, model: LoadedModel, lease: HeldLease
     ) -> CandidateResult:
         rows = self._artifacts.rows(job.rows_digest)
-        prompts = model.prompts(job.task, job.rows_digest)
+        prompts = model.prompts(task, job.rows_digest)
         lease.total = len(rows)
 
         def on_progress(done: int) -> None:
@@ -134,6 +181,7 @@ class JobRunner:
             descriptor_from_proto(job.descriptor),
             self._artifacts.scale_map(job.descriptor.scale_map_digest),
             GenerationLimits(job.max_tokens),
+            judges=self._judges,
             on_progress=on_progress,
         )
 
@@ -150,15 +198,3 @@ class JobRunner:
             self._gateway.fail(job.lease, kind, reason)
         except ModnormError as error:
             logger.warning("failure not reported: %s", error, extra={"job": job.lease.job_id})
-
-
-def _task(job: messages.Job) -> Task:
-    try:
-        return get_task(job.task, scorer=job.scorer)
-    except InvalidInputError as error:
-        if error.field != "task.scorer":
-            raise
-        raise IncompatibleError(
-            f"this worker does not score {job.task} with {job.scorer}",
-            remedy="run evaluators of the version that the experiment was made with",
-        ) from error

@@ -1,15 +1,14 @@
 """The model that a worker holds: loaded once, kept over jobs and experiments."""
 
 import logging
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
-from modnorm.engines import Engine, load_engine
+from modnorm.engines import Engine
 from modnorm.errors import IncompatibleError
-from modnorm.tasks import get_task
+from modnorm.tasks import Task
 from modnorm.v1 import evaluation_pb2 as messages
 from services.evaluator.artifacts import KEPT, Artifacts
 
@@ -17,6 +16,8 @@ logger = logging.getLogger(__name__)
 
 Prompts = tuple[Sequence[int], ...]
 """Token ids of each row's prompt."""
+LoadEngine = Callable[[str, Checkpoint], Engine]
+"""Loads a model into an engine by name; `modnorm.engines.load_engine` does."""
 
 
 class LoadedModel:
@@ -25,21 +26,28 @@ class LoadedModel:
     Args:
         checkpoint: The model on disk.
         engine: Engine by name.
+        load: Makes the engine.
         artifacts: Where rows are found.
     """
 
-    def __init__(self, checkpoint: Checkpoint, engine: str, artifacts: Artifacts) -> None:
+    def __init__(
+        self, checkpoint: Checkpoint, engine: str, load: LoadEngine, artifacts: Artifacts
+    ) -> None:
         self.key = (checkpoint.digest, engine)
-        self.engine: Engine = load_engine(engine, checkpoint)
-        self.prompts = lru_cache(maxsize=KEPT)(self._encode)
+        self.engine = load(engine, checkpoint)
+        self._prompts: dict[tuple[str, str], Prompts] = {}
         self._encoder = PromptEncoder(checkpoint)
         self._artifacts = artifacts
 
-    def _encode(self, task: str, rows_digest: str) -> Prompts:
+    def prompts(self, task: Task, rows_digest: str) -> Prompts:
         """Return the prompts of a task's rows, in row order."""
-        messages_of = get_task(task).messages
-        rows = self._artifacts.rows(rows_digest)
-        return tuple(self._encoder.encode(messages_of(row)) for row in rows)
+        key = (task.scorer, rows_digest)
+        if key not in self._prompts:
+            while len(self._prompts) >= KEPT:
+                self._prompts.pop(next(iter(self._prompts)))
+            rows = self._artifacts.rows(rows_digest)
+            self._prompts[key] = tuple(self._encoder.encode(task.messages(row)) for row in rows)
+        return self._prompts[key]
 
 
 class Models:
@@ -48,11 +56,15 @@ class Models:
     Args:
         artifacts: Where rows are found.
         roots: Directories under which local models must lie; anywhere when None.
+        load: Makes engines.
     """
 
-    def __init__(self, artifacts: Artifacts, roots: Sequence[Path] | None) -> None:
+    def __init__(
+        self, artifacts: Artifacts, roots: Sequence[Path] | None, load: LoadEngine
+    ) -> None:
         self._artifacts = artifacts
         self._roots = roots
+        self._load = load
         self._loaded: LoadedModel | None = None
 
     def load(self, job: messages.Job) -> LoadedModel:
@@ -76,7 +88,7 @@ class Models:
             )
         self.close()
         logger.info("loading a model", extra={"model": job.model.name, "engine": job.engine})
-        self._loaded = LoadedModel(checkpoint, job.engine, self._artifacts)
+        self._loaded = LoadedModel(checkpoint, job.engine, self._load, self._artifacts)
         return self._loaded
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ from modnorm.errors import UnavailableError
 from services.common.run import run_service
 from services.common.server import RunningServer, start_server
 from services.common.settings import EvaluatorSettings
-from services.evaluator.worker import make_worker
+from services.evaluator.worker import Worker
 
 LOOK_SECONDS = 1.0
 """Seconds between two looks at whether the worker consumes."""
@@ -25,7 +25,7 @@ class EvaluatorService:
 
     def __init__(self, settings: EvaluatorSettings) -> None:
         self._settings = settings
-        self._worker = make_worker(settings)
+        self._worker = Worker(settings)
         self._thread = threading.Thread(target=self._worker.run, name="worker", daemon=True)
         self._server: RunningServer | None = None
         self._health: asyncio.Task[None] | None = None

@@ -11,12 +11,16 @@ import torch
 from celery import Celery
 from celery.exceptions import WorkerShutdown
 
+from modnorm.client.sandbox import sandbox_at
+from modnorm.engines import load_engine
+from modnorm.sandbox import Runner
 from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
 from services.common.channels import CHANNEL_OPTIONS
 from services.common.queue import QUEUE, TASK, make_celery
 from services.common.settings import EvaluatorSettings
 from services.evaluator.gateway import JobGateway
 from services.evaluator.jobs import JobRunner
+from services.evaluator.models import LoadEngine
 from services.evaluator.shutdown import Shutdown
 
 JOIN_SECONDS = 10.0
@@ -31,10 +35,18 @@ class Worker:
     Installs no signal handlers, so it runs in any thread.
 
     Args:
-        settings: Broker, aggregator, model directories, pauses.
+        settings: Broker, aggregator, directories, pauses.
+        sandbox: Runs programs that models wrote; the service of the settings when absent.
+        load: Makes engines.
     """
 
-    def __init__(self, settings: EvaluatorSettings) -> None:
+    def __init__(
+        self,
+        settings: EvaluatorSettings,
+        *,
+        sandbox: Runner | None = None,
+        load: LoadEngine = load_engine,
+    ) -> None:
         self._settings = settings
         self._shutdown = Shutdown(settings.stop_grace)
         self._running = threading.Lock()
@@ -48,7 +60,10 @@ class Worker:
             JobGateway(JobServiceStub(self._channel), worker=self._name, shutdown=self._shutdown),
             self._shutdown,
             model_roots=settings.model_roots,
+            data_roots=settings.data_roots,
             heartbeat_seconds=settings.heartbeat_seconds,
+            sandbox=sandbox or sandbox_at(settings.sandbox_target),
+            load=load,
         )
         self._register(app)
         # The event loop is for pools that work elsewhere; the solo pool works in the loop's way.
@@ -103,11 +118,6 @@ class Worker:
             if self._shutdown.requested.wait(self._runner.pause):
                 return
             self._runner.run(job_id)
-
-
-def make_worker(settings: EvaluatorSettings) -> Worker:
-    """Return a worker that is not running yet."""
-    return Worker(settings)
 
 
 def _shut_down() -> NoReturn:

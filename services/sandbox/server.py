@@ -1,8 +1,8 @@
 """The sandbox as a process: `python -m services.sandbox.server`."""
 
 from services.common.run import run_service
+from services.common.settings import SandboxSettings
 from services.sandbox.service import SandboxService
-from services.sandbox.settings import SandboxSettings
 
 
 def main() -> None:

@@ -10,8 +10,8 @@ from modnorm.errors import UnavailableError
 from modnorm.sandbox import Sandbox
 from modnorm.v1 import sandbox_pb2_grpc
 from services.common.server import RunningServer, start_server
+from services.common.settings import SandboxSettings
 from services.sandbox.servicer import SERVICE, SandboxServicer
-from services.sandbox.settings import SandboxSettings
 
 logger = logging.getLogger(__name__)
 

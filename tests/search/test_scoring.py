@@ -1,4 +1,5 @@
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -16,6 +17,7 @@ from modnorm.tasks.data import load_rows
 
 TASK = get_task("countdown")
 LIMITS = GenerationLimits(max_tokens=192)
+JUDGES = ThreadPoolExecutor(2)
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +70,15 @@ def result(
     scale_map: ScaleMap,
 ) -> CandidateResult:
     return score_candidate(
-        engine, TASK, rows, prompts, descriptor, scale_map, LIMITS, on_progress=lambda _: None
+        engine,
+        TASK,
+        rows,
+        prompts,
+        descriptor,
+        scale_map,
+        LIMITS,
+        judges=JUDGES,
+        on_progress=lambda _: None,
     )
 
 
@@ -106,7 +116,15 @@ def test_resolved_descriptor_scores_the_same(
     result: CandidateResult,
 ) -> None:
     again = score_candidate(
-        engine, TASK, rows, prompts, result.descriptor, scale_map, LIMITS, on_progress=_ignore
+        engine,
+        TASK,
+        rows,
+        prompts,
+        result.descriptor,
+        scale_map,
+        LIMITS,
+        judges=JUDGES,
+        on_progress=_ignore,
     )
     assert again.answers == result.answers
     assert again.descriptor == result.descriptor
@@ -121,7 +139,15 @@ def test_progress_counts_up_to_all_rows(
 ) -> None:
     seen: list[int] = []
     score_candidate(
-        engine, TASK, rows, prompts, descriptor, scale_map, LIMITS, on_progress=seen.append
+        engine,
+        TASK,
+        rows,
+        prompts,
+        descriptor,
+        scale_map,
+        LIMITS,
+        judges=JUDGES,
+        on_progress=seen.append,
     )
     assert seen == sorted(seen)
     assert seen[0] == 0
@@ -149,7 +175,15 @@ def test_cancelling_restores_the_base_at_once(
 
     with pytest.raises(CancelledError):
         score_candidate(
-            engine, TASK, rows, prompts, descriptor, scale_map, LIMITS, on_progress=cancel
+            engine,
+            TASK,
+            rows,
+            prompts,
+            descriptor,
+            scale_map,
+            LIMITS,
+            judges=JUDGES,
+            on_progress=cancel,
         )
     assert made == calls
     assert engine.weights_sha256() == before
@@ -172,7 +206,15 @@ def test_scale_map_of_another_candidate_is_refused(
     )
     with pytest.raises(IncompatibleError):
         score_candidate(
-            engine, TASK, rows, prompts, descriptor, other, LIMITS, on_progress=_ignore
+            engine,
+            TASK,
+            rows,
+            prompts,
+            descriptor,
+            other,
+            LIMITS,
+            judges=JUDGES,
+            on_progress=_ignore,
         )
 
 

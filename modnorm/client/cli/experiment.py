@@ -64,11 +64,19 @@ def carry_out(
             the spec's paths hold now.
     """
     from modnorm.client.inputs import check_inputs
+    from modnorm.tasks.sandboxed import runs_programs
 
     experiment = client.submit(spec, request_id=spec.digest)
     check_inputs(spec, experiment.provenance)
     on_accepted()
+    if runs_programs(spec.task.name) and not quiet:
+        stderr().print(_beginning(client, experiment.id), soft_wrap=True)
     return follow_to_end(client, experiment, quiet=quiet)
+
+
+def _beginning(client: ModnormClient, experiment_id: str) -> str:
+    """Return what the first event says: what the programs of the model run behind."""
+    return next(client.watch(experiment_id)).message
 
 
 def _base_reward(client: ModnormClient, experiment_id: str) -> Callable[[], float | None]:

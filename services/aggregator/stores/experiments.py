@@ -59,6 +59,8 @@ class Admission:
     heldout_rows: int
     needs_profile: bool
     profile: StoredText | None
+    fences: str = ""
+    """What programs of the model run behind, for people; empty where none run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,7 @@ class ExperimentStore:
                 experiment = _new_experiment(request_id, admission, self._clock())
                 session.add(experiment)
                 session.flush()
-                record(session, experiment, "created", experiment.create_time)
+                record(session, experiment, _created(admission), experiment.create_time)
         except IntegrityError:
             existing = self.find(request_id, admission.spec)
             if existing is None:
@@ -291,6 +293,12 @@ def _new_experiment(request_id: str, admission: Admission, now: float) -> Experi
         selection_rows=admission.selection_rows,
         heldout_rows=admission.heldout_rows,
     )
+
+
+def _created(admission: Admission) -> str:
+    if not admission.fences:
+        return "created"
+    return f"created; programs of the model run in a sandbox with {admission.fences}"
 
 
 def _keep_inputs(session: Session, admission: Admission) -> None:

@@ -1,6 +1,7 @@
 """Whatever is sent, the aggregator says what is wrong, stores nothing and stays up."""
 
 import asyncio
+import json
 import random
 import subprocess
 import sys
@@ -8,7 +9,7 @@ import sys
 import grpc
 import grpc.aio
 
-from modnorm.errors import InvalidInputError
+from modnorm.errors import InvalidInputError, PreconditionError, UnavailableError
 from modnorm.v1 import evaluation_pb2, experiment_pb2
 from services.common.healthcheck import check
 
@@ -51,6 +52,31 @@ def test_what_cannot_run_is_refused_whole_and_nothing_is_stored(start_lab, spec)
                 message.method.radius = radius
                 async with lab.raises(InvalidInputError):
                     await lab.create(message)
+            assert not (await lab.list()).experiments
+
+    asyncio.run(scenario())
+
+
+def test_a_task_that_runs_programs_needs_a_sandbox_before_anything_is_stored(
+    start_lab, spec, tmp_path
+):
+    (tmp_path / "rows.jsonl").write_text(
+        json.dumps({"text": "Write f.", "test_list": ["assert f(1) == 2"]})
+    )
+    changes = {
+        "task__name": "mbpp",
+        "task__selection": str(tmp_path / "rows.jsonl"),
+        "task__heldout": str(tmp_path / "rows.jsonl"),
+    }
+
+    async def scenario():
+        async with start_lab() as lab:
+            async with lab.raises(PreconditionError, "task.name"):
+                await lab.create(spec(**changes))
+            assert not (await lab.list()).experiments
+        async with start_lab(sandbox_target="127.0.0.1:1") as lab:
+            async with lab.raises(UnavailableError):
+                await lab.create(spec(**changes))
             assert not (await lab.list()).experiments
 
     asyncio.run(scenario())

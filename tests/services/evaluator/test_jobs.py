@@ -1,5 +1,6 @@
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -32,16 +33,18 @@ def test_a_job_is_reported_as_the_library_scores_it(
         task, DataSpec(source="bundled:countdown-selection", limit=5), field="task.selection"
     )
     encoder = PromptEncoder(checkpoint)
-    expected = score_candidate(
-        load_engine("transformers", checkpoint),
-        task,
-        rows,
-        [encoder.encode(task.messages(row)) for row in rows],
-        descriptor_from_proto(job.descriptor),
-        scale_map,
-        GenerationLimits(32),
-        on_progress=lambda _: None,
-    )
+    with ThreadPoolExecutor(1) as judges:
+        expected = score_candidate(
+            load_engine("transformers", checkpoint),
+            task,
+            rows,
+            [encoder.encode(task.messages(row)) for row in rows],
+            descriptor_from_proto(job.descriptor),
+            scale_map,
+            GenerationLimits(32),
+            judges=judges,
+            on_progress=lambda _: None,
+        )
     assert descriptor_from_proto(report.header.descriptor) == expected.descriptor
     assert report.header.lease == job.lease
     assert report.header.worker == "tester"

@@ -9,7 +9,7 @@ import pytest
 from modnorm.v1 import evaluation_pb2 as messages
 from services.common.queue import make_celery, publish
 from services.common.settings import EvaluatorSettings
-from services.evaluator.worker import Worker, make_worker
+from services.evaluator.worker import Worker
 
 AddJob = Callable[..., messages.Job]
 
@@ -29,7 +29,7 @@ def settings(target: str) -> EvaluatorSettings:
 
 @pytest.fixture
 def worker(settings: EvaluatorSettings) -> Iterator[Worker]:
-    worker = make_worker(settings)
+    worker = Worker(settings)
     thread = threading.Thread(target=worker.run)
     thread.start()
     yield worker
@@ -74,7 +74,7 @@ def test_a_bad_job_does_not_end_the_worker(
 def test_stopping_hands_the_job_in_hand_back(
     settings: EvaluatorSettings, aggregator, add_job: AddJob
 ) -> None:
-    worker = make_worker(settings)
+    worker = Worker(settings)
     thread = threading.Thread(target=worker.run)
     thread.start()
     add_job("long", max_tokens=1500, radius=0.1)
@@ -89,6 +89,6 @@ def test_stopping_hands_the_job_in_hand_back(
 
 
 def test_a_worker_that_never_ran_can_be_stopped(settings: EvaluatorSettings) -> None:
-    worker = make_worker(settings)
+    worker = Worker(settings)
     assert not worker.serving
     worker.stop()

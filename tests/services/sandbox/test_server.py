@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
+from modnorm.client.sandbox import RemoteSandbox
 from modnorm.errors import InvalidInputError, UnavailableError
 from modnorm.sandbox import Limits, Program, Runner, Verdict
 from services.common.healthcheck import check
-from services.sandbox.client import RemoteSandbox
 from services.sandbox.servicer import SERVICE
 
 HONEST = Program(["def f(x): return [x, x + 1]"], ["assert f(1) == [1, 2]"])

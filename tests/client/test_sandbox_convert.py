@@ -2,10 +2,10 @@
 
 import pytest
 
+from modnorm.client import sandbox_convert as codec
 from modnorm.errors import EngineError, InvalidInputError
 from modnorm.sandbox import Guarantee, Isolation, Limits, Mechanism, Outcome, Program, Verdict
 from modnorm.v1 import sandbox_pb2
-from services.sandbox import codec
 
 
 def test_a_program_crosses():

@@ -1,0 +1,82 @@
+"""Jobs of a task that runs programs: what a worker with and without a sandbox makes of them."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from modnorm.sandbox import Sandbox
+from modnorm.tasks import get_task
+from modnorm.v1 import evaluation_pb2 as messages
+from services.evaluator.gateway import JobGateway
+from services.evaluator.jobs import JobRunner
+from services.evaluator.programs import Programs
+from services.evaluator.shutdown import Shutdown
+
+ROW = {"text": "Write f.", "test_list": ["assert f(1) == 2"], "test_setup_code": ""}
+
+
+@pytest.fixture
+def sandbox() -> Iterator[Sandbox]:
+    with Sandbox() as made:
+        yield made
+
+
+@pytest.fixture
+def add_program_job(aggregator, add_job) -> Callable[[str], None]:
+    """Put a job of MBPP on offer."""
+    texts = [json.dumps(ROW)]
+    digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()
+    aggregator.rows[digest] = texts
+
+    def add(job_id: str) -> None:
+        scorer = get_task("mbpp").scorer
+        add_job(job_id, task="mbpp", scorer=scorer, rows_digest=digest, max_tokens=4)
+
+    return add
+
+
+def test_without_a_sandbox_the_job_goes_back_before_any_work(
+    runner: JobRunner, aggregator, add_program_job
+) -> None:
+    add_program_job("a")
+    runner.run("a")
+    failure = aggregator.failures["a"]
+    assert failure.kind == messages.FAILURE_KIND_RELEASED
+    assert "MODNORM_SANDBOX_TARGET" in failure.reason
+    assert "a" not in aggregator.reports
+    assert "FetchRows" not in aggregator.calls
+    assert runner.pause > 0
+
+
+def test_with_a_sandbox_the_report_says_what_programs_ran_behind(
+    gateway: JobGateway, shutdown: Shutdown, sandbox: Sandbox, aggregator, add_program_job
+) -> None:
+    runner = JobRunner(
+        gateway, shutdown, model_roots=(), data_roots=(), heartbeat_seconds=0.05, sandbox=sandbox
+    )
+    add_program_job("a")
+    runner.run("a")
+    runner.close()
+    report = aggregator.reports["a"]
+    assert report.header.environment["sandbox"] == sandbox.measure().summary
+    assert [answer.row for answer in report.answers] == [0]
+
+
+def test_the_isolation_is_not_measured_for_each_job(sandbox: Sandbox) -> None:
+    measured = []
+
+    class Counting:
+        execute = sandbox.execute
+
+        @staticmethod
+        def check_health():
+            measured.append(1)
+            return sandbox.check_health()
+
+    programs = Programs(Counting())
+    assert programs.check("gsm8k") == {}
+    assert programs.check("mbpp") == programs.check("mbpp")
+    assert len(measured) == 1
+    assert programs.check("gsm8k") == {}
