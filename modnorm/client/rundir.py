@@ -20,12 +20,17 @@ def state_directory(path: Path) -> Path:
     return path / _STATE
 
 
+def spec_file(path: Path) -> Path:
+    """Return where the run of a directory keeps its spec."""
+    return path / _SPEC
+
+
 class RunDirectory:
     """The files of one run: the spec from its start, results and report at its end."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._spec = path / _SPEC
+        self._spec = spec_file(path)
 
     def check(self, spec: ExperimentSpec) -> None:
         """Make sure that nothing else is in the directory.

@@ -1,6 +1,9 @@
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
-from modnorm.errors import InvalidInputError
+from modnorm.errors import EngineError, InvalidInputError
+from modnorm.sandbox import Outcome, Verdict
 from modnorm.search.scoring import Answer
 from modnorm.tasks import get_task
 from modnorm.tasks.rescore import rescore
@@ -34,3 +37,44 @@ def test_stored_completions_are_judged_by_another_scorer():
 def test_an_answer_to_no_row_is_refused(row):
     with pytest.raises(InvalidInputError, match="there are 2 rows"):
         rescore([answer(row, "7")], ROWS, TASK)
+
+
+def test_several_threads_give_the_same_in_the_same_order():
+    answers = [answer(n % 2, f"so {n}") for n in range(50)]
+    with ThreadPoolExecutor(4) as judges:
+        assert rescore(answers, ROWS, TASK, judges=judges) == rescore(answers, ROWS, TASK)
+
+
+class Flaky:
+    """A sandbox that fails so many times before it answers."""
+
+    def __init__(self, failures):
+        self.failures = failures
+
+    def execute(self, program):
+        if self.failures:
+            self.failures -= 1
+            raise EngineError("the sandbox failed")
+        return Outcome(Verdict.PASSED, "", 1, 0, "", 0.0, 0.0)
+
+    def check_health(self):
+        raise NotImplementedError
+
+
+@pytest.fixture
+def rescored_program():
+    def judge(failures):
+        task = get_task("mbpp", sandbox=Flaky(failures))
+        row = task.parse({"text": "t", "test_list": ["assert f() == 1"]})
+        return rescore([answer(0, "<answer>def f(): return 1</answer>")], [row], task)
+
+    return judge
+
+
+def test_a_sandbox_that_fails_is_no_verdict(rescored_program):
+    assert [judgement.correct for judgement in rescored_program(2)] == [True]
+
+
+def test_a_sandbox_that_goes_on_failing_is_told(rescored_program):
+    with pytest.raises(EngineError):
+        rescored_program(3)

@@ -1,0 +1,97 @@
+import json
+
+import pytest
+
+from modnorm.client import ModnormClient
+from modnorm.client.rescoring import Judged, rescore_experiment, rescored_document
+from modnorm.errors import InvalidInputError, PreconditionError
+from modnorm.search.rescoring import Figure, Reselection
+from modnorm.tasks import get_task
+from modnorm.v1 import experiment_pb2 as experiments
+
+
+@pytest.fixture
+def client(gsm8k_lab):
+    with ModnormClient(gsm8k_lab) as made:
+        yield made
+
+
+@pytest.fixture
+def reference(client, gsm8k_experiment):
+    return rescore_experiment(client, gsm8k_experiment, get_task("gsm8k", scorer="reference"))
+
+
+def test_the_same_scorer_changes_nothing(client, gsm8k_experiment):
+    found = rescore_experiment(client, gsm8k_experiment, get_task("gsm8k"))
+    assert (found.old_scorer, found.new_scorer) == ("gsm8k-v1", "gsm8k-v1")
+    assert (found.selection, found.heldout) == (Judged(8, 0), Judged(6, 0))
+    for model in (found.base, *found.candidates):
+        assert model.selection_reward.new == model.selection_reward.old
+        assert model.heldout_metric.new == model.heldout_metric.old
+    for ensemble in found.ensembles:
+        assert ensemble.metric == Figure(1.0, 1.0)
+        assert ensemble.correct == Figure(2, 2)
+        assert ensemble.reselected == Reselection(ensemble.experts, (), 1.0, 2)
+    assert found.best_single.reselected == found.best_single.index
+
+
+def test_another_scorer_judges_every_completion_anew(reference):
+    assert (reference.old_scorer, reference.new_scorer) == ("gsm8k-v1", "gsm8k-reference-v1")
+    assert (reference.selection, reference.heldout) == (Judged(8, 2), Judged(6, 1))
+    assert [model.selection_reward.new for model in reference.candidates] == [0.0, 0.5, 0.5, None]
+    assert [model.heldout_metric.new for model in reference.candidates] == [0.5, 0.5, None, None]
+    assert reference.base.heldout_metric == Figure(0.5, 0.5)
+    assert [model.changed_selection for model in reference.candidates] == [2, 0, 0, 0]
+    assert [model.changed_heldout for model in reference.candidates] == [1, 0, 0, 0]
+
+
+def test_experts_vote_as_selected_and_as_selected_anew(reference):
+    assert [(e.population, e.ensemble_size) for e in reference.ensembles] == [
+        (2, 1),
+        (2, 2),
+        (4, 1),
+        (4, 2),
+    ]
+    assert {e.metric for e in reference.ensembles} == {Figure(1.0, 0.5)}
+    assert [e.reselected.experts for e in reference.ensembles] == [(1,), (1, 0), (1,), (1, 2)]
+    assert [e.reselected.metric for e in reference.ensembles] == [0.5, 0.5, 0.5, None]
+    assert [e.reselected.missing for e in reference.ensembles] == [(), (), (), (2,)]
+    assert (reference.best_single.index, reference.best_single.reselected) == (0, 1)
+
+
+def test_progress_counts_models(client, gsm8k_experiment):
+    told = []
+    rescore_experiment(
+        client,
+        gsm8k_experiment,
+        get_task("gsm8k"),
+        on_progress=lambda done, total: told.append((done, total)),
+    )
+    assert told == [(done, 5) for done in range(1, 6)]
+
+
+def test_the_document_is_json_with_spec_and_provenance(reference, gsm8k_experiment):
+    document = json.loads(json.dumps(rescored_document(gsm8k_experiment, reference)))
+    assert document["schema"] == "modnorm-rescored-1"
+    assert document["spec"]["task"]["name"] == "gsm8k"
+    assert document["provenance"]["scorer"] == document["old_scorer"] == "gsm8k-v1"
+    assert document["new_scorer"] == "gsm8k-reference-v1"
+    assert document["selection"] == {"total": 8, "changed": 2}
+    assert document["ensembles"][3]["reselected"] == {
+        "experts": [1, 2],
+        "missing": [2],
+        "metric": None,
+        "correct": None,
+    }
+
+
+def test_an_unfinished_experiment_is_refused(client, gsm8k_experiment):
+    gsm8k_experiment.state = experiments.EXPERIMENT_STATE_VOTING
+    with pytest.raises(PreconditionError, match="voting"):
+        rescore_experiment(client, gsm8k_experiment, get_task("gsm8k"))
+
+
+def test_rows_of_another_task_are_refused(client, gsm8k_experiment):
+    with pytest.raises(InvalidInputError, match="'numbers'") as raised:
+        rescore_experiment(client, gsm8k_experiment, get_task("countdown"))
+    assert raised.value.field == "task.name"
