@@ -13,6 +13,7 @@ from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from modnorm.engines import load_engine
 from modnorm.errors import EngineError
 from modnorm.sandbox import Runner, Sandbox
 from services.aggregator.aggregator import build_aggregator
@@ -25,6 +26,7 @@ from services.common.settings import (
     EvaluatorSettings,
     SamplerSettings,
 )
+from services.evaluator.models import LoadEngine
 from services.evaluator.worker import Worker
 from services.sampler.server import build as build_sampler
 
@@ -45,7 +47,9 @@ class EmbeddedLab:
 
 
 @contextmanager
-def start(state: Path, *, cache: Path, evaluate: bool = True) -> Iterator[EmbeddedLab]:
+def start(
+    state: Path, *, cache: Path, evaluate: bool = True, load: LoadEngine = load_engine
+) -> Iterator[EmbeddedLab]:
     """Start a lab; leaving the context stops it.
 
     A part that breaks down takes the others with it, so that whoever waits for the lab loses the
@@ -55,6 +59,7 @@ def start(state: Path, *, cache: Path, evaluate: bool = True) -> Iterator[Embedd
         state: Directory of the database and the log, made where absent. One process at a time.
         cache: Directory of what other labs may share: calibrated profiles.
         evaluate: Whether to work on the jobs that are stored; without, they wait.
+        load: Makes engines.
     """
     state.mkdir(parents=True, exist_ok=True)
     log, leaving = state / _LOG, threading.Event()
@@ -66,7 +71,7 @@ def start(state: Path, *, cache: Path, evaluate: bool = True) -> Iterator[Embedd
             if not evaluate:
                 yield EmbeddedLab(target)
                 return
-            worker = Worker(_evaluator_settings(target, cache), sandbox=sandbox)
+            worker = Worker(_evaluator_settings(target, cache), sandbox=sandbox, load=load)
             parts.append(threads.submit(_work, worker, leaving, log))
             parts[-1].add_done_callback(lambda _: services.stop())
             try:

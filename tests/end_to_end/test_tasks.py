@@ -1,0 +1,211 @@
+"""All seven tasks through the whole lab, with an engine whose answers are written down.
+
+The engine is the real one but for its answers: every perturbed candidate answers rightly, the
+unperturbed base answers every second row wrongly.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+
+from modnorm.checkpoint.prompts import PromptEncoder
+from modnorm.client import ModnormClient
+from modnorm.client.cli.experiment import carry_out
+from modnorm.engines import Completion, Finish, load_engine
+from modnorm.spec import parse_spec
+from modnorm.tasks import get_task, task_names
+from modnorm.v1 import experiment_pb2 as experiments
+from services.embedded import start
+
+STORY = ["He ran.", "He fell.", "He stood.", "He won.", "He slept."]
+
+
+@dataclass(frozen=True)
+class Case:
+    """Rows with a right and a wrong answer each, and what half-wrong answers are worth."""
+
+    rows: Sequence[dict[str, object]]
+    right: Sequence[str]
+    wrong: Sequence[str]
+    right_reward: float
+    half_reward: float
+    """Mean selection reward with the second and the fourth row answered wrongly."""
+    half_metric: float
+
+
+def boxed(answer):
+    return rf"So it is \boxed{{{answer}}}."
+
+
+def tagged(answer):
+    return f"I think.</think>\n<answer>{answer}</answer>"
+
+
+CASES = {
+    "countdown": Case(
+        [{"numbers": [n, 2], "target": n + 2} for n in range(3, 7)],
+        [tagged(f"{n} + 2") for n in range(3, 7)],
+        [tagged(f"{n} * 2") for n in range(3, 7)],
+        right_reward=1.1,
+        half_reward=0.6,
+        half_metric=0.5,
+    ),
+    "gsm8k": Case(
+        [{"question": f"{n} and one?", "answer": f"#### {n + 1}"} for n in range(4)],
+        [f"Adding.\n#### {n + 1}" for n in range(4)],
+        [f"Adding.\n#### {n + 2}" for n in range(4)],
+        right_reward=1.0,
+        half_reward=0.5,
+        half_metric=0.5,
+    ),
+    "math500": Case(
+        [{"problem": f"Half of {n}?", "answer": rf"\frac{{{n}}}{{2}}"} for n in (1, 3, 5, 7)],
+        [boxed(rf"\frac{{{n}}}{{2}}") for n in (1, 3, 5, 7)],
+        [boxed(rf"\frac{{{n}}}{{4}}") for n in (1, 3, 5, 7)],
+        right_reward=1.0,
+        half_reward=0.5,
+        half_metric=0.5,
+    ),
+    "mbpp": Case(
+        [{"text": f"Add {n}.", "test_list": [f"assert f(1) == {n + 1}"]} for n in range(4)],
+        [tagged(f"def f(x): return x + {n}") for n in range(4)],
+        [tagged(f"def f(x): return x + {n + 1}") for n in range(4)],
+        right_reward=1.0,
+        half_reward=0.5,
+        half_metric=0.5,
+    ),
+    "olympiadbench": Case(
+        [{"question": f"Twice {n}?", "final_answer": [f"${2 * n}$"]} for n in range(1, 5)],
+        [boxed(2 * n) for n in range(1, 5)],
+        [boxed(2 * n + 1) for n in range(1, 5)],
+        right_reward=1.0,
+        half_reward=0.5,
+        half_metric=0.5,
+    ),
+    "rocstories": Case(
+        [
+            {"title": f"{n}", "shuffled_sentences": STORY, "gold_order": [0, 1, 2, 3, 4]}
+            for n in range(4)
+        ],
+        ["A,B,C,D,E"] * 4,
+        ["B,A,C,D,E"] * 4,
+        right_reward=1.0,
+        # A wrong order has three of five places and three of four neighbours right.
+        half_reward=(1.0 + 0.6 * 3 / 5 + 0.4 * 3 / 4) / 2,
+        half_metric=0.5,
+    ),
+    "uspto50k": Case(
+        [
+            {"rxn_smiles": f"{'C' * n}O>>{'C' * n}=O", "class": number}
+            for n, number in enumerate((8, 8, 8, 10), 1)
+        ],
+        [tagged(number) for number in (8, 8, 8, 10)],
+        [tagged(3)] * 4,
+        right_reward=1.0,
+        half_reward=0.5,
+        # Two of three of class 8, none of class 10.
+        half_metric=1 / 3,
+    ),
+}
+
+
+class ScriptedEngine:
+    """A real engine that says what it is told.
+
+    Args:
+        engine: Holds the weights.
+        right: Answer of a perturbed candidate to each prompt.
+        base: Answer of the base to each prompt.
+    """
+
+    def __init__(self, engine, right, base):
+        self._engine = engine
+        self._scripts = {True: base, False: right}
+        self._is_base = True
+
+    def __getattr__(self, name):
+        return getattr(self._engine, name)
+
+    def candidate(self, descriptor, scale_map):
+        self._is_base = descriptor.method == "base"
+        return self._engine.candidate(descriptor, scale_map)
+
+    def generate(self, prompts, limits, *, poll=None):
+        script = self._scripts[self._is_base]
+        for index, prompt in reversed(list(enumerate(prompts))):
+            if poll is not None:
+                poll()
+            yield Completion(index, script[tuple(prompt)], tokens=1, finish=Finish.STOP)
+
+
+def load_scripted(name, checkpoint):
+    """Load an engine that knows the rows of all cases."""
+    encoder = PromptEncoder(checkpoint)
+    right, base = {}, {}
+    for task_name, case in CASES.items():
+        task = get_task(task_name)
+        for index, row in enumerate(case.rows):
+            prompt = tuple(encoder.encode(task.messages(task.parse(row))))
+            right[prompt] = case.right[index]
+            base[prompt] = (case.wrong if index % 2 else case.right)[index]
+    return ScriptedEngine(load_engine(name, checkpoint), right, base)
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory):
+    state = tmp_path_factory.mktemp("lab")
+    with (
+        start(state / "state", cache=state / "cache", load=load_scripted) as lab,
+        ModnormClient(lab.target) as made,
+    ):
+        yield made
+
+
+@pytest.fixture
+def run(client, tmp_path):
+    """Run an experiment on the rows of a case, to its end."""
+
+    def carry(name, scorer):
+        rows = tmp_path / "rows.jsonl"
+        rows.write_text("".join(f"{json.dumps(row)}\n" for row in CASES[name].rows))
+        task = {"name": name, "selection": str(rows), "heldout": str(rows), "max_tokens": 8}
+        spec = {
+            "model": "tiny-thicket",
+            "task": {**task, "scorer": scorer},
+            "method": {"name": "randopt", "radius": 0.001},
+            "population": {"size": 3, "ensemble_sizes": [1, 3]},
+        }
+        return carry_out(client, parse_spec(spec), quiet=True)
+
+    return carry
+
+
+def test_there_is_a_case_for_every_task():
+    assert set(CASES) == set(task_names())
+
+
+@pytest.mark.parametrize("scorer", [None, "reference"])
+@pytest.mark.parametrize("name", CASES)
+def test_right_answers_are_worth_everything_and_wrong_ones_what_they_are(
+    run, client, name, scorer
+):
+    case = CASES[name]
+    ended = run(name, scorer)
+    assert ended.base.selection_reward == pytest.approx(case.half_reward)
+    assert ended.base.heldout_metric == pytest.approx(case.half_metric)
+    assert [ensemble.metric for ensemble in ended.ensembles] == [1.0, 1.0]
+    scored = [each for each in client.candidates(ended.id) if each.index >= 0]
+    assert [each.selection_reward for each in scored] == pytest.approx([case.right_reward] * 3)
+    assert all(each.state == experiments.CANDIDATE_STATE_SCORED for each in scored)
+    assert ended.provenance.scorer == get_task(name, scorer=scorer).scorer
+    votes = list(client.votes(ended.id, population=3, ensemble_size=3))
+    assert [(vote.valid, vote.support, vote.correct_support) for vote in votes] == [(3, 3, 3)] * 4
+
+
+def test_programs_are_said_to_run_in_a_sandbox(run, client):
+    ended = run("mbpp", None)
+    created = next(client.watch(ended.id))
+    assert "sandbox with" in created.message
+    assert "seccomp" in created.message
