@@ -183,7 +183,7 @@ _DATASETS = (
     ),
     Dataset(
         task="rocstories",
-        licence="by request from its authors; not public",
+        licence="by request from its authors",
         splits={
             "selection": Split(
                 rows=200,

@@ -44,7 +44,7 @@ def check(task: str, folder: Path, *, field: str = "folder") -> Checked:
     Raises:
         InvalidInputError: there is no such task; or something is missing, malformed or changed:
             names the file, and the row where that can be told.
-        NotFoundError: the folder has no data of the task.
+        NotFoundError: the folder has nothing of the task.
     """
     data = find_task(task, field="task")
     place = folder / task
@@ -66,7 +66,8 @@ def _own_files(data: Dataset, folder: Path, field: str) -> Manifest:
     found = {name: split_from_folder(data, name, folder, field=field) for name in data.splits}
     absent = [f"{data.task}/{name}" for name, split in found.items() if split is None]
     if absent:
-        raise NotFoundError(
+        kind = NotFoundError if len(absent) == len(found) else InvalidInputError
+        raise kind(
             f"{folder / data.task} has no file of {', '.join(absent)}",
             field=field,
             remedy=remedy(data),

@@ -138,8 +138,8 @@ def remedy(data: Dataset) -> str:
     if data.is_public:
         return f"modnorm data fetch {data.task}"
     return (
-        f"they are {data.licence}: put them into FOLDER/{data.task}, see docs/tasks.md, and name "
-        f"the folder with `modnorm data fetch {data.task} --from FOLDER`"
+        f"get them ({data.licence}), put them into FOLDER/{data.task} as docs/tasks.md says, and "
+        f"run `modnorm data fetch {data.task} --from FOLDER`"
     )
 
 

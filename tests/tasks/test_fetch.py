@@ -98,7 +98,10 @@ def test_own_files_check_without_a_manifest(folder):
     assert not checked.fetched
     assert [record.file for record in checked.manifest.splits] == ["train.jsonl", "test.jsonl"]
     (folder / "gsm8k" / "test.jsonl").unlink()
-    with pytest.raises(NotFoundError, match="has no file of gsm8k/heldout"):
+    with pytest.raises(InvalidInputError, match="has no file of gsm8k/heldout"):
+        check("gsm8k", folder)
+    (folder / "gsm8k" / "train.jsonl").unlink()
+    with pytest.raises(NotFoundError, match="has no file of gsm8k/selection, gsm8k/heldout"):
         check("gsm8k", folder)
 
 

@@ -1,0 +1,196 @@
+import json
+
+import pytest
+
+from modnorm.tasks import catalogue, get_task, splits
+from modnorm.tasks.catalogue import DATASETS, Dataset, Part, Split
+from modnorm.tasks.rows import rows_digest
+
+QUESTIONS = [{"question": f"q{n}?", "answer": f"so\n#### {n}"} for n in range(5)]
+STORY = {"storyid": "s", "storytitle": "t"} | {f"sentence{n}": f"Line {n}." for n in range(1, 6)}
+
+
+def digest(rows):
+    return rows_digest([get_task("gsm8k").parse(row) for row in rows])
+
+
+@pytest.fixture
+def small(monkeypatch, tmp_path):
+    """Put one small pinned data set and one that is not public into the catalogue."""
+    gsm8k = Dataset(
+        task="gsm8k",
+        licence="MIT",
+        hub="a/b",
+        revision="f" * 40,
+        splits={
+            "selection": Split(2, digest(QUESTIONS[:2]), (Part("train"),), "the first"),
+            "heldout": Split(3, digest(QUESTIONS[2:]), (Part("test"),), "the others"),
+        },
+    )
+    rocstories = Dataset(
+        task="rocstories",
+        licence="by request",
+        splits={"selection": Split(1, None, (Part("train"),), "one")},
+    )
+    monkeypatch.setattr(catalogue, "DATASETS", {"gsm8k": gsm8k, "rocstories": rocstories})
+    monkeypatch.setattr(splits, "DEFAULT_FOLDER", tmp_path / "cache")
+
+
+@pytest.fixture
+def own(small, tmp_path):
+    """Write the small data set's own files into a folder."""
+    place = tmp_path / "own" / "gsm8k"
+    place.mkdir(parents=True)
+    for name, rows in (("train", QUESTIONS[:2]), ("test", QUESTIONS[2:])):
+        (place / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return place.parent
+
+
+@pytest.fixture
+def fetched(own, modnorm_json, tmp_path):
+    """Fetch the small data set from its own files; returns the folder."""
+    modnorm_json("data", "fetch", "gsm8k", "--from", own, "--to", tmp_path / "data")
+    return tmp_path / "data"
+
+
+def test_the_list_names_every_split_and_its_home(modnorm, modnorm_json, tmp_path):
+    listed = {each["split"]: each for each in modnorm_json("data", "list", "--folder", tmp_path)}
+    assert set(listed) == {f"{t}/{name}" for t, data in DATASETS.items() for name in data.splits}
+    assert listed["gsm8k/heldout"] == {
+        "split": "gsm8k/heldout",
+        "rows": 1319,
+        "digest": DATASETS["gsm8k"].splits["heldout"].digest,
+        "rule": "all test rows, the paper's",
+        "licence": "MIT",
+        "source": "openai/gsm8k",
+        "config": "main",
+        "revision": DATASETS["gsm8k"].revision,
+        "state": "absent",
+    }
+    code, out, err = modnorm("data", "list", "--folder", tmp_path)
+    assert (code, err) == (0, f"folder: {tmp_path}\n")
+    assert f"openai/gsm8k (main) at {DATASETS['gsm8k'].revision}; MIT" in out
+    assert "pingzhili/uspto-50k, not pinned; MIT" in out
+    assert "rocstories: not public; by request" in out
+
+
+def test_the_list_tells_what_a_folder_has(own, fetched, modnorm_json):
+    def states(folder):
+        return [each["state"] for each in modnorm_json("data", "list", "--folder", folder)]
+
+    assert states(own) == states(fetched) == ["here", "here", "absent"]
+    (own / "gsm8k" / "test.jsonl").write_text("{")
+    (own / "gsm8k" / "train.jsonl").unlink()
+    assert states(own) == ["absent", "damaged", "absent"]
+
+
+def test_fetching_shows_rows_and_hashes(own, modnorm, tmp_path):
+    call = ("data", "fetch", "gsm8k", "--from", own, "--to", tmp_path / "data")
+    code, out, _ = modnorm(*call)
+    assert code == 0
+    manifest = json.loads((tmp_path / "data" / "gsm8k" / "manifest.json").read_text())
+    first, *lines = out.splitlines()
+    assert first == f"gsm8k: fetched from a folder; {tmp_path / 'data' / 'gsm8k'}"
+    for line, record in zip(lines, manifest["splits"], strict=True):
+        assert line.split() == [
+            record["name"], str(record["rows"]), "rows", "sha256", record["sha256"],
+            record["file"],
+        ]  # fmt: skip
+    code, out, _ = modnorm(*call)
+    assert code == 0
+    assert out.startswith("gsm8k: already there and sound; ")
+
+
+def test_the_document_of_a_fetch_is_its_manifest_without_marks(own, modnorm_json, tmp_path):
+    call = ("data", "fetch", "--all", "--from", own)
+    assert modnorm_json(*call)[0]["written"]
+    (document,) = modnorm_json(*call)
+    manifest = json.loads((tmp_path / "cache" / "gsm8k" / "manifest.json").read_text())
+    for record in manifest["splits"]:
+        del record["marks"]
+    assert document == {"written": False, **manifest}
+
+
+def test_a_fetched_folder_checks(fetched, modnorm, modnorm_json):
+    (document,) = modnorm_json("data", "check", "gsm8k", "--folder", fetched)
+    assert (document["sound"], document["fetched"]) == (True, True)
+    code, out, err = modnorm("data", "check", "--all", "--folder", fetched)
+    assert (code, err) == (0, "rocstories: absent\n")
+    assert out.startswith("gsm8k: sound, fetched from a folder\n  gsm8k/selection ")
+
+
+def test_own_files_check_too(own, modnorm, modnorm_json):
+    (document,) = modnorm_json("data", "check", "gsm8k", "--folder", own)
+    assert (document["sound"], document["fetched"]) == (True, False)
+    code, out, _ = modnorm("data", "check", "gsm8k", "--folder", own)
+    assert code == 0
+    assert out.startswith("gsm8k: sound, own files of the data set\n")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("q3?", "q7?"), ("#### 3", "####"), ('{"answer": "so\\n#### 3"', "[")]
+)
+def test_a_changed_row_is_refused_by_file_and_line(fetched, modnorm, old, new):
+    path = fetched / "gsm8k" / "heldout.jsonl"
+    before = path.read_text()
+    path.write_text(before.replace(old, new))
+    assert path.read_text() != before
+    code, out, err = modnorm("data", "check", "gsm8k", "--folder", fetched)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"error: folder: {path}")
+    assert "line 2" in err
+    code, out, _ = modnorm("data", "check", "gsm8k", "--folder", fetched, "--json")
+    assert code == 2
+    (document,) = json.loads(out)
+    assert not document["sound"]
+    assert str(path) in document["error"]
+
+
+def test_every_fault_is_told(own, fetched, modnorm):
+    (fetched / "gsm8k" / "heldout.jsonl").unlink()
+    (fetched / "rocstories").mkdir()
+    (fetched / "rocstories" / "manifest.json").write_text("{")
+    code, _, err = modnorm("data", "check", "--all", "--folder", fetched)
+    assert code == 2
+    assert [line.partition(" is ")[0] for line in err.splitlines()] == [
+        f"error: folder: {fetched / 'gsm8k' / 'heldout.jsonl'}",
+        f"error: folder: {fetched / 'rocstories' / 'manifest.json'}",
+    ]
+
+
+def test_what_is_not_public_is_left_out_or_has_a_remedy(own, fetched, modnorm, modnorm_json):
+    code, out, err = modnorm("data", "fetch", "--all", "--to", fetched)
+    assert code == 0
+    assert out.startswith("gsm8k: already there and sound")
+    assert err.startswith("rocstories: left out, not public; get them (by request)")
+    code, _, err = modnorm("data", "fetch", "rocstories", "--to", fetched)
+    assert code == 2
+    assert "`modnorm data fetch rocstories --from FOLDER`" in err
+    (own / "rocstories").mkdir()
+    (own / "rocstories" / "train.json").write_text(json.dumps([STORY]))
+    assert len(modnorm_json("data", "fetch", "--all", "--from", own, "--to", fetched)) == 2
+    code, out, _ = modnorm("data", "check", "rocstories", "--folder", fetched)
+    assert code == 0
+    assert out.endswith("selection.jsonl  not compared: the catalogue knows no digest\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        (["fetch"], "task"),
+        (["check"], "task"),
+        (["fetch", "gsm8k", "--all"], "task"),
+        (["check", "gsm8k", "chess"], "task"),
+        (["fetch", "gsm8k", "chess"], "task"),
+        (["check", "--all"], "folder"),
+        (["check", "gsm8k"], "folder"),
+        (["fetch", "gsm8k", "--from", "no/such/folder"], "from"),
+        (["fetch", "--all", "--from", "no/such/folder"], "from"),
+        (["fetch", "gsm8k", "--from", "{own}", "--to", "{own}/gsm8k/train.jsonl"], "to"),
+    ],
+)
+def test_wrong_arguments_are_named(own, modnorm, arguments, field):
+    code, _, err = modnorm("data", *(each.format(own=own) for each in arguments))
+    assert code == 2
+    assert f"error: {field}: " in err
+    assert "Traceback" not in err
