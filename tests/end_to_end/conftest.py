@@ -80,3 +80,11 @@ def modnorm(environment):
 def results():
     """Read the files that two runs of one experiment must share byte for byte."""
     return lambda directory: {name: (directory / name).read_bytes() for name in RESULT_FILES}
+
+
+@pytest.fixture(scope="session")
+def finished(modnorm, write_spec, tmp_path_factory):
+    """The directory of a run of the spec `small` that nobody disturbed."""
+    directory = tmp_path_factory.mktemp("undisturbed") / "run"
+    modnorm("run", write_spec("small"), "--out", directory)
+    return directory

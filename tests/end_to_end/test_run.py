@@ -13,14 +13,6 @@ def spec_file(write_spec):
     return write_spec("small")
 
 
-@pytest.fixture(scope="module")
-def finished(modnorm, spec_file, tmp_path_factory):
-    """The directory of a run that nobody disturbed."""
-    directory = tmp_path_factory.mktemp("undisturbed") / "run"
-    modnorm("run", spec_file, "--out", directory)
-    return directory
-
-
 def jobs(directory):
     """Return the rows of all jobs; empty before the database is there."""
     database = directory / "state" / "modnorm.db"

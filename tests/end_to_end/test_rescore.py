@@ -1,0 +1,90 @@
+"""A finished run scored again: nothing of the run changes, nothing is generated."""
+
+import csv
+import json
+import shutil
+
+import pytest
+
+from modnorm.client.embedded import embedded_client
+from modnorm.client.rundir import RunDirectory, hold
+from modnorm.client.settings import ClientSettings
+from modnorm.spec import load_spec
+
+
+@pytest.fixture
+def run(finished, tmp_path):
+    """A copy of a finished run."""
+    return shutil.copytree(finished, tmp_path / "run")
+
+
+def contents(directory):
+    """Return the files of a directory but for the lab's own."""
+    return {path.name: path.read_bytes() for path in directory.iterdir() if path.is_file()}
+
+
+def rewards(directory):
+    with (directory / "candidates.csv").open(newline="") as file:
+        return [float(line["selection_reward"]) for line in csv.DictReader(file)]
+
+
+def test_the_same_scorer_gives_the_very_same_figures(modnorm, run):
+    before, results = contents(run), json.loads((run / "results.json").read_text())
+    ended = modnorm("rescore", run, "--scorer", "countdown-v1", "--json")
+    document = json.loads(ended.stdout)
+    assert document["spec"] == results["spec"]
+    assert document["provenance"] == results["provenance"]
+    assert document["selection"] == {"total": 7 * 8, "changed": 0}
+    assert document["heldout"]["changed"] == 0
+    for name, value in results["base"].items():
+        assert document["base"][name] == {"old": value, "new": value}
+    assert [each["selection_reward"] for each in document["candidates"]] == [
+        {"old": reward, "new": reward} for reward in rewards(run)
+    ]
+    best = results["experts"][0]
+    assert document["best_single"] == {
+        "index": best["index"],
+        "metric": {"old": best["heldout_metric"], "new": best["heldout_metric"]},
+        "reselected": best["index"],
+        "reselected_metric": best["heldout_metric"],
+    }
+    for old, new in zip(results["ensembles"], document["ensembles"], strict=True):
+        assert new["metric"] == {"old": old["metric"], "new": old["metric"]}
+        assert new["correct"] == {"old": old["correct"], "new": old["correct"]}
+        assert new["experts"] == new["reselected"]["experts"] == old["experts"]
+        assert new["reselected"]["metric"] == old["metric"]
+    after = contents(run)
+    assert json.loads(after.pop("rescored-countdown-v1.json")) == document
+    assert after == before
+
+
+def test_scored_again_there_and_back_leaves_the_same_bytes(modnorm, run):
+    written = []
+    for scorer in ("countdown-v1", "reference", "countdown-v1"):
+        modnorm("rescore", run, "--scorer", scorer)
+        written.append(contents(run))
+    assert written[0]["rescored-countdown-v1.json"] == written[2]["rescored-countdown-v1.json"]
+    there = json.loads(written[2]["rescored-countdown-reference-v1.json"])
+    assert (there["old_scorer"], there["new_scorer"]) == ("countdown-v1", "countdown-reference-v1")
+
+
+def test_one_of_several_runs_that_shared_a_lab_is_scored_again(modnorm, finished, tmp_path):
+    shutil.copytree(finished / "state", tmp_path / "state")
+    (tmp_path / "small").mkdir()
+    shutil.copy(finished / "spec.json", tmp_path / "small")
+    modnorm("rescore", tmp_path / "small", "--scorer", "countdown-v1", "-q")
+    assert (tmp_path / "small" / "rescored-countdown-v1.json").exists()
+
+
+def test_an_unfinished_run_is_refused_and_not_gone_on_with(
+    modnorm, write_spec, cache_dir, tmp_path
+):
+    spec = load_spec(write_spec("small"))
+    settings = ClientSettings(cache_dir=cache_dir)
+    with hold(tmp_path), embedded_client(tmp_path, settings, evaluate=False) as client:
+        client.submit(spec, spec.digest)
+        RunDirectory(tmp_path).claim(spec)
+    ended = modnorm("rescore", tmp_path, check=False)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("error: run: only an experiment that succeeded")
+    assert not list(tmp_path.glob("rescored-*"))
