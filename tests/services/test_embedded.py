@@ -8,6 +8,7 @@ from modnorm.client import ModnormClient
 from modnorm.client.embedded import GROUP, find_embedded
 from modnorm.errors import EngineError, PreconditionError, UnavailableError
 from modnorm.spec import parse_spec
+from modnorm.v1.experiment_pb2 import EXPERIMENT_STATE_SELECTING
 from services.common.healthcheck import check
 from services.embedded import start
 from services.evaluator.worker import Worker
@@ -47,8 +48,9 @@ def test_the_aggregator_serves_on_loopback(lab):
     assert check(lab.target, "modnorm.v1.JobService") == "SERVING"
 
 
-def test_what_is_stored_is_found_by_the_next_lab(tmp_path):
-    spec = parse_spec(
+@pytest.fixture
+def small_spec():
+    return parse_spec(
         {
             "model": "tiny-thicket",
             "task": {
@@ -61,19 +63,38 @@ def test_what_is_stored_is_found_by_the_next_lab(tmp_path):
             "population": {"size": 1},
         }
     )
+
+
+def test_what_is_stored_is_found_by_the_next_lab(tmp_path, small_spec):
     with (
         start(tmp_path / "state", cache=tmp_path / "cache") as lab,
         ModnormClient(lab.target) as client,
     ):
-        stored = client.submit(spec, "once")
+        stored = client.submit(small_spec, "once")
     with (
         start(tmp_path / "state", cache=tmp_path / "cache") as lab,
         ModnormClient(lab.target) as client,
     ):
-        assert client.submit(spec, "once").id == stored.id
+        assert client.submit(small_spec, "once").id == stored.id
         assert [found.id for found in client.list()] == [stored.id]
         list(client.watch(stored.id))
         assert client.get(stored.id).ensembles[0].rows == 2
+
+
+def test_a_lab_that_is_only_read_leaves_jobs_alone(tmp_path, small_spec):
+    with (
+        start(tmp_path / "state", cache=tmp_path / "cache", evaluate=False) as lab,
+        ModnormClient(lab.target) as client,
+    ):
+        stored = client.submit(small_spec, "once")
+        states = (event.state for event in client.watch(stored.id))
+        assert EXPERIMENT_STATE_SELECTING in states
+    with (
+        start(tmp_path / "state", cache=tmp_path / "cache", evaluate=False) as lab,
+        ModnormClient(lab.target) as client,
+    ):
+        progress = client.get(stored.id).progress
+        assert (progress.jobs_done, progress.jobs_running, progress.jobs_total) == (0, 0, 2)
 
 
 def test_nothing_is_left_running_and_logs_go_back(tmp_path):
