@@ -72,7 +72,7 @@ def embedded_client(
     Args:
         home: Directory of the run, held by the caller.
         settings: Settings of the client.
-        evaluate: Whether to go on with unfinished experiments; without, the lab is only read.
+        evaluate: Whether to work on the jobs that are stored; without, they wait.
     """
     start = find_embedded()
     with (
