@@ -79,11 +79,11 @@ class DataSpec(_Section):
     """Rows of a task, in file order."""
 
     source: str = Field(min_length=1)
-    """`bundled:NAME`, a JSONL, JSON or Parquet file, or a Hugging Face dataset id."""
+    """`bundled:NAME`, `split:TASK/NAME`, a file or folder, or a Hugging Face dataset id."""
     config: str | None = None
     """Configuration of a Hugging Face dataset."""
     split: str | None = None
-    """Split of a Hugging Face dataset."""
+    """Split of a Hugging Face dataset, or a file of a folder without its suffix."""
     revision: str | None = None
     """Commit of a Hugging Face dataset."""
     offset: _Int = Field(default=0, ge=0)
