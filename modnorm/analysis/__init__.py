@@ -2,7 +2,14 @@
 
 from modnorm.analysis.comparison import ComparisonRow, Results, comparison, load_results
 from modnorm.analysis.export import write_run
-from modnorm.analysis.run_data import BaseRow, CandidateRow, EnsembleRow, RunData, VoteRow
+from modnorm.analysis.run_data import (
+    BaseRow,
+    CandidateRow,
+    EnsembleRow,
+    RowsRecord,
+    RunData,
+    VoteRow,
+)
 
 __all__ = [
     "BaseRow",
@@ -10,6 +17,7 @@ __all__ = [
     "ComparisonRow",
     "EnsembleRow",
     "Results",
+    "RowsRecord",
     "RunData",
     "VoteRow",
     "comparison",

@@ -53,6 +53,8 @@ class ResultsDocument(TypedDict):
     schema: str
     spec: Mapping[str, object]
     provenance: Mapping[str, object]
+    data: Mapping[str, Mapping[str, object]]
+    """Manifest of the rows: `selection` and `heldout`, each a `RowsRecord`."""
     base: BaseEntry
     candidates: CandidatesEntry
     experts: list[ExpertEntry]
@@ -67,6 +69,7 @@ def results_document(run: RunData) -> ResultsDocument:
         schema=SCHEMA,
         spec=run.spec,
         provenance=run.provenance,
+        data={name: asdict(record) for name, record in run.data.items()},
         base=BaseEntry(selection_reward=base, heldout_metric=run.base.heldout_metric),
         candidates=CandidatesEntry(
             total=len(run.candidates),

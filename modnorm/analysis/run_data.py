@@ -69,6 +69,22 @@ class VoteRow:
 
 
 @dataclass(frozen=True)
+class RowsRecord:
+    """Which rows a run used: enough to find them again and to know them by."""
+
+    source: str
+    """As the spec names it."""
+    config: str | None
+    split: str | None
+    revision: str | None
+    """Commit that was read, of rows that a Hugging Face dataset has."""
+    offset: int
+    rows: int
+    digest: str
+    """Digest of the rows in the task's schema."""
+
+
+@dataclass(frozen=True)
 class RunData:
     """A finished run.
 
@@ -83,6 +99,8 @@ class RunData:
     """The experiment's spec as JSON values, defaults filled in."""
     provenance: Mapping[str, object]
     """Digests and names of what the results depend on."""
+    data: Mapping[str, RowsRecord]
+    """The rows: `selection` and `heldout`."""
     candidates: Sequence[CandidateRow]
     """The whole population in candidate order, without the base."""
     base: BaseRow

@@ -4,7 +4,14 @@ from collections.abc import Iterable
 
 from google.protobuf import json_format
 
-from modnorm.analysis.run_data import BaseRow, CandidateRow, EnsembleRow, RunData, VoteRow
+from modnorm.analysis.run_data import (
+    BaseRow,
+    CandidateRow,
+    EnsembleRow,
+    RowsRecord,
+    RunData,
+    VoteRow,
+)
 from modnorm.client.client import ModnormClient
 from modnorm.client.convert import spec_from_proto
 from modnorm.errors import PreconditionError
@@ -38,6 +45,7 @@ def fetch_run(client: ModnormClient, experiment: experiments.Experiment) -> RunD
             preserving_proto_field_name=True,
             always_print_fields_with_no_presence=True,
         ),
+        data=_data(experiment),
         candidates=[_candidate(each) for each in found if each.index != BASE],
         base=_base(experiment.base),
         ensembles=[_ensemble(each) for each in experiment.ensembles],
@@ -49,6 +57,36 @@ def fetch_run(client: ModnormClient, experiment: experiments.Experiment) -> RunD
             for each in experiment.ensembles
         },
         timings=_timings(experiment, client.watch(experiment.id)),
+    )
+
+
+def _data(experiment: experiments.Experiment) -> dict[str, RowsRecord]:
+    task, made_from = experiment.spec.task, experiment.provenance
+    return {
+        "selection": _rows(
+            task.selection,
+            made_from.selection_revision,
+            made_from.selection_rows,
+            made_from.selection_digest,
+        ),
+        "heldout": _rows(
+            task.heldout,
+            made_from.heldout_revision,
+            made_from.heldout_rows,
+            made_from.heldout_digest,
+        ),
+    }
+
+
+def _rows(spec: experiments.DataSpec, revision: str, rows: int, digest: str) -> RowsRecord:
+    return RowsRecord(
+        source=spec.source,
+        config=spec.config if spec.HasField("config") else None,
+        split=spec.split if spec.HasField("split") else None,
+        revision=revision or spec.revision or None,
+        offset=spec.offset,
+        rows=rows,
+        digest=digest,
     )
 
 

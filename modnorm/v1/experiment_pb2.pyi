@@ -151,11 +151,13 @@ class DataSpec(google.protobuf.message.Message):
     OFFSET_FIELD_NUMBER: builtins.int
     LIMIT_FIELD_NUMBER: builtins.int
     source: builtins.str
-    """"bundled:NAME", a file under the configured roots, or a Hugging Face dataset id."""
+    """"bundled:NAME", "split:TASK/NAME", a file or folder under the configured roots, or a Hugging
+    Face dataset id.
+    """
     config: builtins.str
     """Configuration of a Hugging Face dataset."""
     split: builtins.str
-    """Split of a Hugging Face dataset."""
+    """Split of a Hugging Face dataset, or a file of a folder without its suffix."""
     revision: builtins.str
     """Commit of a Hugging Face dataset."""
     offset: builtins.int
@@ -595,6 +597,8 @@ class Provenance(google.protobuf.message.Message):
     HELDOUT_ROWS_FIELD_NUMBER: builtins.int
     SCORER_FIELD_NUMBER: builtins.int
     SPEC_DIGEST_FIELD_NUMBER: builtins.int
+    SELECTION_REVISION_FIELD_NUMBER: builtins.int
+    HELDOUT_REVISION_FIELD_NUMBER: builtins.int
     model_digest: builtins.str
     """Digest of the model."""
     profile_digest: builtins.str
@@ -613,6 +617,10 @@ class Provenance(google.protobuf.message.Message):
     """Scorer by name and version."""
     spec_digest: builtins.str
     """Digest of the spec."""
+    selection_revision: builtins.str
+    """Commit of the Hugging Face dataset that the selection rows are of; empty where there is none."""
+    heldout_revision: builtins.str
+    """The same of the held-out rows."""
     def __init__(
         self,
         *,
@@ -625,8 +633,10 @@ class Provenance(google.protobuf.message.Message):
         heldout_rows: builtins.int = ...,
         scorer: builtins.str = ...,
         spec_digest: builtins.str = ...,
+        selection_revision: builtins.str = ...,
+        heldout_revision: builtins.str = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["heldout_digest", b"heldout_digest", "heldout_rows", b"heldout_rows", "model_digest", b"model_digest", "profile_digest", b"profile_digest", "scale_map_digest", b"scale_map_digest", "scorer", b"scorer", "selection_digest", b"selection_digest", "selection_rows", b"selection_rows", "spec_digest", b"spec_digest"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["heldout_digest", b"heldout_digest", "heldout_revision", b"heldout_revision", "heldout_rows", b"heldout_rows", "model_digest", b"model_digest", "profile_digest", b"profile_digest", "scale_map_digest", b"scale_map_digest", "scorer", b"scorer", "selection_digest", b"selection_digest", "selection_revision", b"selection_revision", "selection_rows", b"selection_rows", "spec_digest", b"spec_digest"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___Provenance: typing_extensions.TypeAlias = Provenance

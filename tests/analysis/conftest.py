@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from modnorm.analysis import BaseRow, CandidateRow, EnsembleRow, RunData, VoteRow
+from modnorm.analysis import BaseRow, CandidateRow, EnsembleRow, RowsRecord, RunData, VoteRow
 from modnorm.search.ranking import select_experts
 from modnorm.search.voting import plurality
 
@@ -48,6 +48,18 @@ def _provenance() -> dict[str, object]:
         "heldout_digest": digest,
         "scorer": "countdown-v1",
     }
+
+
+def _rows() -> RowsRecord:
+    return RowsRecord(
+        source="bundled:countdown-selection",
+        config=None,
+        split=None,
+        revision=None,
+        offset=0,
+        rows=ROWS,
+        digest="ab" * 32,
+    )
 
 
 def _answers(generator: random.Random, skill: float) -> list[str | None]:
@@ -104,6 +116,7 @@ def make_run() -> Callable[..., RunData]:
         return RunData(
             spec=_spec(prefixes[-1], method),
             provenance=_provenance(),
+            data={"selection": _rows(), "heldout": _rows()},
             candidates=candidates,
             base=BaseRow(selection_reward=0.21, heldout_metric=0.2),
             ensembles=ensembles,

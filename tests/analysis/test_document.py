@@ -29,6 +29,18 @@ def test_failed_candidates_are_told(make_run):
     assert document["candidates"] == {"total": 20, "scored": 18, "failed": [3, 7]}
 
 
+def test_the_document_says_which_rows_were_used(run):
+    assert results_document(run)["data"]["heldout"] == {
+        "source": "bundled:countdown-selection",
+        "config": None,
+        "split": None,
+        "revision": None,
+        "offset": 0,
+        "rows": 60,
+        "digest": "ab" * 32,
+    }
+
+
 def test_no_worker_and_no_time_gets_into_the_document(make_run):
     document = results_document(make_run(worker="gpu-7"))
     assert document == results_document(make_run(worker="gpu-8"))

@@ -1,3 +1,5 @@
+from dataclasses import asdict
+
 import pytest
 
 from modnorm.analysis.export import write_run
@@ -40,7 +42,9 @@ def experiment(spec):
         request_id="r1",
         spec=spec_to_proto(spec),
         state=experiments.EXPERIMENT_STATE_SUCCEEDED,
-        provenance=experiments.Provenance(model_digest="m", selection_rows=8),
+        provenance=experiments.Provenance(
+            model_digest="m", selection_rows=8, selection_digest="s", heldout_revision="c"
+        ),
         base=experiments.BaseResult(selection_reward=0.125, heldout_metric=0.0),
         ensembles=[
             experiments.EnsembleResult(
@@ -85,6 +89,26 @@ def test_a_run_holds_all_that_its_files_need(client, experiment, spec, tmp_path)
     assert [vote.answer for vote in run.votes[4, 2]] == ["24", None]
     write_run(tmp_path, run)
     assert (tmp_path / "report.html").exists()
+
+
+def test_the_rows_are_recorded_with_the_commit_that_was_read(client, experiment):
+    heldout = experiment.spec.task.heldout
+    heldout.source, heldout.split, heldout.offset = "openai/gsm8k", "test", 3
+    data = fetch_run(client, experiment).data
+    assert asdict(data["selection"]) == {
+        "source": "bundled:countdown-selection",
+        "config": None,
+        "split": None,
+        "revision": None,
+        "offset": 0,
+        "rows": 8,
+        "digest": "s",
+    }
+    assert (data["heldout"].split, data["heldout"].offset) == ("test", 3)
+    assert data["heldout"].revision == "c"
+    experiment.provenance.heldout_revision = ""
+    heldout.revision = "main"
+    assert fetch_run(client, experiment).data["heldout"].revision == "main"
 
 
 def test_phases_are_timed_by_the_events(client, experiment):
