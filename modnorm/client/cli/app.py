@@ -7,7 +7,7 @@ from importlib.metadata import version as installed_version
 import typer
 
 from modnorm import errors
-from modnorm.client.cli import calibrate, compare, data, lab, run, scales, tune
+from modnorm.client.cli import calibrate, compare, data, lab, rescore, run, scales, tune
 from modnorm.client.cli.options import Json
 
 INTERRUPTED = 130
@@ -43,6 +43,7 @@ app.command("watch")(lab.watch)
 app.command("show")(lab.show)
 app.command("list")(lab.list_experiments)
 app.command("cancel")(lab.cancel)
+app.command("rescore")(rescore.rescore)
 app.command("compare")(compare.compare)
 app.command("tune")(tune.tune)
 app.command("scales")(scales.scales)
