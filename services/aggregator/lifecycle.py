@@ -5,7 +5,7 @@ taken in one order, the experiment before its jobs, so that transactions never w
 """
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 from sqlalchemy import func, update
 from sqlmodel import Session, col, select
@@ -108,9 +108,10 @@ def end(
 
 
 def add_jobs(
-    session: Session, experiment: Experiment, split: Split, candidates: Iterable[int]
+    session: Session, experiment: Experiment, split: Split, candidates: Collection[int]
 ) -> None:
-    """Store one pending job a candidate, with ids that follow from what they are for."""
+    """Begin a phase: store one pending job a candidate; ids follow from what they are for."""
+    experiment.jobs_total, experiment.jobs_done, experiment.jobs_failed = len(candidates), 0, 0
     session.add_all(
         Job(
             id=str(uuid.uuid5(_JOB_NAMESPACE, f"{experiment.id}/{split}/{candidate}")),
@@ -123,16 +124,36 @@ def add_jobs(
     session.flush()
 
 
+def close_job(experiment: Experiment, job: Job, *, done: bool) -> None:
+    """Let an open job of the present phase be done, or fail for good; it is counted once."""
+    job.lease_deadline = None
+    if done:
+        job.state = JobState.DONE
+        experiment.jobs_done += 1
+    else:
+        job.state = JobState.FAILED
+        experiment.jobs_failed += 1
+
+
+def has_open_jobs(experiment: Experiment) -> bool:
+    """Tell whether a job of the present phase still has to end."""
+    return experiment.jobs_done + experiment.jobs_failed < experiment.jobs_total
+
+
 def progress_of(session: Session, experiment: Experiment) -> experiment_pb2.Progress:
-    """Count the jobs of the present phase and find the best rewards so far."""
+    """Tell how far the present phase is, and the best rewards so far.
+
+    Every report stores it: its cost grows with the number of workers and with the largest
+    ensemble, and not with the population.
+    """
     progress = experiment_pb2.Progress(
-        examples_done=experiment.examples_done, examples_total=experiment.examples_total
+        jobs_done=experiment.jobs_done,
+        jobs_total=experiment.jobs_total,
+        jobs_failed=experiment.jobs_failed,
+        jobs_running=_running_jobs(session, experiment.id),
+        examples_done=experiment.examples_done,
+        examples_total=experiment.examples_total,
     )
-    counts = _job_counts(session, experiment.id)
-    progress.jobs_total = sum(counts.values())
-    progress.jobs_done = counts.get(JobState.DONE, 0)
-    progress.jobs_failed = counts.get(JobState.FAILED, 0)
-    progress.jobs_running = counts.get(JobState.LEASED, 0)
     size = spec_of(experiment).population.ensemble_sizes[-1]
     rewards = _best_rewards(session, experiment.id, size)
     if rewards:
@@ -142,16 +163,18 @@ def progress_of(session: Session, experiment: Experiment) -> experiment_pb2.Prog
     return progress
 
 
-def _job_counts(session: Session, experiment_id: str) -> dict[JobState, int]:
-    """Count held-out jobs by state, or selection jobs as long as there are no others."""
-    rows = session.exec(
-        select(Job.split, Job.state, func.count())
-        .where(Job.experiment_id == experiment_id)
-        .group_by(col(Job.split), col(Job.state))
-    ).all()
-    voting = any(split == Split.HELDOUT for split, _, _ in rows)
-    phase = Split.HELDOUT if voting else Split.SELECTION
-    return {JobState(state): count for split, state, count in rows if split == phase}
+def _running_jobs(session: Session, experiment_id: str) -> int:
+    """Count the leased jobs, all of one phase: at most as many as there are workers.
+
+    Not a counter of the experiment, which every claim would have to lock.
+    """
+    return session.exec(
+        select(func.count()).where(
+            Job.experiment_id == experiment_id,
+            col(Job.split).in_(Split),
+            Job.state == JobState.LEASED,
+        )
+    ).one()
 
 
 def _best_rewards(session: Session, experiment_id: str, count: int) -> Sequence[float]:

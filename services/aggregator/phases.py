@@ -14,8 +14,16 @@ from modnorm.search.ballots import Ballot, RowVote, count_votes
 from modnorm.search.ranking import Selection, expert_union, select_experts
 from services.aggregator.artifacts import load_rows
 from services.aggregator.codec import unpack_answers
-from services.aggregator.lifecycle import add_jobs, end, move, record, spec_of, task_of
-from services.aggregator.states import BASE_INDEX, OPEN, ExperimentState, JobState, Split
+from services.aggregator.lifecycle import (
+    add_jobs,
+    end,
+    has_open_jobs,
+    move,
+    record,
+    spec_of,
+    task_of,
+)
+from services.aggregator.states import BASE_INDEX, ExperimentState, JobState, Split
 from services.aggregator.tables import AnswerSheet, Ensemble, Experiment, Job, Vote
 
 
@@ -33,27 +41,19 @@ def job_ended(
     """
     session.flush()
     record(session, experiment, message, now)
-    if job.state is JobState.FAILED and (reason := _too_much(session, experiment, job)):
+    if job.state is JobState.FAILED and (reason := _too_much(experiment, job)):
         end(session, experiment, ExperimentState.FAILED, reason, now)
-    elif not _has_open_jobs(session, experiment, job.split):
+    elif not has_open_jobs(experiment):
         _finish_phase(session, experiment, job.split, now)
 
 
-def _too_much(session: Session, experiment: Experiment, job: Job) -> str | None:
+def _too_much(experiment: Experiment, job: Job) -> str | None:
     """Return why an experiment cannot go on after a failed job, if it cannot."""
     if job.candidate == BASE_INDEX:
         return f"the unperturbed model could not be evaluated: {job.error}"
     if job.split is Split.HELDOUT:
         return f"expert {job.candidate} could not answer the held-out rows: {job.error}"
-    failed = len(
-        session.exec(
-            select(Job.id).where(
-                Job.experiment_id == experiment.id,
-                Job.split == Split.SELECTION,
-                Job.state == JobState.FAILED,
-            )
-        ).all()
-    )
+    failed = experiment.jobs_failed
     allowed = spec_of(experiment).failures.max_failed_candidates
     if failed <= allowed:
         return None
@@ -61,15 +61,6 @@ def _too_much(session: Session, experiment: Experiment, job: Job) -> str | None:
         f"{failed} candidates failed, {allowed} may (failures.max_failed_candidates); "
         f"the last was candidate {job.candidate}: {job.error}"
     )
-
-
-def _has_open_jobs(session: Session, experiment: Experiment, split: Split) -> bool:
-    found = session.exec(
-        select(Job.id)
-        .where(Job.experiment_id == experiment.id, Job.split == split, col(Job.state).in_(OPEN))
-        .limit(1)
-    ).first()
-    return found is not None
 
 
 def _finish_phase(session: Session, experiment: Experiment, split: Split, now: float) -> None:

@@ -17,6 +17,8 @@ from sqlmodel import Field, SQLModel
 
 from services.aggregator.states import BASE_INDEX, ArtifactKind, ExperimentState, JobState, Split
 
+_FROM_ZERO = {"server_default": "0"}
+
 
 class Text(TypeDecorator[str]):
     """Text of any length; NUL, which Postgres cannot store, becomes the replacement character."""
@@ -107,6 +109,10 @@ class Experiment(SQLModel, table=True):
     examples_total: int = 0
     last_cursor: int = Field(default=0, sa_type=BigInteger)
     """Cursor of its last event."""
+    jobs_total: int = Field(default=0, sa_column_kwargs=_FROM_ZERO)
+    """Jobs of the present phase; counted here, so that no report has to count rows."""
+    jobs_done: int = Field(default=0, sa_column_kwargs=_FROM_ZERO)
+    jobs_failed: int = Field(default=0, sa_column_kwargs=_FROM_ZERO)
 
 
 class Candidate(SQLModel, table=True):
@@ -140,7 +146,7 @@ class Job(SQLModel, table=True):
             ["experiment_id", "candidate"], ["candidates.experiment_id", "candidates.index"]
         ),
         UniqueConstraint("experiment_id", "split", "candidate", name="uq_jobs_candidate_split"),
-        Index("ix_jobs_experiment_state", "experiment_id", "split", "state"),
+        Index("ix_jobs_ranking", "experiment_id", "split", "state", "metric", "candidate"),
         Index("ix_jobs_lease", "state", "lease_deadline"),
     )
 

@@ -326,6 +326,7 @@ def _record_of(session: Session, experiment: Experiment) -> ExperimentRecord:
     base = session.exec(
         select(Job).where(
             Job.experiment_id == experiment.id,
+            col(Job.split).in_(Split),  # named, so that an index leads to the two jobs
             Job.candidate == BASE_INDEX,
             col(Job.metric).is_not(None),
         )

@@ -12,7 +12,7 @@ from sqlmodel import Session, col, select
 from modnorm.errors import NotFoundError, StaleLeaseError
 from services.aggregator.codec import pack_answers
 from services.aggregator.database import Database
-from services.aggregator.lifecycle import end, lock_experiment, record, spec_of
+from services.aggregator.lifecycle import close_job, end, lock_experiment, record, spec_of
 from services.aggregator.phases import job_ended
 from services.aggregator.reports import Report, evaluate_report
 from services.aggregator.states import BASE_INDEX, ExperimentState, JobState, Split
@@ -140,7 +140,8 @@ class JobStore:
             candidate.coefficients = outcome.coefficients
             job.metric = outcome.metric
             session.add(AnswerSheet(job_id=job.id, content=pack_answers(report.answers)))
-            _close(job, JobState.DONE, report)
+            _fill_in(job, report)
+            close_job(experiment, job, done=True)
             message = f"{_title(job)}: {outcome.metric:.4f}"
             job_ended(session, experiment, job, message, self._clock())
             return _change(session, experiment, job)
@@ -220,7 +221,7 @@ class JobStore:
             session.flush()
             record(session, experiment, attempt, now)
             return
-        job.state = JobState.FAILED
+        close_job(experiment, job, done=False)
         if kind is FailureKind.FATAL:
             end(session, experiment, ExperimentState.FAILED, reason, now)
         else:
@@ -247,11 +248,9 @@ def _change(session: Session, experiment: Experiment, job: Job) -> Change:
     return Change(experiment.id, _pending(session, experiment.id) if entered else ())
 
 
-def _close(job: Job, state: JobState, report: Report) -> None:
-    """Fill in what a finished job records; an attempt that outlived its lease is counted."""
+def _fill_in(job: Job, report: Report) -> None:
+    """Fill in what a report records; the attempt counts, unless it did when its lease ended."""
     job.attempts += job.state is JobState.LEASED
-    job.state = state
-    job.lease_deadline = None
     job.worker = report.worker or job.worker
     job.error = ""
     job.answers_done = len(report.answers)

@@ -1,6 +1,7 @@
-"""Claims, heartbeats, expiry, stale reports, failures and cancels, in any order."""
+"""Claims, heartbeats, expiry, stale reports, failures, restarts and cancels, in any order."""
 
 import itertools
+from collections import Counter
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -14,11 +15,12 @@ from hypothesis.stateful import (
 from sqlmodel import select
 
 from modnorm.errors import StaleLeaseError
-from services.aggregator.states import TERMINAL, JobState
+from services.aggregator.states import TERMINAL, JobState, Split
 from services.aggregator.stores.jobs import FailureKind
 from services.aggregator.tables import AnswerSheet, Job
 
 ATTEMPTS = 3
+LARGEST = 2
 OPEN_JOBS = {JobState.PENDING, JobState.LEASED}
 REQUESTS = itertools.count()
 
@@ -33,7 +35,7 @@ class Leases(RuleBasedStateMachine):
             f"request {next(REQUESTS)}",
             failures={"max_attempts": ATTEMPTS, "max_failed_candidates": 2},
             size=4,
-            ensemble_sizes=[1],
+            ensemble_sizes=[1, LARGEST],
         )
         self.claims = []
         self.done = {}
@@ -110,6 +112,11 @@ class Leases(RuleBasedStateMachine):
         for job_id in self.world.stores.jobs.expired():
             self.world.stores.jobs.reap(job_id)
 
+    @rule(chance=st.integers(0, 4))
+    def restart(self, chance):
+        if chance == 0:
+            self.world.stores.jobs.release_all()
+
     @rule(chance=st.integers(0, 9))
     def cancel(self, chance):
         if chance == 0:
@@ -147,6 +154,28 @@ class Leases(RuleBasedStateMachine):
         assert [event.cursor for event in events] == list(range(1, len(events) + 1))
         scored = [event for event in events if event.message.split(": ")[-1][:2] in {"0.", "1."}]
         assert len(scored) == len(self.sheets())
+
+    @invariant()
+    def progress_is_what_a_recount_says(self):
+        jobs = list(self.jobs().values())
+        selection = [job for job in jobs if job.split is Split.SELECTION]
+        phase = [job for job in jobs if job.split is Split.HELDOUT] or selection
+        states = Counter(job.state for job in phase)
+        progress = self.world.stores.experiments.get(self.id).progress
+        assert progress.jobs_total == len(phase)
+        assert progress.jobs_done == states[JobState.DONE]
+        assert progress.jobs_failed == states[JobState.FAILED]
+        assert progress.jobs_running == states[JobState.LEASED]
+        rewards = [
+            job.metric for job in selection if job.state is JobState.DONE and job.candidate >= 0
+        ]
+        ranked = sorted(rewards, reverse=True)[:LARGEST]
+        assert progress.HasField("best_reward") == bool(ranked)
+        assert progress.HasField("threshold_reward") == (len(ranked) == LARGEST)
+        if ranked:
+            assert progress.best_reward == ranked[0]
+        if len(ranked) == LARGEST:
+            assert progress.threshold_reward == ranked[-1]
 
     def teardown(self):
         """Nothing is lost: workers that go on bring any experiment to its end."""

@@ -1,0 +1,90 @@
+"""What is stored under an older schema is found under the newest."""
+
+import pytest
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import create_engine, make_url, text
+
+from services.aggregator import database as module
+from services.aggregator.database import Database
+
+EXPERIMENT = {
+    "request_id": "request",
+    "spec_json": '{"model": "m"}',
+    "spec_digest": "s",
+    "state": "VOTING",
+    "error": "",
+    "create_time": 1.0,
+    "model_digest": "m",
+    "scorer": "gsm8k-v1",
+    "max_tokens": 8,
+    "needs_profile": False,
+    "selection_digest": "a",
+    "heldout_digest": "b",
+    "selection_rows": 1,
+    "heldout_rows": 1,
+    "examples_done": 0,
+    "examples_total": 0,
+    "last_cursor": 0,
+}
+CANDIDATE = {"noise": "n", "seed": 1, "method": "base", "radius": 0.0, "scale_map_digest": "d"}
+JOB = {
+    "attempts": 1,
+    "token": 1,
+    "worker": "w",
+    "answers_done": 0,
+    "error": "",
+    "tokens": 0,
+    "switch_seconds": 0.0,
+    "generate_seconds": 0.0,
+    "score_seconds": 0.0,
+    "environment": "{}",
+}
+
+
+def insert(connection, table, **values):
+    names = ", ".join(f'"{name}"' for name in values)
+    places = ", ".join(f":{name}" for name in values)
+    connection.execute(text(f"INSERT INTO {table} ({names}) VALUES ({places})"), values)
+
+
+def fill(connection, experiment_id, jobs):
+    """Store an experiment and its jobs, given as split and state."""
+    names = {"id": experiment_id, "request_id": experiment_id}
+    insert(connection, "experiments", **{**EXPERIMENT, **names})
+    for index, (split, state) in enumerate(jobs):
+        insert(connection, "candidates", experiment_id=experiment_id, index=index, **CANDIDATE)
+        where = {"experiment_id": experiment_id, "candidate": index, "split": split}
+        insert(connection, "jobs", id=f"{experiment_id}/{index}", state=state, **where, **JOB)
+
+
+@pytest.fixture
+def first_schema(database_url):
+    """A connection to a database that the first schema was made in."""
+    url = make_url(database_url)
+    if url.get_backend_name() == "postgresql":
+        url = url.set(drivername="postgresql+psycopg")
+    engine = create_engine(url)
+    config = Config()
+    config.set_main_option("script_location", str(module._MIGRATIONS))
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0001")
+    with engine.begin() as connection:
+        yield connection
+    engine.dispose()
+
+
+def test_jobs_of_the_present_phase_are_counted(first_schema, database_url):
+    selection = [("selection", state) for state in ("done", "done", "failed", "pending")]
+    fill(first_schema, "selecting", selection)
+    fill(first_schema, "voting", [*selection, ("heldout", "done"), ("heldout", "leased")])
+    fill(first_schema, "pending", [])
+    first_schema.commit()
+    database = Database(database_url)
+    database.migrate()
+    query = text("SELECT id, jobs_total, jobs_done, jobs_failed FROM experiments ORDER BY id")
+    with database.read() as session:
+        counted = [tuple(row) for row in session.execute(query)]
+    database.close()
+    assert counted == [("pending", 0, 0, 0), ("selecting", 4, 2, 1), ("voting", 2, 1, 0)]
