@@ -50,6 +50,21 @@ def test_a_run_leaves_results_tables_plots_and_a_report(finished):
     assert list((finished / "plots").glob("*.png"))
 
 
+def test_word_problems_are_searched_as_puzzles_are(modnorm, write_spec, tmp_path):
+    task = {
+        "name": "gsm8k",
+        "selection": {"source": "bundled:word-problems-selection", "limit": 6},
+        "heldout": {"source": "bundled:word-problems-heldout", "limit": 6},
+        "max_tokens": 128,
+    }
+    spec = write_spec("words", task=task, method={"name": "randopt", "radius": 0.002})
+    document = json.loads(modnorm("run", spec, "--out", tmp_path / "run", "--json").stdout)
+    assert document["provenance"]["scorer"] == "gsm8k-v1"
+    # The bundled model solves most of them: a chance result would be 0.
+    assert document["base"]["heldout_metric"] >= 0.5
+    assert max(ensemble["metric"] for ensemble in document["ensembles"]) >= 0.5
+
+
 def test_a_killed_run_goes_on_and_ends_in_the_same_bytes(
     modnorm, environment, spec_file, finished, results, tmp_path
 ):
