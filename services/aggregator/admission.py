@@ -13,7 +13,7 @@ from modnorm.errors import InvalidInputError, NotFoundError
 from modnorm.sandbox import Runner
 from modnorm.spec import ExperimentSpec
 from modnorm.tasks import Row, Task, check_sandbox, get_task
-from modnorm.tasks.data import encode_rows, load_rows
+from modnorm.tasks.data import LoadedRows, encode_rows, load_data
 from services.aggregator.stores.experiments import Admission, StoredText
 from services.aggregator.upstream import Calibrator, Sampler
 
@@ -26,8 +26,8 @@ _PROBE_DIGEST = "0" * 64
 @dataclass(frozen=True, slots=True)
 class _Data:
     task: Task
-    selection: tuple[Row, ...]
-    heldout: tuple[Row, ...]
+    selection: LoadedRows
+    heldout: LoadedRows
 
 
 class Admissions:
@@ -63,12 +63,12 @@ class Admissions:
         isolation = await asyncio.to_thread(check_sandbox, spec.task.name, self._sandbox)
         data = await asyncio.to_thread(self._load, spec)
         max_tokens = spec.task.max_tokens or data.task.max_tokens
-        prompts = [data.task.messages(row) for row in (*data.selection, *data.heldout)]
+        prompts = [data.task.messages(row) for row in (*data.selection.rows, *data.heldout.rows)]
         model = await self._sampler.inspect(spec, prompts, max_tokens)
         await self._sampler.descriptors(spec, _PROBE_DIGEST, 1)
         needs_profile = await self._sampler.needs_profile(spec, model.model_digest)
         if needs_profile and spec.method.profile is None:
-            examples = min(spec.calibration.examples, len(data.selection))
+            examples = min(spec.calibration.examples, len(data.selection.rows))
             per_example = spec.calibration.layers_per_example
             require_every_layer(examples, per_example, model.num_layers)
         return Admission(
@@ -76,10 +76,12 @@ class Admissions:
             model_digest=model.model_digest,
             scorer=data.task.scorer,
             max_tokens=max_tokens,
-            selection=_stored_rows(data.selection),
-            selection_rows=len(data.selection),
-            heldout=_stored_rows(data.heldout),
-            heldout_rows=len(data.heldout),
+            selection=_stored_rows(data.selection.rows),
+            selection_rows=len(data.selection.rows),
+            selection_revision=data.selection.revision,
+            heldout=_stored_rows(data.heldout.rows),
+            heldout_rows=len(data.heldout.rows),
+            heldout_revision=data.heldout.revision,
             needs_profile=needs_profile,
             profile=await self._profile(spec, model.model_digest, needed=needs_profile),
             fences=isolation.summary if isolation else "",
@@ -90,8 +92,8 @@ class Admissions:
         task = get_task(spec.task.name, scorer=spec.task.scorer, roots=roots)
         return _Data(
             task=task,
-            selection=load_rows(task, spec.task.selection, field="task.selection", roots=roots),
-            heldout=load_rows(task, spec.task.heldout, field="task.heldout", roots=roots),
+            selection=load_data(task, spec.task.selection, field="task.selection", roots=roots),
+            heldout=load_data(task, spec.task.heldout, field="task.heldout", roots=roots),
         )
 
     async def _profile(

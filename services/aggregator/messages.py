@@ -164,6 +164,8 @@ def _provenance(experiment: Experiment) -> experiment_pb2.Provenance:
         heldout_rows=experiment.heldout_rows,
         scorer=experiment.scorer,
         spec_digest=experiment.spec_digest,
+        selection_revision=experiment.selection_revision or "",
+        heldout_revision=experiment.heldout_revision or "",
     )
 
 

@@ -105,6 +105,9 @@ class Experiment(SQLModel, table=True):
     heldout_digest: str = Field(sa_type=Text)
     selection_rows: int
     heldout_rows: int
+    selection_revision: str | None = Field(default=None, sa_type=Text)
+    """Commit of the Hugging Face dataset that the selection rows are of."""
+    heldout_revision: str | None = Field(default=None, sa_type=Text)
     examples_done: int = 0
     examples_total: int = 0
     last_cursor: int = Field(default=0, sa_type=BigInteger)

@@ -59,6 +59,9 @@ class Admission:
     heldout_rows: int
     needs_profile: bool
     profile: StoredText | None
+    selection_revision: str | None = None
+    """Commit of the Hugging Face dataset that the selection rows are of."""
+    heldout_revision: str | None = None
     fences: str = ""
     """What programs of the model run behind, for people; empty where none run."""
 
@@ -292,6 +295,8 @@ def _new_experiment(request_id: str, admission: Admission, now: float) -> Experi
         heldout_digest=admission.heldout.digest,
         selection_rows=admission.selection_rows,
         heldout_rows=admission.heldout_rows,
+        selection_revision=admission.selection_revision,
+        heldout_revision=admission.heldout_revision,
     )
 
 

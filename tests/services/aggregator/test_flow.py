@@ -8,6 +8,7 @@ import pytest
 
 from modnorm.errors import ConflictError, InvalidInputError, NotFoundError, StaleLeaseError
 from modnorm.search.ranking import mean_reward
+from modnorm.tasks.hub import HubRows
 from modnorm.v1 import evaluation_pb2, experiment_pb2
 
 SUCCEEDED = experiment_pb2.EXPERIMENT_STATE_SUCCEEDED
@@ -97,6 +98,24 @@ def test_the_scorer_of_the_spec_is_used_and_recorded(start_lab, spec):
             finished = await lab.get(created.id)
             assert finished.state == SUCCEEDED
             assert finished.spec.task.scorer == "reference"
+
+    asyncio.run(scenario())
+
+
+def test_the_commit_that_rows_were_read_at_is_recorded(start_lab, spec, monkeypatch):
+    rows = [{"question": f"What is {n}?", "answer": f"#### {n}"} for n in range(3)]
+    monkeypatch.setattr(
+        "modnorm.tasks.sources.read_dataset", lambda _spec, *, field: HubRows(rows, "f" * 40)
+    )
+
+    async def scenario():
+        async with start_lab() as lab:
+            heldout = {"source": "openai/gsm8k", "split": "test", "revision": "main"}
+            created = await lab.create(spec(task__heldout=heldout))
+            assert created.provenance.heldout_revision == "f" * 40
+            assert created.provenance.heldout_rows == 3
+            assert created.provenance.selection_revision == ""
+            assert created.spec.task.heldout.revision == "main"
 
     asyncio.run(scenario())
 
