@@ -12,6 +12,7 @@ from modnorm.tasks.mathematics.values import Value
 
 _RANGES = ((Fraction(1, 3), 3), (3, 10), (10, 40))
 """Ranges of the symbols, point by point; floors and ceilings need large values too."""
+_STEPS = re.compile(r"\\([lr])(?:floor|ceil)(?![a-z])")
 _SYMBOLIC_DIGITS = 10
 _INFINITY = {r"\infty": "oo", r"+\infty": "oo", r"-\infty": "-oo"}
 _LETTER = re.compile(r"\(?\s*([A-Za-z])\s*\)?")
@@ -36,9 +37,10 @@ def scalar_form(text: str) -> str:
         return f"{based[1]}_{based[2]}"
     try:
         expression, symbols = read(text)
-        return _show(symbols, _evaluate(expression, symbols))
+        form = _show(symbols, _evaluate(expression, symbols))
     except (SyntaxProblemError, ArithmeticError, ValueError):
         return text_form(text)
+    return f"{form}{_slope(text)}" if symbols else form
 
 
 def equation_form(sides: Sequence[str]) -> str:
@@ -50,9 +52,10 @@ def equation_form(sides: Sequence[str]) -> str:
         differences = _evaluate(pair(values.add, first, negative(last)), symbols)
         scale = values.invert(differences[0])
         ratios = [values.multiply(scale, difference) for difference in differences[1:]]
-        return f"equation in {_show(symbols, ratios)}"
+        form = f"equation in {_show(symbols, ratios)}"
     except (SyntaxProblemError, ArithmeticError, ValueError):
         return text_form("=".join(sides))
+    return form + "".join(map(_slope, sides))
 
 
 def text_form(text: str) -> str:
@@ -60,6 +63,16 @@ def text_form(text: str) -> str:
     compact = _SPACING.sub("", " ".join(text.split()))
     words = _WORDS.fullmatch(compact)
     return compact if words is None else words[1].casefold()
+
+
+def _slope(text: str) -> str:
+    r"""Return the form of an expression without its floors and ceilings, "" when it has none.
+
+    At few points steps hide differences: `\lfloor \frac{n}{9} \rfloor` is 0 below 9. What they
+    are taken of shows them.
+    """
+    content = _STEPS.sub(lambda match: "(" if match[1] == "l" else ")", text)
+    return "" if content == text else f" of {scalar_form(content)}"
 
 
 def _evaluate(expression: Expression, symbols: Iterable[str]) -> list[Value]:
