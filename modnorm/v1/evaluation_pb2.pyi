@@ -111,17 +111,21 @@ class ClaimJobRequest(google.protobuf.message.Message):
 
     JOB_ID_FIELD_NUMBER: builtins.int
     WORKER_FIELD_NUMBER: builtins.int
+    VERSION_FIELD_NUMBER: builtins.int
     job_id: builtins.str
     """Id of the job."""
     worker: builtins.str
     """Name of the worker."""
+    version: builtins.str
+    """Version of modnorm that the worker runs."""
     def __init__(
         self,
         *,
         job_id: builtins.str = ...,
         worker: builtins.str = ...,
+        version: builtins.str = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["job_id", b"job_id", "worker", b"worker"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["job_id", b"job_id", "version", b"version", "worker", b"worker"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___ClaimJobRequest: typing_extensions.TypeAlias = ClaimJobRequest
@@ -169,6 +173,7 @@ class Job(google.protobuf.message.Message):
     DESCRIPTOR_FIELD_NUMBER: builtins.int
     SPLIT_FIELD_NUMBER: builtins.int
     ROWS_DIGEST_FIELD_NUMBER: builtins.int
+    CANDIDATE_FIELD_NUMBER: builtins.int
     experiment_id: builtins.str
     """The experiment."""
     model_digest: builtins.str
@@ -185,6 +190,8 @@ class Job(google.protobuf.message.Message):
     """Which rows to answer."""
     rows_digest: builtins.str
     """Digest of the rows: a worker keeps rows it has."""
+    candidate: builtins.int
+    """Index of the candidate, -1 for the unperturbed base; for logs."""
     @property
     def lease(self) -> Global___Lease:
         """The right to work on it."""
@@ -211,10 +218,11 @@ class Job(google.protobuf.message.Message):
         descriptor: modnorm.v1.common_pb2.Descriptor | None = ...,
         split: Global___Split.ValueType = ...,
         rows_digest: builtins.str = ...,
+        candidate: builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["descriptor", b"descriptor", "lease", b"lease", "model", b"model"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["descriptor", b"descriptor", "engine", b"engine", "experiment_id", b"experiment_id", "lease", b"lease", "max_tokens", b"max_tokens", "model", b"model", "model_digest", b"model_digest", "rows_digest", b"rows_digest", "scorer", b"scorer", "split", b"split", "task", b"task"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["candidate", b"candidate", "descriptor", b"descriptor", "engine", b"engine", "experiment_id", b"experiment_id", "lease", b"lease", "max_tokens", b"max_tokens", "model", b"model", "model_digest", b"model_digest", "rows_digest", b"rows_digest", "scorer", b"scorer", "split", b"split", "task", b"task"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___Job: typing_extensions.TypeAlias = Job

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import grpc.aio
 from celery import Celery
+from prometheus_client import CollectorRegistry
 
 from modnorm.client.sandbox import sandbox_at
 from modnorm.errors import PreconditionError, UnavailableError
@@ -19,6 +20,7 @@ from services.aggregator.dispatcher import Dispatcher
 from services.aggregator.experiment_servicer import ExperimentServicer
 from services.aggregator.job_servicer import JobServicer
 from services.aggregator.journey import Journey
+from services.aggregator.metrics import AggregatorMetrics, LabCollector
 from services.aggregator.notifier import Notifier
 from services.aggregator.stores import (
     EventStore,
@@ -27,6 +29,7 @@ from services.aggregator.stores import (
     ResultStore,
     Stores,
 )
+from services.aggregator.stores.census import CensusStore
 from services.aggregator.upstream import Calibrator, Sampler
 from services.common.channels import open_channel
 from services.common.queue import make_celery
@@ -41,10 +44,19 @@ class Aggregator:
         settings: Where everything is.
         app: The Celery application that jobs are published with.
         sandbox: Where evaluators run programs, looked at before such an experiment is accepted.
+        registry: Where metrics go.
     """
 
-    def __init__(self, settings: AggregatorSettings, app: Celery, sandbox: Runner | None) -> None:
+    def __init__(
+        self,
+        settings: AggregatorSettings,
+        app: Celery,
+        sandbox: Runner | None,
+        registry: CollectorRegistry,
+    ) -> None:
         self._settings = settings
+        self._registry = registry
+        self._metrics = AggregatorMetrics(registry)
         self._database = Database(settings.database_url)
         self._stores = Stores(
             ExperimentStore(self._database),
@@ -58,11 +70,11 @@ class Aggregator:
         )
         sampler, calibrator = Sampler(self._channels[0]), Calibrator(self._channels[1])
         self._notifier = Notifier()
-        self._dispatcher = Dispatcher(app, self._stores.jobs)
+        self._dispatcher = Dispatcher(app, self._stores.jobs, self._metrics)
         self._changes = Changes(self._notifier, self._dispatcher)
         self._admissions = Admissions(sampler, calibrator, settings.data_roots, sandbox)
         self._conductor = self._make_conductor(sampler, calibrator)
-        self._reaper = Reaper(self._stores.jobs, self._changes)
+        self._reaper = Reaper(self._stores.jobs, self._changes, self._metrics)
         self._server: RunningServer | None = None
         self._background: list[asyncio.Task[None]] = []
 
@@ -86,8 +98,9 @@ class Aggregator:
         await asyncio.to_thread(self._database.migrate)
         if self._settings.release_leases_on_start:
             await asyncio.to_thread(self._stores.jobs.release_all)
-        self._server = await start_server(self._settings.bind_address, self._register)
+        self._registry.register(LabCollector(CensusStore(self._database)))
         settings = self._settings
+        self._server = await start_server(settings.bind_address, self._register, self._registry)
         self._background = [
             asyncio.create_task(work)
             for work in (
@@ -118,6 +131,7 @@ class Aggregator:
             sampler=sampler,
             calibrator=calibrator,
             changes=self._changes,
+            metrics=self._metrics,
         )
         retry_seconds = self._settings.retry_seconds
         return Conductor(self._stores.experiments, journey, retry_seconds=retry_seconds)
@@ -131,7 +145,7 @@ class Aggregator:
             watch_seconds=self._settings.watch_seconds,
         )
         experiment_pb2_grpc.add_ExperimentServiceServicer_to_server(experiments, server)
-        jobs = JobServicer(self._stores, self._changes)
+        jobs = JobServicer(self._stores, self._changes, self._metrics)
         evaluation_pb2_grpc.add_JobServiceServicer_to_server(jobs, server)
         return experiment_servicer.SERVICE, job_servicer.SERVICE
 
@@ -150,7 +164,10 @@ class Aggregator:
 
 
 def build_aggregator(
-    settings: AggregatorSettings, app: Celery | None = None, sandbox: Runner | None = None
+    settings: AggregatorSettings,
+    app: Celery | None = None,
+    sandbox: Runner | None = None,
+    registry: CollectorRegistry | None = None,
 ) -> Aggregator:
     """Put an aggregator together, inside the event loop that it will live in.
 
@@ -158,6 +175,7 @@ def build_aggregator(
         settings: Where everything is.
         app: The Celery application to publish with; one of `settings.broker_url` when absent.
         sandbox: Runs programs that models wrote; the service of the settings when absent.
+        registry: Where metrics go; nowhere when absent.
 
     Raises:
         InvalidInputError: the database URL is of no known kind.
@@ -166,4 +184,5 @@ def build_aggregator(
         settings,
         app or make_celery(settings.broker_url),
         sandbox or sandbox_at(settings.sandbox_target),
+        registry or CollectorRegistry(),
     )

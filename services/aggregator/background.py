@@ -2,12 +2,15 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from modnorm.errors import UnavailableError
 from services.aggregator.dispatcher import Dispatcher
+from services.aggregator.metrics import AggregatorMetrics
 from services.aggregator.notifier import Notifier
-from services.aggregator.stores.jobs import Change, JobStore
+from services.aggregator.stores.jobs import Change, FailureKind, JobStore
+from services.aggregator.tables import Job
+from services.common.logging import naming
 
 logger = logging.getLogger(__name__)
 
@@ -53,15 +56,31 @@ class Reaper:
     Args:
         jobs: The jobs.
         changes: What to do about what that changes.
+        metrics: What is counted.
     """
 
-    def __init__(self, jobs: JobStore, changes: Changes) -> None:
+    def __init__(self, jobs: JobStore, changes: Changes, metrics: AggregatorMetrics) -> None:
         self._jobs = jobs
         self._changes = changes
+        self._metrics = metrics
 
     async def reap(self) -> None:
         """End all leases whose time is over."""
         for job_id in await asyncio.to_thread(self._jobs.expired):
             change = await asyncio.to_thread(self._jobs.reap, job_id)
-            if change is not None:
-                await self._changes.follow_up(change)
+            if change is not None and change.job is not None:
+                with naming(**job_names(change.job)):
+                    logger.warning("lease expired", extra={"worker": change.job.worker})
+                    self._metrics.lease_expiries.inc()
+                    self._metrics.failed(change, FailureKind.INFRASTRUCTURE)
+                    await self._changes.follow_up(change)
+
+
+def job_names(job: Job) -> Mapping[str, str | int]:
+    """Return what a job is called in the log."""
+    return {
+        "experiment": job.experiment_id,
+        "job": job.id,
+        "candidate": job.candidate,
+        "split": str(job.split),
+    }

@@ -1,21 +1,24 @@
 """JobService: the evaluators' side of the aggregator."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterable, AsyncIterator, Iterator, Sequence
 
 import grpc.aio
+from structlog.contextvars import bind_contextvars
 from typing_extensions import override
 
 from modnorm.client.convert import descriptor_from_proto
 from modnorm.errors import InvalidInputError
 from modnorm.v1 import evaluation_pb2, evaluation_pb2_grpc
-from services.aggregator.background import Changes
+from services.aggregator.background import Changes, job_names
 from services.aggregator.codec import StoredAnswer
 from services.aggregator.messages import job_message
+from services.aggregator.metrics import AggregatorMetrics
 from services.aggregator.reports import Report
-from services.aggregator.states import ArtifactKind
+from services.aggregator.states import TERMINAL, ArtifactKind
 from services.aggregator.stores import Stores
-from services.aggregator.stores.jobs import FailureKind
+from services.aggregator.stores.jobs import Change, FailureKind
 
 SERVICE = "modnorm.v1.JobService"
 BATCH_BYTES = 512 * 1024
@@ -28,6 +31,8 @@ _KINDS = {
     evaluation_pb2.FAILURE_KIND_RELEASED: FailureKind.RELEASED,
 }
 
+logger = logging.getLogger(__name__)
+
 
 class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
     """Leases jobs to workers and takes their reports.
@@ -35,11 +40,13 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
     Args:
         stores: What is stored.
         changes: What to do about what reports change.
+        metrics: What is counted.
     """
 
-    def __init__(self, stores: Stores, changes: Changes) -> None:
+    def __init__(self, stores: Stores, changes: Changes, metrics: AggregatorMetrics) -> None:
         self._stores = stores
         self._changes = changes
+        self._metrics = metrics
 
     @override
     async def ClaimJob(
@@ -56,6 +63,8 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         claim = await asyncio.to_thread(jobs.claim, request.job_id, request.worker)
         if claim is None:
             return evaluation_pb2.ClaimJobResponse()
+        bind_contextvars(**job_names(claim.job))
+        logger.debug("leased")
         return evaluation_pb2.ClaimJobResponse(job=job_message(claim, jobs.lease_seconds))
 
     @override
@@ -84,7 +93,8 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         """Store the result of a job."""
         report = await _read_report(request_iterator)
         change = await asyncio.to_thread(self._stores.jobs.report, report)
-        await self._changes.follow_up(change)
+        self._metrics.reported(change, report)
+        await self._follow_up(change, logging.DEBUG, "scored")
         return evaluation_pb2.ReportJobResponse()
 
     @override
@@ -104,7 +114,9 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         change = await asyncio.to_thread(
             self._stores.jobs.fail, lease.job_id, lease.token, kind, reason
         )
-        await self._changes.follow_up(change)
+        self._metrics.failed(change, kind)
+        level = logging.INFO if kind is FailureKind.RELEASED else logging.WARNING
+        await self._follow_up(change, level, f"attempt {kind}: {reason}")
         return evaluation_pb2.FailJobResponse()
 
     @override
@@ -135,6 +147,15 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
             self._stores.results.artifact, request.digest, ArtifactKind.SCALE_MAP
         )
         return evaluation_pb2.GetScaleMapResponse(json=text)
+
+    async def _follow_up(self, change: Change, level: int, message: str) -> None:
+        """Tell everybody concerned; say in the log what happened, and what it led to."""
+        if change.job is not None and change.experiment is not None:
+            bind_contextvars(**job_names(change.job))
+            logger.log(level, message)
+            if change.experiment.state in TERMINAL or len(change.pending) > 1:
+                logger.info("experiment is %s", change.experiment.state)
+        await self._changes.follow_up(change)
 
 
 async def _read_report(parts: AsyncIterable[evaluation_pb2.ReportJobRequest]) -> Report:

@@ -13,6 +13,7 @@ from modnorm.spec import ExperimentSpec, MethodSpec
 from modnorm.tasks import get_task
 from services.aggregator.background import Changes
 from services.aggregator.lifecycle import spec_of
+from services.aggregator.metrics import AggregatorMetrics
 from services.aggregator.states import CONDUCTED, ArtifactKind, ExperimentState
 from services.aggregator.stores.experiments import ExperimentStore, StoredText
 from services.aggregator.stores.jobs import Change, JobStore
@@ -33,6 +34,7 @@ class Journey:
         sampler: Makes scale maps and descriptors.
         calibrator: Makes profiles.
         changes: What to do about what a step changed.
+        metrics: What is counted.
     """
 
     def __init__(  # noqa: PLR0913 - wiring: these are all that a step may use
@@ -44,6 +46,7 @@ class Journey:
         sampler: Sampler,
         calibrator: Calibrator,
         changes: Changes,
+        metrics: AggregatorMetrics,
     ) -> None:
         self._experiments = experiments
         self._jobs = jobs
@@ -51,6 +54,7 @@ class Journey:
         self._sampler = sampler
         self._calibrator = calibrator
         self._changes = changes
+        self._metrics = metrics
 
     async def step(self, experiment_id: str) -> bool:
         """Take the next step of an experiment; False when it is not the conductor's any more.
@@ -63,12 +67,13 @@ class Journey:
         experiment = record.experiment
         if experiment.state not in CONDUCTED:
             return False
-        if experiment.state is ExperimentState.PENDING:
-            await self._leave_pending(experiment)
-        elif experiment.state is ExperimentState.CALIBRATING:
-            await self._calibrate(experiment)
-        else:
-            await self._sample(experiment)
+        with self._metrics.step(experiment.state):
+            if experiment.state is ExperimentState.PENDING:
+                await self._leave_pending(experiment)
+            elif experiment.state is ExperimentState.CALIBRATING:
+                await self._calibrate(experiment)
+            else:
+                await self._sample(experiment)
         await self._changes.follow_up(Change(experiment_id))
         return True
 

@@ -125,6 +125,7 @@ def job_message(claim: Claim, lease_seconds: float) -> evaluation_pb2.Job:
         descriptor=_descriptor(claim.candidate),
         split=_SPLITS[job.split],
         rows_digest=experiment.selection_digest if selecting else experiment.heldout_digest,
+        candidate=job.candidate,
     )
 
 

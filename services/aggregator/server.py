@@ -8,7 +8,7 @@ from services.common.settings import AggregatorSettings
 def main() -> None:
     """Serve until told to stop."""
     settings = AggregatorSettings()
-    run_service(settings, lambda: build_aggregator(settings))
+    run_service(settings, lambda registry: build_aggregator(settings, registry=registry))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import grpc.aio
+from prometheus_client import CollectorRegistry
 
 from modnorm.v1 import calibration_pb2_grpc
 from services.calibrator.servicer import SERVICE, CalibrationServicer
@@ -11,21 +12,21 @@ from services.common.server import GrpcService
 from services.common.settings import CalibratorSettings
 
 
-def build(settings: CalibratorSettings) -> GrpcService:
-    """Return the service, not started yet."""
+def build(settings: CalibratorSettings, registry: CollectorRegistry | None = None) -> GrpcService:
+    """Return the service, not started yet; its metrics go to a registry."""
 
     def register(server: grpc.aio.Server) -> Sequence[str]:
         servicer = CalibrationServicer(settings)
         calibration_pb2_grpc.add_CalibrationServiceServicer_to_server(servicer, server)
         return (SERVICE,)
 
-    return GrpcService(settings, register)
+    return GrpcService(settings, register, registry)
 
 
 def main() -> None:
     """Serve until told to stop."""
     settings = CalibratorSettings()
-    run_service(settings, lambda: build(settings))
+    run_service(settings, lambda registry: build(settings, registry))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from contextlib import AbstractContextManager
 from typing import TextIO
 
 import structlog
@@ -17,6 +18,14 @@ _TRACEBACKS = structlog.processors.ExceptionRenderer(
     # Local variables hold prompts, rows and URLs with passwords.
     structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
 )
+
+
+def naming(**names: str | int) -> AbstractContextManager[object]:
+    """Return a context in which every line that is logged carries some fields.
+
+    It follows the work into `asyncio.to_thread` and into tasks, and into no other thread.
+    """
+    return structlog.contextvars.bound_contextvars(**names)
 
 
 def configure_logging(level: str) -> None:

@@ -6,7 +6,10 @@ import signal
 from collections.abc import Callable
 from typing import Protocol
 
+from prometheus_client import CollectorRegistry
+
 from services.common.logging import configure_logging
+from services.common.metrics import exposed
 from services.common.settings import ServiceSettings
 
 logger = logging.getLogger(__name__)
@@ -26,15 +29,20 @@ class Service(Protocol):
         """Refuse new work, finish or hand back the present one, return when done."""
 
 
-def run_service(settings: ServiceSettings, build: Callable[[], Service]) -> None:
+def run_service(settings: ServiceSettings, build: Callable[[CollectorRegistry], Service]) -> None:
     """Run a service until SIGTERM or SIGINT, then stop it gracefully.
 
     Args:
         settings: The settings of the service.
-        build: Makes the service; called inside the event loop.
+        build: Makes the service, whose metrics go to the registry that it is given; called inside
+            the event loop.
     """
     configure_logging(settings.log_level)
-    asyncio.run(_run(build))
+    registry = CollectorRegistry()
+    with exposed(settings.metrics_address, registry) as port:
+        if port:
+            logger.info("metrics", extra={"port": port})
+        asyncio.run(_run(lambda: build(registry)))
 
 
 async def _run(build: Callable[[], Service]) -> None:

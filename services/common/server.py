@@ -6,10 +6,13 @@ from typing import Protocol
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
+from prometheus_client import CollectorRegistry
 
 from modnorm.errors import UnavailableError
+from services.common.call_names import CallNames
 from services.common.channels import KEEPALIVE_SECONDS, MESSAGE_BYTES
 from services.common.interceptor import ErrorInterceptor
+from services.common.metrics import CallMetrics
 from services.common.settings import ServiceSettings
 
 Register = Callable[[grpc.aio.Server], Sequence[str]]
@@ -66,17 +69,25 @@ class RunningServer:
         await self._server.stop(grace)
 
 
-async def start_server(address: str, register: Register) -> RunningServer:
+async def start_server(
+    address: str,
+    register: Register,
+    registry: CollectorRegistry | None = None,
+) -> RunningServer:
     """Start a server in the running event loop.
 
     Args:
         address: HOST:PORT; port 0 takes a free one.
         register: Adds the servicers.
+        registry: Where the metrics of its calls go; nowhere when absent.
 
     Raises:
         UnavailableError: the address cannot be listened on.
     """
-    server = grpc.aio.server(interceptors=(ErrorInterceptor(),), options=_OPTIONS)
+    measured = CallMetrics(registry or CollectorRegistry())
+    server = grpc.aio.server(
+        interceptors=(measured, ErrorInterceptor(), CallNames()), options=_OPTIONS
+    )
     services = tuple(register(server))
     health_servicer = health.aio.HealthServicer()  # type: ignore[attr-defined]  # not in its stubs
     health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
@@ -103,11 +114,18 @@ class GrpcService:
     Args:
         settings: Where to listen and how long calls get at the stop.
         register: Adds the servicers; called at the start, in the event loop.
+        registry: Where the metrics of its calls go; nowhere when absent.
     """
 
-    def __init__(self, settings: ServiceSettings, register: Register) -> None:
+    def __init__(
+        self,
+        settings: ServiceSettings,
+        register: Register,
+        registry: CollectorRegistry | None = None,
+    ) -> None:
         self._settings = settings
         self._register = register
+        self._registry = registry
         self._server: RunningServer | None = None
 
     @property
@@ -119,7 +137,9 @@ class GrpcService:
 
     async def start(self) -> None:
         """Start to listen."""
-        self._server = await start_server(self._settings.bind_address, self._register)
+        self._server = await start_server(
+            self._settings.bind_address, self._register, self._registry
+        )
 
     async def stop(self) -> None:
         """Stop gracefully."""

@@ -27,6 +27,8 @@ class ServiceSettings(BaseSettings):
     bind_address: str = "127.0.0.1:50051"
     """HOST:PORT to listen on; port 0 takes a free one."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    metrics_address: str = ""
+    """HOST:PORT that Prometheus reads metrics from; none are shown when empty."""
     stop_grace: float = Field(default=10.0, ge=0)
     """Seconds that calls in progress get when the service stops."""
     model_roots: Roots = ()

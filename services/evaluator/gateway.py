@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib.metadata import version
 from typing import TypeVar
 
 import grpc
@@ -58,6 +59,7 @@ class JobGateway:
 
     def __init__(self, stub: JobServiceStub, *, worker: str, shutdown: Shutdown) -> None:
         self.worker = worker
+        self._version = version("modnorm")
         self._stub = stub
         self._shutdown = shutdown
 
@@ -69,7 +71,9 @@ class JobGateway:
         Raises:
             UnavailableError: the worker is stopping.
         """
-        request = messages.ClaimJobRequest(job_id=job_id, worker=self.worker)
+        request = messages.ClaimJobRequest(
+            job_id=job_id, worker=self.worker, version=self._version
+        )
         response = self._retry(
             lambda: self._stub.ClaimJob(request, timeout=CALL_SECONDS),
             stop_when_event_set(self._shutdown.requested),

@@ -7,8 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
 
+from prometheus_client import CollectorRegistry
+
+from modnorm.checkpoint.reference import Checkpoint
 from modnorm.client.convert import descriptor_from_proto
-from modnorm.engines import GenerationLimits, load_engine
+from modnorm.engines import Engine, GenerationLimits, load_engine
 from modnorm.errors import (
     CancelledError,
     EngineError,
@@ -23,9 +26,11 @@ from modnorm.sandbox import Runner
 from modnorm.search.scoring import CandidateResult, score_candidate
 from modnorm.tasks import Task, get_task
 from modnorm.v1 import evaluation_pb2 as messages
+from services.common.logging import naming
 from services.evaluator.artifacts import KEPT, Artifacts
 from services.evaluator.gateway import JobGateway
 from services.evaluator.lease import HeldLease
+from services.evaluator.metrics import EvaluatorMetrics, JobOutcome
 from services.evaluator.models import LoadedModel, LoadEngine, Models
 from services.evaluator.programs import Programs
 from services.evaluator.reports import failure_kind, report_parts
@@ -55,6 +60,7 @@ class JobRunner:
         heartbeat_seconds: Longest pause between heartbeats.
         sandbox: Runs programs that models wrote; None where no task does.
         load: Makes engines.
+        metrics: What is counted.
     """
 
     def __init__(  # noqa: PLR0913 - wiring: these are all that a job may need
@@ -67,17 +73,20 @@ class JobRunner:
         heartbeat_seconds: float,
         sandbox: Runner | None = None,
         load: LoadEngine = load_engine,
+        metrics: EvaluatorMetrics | None = None,
     ) -> None:
+        self._metrics = metrics or EvaluatorMetrics(CollectorRegistry())
         self._gateway = gateway
         self._shutdown = shutdown
         self._artifacts = Artifacts(gateway)
-        self._models = Models(self._artifacts, model_roots, load)
+        self._models = Models(self._artifacts, model_roots, self._counted(load))
         self._programs = Programs(sandbox)
         self._judges = ThreadPoolExecutor(len(os.sched_getaffinity(0)), "judge")
         self._data_roots = data_roots
         self._task = lru_cache(maxsize=KEPT)(self._make_task)
         self._heartbeat_seconds = heartbeat_seconds
         self._failures = 0
+        self._in_hand: messages.Job | None = None
 
     def run(self, job_id: str) -> None:
         """Claim a job, evaluate it, report the result or why there is none.
@@ -85,15 +94,30 @@ class JobRunner:
         A job that is done, taken or gone is left alone. Whatever goes wrong ends here: a bad job
         never ends the worker, and what the aggregator does not hear it finds out by the lease.
         """
-        try:
-            job = self._gateway.claim(job_id)
-        except ModnormError as error:
-            logger.warning("not claimed: %s", error, extra={"job": job_id})
-            return
-        if job is None:
-            logger.info("nothing to do", extra={"job": job_id})
-            return
-        self._work(job)
+        with naming(job=job_id):
+            try:
+                job = self._gateway.claim(job_id)
+            except ModnormError as error:
+                logger.warning("not claimed: %s", error)
+                return
+            if job is None:
+                logger.info("nothing to do")
+                return
+            with naming(**_names(job)), self._metrics.busy.track_inprogress():
+                self._in_hand = job
+                self._metrics.ended(self._work(job))
+                self._in_hand = None
+
+    def release(self) -> None:
+        """Hand the job in hand back for a worker that cannot be stopped; from any thread.
+
+        The worker may still report it: a report is taken as long as nobody else has begun.
+        """
+        job = self._in_hand
+        if job is not None:
+            with naming(**_names(job)):
+                logger.warning("handed back: the worker does not stop in time")
+                self._fail(job, messages.FAILURE_KIND_RELEASED, "the worker is stopping")
 
     def close(self) -> None:
         """Free the loaded model."""
@@ -109,27 +133,40 @@ class JobRunner:
         """
         return min(2.0**self._failures, LONGEST_PAUSE) if self._failures else 0.0
 
-    def _work(self, job: messages.Job) -> None:
-        names = {"job": job.lease.job_id, "experiment": job.experiment_id}
+    def _work(self, job: messages.Job) -> JobOutcome:
+        """Evaluate a job, report the result or why there is none, and tell how it ended."""
         try:
             with HeldLease(self._gateway, job.lease, seconds=self._heartbeat_seconds) as lease:
                 self._evaluate(job, lease)
             self._failures = 0
         except (CancelledError, StaleLeaseError) as error:
-            logger.info("dropped: %s", error, extra=names)
+            logger.info("dropped: %s", error)
+            return JobOutcome.DROPPED
         except _HandedBackError:
-            logger.info("handed back", extra=names)
+            logger.info("handed back")
             self._fail(job, messages.FAILURE_KIND_RELEASED, "the worker is stopping")
+            return JobOutcome.HANDED_BACK
         except _UnfitError as error:
-            logger.warning("handed back: %s", error, extra=names)
+            logger.warning("handed back: %s", error)
             self._failures += 1
             self._fail(job, messages.FAILURE_KIND_RELEASED, str(error))
+            return JobOutcome.HANDED_BACK
         except Exception as error:
-            logger.exception("the attempt failed", extra=names)
+            logger.exception("the attempt failed")
             kind = failure_kind(error)
             self._fail(job, kind, f"{type(error).__name__}: {error}")
             if kind == messages.FAILURE_KIND_INFRASTRUCTURE:
                 self._start_over()
+            return JobOutcome.FAILED
+        logger.info("reported")
+        return JobOutcome.REPORTED
+
+    def _counted(self, load: LoadEngine) -> LoadEngine:
+        def counted(engine: str, checkpoint: Checkpoint) -> Engine:
+            self._metrics.model_loads.inc()
+            return load(engine, checkpoint)
+
+        return counted
 
     def _evaluate(self, job: messages.Job, lease: HeldLease) -> None:
         fences = self._check_programs(job.task)
@@ -140,6 +177,7 @@ class JobRunner:
         self._gateway.report(
             lambda: report_parts(job.lease, self._gateway.worker, result, environment)
         )
+        self._metrics.scored(result)
 
     def _check_programs(self, task: str) -> Mapping[str, str]:
         """Look at the sandbox before any work, and without counting an attempt against the job."""
@@ -188,6 +226,7 @@ class JobRunner:
     def _start_over(self) -> None:
         """Let go of an engine that may be broken; the next job loads it again."""
         self._failures += 1
+        self._metrics.engine_restarts.inc()
         try:
             self._models.close()
         except Exception:
@@ -197,4 +236,14 @@ class JobRunner:
         try:
             self._gateway.fail(job.lease, kind, reason)
         except ModnormError as error:
-            logger.warning("failure not reported: %s", error, extra={"job": job.lease.job_id})
+            logger.warning("failure not reported: %s", error)
+
+
+def _names(job: messages.Job) -> Mapping[str, str | int]:
+    """Return what a job is called in the log, as the aggregator calls it."""
+    return {
+        "experiment": job.experiment_id,
+        "job": job.lease.job_id,
+        "candidate": job.candidate,
+        "split": messages.Split.Name(job.split).removeprefix("SPLIT_").lower(),
+    }

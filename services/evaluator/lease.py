@@ -3,6 +3,7 @@
 import logging
 import threading
 import time
+from contextvars import copy_context
 from types import TracebackType
 from typing import Self
 
@@ -38,7 +39,11 @@ class HeldLease:
         self._alive = time.monotonic()
         self._verdict: ModnormError | None = None
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+        # In the context of the work: heartbeats belong to its trace and log its names.
+        beat = copy_context().run
+        self._thread = threading.Thread(
+            target=beat, args=(self._beat,), name="heartbeat", daemon=True
+        )
 
     def __enter__(self) -> Self:
         self._thread.start()

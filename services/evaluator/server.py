@@ -7,6 +7,7 @@ import threading
 from collections.abc import Sequence
 
 import grpc.aio
+from prometheus_client import CollectorRegistry
 
 from modnorm.errors import UnavailableError
 from services.common.run import run_service
@@ -23,9 +24,12 @@ logger = logging.getLogger(__name__)
 class EvaluatorService:
     """The worker in a thread, and a server that only answers health checks about it."""
 
-    def __init__(self, settings: EvaluatorSettings) -> None:
+    def __init__(
+        self, settings: EvaluatorSettings, registry: CollectorRegistry | None = None
+    ) -> None:
         self._settings = settings
-        self._worker = Worker(settings)
+        self._registry = registry or CollectorRegistry()
+        self._worker = Worker(settings, registry=self._registry)
         self._thread = threading.Thread(target=self._worker.run, name="worker", daemon=True)
         self._server: RunningServer | None = None
         self._health: asyncio.Task[None] | None = None
@@ -40,7 +44,9 @@ class EvaluatorService:
 
     async def start(self) -> None:
         """Start to listen and to consume."""
-        self._server = await start_server(self._settings.bind_address, _nothing)
+        self._server = await start_server(
+            self._settings.bind_address, _nothing, self._registry
+        )
         await self._server.set_serving(serving=False)
         self._thread.start()
         self._health = asyncio.create_task(self._report_health(self._server))
@@ -77,4 +83,4 @@ def _nothing(_: grpc.aio.Server) -> Sequence[str]:
 
 if __name__ == "__main__":
     settings = EvaluatorSettings()
-    run_service(settings, lambda: EvaluatorService(settings))
+    run_service(settings, lambda registry: EvaluatorService(settings, registry))

@@ -10,6 +10,7 @@ import grpc
 import torch
 from celery import Celery
 from celery.exceptions import WorkerShutdown
+from prometheus_client import CollectorRegistry
 
 from modnorm.client.sandbox import sandbox_at
 from modnorm.engines import load_engine
@@ -20,6 +21,7 @@ from services.common.queue import QUEUE, TASK, make_celery
 from services.common.settings import EvaluatorSettings
 from services.evaluator.gateway import JobGateway
 from services.evaluator.jobs import JobRunner
+from services.evaluator.metrics import EvaluatorMetrics
 from services.evaluator.models import LoadEngine
 from services.evaluator.shutdown import Shutdown
 
@@ -38,6 +40,7 @@ class Worker:
         settings: Broker, aggregator, directories, pauses.
         sandbox: Runs programs that models wrote; the service of the settings when absent.
         load: Makes engines.
+        registry: Where metrics go; nowhere when absent.
     """
 
     def __init__(
@@ -46,6 +49,7 @@ class Worker:
         *,
         sandbox: Runner | None = None,
         load: LoadEngine = load_engine,
+        registry: CollectorRegistry | None = None,
     ) -> None:
         self._settings = settings
         self._shutdown = Shutdown(settings.stop_grace)
@@ -64,6 +68,7 @@ class Worker:
             heartbeat_seconds=settings.heartbeat_seconds,
             sandbox=sandbox or sandbox_at(settings.sandbox_target),
             load=load,
+            metrics=EvaluatorMetrics(registry or CollectorRegistry()),
         )
         self._register(app)
         # The event loop is for pools that work elsewhere; the solo pool works in the loop's way.
@@ -101,8 +106,8 @@ class Worker:
     def stop(self) -> None:
         """Take no more jobs; finish the one in hand, or hand it back after the grace period.
 
-        Returns when `run` has ended, or has not in time: a thread that waits for a broker that is
-        down cannot be told.
+        Returns when `run` has ended, or has not in time: a thread that loads a model, or waits for
+        a broker that is down, cannot be told. What it has in hand is then handed back from here.
         """
         self._shutdown.request()
         self._controller.consumer.call_soon(_shut_down)
@@ -110,6 +115,7 @@ class Worker:
             self._running.release()
         else:
             logger.warning("the worker did not stop in time")
+            self._runner.release()
 
     def _register(self, app: Celery) -> None:
         # Not shared: this process may hold other applications, with workers of their own.

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import grpc.aio
+from prometheus_client import CollectorRegistry
 
 from modnorm.v1 import sampling_pb2_grpc
 from services.common.run import run_service
@@ -11,21 +12,21 @@ from services.common.settings import SamplerSettings
 from services.sampler.servicer import SERVICE, SamplingServicer
 
 
-def build(settings: SamplerSettings) -> GrpcService:
-    """Return the service, not started yet."""
+def build(settings: SamplerSettings, registry: CollectorRegistry | None = None) -> GrpcService:
+    """Return the service, not started yet; its metrics go to a registry."""
 
     def register(server: grpc.aio.Server) -> Sequence[str]:
         servicer = SamplingServicer(settings)
         sampling_pb2_grpc.add_SamplingServiceServicer_to_server(servicer, server)
         return (SERVICE,)
 
-    return GrpcService(settings, register)
+    return GrpcService(settings, register, registry)
 
 
 def main() -> None:
     """Serve until told to stop."""
     settings = SamplerSettings()
-    run_service(settings, lambda: build(settings))
+    run_service(settings, lambda registry: build(settings, registry))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from services.sandbox.service import SandboxService
 def main() -> None:
     """Serve until told to stop."""
     settings = SandboxSettings()
-    run_service(settings, lambda: SandboxService(settings))
+    run_service(settings, lambda registry: SandboxService(settings, registry))
 
 
 if __name__ == "__main__":

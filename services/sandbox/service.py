@@ -5,12 +5,14 @@ import logging
 from collections.abc import Sequence
 
 import grpc.aio
+from prometheus_client import CollectorRegistry
 
 from modnorm.errors import UnavailableError
 from modnorm.sandbox import Sandbox
 from modnorm.v1 import sandbox_pb2_grpc
 from services.common.server import RunningServer, start_server
 from services.common.settings import SandboxSettings
+from services.sandbox.metrics import SandboxMetrics
 from services.sandbox.servicer import SERVICE, SandboxServicer
 
 logger = logging.getLogger(__name__)
@@ -23,10 +25,14 @@ class SandboxService:
     health checks say NOT_SERVING and every program is refused.
     """
 
-    def __init__(self, settings: SandboxSettings) -> None:
+    def __init__(
+        self, settings: SandboxSettings, registry: CollectorRegistry | None = None
+    ) -> None:
         self._settings = settings
+        self._registry = registry or CollectorRegistry()
+        self._metrics = SandboxMetrics(self._registry)
         self._sandbox = Sandbox()
-        self._servicer = SandboxServicer(self._sandbox, settings.concurrency)
+        self._servicer = SandboxServicer(self._sandbox, settings.concurrency, self._metrics)
         self._server: RunningServer | None = None
 
     @property
@@ -57,7 +63,10 @@ class SandboxService:
                 "landlock_abi": isolation.landlock_abi,
             },
         )
-        self._server = await start_server(self._settings.bind_address, self._register)
+        self._metrics.measured(isolation)
+        self._server = await start_server(
+            self._settings.bind_address, self._register, self._registry
+        )
         await self._server.set_serving(serving=isolation.healthy)
 
     async def stop(self) -> None:

@@ -13,6 +13,7 @@ from modnorm.client.sandbox_convert import (
 )
 from modnorm.sandbox import Sandbox
 from modnorm.v1 import sandbox_pb2, sandbox_pb2_grpc
+from services.sandbox.metrics import SandboxMetrics
 
 SERVICE = "modnorm.v1.SandboxService"
 
@@ -23,10 +24,12 @@ class SandboxServicer(sandbox_pb2_grpc.SandboxServiceServicer):
     Args:
         sandbox: Where they run.
         concurrency: Programs that run at a time; others wait in order.
+        metrics: What is counted.
     """
 
-    def __init__(self, sandbox: Sandbox, concurrency: int) -> None:
+    def __init__(self, sandbox: Sandbox, concurrency: int, metrics: SandboxMetrics) -> None:
         self._sandbox = sandbox
+        self._metrics = metrics
         self._executor = ThreadPoolExecutor(concurrency, thread_name_prefix="sandbox")
 
     @override
@@ -38,7 +41,9 @@ class SandboxServicer(sandbox_pb2_grpc.SandboxServiceServicer):
         """Run one program to its verdict."""
         program = program_from_proto(request)
         loop = asyncio.get_running_loop()
-        outcome = await loop.run_in_executor(self._executor, self._sandbox.execute, program)
+        with self._metrics.in_hand.track_inprogress():
+            outcome = await loop.run_in_executor(self._executor, self._sandbox.execute, program)
+        self._metrics.judged(outcome)
         return outcome_to_proto(outcome)
 
     @override
@@ -50,7 +55,9 @@ class SandboxServicer(sandbox_pb2_grpc.SandboxServiceServicer):
         ],
     ) -> sandbox_pb2.GetIsolationResponse:
         """Measure what programs are kept from."""
-        return isolation_to_proto(await asyncio.to_thread(self._sandbox.measure))
+        isolation = await asyncio.to_thread(self._sandbox.measure)
+        self._metrics.measured(isolation)
+        return isolation_to_proto(isolation)
 
     def close(self) -> None:
         """Drop waiting programs, end running ones and the sandbox."""

@@ -44,6 +44,10 @@ class Change:
     experiment_id: str
     pending: tuple[str, ...] = ()
     """Jobs that became pending by it, to be published."""
+    job: Job | None = None
+    """The job whose attempt ended, as it is now; None when nothing changed."""
+    experiment: Experiment | None = None
+    """Its experiment, as it is now."""
 
 
 class JobStore:
@@ -243,9 +247,10 @@ def _pending(session: Session, experiment_id: str | None) -> tuple[str, ...]:
 def _change(session: Session, experiment: Experiment, job: Job) -> Change:
     """Tell what became pending when an attempt at a job ended."""
     if job.state is JobState.PENDING:
-        return Change(experiment.id, (job.id,))
+        return Change(experiment.id, (job.id,), job, experiment)
     entered = job.split is Split.SELECTION and experiment.state is ExperimentState.VOTING
-    return Change(experiment.id, _pending(session, experiment.id) if entered else ())
+    pending = _pending(session, experiment.id) if entered else ()
+    return Change(experiment.id, pending, job, experiment)
 
 
 def _fill_in(job: Job, report: Report) -> None:

@@ -17,7 +17,7 @@ from services.common.run import run_service
 from services.common.settings import EvaluatorSettings
 from services.evaluator.server import EvaluatorService
 
-def build():
+def build(registry):
     service = EvaluatorService(settings)
     service._thread = Thread(target=print)
     return service

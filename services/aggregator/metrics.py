@@ -1,0 +1,158 @@
+"""What the aggregator counts, and what it looks up when somebody asks."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+from typing_extensions import override
+
+from modnorm.errors import UnavailableError
+from services.aggregator.reports import Report
+from services.aggregator.states import CONDUCTED, TERMINAL, ExperimentState, Split
+from services.aggregator.stores.census import Census, CensusStore
+from services.aggregator.stores.jobs import Change, FailureKind
+from services.common.metrics import WORK_BUCKETS
+
+PHASES = ("switch", "generate", "score")
+
+
+class AggregatorMetrics:
+    """Metrics of one aggregator; counters begin at 0 with it.
+
+    Args:
+        registry: Where they go.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.lease_expiries = Counter(
+            "modnorm_lease_expiries",
+            "Leases that ended because their worker fell silent.",
+            registry=registry,
+        )
+        self.published = Counter(
+            "modnorm_jobs_published", "Job ids given to the broker.", registry=registry
+        )
+        self.unpublished = Counter(
+            "modnorm_jobs_unpublished",
+            "Job ids that the broker did not take; they are published again.",
+            registry=registry,
+        )
+        self.reconciled = Counter(
+            "modnorm_jobs_reconciled",
+            "Pending jobs published again because the broker held too few messages.",
+            registry=registry,
+        )
+        self.broker_up = Gauge(
+            "modnorm_broker_up", "1 when the last use of the broker succeeded.", registry=registry
+        )
+        self._scored = Counter(
+            "modnorm_candidates_scored", "Results stored.", ("split",), registry=registry
+        )
+        self._failures = Counter(
+            "modnorm_attempts_failed", "Attempts that failed.", ("kind",), registry=registry
+        )
+        self._phases = Histogram(
+            "modnorm_candidate_phase_seconds",
+            "What workers reported of a candidate.",
+            ("phase",),
+            buckets=WORK_BUCKETS,
+            registry=registry,
+        )
+        self._steps = Histogram(
+            "modnorm_step_seconds",
+            "Time that one step out of a state took, with the services that it calls.",
+            ("state",),
+            buckets=WORK_BUCKETS,
+            registry=registry,
+        )
+        self._experiments = Histogram(
+            "modnorm_experiment_seconds",
+            "Time from creation to the end that a job led to.",
+            ("state",),
+            buckets=(10.0, 100.0, 1e3, 1e4, 1e5, 1e6),
+            registry=registry,
+        )
+        self._begin_at_zero()
+
+    def reported(self, change: Change, report: Report) -> None:
+        """Count a result; one that was stored before changes nothing."""
+        if change.job is None:
+            return
+        self._scored.labels(change.job.split).inc()
+        seconds = (report.switch_seconds, report.generate_seconds, report.score_seconds)
+        for phase, value in zip(PHASES, seconds, strict=True):
+            self._phases.labels(phase).observe(value)
+        self._ended(change)
+
+    def failed(self, change: Change, kind: FailureKind) -> None:
+        """Count a failed attempt."""
+        if change.job is not None:
+            self._failures.labels(kind).inc()
+            self._ended(change)
+
+    @contextmanager
+    def step(self, state: ExperimentState) -> Iterator[None]:
+        """Time a step out of a state, whether it succeeds or not."""
+        with self._steps.labels(state).time():
+            yield
+
+    def _ended(self, change: Change) -> None:
+        found = change.experiment
+        if found is not None and found.state in TERMINAL and found.end_time is not None:
+            self._experiments.labels(found.state).observe(found.end_time - found.create_time)
+
+    def _begin_at_zero(self) -> None:
+        """Show every time series from the start: a rate needs a first value."""
+        for split in Split:
+            self._scored.labels(split)
+        for kind in FailureKind:
+            self._failures.labels(kind)
+        for phase in PHASES:
+            self._phases.labels(phase)
+        for state in CONDUCTED:
+            self._steps.labels(state)
+        for state in TERMINAL:
+            self._experiments.labels(state)
+
+
+class LabCollector(Collector):
+    """Counts what is in the database whenever metrics are read.
+
+    Args:
+        census: Where it is counted.
+    """
+
+    def __init__(self, census: CensusStore) -> None:
+        self._census = census
+
+    @override
+    def collect(self) -> Iterable[Metric]:
+        """Yield the counts; without a database, that it is down and nothing else."""
+        up = GaugeMetricFamily("modnorm_database_up", "1 when the database answers.")
+        try:
+            census = self._census.count()
+        except UnavailableError:
+            up.add_metric((), 0)
+            yield up
+            return
+        up.add_metric((), 1)
+        yield up
+        yield from _families(census)
+
+
+def _families(census: Census) -> Iterator[Metric]:
+    jobs = GaugeMetricFamily(
+        "modnorm_open_jobs", "Jobs that wait or are worked on.", labels=("state", "split")
+    )
+    for (state, split), count in sorted(census.open_jobs.items()):
+        jobs.add_metric((state, split), count)
+    yield jobs
+    experiments = GaugeMetricFamily(
+        "modnorm_experiments", "Experiments by state.", labels=("state",)
+    )
+    for name, count in census.experiments.items():
+        experiments.add_metric((name,), count)
+    yield experiments

@@ -1,0 +1,73 @@
+"""How many jobs and experiments there are, for whoever watches the lab as a whole."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import func
+from sqlmodel import col, select
+
+from services.aggregator.database import Database
+from services.aggregator.states import OPEN, ExperimentState, JobState, Split
+from services.aggregator.tables import Experiment, Job
+
+
+@dataclass(frozen=True, slots=True)
+class Census:
+    """Numbers of one moment."""
+
+    experiments: Mapping[ExperimentState, int]
+    open_jobs: Mapping[tuple[JobState, Split], int]
+    """Jobs that still have to end; the others are counted as they end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lessee:
+    """A worker that holds leases."""
+
+    worker: str
+    jobs: int
+    deadline: float
+    """When its last lease ends, in seconds since the epoch."""
+
+
+class CensusStore:
+    """Counts over all experiments, by indices: their cost grows with what is open.
+
+    Args:
+        database: Where they are.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def count(self) -> Census:
+        """Count experiments by state, and open jobs by state and split."""
+        by_state = select(Experiment.state, func.count()).group_by(col(Experiment.state))
+        by_split = (
+            select(Job.state, Job.split, func.count())
+            .where(col(Job.state).in_(OPEN))
+            .group_by(col(Job.state), col(Job.split))
+        )
+        with self._database.read() as session:
+            experiments = dict(session.exec(by_state).all())
+            jobs = {(state, split): count for state, split, count in session.exec(by_split)}
+        return Census(
+            {state: experiments.get(state, 0) for state in ExperimentState},
+            {(state, split): jobs.get((state, split), 0) for state in OPEN for split in Split},
+        )
+
+    def lessees(self, limit: int) -> Sequence[Lessee]:
+        """Return the workers that hold leases, by name.
+
+        Args:
+            limit: How many at most.
+        """
+        query = (
+            select(Job.worker, func.count(), func.max(Job.lease_deadline))
+            .where(Job.state == JobState.LEASED)
+            .group_by(col(Job.worker))
+            .order_by(col(Job.worker))
+            .limit(limit)
+        )
+        with self._database.read() as session:
+            return [Lessee(name, jobs, end or 0.0) for name, jobs, end in session.exec(query)]

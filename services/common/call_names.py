@@ -1,0 +1,91 @@
+"""The ids of the request in hand, on every line that is logged because of it."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar, cast
+
+import grpc
+import grpc.aio
+from google.protobuf.message import Message
+from structlog.contextvars import bind_contextvars
+
+from services.common.handlers import surrounded
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+
+RequestT = TypeVar("RequestT")
+ResponseT = TypeVar("ResponseT")
+
+MAX_NAME = 64
+"""Characters of an id that are logged: callers write what they like."""
+_FIELDS = {
+    "experiment": ("experiment_id", "id"),
+    "job": ("job_id", "lease.job_id", "header.lease.job_id"),
+    "worker": ("worker", "header.worker"),
+    "candidate": ("candidate",),
+    "request": ("request_id",),
+}
+
+
+class CallNames(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # only in its stubs
+    """Binds the ids of decoded requests to the log; the last interceptor of a server.
+
+    gRPC runs each call in a task of its own, so that what is bound ends with the call. It is not
+    taken back before: the line that says why a call failed is written later.
+    """
+
+    async def intercept_service(
+        self,
+        continuation: Callable[
+            [grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[RequestT, ResponseT]]
+        ],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> grpc.RpcMethodHandler[RequestT, ResponseT]:
+        """Wrap the handler of one call of a service of this project."""
+        handler = await continuation(handler_call_details)
+        if not handler or not handler_call_details.method.startswith("/modnorm."):
+            return handler
+        return surrounded(handler, _named)
+
+
+@contextmanager
+def _named(request: RequestT, _context: object) -> Iterator[RequestT]:
+    if isinstance(request, Message):
+        bind_contextvars(**names_of(request))
+        yield request
+    else:
+        yield cast("RequestT", _first_named(cast("AsyncIterator[Message]", request)))
+
+
+async def _first_named(requests: AsyncIterator[Message]) -> AsyncIterator[Message]:
+    named = False
+    async for request in requests:
+        if not named:
+            bind_contextvars(**names_of(request))
+            named = True
+        yield request
+
+
+def names_of(request: Message) -> Mapping[str, str | int]:
+    """Return the ids in a request, by the names that they are logged under."""
+    found: dict[str, str | int] = {}
+    for name, paths in _FIELDS.items():
+        for path in paths:
+            value = _value(request, path)
+            if isinstance(value, int):
+                found[name] = value
+            elif value:
+                found.setdefault(name, value[:MAX_NAME])
+    return found
+
+
+def _value(message: Message, path: str) -> str | int | None:
+    """Return a text or a number by its dotted path, None where there is none."""
+    value: object = message
+    for step in path.split("."):
+        if not isinstance(value, Message) or step not in value.DESCRIPTOR.fields_by_name:
+            return None
+        value = getattr(value, step)
+    return value if isinstance(value, str | int) else None

@@ -1,0 +1,58 @@
+"""Handlers of calls, with something around them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, TypeVar, cast
+
+import grpc
+import grpc.aio
+
+RequestT = TypeVar("RequestT")
+ResponseT = TypeVar("ResponseT")
+Enter = Callable[[RequestT, object], AbstractContextManager[RequestT]]
+"""Takes a request (an iterator where requests are streamed) and the context of the call; gives
+the request that the handler gets."""
+
+if TYPE_CHECKING:
+    Context = grpc.aio.ServicerContext[RequestT, ResponseT]
+    Handler = grpc.RpcMethodHandler[RequestT, ResponseT]
+
+
+def surrounded(
+    handler: Handler[RequestT, ResponseT], enter: Enter[RequestT]
+) -> Handler[RequestT, ResponseT]:
+    """Return the handler of the same kind whose calls run inside a context manager.
+
+    Args:
+        handler: A coroutine, or for streamed responses an asynchronous generator.
+        enter: Makes the context manager of one call.
+    """
+    unary = handler.unary_unary or handler.stream_unary
+    streamed = handler.unary_stream or handler.stream_stream
+
+    async def answer(request: RequestT, context: Context[RequestT, ResponseT]) -> ResponseT:
+        behaviour = cast("Callable[..., Awaitable[ResponseT]]", unary)
+        with enter(request, context) as entered:
+            return await behaviour(entered, context)
+
+    async def stream(
+        request: RequestT, context: Context[RequestT, ResponseT]
+    ) -> AsyncIterator[ResponseT]:
+        behaviour = cast("Callable[..., AsyncIterator[ResponseT]]", streamed)
+        with enter(request, context) as entered:
+            async for response in behaviour(entered, context):
+                yield response
+
+    wrapped = stream if handler.response_streaming else answer
+    make = {
+        (False, False): grpc.unary_unary_rpc_method_handler,
+        (False, True): grpc.unary_stream_rpc_method_handler,
+        (True, False): grpc.stream_unary_rpc_method_handler,
+        (True, True): grpc.stream_stream_rpc_method_handler,
+    }[handler.request_streaming, handler.response_streaming]
+    return cast(
+        "Handler[RequestT, ResponseT]",
+        make(wrapped, handler.request_deserializer, handler.response_serializer),
+    )

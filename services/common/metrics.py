@@ -1,0 +1,134 @@
+"""Prometheus metrics: where a process shows them, and those of every gRPC server.
+
+Each process makes one `CollectorRegistry` and hands it on. No label holds an id: the number of
+time series does not grow with experiments, jobs or workers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar, cast
+
+import grpc
+import grpc.aio
+from prometheus_client import CollectorRegistry, Counter, Histogram, start_http_server
+
+from modnorm.errors import InvalidInputError, UnavailableError
+from services.common.handlers import surrounded
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
+
+RequestT = TypeVar("RequestT")
+ResponseT = TypeVar("ResponseT")
+
+CALL_BUCKETS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
+WORK_BUCKETS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0)
+"""Upper bounds in seconds of what takes as long as a model needs."""
+
+_CODES: Mapping[int, str] = {code.value[0]: code.name for code in grpc.StatusCode if code.value[0]}
+_REMEDY = "set MODNORM_METRICS_ADDRESS to a free HOST:PORT, or leave it empty"
+
+
+@contextmanager
+def exposed(address: str, registry: CollectorRegistry) -> Iterator[int]:
+    """Answer `GET /metrics` as long as the context lasts; yield the port, 0 where it is off.
+
+    Args:
+        address: HOST:PORT, port 0 takes a free one; nothing is shown when empty.
+        registry: What is shown.
+
+    Raises:
+        InvalidInputError: the address is none.
+        UnavailableError: it cannot be listened on.
+    """
+    if not address:
+        yield 0
+        return
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        raise InvalidInputError(
+            f"{address!r} is not HOST:PORT", field="metrics_address", remedy=_REMEDY
+        )
+    try:
+        server, thread = start_http_server(int(port), host.strip("[]"), registry)
+    except (OSError, OverflowError) as error:
+        raise UnavailableError(
+            f"cannot listen on {address}: {error}", field="metrics_address", remedy=_REMEDY
+        ) from error
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+class CallMetrics(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # only in its stubs
+    """Counts and times the calls of a server; the first of its interceptors, to see every end.
+
+    Methods that the server does not have are not counted: callers choose their names.
+
+    Args:
+        registry: Where the metrics go.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._calls = Counter(
+            "modnorm_grpc_calls",
+            "Calls that ended, by method and status code.",
+            ("service", "method", "code"),
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            "modnorm_grpc_call_seconds",
+            "Time from the first byte of a call to its end; streams last as they please.",
+            ("service", "method"),
+            buckets=CALL_BUCKETS,
+            registry=registry,
+        )
+
+    async def intercept_service(
+        self,
+        continuation: Callable[
+            [grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[RequestT, ResponseT]]
+        ],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> grpc.RpcMethodHandler[RequestT, ResponseT]:
+        """Wrap the handler of one call."""
+        handler = await continuation(handler_call_details)
+        if not handler:
+            return handler
+        _, service, method = handler_call_details.method.split("/", 2)
+
+        @contextmanager
+        def enter(request: RequestT, context: object) -> Iterator[RequestT]:
+            with self._measured(service, method, context):
+                yield request
+
+        return surrounded(handler, enter)
+
+    @contextmanager
+    def _measured(self, service: str, method: str, context: object) -> Iterator[None]:
+        start, code = time.perf_counter(), "OK"
+        try:
+            yield
+        except (asyncio.CancelledError, GeneratorExit):
+            code = "CANCELLED"
+            raise
+        except BaseException:
+            code = _code(context)
+            raise
+        finally:
+            self._seconds.labels(service, method).observe(time.perf_counter() - start)
+            self._calls.labels(service, method, code).inc()
+
+
+def _code(context: object) -> str:
+    """Return the name of the status that a call was aborted with."""
+    found = cast("grpc.aio.ServicerContext[object, object]", context).code()
+    if isinstance(found, grpc.StatusCode):
+        return found.name
+    return _CODES.get(found or 0, "UNKNOWN")

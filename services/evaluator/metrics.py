@@ -1,0 +1,129 @@
+"""What a worker counts, and how its GPUs are."""
+
+import logging
+import warnings
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+from typing import Protocol
+
+import torch
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+from typing_extensions import override
+
+from modnorm.search.scoring import CandidateResult
+from services.common.metrics import WORK_BUCKETS
+
+logger = logging.getLogger(__name__)
+
+
+class JobOutcome(StrEnum):
+    """How a claimed job ended here."""
+
+    REPORTED = "reported"
+    FAILED = "failed"
+    HANDED_BACK = "handed_back"
+    """The worker stopped, or lacks what the job needs."""
+    DROPPED = "dropped"
+    """The lease was lost, or the work is not wanted any more."""
+
+
+class EvaluatorMetrics:
+    """Metrics of one worker.
+
+    Args:
+        registry: Where they go.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._jobs = Counter(
+            "modnorm_evaluator_jobs", "Claimed jobs that ended.", ("outcome",), registry=registry
+        )
+        for outcome in JobOutcome:
+            self._jobs.labels(outcome)
+        self._phases = Histogram(
+            "modnorm_evaluator_phase_seconds",
+            "Parts of evaluating a candidate.",
+            ("phase",),
+            buckets=WORK_BUCKETS,
+            registry=registry,
+        )
+        self._tokens = Counter(
+            "modnorm_evaluator_tokens", "Tokens generated in results.", registry=registry
+        )
+        self.busy = Gauge("modnorm_evaluator_busy", "1 while a job is in hand.", registry=registry)
+        self.model_loads = Counter(
+            "modnorm_evaluator_model_loads", "Models loaded into an engine.", registry=registry
+        )
+        self.engine_restarts = Counter(
+            "modnorm_evaluator_engine_restarts",
+            "Engines thrown away after a failure; the next job loads one again.",
+            registry=registry,
+        )
+        registry.register(GpuCollector())
+
+    def ended(self, outcome: JobOutcome) -> None:
+        """Count a job."""
+        self._jobs.labels(outcome).inc()
+
+    def scored(self, result: CandidateResult) -> None:
+        """Count a result."""
+        self._phases.labels("switch").observe(result.switch_seconds)
+        self._phases.labels("generate").observe(result.generate_seconds)
+        self._phases.labels("score").observe(result.score_seconds)
+        self._tokens.inc(sum(answer.tokens for answer in result.answers))
+
+
+class Devices(Protocol):
+    """What is asked of CUDA: `torch.cuda` answers without starting CUDA, through NVML."""
+
+    def device_count(self) -> int:
+        """Return the number of visible GPUs."""
+
+    def device_memory_used(self, device: int) -> int:
+        """Return bytes in use on a GPU, by all processes."""
+
+    def utilization(self, device: int) -> int:
+        """Return the percentage of time in which a GPU was busy."""
+
+
+class GpuCollector(Collector):
+    """Memory and use of the visible GPUs whenever metrics are read; nothing where there are none.
+
+    The engine may live in another process: what is shown is the device's, not this process's.
+
+    Args:
+        devices: Knows the GPUs.
+    """
+
+    def __init__(self, devices: Devices = torch.cuda) -> None:
+        self._devices = devices
+        self._silent = False
+
+    @override
+    def collect(self) -> Iterable[Metric]:
+        """Yield what is known."""
+        memory = GaugeMetricFamily(
+            "modnorm_gpu_memory_used_bytes", "GPU memory in use.", labels=("device",)
+        )
+        use = GaugeMetricFamily(
+            "modnorm_gpu_utilization_ratio",
+            "Part of the time in which the GPU was busy.",
+            labels=("device",),
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for device in range(self._devices.device_count()):
+                self._add(memory, device, self._devices.device_memory_used)
+                self._add(use, device, lambda index: self._devices.utilization(index) / 100)
+        return memory, use
+
+    def _add(self, family: GaugeMetricFamily, device: int, read: Callable[[int], float]) -> None:
+        try:
+            family.add_metric((str(device),), read(device))
+        except Exception as error:  # noqa: BLE001 - NVML has errors of its own; metrics go on
+            if not self._silent:
+                logger.warning("no GPU metrics: %s", error)
+            self._silent = True

@@ -1,0 +1,46 @@
+"""What the sandbox counts."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from modnorm.sandbox import Isolation, Outcome, Verdict
+from services.common.metrics import CALL_BUCKETS
+
+
+class SandboxMetrics:
+    """Metrics of one sandbox.
+
+    Args:
+        registry: Where they go.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.in_hand = Gauge(
+            "modnorm_sandbox_programs_in_hand",
+            "Programs that run or wait for their turn.",
+            registry=registry,
+        )
+        self._verdicts = Counter(
+            "modnorm_sandbox_verdicts", "Programs judged.", ("verdict",), registry=registry
+        )
+        for verdict in Verdict:
+            self._verdicts.labels(verdict)
+        self._seconds = Histogram(
+            "modnorm_sandbox_program_seconds",
+            "Wall time of a program, without its wait.",
+            buckets=CALL_BUCKETS,
+            registry=registry,
+        )
+        self._isolated = Gauge(
+            "modnorm_sandbox_isolated",
+            "1 when all guarantees held at the last measurement; programs run only then.",
+            registry=registry,
+        )
+
+    def judged(self, outcome: Outcome) -> None:
+        """Count a verdict."""
+        self._verdicts.labels(outcome.verdict).inc()
+        self._seconds.observe(outcome.wall_seconds)
+
+    def measured(self, isolation: Isolation) -> None:
+        """Note a measurement."""
+        self._isolated.set(isolation.healthy)
