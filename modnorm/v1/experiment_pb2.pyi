@@ -721,6 +721,40 @@ class Candidate(google.protobuf.message.Message):
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
+    @typing.final
+    class EnvironmentEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["key", b"key", "value", b"value"]
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+    @typing.final
+    class HeldoutEnvironmentEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["key", b"key", "value", b"value"]
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
     INDEX_FIELD_NUMBER: builtins.int
     DESCRIPTOR_FIELD_NUMBER: builtins.int
     STATE_FIELD_NUMBER: builtins.int
@@ -731,6 +765,8 @@ class Candidate(google.protobuf.message.Message):
     SELECTION_TOKENS_FIELD_NUMBER: builtins.int
     WORKER_FIELD_NUMBER: builtins.int
     SECONDS_FIELD_NUMBER: builtins.int
+    ENVIRONMENT_FIELD_NUMBER: builtins.int
+    HELDOUT_ENVIRONMENT_FIELD_NUMBER: builtins.int
     index: builtins.int
     """Index in the population; -1 is the unperturbed base."""
     state: Global___CandidateState.ValueType
@@ -753,6 +789,14 @@ class Candidate(google.protobuf.message.Message):
     def descriptor(self) -> modnorm.v1.common_pb2.Descriptor:
         """Its descriptor."""
 
+    @property
+    def environment(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
+        """What its selection answers may depend on by rounding: engine, library versions, device."""
+
+    @property
+    def heldout_environment(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
+        """The same of its held-out answers, if it was an expert."""
+
     def __init__(
         self,
         *,
@@ -766,10 +810,12 @@ class Candidate(google.protobuf.message.Message):
         selection_tokens: builtins.int = ...,
         worker: builtins.str = ...,
         seconds: builtins.float = ...,
+        environment: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        heldout_environment: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_heldout_metric", b"_heldout_metric", "_selection_reward", b"_selection_reward", "descriptor", b"descriptor", "heldout_metric", b"heldout_metric", "selection_reward", b"selection_reward"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_heldout_metric", b"_heldout_metric", "_selection_reward", b"_selection_reward", "attempts", b"attempts", "descriptor", b"descriptor", "error", b"error", "heldout_metric", b"heldout_metric", "index", b"index", "seconds", b"seconds", "selection_reward", b"selection_reward", "selection_tokens", b"selection_tokens", "state", b"state", "worker", b"worker"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_heldout_metric", b"_heldout_metric", "_selection_reward", b"_selection_reward", "attempts", b"attempts", "descriptor", b"descriptor", "environment", b"environment", "error", b"error", "heldout_environment", b"heldout_environment", "heldout_metric", b"heldout_metric", "index", b"index", "seconds", b"seconds", "selection_reward", b"selection_reward", "selection_tokens", b"selection_tokens", "state", b"state", "worker", b"worker"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__heldout_metric: typing_extensions.TypeAlias = typing.Literal["heldout_metric"]
     _WhichOneofArgType__heldout_metric: typing_extensions.TypeAlias = typing.Literal["_heldout_metric", b"_heldout_metric"]

@@ -88,6 +88,8 @@ def candidate_message(record: CandidateRecord) -> experiment_pb2.Candidate:
         selection_tokens=job.tokens,
         worker=job.worker,
         seconds=job.switch_seconds + job.generate_seconds + job.score_seconds,
+        environment=json.loads(job.environment),
+        heldout_environment=json.loads(heldout.environment) if heldout else None,
     )
 
 

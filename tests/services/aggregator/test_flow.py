@@ -64,12 +64,22 @@ async def check_reading(lab, experiment):
     assert listed.next_page_token == ""
     assert not listed.experiments[0].ensembles
     selected = await lab.answers(experiment.id, 0, evaluation_pb2.SPLIT_SELECTION)
-    candidate = (await lab.candidates(experiment.id))[1]
-    assert candidate.selection_reward == mean_reward([one.reward for one in selected])
+    candidates = await lab.candidates(experiment.id)
+    assert candidates[1].selection_reward == mean_reward([one.reward for one in selected])
+    check_environments(candidates, provenance)
     async with lab.raises(InvalidInputError, "split"):
         await lab.answers(experiment.id, 0, evaluation_pb2.SPLIT_UNSPECIFIED)
     async with lab.raises(NotFoundError, "id"):
         await lab.get("nothing")
+
+
+def check_environments(candidates, provenance):
+    """Each candidate tells where its selection answers and its held-out answers are from."""
+    assert {one.HasField("heldout_metric") for one in candidates} == {True, False}
+    for one in candidates:
+        voted = {"engine": "made up", "rows": provenance.heldout_digest}
+        assert one.environment == {**voted, "rows": provenance.selection_digest}
+        assert one.heldout_environment == (voted if one.HasField("heldout_metric") else {})
 
 
 def test_experiments_are_listed_in_pages(start_lab, spec):
