@@ -5,9 +5,12 @@
     │   └── TooLargeError      a message is over the size limit of a service or of its caller
     ├── NotFoundError          the named thing does not exist
     ├── ConflictError          the name is taken by something else
+    ├── UnauthenticatedError   no token, or one that is not accepted
+    ├── ForbiddenError         the token is good, but not for this
     ├── PreconditionError      right request, wrong state
     │   └── StaleLeaseError    the lease was lost; the work belongs to someone else
     ├── UnavailableError       a dependency is down; try again
+    │   └── RateLimitedError   too many calls under one token; try again a little later
     ├── CancelledError         somebody asked for the work to stop
     └── EvaluationError        evaluating one candidate failed; never a score
         ├── EngineError        infrastructure: try again, here or elsewhere
@@ -56,6 +59,14 @@ class ConflictError(ModnormError):
     """The identifier is already taken by something else."""
 
 
+class UnauthenticatedError(ModnormError):
+    """The caller has no token, or one that is forged, expired or revoked."""
+
+
+class ForbiddenError(ModnormError):
+    """The caller is known, and its roles do not allow the call."""
+
+
 class PreconditionError(ModnormError):
     """The request is right, but the state of its subject does not allow it."""
 
@@ -66,6 +77,26 @@ class StaleLeaseError(PreconditionError):
 
 class UnavailableError(ModnormError):
     """A dependency is down; the same call may succeed later."""
+
+
+class RateLimitedError(UnavailableError):
+    """There were too many calls under one token.
+
+    Args:
+        message: What is wrong, in one sentence.
+        wait: Seconds after which a call is taken again.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        wait: float = 1.0,
+        field: str | None = None,
+        remedy: str | None = None,
+    ) -> None:
+        super().__init__(message, field=field, remedy=remedy)
+        self.wait = wait
 
 
 class CancelledError(ModnormError):

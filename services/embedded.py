@@ -12,7 +12,12 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict
 
+from pydantic import SecretStr
+
+from modnorm.client.channel import Credentials
+from modnorm.client.tokens import Role, TokenTable, make_token, write_tokens
 from modnorm.engines import load_engine
 from modnorm.errors import EngineError
 from modnorm.sandbox import Runner, Sandbox
@@ -34,6 +39,7 @@ _ANY_PORT = "127.0.0.1:0"
 _BROKER = "memory://localhost/"
 _DATABASE = "modnorm.db"
 _LOG = "lab.log"
+_TOKENS = "tokens.yaml"
 _GRACE_SECONDS = 1.0
 """Somebody waits in the foreground: the job in hand is handed back rather than finished."""
 
@@ -44,6 +50,8 @@ class EmbeddedLab:
 
     target: str
     """`HOST:PORT` of its aggregator."""
+    credentials: Credentials
+    """What its aggregator wants to see; nobody else on this machine knows it."""
 
 
 @contextmanager
@@ -64,18 +72,22 @@ def start(
     state.mkdir(parents=True, exist_ok=True)
     log, leaving = state / _LOG, threading.Event()
     with _logging_to(log), Sandbox() as sandbox, ThreadPoolExecutor(2, "lab") as threads:
-        services = _Services(state, cache, sandbox)
+        common = _common_settings(state, cache)
+        services = _Services(state, common, sandbox)
         parts = [threads.submit(services.run)]
         try:
-            target = services.target()
+            lab = EmbeddedLab(services.target(), Credentials(token=common["token"]))
             if not evaluate:
-                yield EmbeddedLab(target)
+                yield lab
                 return
-            worker = Worker(_evaluator_settings(target, cache), sandbox=sandbox, load=load)
+            settings = EvaluatorSettings(
+                aggregator_target=lab.target, broker_url=_BROKER, **common
+            )
+            worker = Worker(settings, sandbox=sandbox, load=load)
             parts.append(threads.submit(_work, worker, leaving, log))
             parts[-1].add_done_callback(lambda _: services.stop())
             try:
-                yield EmbeddedLab(target)
+                yield lab
             finally:
                 leaving.set()
                 worker.stop()
@@ -93,23 +105,51 @@ def _work(worker: Worker, leaving: threading.Event, log: Path) -> None:
         raise EngineError("the evaluator broke down", remedy=f"the reason is in {log}")
 
 
-def _evaluator_settings(target: str, cache: Path) -> EvaluatorSettings:
-    return EvaluatorSettings(
-        aggregator_target=target,
-        broker_url=_BROKER,
-        stop_grace=_GRACE_SECONDS,
+class _Common(TypedDict):
+    """What all services of a lab in one process have, whatever the environment says."""
+
+    token: SecretStr
+    token_file: None
+    accepted_tokens: Path
+    rate_limit: float
+    worker_rate_limit: float
+    tls_ca: None
+    tls_cert: None
+    tls_key: None
+    tls_client_certificates: bool
+    model_roots: None
+    data_roots: None
+    cache_dir: Path
+    stop_grace: float
+
+
+def _common_settings(state: Path, cache: Path) -> _Common:
+    """Make a token for this lab alone: other users of the machine reach its ports, too."""
+    token, accepted = make_token("embedded", tuple(Role))
+    write_tokens(state / _TOKENS, TokenTable(tokens=(accepted,)))
+    return _Common(
+        token=SecretStr(token),
+        token_file=None,
+        accepted_tokens=state / _TOKENS,
+        rate_limit=0.0,
+        worker_rate_limit=0.0,
+        tls_ca=None,
+        tls_cert=None,
+        tls_key=None,
+        tls_client_certificates=False,
         model_roots=None,
         data_roots=None,
         cache_dir=cache,
+        stop_grace=_GRACE_SECONDS,
     )
 
 
 class _Services:
     """Calibrator, sampler and aggregator in the event loop of one thread."""
 
-    def __init__(self, state: Path, cache: Path, sandbox: Runner) -> None:
+    def __init__(self, state: Path, common: _Common, sandbox: Runner) -> None:
         self._state = state
-        self._cache = cache
+        self._common = common
         self._sandbox = sandbox
         self._loop = asyncio.new_event_loop()
         self._stopping = asyncio.Event()
@@ -139,12 +179,9 @@ class _Services:
             await self._stopping.wait()
 
     async def _start(self, stack: AsyncExitStack) -> str:
-        calibrator = build_calibrator(
-            CalibratorSettings(bind_address=_ANY_PORT, model_roots=None, cache_dir=self._cache)
-        )
-        sampler = build_sampler(
-            SamplerSettings(bind_address=_ANY_PORT, model_roots=None, cache_dir=self._cache)
-        )
+        common = self._common
+        calibrator = build_calibrator(CalibratorSettings(bind_address=_ANY_PORT, **common))
+        sampler = build_sampler(SamplerSettings(bind_address=_ANY_PORT, **common))
         aggregator = build_aggregator(
             AggregatorSettings(
                 bind_address=_ANY_PORT,
@@ -152,11 +189,8 @@ class _Services:
                 sampler_target=await _started(sampler, stack),
                 database_url=f"sqlite:///{(self._state / _DATABASE).resolve()}",
                 broker_url=_BROKER,
-                data_roots=None,
-                model_roots=None,
-                cache_dir=self._cache,
                 release_leases_on_start=True,
-                stop_grace=_GRACE_SECONDS,
+                **common,
             ),
             sandbox=self._sandbox,
         )

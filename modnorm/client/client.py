@@ -1,6 +1,7 @@
 """The Python client: experiments are submitted, followed and read with a few methods."""
 
 import json
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol, Self, TypeVar
@@ -8,9 +9,12 @@ from typing import Protocol, Self, TypeVar
 import grpc
 from google.protobuf.message import Message
 
+from modnorm.client.channel import Credentials, open_channel
 from modnorm.client.convert import spec_to_proto
+from modnorm.client.settings import ConnectionSettings
 from modnorm.client.status import from_rpc_error
 from modnorm.client.watch import Watch
+from modnorm.errors import RateLimitedError
 from modnorm.spec import ExperimentSpec
 from modnorm.v1 import evaluation_pb2 as evaluation
 from modnorm.v1 import experiment_pb2 as experiments
@@ -65,13 +69,22 @@ class ModnormClient:
         target: `HOST:PORT` of the aggregator.
         timeout: Seconds that one call may take, retries included.
         patience: Seconds that `watch` goes on trying to reach a server that went away.
+        credentials: Token and certificates; those of the environment when absent.
     """
 
-    def __init__(self, target: str, *, timeout: float = 30.0, patience: float = 120.0) -> None:
+    def __init__(
+        self,
+        target: str,
+        *,
+        timeout: float = 30.0,
+        patience: float = 120.0,
+        credentials: Credentials | None = None,
+    ) -> None:
         self._target = target
         self._timeout = timeout
         self._patience = patience
-        self._channel = grpc.insecure_channel(target, options=_CHANNEL_OPTIONS)
+        shown = ConnectionSettings().credentials if credentials is None else credentials
+        self._channel = open_channel(target, shown, _CHANNEL_OPTIONS)
         self._stub = ExperimentServiceStub(self._channel)
 
     def __enter__(self) -> Self:
@@ -204,10 +217,17 @@ class ModnormClient:
         request: RequestT,
         timeout: float | None = None,
     ) -> ResponseT:
-        try:
-            return method(request, timeout=timeout or self._timeout)
-        except grpc.RpcError as error:
-            raise from_rpc_error(error) from error
+        """Make a call; one that came too soon after others is made again when it is welcome."""
+        seconds = timeout or self._timeout
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                return method(request, timeout=seconds)
+            except grpc.RpcError as error:
+                met = from_rpc_error(error)
+                if not isinstance(met, RateLimitedError) or time.monotonic() > deadline:
+                    raise met from error
+            time.sleep(met.wait)
 
 
 def _pages(

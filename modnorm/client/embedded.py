@@ -6,6 +6,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Protocol
 
+from modnorm.client.channel import Credentials
 from modnorm.client.client import ModnormClient
 from modnorm.client.rundir import state_directory
 from modnorm.client.settings import ClientSettings, calm_threads
@@ -23,6 +24,10 @@ class EmbeddedLab(Protocol):
     @property
     def target(self) -> str:
         """`HOST:PORT` of the aggregator."""
+
+    @property
+    def credentials(self) -> Credentials:
+        """What the aggregator wants to see."""
 
 
 class StartLab(Protocol):
@@ -77,6 +82,11 @@ def embedded_client(
     start = find_embedded()
     with (
         start(state_directory(home), cache=settings.cache_dir, evaluate=evaluate) as lab,
-        ModnormClient(lab.target, timeout=settings.timeout, patience=_PATIENCE_SECONDS) as client,
+        ModnormClient(
+            lab.target,
+            timeout=settings.timeout,
+            patience=_PATIENCE_SECONDS,
+            credentials=lab.credentials,
+        ) as client,
     ):
         yield client

@@ -5,6 +5,7 @@ from typing import Self
 
 import grpc
 
+from modnorm.client.channel import Credentials, open_channel
 from modnorm.client.sandbox_convert import (
     isolation_from_proto,
     outcome_from_proto,
@@ -45,10 +46,17 @@ class RemoteSandbox:
     Args:
         target: HOST:PORT.
         queue_seconds: How long a program may wait for its turn, on top of its own limit.
+        credentials: Token and certificates; none when absent.
     """
 
-    def __init__(self, target: str, *, queue_seconds: float = 120.0) -> None:
-        self._channel = grpc.insecure_channel(target, options=_CHANNEL_OPTIONS)
+    def __init__(
+        self,
+        target: str,
+        *,
+        queue_seconds: float = 120.0,
+        credentials: Credentials | None = None,
+    ) -> None:
+        self._channel = open_channel(target, credentials or Credentials(), _CHANNEL_OPTIONS)
         self._stub = sandbox_pb2_grpc.SandboxServiceStub(self._channel)
         self._queue_seconds = queue_seconds
 
@@ -93,6 +101,6 @@ class RemoteSandbox:
         self.close()
 
 
-def sandbox_at(target: str) -> RemoteSandbox | None:
+def sandbox_at(target: str, credentials: Credentials) -> RemoteSandbox | None:
     """Return the sandbox service at HOST:PORT, None for an empty text."""
-    return RemoteSandbox(target) if target else None
+    return RemoteSandbox(target, credentials=credentials) if target else None

@@ -3,14 +3,45 @@
 import os
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from modnorm.client.channel import Credentials
 
-class ClientSettings(BaseSettings):
+
+class ConnectionSettings(BaseSettings):
+    """What a caller shows to servers; services are callers, too."""
+
+    # Inputs are not repeated in errors: some are secrets.
+    model_config = SettingsConfigDict(
+        env_prefix="MODNORM_", frozen=True, hide_input_in_errors=True
+    )
+
+    token: SecretStr = SecretStr("")
+    """Bearer token, as `modnorm token create` printed it."""
+    token_file: Path | None = None
+    """File that holds the token, read at every call; instead of `token`."""
+    tls_ca: Path | None = None
+    """Certificates of the authorities that the other side's must be of, PEM; turns TLS on."""
+    tls_cert: Path | None = None
+    """Own certificate chain, PEM."""
+    tls_key: Path | None = None
+    """Private key of `tls_cert`, PEM."""
+
+    @property
+    def credentials(self) -> Credentials:
+        """What channels are opened with."""
+        return Credentials(
+            token=self.token,
+            token_file=self.token_file,
+            tls_ca=self.tls_ca,
+            tls_cert=self.tls_cert,
+            tls_key=self.tls_key,
+        )
+
+
+class ClientSettings(ConnectionSettings):
     """What a user sets once instead of at every command (`MODNORM_SERVER=lab:50051`)."""
-
-    model_config = SettingsConfigDict(env_prefix="MODNORM_", frozen=True)
 
     server: str = "127.0.0.1:50051"
     """Address of the aggregator, for commands that talk to a lab."""

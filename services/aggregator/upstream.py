@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import grpc
 import grpc.aio
 
+from modnorm.client.channel import Credentials
 from modnorm.client.convert import descriptor_from_proto, prompt_to_proto, spec_to_proto
 from modnorm.client.status import from_rpc_error
 from modnorm.errors import InvalidInputError, ModnormError
@@ -26,10 +27,16 @@ Prompts = Sequence[Sequence[Message]]
 
 
 class Sampler:
-    """SamplingService; every method raises the error that the service met."""
+    """SamplingService; every method raises the error that the service met.
 
-    def __init__(self, channel: grpc.aio.Channel) -> None:
+    Args:
+        channel: A channel to it.
+        shown: Holds the token that calls carry; none when absent.
+    """
+
+    def __init__(self, channel: grpc.aio.Channel, shown: Credentials | None = None) -> None:
         self._stub = SamplingServiceStub(channel)
+        self._shown = shown or Credentials()
 
     async def inspect(
         self, spec: ExperimentSpec, prompts: Prompts, max_tokens: int
@@ -51,7 +58,9 @@ class Sampler:
                 remedy="set a limit on task.selection and task.heldout, or leave long rows out",
             )
         with _errors():
-            return await self._stub.InspectModel(request, timeout=MODEL_SECONDS)
+            return await self._stub.InspectModel(
+                request, timeout=MODEL_SECONDS, metadata=self._shown.metadata()
+            )
 
     async def scale_map(
         self,
@@ -75,7 +84,9 @@ class Sampler:
             profile_json=profile_json,
         )
         with _errors():
-            response = await self._stub.BuildScaleMap(request, timeout=MODEL_SECONDS)
+            response = await self._stub.BuildScaleMap(
+                request, timeout=MODEL_SECONDS, metadata=self._shown.metadata()
+            )
         scale_map = ScaleMap.from_json(response.json)
         if scale_map.digest != response.digest:
             raise ModnormError("the sampler returned a scale map that does not fit its digest")
@@ -115,7 +126,10 @@ class Sampler:
         )
         found: list[Descriptor] = []
         with _errors():
-            async for response in self._stub.SampleDescriptors(request, timeout=MODEL_SECONDS):
+            stream = self._stub.SampleDescriptors(
+                request, timeout=MODEL_SECONDS, metadata=self._shown.metadata()
+            )
+            async for response in stream:
                 if response.offset != len(found):
                     raise ModnormError("the sampler sent descriptors out of order")
                 found.extend(descriptor_from_proto(one) for one in response.descriptors)
@@ -125,10 +139,16 @@ class Sampler:
 
 
 class Calibrator:
-    """CalibrationService; every method raises the error that the service met."""
+    """CalibrationService; every method raises the error that the service met.
 
-    def __init__(self, channel: grpc.aio.Channel) -> None:
+    Args:
+        channel: A channel to it.
+        shown: Holds the token that calls carry; none when absent.
+    """
+
+    def __init__(self, channel: grpc.aio.Channel, shown: Credentials | None = None) -> None:
         self._stub = CalibrationServiceStub(channel)
+        self._shown = shown or Credentials()
 
     async def profile(self, digest: str) -> calibration_pb2.Profile:
         """Return a stored profile.
@@ -138,7 +158,10 @@ class Calibrator:
         """
         request = calibration_pb2.GetProfileRequest(digest=digest)
         with _errors():
-            return (await self._stub.GetProfile(request, timeout=CALL_SECONDS)).profile
+            response = await self._stub.GetProfile(
+                request, timeout=CALL_SECONDS, metadata=self._shown.metadata()
+            )
+            return response.profile
 
     async def calibrate(
         self, spec: ExperimentSpec, model_digest: str, prompts: Prompts
@@ -157,7 +180,10 @@ class Calibrator:
             settings=message.calibration,
         )
         with _errors():
-            async for response in self._stub.Calibrate(request, timeout=CALIBRATION_SECONDS):
+            stream = self._stub.Calibrate(
+                request, timeout=CALIBRATION_SECONDS, metadata=self._shown.metadata()
+            )
+            async for response in stream:
                 yield response
 
 

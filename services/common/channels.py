@@ -5,6 +5,8 @@ from collections.abc import Sequence
 
 import grpc.aio
 
+from modnorm.client.channel import Credentials
+
 MESSAGE_BYTES = 64 * 2**20
 """Largest message accepted: the prompts of a few thousand rows in one inspection."""
 CALL_SECONDS = 30.0
@@ -47,9 +49,17 @@ CHANNEL_OPTIONS: Sequence[tuple[str, str | int]] = (
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.max_reconnect_backoff_ms", 5_000),
 )
-"""For `grpc.insecure_channel` and `grpc.aio.insecure_channel` alike."""
+"""For blocking and asynchronous channels alike."""
 
 
-def open_channel(target: str) -> grpc.aio.Channel:
-    """Open a channel of the running event loop; it connects at the first call."""
-    return grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS)
+def open_channel(target: str, credentials: Credentials | None = None) -> grpc.aio.Channel:
+    """Open a channel of the running event loop; it connects at the first call.
+
+    Args:
+        target: HOST:PORT.
+        credentials: Their certificates, if any, are shown; the token is for callers to send.
+    """
+    tls = None if credentials is None else credentials.channel()
+    if tls is None:
+        return grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS)
+    return grpc.aio.secure_channel(target, tls, options=CHANNEL_OPTIONS)

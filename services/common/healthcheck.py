@@ -6,17 +6,28 @@ import sys
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from modnorm.client.channel import Credentials, open_channel
+from modnorm.client.settings import ConnectionSettings
 
-def check(target: str, service: str = "", *, timeout: float = 5.0) -> str:
+
+def check(
+    target: str,
+    service: str = "",
+    *,
+    timeout: float = 5.0,
+    credentials: Credentials | None = None,
+) -> str:
     """Return the name of a service's status, or of the code that the call ended with.
 
     Args:
         target: HOST:PORT.
         service: Full name of the service; empty for the server as a whole.
         timeout: Seconds to wait.
+        credentials: Certificates; those of the environment when absent.
     """
     request = health_pb2.HealthCheckRequest(service=service)
-    with grpc.insecure_channel(target) as channel:
+    shown = ConnectionSettings().credentials if credentials is None else credentials
+    with open_channel(target, shown, ()) as channel:
         try:
             response = health_pb2_grpc.HealthStub(channel).Check(request, timeout=timeout)
         except grpc.RpcError as error:

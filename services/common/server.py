@@ -9,6 +9,7 @@ from grpc_reflection.v1alpha import reflection
 from prometheus_client import CollectorRegistry
 
 from modnorm.errors import UnavailableError
+from services.common.access import AccessInterceptor, open_port
 from services.common.call_names import CallNames
 from services.common.channels import KEEPALIVE_SECONDS, MESSAGE_BYTES
 from services.common.interceptor import ErrorInterceptor
@@ -73,6 +74,7 @@ async def start_server(
     address: str,
     register: Register,
     registry: CollectorRegistry | None = None,
+    settings: ServiceSettings | None = None,
 ) -> RunningServer:
     """Start a server in the running event loop.
 
@@ -80,13 +82,18 @@ async def start_server(
         address: HOST:PORT; port 0 takes a free one.
         register: Adds the servicers.
         registry: Where the metrics of its calls go; nowhere when absent.
+        settings: Tokens, rates and certificates; those of the environment when absent.
 
     Raises:
         UnavailableError: the address cannot be listened on.
+        PreconditionError: it would be open to everybody on the network.
+        InvalidInputError: a file of the settings cannot be read.
     """
+    settings = settings or ServiceSettings()
     measured = CallMetrics(registry or CollectorRegistry())
+    access = AccessInterceptor(settings)
     server = grpc.aio.server(
-        interceptors=(measured, ErrorInterceptor(), CallNames()), options=_OPTIONS
+        interceptors=(measured, ErrorInterceptor(), access, CallNames()), options=_OPTIONS
     )
     services = tuple(register(server))
     health_servicer = health.aio.HealthServicer()  # type: ignore[attr-defined]  # not in its stubs
@@ -95,7 +102,7 @@ async def start_server(
         (*services, health.SERVICE_NAME, reflection.SERVICE_NAME), server
     )
     try:
-        port = server.add_insecure_port(address)
+        port = open_port(server, address, settings)
     except RuntimeError as error:
         raise UnavailableError(
             f"cannot listen on {address}: {error}",
@@ -138,7 +145,7 @@ class GrpcService:
     async def start(self) -> None:
         """Start to listen."""
         self._server = await start_server(
-            self._settings.bind_address, self._register, self._registry
+            self._settings.bind_address, self._register, self._registry, self._settings
         )
 
     async def stop(self) -> None:

@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import NoDecode
+
+from modnorm.client.settings import ConnectionSettings
 
 
 def _split_paths(value: object) -> object:
@@ -19,16 +21,28 @@ Roots = Annotated[tuple[Path, ...] | None, NoDecode, BeforeValidator(_split_path
 """Directories that files may be read from; None allows all, which only embedded runs do."""
 
 
-class ServiceSettings(BaseSettings):
-    """What every service has."""
+class ServiceSettings(ConnectionSettings):
+    """What every service has.
 
-    model_config = SettingsConfigDict(env_prefix="MODNORM_", frozen=True)
+    With a certificate a service speaks TLS only. The same certificate, `tls_ca` and the token are
+    what it shows to the services that it calls.
+    """
 
     bind_address: str = "127.0.0.1:50051"
     """HOST:PORT to listen on; port 0 takes a free one."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     metrics_address: str = ""
     """HOST:PORT that Prometheus reads metrics from; none are shown when empty."""
+    accepted_tokens: Path | None = None
+    """File of the tokens that callers need, from `modnorm token create`; none are without it."""
+    allow_anonymous: bool = False
+    """Do without tokens on other addresses than loopback, too."""
+    tls_client_certificates: bool = False
+    """Refuse callers that have no certificate of `tls_ca` (mutual TLS)."""
+    rate_limit: float = Field(default=100.0, ge=0)
+    """Calls a second under one token of a person; no limit when 0."""
+    worker_rate_limit: float = Field(default=10_000.0, ge=0)
+    """The same under one token of workers or services."""
     stop_grace: float = Field(default=10.0, ge=0)
     """Seconds that calls in progress get when the service stops."""
     model_roots: Roots = ()
@@ -63,7 +77,7 @@ class EvaluatorSettings(ServiceSettings):
 
     bind_address: str = "127.0.0.1:50054"
     aggregator_target: str = "127.0.0.1:50051"
-    broker_url: str = "redis://127.0.0.1:6379/0"
+    broker_url: str = Field(default="redis://127.0.0.1:6379/0", repr=False)
     heartbeat_seconds: float = Field(default=5.0, gt=0)
     """Seconds between two heartbeats; well below the aggregator's `lease_seconds`."""
     worker_name: str = ""
@@ -77,9 +91,9 @@ class EvaluatorSettings(ServiceSettings):
 class AggregatorSettings(ServiceSettings):
     """Settings of the aggregator."""
 
-    database_url: str = "sqlite:///modnorm.db"
+    database_url: str = Field(default="sqlite:///modnorm.db", repr=False)
     """`sqlite:///FILE` or `postgresql://USER:PASSWORD@HOST/DATABASE`."""
-    broker_url: str = "redis://127.0.0.1:6379/0"
+    broker_url: str = Field(default="redis://127.0.0.1:6379/0", repr=False)
     calibrator_target: str = "127.0.0.1:50052"
     sampler_target: str = "127.0.0.1:50053"
     sandbox_target: str = ""

@@ -45,7 +45,7 @@ class EvaluatorService:
     async def start(self) -> None:
         """Start to listen and to consume."""
         self._server = await start_server(
-            self._settings.bind_address, _nothing, self._registry
+            self._settings.bind_address, _nothing, self._registry, self._settings
         )
         await self._server.set_serving(serving=False)
         self._thread.start()

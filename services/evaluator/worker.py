@@ -6,12 +6,12 @@ import platform
 import threading
 from typing import NoReturn
 
-import grpc
 import torch
 from celery import Celery
 from celery.exceptions import WorkerShutdown
 from prometheus_client import CollectorRegistry
 
+from modnorm.client.channel import open_channel
 from modnorm.client.sandbox import sandbox_at
 from modnorm.engines import load_engine
 from modnorm.sandbox import Runner
@@ -59,14 +59,15 @@ class Worker:
         # A solo worker hears nothing while it works: heartbeats and health checks say how it is.
         app.conf.worker_enable_remote_control = False
         app.conf.broker_connection_max_retries = None
-        self._channel = grpc.insecure_channel(settings.aggregator_target, options=CHANNEL_OPTIONS)
+        shown = settings.credentials
+        self._channel = open_channel(settings.aggregator_target, shown, CHANNEL_OPTIONS)
         self._runner = JobRunner(
             JobGateway(JobServiceStub(self._channel), worker=self._name, shutdown=self._shutdown),
             self._shutdown,
             model_roots=settings.model_roots,
             data_roots=settings.data_roots,
             heartbeat_seconds=settings.heartbeat_seconds,
-            sandbox=sandbox or sandbox_at(settings.sandbox_target),
+            sandbox=sandbox or sandbox_at(settings.sandbox_target, shown),
             load=load,
             metrics=EvaluatorMetrics(registry or CollectorRegistry()),
         )

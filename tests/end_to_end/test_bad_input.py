@@ -10,6 +10,7 @@ from google.protobuf import json_format
 
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.client import ModnormClient
+from modnorm.client.channel import open_channel
 from modnorm.client.cli import main
 from modnorm.client.status import from_rpc_error
 from modnorm.errors import ConflictError, InvalidInputError
@@ -22,10 +23,16 @@ METHOD = "/modnorm.v1.ExperimentService/CreateExperiment"
 
 
 @pytest.fixture(scope="module")
-def target(tmp_path_factory, cache_dir):
+def lab(tmp_path_factory, cache_dir):
     """A lab whose evaluator has nothing to do."""
-    with start(tmp_path_factory.mktemp("lab"), cache=cache_dir) as lab:
-        yield lab.target
+    with start(tmp_path_factory.mktemp("lab"), cache=cache_dir) as running:
+        yield running
+
+
+@pytest.fixture
+def channel(lab):
+    with open_channel(lab.target, lab.credentials, ()) as opened:
+        yield opened
 
 
 @pytest.fixture(scope="module")
@@ -96,11 +103,11 @@ def bad_spec(write_spec, files, foreign_profile):
 
 
 @pytest.fixture
-def stored(target):
+def stored(lab):
     """Return how many experiments the lab holds."""
 
     def count():
-        with ModnormClient(target) as client:
+        with ModnormClient(lab.target, credentials=lab.credentials) as client:
             return len(list(client.list()))
 
     return count
@@ -108,9 +115,10 @@ def stored(target):
 
 @pytest.mark.parametrize(("path", "value", "field"), BAD)
 def test_the_command_line_names_the_field(
-    path, value, field, bad_spec, target, stored, monkeypatch, capsys
+    path, value, field, bad_spec, lab, stored, monkeypatch, capsys
 ):
-    command = ["modnorm", "submit", str(bad_spec(path, value)), "--server", target, "--json"]
+    command = ["modnorm", "submit", str(bad_spec(path, value)), "--server", lab.target, "--json"]
+    monkeypatch.setenv("MODNORM_TOKEN", lab.credentials.token.get_secret_value())
     monkeypatch.setattr("sys.argv", command)
     before = stored()
     with pytest.raises(SystemExit) as ended:
@@ -122,14 +130,14 @@ def test_the_command_line_names_the_field(
 
 
 @pytest.mark.parametrize(("path", "value", "field"), BAD)
-def test_the_service_names_the_field(path, value, field, bad_spec, target, stored):
+def test_the_service_names_the_field(path, value, field, bad_spec, channel, stored):
     text = json.dumps(yaml.safe_load(bad_spec(path, value).read_text()))
     request = experiments.CreateExperimentRequest(
         request_id="bad",
         spec=json_format.Parse(text.replace("NaN", '"NaN"'), experiments.ExperimentSpec()),
     )
     before = stored()
-    with grpc.insecure_channel(target) as channel, pytest.raises(grpc.RpcError) as raised:
+    with pytest.raises(grpc.RpcError) as raised:
         ExperimentServiceStub(channel).CreateExperiment(request, timeout=30)
     error = from_rpc_error(raised.value)
     assert isinstance(raised.value, grpc.Call)
@@ -141,25 +149,28 @@ def test_the_service_names_the_field(path, value, field, bad_spec, target, store
 @pytest.mark.parametrize(
     ("name", "row"), [("malformed.jsonl", "line 2"), ("schema.jsonl", "line 2")]
 )
-def test_a_bad_row_is_told_by_its_number(name, row, bad_spec, target):
+def test_a_bad_row_is_told_by_its_number(name, row, bad_spec, lab):
     spec = load_spec(bad_spec("task__heldout", {"source": "{files}/" + name}))
-    with ModnormClient(target) as client, pytest.raises(InvalidInputError, match=row):
+    with (
+        ModnormClient(lab.target, credentials=lab.credentials) as client,
+        pytest.raises(InvalidInputError, match=row),
+    ):
         client.submit(spec)
 
 
 @pytest.mark.parametrize("body", [b"\xff\xff\xff\xff", b"\x12\x7f\x0a", bytes(range(7, 200))])
-def test_bytes_that_are_no_request_are_refused(body, target, stored):
+def test_bytes_that_are_no_request_are_refused(body, channel, stored):
     before = stored()
-    with grpc.insecure_channel(target) as channel, pytest.raises(grpc.RpcError) as raised:
+    with pytest.raises(grpc.RpcError) as raised:
         channel.unary_unary(METHOD, bytes, bytes)(body, timeout=30)
     assert isinstance(raised.value, grpc.Call)
     assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert stored() == before
 
 
-def test_a_request_without_an_id_or_a_spec_is_refused(target, stored):
+def test_a_request_without_an_id_or_a_spec_is_refused(channel, stored):
     before = stored()
-    with grpc.insecure_channel(target) as channel, pytest.raises(grpc.RpcError) as raised:
+    with pytest.raises(grpc.RpcError) as raised:
         ExperimentServiceStub(channel).CreateExperiment(
             experiments.CreateExperimentRequest(), timeout=30
         )
@@ -168,8 +179,8 @@ def test_a_request_without_an_id_or_a_spec_is_refused(target, stored):
     assert stored() == before
 
 
-def test_a_request_id_with_another_body_is_a_conflict(target, write_spec, stored):
-    with ModnormClient(target) as client:
+def test_a_request_id_with_another_body_is_a_conflict(lab, write_spec, stored):
+    with ModnormClient(lab.target, credentials=lab.credentials) as client:
         first = client.submit(load_spec(write_spec("first")), "twice")
         before = stored()
         with pytest.raises(ConflictError):

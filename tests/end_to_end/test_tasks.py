@@ -158,7 +158,7 @@ def client(tmp_path_factory):
     state = tmp_path_factory.mktemp("lab")
     with (
         start(state / "state", cache=state / "cache", load=load_scripted) as lab,
-        ModnormClient(lab.target) as made,
+        ModnormClient(lab.target, credentials=lab.credentials) as made,
     ):
         yield made
 

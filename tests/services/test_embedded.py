@@ -68,12 +68,12 @@ def small_spec():
 def test_what_is_stored_is_found_by_the_next_lab(tmp_path, small_spec):
     with (
         start(tmp_path / "state", cache=tmp_path / "cache") as lab,
-        ModnormClient(lab.target) as client,
+        ModnormClient(lab.target, credentials=lab.credentials) as client,
     ):
         stored = client.submit(small_spec, "once")
     with (
         start(tmp_path / "state", cache=tmp_path / "cache") as lab,
-        ModnormClient(lab.target) as client,
+        ModnormClient(lab.target, credentials=lab.credentials) as client,
     ):
         assert client.submit(small_spec, "once").id == stored.id
         assert [found.id for found in client.list()] == [stored.id]
@@ -84,14 +84,14 @@ def test_what_is_stored_is_found_by_the_next_lab(tmp_path, small_spec):
 def test_a_lab_that_is_only_read_leaves_jobs_alone(tmp_path, small_spec):
     with (
         start(tmp_path / "state", cache=tmp_path / "cache", evaluate=False) as lab,
-        ModnormClient(lab.target) as client,
+        ModnormClient(lab.target, credentials=lab.credentials) as client,
     ):
         stored = client.submit(small_spec, "once")
         states = (event.state for event in client.watch(stored.id))
         assert EXPERIMENT_STATE_SELECTING in states
     with (
         start(tmp_path / "state", cache=tmp_path / "cache", evaluate=False) as lab,
-        ModnormClient(lab.target) as client,
+        ModnormClient(lab.target, credentials=lab.credentials) as client,
     ):
         progress = client.get(stored.id).progress
         assert (progress.jobs_done, progress.jobs_running, progress.jobs_total) == (0, 0, 2)

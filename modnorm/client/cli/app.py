@@ -7,7 +7,7 @@ from importlib.metadata import version as installed_version
 import typer
 
 from modnorm import errors
-from modnorm.client.cli import calibrate, compare, data, lab, rescore, run, scales, tune
+from modnorm.client.cli import calibrate, compare, data, lab, rescore, run, scales, token, tune
 from modnorm.client.cli.options import Json
 
 INTERRUPTED = 130
@@ -18,6 +18,8 @@ _CALLER_ERRORS = (
     errors.NotFoundError,
     errors.ConflictError,
     errors.PreconditionError,
+    errors.UnauthenticatedError,
+    errors.ForbiddenError,
 )
 
 app = typer.Typer(
@@ -49,6 +51,7 @@ app.command("tune")(tune.tune)
 app.command("scales")(scales.scales)
 app.command("calibrate")(calibrate.calibrate)
 app.add_typer(data.app, name="data")
+app.add_typer(token.app, name="token")
 
 
 def main() -> None:

@@ -39,7 +39,9 @@ def settings() -> ClientSettings:
 def connect(server: str | None) -> ModnormClient:
     """Return a client of the server named, or of the one in the settings."""
     found = settings()
-    return ModnormClient(server or found.server, timeout=found.timeout)
+    return ModnormClient(
+        server or found.server, timeout=found.timeout, credentials=found.credentials
+    )
 
 
 def numbers(text: str, field: str, kind: type[NumberT]) -> tuple[NumberT, ...]:

@@ -1,0 +1,146 @@
+"""Channels to servers: plain or TLS, each call with the caller's bearer token."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple, TypeVar, cast
+
+import grpc
+from pydantic import SecretStr
+
+from modnorm.errors import InvalidInputError
+
+Options = Sequence[tuple[str, str | int]]
+Metadata = Sequence[tuple[str, str | bytes]]
+AUTHORIZATION = "authorization"
+
+RequestT = TypeVar("RequestT")
+ResultT = TypeVar("ResultT")
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What a caller shows: a token, a certificate, both or nothing."""
+
+    token: SecretStr = field(default_factory=lambda: SecretStr(""))
+    token_file: Path | None = None
+    """Read at every call, so that a token may be replaced meanwhile."""
+    tls_ca: Path | None = None
+    """Authorities that the server's certificate must be of; None for a connection in clear."""
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+
+    def metadata(self) -> Metadata:
+        """Return what every call carries.
+
+        Raises:
+            InvalidInputError: the file of the token cannot be read.
+        """
+        token = self.token.get_secret_value()
+        if self.token_file is not None:
+            token = read_pem(self.token_file, "token_file").decode(errors="replace").strip()
+        return ((AUTHORIZATION, f"Bearer {token}"),) if token else ()
+
+    def channel(self) -> grpc.ChannelCredentials | None:
+        """Return gRPC's own credentials; None for a connection in clear.
+
+        Raises:
+            InvalidInputError: a file cannot be read, or a setting lacks its counterpart.
+        """
+        if self.tls_ca is None:
+            return None
+        chain, key = read_pair(self.tls_cert, self.tls_key)
+        return grpc.ssl_channel_credentials(read_pem(self.tls_ca, "tls_ca"), key, chain)
+
+
+def read_pair(cert: Path | None, key: Path | None) -> tuple[bytes | None, bytes | None]:
+    """Read a certificate and its key, which are given both or not at all.
+
+    Raises:
+        InvalidInputError: a file cannot be read, or one of the two is missing.
+    """
+    if cert is None and key is None:
+        return None, None
+    if cert is None or key is None:
+        raise InvalidInputError(
+            "a certificate and its key are given together",
+            field="MODNORM_TLS_CERT" if cert is None else "MODNORM_TLS_KEY",
+            remedy="set both, or neither",
+        )
+    return read_pem(cert, "tls_cert"), read_pem(key, "tls_key")
+
+
+def read_pem(path: Path, setting: str) -> bytes:
+    """Read a file that a setting names.
+
+    Raises:
+        InvalidInputError: it cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InvalidInputError(
+            f"cannot read {path}: {error.strerror}", field=f"MODNORM_{setting.upper()}"
+        ) from error
+
+
+def open_channel(target: str, credentials: Credentials, options: Options) -> grpc.Channel:
+    """Open a blocking channel; it connects at the first call.
+
+    Args:
+        target: HOST:PORT, or `unix:PATH`, which needs no TLS.
+        credentials: What the caller shows.
+        options: Options of the channel.
+
+    Raises:
+        InvalidInputError: a file of the credentials cannot be read.
+    """
+    tls = None if target.startswith("unix:") else credentials.channel()
+    channel = (
+        grpc.insecure_channel(target, options=options)
+        if tls is None
+        else grpc.secure_channel(target, tls, options=options)
+    )
+    return grpc.intercept_channel(channel, _Showing(credentials))
+
+
+class _Details(NamedTuple):
+    method: str
+    timeout: float | None
+    metadata: Metadata | None
+    credentials: grpc.CallCredentials | None
+    wait_for_ready: bool | None
+    compression: grpc.Compression | None
+
+
+class _Showing(
+    grpc.UnaryUnaryClientInterceptor,  # type: ignore[type-arg]  # only in its stubs
+    grpc.UnaryStreamClientInterceptor,  # type: ignore[type-arg]
+    grpc.StreamUnaryClientInterceptor,  # type: ignore[type-arg]
+    grpc.StreamStreamClientInterceptor,  # type: ignore[type-arg]
+):
+    """Adds the token to each call, whatever its kind."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
+
+    def _show(
+        self,
+        continuation: Callable[[grpc.ClientCallDetails, RequestT], ResultT],
+        details: grpc.ClientCallDetails,
+        request: RequestT,
+    ) -> ResultT:
+        shown = _Details(
+            details.method,
+            details.timeout,
+            (*(details.metadata or ()), *self._credentials.metadata()),
+            details.credentials,
+            details.wait_for_ready,
+            details.compression,
+        )
+        return continuation(cast("grpc.ClientCallDetails", shown), request)
+
+    intercept_unary_unary = _show  # type: ignore[assignment]  # one way for all four kinds
+    intercept_unary_stream = _show  # type: ignore[assignment]
+    intercept_stream_unary = _show  # type: ignore[assignment]
+    intercept_stream_stream = _show  # type: ignore[assignment]

@@ -1,0 +1,244 @@
+"""Bearer tokens: made once, shown once, kept as SHA-256 in a file that services read.
+
+A token is `modnorm_NAME_SECRET`. The name is public: logs and the file show it. The secret has
+256 random bits, so that a plain hash keeps it: there is no dictionary to try against a slow one.
+"""
+
+import hashlib
+import hmac
+import os
+import re
+import secrets
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from enum import StrEnum
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Self
+
+import yaml
+from filelock import FileLock
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from modnorm.errors import (
+    ConflictError,
+    InvalidInputError,
+    NotFoundError,
+    UnauthenticatedError,
+)
+
+DEFAULT_TENANT = "default"
+_SECRET_BYTES = 32
+_NAME = r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?"
+_TOKEN = re.compile(rf"modnorm_({_NAME})_([A-Za-z0-9_-]{{43}})")
+
+Name = Annotated[str, Field(pattern=rf"^{_NAME}$")]
+
+
+class Role(StrEnum):
+    """What a token may be used for."""
+
+    SUBMIT = "submit"
+    """Create and cancel experiments of its tenant."""
+    READ = "read"
+    """See the experiments of its tenant."""
+    OPERATE = "operate"
+    """See and cancel the experiments of all tenants."""
+    WORKER = "worker"
+    """Evaluate: lease jobs, report results, run programs in the sandbox."""
+    INTERNAL = "internal"
+    """The aggregator towards calibrator, sampler and sandbox."""
+
+
+class AcceptedToken(BaseModel):
+    """What a service knows of a token: everything but the secret."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: Name
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    """Of the token as a whole."""
+    roles: Annotated[tuple[Role, ...], Field(min_length=1)]
+    tenant: Name = DEFAULT_TENANT
+    """Whose experiments it creates and sees."""
+    created: AwareDatetime
+    expires: AwareDatetime | None = None
+    revoked: bool = False
+    rate: Annotated[float, Field(gt=0)] | None = None
+    """Calls a second; the service's own limit when absent."""
+
+
+class TokenTable(BaseModel):
+    """All tokens that services accept."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    tokens: tuple[AcceptedToken, ...] = ()
+
+    @model_validator(mode="after")
+    def _names_are_unique(self) -> Self:
+        names = [token.name for token in self.tokens]
+        if len(set(names)) < len(names):
+            raise ValueError("two tokens have the same name")
+        return self
+
+    def check(self, text: str, now: datetime) -> AcceptedToken:
+        """Return the token that a caller sent.
+
+        Raises:
+            UnauthenticatedError: it is not accepted, or not any more.
+        """
+        match = _TOKEN.fullmatch(text)
+        named = self._by_name.get(match[1]) if match else None
+        # Unknown names take the same way through the comparison.
+        right = hmac.compare_digest(digest(text), named.sha256 if named else "0" * 64)
+        if named is None or not right:
+            raise _refused("the token is not known here")
+        if named.revoked:
+            raise _refused(f"the token {named.name!r} was revoked")
+        if named.expires is not None and named.expires <= now:
+            raise _refused(f"the token {named.name!r} has expired")
+        return named
+
+    @cached_property
+    def _by_name(self) -> Mapping[str, AcceptedToken]:
+        return {token.name: token for token in self.tokens}
+
+
+def digest(text: str) -> str:
+    """Return what is kept of a token."""
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()
+
+
+def make_token(
+    name: str,
+    roles: Sequence[Role],
+    *,
+    tenant: str = DEFAULT_TENANT,
+    expires: datetime | None = None,
+    rate: float | None = None,
+) -> tuple[str, AcceptedToken]:
+    """Return a new token, and what services keep of it.
+
+    Args:
+        name: Public name: lower-case letters, digits and dashes, 40 at most.
+        roles: What it may be used for; at least one.
+        tenant: Whose experiments it is for, spelled like a name.
+        expires: When it stops to be accepted.
+        rate: Calls a second that it is good for.
+
+    Raises:
+        InvalidInputError: names the field at fault.
+    """
+    text = f"modnorm_{name}_{secrets.token_urlsafe(_SECRET_BYTES)}"
+    try:
+        kept = AcceptedToken(
+            name=name,
+            sha256=digest(text),
+            roles=tuple(roles),
+            tenant=tenant,
+            created=datetime.now(UTC).replace(microsecond=0),
+            expires=expires,
+            rate=rate,
+        )
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        field = ".".join(str(step) for step in fault["loc"])
+        spelled = "lower-case letters, digits and dashes between them, 40 at most"
+        remedy = spelled if field in {"name", "tenant"} else None
+        raise InvalidInputError(fault["msg"], field=field, remedy=remedy) from error
+    return text, kept
+
+
+def read_tokens(path: Path) -> TokenTable:
+    """Read a file of accepted tokens.
+
+    Raises:
+        InvalidInputError: it cannot be read, or is no such file.
+    """
+    try:
+        return TokenTable.model_validate(yaml.safe_load(path.read_bytes()) or {})
+    except OSError as error:
+        raise _bad_file(path, error.strerror or "cannot be read") from error
+    except yaml.YAMLError as error:
+        raise _bad_file(path, "it is not YAML") from error
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(step) for step in fault["loc"])
+        raise _bad_file(path, f"{place}: {fault['msg']}" if place else fault["msg"]) from error
+
+
+def write_tokens(path: Path, table: TokenTable) -> None:
+    """Put a file of accepted tokens in place whole; it holds no secret, so all may read it."""
+    text = yaml.safe_dump(table.model_dump(mode="json", exclude_none=True), sort_keys=False)
+    descriptor, aside = tempfile.mkstemp(dir=path.parent, prefix=".tokens-")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            os.fchmod(descriptor, path.stat().st_mode & 0o777 if path.exists() else 0o644)
+            file.write(text)
+            file.flush()
+            os.fsync(descriptor)
+        Path(aside).replace(path)
+    except BaseException:
+        Path(aside).unlink(missing_ok=True)
+        raise
+
+
+def add_token(path: Path, token: AcceptedToken) -> None:
+    """Have a token accepted; the file is made where it is absent.
+
+    Raises:
+        ConflictError: there is, or was, a token of this name.
+        InvalidInputError: the file cannot be read or written.
+    """
+    with _changing(path):
+        table = read_tokens(path) if path.exists() else TokenTable()
+        if any(token.name == other.name for other in table.tokens):
+            raise ConflictError(
+                f"there is a token {token.name!r} already",
+                field="name",
+                remedy="take another name: that of a revoked token stays taken, for the logs",
+            )
+        write_tokens(path, TokenTable(tokens=(*table.tokens, token)))
+
+
+def revoke_token(path: Path, name: str) -> None:
+    """Have a token refused from now on.
+
+    Raises:
+        NotFoundError: there is no token of this name.
+        InvalidInputError: the file cannot be read or written.
+    """
+    with _changing(path):
+        table = read_tokens(path)
+        if all(token.name != name for token in table.tokens):
+            raise NotFoundError(f"there is no token {name!r} in {path}", field="name")
+        changed = tuple(
+            token.model_copy(update={"revoked": True}) if token.name == name else token
+            for token in table.tokens
+        )
+        write_tokens(path, TokenTable(tokens=changed))
+
+
+@contextmanager
+def _changing(path: Path) -> Iterator[None]:
+    """Let one process at a time change a file."""
+    try:
+        with FileLock(path.with_name(f".{path.name}.lock")):
+            yield
+    except OSError as error:
+        raise _bad_file(path, error.strerror or "cannot be written") from error
+
+
+def _refused(message: str) -> UnauthenticatedError:
+    return UnauthenticatedError(message, remedy="ask whoever runs the lab for a new token")
+
+
+def _bad_file(path: Path, reason: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"{path}: {reason}",
+        field="accepted_tokens",
+        remedy="make the file with `modnorm token create NAME --role ROLE --file FILE`",
+    )

@@ -1,0 +1,132 @@
+"""The one place where calls are let in or refused."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, NoReturn, TypeVar
+
+import grpc
+import grpc.aio
+import structlog
+
+from modnorm.client.channel import AUTHORIZATION
+from modnorm.client.tokens import Role
+from modnorm.errors import (
+    ForbiddenError,
+    ModnormError,
+    RateLimitedError,
+    UnauthenticatedError,
+)
+from services.common.access.callers import ANYONE, Caller, set_caller
+from services.common.access.limits import RateLimits
+from services.common.access.roles import ALLOWED, OPEN
+from services.common.access.token_file import TokenFile
+
+if TYPE_CHECKING:
+    from modnorm.client.tokens import AcceptedToken
+    from services.common.settings import ServiceSettings
+
+    Context = grpc.aio.ServicerContext[bytes, bytes]
+
+RequestT = TypeVar("RequestT")
+ResponseT = TypeVar("ResponseT")
+Metadata = Sequence[tuple[str, str | bytes]]
+
+_SCHEME = "bearer "
+_LOGGED_A_SECOND = 10.0
+"""Refusals beyond this are not logged: whoever knocks without end shall not fill the disk."""
+_REMEDY = "set MODNORM_TOKEN, or MODNORM_TOKEN_FILE, to a token of this lab"
+
+logger = logging.getLogger(__name__)
+
+
+class AccessInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # only in its stubs
+    """Lets a call in when its token is good, its role suffices and its rate is within bounds.
+
+    Stands inside of the `ErrorInterceptor`, which turns what is raised here into a status.
+
+    Args:
+        settings: Accepted tokens, if any are wanted, and rates.
+
+    Raises:
+        InvalidInputError: the file of accepted tokens cannot be read.
+    """
+
+    def __init__(self, settings: ServiceSettings) -> None:
+        path = settings.accepted_tokens
+        self._tokens = None if path is None else TokenFile(path)
+        self._rate, self._worker_rate = settings.rate_limit, settings.worker_rate_limit
+        self._limits = RateLimits()
+
+    async def intercept_service(
+        self,
+        continuation: Callable[
+            [grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[RequestT, ResponseT]]
+        ],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> grpc.RpcMethodHandler[RequestT, ResponseT]:
+        """Return the handler of a call, or one that refuses it."""
+        handler = await continuation(handler_call_details)
+        method = handler_call_details.method
+        if handler is None or method.startswith(OPEN):
+            return handler
+        try:
+            caller = self._let_in(method, handler_call_details.invocation_metadata)
+        except ModnormError as error:
+            return self._refusal(error, method)
+        set_caller(caller)
+        return handler
+
+    def _let_in(self, method: str, metadata: Metadata) -> Caller:
+        if self._tokens is None:
+            return ANYONE
+        token = self._tokens.check(_bearer(metadata))
+        structlog.contextvars.bind_contextvars(caller=token.name)
+        self._limits.take(token.name, self._rate_of(token))
+        allowed = ALLOWED.get(method, frozenset())
+        if allowed.isdisjoint(token.roles):
+            roles = " or ".join(sorted(allowed)) or "one that no token has"
+            raise ForbiddenError(
+                f"the token {token.name!r} may not call {method}",
+                remedy=f"use a token with the role {roles}",
+            )
+        return Caller(token.name, token.tenant, frozenset(token.roles))
+
+    def _rate_of(self, token: AcceptedToken) -> float:
+        if token.rate is not None:
+            return token.rate
+        of_services = {Role.WORKER, Role.INTERNAL} & set(token.roles)
+        return self._worker_rate if of_services else self._rate
+
+    def _refusal(
+        self, error: ModnormError, method: str
+    ) -> grpc.RpcMethodHandler[RequestT, ResponseT]:
+        async def refuse(_: object, context: Context) -> NoReturn:
+            self._log(error, method, context.peer())
+            raise error
+
+        # A stream of requests that nobody reads: not one byte of the caller's is taken in.
+        return grpc.stream_unary_rpc_method_handler(refuse)
+
+    def _log(self, error: ModnormError, method: str, peer: str) -> None:
+        try:
+            self._limits.take("", _LOGGED_A_SECOND)
+        except RateLimitedError:
+            return
+        logger.warning("refused: %s", error.message, extra={"method": method, "peer": peer})
+
+
+def _bearer(metadata: Metadata) -> str:
+    """Return the token of a call.
+
+    Raises:
+        UnauthenticatedError: there is none, or more than one.
+    """
+    values = [value for key, value in metadata if key == AUTHORIZATION]
+    if len(values) != 1:
+        raise UnauthenticatedError("a token is needed", remedy=_REMEDY)
+    text = values[0] if isinstance(values[0], str) else values[0].decode(errors="replace")
+    if not text.lower().startswith(_SCHEME):
+        raise UnauthenticatedError("a bearer token is needed", remedy=_REMEDY)
+    return text[len(_SCHEME) :].strip()

@@ -1,0 +1,71 @@
+"""The accepted tokens of a file, read again whenever it changes."""
+
+import logging
+import os
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from modnorm.client.tokens import AcceptedToken, read_tokens
+from modnorm.errors import InvalidInputError
+
+LOOK_SECONDS = 1.0
+"""Seconds between two looks at the file: that long a revoked token may still be good."""
+
+logger = logging.getLogger(__name__)
+
+
+class TokenFile:
+    """Looks tokens up; used in one thread.
+
+    A file that was damaged or removed since changes nothing but is complained about: what was
+    accepted before still is, so that a slip does not stop the whole lab.
+
+    Args:
+        path: The file.
+        clock: The time, in seconds since the epoch.
+
+    Raises:
+        InvalidInputError: it cannot be read at the start.
+    """
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
+        self._path = path
+        self._clock = clock
+        self._version = _version(path)
+        self._table = read_tokens(path)
+        self._looked = clock()
+
+    def check(self, text: str) -> AcceptedToken:
+        """Return the token that a caller sent.
+
+        Raises:
+            UnauthenticatedError: it is not accepted, or not any more.
+        """
+        now = self._clock()
+        if not 0 <= now - self._looked < LOOK_SECONDS:
+            self._looked = now
+            self._refresh()
+        return self._table.check(text, datetime.fromtimestamp(now, UTC))
+
+    def _refresh(self) -> None:
+        version = _version(self._path)
+        if version == self._version:
+            return
+        self._version = version
+        try:
+            self._table = read_tokens(self._path)
+        except InvalidInputError as error:
+            logger.error("the tokens of before stay in force: %s", error)  # noqa: TRY400
+        else:
+            logger.info("tokens read", extra={"tokens": len(self._table.tokens)})
+
+
+def _version(path: Path) -> tuple[int, int, int] | None:
+    """Return what changes with the content; None when there is no such file."""
+    try:
+        status = os.stat(path)  # noqa: PTH116 - follows the links that secrets are mounted by
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_size
