@@ -40,6 +40,8 @@ class ComparisonRow(TypedDict):
     """Metric by K, at the largest N."""
     differs: list[str]
     """What keeps the run from being compared with the first one; empty when nothing does."""
+    mixed_environments: Mapping[str, Sequence[str]]
+    """Settings in which the machines that answered this run differ."""
 
 
 def load_results(directory: Path) -> Results:
@@ -94,6 +96,7 @@ def _row(result: Results, expected: Mapping[str, object]) -> ComparisonRow:
             if e["population"] == largest
         },
         differs=[name for name, value in found.items() if value != expected[name]],
+        mixed_environments=document.get("mixed_environments", {}),
     )
 
 

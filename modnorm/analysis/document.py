@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Literal, TypedDict
 
+from modnorm.analysis.environments import environments_of, mixed_settings
 from modnorm.analysis.run_data import EnsembleRow, RunData
 from modnorm.analysis.statistics import prefix_statistics, vote_agreement
 
@@ -60,10 +61,16 @@ class ResultsDocument(TypedDict):
     experts: list[ExpertEntry]
     statistics: list[dict[str, object]]
     ensembles: list[EnsembleEntry]
+    mixed_environments: dict[str, list[str]]
+    """Settings in which the machines that answered differ, with the values."""
 
 
 def results_document(run: RunData) -> ResultsDocument:
-    """Build the document; it holds no time, no worker and no id."""
+    """Build the document; it holds no time, no worker and no id.
+
+    Environments are in it only where they differ within the run: a deviation that the figures
+    must not be read without.
+    """
     base = run.base.selection_reward
     return ResultsDocument(
         schema=SCHEMA,
@@ -79,6 +86,7 @@ def results_document(run: RunData) -> ResultsDocument:
         experts=_experts(run),
         statistics=[asdict(prefix_statistics(run.rewards, n, base)) for n in run.prefixes],
         ensembles=[_ensemble(run, ensemble) for ensemble in sorted(run.ensembles, key=_size)],
+        mixed_environments=mixed_settings(environments_of(run)),
     )
 
 

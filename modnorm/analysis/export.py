@@ -5,8 +5,9 @@
 - `votes.jsonl`: one line for each (N, K, row)
 - `plots/*.png`: the report's plots
 - `report.html`: one page, self-contained
-- `timings.json`: times, workers, attempts, ids and failure reasons: all that may differ between
-  two runs of one experiment
+- `timings.json`: times, workers, environments, attempts, ids and failure reasons: all that may
+  differ between two runs of one experiment. `environments` lists each once; the base and the
+  candidates refer to it by index
 """
 
 import csv
@@ -16,7 +17,8 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from modnorm.analysis.document import results_document
+from modnorm.analysis.document import ResultsDocument, results_document
+from modnorm.analysis.environments import environments_of, places
 from modnorm.analysis.files import encode_json, write_file
 from modnorm.analysis.plots import draw_plots
 from modnorm.analysis.report import render_report
@@ -29,8 +31,11 @@ COLUMNS = (
 """Columns of `candidates.csv`; `gain` is the selection reward less that of the base."""
 
 
-def write_run(directory: Path, run: RunData) -> None:
+def write_run(directory: Path, run: RunData) -> ResultsDocument:
     """Write a run's files into a directory, made where absent; older ones are replaced.
+
+    Returns:
+        The content of `results.json`.
 
     Raises:
         OSError: the directory cannot be written.
@@ -45,6 +50,7 @@ def write_run(directory: Path, run: RunData) -> None:
     write_file(directory / "timings.json", encode_json(_timings(run)))
     write_file(directory / "report.html", render_report(document, plots).encode())
     write_file(directory / "results.json", encode_json(document))
+    return document
 
 
 def _candidates_csv(run: RunData) -> str:
@@ -81,6 +87,7 @@ def _vote_lines(run: RunData) -> Iterator[str]:
 
 
 def _timings(run: RunData) -> dict[str, object]:
+    known = environments_of(run)
     candidates = [
         {
             "index": candidate.index,
@@ -88,7 +95,13 @@ def _timings(run: RunData) -> dict[str, object]:
             "worker": candidate.worker,
             "seconds": candidate.seconds,
             "error": candidate.error,
+            **places(candidate, known),
         }
         for candidate in run.candidates
     ]
-    return {**run.timings, "candidates": candidates}
+    return {
+        **run.timings,
+        "environments": [dict(sorted(environment.items())) for environment in known],
+        "base": places(run.base, known),
+        "candidates": candidates,
+    }

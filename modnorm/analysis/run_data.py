@@ -28,6 +28,10 @@ class CandidateRow:
     """Time that scoring took."""
     error: str = ""
     """Why it failed."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """What its selection answers may depend on by rounding; empty where there are none."""
+    heldout_environment: Mapping[str, str] = field(default_factory=dict)
+    """The same of its held-out answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,9 @@ class BaseRow:
 
     selection_reward: float | None = None
     heldout_metric: float | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """As of a candidate."""
+    heldout_environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +96,7 @@ class RunData:
     """A finished run.
 
     What depends on the experiment alone (and so is the same however it was run) is kept apart
-    from what does not: `attempts`, `worker`, `seconds`, `error` and `timings`.
+    from what does not: `attempts`, `worker`, `seconds`, `error`, the environments and `timings`.
 
     Raises:
         ValueError: the candidates are not numbered 0, 1, 2, ... in order.

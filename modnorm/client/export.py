@@ -1,6 +1,6 @@
 """Everything about a finished experiment, fetched and brought to plain data."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from google.protobuf import json_format
 
@@ -37,7 +37,7 @@ def fetch_run(client: ModnormClient, experiment: experiments.Experiment) -> RunD
             field="id",
             remedy="`modnorm watch` follows it to its end",
         )
-    found = client.candidates(experiment.id)
+    found = list(client.candidates(experiment.id))
     return RunData(
         spec=spec_from_proto(experiment.spec).model_dump(mode="json"),
         provenance=json_format.MessageToDict(
@@ -47,7 +47,7 @@ def fetch_run(client: ModnormClient, experiment: experiments.Experiment) -> RunD
         ),
         data=_data(experiment),
         candidates=[_candidate(each) for each in found if each.index != BASE],
-        base=_base(experiment.base),
+        base=_base(experiment.base, found),
         ensembles=[_ensemble(each) for each in experiment.ensembles],
         votes={
             (each.population, each.ensemble_size): [
@@ -103,15 +103,20 @@ def _candidate(message: experiments.Candidate) -> CandidateRow:
         worker=message.worker,
         seconds=message.seconds,
         error=message.error,
+        environment=dict(message.environment),
+        heldout_environment=dict(message.heldout_environment),
     )
 
 
-def _base(message: experiments.BaseResult) -> BaseRow:
+def _base(message: experiments.BaseResult, candidates: Sequence[experiments.Candidate]) -> BaseRow:
+    jobs = next((each for each in candidates if each.index == BASE), experiments.Candidate())
     return BaseRow(
         selection_reward=message.selection_reward
         if message.HasField("selection_reward")
         else None,
         heldout_metric=message.heldout_metric if message.HasField("heldout_metric") else None,
+        environment=dict(jobs.environment),
+        heldout_environment=dict(jobs.heldout_environment),
     )
 
 

@@ -81,6 +81,8 @@ def test_timings_hold_what_may_differ(make_run, directory):
         "worker": "worker-1",
         "seconds": 1.5,
         "error": "",
+        "environment": None,
+        "heldout_environment": None,
     }
 
 

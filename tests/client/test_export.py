@@ -1,11 +1,14 @@
+import json
 from dataclasses import asdict
 
 import pytest
 
 from modnorm.analysis.export import write_run
 from modnorm.client import ModnormClient
+from modnorm.client.cli.results import write_results
 from modnorm.client.convert import spec_to_proto
 from modnorm.client.export import fetch_run
+from modnorm.client.rundir import RunDirectory
 from modnorm.errors import PreconditionError
 from modnorm.v1 import common_pb2 as common
 from modnorm.v1 import experiment_pb2 as experiments
@@ -26,6 +29,8 @@ def candidate(index, reward):
         worker="here",
         seconds=1.5,
         error="" if scored else "not finite",
+        environment={"torch": "2.11" if index < 2 else "2.13", "device": "cpu"} if scored else {},
+        heldout_environment={"torch": "2.13", "device": "cpu"} if index in {-1, 2} else {},
     )
 
 
@@ -109,6 +114,26 @@ def test_the_rows_are_recorded_with_the_commit_that_was_read(client, experiment)
     experiment.provenance.heldout_revision = ""
     heldout.revision = "main"
     assert fetch_run(client, experiment).data["heldout"].revision == "main"
+
+
+def test_environments_reach_the_files(client, experiment, tmp_path):
+    run = fetch_run(client, experiment)
+    assert run.base.environment == {"torch": "2.11", "device": "cpu"}
+    assert run.base.heldout_environment == {"torch": "2.13", "device": "cpu"}
+    document = write_run(tmp_path, run)
+    assert document["mixed_environments"] == {"torch": ["2.11", "2.13"]}
+    timings = json.loads((tmp_path / "timings.json").read_text())
+    assert [each["torch"] for each in timings["environments"]] == ["2.11", "2.13"]
+    assert timings["base"] == {"environment": 0, "heldout_environment": 1}
+    places = [(c["environment"], c["heldout_environment"]) for c in timings["candidates"]]
+    assert places == [(0, None), (0, None), (1, 1), (None, None)]
+
+
+def test_a_mixed_run_is_remarked_on(client, experiment, tmp_path, capsys):
+    write_results(client, experiment, RunDirectory(tmp_path))
+    out, err = capsys.readouterr()
+    assert "torch 2.11, 2.13" in err
+    assert not out
 
 
 def test_phases_are_timed_by_the_events(client, experiment):

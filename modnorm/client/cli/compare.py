@@ -18,6 +18,7 @@ Directories = Annotated[
 def compare(directories: Directories, *, as_json: Json = False) -> None:
     """Show finished runs side by side and say what keeps them from being compared."""
     from modnorm.analysis.comparison import comparison, load_results
+    from modnorm.analysis.environments import describe_mixed
 
     rows = comparison([load_results(directory) for directory in directories])
     if as_json:
@@ -27,6 +28,8 @@ def compare(directories: Directories, *, as_json: Json = False) -> None:
     for row in rows:
         if row["differs"]:
             _warn(str(row["run"]), row["differs"], str(rows[0]["run"]))
+        if note := describe_mixed(row["mixed_environments"]):
+            stderr().print(f"{row['run']}: {note}", soft_wrap=True)
 
 
 def _warn(run: str, differs: object, first: str) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from modnorm.client.cli.console import percent, table
+from modnorm.client.cli.console import percent, stderr, table
 from modnorm.client.client import ModnormClient
 from modnorm.client.rundir import RunDirectory
 from modnorm.v1 import experiment_pb2 as experiments
@@ -18,11 +18,17 @@ if TYPE_CHECKING:
 def write_results(
     client: ModnormClient, experiment: experiments.Experiment, directory: RunDirectory
 ) -> Path:
-    """Fetch a finished experiment, write its files, and return where the report is."""
+    """Fetch a finished experiment, write its files, and return where the report is.
+
+    A run that was answered in environments that differ says so on stderr.
+    """
+    from modnorm.analysis.environments import describe_mixed
     from modnorm.analysis.export import write_run
     from modnorm.client.export import fetch_run
 
-    write_run(directory.path, fetch_run(client, experiment))
+    document = write_run(directory.path, fetch_run(client, experiment))
+    if note := describe_mixed(document["mixed_environments"]):
+        stderr().print(f"note: {note}", soft_wrap=True)
     return directory.path / "report.html"
 
 

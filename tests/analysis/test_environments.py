@@ -1,0 +1,69 @@
+import json
+from dataclasses import replace
+
+import pytest
+
+from modnorm.analysis import BaseRow, comparison, load_results, write_run
+from modnorm.analysis.environments import describe_mixed, environments_of, mixed_settings
+
+CPU = {"engine": "transformers", "torch": "2.13.0", "device": "cpu", "threads": "1"}
+GPU = {"engine": "transformers", "torch": "2.11.0", "device": "H200"}
+
+
+@pytest.fixture
+def answered(run):
+    """Place the answers of a run: the base's, then each candidate's, then those of experts."""
+
+    def place(base, *others):
+        candidates = [
+            replace(candidate, environment=others[candidate.index % len(others)])
+            for candidate in run.candidates
+        ]
+        return replace(run, base=BaseRow(0.2, 0.2, base, base), candidates=candidates)
+
+    return place
+
+
+def test_one_environment_leaves_no_remark(answered):
+    run = answered(CPU, {**CPU})
+    assert environments_of(run) == (CPU,)
+    assert mixed_settings(environments_of(run)) == {}
+    assert describe_mixed({}) is None
+
+
+def test_results_do_not_tell_equal_machines_apart(answered, tmp_path):
+    for name, environment in (("cpu", CPU), ("gpu", GPU)):
+        write_run(tmp_path / name, answered(environment, environment))
+    for file in ("results.json", "report.html", "candidates.csv", "votes.jsonl"):
+        assert (tmp_path / "cpu" / file).read_bytes() == (tmp_path / "gpu" / file).read_bytes()
+
+
+@pytest.mark.parametrize("others", [(CPU, GPU), (GPU, CPU), (GPU,)])
+def test_what_differs_is_told_in_any_order(answered, others):
+    mixed = mixed_settings(environments_of(answered(CPU, *others)))
+    assert mixed == {
+        "device": ["H200", "cpu"],
+        "threads": ["1", "unknown"],
+        "torch": ["2.11.0", "2.13.0"],
+    }
+
+
+def test_environments_are_listed_once_and_referred_to(answered, tmp_path):
+    run = answered(CPU, GPU, CPU, {})
+    write_run(tmp_path, run)
+    timings = json.loads((tmp_path / "timings.json").read_text())
+    assert timings["environments"] == [CPU, GPU]
+    assert timings["base"] == {"environment": 0, "heldout_environment": 0}
+    places = [candidate["environment"] for candidate in timings["candidates"]]
+    assert places == [(1, 0, None)[index % 3] for index in range(len(run.candidates))]
+
+
+def test_a_mixed_run_says_so_wherever_it_is_shown(answered, tmp_path):
+    write_run(tmp_path / "mixed", answered(CPU, GPU))
+    write_run(tmp_path / "alike", answered(CPU, CPU))
+    told = "one environment (device H200, cpu; threads 1, unknown; torch 2.11.0, 2.13.0)"
+    assert told in (tmp_path / "mixed" / "report.html").read_text()
+    assert "one environment" not in (tmp_path / "alike" / "report.html").read_text()
+    rows = comparison([load_results(tmp_path / name) for name in ("alike", "mixed")])
+    assert rows[0]["mixed_environments"] == {}
+    assert told in (describe_mixed(rows[1]["mixed_environments"]) or "")
