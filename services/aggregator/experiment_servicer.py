@@ -25,6 +25,7 @@ from services.aggregator.paging import decode_token, encode_token, page_size
 from services.aggregator.states import BASE_INDEX, ArtifactKind, Split
 from services.aggregator.stores import Stores
 from services.aggregator.tables import Experiment
+from services.common.access import current_caller
 
 SERVICE = "modnorm.v1.ExperimentService"
 MAX_REQUEST_ID = 128
@@ -77,10 +78,13 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         _check_request_id(request.request_id)
         spec = spec_from_proto(request.spec)
         experiments = self._stores.experiments
-        record = await asyncio.to_thread(experiments.find, request.request_id, spec)
+        tenant = current_caller().tenant
+        record = await asyncio.to_thread(experiments.find, request.request_id, spec, tenant)
         if record is None:
             admission = await self._admissions.admit(spec)
-            record = await asyncio.to_thread(experiments.create, request.request_id, admission)
+            record = await asyncio.to_thread(
+                experiments.create, request.request_id, admission, tenant
+            )
             self._conductor.drive(record.experiment.id)
         return experiment_pb2.CreateExperimentResponse(experiment=experiment_message(record))
 
@@ -93,6 +97,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         ],
     ) -> experiment_pb2.GetExperimentResponse:
         """Return an experiment and the results it has so far."""
+        await self._check_visible(request.id)
         record = await asyncio.to_thread(self._stores.experiments.get, request.id)
         return experiment_pb2.GetExperimentResponse(experiment=experiment_message(record))
 
@@ -108,7 +113,8 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         size = page_size(request.page_size, 50)
         time, last_id = decode_token(request.page_token, "experiments", (0.0, ""))
         after = (float(time), str(last_id)) if request.page_token else None
-        found = await asyncio.to_thread(self._stores.experiments.page, size + 1, after)
+        scope = current_caller().scope
+        found = await asyncio.to_thread(self._stores.experiments.page, size + 1, after, scope)
         response = experiment_pb2.ListExperimentsResponse()
         for experiment, packed in found[:size]:
             progress = experiment_pb2.Progress.FromString(packed)
@@ -128,6 +134,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         ],
     ) -> AsyncIterator[experiment_pb2.WatchExperimentResponse]:
         """Stream the events after a cursor, then live ones, until the experiment has ended."""
+        await self._check_visible(request.id)
         cursor, ended = request.cursor, False
         while not ended:
             seen = self._notifier.seen(request.id)
@@ -149,6 +156,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         ],
     ) -> experiment_pb2.CancelExperimentResponse:
         """Cancel an experiment; one that has ended stays as it is."""
+        await self._check_visible(request.id)
         record = await asyncio.to_thread(self._stores.experiments.cancel, request.id)
         self._conductor.drop(request.id)
         await self._notifier.ring(request.id)
@@ -163,6 +171,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         ],
     ) -> experiment_pb2.ListCandidatesResponse:
         """List candidates in order, the base first."""
+        await self._check_visible(request.experiment_id)
         size = page_size(request.page_size, 100)
         scope = f"candidates/{request.experiment_id}"
         (after,) = decode_token(request.page_token, scope, (BASE_INDEX - 1,))
@@ -185,6 +194,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         ],
     ) -> experiment_pb2.ListAnswersResponse:
         """List the answers of a candidate in row order; a page may end early to stay small."""
+        await self._check_visible(request.experiment_id)
         size = page_size(request.page_size, 100)
         split = _SPLITS.get(request.split)
         if split is None:
@@ -216,6 +226,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         ],
     ) -> experiment_pb2.ListVotesResponse:
         """List the votes of one ensemble in row order."""
+        await self._check_visible(request.experiment_id)
         size = page_size(request.page_size, 100)
         ensemble = (request.population, request.ensemble_size)
         scope = f"votes/{request.experiment_id}/{ensemble}"
@@ -238,11 +249,18 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         ],
     ) -> AsyncIterator[experiment_pb2.GetArtifactResponse]:
         """Stream what the results of an experiment depend on."""
+        await self._check_visible(request.experiment_id)
         record = await asyncio.to_thread(self._stores.experiments.get, request.experiment_id)
         kind, digest = _artifact_of(record.experiment, request.kind)
         text = await asyncio.to_thread(self._stores.results.artifact, digest, kind)
         for chunk in _chunks(text.encode()):
             yield experiment_pb2.GetArtifactResponse(chunk=chunk)
+
+    async def _check_visible(self, experiment_id: str) -> None:
+        """Hide what other tenants have as if it were not there."""
+        scope = current_caller().scope
+        if scope is not None:
+            await asyncio.to_thread(self._stores.experiments.check_visible, experiment_id, scope)
 
 
 def _check_request_id(request_id: str) -> None:

@@ -15,6 +15,7 @@ from sqlalchemy import Text as SqlText
 from sqlalchemy.types import TypeDecorator
 from sqlmodel import Field, SQLModel
 
+from modnorm.client.tokens import DEFAULT_TENANT
 from services.aggregator.states import BASE_INDEX, ArtifactKind, ExperimentState, JobState, Split
 
 _FROM_ZERO = {"server_default": "0"}
@@ -82,13 +83,22 @@ class Experiment(SQLModel, table=True):
 
     __tablename__ = "experiments"
     __table_args__ = (
-        UniqueConstraint("request_id", name="uq_experiments_request_id"),
+        UniqueConstraint("request_key", name="uq_experiments_request_id"),
+        Index("ix_experiments_tenant", "tenant", "create_time", "id"),
         Index("ix_experiments_created", "create_time", "id"),
         Index("ix_experiments_state", "state"),
     )
 
     id: str = Field(primary_key=True, sa_type=Text)
-    request_id: str = Field(sa_type=Text)
+    tenant: str = Field(
+        default=DEFAULT_TENANT,
+        sa_type=Text,
+        sa_column_kwargs={"server_default": DEFAULT_TENANT},
+    )
+    request_id: str = Field(sa_type=Text, sa_column_kwargs={"server_default": ""})
+    """As the client wrote it; each tenant has ids of its own."""
+    request_key: str = Field(sa_type=Text)
+    """Tenant and request id in one."""
     spec_json: str = Field(sa_type=Text)
     spec_digest: str = Field(sa_type=Text)
     state: ExperimentState = Field(default=ExperimentState.PENDING, sa_type=_ExperimentStateText)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from sqlalchemy.exc import IntegrityError
 from sqlmodel import Session, col, select, tuple_
 
+from modnorm.client.tokens import DEFAULT_TENANT
 from modnorm.errors import ConflictError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
@@ -89,14 +90,27 @@ class ExperimentStore:
         self._database = database
         self._clock = clock
 
-    def find(self, request_id: str, spec: ExperimentSpec) -> ExperimentRecord | None:
-        """Return the experiment that a request created, if it did.
+    def check_visible(self, experiment_id: str, tenant: str) -> None:
+        """Make sure that a tenant has an experiment.
+
+        Raises:
+            NotFoundError: there is no such experiment, or another tenant has it.
+        """
+        query = select(Experiment.tenant).where(Experiment.id == experiment_id)
+        with self._database.read() as session:
+            if session.exec(query).first() != tenant:
+                raise unknown_experiment(experiment_id)
+
+    def find(
+        self, request_id: str, spec: ExperimentSpec, tenant: str = DEFAULT_TENANT
+    ) -> ExperimentRecord | None:
+        """Return the experiment that a request of a tenant created, if it did.
 
         Raises:
             ConflictError: the request id belongs to another spec.
         """
         with self._database.read() as session:
-            experiment = session.get(Experiment, experiment_id_of(request_id))
+            experiment = session.get(Experiment, experiment_id_of(request_id, tenant))
             if experiment is None:
                 return None
             if experiment.spec_digest != spec.digest:
@@ -107,7 +121,9 @@ class ExperimentStore:
                 )
             return _record_of(session, experiment)
 
-    def create(self, request_id: str, admission: Admission) -> ExperimentRecord:
+    def create(
+        self, request_id: str, admission: Admission, tenant: str = DEFAULT_TENANT
+    ) -> ExperimentRecord:
         """Store an experiment; when the same request was faster, return what it stored.
 
         Raises:
@@ -116,12 +132,12 @@ class ExperimentStore:
         try:
             with self._database.write() as session:
                 _keep_inputs(session, admission)
-                experiment = _new_experiment(request_id, admission, self._clock())
+                experiment = _new_experiment(request_id, tenant, admission, self._clock())
                 session.add(experiment)
                 session.flush()
                 record(session, experiment, _created(admission), experiment.create_time)
         except IntegrityError:
-            existing = self.find(request_id, admission.spec)
+            existing = self.find(request_id, admission.spec, tenant)
             if existing is None:
                 raise
             return existing
@@ -140,13 +156,14 @@ class ExperimentStore:
             return _record_of(session, experiment)
 
     def page(
-        self, limit: int, after: tuple[float, str] | None
+        self, limit: int, after: tuple[float, str] | None, scope: str | None = None
     ) -> Sequence[tuple[Experiment, bytes]]:
         """Return experiments, newest first, each with the progress of its last event.
 
         Args:
             limit: Most experiments to return.
             after: Creation time and id of the last one of the page before.
+            scope: The tenant whose experiments are wanted; None for all.
         """
         query = (
             select(Experiment, Event.progress)
@@ -158,6 +175,8 @@ class ExperimentStore:
             .order_by(col(Experiment.create_time).desc(), col(Experiment.id).desc())
             .limit(limit)
         )
+        if scope is not None:
+            query = query.where(Experiment.tenant == scope)
         if after is not None:
             query = query.where(tuple_(Experiment.create_time, Experiment.id) < after)
         with self._database.read() as session:
@@ -273,16 +292,23 @@ class ExperimentStore:
             move(session, experiment, ExperimentState.SELECTING, message, self._clock())
 
 
-def experiment_id_of(request_id: str) -> str:
+def experiment_id_of(request_id: str, tenant: str = DEFAULT_TENANT) -> str:
     """Return the id of the experiment of a request: the same request, the same experiment."""
-    return str(uuid.uuid5(_EXPERIMENT_NAMESPACE, request_id))
+    return str(uuid.uuid5(_EXPERIMENT_NAMESPACE, _request_key(request_id, tenant)))
 
 
-def _new_experiment(request_id: str, admission: Admission, now: float) -> Experiment:
+def _request_key(request_id: str, tenant: str) -> str:
+    """Return one text for both; no request id has the character between them."""
+    return request_id if tenant == DEFAULT_TENANT else f"{tenant}\x1f{request_id}"
+
+
+def _new_experiment(request_id: str, tenant: str, admission: Admission, now: float) -> Experiment:
     profile = admission.profile
     return Experiment(
-        id=experiment_id_of(request_id),
+        id=experiment_id_of(request_id, tenant),
+        tenant=tenant,
         request_id=request_id,
+        request_key=_request_key(request_id, tenant),
         spec_json=admission.spec.model_dump_json(),
         spec_digest=admission.spec.digest,
         create_time=now,

@@ -88,3 +88,14 @@ def test_jobs_of_the_present_phase_are_counted(first_schema, database_url):
         counted = [tuple(row) for row in session.execute(query)]
     database.close()
     assert counted == [("pending", 0, 0, 0), ("selecting", 4, 2, 1), ("voting", 2, 1, 0)]
+
+
+def test_what_was_there_belongs_to_the_default_tenant(first_schema, database_url):
+    fill(first_schema, "old", [])
+    first_schema.commit()
+    database = Database(database_url)
+    database.migrate()
+    query = text("SELECT tenant, request_id, request_key FROM experiments")
+    with database.read() as session:
+        assert [tuple(row) for row in session.execute(query)] == [("default", "old", "old")]
+    database.close()
