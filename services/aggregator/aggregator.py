@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from modnorm.client.sandbox import sandbox_at
 from modnorm.errors import PreconditionError, UnavailableError
 from modnorm.sandbox import Runner
-from modnorm.v1 import evaluation_pb2_grpc, experiment_pb2_grpc
+from modnorm.v1 import evaluation_pb2_grpc, experiment_pb2_grpc, status_pb2_grpc
 from services.aggregator import experiment_servicer, job_servicer
 from services.aggregator.admission import Admissions
 from services.aggregator.background import Changes, Reaper, repeat
@@ -22,6 +22,7 @@ from services.aggregator.job_servicer import JobServicer
 from services.aggregator.journey import Journey
 from services.aggregator.metrics import AggregatorMetrics, LabCollector
 from services.aggregator.notifier import Notifier
+from services.aggregator.status import LabStatusServicer, Workers
 from services.aggregator.stores import (
     EventStore,
     ExperimentStore,
@@ -35,6 +36,7 @@ from services.common.channels import open_channel
 from services.common.queue import make_celery
 from services.common.server import RunningServer, start_server
 from services.common.settings import AggregatorSettings
+from services.common.status import SERVICE as STATUS
 
 
 class Aggregator:
@@ -64,11 +66,18 @@ class Aggregator:
             ResultStore(self._database),
             EventStore(self._database),
         )
-        self._channels = (
-            open_channel(settings.sampler_target),
-            open_channel(settings.calibrator_target),
-        )
-        sampler, calibrator = Sampler(self._channels[0]), Calibrator(self._channels[1])
+        shown = settings.credentials
+        self._census = CensusStore(self._database, lease_seconds=settings.lease_seconds)
+        self._workers = Workers()
+        self._app = app
+        self._channels = {
+            "calibrator": open_channel(settings.calibrator_target, shown),
+            "sampler": open_channel(settings.sampler_target, shown),
+        }
+        sampler = Sampler(self._channels["sampler"], shown)
+        calibrator = Calibrator(self._channels["calibrator"], shown)
+        if settings.sandbox_target:
+            self._channels["sandbox"] = open_channel(settings.sandbox_target, shown)
         self._notifier = Notifier()
         self._dispatcher = Dispatcher(app, self._stores.jobs, self._metrics)
         self._changes = Changes(self._notifier, self._dispatcher)
@@ -98,7 +107,7 @@ class Aggregator:
         await asyncio.to_thread(self._database.migrate)
         if self._settings.release_leases_on_start:
             await asyncio.to_thread(self._stores.jobs.release_all)
-        self._registry.register(LabCollector(CensusStore(self._database)))
+        self._registry.register(LabCollector(self._census))
         settings = self._settings
         self._server = await start_server(settings.bind_address, self._register, self._registry)
         self._background = [
@@ -119,7 +128,7 @@ class Aggregator:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
         await self._conductor.stop()
-        for channel in self._channels:
+        for channel in self._channels.values():
             await channel.close(None)
         await asyncio.to_thread(self._database.close)
 
@@ -147,7 +156,12 @@ class Aggregator:
         experiment_pb2_grpc.add_ExperimentServiceServicer_to_server(experiments, server)
         jobs = JobServicer(self._stores, self._changes, self._metrics)
         evaluation_pb2_grpc.add_JobServiceServicer_to_server(jobs, server)
-        return experiment_servicer.SERVICE, job_servicer.SERVICE
+        status_pb2_grpc.add_StatusServiceServicer_to_server(self._status(), server)
+        return experiment_servicer.SERVICE, job_servicer.SERVICE, STATUS
+
+    def _status(self) -> LabStatusServicer:
+        shown = self._settings.credentials
+        return LabStatusServicer(self._census, self._app, self._channels, shown, self._workers)
 
     async def _reap(self) -> None:
         """End lost leases; say to health checks whether the database answers."""
@@ -183,6 +197,6 @@ def build_aggregator(
     return Aggregator(
         settings,
         app or make_celery(settings.broker_url),
-        sandbox or sandbox_at(settings.sandbox_target),
+        sandbox or sandbox_at(settings.sandbox_target, settings.credentials),
         registry or CollectorRegistry(),
     )

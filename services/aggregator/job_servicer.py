@@ -9,7 +9,7 @@ from structlog.contextvars import bind_contextvars
 from typing_extensions import override
 
 from modnorm.client.convert import descriptor_from_proto
-from modnorm.errors import InvalidInputError
+from modnorm.errors import InvalidInputError, TooLargeError
 from modnorm.v1 import evaluation_pb2, evaluation_pb2_grpc
 from services.aggregator.background import Changes, job_names
 from services.aggregator.codec import StoredAnswer
@@ -17,12 +17,15 @@ from services.aggregator.messages import job_message
 from services.aggregator.metrics import AggregatorMetrics
 from services.aggregator.reports import Report
 from services.aggregator.states import TERMINAL, ArtifactKind
+from services.aggregator.status import Workers
 from services.aggregator.stores import Stores
 from services.aggregator.stores.jobs import Change, FailureKind
 
 SERVICE = "modnorm.v1.JobService"
 BATCH_BYTES = 512 * 1024
 MAX_ANSWERS = 1_000_000
+MAX_REPORT_BYTES = 256 * 2**20
+"""Of one report, all its messages together: it is held in memory before it is stored."""
 
 _KINDS = {
     evaluation_pb2.FAILURE_KIND_INFRASTRUCTURE: FailureKind.INFRASTRUCTURE,
@@ -41,9 +44,13 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         stores: What is stored.
         changes: What to do about what reports change.
         metrics: What is counted.
+        workers: Remembers who asked for jobs.
     """
 
-    def __init__(self, stores: Stores, changes: Changes, metrics: AggregatorMetrics) -> None:
+    def __init__(
+        self, stores: Stores, changes: Changes, metrics: AggregatorMetrics, workers: Workers
+    ) -> None:
+        self._workers = workers
         self._stores = stores
         self._changes = changes
         self._metrics = metrics
@@ -59,6 +66,7 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         """Lease a job, if it is still to be done."""
         if not request.worker:
             raise InvalidInputError("a worker has a name", field="worker")
+        self._workers.heard(request.worker, request.version)
         jobs = self._stores.jobs
         claim = await asyncio.to_thread(jobs.claim, request.job_id, request.worker)
         if claim is None:
@@ -162,7 +170,11 @@ async def _read_report(parts: AsyncIterable[evaluation_pb2.ReportJobRequest]) ->
     """Collect a report: one header, then answers."""
     header: evaluation_pb2.ReportHeader | None = None
     answers: list[StoredAnswer] = []
+    room = MAX_REPORT_BYTES
     async for part in parts:
+        room -= part.ByteSize()
+        if room < 0:
+            raise TooLargeError(f"a report has at most {MAX_REPORT_BYTES} bytes", field="answers")
         if part.WhichOneof("part") != ("header" if header is None else "answers"):
             raise InvalidInputError("a report is one header, then answers", field="part")
         if header is None:

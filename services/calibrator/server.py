@@ -5,11 +5,13 @@ from collections.abc import Sequence
 import grpc.aio
 from prometheus_client import CollectorRegistry
 
-from modnorm.v1 import calibration_pb2_grpc
+from modnorm.v1 import calibration_pb2_grpc, status_pb2_grpc
 from services.calibrator.servicer import SERVICE, CalibrationServicer
 from services.common.run import run_service
 from services.common.server import GrpcService
 from services.common.settings import CalibratorSettings
+from services.common.status import SERVICE as STATUS
+from services.common.status import StatusServicer
 
 
 def build(settings: CalibratorSettings, registry: CollectorRegistry | None = None) -> GrpcService:
@@ -18,7 +20,8 @@ def build(settings: CalibratorSettings, registry: CollectorRegistry | None = Non
     def register(server: grpc.aio.Server) -> Sequence[str]:
         servicer = CalibrationServicer(settings)
         calibration_pb2_grpc.add_CalibrationServiceServicer_to_server(servicer, server)
-        return (SERVICE,)
+        status_pb2_grpc.add_StatusServiceServicer_to_server(StatusServicer(), server)
+        return SERVICE, STATUS
 
     return GrpcService(settings, register, registry)
 

@@ -10,7 +10,8 @@ from prometheus_client import CollectorRegistry
 
 from services.common.logging import configure_logging
 from services.common.metrics import exposed
-from services.common.settings import ServiceSettings
+from services.common.settings import ServiceSettings, TracingSettings
+from services.common.tracing import traced
 
 logger = logging.getLogger(__name__)
 
@@ -39,9 +40,12 @@ def run_service(settings: ServiceSettings, build: Callable[[CollectorRegistry], 
     """
     configure_logging(settings.log_level)
     registry = CollectorRegistry()
-    with exposed(settings.metrics_address, registry) as port:
-        if port:
-            logger.info("metrics", extra={"port": port})
+    name = type(settings).__name__.removesuffix("Settings").lower()
+    with (
+        exposed(settings.metrics_address, registry) as port,
+        traced(TracingSettings(), f"modnorm-{name}") as tracing,
+    ):
+        logger.info("observed", extra={"metrics_port": port, "traces": tracing})
         asyncio.run(_run(lambda: build(registry)))
 
 

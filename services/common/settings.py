@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
-from pydantic_settings import NoDecode
+from pydantic import BeforeValidator, Field, model_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from modnorm.client.settings import ConnectionSettings
 
@@ -53,6 +53,24 @@ class ServiceSettings(ConnectionSettings):
 
 
 class SandboxSettings(ServiceSettings):
+class TracingSettings(BaseSettings):
+    """Whether to trace, from the variables that OpenTelemetry itself reads."""
+
+    model_config = SettingsConfigDict(frozen=True)
+
+    otel_exporter_otlp_endpoint: str = ""
+    """URL of a collector that speaks OTLP over HTTP, `http://collector:4318`."""
+    otel_exporter_otlp_traces_endpoint: str = ""
+    """The same for traces alone."""
+    otel_sdk_disabled: bool = False
+
+    @property
+    def wanted(self) -> bool:
+        """Whether traces have somewhere to go."""
+        endpoint = self.otel_exporter_otlp_endpoint or self.otel_exporter_otlp_traces_endpoint
+        return bool(endpoint) and not self.otel_sdk_disabled
+
+
     """Settings of the sandbox."""
 
     bind_address: str = "127.0.0.1:50055"

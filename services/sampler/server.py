@@ -5,10 +5,12 @@ from collections.abc import Sequence
 import grpc.aio
 from prometheus_client import CollectorRegistry
 
-from modnorm.v1 import sampling_pb2_grpc
+from modnorm.v1 import sampling_pb2_grpc, status_pb2_grpc
 from services.common.run import run_service
 from services.common.server import GrpcService
 from services.common.settings import SamplerSettings
+from services.common.status import SERVICE as STATUS
+from services.common.status import StatusServicer
 from services.sampler.servicer import SERVICE, SamplingServicer
 
 
@@ -18,7 +20,8 @@ def build(settings: SamplerSettings, registry: CollectorRegistry | None = None) 
     def register(server: grpc.aio.Server) -> Sequence[str]:
         servicer = SamplingServicer(settings)
         sampling_pb2_grpc.add_SamplingServiceServicer_to_server(servicer, server)
-        return (SERVICE,)
+        status_pb2_grpc.add_StatusServiceServicer_to_server(StatusServicer(), server)
+        return SERVICE, STATUS
 
     return GrpcService(settings, register, registry)
 

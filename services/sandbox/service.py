@@ -9,9 +9,11 @@ from prometheus_client import CollectorRegistry
 
 from modnorm.errors import UnavailableError
 from modnorm.sandbox import Sandbox
-from modnorm.v1 import sandbox_pb2_grpc
+from modnorm.v1 import sandbox_pb2_grpc, status_pb2, status_pb2_grpc
 from services.common.server import RunningServer, start_server
 from services.common.settings import SandboxSettings
+from services.common.status import SERVICE as STATUS
+from services.common.status import StatusServicer
 from services.sandbox.metrics import SandboxMetrics
 from services.sandbox.servicer import SERVICE, SandboxServicer
 
@@ -44,7 +46,23 @@ class SandboxService:
 
     def _register(self, server: grpc.aio.Server) -> Sequence[str]:
         sandbox_pb2_grpc.add_SandboxServiceServicer_to_server(self._servicer, server)
-        return (SERVICE,)
+        status = StatusServicer(self._look)
+        status_pb2_grpc.add_StatusServiceServicer_to_server(status, server)
+        return SERVICE, STATUS
+
+    async def _look(self) -> Sequence[status_pb2.Dependency]:
+        """Measure the isolation, for whoever asks how the sandbox is."""
+        isolation = await asyncio.to_thread(self._sandbox.measure)
+        self._metrics.measured(isolation)
+        broken = ", ".join(f"{name} ({seen})" for name, seen in isolation.broken.items())
+        return [
+            status_pb2.Dependency(
+                name="isolation",
+                usable=isolation.healthy,
+                detail=f"broken: {broken}" if broken else "all guarantees hold",
+                remedy="docs/sandbox.md says what the kernel must allow" if broken else "",
+            )
+        ]
 
     async def start(self) -> None:
         """Measure the isolation, then listen.
@@ -65,7 +83,7 @@ class SandboxService:
         )
         self._metrics.measured(isolation)
         self._server = await start_server(
-            self._settings.bind_address, self._register, self._registry
+            self._settings.bind_address, self._register, self._registry, self._settings
         )
         await self._server.set_serving(serving=isolation.healthy)
 

@@ -26,8 +26,8 @@ class Lessee:
 
     worker: str
     jobs: int
-    deadline: float
-    """When its last lease ends, in seconds since the epoch."""
+    heard: float
+    """When it was given or extended a lease last, in seconds since the epoch."""
 
 
 class CensusStore:
@@ -35,10 +35,12 @@ class CensusStore:
 
     Args:
         database: Where they are.
+        lease_seconds: How long a lease lasts without a heartbeat.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, lease_seconds: float) -> None:
         self._database = database
+        self._lease_seconds = lease_seconds
 
     def count(self) -> Census:
         """Count experiments by state, and open jobs by state and split."""
@@ -70,4 +72,8 @@ class CensusStore:
             .limit(limit)
         )
         with self._database.read() as session:
-            return [Lessee(name, jobs, end or 0.0) for name, jobs, end in session.exec(query)]
+            found = session.exec(query).all()
+        return [
+            Lessee(worker, jobs, (deadline or 0.0) - self._lease_seconds)
+            for worker, jobs, deadline in found
+        ]

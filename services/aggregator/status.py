@@ -1,0 +1,133 @@
+"""How the lab is: the aggregator's database, broker, neighbours and workers."""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+
+import grpc.aio
+from celery import Celery
+from typing_extensions import override
+
+from modnorm.client.channel import Credentials
+from modnorm.errors import ModnormError, UnavailableError
+from modnorm.v1 import status_pb2, status_pb2_grpc
+from services.aggregator.states import JobState
+from services.aggregator.stores.census import CensusStore, Lessee
+from services.common.queue import queued
+from services.common.status import look_at_service, now, timestamp
+
+MAX_WORKERS = 1_000
+"""Workers that are remembered, and shown, at a time."""
+LATELY = 600.0
+"""Seconds for which a worker is shown after it was heard last."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Heard:
+    version: str
+    time: float
+
+
+class Workers:
+    """Who asked for jobs lately; lives in one event loop."""
+
+    def __init__(self) -> None:
+        self._heard: OrderedDict[str, _Heard] = OrderedDict()
+
+    def heard(self, name: str, version: str) -> None:
+        """Note that a worker asked for a job."""
+        self._heard[name] = _Heard(version, time.time())
+        self._heard.move_to_end(name)
+        if len(self._heard) > MAX_WORKERS:
+            self._heard.popitem(last=False)
+
+    def seen(self, lessees: Sequence[Lessee]) -> Sequence[status_pb2.SeenWorker]:
+        """Return those heard lately and those that hold leases, by name."""
+        since, leases = time.time() - LATELY, {one.worker: one for one in lessees}
+        recent = {name for name, heard in self._heard.items() if heard.time >= since}
+        return [self._message(name, leases.get(name)) for name in sorted(recent | leases.keys())]
+
+    def _message(self, name: str, lessee: Lessee | None) -> status_pb2.SeenWorker:
+        heard = self._heard.get(name, _Heard("", 0.0))
+        last = max(heard.time, lessee.heard if lessee else 0.0)
+        return status_pb2.SeenWorker(
+            name=name,
+            jobs=lessee.jobs if lessee else 0,
+            version=heard.version,
+            seen=timestamp(last),
+        )
+
+
+class LabStatusServicer(status_pb2_grpc.StatusServiceServicer):
+    """Says how the lab is.
+
+    Args:
+        census: Counts what is in the database.
+        app: The Celery application.
+        neighbours: Channels by the name of a service.
+        shown: Holds the token that calls carry.
+        workers: Who was heard.
+    """
+
+    def __init__(
+        self,
+        census: CensusStore,
+        app: Celery,
+        neighbours: Mapping[str, grpc.aio.Channel],
+        shown: Credentials,
+        workers: Workers,
+    ) -> None:
+        self._census = census
+        self._app = app
+        self._neighbours = neighbours
+        self._shown = shown
+        self._workers = workers
+
+    @override
+    async def GetStatus(
+        self,
+        request: status_pb2.GetStatusRequest,
+        context: grpc.aio.ServicerContext[
+            status_pb2.GetStatusRequest, status_pb2.GetStatusResponse
+        ],
+    ) -> status_pb2.GetStatusResponse:
+        """Look at everything at once; what is down makes no error, but an entry."""
+        response = status_pb2.GetStatusResponse(version=version("modnorm"), time=now())
+        metadata = self._shown.metadata()
+        looks = [
+            look_at_service(name, channel, metadata) for name, channel in self._neighbours.items()
+        ]
+        found = await asyncio.gather(self._count(response), self._look_at_broker(), *looks)
+        response.dependencies.extend(found)
+        return response
+
+    async def _count(self, response: status_pb2.GetStatusResponse) -> status_pb2.Dependency:
+        """Fill in what the database knows; tell whether it answers."""
+        try:
+            census = await asyncio.to_thread(self._census.count)
+            lessees = await asyncio.to_thread(self._census.lessees, MAX_WORKERS)
+        except UnavailableError as error:
+            return status_pb2.Dependency(
+                name="database",
+                detail=error.message,
+                remedy="start the database, or mend MODNORM_DATABASE_URL of the aggregator",
+            )
+        response.workers.extend(self._workers.seen(lessees))
+        response.jobs_pending = sum(
+            count for (state, _), count in census.open_jobs.items() if state is JobState.PENDING
+        )
+        return status_pb2.Dependency(name="database", usable=True, detail="answers")
+
+    async def _look_at_broker(self) -> status_pb2.Dependency:
+        try:
+            count = await asyncio.to_thread(queued, self._app)
+        except ModnormError as error:
+            return status_pb2.Dependency(
+                name="broker",
+                detail=error.message,
+                remedy="start the broker, or mend MODNORM_BROKER_URL; nothing is lost meanwhile",
+            )
+        return status_pb2.Dependency(name="broker", usable=True, detail=f"{count} messages wait")

@@ -1,0 +1,137 @@
+"""What the aggregator counts, against what happened."""
+
+import asyncio
+import io
+import json
+import logging
+
+import pytest
+
+from modnorm.v1 import evaluation_pb2, experiment_pb2
+from services.common.logging import json_handler
+
+SELECTING = experiment_pb2.EXPERIMENT_STATE_SELECTING
+
+
+def value(lab, name, **labels):
+    return lab.aggregator._registry.get_sample_value(name, labels)
+
+
+@pytest.fixture
+def logged():
+    """Everything that is logged, as the JSON objects that a service writes."""
+    stream, root = io.StringIO(), logging.getLogger()
+    handler, level = json_handler(stream), root.level
+    root.addHandler(handler)
+    root.setLevel(logging.DEBUG)
+    yield lambda event: [
+        line
+        for line in map(json.loads, stream.getvalue().splitlines())
+        if line["event"].startswith(event)
+    ]
+    root.removeHandler(handler)
+    root.setLevel(level)
+
+
+def test_an_experiment_is_counted_from_its_creation_to_its_end(start_lab, spec, database_url):
+    async def scenario():
+        async with start_lab(database_url) as lab:
+            assert value(lab, "modnorm_candidates_scored_total", split="selection") == 0
+            created = await lab.create(spec())
+            await lab.reach(created.id, SELECTING)
+            assert value(lab, "modnorm_open_jobs", state="pending", split="selection") == 7
+            worker = lab.worker()
+            await worker.claim_next()
+            assert value(lab, "modnorm_open_jobs", state="leased", split="selection") == 1
+            assert value(lab, "modnorm_experiments", state="SELECTING") == 1
+            lab.aggregator._stores.jobs.release_all()
+            await lab.aggregator._dispatcher.reconcile()
+            async with lab.working(worker):
+                await lab.finish(created.id)
+            experts = len(worker.reports) - 7
+            assert value(lab, "modnorm_candidates_scored_total", split="selection") == 7
+            assert value(lab, "modnorm_candidates_scored_total", split="heldout") == experts
+            phase = value(lab, "modnorm_candidate_phase_seconds_count", phase="generate")
+            assert phase == len(worker.reports)
+            assert value(lab, "modnorm_experiment_seconds_count", state="SUCCEEDED") == 1
+            assert value(lab, "modnorm_step_seconds_count", state="SAMPLING") == 1
+            assert value(lab, "modnorm_jobs_published_total") >= 7 + experts
+            assert value(lab, "modnorm_jobs_reconciled_total") == 7
+            assert value(lab, "modnorm_broker_up") == 1
+            assert value(lab, "modnorm_open_jobs", state="pending", split="heldout") == 0
+
+    asyncio.run(scenario())
+
+
+def test_a_repeated_report_is_counted_once(start_lab, spec):
+    async def scenario():
+        async with start_lab() as lab:
+            created = await lab.create(spec())
+            await lab.reach(created.id, SELECTING)
+            worker = lab.worker()
+            job = await worker.claim_next()
+            await worker.report(job)
+            await worker.report(job)
+            assert value(lab, "modnorm_candidates_scored_total", split="selection") == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_lost_lease_is_counted_and_named_in_the_log(start_lab, spec, logged):
+    async def scenario():
+        async with start_lab(lease_seconds=0.2) as lab:
+            created = await lab.create(spec())
+            await lab.reach(created.id, SELECTING)
+            job = await lab.worker().claim_next()
+            async with asyncio.timeout(30):
+                while not value(lab, "modnorm_lease_expiries_total"):
+                    await lab.get(created.id)
+            kind = {"kind": "infrastructure"}
+            assert value(lab, "modnorm_attempts_failed_total", **kind) == 1
+            return created.id, job
+
+    experiment, job = asyncio.run(scenario())
+    (line,) = logged("lease expired")
+    assert names(line) == (experiment, job.lease.job_id, job.candidate, "selection")
+    assert line["worker"] == "worker"
+
+
+def test_every_line_about_a_job_names_it(start_lab, spec, logged):
+    async def scenario():
+        async with start_lab() as lab:
+            created = await lab.create(spec())
+            await lab.reach(created.id, SELECTING)
+            worker = lab.worker()
+            first, second = await worker.claim_next(), await worker.claim_next()
+            await worker.report(first)
+            request = evaluation_pb2.FailJobRequest(
+                lease=second.lease, kind=evaluation_pb2.FAILURE_KIND_CANDIDATE, reason="NaN"
+            )
+            await lab.jobs.FailJob(request, timeout=60)
+            return created.id, first, second
+
+    experiment, first, second = asyncio.run(scenario())
+    for event, job in {"scored": first, "attempt candidate: NaN": second}.items():
+        (line,) = logged(event)
+        assert names(line) == (experiment, job.lease.job_id, job.candidate, "selection")
+    assert {line["job"] for line in logged("leased")} == {
+        first.lease.job_id,
+        second.lease.job_id,
+    }
+    assert {line["experiment"] for line in logged("step taken")} == {experiment}
+
+
+def names(line):
+    return line["experiment"], line["job"], line["candidate"], line["split"]
+
+
+def test_without_a_database_the_rest_is_still_shown(start_lab):
+    async def scenario():
+        async with start_lab() as lab:
+            assert value(lab, "modnorm_database_up") == 1
+            lab.aggregator._database.close()
+            assert value(lab, "modnorm_database_up") == 0
+            assert value(lab, "modnorm_experiments", state="PENDING") is None
+            assert value(lab, "modnorm_lease_expiries_total") == 0
+
+    asyncio.run(scenario())

@@ -1,0 +1,93 @@
+"""What the aggregator says about the lab."""
+
+import asyncio
+
+import pytest
+
+from modnorm.v1 import experiment_pb2, status_pb2, status_pb2_grpc
+from services.aggregator.status import MAX_WORKERS, Workers
+from services.aggregator.stores.census import Lessee
+from services.common.server import start_server
+from services.common.status import SERVICE, StatusServicer
+
+SELECTING = experiment_pb2.EXPERIMENT_STATE_SELECTING
+
+
+async def status(lab):
+    stub = status_pb2_grpc.StatusServiceStub(lab.channel)
+    return await stub.GetStatus(status_pb2.GetStatusRequest(), timeout=60)
+
+
+def by_name(response):
+    return {one.name: one for one in response.dependencies}
+
+
+async def neighbour(look):
+    def register(server):
+        status_pb2_grpc.add_StatusServiceServicer_to_server(StatusServicer(look), server)
+        return (SERVICE,)
+
+    return await start_server("127.0.0.1:0", register)
+
+
+def test_a_lab_tells_who_waits_and_who_works(start_lab, spec, database_url):
+    async def scenario():
+        async with start_lab(database_url) as lab:
+            assert not (await status(lab)).jobs_pending
+            created = await lab.create(spec())
+            await lab.reach(created.id, SELECTING)
+            await lab.worker().claim_next()
+            found = await status(lab)
+            assert found.jobs_pending == 6
+            (worker,) = found.workers
+            assert (worker.name, worker.jobs) == ("worker", 1)
+            assert abs(worker.seen.ToSeconds() - found.time.ToSeconds()) < 60
+            assert by_name(found)["database"].usable
+            assert by_name(found)["broker"].usable
+
+    asyncio.run(scenario())
+
+
+def test_what_is_down_is_named_with_its_remedy(start_lab):
+    async def scenario():
+        changes = {"calibrator_target": "127.0.0.1:1", "broker_url": "redis://127.0.0.1:1/0"}
+        async with start_lab(**changes) as lab:
+            found = by_name(await status(lab))
+            assert not found["calibrator"].usable
+            assert "start the calibrator" in found["calibrator"].remedy
+            assert not found["broker"].usable
+            assert "MODNORM_BROKER_URL" in found["broker"].remedy
+            lab.aggregator._database.close()
+            assert not by_name(await status(lab))["database"].usable
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("usable", [True, False])
+def test_a_service_is_as_usable_as_what_it_needs(start_lab, usable):
+    async def look():
+        return [status_pb2.Dependency(name="isolation", usable=usable, detail="d", remedy="r")]
+
+    async def scenario():
+        sandbox = await neighbour(look)
+        async with start_lab(sandbox_target=f"127.0.0.1:{sandbox.port}") as lab:
+            response = await status(lab)
+            found = by_name(response)["sandbox"]
+            assert found.usable == usable
+            assert found.version == response.version
+            assert found.detail == ("answers" if usable else "isolation: d")
+            assert found.remedy == ("" if usable else "r")
+        await sandbox.stop(0)
+
+    asyncio.run(scenario())
+
+
+def test_workers_are_remembered_in_bounded_number():
+    workers = Workers()
+    for number in range(MAX_WORKERS + 5):
+        workers.heard(f"w{number:05}", "1")
+    seen = workers.seen([Lessee("old", 2, 7.0)])
+    assert len(seen) == MAX_WORKERS + 1
+    assert (seen[0].name, seen[0].jobs, seen[0].version) == ("old", 2, "")
+    assert seen[0].seen.ToSeconds() == 7
+    assert seen[1].name == "w00005"
