@@ -109,7 +109,9 @@ class Aggregator:
             await asyncio.to_thread(self._stores.jobs.release_all)
         self._registry.register(LabCollector(self._census))
         settings = self._settings
-        self._server = await start_server(settings.bind_address, self._register, self._registry)
+        self._server = await start_server(
+            settings.bind_address, self._register, self._registry, settings
+        )
         self._background = [
             asyncio.create_task(work)
             for work in (
@@ -154,7 +156,7 @@ class Aggregator:
             watch_seconds=self._settings.watch_seconds,
         )
         experiment_pb2_grpc.add_ExperimentServiceServicer_to_server(experiments, server)
-        jobs = JobServicer(self._stores, self._changes, self._metrics)
+        jobs = JobServicer(self._stores, self._changes, self._metrics, self._workers)
         evaluation_pb2_grpc.add_JobServiceServicer_to_server(jobs, server)
         status_pb2_grpc.add_StatusServiceServicer_to_server(self._status(), server)
         return experiment_servicer.SERVICE, job_servicer.SERVICE, STATUS
