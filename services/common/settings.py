@@ -52,7 +52,6 @@ class ServiceSettings(ConnectionSettings):
     cache_dir: Path = Path.home() / ".cache" / "modnorm"
 
 
-class SandboxSettings(ServiceSettings):
 class TracingSettings(BaseSettings):
     """Whether to trace, from the variables that OpenTelemetry itself reads."""
 
@@ -71,6 +70,7 @@ class TracingSettings(BaseSettings):
         return bool(endpoint) and not self.otel_sdk_disabled
 
 
+class SandboxSettings(ServiceSettings):
     """Settings of the sandbox."""
 
     bind_address: str = "127.0.0.1:50055"
