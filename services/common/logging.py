@@ -7,6 +7,8 @@ from typing import TextIO
 
 import structlog
 
+from services.common.redaction import blank_secrets
+
 _SHARED: tuple[structlog.typing.Processor, ...] = (
     structlog.contextvars.merge_contextvars,
     structlog.stdlib.add_log_level,
@@ -50,6 +52,7 @@ def json_handler(stream: TextIO) -> logging.Handler:
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                 _TRACEBACKS,
+                blank_secrets,
                 structlog.processors.JSONRenderer(),
             ],
         )

@@ -1,0 +1,209 @@
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from modnorm.client.tokens import (
+    Role,
+    TokenTable,
+    add_token,
+    make_token,
+    read_tokens,
+    revoke_token,
+    write_tokens,
+)
+from modnorm.errors import (
+    ConflictError,
+    ForbiddenError,
+    InvalidInputError,
+    NotFoundError,
+    RateLimitedError,
+    UnauthenticatedError,
+)
+from services.common.access.callers import Caller, current_caller
+from services.common.access.exposure import is_loopback
+from services.common.access.limits import BURST_SECONDS, RateLimits
+from services.common.access.token_file import LOOK_SECONDS, TokenFile
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "tokens.yaml"
+
+
+def test_a_token_is_known_by_its_hash_alone(path):
+    text, kept = make_token("alice", [Role.READ], tenant="team-a")
+    add_token(path, kept)
+    assert text.rpartition("_")[2] not in path.read_text()
+    assert read_tokens(path).check(text, NOW) == kept
+
+
+def test_tokens_differ():
+    assert len({make_token("a", [Role.READ])[0] for _ in range(100)}) == 100
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [
+        lambda text: text[:-1] + ("A" if text[-1] != "A" else "B"),
+        lambda text: text.replace("alice", "bob"),
+        lambda text: text + "A",
+        lambda text: text.upper(),
+        lambda text: "",
+        lambda text: "modnorm_alice_",
+        lambda text: text.rpartition("_")[2],
+        lambda text: text + "\n",
+        lambda text: "\ud800",
+    ],
+)
+def test_a_forged_token_is_refused(forge):
+    text, kept = make_token("alice", [Role.READ])
+    with pytest.raises(UnauthenticatedError):
+        TokenTable(tokens=(kept,)).check(forge(text), NOW)
+
+
+def test_a_token_expires():
+    text, kept = make_token("alice", [Role.READ], expires=NOW)
+    table = TokenTable(tokens=(kept,))
+    assert table.check(text, NOW - timedelta(seconds=1)) == kept
+    with pytest.raises(UnauthenticatedError, match="expired"):
+        table.check(text, NOW)
+
+
+def test_a_revoked_token_is_refused_and_keeps_its_name(path):
+    text, kept = make_token("alice", [Role.READ])
+    add_token(path, kept)
+    revoke_token(path, "alice")
+    with pytest.raises(UnauthenticatedError, match="revoked"):
+        read_tokens(path).check(text, NOW)
+    with pytest.raises(ConflictError):
+        add_token(path, make_token("alice", [Role.READ])[1])
+    with pytest.raises(NotFoundError):
+        revoke_token(path, "bob")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tokens: [",
+        "tokens: {}",
+        "[1, 2]",
+        "tokens: [{name: a}]",
+        "unknown: 1",
+        "tokens: [{name: a, sha256: x, roles: [read], created: 2030-01-01T00:00:00Z}]",
+        "!!python/object/apply:os.system ['true']",
+    ],
+)
+def test_a_file_that_is_none_is_refused(path, text):
+    path.write_text(text)
+    with pytest.raises(InvalidInputError) as raised:
+        read_tokens(path)
+    assert raised.value.field == "accepted_tokens"
+
+
+@pytest.mark.parametrize("name", ["", "Alice", "a_b", "-a", "a" * 41, "a/b"])
+def test_names_are_plain(name):
+    with pytest.raises(InvalidInputError) as raised:
+        make_token(name, [Role.READ])
+    assert raised.value.field == "name"
+
+
+def test_a_changed_file_is_read_again(path):
+    now = [0.0]
+    first, kept = make_token("first", [Role.READ])
+    write_tokens(path, TokenTable(tokens=(kept,)))
+    tokens = TokenFile(path, lambda: now[0])
+    second, other = make_token("second", [Role.READ])
+    write_tokens(path, TokenTable(tokens=(other,)))
+    assert tokens.check(first) == kept
+    now[0] += LOOK_SECONDS
+    assert tokens.check(second) == other
+    with pytest.raises(UnauthenticatedError):
+        tokens.check(first)
+
+
+@pytest.mark.parametrize("damage", [lambda path: path.unlink(), lambda path: path.write_text("[")])
+def test_a_damaged_file_leaves_what_was_accepted(path, damage, caplog):
+    now = [0.0]
+    text, kept = make_token("first", [Role.READ])
+    write_tokens(path, TokenTable(tokens=(kept,)))
+    tokens = TokenFile(path, lambda: now[0])
+    damage(path)
+    now[0] += LOOK_SECONDS
+    assert tokens.check(text) == kept
+    assert "stay in force" in caplog.text
+
+
+def test_a_rate_has_a_burst_and_then_its_pace():
+    now = [0.0]
+    limits = RateLimits(lambda: now[0])
+    for _ in range(int(10 * BURST_SECONDS)):
+        limits.take("a", 10)
+    with pytest.raises(RateLimitedError) as raised:
+        limits.take("a", 10)
+    assert raised.value.wait == pytest.approx(0.1)
+    limits.take("b", 10)
+    now[0] += raised.value.wait
+    limits.take("a", 10)
+    for _ in range(1000):
+        limits.take("c", 0)
+
+
+@pytest.mark.parametrize(
+    ("address", "local"),
+    [
+        ("127.0.0.1:1", True),
+        ("127.8.0.1:1", True),
+        ("[::1]:1", True),
+        ("localhost:1", True),
+        ("unix:/run/x", True),
+        ("0.0.0.0:1", False),
+        ("[::]:1", False),
+        ("10.0.0.1:1", False),
+        ("lab.example:1", False),
+        (":1", False),
+        ("1", False),
+    ],
+)
+def test_only_loopback_is_loopback(address, local):
+    assert is_loopback(address) is local
+
+
+def test_operators_see_every_tenant():
+    assert Caller("a", "team-a", frozenset({Role.READ})).scope == "team-a"
+    assert Caller("a", "team-a", frozenset({Role.READ, Role.OPERATE})).scope is None
+
+
+def test_outside_of_a_call_there_is_no_caller():
+    with pytest.raises(ForbiddenError):
+        current_caller()
+
+
+@pytest.mark.parametrize(
+    ("settings", "field"),
+    [
+        ({}, "MODNORM_ACCEPTED_TOKENS"),
+        ({"MODNORM_ACCEPTED_TOKENS": "/nowhere"}, "/nowhere"),
+        ({"MODNORM_ALLOW_ANONYMOUS": "1", "MODNORM_TLS_CERT": "/nowhere"}, "MODNORM_TLS_KEY"),
+        (
+            {"MODNORM_ALLOW_ANONYMOUS": "1", "MODNORM_TLS_CLIENT_CERTIFICATES": "1"},
+            "MODNORM_TLS_CERT",
+        ),
+    ],
+)
+def test_a_service_that_all_could_use_does_not_start(tmp_path, settings, field):
+    ended = subprocess.run(
+        [sys.executable, "-m", "services.sampler.server"],
+        env={**os.environ, "MODNORM_BIND_ADDRESS": "0.0.0.0:0", **settings},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ended.returncode == 1
+    assert field in ended.stderr
+    assert "Traceback" not in ended.stderr

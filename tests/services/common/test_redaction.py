@@ -1,0 +1,86 @@
+import io
+import json
+import logging
+
+import pytest
+
+from modnorm.client.tokens import Role, make_token
+from services.common.logging import json_handler
+from services.common.redaction import BLANK, blanked
+from services.common.settings import AggregatorSettings
+
+TOKEN, _ = make_token("alice", [Role.READ])
+SECRET = TOKEN.rpartition("alice_")[2]
+
+
+@pytest.fixture
+def log():
+    stream = io.StringIO()
+    logger = logging.getLogger("test_redaction")
+    logger.propagate = False
+    logger.setLevel(logging.DEBUG)
+    handler = json_handler(stream)
+    logger.addHandler(handler)
+    yield logger, stream
+    logger.removeHandler(handler)
+
+
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        (f"refused {TOKEN}", SECRET),
+        (f"('authorization', 'Bearer {TOKEN}')", SECRET),
+        ("Authorization: Bearer abcdefghijklmnopqrstuvwxyz", "abcdefghijklmnopqrstuvwxyz"),
+        ("connect to postgresql://modnorm:hunter2@db/modnorm failed", "hunter2"),
+        ("redis://:hun@ter2@queue:6379/0", "ter2"),
+        ("host=db user=modnorm password=hunter2 dbname=x", "hunter2"),
+        ("{'password': 'hunter2'}", "hunter2"),
+    ],
+)
+def test_secrets_are_blanked_wherever_they_stand(log, text, secret):
+    logger, stream = log
+    logger.info("said: %s", text, extra={"field": text, "nested": {"list": [text]}})
+    try:
+        int(text)
+    except ValueError:
+        logger.exception("failed")
+    written = stream.getvalue()
+    assert secret not in written
+    assert written.count(BLANK) >= 4
+    assert all(json.loads(line) for line in written.splitlines())
+
+
+@pytest.mark.parametrize("name", ["token", "password", "authorization", "Secret"])
+def test_fields_with_the_name_of_a_secret_are_blanked(log, name):
+    logger, stream = log
+    logger.info("x", extra={"fields": {name: "plain words"}})
+    assert json.loads(stream.getvalue())["fields"] == {name: BLANK}
+
+
+def test_what_is_no_secret_stays(log):
+    logger, stream = log
+    fields = {"token": 7, "url": "http://127.0.0.1:8080/path", "bytes": b"ab", "none": None}
+    logger.info("a bearer token is needed", extra=fields)
+    line = json.loads(stream.getvalue())
+    assert line["event"] == "a bearer token is needed"
+    assert {name: line[name] for name in fields} == {**fields, "bytes": "b'ab'"}
+
+
+def test_the_name_of_a_token_stays():
+    assert blanked(TOKEN) == f"modnorm_alice_{BLANK}"
+
+
+def test_settings_do_not_show_secrets(monkeypatch):
+    monkeypatch.setenv("MODNORM_TOKEN", TOKEN)
+    monkeypatch.setenv("MODNORM_DATABASE_URL", "postgresql://m:hunter2@db/m")
+    monkeypatch.setenv("MODNORM_BROKER_URL", "redis://:hunter2@queue/0")
+    shown = repr(AggregatorSettings())
+    assert SECRET not in shown
+    assert "hunter2" not in shown
+
+
+def test_an_error_in_settings_does_not_show_its_input(monkeypatch):
+    monkeypatch.setenv("MODNORM_LEASE_SECONDS", "hunter2")
+    with pytest.raises(ValueError, match="lease_seconds") as raised:
+        AggregatorSettings()
+    assert "hunter2" not in str(raised.value)
