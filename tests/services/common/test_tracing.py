@@ -1,0 +1,51 @@
+import subprocess
+import sys
+
+import pytest
+
+from modnorm.errors import PreconditionError
+from services.common.settings import TracingSettings
+from services.common.telemetry import otlp
+from services.common.tracing import traced
+
+ENDPOINT = "http://127.0.0.1:9"
+IMPORTS = """
+import sys
+import services.aggregator.server, services.evaluator.server
+assert not [name for name in sys.modules if name.startswith("opentelemetry")]
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "wanted"),
+    [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", ENDPOINT, True),
+        ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", ENDPOINT, True),
+        ("OTEL_SERVICE_NAME", "x", False),
+    ],
+)
+def test_traces_are_wanted_where_they_have_somewhere_to_go(monkeypatch, name, value, wanted):
+    monkeypatch.setenv(name, value)
+    assert TracingSettings().wanted == wanted
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+    assert not TracingSettings().wanted
+
+
+def test_nothing_is_traced_and_nothing_imported_otherwise():
+    with traced(TracingSettings(otel_exporter_otlp_endpoint=""), "x") as tracing:
+        assert not tracing
+    subprocess.run([sys.executable, "-c", IMPORTS], check=True)
+
+
+def test_a_missing_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "services.common.telemetry", None)
+    settings = TracingSettings(otel_exporter_otlp_endpoint=ENDPOINT)
+    with pytest.raises(PreconditionError, match=r"modnorm\[telemetry\]"), traced(settings, "x"):
+        pass
+
+
+def test_spans_carry_the_name_of_the_service(monkeypatch):
+    monkeypatch.delenv("OTEL_SERVICE_NAME", raising=False)
+    assert otlp("modnorm-x")._provider.resource.attributes["service.name"] == "modnorm-x"
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "mine")
+    assert otlp("modnorm-x")._provider.resource.attributes["service.name"] == "mine"

@@ -1,0 +1,163 @@
+"""What a worker counts and logs, against what happened."""
+
+import io
+import json
+import logging
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from modnorm.engines import load_engine
+from modnorm.errors import EngineError, StaleLeaseError
+from modnorm.v1 import evaluation_pb2 as messages
+from services.common.logging import json_handler
+from services.common.queue import make_celery, publish
+from services.common.settings import EvaluatorSettings
+from services.evaluator.gateway import JobGateway
+from services.evaluator.jobs import JobRunner
+from services.evaluator.metrics import EvaluatorMetrics, GpuCollector
+from services.evaluator.shutdown import Shutdown
+from services.evaluator.worker import Worker
+
+AddJob = Callable[..., messages.Job]
+
+
+@pytest.fixture
+def registry() -> CollectorRegistry:
+    return CollectorRegistry()
+
+
+@pytest.fixture
+def runner(
+    gateway: JobGateway, shutdown: Shutdown, registry: CollectorRegistry
+) -> Iterator[JobRunner]:
+    runner = JobRunner(
+        gateway,
+        shutdown,
+        model_roots=(),
+        data_roots=(),
+        heartbeat_seconds=0.02,
+        metrics=EvaluatorMetrics(registry),
+    )
+    yield runner
+    runner.close()
+
+
+@pytest.fixture
+def lines() -> Iterator[Callable[[], list[dict[str, object]]]]:
+    """What a service would have written, as JSON objects."""
+    stream, root = io.StringIO(), logging.getLogger()
+    handler, level = json_handler(stream), root.level
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    yield lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
+    root.removeHandler(handler)
+    root.setLevel(level)
+
+
+def outcomes(registry: CollectorRegistry) -> dict[str, float]:
+    return {
+        sample.labels["outcome"]: sample.value
+        for family in registry.collect()
+        for sample in family.samples
+        if sample.name == "modnorm_evaluator_jobs_total" and sample.value
+    }
+
+
+def test_a_result_is_counted_and_timed(
+    runner: JobRunner, registry: CollectorRegistry, aggregator, add_job: AddJob
+) -> None:
+    add_job()
+    runner.run("a")
+    runner.run("nothing")
+    assert outcomes(registry) == {"reported": 1}
+    tokens = sum(answer.tokens for answer in aggregator.reports["a"].answers)
+    assert registry.get_sample_value("modnorm_evaluator_tokens_total") == tokens
+    phase = {"phase": "generate"}
+    seconds = registry.get_sample_value("modnorm_evaluator_phase_seconds_sum", phase)
+    assert seconds == aggregator.reports["a"].header.generate_seconds
+    assert registry.get_sample_value("modnorm_evaluator_model_loads_total") == 1
+    assert registry.get_sample_value("modnorm_evaluator_busy") == 0
+
+
+def test_failures_and_what_is_dropped_are_told_apart(
+    runner: JobRunner, registry: CollectorRegistry, aggregator, add_job: AddJob
+) -> None:
+    add_job("bad", task="chess")
+    runner.run("bad")
+    add_job("stale")
+    aggregator.errors["ReportJob"] = [StaleLeaseError("lost")]
+    runner.run("stale")
+    assert outcomes(registry) == {"failed": 1, "dropped": 1}
+    assert registry.get_sample_value("modnorm_evaluator_engine_restarts_total") == 1
+
+
+def test_every_line_of_a_job_names_it(
+    runner: JobRunner, lines: Callable[[], list[dict[str, object]]], aggregator, add_job: AddJob
+) -> None:
+    add_job("a", candidate=4)
+    aggregator.errors["Heartbeat"] = [EngineError("the engine of the aggregator")]
+    runner.run("a")
+    ours = [line for line in lines() if str(line["logger"]).startswith("services.")]
+    assert {"loading a model", "reported"} <= {str(line["event"]) for line in ours}
+    named = {
+        (line.get("experiment"), line.get("job"), line.get("candidate"), line.get("split"))
+        for line in ours
+    }
+    assert named == {("e", "a", 4, "selection")}
+
+
+def test_a_job_is_handed_back_for_a_worker_that_cannot_stop(
+    target: str, aggregator, add_job: AddJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.evaluator.worker.JOIN_SECONDS", 0.1)
+    loading, loaded = threading.Event(), threading.Event()
+
+    def load(engine, checkpoint):
+        loading.set()
+        assert loaded.wait(60)
+        return load_engine(engine, checkpoint)
+
+    settings = EvaluatorSettings(
+        broker_url=f"memory://{uuid.uuid4().hex}", aggregator_target=target, stop_grace=0.0
+    )
+    worker = Worker(settings, load=load)
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    add_job()
+    publish(make_celery(settings.broker_url), "a")
+    assert loading.wait(60)
+    worker.stop()
+    assert aggregator.failures["a"].kind == messages.FAILURE_KIND_RELEASED
+    loaded.set()
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+class Gpus:
+    """Two GPUs, of which NVML knows one."""
+
+    def device_count(self) -> int:
+        return 2
+
+    def device_memory_used(self, device: int) -> int:
+        if device:
+            raise RuntimeError("NVML does not know this one")
+        return 3 * 2**30
+
+    def utilization(self, device: int) -> int:
+        return 50
+
+
+def test_gpus_are_shown_as_far_as_they_are_known(registry: CollectorRegistry) -> None:
+    registry.register(GpuCollector(Gpus()))
+
+    def value(name: str, device: str) -> float | None:
+        return registry.get_sample_value(name, {"device": device})
+
+    assert value("modnorm_gpu_memory_used_bytes", "0") == 3 * 2**30
+    assert value("modnorm_gpu_memory_used_bytes", "1") is None
+    assert value("modnorm_gpu_utilization_ratio", "1") == 0.5
