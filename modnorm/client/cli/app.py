@@ -7,7 +7,18 @@ from importlib.metadata import version as installed_version
 import typer
 
 from modnorm import errors
-from modnorm.client.cli import calibrate, compare, data, lab, rescore, run, scales, token, tune
+from modnorm.client.cli import (
+    calibrate,
+    compare,
+    data,
+    doctor,
+    lab,
+    rescore,
+    run,
+    scales,
+    token,
+    tune,
+)
 from modnorm.client.cli.options import Json
 
 INTERRUPTED = 130
@@ -50,6 +61,7 @@ app.command("compare")(compare.compare)
 app.command("tune")(tune.tune)
 app.command("scales")(scales.scales)
 app.command("calibrate")(calibrate.calibrate)
+app.command("doctor")(doctor.doctor)
 app.add_typer(data.app, name="data")
 app.add_typer(token.app, name="token")
 

@@ -1,0 +1,103 @@
+"""A lab, as its aggregator sees it and as it is seen from here."""
+
+import time
+from collections.abc import Iterator, Sequence
+from importlib.metadata import version
+
+import grpc
+
+from modnorm.client.channel import Credentials, open_channel
+from modnorm.client.doctor.findings import Finding, broken, ok, warning
+from modnorm.client.status import from_rpc_error
+from modnorm.errors import ForbiddenError, ModnormError, UnauthenticatedError
+from modnorm.v1 import status_pb2, status_pb2_grpc
+
+STATUS_SECONDS = 60.0
+SKEW_SECONDS = 5.0
+"""Clocks that differ by more make logs hard to read together, and certificates early or late."""
+_REMEDIES: Sequence[tuple[type[ModnormError], str]] = (
+    (UnauthenticatedError, "set MODNORM_TOKEN_FILE to a token that the lab accepts"),
+    (ForbiddenError, "use a token with the role `read` or `operate`"),
+)
+
+
+def check_lab(target: str, credentials: Credentials) -> Iterator[Finding]:
+    """Yield what is found about a lab.
+
+    Args:
+        target: HOST:PORT of its aggregator.
+        credentials: What is shown to it.
+    """
+    start = time.time()
+    try:
+        with open_channel(target, credentials, ()) as channel:
+            stub = status_pb2_grpc.StatusServiceStub(channel)
+            status = stub.GetStatus(status_pb2.GetStatusRequest(), timeout=STATUS_SECONDS)
+    except grpc.RpcError as error:
+        yield _unreachable(target, from_rpc_error(error))
+        return
+    except ModnormError as error:
+        yield broken("lab", str(error), error.remedy or "mend the setting that it names")
+        return
+    yield ok("lab", f"{target} answers in {time.time() - start:.2f} s")
+    for dependency in status.dependencies:
+        yield _dependency(dependency)
+    yield _workers(status)
+    yield _clock(status, start, time.time())
+    yield _versions(status)
+
+
+def _unreachable(target: str, error: ModnormError) -> Finding:
+    remedies = (remedy for kind, remedy in _REMEDIES if isinstance(error, kind))
+    remedy = next(
+        remedies,
+        "start the aggregator; see that address, port, TLS (MODNORM_TLS_CA) and firewall fit",
+    )
+    return broken("lab", f"{target}: {error.message}", remedy)
+
+
+def _dependency(found: status_pb2.Dependency) -> Finding:
+    if found.usable:
+        return ok(found.name, found.detail)
+    return broken(found.name, found.detail, found.remedy or "its log says what is wrong")
+
+
+def _workers(status: status_pb2.GetStatusResponse) -> Finding:
+    """Look whether somebody works on what waits; idle evaluators are not heard."""
+    busy = sum(worker.jobs > 0 for worker in status.workers)
+    detail = f"{len(status.workers)} heard lately, {busy} at work, {status.jobs_pending} jobs wait"
+    if status.workers or not status.jobs_pending:
+        return ok("evaluators", detail)
+    return broken(
+        "evaluators",
+        detail,
+        "start an evaluator; one that runs cannot reach the broker or the aggregator, or is "
+        "refused by them: its log says so",
+    )
+
+
+def _clock(status: status_pb2.GetStatusResponse, start: float, end: float) -> Finding:
+    """Compare clocks, as far as the time that the call took allows."""
+    theirs = status.time.ToNanoseconds() / 1e9
+    skew = max(start - theirs, theirs - end, 0.0)
+    detail = f"the lab's clock is within {skew:.1f} s of this one"
+    if skew <= SKEW_SECONDS:
+        return ok("clock", detail)
+    return warning(
+        "clock", f"the clocks differ by {skew:.0f} s", "keep both with NTP: timedatectl set-ntp 1"
+    )
+
+
+def _versions(status: status_pb2.GetStatusResponse) -> Finding:
+    found = {(one.name, one.version) for one in status.dependencies}
+    found |= {(one.name, one.version) for one in status.workers}
+    others = {(name, number) for name, number in found if number not in {"", status.version}}
+    if others:
+        names = ", ".join(f"{name} {number}" for name, number in sorted(others))
+        detail = f"the aggregator is {status.version}, others are not: {names}"
+        return broken("versions", detail, "run the same version of all services")
+    own = version("modnorm")
+    if own != status.version:
+        detail = f"the lab is {status.version}, this is {own}"
+        return warning("versions", detail, f"install modnorm {status.version} here")
+    return ok("versions", f"{own} everywhere")
