@@ -4,6 +4,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
+from functools import lru_cache
 
 from modnorm.tasks.mathematics import values
 from modnorm.tasks.mathematics.expressions import SyntaxProblemError, read
@@ -48,6 +49,8 @@ def equation_form(sides: Sequence[str]) -> str:
     try:
         read_sides = [read(side) for side in sides]
         symbols = frozenset[str]().union(*(names for _, names in read_sides))
+        if not symbols:
+            return text_form("=".join(sides))
         first, last = read_sides[0][0], read_sides[-1][0]
         differences = _evaluate(pair(values.add, first, negative(last)), symbols)
         scale = values.invert(differences[0])
@@ -86,6 +89,7 @@ def _point(symbols: Iterable[str], index: int) -> Point:
     return {name: _coordinate(name, index) for name in symbols}
 
 
+@lru_cache(maxsize=1024)
 def _coordinate(name: str, index: int) -> Value:
     """Return a number that depends on the symbol's name and the index of the point alone."""
     digest = hashlib.sha256(f"{index} {name}".encode()).digest()
