@@ -99,12 +99,15 @@ class Aggregator:
         return self._server.port
 
     async def start(self) -> None:
-        """Bring the schema up to date, listen, and take up what was left unfinished.
+        """Bring the schema up to date or check that it is; listen; take up unfinished work.
 
         Raises:
             UnavailableError: the database cannot be reached, or the address is taken.
+            PreconditionError: the schema is another one, and others are to migrate it.
         """
-        await asyncio.to_thread(self._database.migrate)
+        database = self._database
+        migrates = self._settings.migrate_on_start
+        await asyncio.to_thread(database.migrate if migrates else database.check_schema)
         if self._settings.release_leases_on_start:
             await asyncio.to_thread(self._stores.jobs.release_all)
         self._registry.register(LabCollector(self._census))

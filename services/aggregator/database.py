@@ -8,13 +8,15 @@ from sqlite3 import Connection as SqliteConnection
 
 from alembic import command
 from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import ArgumentError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlmodel import Session
 
-from modnorm.errors import InvalidInputError, UnavailableError
+from modnorm.errors import InvalidInputError, PreconditionError, UnavailableError
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _BUSY_SECONDS = 30
@@ -48,14 +50,30 @@ class Database:
         Raises:
             UnavailableError: the database cannot be reached.
         """
-        config = Config()
-        config.set_main_option("script_location", str(_MIGRATIONS))
+        config = _config()
         with self._transaction(), self._writer.begin() as connection:
             if connection.dialect.name == "postgresql":
                 lock = text("SELECT pg_advisory_xact_lock(:key)")
                 connection.execute(lock, {"key": _MIGRATION_LOCK})
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
+
+    def check_schema(self) -> None:
+        """Make sure that the schema is the one that this code was written for.
+
+        Raises:
+            PreconditionError: it is not; whoever migrates has not done so yet.
+            UnavailableError: the database cannot be reached.
+        """
+        needed = ScriptDirectory.from_config(_config()).get_current_head()
+        with self._transaction(), self._engine.connect() as connection:
+            found = MigrationContext.configure(connection).get_current_revision()
+        if found != needed:
+            raise PreconditionError(
+                f"the database has schema {found or 'none'}, this version needs {needed}",
+                field="database_url",
+                remedy="run `python -m services.aggregator.migrate` of the same version",
+            )
 
     @contextmanager
     def read(self) -> Iterator[Session]:
@@ -102,6 +120,12 @@ class Database:
             with self._idle:
                 self._transactions -= 1
                 self._idle.notify_all()
+
+
+def _config() -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(_MIGRATIONS))
+    return config
 
 
 def _parse_url(text_url: str) -> URL:

@@ -3,11 +3,13 @@
 import asyncio
 import logging
 import signal
+import sys
 from collections.abc import Callable
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry
 
+from modnorm.errors import ModnormError
 from services.common.logging import configure_logging
 from services.common.metrics import exposed
 from services.common.settings import ServiceSettings, TracingSettings
@@ -41,12 +43,16 @@ def run_service(settings: ServiceSettings, build: Callable[[CollectorRegistry], 
     configure_logging(settings.log_level)
     registry = CollectorRegistry()
     name = type(settings).__name__.removesuffix("Settings").lower()
-    with (
-        exposed(settings.metrics_address, registry) as port,
-        traced(TracingSettings(), f"modnorm-{name}") as tracing,
-    ):
-        logger.info("observed", extra={"metrics_port": port, "traces": tracing})
-        asyncio.run(_run(lambda: build(registry)))
+    try:
+        with (
+            exposed(settings.metrics_address, registry) as port,
+            traced(TracingSettings(), f"modnorm-{name}") as tracing,
+        ):
+            logger.info("observed", extra={"metrics_port": port, "traces": tracing})
+            asyncio.run(_run(lambda: build(registry)))
+    except ModnormError as error:
+        logger.critical("ended: %s", error)
+        sys.exit(1)
 
 
 async def _run(build: Callable[[], Service]) -> None:

@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from modnorm.client.settings import ConnectionSettings
+from services.common.passwords import add_password
 
 
 def _split_paths(value: object) -> object:
@@ -90,12 +91,25 @@ class SamplerSettings(ServiceSettings):
     bind_address: str = "127.0.0.1:50053"
 
 
-class EvaluatorSettings(ServiceSettings):
+class QueueSettings(ServiceSettings):
+    """Settings of a service that talks to the broker."""
+
+    broker_url: str = Field(default="redis://127.0.0.1:6379/0", repr=False)
+    """`redis://HOST/0` or `amqp://USER@HOST//`, without a password where a file holds it."""
+    broker_password_file: Path | None = None
+    """File with the broker's password, put into the URL."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_broker_password(cls, values: dict[str, object]) -> dict[str, object]:
+        return _with_password(cls, values, "broker")
+
+
+class EvaluatorSettings(QueueSettings):
     """Settings of an evaluator, which listens for health checks only."""
 
     bind_address: str = "127.0.0.1:50054"
     aggregator_target: str = "127.0.0.1:50051"
-    broker_url: str = Field(default="redis://127.0.0.1:6379/0", repr=False)
     heartbeat_seconds: float = Field(default=5.0, gt=0)
     """Seconds between two heartbeats; well below the aggregator's `lease_seconds`."""
     worker_name: str = ""
@@ -106,12 +120,35 @@ class EvaluatorSettings(ServiceSettings):
     """HOST:PORT of a sandbox service; empty where no task runs programs."""
 
 
-class AggregatorSettings(ServiceSettings):
-    """Settings of the aggregator."""
+class SupervisorSettings(EvaluatorSettings):
+    """Settings of a host's supervisor of evaluators; its workers read the same environment."""
+
+    devices: str = ""
+    """GPUs that get a worker each: `all`, or a list such as `0,1`; one worker when empty."""
+    visible_devices: str | None = Field(default=None, validation_alias="CUDA_VISIBLE_DEVICES")
+    """What `all` means, where it is set."""
+
+
+class DatabaseSettings(ServiceSettings):
+    """Settings of what opens the database."""
 
     database_url: str = Field(default="sqlite:///modnorm.db", repr=False)
-    """`sqlite:///FILE` or `postgresql://USER:PASSWORD@HOST/DATABASE`."""
-    broker_url: str = Field(default="redis://127.0.0.1:6379/0", repr=False)
+    """`sqlite:///FILE` or `postgresql://USER@HOST/DATABASE`, with `USER:PASSWORD` where no file
+    holds the password."""
+    database_password_file: Path | None = None
+    """File with the database's password, put into the URL."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_database_password(cls, values: dict[str, object]) -> dict[str, object]:
+        return _with_password(cls, values, "database")
+
+
+class AggregatorSettings(DatabaseSettings, QueueSettings):
+    """Settings of the aggregator."""
+
+    migrate_on_start: bool = True
+    """Whether to bring the schema up to date at the start; otherwise it must be so already."""
     calibrator_target: str = "127.0.0.1:50052"
     sampler_target: str = "127.0.0.1:50053"
     sandbox_target: str = ""
@@ -130,3 +167,20 @@ class AggregatorSettings(ServiceSettings):
     """Longest pause before a step is tried again whose service is down."""
     release_leases_on_start: bool = False
     """Take back all leases at the start: right only where workers end with the aggregator."""
+
+
+def _with_password(
+    settings: type[ServiceSettings], values: dict[str, object], name: str
+) -> dict[str, object]:
+    """Put the password of `NAME_password_file`, where there is one, into `NAME_url`."""
+    file = values.get(f"{name}_password_file")
+    if not file:
+        return values
+    url = values.get(f"{name}_url", settings.model_fields[f"{name}_url"].default)
+    added = add_password(str(url), Path(str(file)), field=f"{name}_password_file")
+    return values | {f"{name}_url": added}
+
+
+def inherited_environment() -> dict[str, str]:
+    """Return the environment of this process, for those that it starts."""
+    return dict(os.environ)  # noqa: TID251 - this is the one place

@@ -1,0 +1,23 @@
+"""Brings the database to the newest schema and ends: `python -m services.aggregator.migrate`."""
+
+import logging
+from contextlib import closing
+
+from services.aggregator.database import Database
+from services.common.logging import configure_logging
+from services.common.settings import DatabaseSettings
+
+logger = logging.getLogger(__name__)
+
+
+def main() -> None:
+    """Migrate; several processes may do so at once."""
+    settings = DatabaseSettings()
+    configure_logging(settings.log_level)
+    with closing(Database(settings.database_url)) as database:
+        database.migrate()
+    logger.info("the schema is up to date")
+
+
+if __name__ == "__main__":
+    main()

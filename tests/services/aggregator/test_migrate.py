@@ -1,0 +1,53 @@
+"""The schema is brought up to date by a process of its own, for which aggregators wait."""
+
+import os
+import subprocess
+import sys
+from contextlib import closing
+
+import pytest
+
+from modnorm.errors import PreconditionError
+from services.aggregator.database import Database
+
+MIGRATE = (sys.executable, "-m", "services.aggregator.migrate")
+SERVE = (sys.executable, "-m", "services.aggregator.server")
+
+
+def run(command, **changes):
+    ended = subprocess.run(
+        command,
+        env=os.environ | changes,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    return ended.returncode, ended.stderr
+
+
+def test_the_one_shot_migrates_and_ends(database_url):
+    with closing(Database(database_url)) as database:
+        with pytest.raises(PreconditionError, match="has schema none"):
+            database.check_schema()
+        assert run(MIGRATE, MODNORM_DATABASE_URL=database_url)[0] == 0
+        database.check_schema()
+    assert run(MIGRATE, MODNORM_DATABASE_URL=database_url)[0] == 0
+
+
+def test_a_database_that_does_not_answer_ends_it_with_an_error():
+    code, output = run(MIGRATE, MODNORM_DATABASE_URL="postgresql://nobody@127.0.0.1:1/none")
+    assert code == 1
+    assert "UnavailableError" in output
+
+
+def test_an_aggregator_that_does_not_migrate_refuses_an_empty_database(tmp_path):
+    code, output = run(
+        SERVE,
+        MODNORM_DATABASE_URL=f"sqlite:///{tmp_path}/empty.db",
+        MODNORM_MIGRATE_ON_START="false",
+        MODNORM_BIND_ADDRESS="127.0.0.1:0",
+        MODNORM_BROKER_URL="memory://",
+    )
+    assert code == 1
+    assert "services.aggregator.migrate" in output

@@ -1,0 +1,139 @@
+"""Real processes under a real supervisor; the devices are names, for there are no GPUs here."""
+
+import asyncio
+import os
+import signal
+import sys
+import uuid
+from contextlib import asynccontextmanager
+
+import pytest
+
+from services.common.healthcheck import check
+from services.common.settings import SupervisorSettings
+from services.evaluator.supervisor import COMMAND, Supervisor
+
+SECONDS = 90
+STUB = """
+import asyncio, os, sys
+from pathlib import Path
+from services.common.run import run_service
+from services.common.server import GrpcService
+from services.common.settings import EvaluatorSettings
+
+settings = EvaluatorSettings()
+Path(sys.argv[1], os.environ.get("CUDA_VISIBLE_DEVICES", "none")).write_text(
+    f"{os.getpid()} {settings.worker_name} {settings.metrics_address}"
+)
+own = settings.model_copy(update={"metrics_address": ""})
+run_service(own, lambda _: GrpcService(own, lambda _: ()))
+"""
+"""A worker without an engine: it notes who it is, serves, and stops when told to."""
+
+
+@asynccontextmanager
+async def running(devices, command, **changes):
+    settings = SupervisorSettings(bind_address="127.0.0.1:0", stop_grace=0.5, **changes)
+    supervisor = Supervisor(settings, devices, command)
+    await supervisor.start()
+    try:
+        yield supervisor
+    finally:
+        await supervisor.stop()
+
+
+async def until(condition, what):
+    for _ in range(SECONDS * 20):
+        if await asyncio.to_thread(condition):
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"in vain: {what}")
+
+
+def notes(folder):
+    return {path.name: path.read_text().split() for path in folder.iterdir()}
+
+
+def alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.fixture
+def stub(tmp_path):
+    return (sys.executable, "-c", STUB, str(tmp_path))
+
+
+def serving(supervisor):
+    return lambda: check(f"127.0.0.1:{supervisor.port}") == "SERVING"
+
+
+def test_each_device_has_a_worker_and_all_of_them_make_it_healthy(tmp_path, stub):
+    async def scenario():
+        changes = {"worker_name": "host", "metrics_address": "127.0.0.1:9100"}
+        async with running(("0", "1", "GPU-7"), stub, **changes) as supervisor:
+            await until(serving(supervisor), "serving")
+            noted = notes(tmp_path)
+            assert {device: note[1:] for device, note in noted.items()} == {
+                "0": ["host-0", "127.0.0.1:9100"],
+                "1": ["host-1", "127.0.0.1:9101"],
+                "GPU-7": ["host-GPU-7", "127.0.0.1:9102"],
+            }
+            os.kill(int(noted["1"][0]), signal.SIGSTOP)
+            await until(lambda: not serving(supervisor)(), "a worker that hangs shows")
+            os.kill(int(noted["1"][0]), signal.SIGCONT)
+            await until(serving(supervisor), "serving again")
+        return [int(note[0]) for note in noted.values()]
+
+    assert not any(map(alive, asyncio.run(scenario())))
+
+
+def test_a_worker_that_is_killed_is_started_again(tmp_path, stub):
+    async def scenario():
+        async with running(("0", "1"), stub) as supervisor:
+            await until(serving(supervisor), "serving")
+            before = notes(tmp_path)
+            os.kill(int(before["0"][0]), signal.SIGKILL)
+            await until(lambda: notes(tmp_path)["0"] != before["0"], "a new worker")
+            await until(serving(supervisor), "serving again")
+            assert notes(tmp_path)["1"] == before["1"]
+
+    asyncio.run(scenario())
+
+
+def test_a_worker_that_does_not_stop_is_killed(tmp_path, monkeypatch):
+    monkeypatch.setattr("services.evaluator.supervisor.STOP_SECONDS", 0.5)
+    deaf = (
+        "import os, signal, sys, time; from pathlib import Path;"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+        "Path(sys.argv[1], 'deaf').write_text(str(os.getpid())); time.sleep(600)"
+    )
+
+    async def scenario():
+        async with running((), (sys.executable, "-c", deaf, str(tmp_path))):
+            await until(lambda: notes(tmp_path).get("deaf"), "the worker's note")
+
+    asyncio.run(scenario())
+    assert not alive(int(notes(tmp_path)["deaf"][0]))
+
+
+def test_a_program_that_cannot_be_started_is_tried_again_until_the_stop(tmp_path):
+    async def scenario():
+        async with running((), (str(tmp_path / "absent"),)) as supervisor:
+            assert not await asyncio.to_thread(serving(supervisor))
+
+    asyncio.run(scenario())
+
+
+def test_on_a_cpu_there_is_one_real_worker(target, monkeypatch):
+    monkeypatch.setenv("MODNORM_BROKER_URL", f"memory://{uuid.uuid4().hex}")
+    monkeypatch.setenv("MODNORM_AGGREGATOR_TARGET", target)
+
+    async def scenario():
+        async with running((), COMMAND) as supervisor:
+            await until(serving(supervisor), "serving")
+
+    asyncio.run(scenario())
