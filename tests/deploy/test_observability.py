@@ -1,0 +1,178 @@
+"""What is provisioned for Prometheus and Grafana, against what the services show."""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+import yaml
+from prometheus_client import CollectorRegistry
+
+from services.aggregator.database import Database
+from services.aggregator.metrics import AggregatorMetrics, LabCollector
+from services.aggregator.stores.census import CensusStore
+from services.common.metrics import CallMetrics
+from services.evaluator.metrics import EvaluatorMetrics
+from services.sandbox.metrics import SandboxMetrics
+
+ROOT = Path(__file__).parents[2]
+DASHBOARD = json.loads((ROOT / "deploy/grafana/dashboards/modnorm.json").read_text())
+RULES = yaml.safe_load((ROOT / "deploy/prometheus/rules.yml").read_text())
+PROMETHEUS = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text())
+COMPOSE = yaml.safe_load((ROOT / "compose.observability.yaml").read_text())
+SUFFIXES = {
+    "counter": ("_total",),
+    "histogram": ("_bucket", "_sum", "_count"),
+    "gauge": ("",),
+}
+SERVICES = ("aggregator", "calibrator", "sampler", "sandbox", "evaluator")
+SECONDS = 90
+
+
+@pytest.fixture(scope="module")
+def families(tmp_path_factory):
+    """All metrics of the code, those of processes without jobs included."""
+    database = Database(f"sqlite:///{tmp_path_factory.mktemp('lab')}/modnorm.db")
+    database.migrate()
+    registry = CollectorRegistry()
+    AggregatorMetrics(registry)
+    EvaluatorMetrics(registry)
+    SandboxMetrics(registry)
+    CallMetrics(registry)
+    registry.register(LabCollector(CensusStore(database, lease_seconds=60)))
+    yield list(registry.collect())
+    database.close()
+
+
+def expressions():
+    for panel in DASHBOARD["panels"]:
+        for target in panel.get("targets", ()):
+            yield target["expr"]
+    for group in RULES["groups"]:
+        for rule in group["rules"]:
+            yield rule["expr"]
+
+
+def used():
+    return {name for text in expressions() for name in re.findall(r"modnorm_\w+", text)}
+
+
+def series(family):
+    return {family.name + suffix for suffix in SUFFIXES[family.type]}
+
+
+def test_everything_that_is_shown_exists(families):
+    assert used() <= set().union(*map(series, families))
+
+
+def test_everything_that_exists_is_shown(families):
+    assert len(families) > 20
+    assert [family.name for family in families if not series(family) & used()] == []
+
+
+def test_no_label_is_an_id(families):
+    labels = {label for family in families for one in family.samples for label in one.labels}
+    allowed = {"state", "split", "kind", "phase", "outcome", "verdict", "device", "le"}
+    assert labels <= allowed
+
+
+def test_labels_of_expressions_exist():
+    known = {"state", "split", "kind", "phase", "outcome", "verdict", "device", "le"}
+    known |= {"service", "method", "code", "job", "instance"}
+    for text in expressions():
+        for names in re.findall(r"(?:by|without) \(([^)]*)\)", text):
+            assert set(names.split(", ")) <= known, text
+        for name in re.findall(r"[{,]\s*(\w+)\s*[!=]", text):
+            assert name in known, text
+
+
+def test_panels_lie_side_by_side():
+    places = [panel["gridPos"] for panel in DASHBOARD["panels"]]
+    cells = [
+        (x, y)
+        for place in places
+        for x in range(place["x"], place["x"] + place["w"])
+        for y in range(place["y"], place["y"] + place["h"])
+    ]
+    assert len(cells) == len(set(cells))
+    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(places)
+
+
+def test_every_service_is_scraped_where_it_shows_its_metrics():
+    jobs = {job["job_name"] for job in PROMETHEUS["scrape_configs"]}
+    shown = {
+        name: service["environment"]["MODNORM_METRICS_ADDRESS"]
+        for name, service in COMPOSE["services"].items()
+        if "MODNORM_METRICS_ADDRESS" in service.get("environment", {})
+    }
+    assert jobs == shown.keys() == set(SERVICES)
+    text = (ROOT / "deploy/prometheus/prometheus.yml").read_text()
+    assert set(shown.values()) == {"0.0.0.0:9464"}
+    assert set(re.findall(r":(\d{4})\"\]\}\]", text)) == {"9464"}
+
+
+def test_provisioned_files_are_where_grafana_looks():
+    folder = ROOT / "deploy/grafana/provisioning"
+    (provider,) = yaml.safe_load((folder / "dashboards/modnorm.yaml").read_text())["providers"]
+    (source,) = yaml.safe_load((folder / "datasources/prometheus.yaml").read_text())["datasources"]
+    grafana = COMPOSE["services"]["grafana"]
+    assert f"./deploy/grafana/dashboards:{provider['options']['path']}:ro" in grafana["volumes"]
+    uids = {
+        target["datasource"]["uid"]
+        for panel in DASHBOARD["panels"]
+        for target in panel.get("targets", ())
+    }
+    assert uids == {source["uid"]}
+
+
+def test_every_process_shows_its_metrics(tmp_path):
+    with ExitStack() as stack:
+        addresses = {name: started(name, tmp_path, stack) for name in SERVICES}
+        texts = {name: read(address) for name, address in addresses.items()}
+    assert "modnorm_database_up 1.0" in texts["aggregator"]
+    assert 'modnorm_experiments{state="PENDING"} 0.0' in texts["aggregator"]
+    assert "modnorm_evaluator_busy 0.0" in texts["evaluator"]
+    assert "modnorm_sandbox_isolated 1.0" in texts["sandbox"]
+    assert all("modnorm_grpc_calls" in text for text in texts.values())
+
+
+def started(name, folder, stack):
+    """Start a service; return the address of its metrics."""
+    with closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    environment = {key: value for key, value in os.environ.items() if "MODNORM" not in key} | {
+        "MODNORM_BIND_ADDRESS": "127.0.0.1:0",
+        "MODNORM_METRICS_ADDRESS": address,
+        "MODNORM_DATABASE_URL": f"sqlite:///{folder}/modnorm.db",
+        "MODNORM_BROKER_URL": "memory://",
+        "MODNORM_STOP_GRACE": "0",
+    }
+    command = [sys.executable, "-m", f"services.{name}.server"]
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
+    stack.callback(process.wait)
+    stack.callback(process.terminate)
+    return address
+
+
+def read(address):
+    """Return the metrics, once they are all there."""
+    deadline = time.monotonic() + SECONDS
+    while True:
+        try:
+            with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+                text = answer.read().decode()
+        except urllib.error.URLError:
+            text = ""
+        if "modnorm_grpc_calls" in text:
+            return text
+        assert time.monotonic() < deadline, address
+        time.sleep(0.2)
