@@ -227,6 +227,11 @@ class ExperimentSpec(_Section):
     failures: FailureSpec = FailureSpec()
 
     @property
+    def work(self) -> Self:
+        """The spec without what changes no answer: when to give up."""
+        return self.model_copy(update={"failures": FailureSpec()})
+
+    @property
     def digest(self) -> str:
         """SHA-256 of the canonical JSON: equal digests mean the same experiment."""
         text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))

@@ -12,6 +12,8 @@ from modnorm.spec import ExperimentSpec
 
 _LOCK = ".lock"
 _SPEC = "spec.json"
+_RESULTS = "results.json"
+_FAILURES = "failures"
 _STATE = "state"
 
 
@@ -35,11 +37,16 @@ class RunDirectory:
     def check(self, spec: ExperimentSpec) -> None:
         """Make sure that nothing else is in the directory.
 
+        As long as there are no results, the spec may change in when to give up (`failures`).
+
         Raises:
             ConflictError: it holds a run of another spec, or something that is no run.
         """
         if self._spec.exists():
-            _compare(self.path, _read(self._spec), spec.model_dump(mode="json"))
+            there, here = _read(self._spec), spec.model_dump(mode="json")
+            if not (self.path / _RESULTS).exists():
+                here = {**here, _FAILURES: there.get(_FAILURES)}
+            _compare(self.path, there, here)
         elif self.path.exists():
             self._check_strangers()
 

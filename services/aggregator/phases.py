@@ -4,7 +4,7 @@ All functions work inside a caller's write transaction that has locked the exper
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
 
 from sqlmodel import Session, col, select
@@ -24,7 +24,30 @@ from services.aggregator.lifecycle import (
     task_of,
 )
 from services.aggregator.states import BASE_INDEX, ExperimentState, JobState, Split
+from services.aggregator.succession import take_over
 from services.aggregator.tables import AnswerSheet, Ensemble, Experiment, Job, Vote
+
+_STATES = {
+    Split.SELECTION: ExperimentState.SELECTING,
+    Split.HELDOUT: ExperimentState.VOTING,
+}
+"""Where an experiment is while it waits for the jobs of a split."""
+
+
+def start_selecting(
+    session: Session, experiment: Experiment, candidates: Collection[int], now: float
+) -> None:
+    """Begin the selection.
+
+    Args:
+        session: The transaction.
+        experiment: The experiment, locked; its candidates are stored.
+        candidates: Their indices, the base's among them.
+        now: The time.
+    """
+    add_jobs(session, experiment, Split.SELECTION, candidates)
+    message = f"scoring the base and {len(candidates) - 1} candidates"
+    _begin(session, experiment, Split.SELECTION, message, now)
 
 
 def job_ended(
@@ -78,7 +101,18 @@ def _start_voting(session: Session, experiment: Experiment, now: float) -> None:
     experts = expert_union(_selection(session, experiment))
     add_jobs(session, experiment, Split.HELDOUT, (BASE_INDEX, *experts))
     message = f"selected: {len(experts)} experts and the base answer the held-out rows"
-    move(session, experiment, ExperimentState.VOTING, message, now)
+    _begin(session, experiment, Split.HELDOUT, message, now)
+
+
+def _begin(
+    session: Session, experiment: Experiment, split: Split, message: str, now: float
+) -> None:
+    """Begin a phase whose jobs are stored; it may be over with what is taken over."""
+    if remark := take_over(session, experiment, split):
+        message = f"{message}; {remark}"
+    move(session, experiment, _STATES[split], message, now)
+    if not has_open_jobs(experiment):
+        _finish_phase(session, experiment, split, now)
 
 
 def _selection(session: Session, experiment: Experiment) -> Selection:

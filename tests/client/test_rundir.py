@@ -2,7 +2,7 @@ import pytest
 
 from modnorm.client.rundir import RunDirectory, hold, state_directory
 from modnorm.errors import ConflictError, InvalidInputError, PreconditionError
-from modnorm.spec import parse_spec
+from modnorm.spec import FailureSpec, parse_spec
 
 
 def reseeded(spec, seed):
@@ -23,6 +23,20 @@ def test_a_run_of_another_spec_is_refused_by_the_field_that_differs(tmp_path, sp
     with pytest.raises(ConflictError, match="42 there, 43 here") as raised:
         directory.check(reseeded(spec, 43))
     assert raised.value.field == "population.seed"
+
+
+def test_when_to_give_up_may_change_until_there_are_results(tmp_path, spec):
+    directory = RunDirectory(tmp_path)
+    directory.claim(spec)
+    patient = spec.model_copy(update={"failures": FailureSpec(max_failed_candidates=3)})
+    directory.check(patient)
+    with pytest.raises(ConflictError):
+        directory.check(reseeded(patient, 43))
+    (tmp_path / "results.json").touch()
+    directory.check(spec)
+    with pytest.raises(ConflictError, match="0 there, 3 here") as raised:
+        directory.check(patient)
+    assert raised.value.field == "failures.max_failed_candidates"
 
 
 def test_what_is_no_run_is_left_alone(tmp_path, spec):

@@ -7,6 +7,9 @@ import time
 
 import pytest
 
+from services.aggregator.database import Database
+from services.aggregator.stores.experiments import ExperimentStore
+
 
 @pytest.fixture(scope="module")
 def spec_file(write_spec):
@@ -82,6 +85,64 @@ def test_a_killed_run_goes_on_and_ends_in_the_same_bytes(
     assert {name: after[name] for name in before} == before
     assert len(after) > len(before)
     assert results(directory) == results(finished)
+
+
+def test_a_failed_run_goes_on_once_the_cause_is_mended(
+    modnorm, environment, write_spec, spec_file, finished, results, tmp_path
+):
+    directory = tmp_path / "run"
+    command = [sys.executable, "-m", "modnorm", "run", str(spec_file), "--out", str(directory)]
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        wait_for_jobs(process, directory, 3)
+        process.kill()
+    before = done(directory)
+    fail_all(directory)
+
+    modnorm("run", spec_file, "--out", directory)
+
+    after = done(directory)
+    assert {name: after[name] for name in before} == before
+    repeated = [row for name, row in after.items() if name not in before]
+    assert len(repeated) == len(done(finished))
+    assert set(map(work, before.values())) <= set(map(work, repeated))
+    assert len(set(map(work, after.values()))) == len(repeated)
+    assert results(directory) == results(finished)
+
+
+def fail_all(directory):
+    """Let the experiments of a directory end as a full disk would end them."""
+    database = Database(f"sqlite:///{directory}/state/modnorm.db")
+    store = ExperimentStore(database)
+    for experiment, _ in store.page(10, None):
+        store.fail(experiment.id, "the disk is full")
+    database.close()
+
+
+def work(row):
+    """Return what tells one piece of work from another: its worker, and the seconds it took."""
+    *_, worker, seconds = row
+    return worker, seconds
+
+
+def test_a_failed_run_may_be_given_more_patience(modnorm, write_spec, tmp_path):
+    task = {"selection": "bundled:countdown-selection", "heldout": "bundled:countdown-heldout"}
+    changes = {
+        "method": {"name": "randopt", "sigma": 1e30},
+        "population": {"size": 2},
+        "task": {"name": "countdown", "max_tokens": 8}
+        | {name: {"source": source, "limit": 2} for name, source in task.items()},
+    }
+    spec_file = write_spec("brittle", **changes)
+    ended = modnorm("run", spec_file, "--out", tmp_path, check=False)
+    assert ended.returncode == 1
+    assert "failures.max_failed_candidates" in ended.stderr
+    assert "start it again" in ended.stderr
+    before = done(tmp_path)
+    assert len(before) == 1
+    spec_file = write_spec("brittle", **changes, failures={"max_failed_candidates": 1})
+    again = modnorm("run", spec_file, "--out", tmp_path, check=False)
+    assert "2 candidates failed, 1 may" in again.stderr
+    assert len({work(row) for row in done(tmp_path).values()}) == 1
 
 
 def test_a_finished_run_is_told_again_without_work(modnorm, spec_file, finished, results):

@@ -50,8 +50,8 @@ def carry_out(
 ) -> experiments.Experiment:
     """Submit a spec to a lab on this machine, and follow it to its end.
 
-    The request id is made from the spec, so the same spec is the same experiment, however often
-    it is carried out: what was finished is found, what was broken off goes on.
+    What was finished is found, what was broken off goes on; after a bad end another experiment
+    takes over what was finished before it.
 
     Args:
         client: Connection to a lab.
@@ -64,9 +64,10 @@ def carry_out(
             the spec's paths hold now.
     """
     from modnorm.client.inputs import check_inputs
+    from modnorm.client.resumption import take_up
     from modnorm.tasks.sandboxed import runs_programs
 
-    experiment = client.submit(spec, request_id=spec.digest)
+    experiment = take_up(client, spec)
     check_inputs(spec, experiment.provenance)
     on_accepted()
     if runs_programs(spec.task.name) and not quiet:
@@ -97,8 +98,8 @@ def check_end(experiment: experiments.Experiment) -> None:
     if experiment.state == experiments.EXPERIMENT_STATE_FAILED:
         raise EvaluationError(
             f"the experiment failed: {experiment.error}",
-            remedy="a failed experiment stays as it is; mend the cause and run it under a new "
-            "directory or request id",
+            remedy="mend the cause and start it again (in a lab, under another request id): "
+            "what is finished is taken over",
         )
     if experiment.state == experiments.EXPERIMENT_STATE_CANCELLED:
         raise CancelledError("the experiment was cancelled")

@@ -42,8 +42,9 @@ def run(
 ) -> None:
     """Run experiments in this process and write results and a report.
 
-    Started again, the same command goes on where it was broken off and repeats nothing that was
-    finished. Several specs share one lab, one after another, and get a directory each inside DIR.
+    Started again, the same command goes on where it was broken off, or where it failed for a cause
+    that is mended by now, and repeats nothing that was finished. Several specs share one lab, one
+    after another, and get a directory each inside DIR.
     """
     home = out or Path("runs") / spec_files[0].stem
     runs = _plan(spec_files, home, seed)

@@ -17,7 +17,6 @@ from modnorm.v1 import experiment_pb2
 from services.aggregator.artifacts import keep_artifact
 from services.aggregator.database import Database
 from services.aggregator.lifecycle import (
-    add_jobs,
     end,
     lock_experiment,
     move,
@@ -25,6 +24,7 @@ from services.aggregator.lifecycle import (
     record,
     unknown_experiment,
 )
+from services.aggregator.phases import start_selecting
 from services.aggregator.states import (
     BASE_INDEX,
     CONDUCTED,
@@ -287,9 +287,7 @@ class ExperimentStore:
                 for index, descriptor in descriptors.items()
             )
             session.flush()
-            add_jobs(session, experiment, Split.SELECTION, descriptors)
-            message = f"scoring the base and {len(population)} candidates"
-            move(session, experiment, ExperimentState.SELECTING, message, self._clock())
+            start_selecting(session, experiment, descriptors, self._clock())
 
 
 def experiment_id_of(request_id: str, tenant: str = DEFAULT_TENANT) -> str:

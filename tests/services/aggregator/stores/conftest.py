@@ -95,9 +95,10 @@ class World:
 
     def spec(self, **changes: object) -> ExperimentSpec:
         population = {"size": 4, "ensemble_sizes": [1, 3], **changes}
-        failures = population.pop("failures", {})
+        name, failures = population.pop("name", ""), population.pop("failures", {})
         return parse_spec(
             {
+                "name": name,
                 "model": "tiny",
                 "task": {"name": "gsm8k", "selection": "s.jsonl", "heldout": "h.jsonl"},
                 "method": {"name": "randopt", "sigma": 0.1},

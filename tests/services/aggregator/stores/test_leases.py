@@ -31,8 +31,10 @@ class Leases(RuleBasedStateMachine):
     def __init__(self, world):
         super().__init__()
         self.world = world
+        request = f"request {next(REQUESTS)}"
         self.id = world.select(
-            f"request {next(REQUESTS)}",
+            request,
+            name=request,  # work of its own: nothing is taken over from the run before
             failures={"max_attempts": ATTEMPTS, "max_failed_candidates": 2},
             size=4,
             ensemble_sizes=[1, LARGEST],

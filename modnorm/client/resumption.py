@@ -1,0 +1,45 @@
+"""The same spec once more, in a lab of its own: what is there goes on, nothing is done twice."""
+
+from collections.abc import Iterator
+from itertools import count
+
+from modnorm.client.client import ModnormClient
+from modnorm.client.convert import spec_from_proto
+from modnorm.spec import ExperimentSpec
+from modnorm.v1 import experiment_pb2 as experiments
+
+_ENDED_EARLY = (experiments.EXPERIMENT_STATE_FAILED, experiments.EXPERIMENT_STATE_CANCELLED)
+_ENDED = (*_ENDED_EARLY, experiments.EXPERIMENT_STATE_SUCCEEDED)
+
+
+def take_up(client: ModnormClient, spec: ExperimentSpec) -> experiments.Experiment:
+    """Submit a spec to a lab that works for one directory.
+
+    The request id is made from the spec, so that the same spec is the same experiment. One that
+    failed stays as it is: the next request id in line makes another, to which the lab hands what
+    was finished. One that goes on, but was to give up at another point, is cancelled in favour of
+    the new one.
+
+    Args:
+        client: Connection to the lab.
+        spec: What to run.
+    """
+    known = list(client.list())
+    for other in known:
+        if other.state not in _ENDED and _is_same_work(spec_from_proto(other.spec), spec):
+            client.cancel(other.id)
+    early = {other.request_id for other in known if other.state in _ENDED_EARLY}
+    request_id = next(name for name in _request_ids(spec) if name not in early)
+    return client.submit(spec, request_id=request_id)
+
+
+def _is_same_work(other: ExperimentSpec, spec: ExperimentSpec) -> bool:
+    """Tell whether two specs differ in nothing but when to give up, and do differ in that."""
+    return other != spec and other.work == spec.work
+
+
+def _request_ids(spec: ExperimentSpec) -> Iterator[str]:
+    """Yield the names that requests of a spec have, one after another."""
+    yield spec.digest
+    for attempt in count(2):
+        yield f"{spec.digest}/{attempt}"

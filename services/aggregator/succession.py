@@ -1,0 +1,117 @@
+"""What an experiment takes over from one of the same work that ended before its time.
+
+An experiment that failed or was cancelled stays as it is. Submitted again, its spec is another
+experiment; but a candidate is a function of its descriptor, so what was finished is not done
+again: its results are copied, with the worker and the environment that they are from.
+
+All functions work inside a caller's write transaction that has locked the experiment.
+"""
+
+from sqlalchemy import func, insert, literal
+from sqlalchemy import select as plain_select
+from sqlmodel import Session, col, select
+
+from services.aggregator.lifecycle import close_job, spec_of
+from services.aggregator.states import ExperimentState, JobState, Split
+from services.aggregator.tables import AnswerSheet, Candidate, Experiment, Job
+
+_ENDED_EARLY = (ExperimentState.FAILED, ExperimentState.CANCELLED)
+_CONDITIONS = (
+    "tenant",
+    "model_digest",
+    "scorer",
+    "max_tokens",
+    "selection_digest",
+    "heldout_digest",
+)
+"""What experiments share, beside the spec, when an answer of one is an answer of the other."""
+_DESCRIPTOR = ("noise", "seed", "method", "radius", "scale_map_digest")
+_RESULT = (
+    "attempts",
+    "worker",
+    "answers_done",
+    "metric",
+    "tokens",
+    "switch_seconds",
+    "generate_seconds",
+    "score_seconds",
+    "environment",
+)
+"""What a job that is done records of its result."""
+
+
+def take_over(session: Session, experiment: Experiment, split: Split) -> str | None:
+    """Finish the jobs of a phase whose results a predecessor has.
+
+    Args:
+        session: The transaction.
+        experiment: The experiment, whose jobs of the phase are all pending.
+        split: The phase.
+
+    Returns:
+        A remark for people; None when there is nothing to take over.
+    """
+    predecessor = _predecessor(session, experiment, split)
+    if predecessor is None:
+        return None
+    pending = _jobs(session, experiment.id, split, JobState.PENDING)
+    finished = _jobs(session, predecessor, split, JobState.DONE)
+    taken = 0
+    for index, (there, done) in finished.items():
+        if index not in pending or not _same_descriptor(pending[index][0], there):
+            continue
+        candidate, job = pending[index]
+        candidate.coefficients = there.coefficients
+        _copy_result(session, done, job)
+        close_job(experiment, job, done=True)
+        taken += 1
+    session.flush()
+    return f"{taken} results are taken over from experiment {predecessor}" if taken else None
+
+
+def _predecessor(session: Session, experiment: Experiment, split: Split) -> str | None:
+    """Return the experiment of the same work that got furthest, of those that ended early."""
+    conditions = {name: getattr(experiment, name) for name in _CONDITIONS}
+    ended = session.exec(
+        select(Experiment).where(col(Experiment.state).in_(_ENDED_EARLY)).filter_by(**conditions)
+    ).all()
+    work = spec_of(experiment).work
+    alike = [other.id for other in ended if spec_of(other).work == work]
+    done = func.count()
+    furthest = session.exec(
+        select(Job.experiment_id)
+        .where(col(Job.experiment_id).in_(alike), Job.split == split, Job.state == JobState.DONE)
+        .group_by(col(Job.experiment_id))
+        .order_by(done.desc(), col(Job.experiment_id))
+    )
+    return furthest.first()
+
+
+def _jobs(
+    session: Session, experiment_id: str, split: Split, state: JobState
+) -> dict[int, tuple[Candidate, Job]]:
+    """Return candidates with their job of a phase, by index, where it is in a state."""
+    rows = session.exec(
+        select(Candidate, Job)
+        .join(
+            Job,
+            (col(Job.experiment_id) == col(Candidate.experiment_id))
+            & (col(Job.candidate) == col(Candidate.index)),
+        )
+        .where(Candidate.experiment_id == experiment_id, Job.split == split, Job.state == state)
+    )
+    return {candidate.index: (candidate, job) for candidate, job in rows}
+
+
+def _same_descriptor(one: Candidate, other: Candidate) -> bool:
+    return all(getattr(one, name) == getattr(other, name) for name in _DESCRIPTOR)
+
+
+def _copy_result(session: Session, done: Job, job: Job) -> None:
+    """Copy what a job records and, inside the database, its answers."""
+    for name in _RESULT:
+        setattr(job, name, getattr(done, name))
+    sheet = plain_select(literal(job.id), col(AnswerSheet.content)).where(
+        col(AnswerSheet.job_id) == done.id
+    )
+    session.exec(insert(AnswerSheet).from_select(["job_id", "content"], sheet))

@@ -1,0 +1,90 @@
+import pytest
+
+from modnorm.client import ModnormClient
+from modnorm.client.convert import spec_from_proto, spec_to_proto
+from modnorm.client.resumption import take_up
+from modnorm.spec import FailureSpec
+from modnorm.v1 import experiment_pb2 as experiments
+
+PENDING = experiments.EXPERIMENT_STATE_PENDING
+SELECTING = experiments.EXPERIMENT_STATE_SELECTING
+SUCCEEDED = experiments.EXPERIMENT_STATE_SUCCEEDED
+FAILED = experiments.EXPERIMENT_STATE_FAILED
+CANCELLED = experiments.EXPERIMENT_STATE_CANCELLED
+
+
+@pytest.fixture
+def patient(spec):
+    """The spec, but for when to give up."""
+    return spec.model_copy(update={"failures": FailureSpec(max_failed_candidates=3)})
+
+
+class Lab:
+    """Keeps experiments by request id, as an aggregator does."""
+
+    def __init__(self):
+        self.stored = {}
+
+    def add(self, request_id, spec, state):
+        self.stored[request_id] = experiments.Experiment(
+            id=f"id of {request_id}", request_id=request_id, spec=spec_to_proto(spec), state=state
+        )
+
+    def create(self, request, context):
+        if request.request_id not in self.stored:
+            self.add(request.request_id, spec_from_proto(request.spec), PENDING)
+        found = self.stored[request.request_id]
+        return experiments.CreateExperimentResponse(experiment=found)
+
+    def cancel(self, request, context):
+        (found,) = [one for one in self.stored.values() if one.id == request.id]
+        found.state = CANCELLED
+        return experiments.CancelExperimentResponse(experiment=found)
+
+    def list(self, request, context):
+        return experiments.ListExperimentsResponse(experiments=self.stored.values())
+
+
+@pytest.fixture
+def lab():
+    return Lab()
+
+
+@pytest.fixture
+def client(lab, serve, servicer):
+    service = servicer(
+        CreateExperiment=lab.create, CancelExperiment=lab.cancel, ListExperiments=lab.list
+    )
+    with ModnormClient(serve(service)) as made:
+        yield made
+
+
+@pytest.mark.parametrize("state", [SELECTING, SUCCEEDED])
+def test_what_goes_on_or_succeeded_is_the_same_experiment(client, lab, spec, state):
+    first = take_up(client, spec)
+    assert first.request_id == spec.digest
+    lab.stored[spec.digest].state = state
+    assert take_up(client, spec).id == first.id
+    assert len(lab.stored) == 1
+
+
+def test_each_bad_end_is_followed_by_one_more_experiment(client, lab, spec):
+    for state in (FAILED, CANCELLED, FAILED):
+        lab.stored[take_up(client, spec).request_id].state = state
+    last = take_up(client, spec)
+    assert list(lab.stored) == [spec.digest, *(f"{spec.digest}/{n}" for n in (2, 3, 4))]
+    assert take_up(client, spec) == last
+
+
+def test_what_was_to_give_up_elsewhere_makes_way(client, lab, spec, patient):
+    take_up(client, spec)
+    lab.add("other work", spec.model_copy(update={"name": "other"}), SELECTING)
+    assert take_up(client, patient).request_id == patient.digest
+    assert lab.stored[spec.digest].state == CANCELLED
+    assert lab.stored["other work"].state == SELECTING
+
+
+def test_what_succeeded_is_not_cancelled(client, lab, spec, patient):
+    lab.add(spec.digest, spec, SUCCEEDED)
+    take_up(client, patient)
+    assert lab.stored[spec.digest].state == SUCCEEDED
