@@ -52,6 +52,7 @@ _ANSWER_PAGE = 200
 RequestT = TypeVar("RequestT", bound=Message)
 ResponseT = TypeVar("ResponseT", bound=Message)
 ItemT = TypeVar("ItemT")
+ResultT = TypeVar("ResultT")
 
 
 class _Page(Protocol):
@@ -205,11 +206,12 @@ class ModnormClient:
     def artifact(self, experiment_id: str, kind: "experiments.ArtifactKind.ValueType") -> bytes:
         """Return rows, profile or scale map of an experiment, UTF-8."""
         request = experiments.GetArtifactRequest(experiment_id=experiment_id, kind=kind)
-        try:
+
+        def fetch() -> bytes:
             chunks = self._stub.GetArtifact(request, timeout=self._timeout)
             return b"".join(chunk.chunk for chunk in chunks)
-        except grpc.RpcError as error:
-            raise from_rpc_error(error) from error
+
+        return self._admitted(fetch, self._timeout)
 
     def _call(
         self,
@@ -219,13 +221,19 @@ class ModnormClient:
     ) -> ResponseT:
         """Make a call; one that came too soon after others is made again when it is welcome."""
         seconds = timeout or self._timeout
+        return self._admitted(lambda: method(request, timeout=seconds), seconds)
+
+    def _admitted(self, call: Callable[[], ResultT], seconds: float) -> ResultT:
+        """Make a call; one that would not be welcome in time is not waited for."""
         deadline = time.monotonic() + seconds
         while True:
             try:
-                return method(request, timeout=seconds)
+                return call()
             except grpc.RpcError as error:
                 met = from_rpc_error(error)
-                if not isinstance(met, RateLimitedError) or time.monotonic() > deadline:
+                if not isinstance(met, RateLimitedError):
+                    raise met from error
+                if time.monotonic() + met.wait > deadline:
                     raise met from error
             time.sleep(met.wait)
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from modnorm.client.tokens import AcceptedToken, read_tokens
-from modnorm.errors import InvalidInputError
+from modnorm.errors import InvalidInputError, UnauthenticatedError
 
 LOOK_SECONDS = 1.0
 """Seconds between two looks at the file: that long a revoked token may still be good."""
@@ -47,12 +47,19 @@ class TokenFile:
         if not 0 <= now - self._looked < LOOK_SECONDS:
             self._looked = now
             self._refresh()
-        return self._table.check(text, datetime.fromtimestamp(now, UTC))
+        time_now = datetime.fromtimestamp(now, UTC)
+        try:
+            return self._table.check(text, time_now)
+        except UnauthenticatedError:
+            if not self._refresh():  # a token just made is good at once
+                raise
+            return self._table.check(text, time_now)
 
-    def _refresh(self) -> None:
+    def _refresh(self) -> bool:
+        """Read the file if it is another one by now; return whether it was."""
         version = _version(self._path)
         if version == self._version:
-            return
+            return False
         self._version = version
         try:
             self._table = read_tokens(self._path)
@@ -60,6 +67,7 @@ class TokenFile:
             logger.error("the tokens of before stay in force: %s", error)  # noqa: TRY400
         else:
             logger.info("tokens read", extra={"tokens": len(self._table.tokens)})
+        return True
 
 
 def _version(path: Path) -> tuple[int, int, int] | None:

@@ -112,6 +112,16 @@ def test_names_are_plain(name):
     assert raised.value.field == "name"
 
 
+def test_a_new_token_is_good_at_once(path):
+    first, kept = make_token("first", [Role.READ])
+    add_token(path, kept)
+    tokens = TokenFile(path, lambda: 0.0)
+    second, other = make_token("second", [Role.READ])
+    add_token(path, other)
+    assert tokens.check(second) == other
+    assert tokens.check(first) == kept
+
+
 def test_a_changed_file_is_read_again(path):
     now = [0.0]
     first, kept = make_token("first", [Role.READ])
@@ -197,7 +207,7 @@ def test_outside_of_a_call_there_is_no_caller():
 )
 def test_a_service_that_all_could_use_does_not_start(tmp_path, settings, field):
     ended = subprocess.run(
-        [sys.executable, "-m", "services.sampler.server"],
+        [sys.executable, "-m", "services.sandbox.server"],
         env={**os.environ, "MODNORM_BIND_ADDRESS": "0.0.0.0:0", **settings},
         check=False,
         capture_output=True,

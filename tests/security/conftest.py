@@ -1,0 +1,102 @@
+"""A lab behind tokens, and ways to call it as anybody."""
+
+import contextlib
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import grpc
+import pytest
+
+from benchmarks.fuzz import contents
+from benchmarks.secured_lab import SecuredLab, secured_lab
+from modnorm.client import ModnormClient
+from modnorm.client.channel import Credentials, open_channel
+from modnorm.client.status import from_rpc_error
+from modnorm.client.tokens import Role, make_token
+from modnorm.spec import parse_spec
+
+SPEC = {
+    "model": "tiny-thicket",
+    "task": {
+        "name": "gsm8k",
+        "selection": {"source": "bundled:word-problems-selection", "limit": 3},
+        "heldout": {"source": "bundled:word-problems-heldout", "limit": 3},
+        "max_tokens": 8,
+    },
+    "method": {"name": "randopt", "sigma": 0.01},
+    "population": {"size": 3, "ensemble_sizes": [1]},
+}
+
+
+@pytest.fixture(scope="session")
+def lab(tmp_path_factory) -> Iterator[SecuredLab]:
+    """One lab for all tests that leave it as it was."""
+    with secured_lab(tmp_path_factory.mktemp("secured")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def tokens(lab):
+    """Credentials by what is special about them."""
+    gone = datetime.now(UTC) - timedelta(seconds=1)
+    made = {role.value: lab.token(role.value, [role]) for role in Role}
+    people = [Role.SUBMIT, Role.READ]
+    made["team-a"] = lab.token("team-a", people, tenant="team-a")
+    made["team-b"] = lab.token("team-b", people, tenant="team-b")
+    made["expired"] = lab.token("expired", list(Role), expires=gone)
+    made["forged"] = Credentials(
+        token=type(made["read"].token)(make_token("read", [Role.READ])[0])
+    )
+    made["none"] = Credentials()
+    return made
+
+
+@pytest.fixture(scope="session")
+def spec():
+    """Return a small spec; arguments replace sections."""
+    return lambda **changes: parse_spec({**SPEC, **changes})
+
+
+@pytest.fixture
+def client(lab, tokens):
+    """Open clients of the aggregator by the name of their token."""
+    with contextlib.ExitStack() as stack:
+
+        def connect(name):
+            shown = tokens[name] if isinstance(name, str) else name
+            target = lab.targets["aggregator"]
+            return stack.enter_context(ModnormClient(target, credentials=shown, timeout=30))
+
+        yield connect
+
+
+@pytest.fixture
+def channel(lab, tokens):
+    """Open channels by service and name of the token."""
+    with contextlib.ExitStack() as stack:
+
+        def connect(name, service="aggregator"):
+            shown = tokens[name] if isinstance(name, str) else name
+            return stack.enter_context(open_channel(lab.targets[service], shown, ()))
+
+        yield connect
+
+
+@pytest.fixture
+def refused():
+    """Expect a call to be refused in one way."""
+
+    @contextlib.contextmanager
+    def expect(code):
+        with pytest.raises(grpc.RpcError) as raised:
+            yield
+        assert isinstance(raised.value, grpc.Call)
+        assert raised.value.code() is code, from_rpc_error(raised.value)
+
+    return expect
+
+
+@pytest.fixture
+def stored(lab):
+    """Return everything that the lab's database holds."""
+    return lambda: contents(lab)

@@ -1,0 +1,211 @@
+"""Who may call what, over real channels."""
+
+import json
+import logging
+
+import grpc
+import pytest
+from google.protobuf.message_factory import GetMessageClass
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from benchmarks.fuzz import HOMES, every_method, path_of
+from modnorm.client.channel import Credentials
+from modnorm.client.status import from_rpc_error
+from modnorm.client.tokens import Role, add_token, make_token, revoke_token
+from modnorm.errors import (
+    ForbiddenError,
+    NotFoundError,
+    RateLimitedError,
+    UnauthenticatedError,
+)
+from modnorm.v1 import evaluation_pb2, evaluation_pb2_grpc
+from services.common.access.roles import ALLOWED
+from services.common.healthcheck import check
+
+METHODS = every_method()
+PATHS = [path_of(method) for method in METHODS]
+
+
+def call(channel, method):
+    """Call a method with an empty request, and read its answer to the end."""
+    empty = GetMessageClass(method.input_type)().SerializeToString()
+    stream = channel.stream_stream(path_of(method))
+    for _ in stream(iter([empty]), timeout=30):
+        pass
+
+
+def exhaust(calls):
+    for answers in calls:
+        for _ in answers:
+            pass
+
+
+def test_every_rpc_is_in_the_table():
+    assert {path for path in ALLOWED if path.startswith("/modnorm.")} == set(PATHS)
+    assert all(ALLOWED.values())
+
+
+@pytest.mark.parametrize("method", METHODS, ids=PATHS)
+@pytest.mark.parametrize("name", ["none", "forged", "expired"])
+def test_without_a_good_token_nothing_is_answered(method, name, channel, refused):
+    home = HOMES[method.containing_service.name]
+    with refused(grpc.StatusCode.UNAUTHENTICATED):
+        call(channel(name, home), method)
+
+
+@pytest.mark.parametrize("method", METHODS, ids=PATHS)
+def test_each_role_gets_what_the_table_says(method, channel, refused):
+    home = HOMES[method.containing_service.name]
+    for role in Role:
+        if role in ALLOWED[path_of(method)]:
+            try:
+                call(channel(role.value, home), method)
+            except grpc.RpcError as error:
+                code = error.code()
+                assert code is grpc.StatusCode.INVALID_ARGUMENT or method.name.startswith(
+                    ("Get", "Heartbeat", "Watch", "Cancel", "List", "Fetch")
+                )
+                assert code not in {
+                    grpc.StatusCode.UNAUTHENTICATED,
+                    grpc.StatusCode.PERMISSION_DENIED,
+                    grpc.StatusCode.INTERNAL,
+                }
+        else:
+            with refused(grpc.StatusCode.PERMISSION_DENIED):
+                call(channel(role.value, home), method)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        [("authorization", "Bearer")],
+        [("authorization", "Basic {token}")],
+        [("authorization", "{token}")],
+        [("authorization", "Bearer {token} {token}")],
+        [("authorization", "Bearer {token}"), ("authorization", "Bearer {token}")],
+        [("x-authorization", "Bearer {token}")],
+    ],
+)
+def test_a_token_is_shown_in_one_way(header, channel, tokens, refused):
+    text = tokens["read"].token.get_secret_value()
+    metadata = [(key, value.format(token=text)) for key, value in header]
+    listing = channel("none").unary_unary("/modnorm.v1.ExperimentService/ListExperiments")
+    with refused(grpc.StatusCode.UNAUTHENTICATED):
+        listing(b"", metadata=metadata, timeout=30)
+
+
+def test_health_is_open_and_reflection_is_not(lab, channel, refused):
+    assert all(
+        check(target, credentials=Credentials()) in {"SERVING", "NOT_SERVING"}
+        for target in lab.targets.values()
+    )
+    request = reflection_pb2.ServerReflectionRequest(list_services="")
+    with refused(grpc.StatusCode.UNAUTHENTICATED):
+        next(_reflect(channel("none"), request))
+    listed = next(_reflect(channel("read"), request)).list_services_response.service
+    assert "modnorm.v1.ExperimentService" in {service.name for service in listed}
+
+
+def _reflect(channel, request):
+    stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+    return stub.ServerReflectionInfo(iter([request]), timeout=30)
+
+
+def test_the_client_raises_what_the_server_means(client, spec):
+    with pytest.raises(UnauthenticatedError, match="MODNORM_TOKEN"):
+        list(client("none").list())
+    with pytest.raises(UnauthenticatedError, match="expired"):
+        list(client("expired").list())
+    with pytest.raises(ForbiddenError, match="role submit"):
+        client("read").submit(spec())
+    with pytest.raises(ForbiddenError):
+        next(iter(client("worker").watch("x")))
+
+
+def test_a_revoked_token_is_refused_soon(lab, client):
+    connected = client(lab.token("short-lived", [Role.READ]))
+    list(connected.list())
+    revoke_token(lab.accepted, "short-lived")
+    with pytest.raises(UnauthenticatedError, match="revoked"):
+        exhaust(connected.list() for _ in range(10_000))
+
+
+def test_a_token_in_a_file_may_be_replaced(lab, client, tmp_path):
+    file = tmp_path / "token"
+    connected = client(Credentials(token_file=file))
+    for name in ("before", "after"):
+        text, kept = make_token(f"{name}-replaced", [Role.READ])
+        add_token(lab.accepted, kept)
+        file.write_text(f"{text}\n")
+        list(connected.list())
+        revoke_token(lab.accepted, f"{name}-replaced")
+
+
+def test_too_many_calls_are_told_when_to_come_again(lab, channel):
+    shown = lab.token("eager", [Role.READ], rate=2)
+    listing = channel(shown).unary_unary("/modnorm.v1.ExperimentService/ListExperiments")
+    for _ in range(4):
+        listing(b"", timeout=30)
+    with pytest.raises(grpc.RpcError) as raised:
+        exhaust([listing(b"", timeout=30)] for _ in range(100))
+    assert raised.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    met = from_rpc_error(raised.value)
+    assert isinstance(met, RateLimitedError)
+    assert 0 < met.wait <= 1 / 2
+
+
+def test_the_client_waits_its_turn(lab, client):
+    connected = client(lab.token("patient", [Role.READ], rate=20))
+    for _ in range(50):
+        list(connected.list())
+    impatient = client(lab.token("impatient", [Role.READ], rate=0.01))
+    with pytest.raises(RateLimitedError) as raised:
+        exhaust(impatient.list() for _ in range(3))
+    assert raised.value.wait > 30
+
+
+def test_tenants_do_not_see_each_other(lab, client, channel, spec, stored, refused, tokens):
+    mine, theirs, operator = client("team-a"), client("team-b"), client("operate")
+    made = mine.submit(spec(), "request")
+    assert [one.id for one in mine.list()] == [made.id]
+    assert made.id not in {one.id for one in theirs.list()}
+    assert made.id in {one.id for one in operator.list()}
+    assert mine.submit(spec(), "request").id == made.id
+    other = theirs.submit(spec(method={"name": "randopt", "sigma": 0.02}), "request")
+    assert other.id != made.id
+    assert (made.request_id, other.request_id) == ("request", "request")
+    mine.cancel(made.id)
+    theirs.cancel(other.id)
+    before = stored()
+    reads = [
+        lambda: theirs.get(made.id),
+        lambda: next(iter(theirs.watch(made.id))),
+        lambda: theirs.cancel(made.id),
+        lambda: next(theirs.candidates(made.id)),
+        lambda: next(theirs.answers(made.id, -1)),
+        lambda: next(theirs.votes(made.id, 3, 1)),
+        lambda: theirs.artifact(made.id, 3),
+    ]
+    for read in reads:
+        with pytest.raises(NotFoundError) as hidden:
+            read()
+        assert made.id in hidden.value.message
+    with pytest.raises(NotFoundError) as absent:
+        theirs.get("nobody")
+    assert absent.value.message == "there is no experiment 'nobody'"
+    assert operator.get(made.id).id == made.id
+    assert stored() == before
+
+
+def test_what_is_refused_is_logged_without_the_secret(channel, tokens, refused, caplog):
+    job = evaluation_pb2.ClaimJobRequest(job_id="j", worker="w")
+    with caplog.at_level(logging.DEBUG):
+        for name in ("none", "forged", "expired", "read"):
+            with pytest.raises(grpc.RpcError):
+                evaluation_pb2_grpc.JobServiceStub(channel(name)).ClaimJob(job, timeout=30)
+    lines = [record for record in caplog.records if record.msg.startswith("refused")]
+    assert [line.method for line in lines] == ["/modnorm.v1.JobService/ClaimJob"] * 4
+    assert all(line.peer.startswith("ipv4:127.0.0.1") for line in lines)
+    written = json.dumps([repr(record.__dict__) for record in caplog.records])
+    for name in ("forged", "expired", "read"):
+        assert tokens[name].token.get_secret_value().rpartition("_")[2] not in written
