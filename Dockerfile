@@ -1,0 +1,120 @@
+# The images of all services, one target each (docs/adr/0007):
+#
+#     docker build --target aggregator --tag modnorm/aggregator .
+#
+# `docker compose build` builds them all. Wheels in the build context `wheels` are preferred to an
+# index's: `--build-context wheels=DIR` with a wheel of torch builds without PyTorch's index.
+ARG PYTHON_IMAGE=python:3.11-slim-bookworm
+ARG VLLM_IMAGE=vllm/vllm-openai:v0.26.0
+
+FROM scratch AS wheels
+
+# A virtual environment without pip: what installs into it stays behind.
+FROM ${PYTHON_IMAGE} AS build
+ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
+RUN python -m venv --without-pip /opt/modnorm
+WORKDIR /src
+
+FROM build AS code
+COPY pyproject.toml README.md LICENSE ./
+COPY modnorm modnorm
+COPY services services
+RUN pip --python /opt/modnorm/bin/python install --no-deps .
+
+FROM build AS aggregator-packages
+COPY constraints.txt services/aggregator/requirements.txt ./
+RUN pip --python /opt/modnorm/bin/python install -c constraints.txt -r requirements.txt
+
+FROM build AS sandbox-packages
+COPY constraints.txt services/sandbox/requirements.txt ./
+RUN pip --python /opt/modnorm/bin/python install -c constraints.txt -r requirements.txt
+
+# PyTorch's own index has a build for CPUs; the one on PyPI brings gigabytes of CUDA.
+FROM build AS torch-packages
+ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
+RUN --mount=type=bind,from=wheels,target=/wheels \
+    pip --python /opt/modnorm/bin/python install --find-links=/wheels \
+        ${TORCH_INDEX:+--extra-index-url=${TORCH_INDEX}} torch==2.13.0
+COPY pyproject.toml constraints.txt scripts/requirements.py ./
+RUN python requirements.py services telemetry >requirements.txt \
+    && pip --python /opt/modnorm/bin/python install -c constraints.txt -r requirements.txt
+
+# What every service has: an account, its directories, no way to write elsewhere.
+FROM ${PYTHON_IMAGE} AS runtime
+RUN useradd --no-create-home --home-dir /tmp --uid 10001 modnorm \
+    && install --directory --owner modnorm --group modnorm \
+        /data /models /var/cache/modnorm /var/cache/modnorm/huggingface
+ENV PATH=/opt/modnorm/bin:$PATH \
+    PYTHONUNBUFFERED=1 \
+    HOME=/tmp \
+    HF_HOME=/var/cache/modnorm/huggingface \
+    HF_HUB_DISABLE_TELEMETRY=1 \
+    MODNORM_CACHE_DIR=/var/cache/modnorm \
+    MODNORM_DATA_ROOTS=/data \
+    MODNORM_MODEL_ROOTS=/models
+USER modnorm
+WORKDIR /tmp
+
+FROM runtime AS torch-runtime
+COPY --from=torch-packages /opt/modnorm /opt/modnorm
+COPY --from=code /opt/modnorm /opt/modnorm
+
+FROM runtime AS aggregator
+COPY --from=aggregator-packages /opt/modnorm /opt/modnorm
+COPY --from=code /opt/modnorm /opt/modnorm
+ENV MODNORM_BIND_ADDRESS=0.0.0.0:50051
+EXPOSE 50051
+ENTRYPOINT ["python", "-m", "services.aggregator.server"]
+
+FROM runtime AS sandbox
+COPY --from=sandbox-packages /opt/modnorm /opt/modnorm
+COPY --from=code /opt/modnorm /opt/modnorm
+ENV MODNORM_BIND_ADDRESS=0.0.0.0:50055
+EXPOSE 50055
+ENTRYPOINT ["python", "-m", "services.sandbox.server"]
+
+FROM torch-runtime AS calibrator
+ENV MODNORM_BIND_ADDRESS=0.0.0.0:50052
+EXPOSE 50052
+ENTRYPOINT ["python", "-m", "services.calibrator.server"]
+
+FROM torch-runtime AS sampler
+ENV MODNORM_BIND_ADDRESS=0.0.0.0:50053
+EXPOSE 50053
+ENTRYPOINT ["python", "-m", "services.sampler.server"]
+
+# Idle OpenMP threads that spin for long take the cores from their neighbours.
+FROM torch-runtime AS evaluator
+ENV GOMP_SPINCOUNT=20000 \
+    MODNORM_BIND_ADDRESS=127.0.0.1:50054
+ENTRYPOINT ["python", "-m", "services.evaluator.supervisor"]
+
+# vLLM's image brings its own Python, torch and CUDA. Its packages keep their versions: whatever
+# cannot be installed beside them ends the build.
+FROM ${VLLM_IMAGE} AS evaluator-gpu
+USER root
+WORKDIR /src
+COPY pyproject.toml README.md LICENSE constraints.txt scripts/requirements.py ./
+RUN python3 -m pip list --format=freeze >present.txt \
+    && python3 requirements.py services telemetry --constraints constraints.txt --present present.txt \
+        >requirements.txt \
+    && python3 -m pip install --no-cache-dir -c present.txt -r requirements.txt
+COPY modnorm modnorm
+COPY services services
+RUN python3 -m pip install --no-cache-dir --no-deps . \
+    && useradd --no-create-home --home-dir /tmp --uid 10001 modnorm \
+    && install --directory --owner modnorm --group modnorm \
+        /data /models /var/cache/modnorm /var/cache/modnorm/huggingface
+ENV PYTHONUNBUFFERED=1 \
+    HOME=/tmp \
+    HF_HOME=/var/cache/modnorm/huggingface \
+    HF_HUB_DISABLE_TELEMETRY=1 \
+    VLLM_CACHE_ROOT=/var/cache/modnorm/vllm \
+    MODNORM_BIND_ADDRESS=127.0.0.1:50054 \
+    MODNORM_CACHE_DIR=/var/cache/modnorm \
+    MODNORM_DATA_ROOTS=/data \
+    MODNORM_DEVICES=all \
+    MODNORM_MODEL_ROOTS=/models
+USER modnorm
+WORKDIR /tmp
+ENTRYPOINT ["python3", "-m", "services.evaluator.supervisor"]

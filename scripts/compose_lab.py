@@ -1,0 +1,200 @@
+"""A lab under docker compose that a drill may break: its own project, volumes and secrets."""
+
+import json
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from modnorm.analysis.export import write_run
+from modnorm.client import ModnormClient
+from modnorm.client.channel import Credentials
+from modnorm.client.export import fetch_run
+from modnorm.errors import UnavailableError
+from modnorm.spec import ExperimentSpec
+from modnorm.v1 import experiment_pb2 as experiments
+
+ROOT = Path(__file__).parents[1]
+PROJECT = "modnorm-drill"
+HEALTHY_SECONDS = 180.0
+FINISH_SECONDS = 900.0
+DIFFERS = "timings.json"
+"""The one file of a run that holds times and places."""
+ENDED = (
+    experiments.EXPERIMENT_STATE_SUCCEEDED,
+    experiments.EXPERIMENT_STATE_FAILED,
+    experiments.EXPERIMENT_STATE_CANCELLED,
+)
+
+
+@dataclass(frozen=True)
+class Lab:
+    """A compose project, and where its aggregator is published."""
+
+    folder: Path
+    target: str
+
+    def compose(self, *arguments: str, stdin: bytes | None = None) -> bytes:
+        """Run docker compose and return its standard output."""
+        command = ("docker", "compose", "--project-name", PROJECT, "--env-file")
+        return run([*command, str(self.folder / "env"), *arguments], stdin=stdin)
+
+    def fails(self, *arguments: str) -> bool:
+        """Tell whether a docker compose command fails, as it should."""
+        try:
+            self.compose(*arguments)
+        except subprocess.CalledProcessError:
+            return True
+        return False
+
+    def client(self) -> ModnormClient:
+        """Return a client with the token of a user."""
+        return ModnormClient(self.target, credentials=Credentials(token_file=self.token_file))
+
+    @property
+    def token_file(self) -> Path:
+        """The user's token."""
+        return self.folder / "secrets/user_token"
+
+    def containers(self, service: str) -> Sequence[str]:
+        """Return the ids of a service's containers."""
+        return self.compose("ps", "--quiet", service).decode().split()
+
+    def state(self, experiment_id: str) -> "experiments.ExperimentState.ValueType":
+        """Return an experiment's state; waits for an aggregator that is down."""
+        with self.client() as client:
+            return _patiently(lambda: client.get(experiment_id)).state
+
+    def submit(self, spec: ExperimentSpec, request_id: str) -> str:
+        """Submit an experiment and return its id."""
+        with self.client() as client:
+            return client.submit(spec, request_id=request_id).id
+
+    def jobs_done(self, experiment_id: str) -> int:
+        """Return how many jobs of the present phase are done."""
+        with self.client() as client:
+            return _patiently(lambda: client.get(experiment_id)).progress.jobs_done
+
+    def wait_for(self, experiment_id: str, state: int) -> None:
+        """Wait until an experiment is in a state or past it."""
+        deadline = time.monotonic() + FINISH_SECONDS
+        while self.state(experiment_id) < state:
+            require(time.monotonic() < deadline, f"state {state} does not come")
+            time.sleep(0.1)
+
+    def finish(self, experiment_id: str, what: str) -> str:
+        """Wait until an experiment has succeeded and return its id."""
+        with timed(f"{what}: to the end of the experiment"):
+            deadline = time.monotonic() + FINISH_SECONDS
+            while (state := self.state(experiment_id)) not in ENDED:
+                require(time.monotonic() < deadline, "the experiment does not end")
+                time.sleep(0.5)
+        name = experiments.ExperimentState.Name(state)
+        require(state == experiments.EXPERIMENT_STATE_SUCCEEDED, f"it ended as {name}")
+        return experiment_id
+
+    def results(self, experiment_id: str, name: str) -> dict[str, bytes]:
+        """Return the files of a run by name, except for the one with times."""
+        folder = self.folder / "runs" / name.replace(" ", "-")
+        with self.client() as client:
+            write_run(folder, fetch_run(client, client.get(experiment_id)))
+        attempts = json.loads((folder / DIFFERS).read_text(encoding="utf-8"))["candidates"]
+        workers = {attempt["worker"] for attempt in attempts if attempt["worker"]}
+        say(f"{name}: {len(attempts)} candidates of {len(workers)} workers")
+        return {
+            str(path.relative_to(folder)): path.read_bytes()
+            for path in sorted(folder.rglob("*"))
+            if path.is_file() and path.name != DIFFERS
+        }
+
+
+@contextmanager
+def compose_lab(folder: Path, wheels: Path | None, settings: Mapping[str, str]) -> Iterator[Lab]:
+    """Write the settings of a project; remove the project at the end.
+
+    Args:
+        folder: Empty; gets settings, secrets and runs.
+        wheels: Folder with a wheel of torch to build with, instead of PyTorch's index.
+        settings: What else the project's `.env` says.
+    """
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        target = f"127.0.0.1:{probe.getsockname()[1]}"
+    run([str(ROOT / "scripts/make-secrets"), str(folder / "secrets")])
+    lines = {"MODNORM_PUBLISH": target, "MODNORM_SECRETS": str(folder / "secrets"), **settings}
+    if wheels:
+        lines |= {"MODNORM_WHEELS": str(wheels.resolve()), "MODNORM_TORCH_INDEX": ""}
+    text = "".join(f"{name}={value}\n" for name, value in lines.items())
+    (folder / "env").write_text(text, encoding="utf-8")
+    lab = Lab(folder, target)
+    try:
+        yield lab
+    finally:
+        lab.compose("down", "--volumes", "--timeout", "5")
+
+
+def inspect(container: str, template: str) -> str:
+    """Return what docker says about a container."""
+    return run(["docker", "inspect", "--format", template, container]).decode().strip()
+
+
+def wait_until_healthy_again(container: str) -> None:
+    """Wait for a container whose process was killed to be restarted and healthy."""
+    deadline = time.monotonic() + HEALTHY_SECONDS
+    while time.monotonic() < deadline:
+        restarts, health = inspect(container, "{{.RestartCount}} {{.State.Health.Status}}").split()
+        if int(restarts) and health == "healthy":
+            return
+        time.sleep(0.2)
+    raise SystemExit(f"{container} is not healthy again")
+
+
+def run(command: Sequence[str], stdin: bytes | None = None) -> bytes:
+    """Run a command and return its standard output; its errors are shown where it fails."""
+    ended = subprocess.run(command, cwd=ROOT, input=stdin, capture_output=True, check=False)
+    if ended.returncode:
+        error = subprocess.CalledProcessError(ended.returncode, command)
+        error.add_note(ended.stderr.decode(errors="replace")[-4000:])
+        raise error
+    return ended.stdout
+
+
+@contextmanager
+def timed(what: str) -> Iterator[None]:
+    """Print how long something took."""
+    began = time.monotonic()
+    yield
+    say(f"{what}: {time.monotonic() - began:.1f} s")
+
+
+def require(holds: bool, otherwise: str) -> None:  # noqa: FBT001 - it reads as a sentence
+    """End the drill where something does not hold."""
+    if not holds:
+        raise SystemExit(otherwise)
+
+
+def require_equal(expected: Mapping[str, bytes], found: Mapping[str, bytes], what: str) -> None:
+    """End the drill where the files of two runs are not the same."""
+    different = [name for name in expected if found.get(name) != expected[name]]
+    require(expected.keys() == found.keys() and not different, f"{what}: {different} differ")
+    say(f"{what}: {len(expected)} files equal byte for byte: {', '.join(expected)}")
+
+
+def say(text: str) -> None:
+    """Print at once."""
+    print(text, flush=True)
+
+
+def _patiently(call: Callable[[], experiments.Experiment]) -> experiments.Experiment:
+    """Repeat a call while the lab is down."""
+    deadline = time.monotonic() + HEALTHY_SECONDS
+    while True:
+        try:
+            return call()
+        except UnavailableError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.5)

@@ -1,0 +1,237 @@
+"""Break a lab that runs under compose in every way that docs/deployment.md says it survives.
+
+    python -m scripts.deployment_drill [PART...] [--wheels DIR]
+
+Needs root on the Docker host, for kill -9 from outside. Builds, starts and removes a project of
+its own, with its own volumes, secrets and port, and prints what happened and how long it took. Any
+surprise ends it with exit code 1. Takes about ten minutes on two cores.
+"""
+
+import argparse
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from google.protobuf import json_format, message_factory
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import Message
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
+    ProtoReflectionDescriptorDatabase,
+)
+
+from modnorm.client.channel import Credentials, open_channel
+from modnorm.client.convert import spec_to_proto
+from modnorm.spec import ExperimentSpec
+from modnorm.v1 import experiment_pb2 as experiments
+from scripts.compose_lab import (
+    ENDED,
+    Lab,
+    compose_lab,
+    inspect,
+    require,
+    require_equal,
+    run,
+    say,
+    timed,
+    wait_until_healthy_again,
+)
+
+SERVICES = ("calibrator", "sampler", "evaluator", "aggregator", "redis", "postgres", "sandbox")
+"""In the order in which they are killed, each as early as it has work."""
+IMAGES = ("aggregator", "calibrator", "sampler", "evaluator", "sandbox")
+SETTINGS = {
+    "MODNORM_EVALUATOR_CPUS": "0.8",
+    "MODNORM_LEASE_SECONDS": "10",
+    "MODNORM_HEARTBEAT_SECONDS": "2",
+    "MODNORM_REAP_SECONDS": "2",
+    "MODNORM_RECONCILE_SECONDS": "10",
+}
+SPEC = ExperimentSpec.model_validate(
+    {
+        "name": "drill",
+        "model": {"name": "tiny-thicket"},
+        "task": {
+            "name": "countdown",
+            "selection": {"source": "bundled:countdown-selection", "limit": 16},
+            "heldout": {"source": "bundled:countdown-heldout", "limit": 16},
+            "max_tokens": 64,
+        },
+        "method": {"name": "modular_norm", "radius": 0.64},
+        "population": {"size": 32, "prefixes": [16, 32], "ensemble_sizes": [1, 5], "seed": 42},
+        "calibration": {"examples": 32},
+    }
+)
+ARTIFACTS = ("run", "--rm", "--no-deps", "-T", "--entrypoint", "tar", "calibrator")
+CACHE = "/var/cache/modnorm"
+Backup = tuple[bytes, bytes]
+"""The database and the artifacts."""
+
+
+def main() -> None:
+    """Run the drill, or parts of it."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; or all")
+    parser.add_argument("--wheels", type=Path, help="folder with a wheel of torch")
+    arguments = parser.parse_args()
+    with (
+        tempfile.TemporaryDirectory(prefix="modnorm-drill-") as name,
+        compose_lab(Path(name), arguments.wheels, SETTINGS) as lab,
+        timed("the drill"),
+    ):
+        _build(lab)
+        expected = _run_undisturbed(lab)
+        for part in arguments.parts or PARTS:
+            lab.compose("down", "--volumes")
+            PARTS[part](lab, expected)
+    say("everything held")
+
+
+def _run_undisturbed(lab: Lab) -> Mapping[str, bytes]:
+    _start("up --wait, from nothing to healthy", lab)
+    _check_fences(lab)
+    experiment_id = lab.finish(lab.submit(SPEC, "undisturbed"), "undisturbed")
+    return lab.results(experiment_id, "undisturbed")
+
+
+def _build(lab: Lab) -> None:
+    with timed("build"):
+        lab.compose("build", "--quiet")
+    for image in IMAGES:
+        name = f"modnorm/{image}:0.1.0"
+        size = run(["docker", "image", "inspect", "--format", "{{.Size}}", name])
+        say(f"image {image}: {int(size) / 1e6:.0f} MB")
+
+
+def _start(what: str, lab: Lab, *arguments: str) -> None:
+    with timed(what):
+        lab.compose("up", "--detach", "--wait", "--quiet-pull", *arguments)
+
+
+def _check_fences(lab: Lab) -> None:
+    """Make sure that only the aggregator is published and that nothing has more than it needs."""
+    for service in SERVICES:
+        (container,) = lab.containers(service)
+        published = inspect(container, "{{len .HostConfig.PortBindings}}") != "0"
+        require(published == (service == "aggregator"), f"{service} is published: {published}")
+        own = lab.compose("exec", "-T", service, "sh", "-c", "id -u; touch /etc/x 2>&1 || true")
+        user, refusal = own.decode().splitlines()
+        require(user != "0" and "Read-only" in refusal, f"{service}: user {user}, {refusal}")
+    reach = "import socket; socket.create_connection(({!r}, {}), 3)"
+    for host, port in (("1.1.1.1", 53), ("postgres", 5432), ("redis", 6379)):
+        probe = ("exec", "-T", "sandbox", "python", "-c", reach.format(host, port))
+        require(lab.fails(*probe), f"the sandbox reaches {host}")
+    say("fences: one published port, no root, read-only, no route out of the sandbox")
+
+
+def _survive_kills(lab: Lab, expected: Mapping[str, bytes]) -> None:
+    """Kill each container's process once while an experiment runs."""
+    _start("up --wait, new volumes", lab)
+    experiment_id = _create_by_reflection(lab)
+    lab.wait_for(experiment_id, experiments.EXPERIMENT_STATE_CALIBRATING)
+    for service in SERVICES:
+        name = experiments.ExperimentState.Name(current := lab.state(experiment_id))
+        require(current not in ENDED, f"{name} before {service} was killed")
+        (container,) = lab.containers(service)
+        os.kill(int(inspect(container, "{{.State.Pid}}")), signal.SIGKILL)
+        with timed(f"kill -9 {service} while {name.rpartition('_')[2]}, healthy again"):
+            wait_until_healthy_again(container)
+    _kill_worker(lab)
+    require(lab.state(experiment_id) not in ENDED, "the run was over before its worker was killed")
+    lab.finish(experiment_id, "kill -9")
+    require_equal(expected, lab.results(experiment_id, "kill -9"), "kill -9")
+
+
+def _kill_worker(lab: Lab) -> None:
+    """Kill a worker under its supervisor: the container goes on."""
+    (container,) = lab.containers("evaluator")
+    before = inspect(container, "{{.RestartCount}}")
+    processes = run(["docker", "top", container, "-eo", "pid,args"]).decode().splitlines()
+    (worker,) = (line.split()[0] for line in processes if "evaluator.server" in line)
+    os.kill(int(worker), signal.SIGKILL)
+    time.sleep(5)
+    require(inspect(container, "{{.RestartCount}}") == before, "the container restarted")
+    say("kill -9 of a worker: its container goes on")
+
+
+def _survive_scale_down_up_and_loss(lab: Lab, expected: Mapping[str, bytes]) -> None:
+    """Scale out, take the lab down and up, lose its volumes and restore a backup: all in a run."""
+    _start("up --wait --scale evaluator=3, new volumes", lab, "--scale", "evaluator=3")
+    experiment_id = lab.submit(SPEC, "interrupted")
+    _wait_for_workers(lab, experiment_id, 3)
+    backup = _back_up(lab)
+    with timed("down, in the middle of a run"):
+        lab.compose("down")
+    _start("up --wait, on what was there", lab)
+    require(lab.state(experiment_id) not in ENDED, "the run was over before `down`")
+    lab.finish(experiment_id, "down and up")
+    require_equal(expected, lab.results(experiment_id, "down and up"), "down and up")
+    lab.compose("down", "--volumes")
+    _survive_restore(lab, experiment_id, backup, expected)
+
+
+def _wait_for_workers(lab: Lab, experiment_id: str, count: int) -> None:
+    """Wait until so many workers have scored candidates."""
+    workers: set[str] = set()
+    with lab.client() as client:
+        while len(workers) < count:
+            require(lab.state(experiment_id) not in ENDED, f"only {workers} had candidates")
+            workers = {candidate.worker for candidate in client.candidates(experiment_id)} - {""}
+            time.sleep(0.5)
+    say(f"{count} evaluators score candidates")
+
+
+def _back_up(lab: Lab) -> Backup:
+    """Back a lab up while it works, with the commands of docs/deployment.md."""
+    with timed("backup, in the middle of a run"):
+        dump = lab.compose("exec", "-T", "postgres", "pg_dump", "-U", "modnorm", "-Fc", "modnorm")
+        tar = ("-C", CACHE, "--exclude=./huggingface", "-cf", "-", ".")
+        return dump, lab.compose(*ARTIFACTS, *tar)
+
+
+def _survive_restore(
+    lab: Lab, experiment_id: str, backup: Backup, expected: Mapping[str, bytes]
+) -> None:
+    """Restore a backup that was made in the middle of a run into empty volumes: it goes on."""
+    dump, archive = backup
+    with timed("restore into empty volumes, healthy"):
+        lab.compose("up", "--detach", "--wait", "postgres")
+        restore = ("exec", "-T", "postgres", "pg_restore", "-U", "modnorm", "-d", "modnorm")
+        lab.compose(*restore, stdin=dump)
+        lab.compose(*ARTIFACTS, "-C", CACHE, "-xf", "-", stdin=archive)
+        lab.compose("up", "--detach", "--wait")
+    require(lab.state(experiment_id) not in ENDED, "the backup was not of a run in progress")
+    lab.finish(experiment_id, "restored")
+    require_equal(expected, lab.results(experiment_id, "restored"), "restored")
+
+
+def _create_by_reflection(lab: Lab) -> str:
+    """Create an experiment as a stranger would, with what the server says of itself."""
+    with open_channel(lab.target, Credentials(token_file=lab.token_file), ()) as channel:
+        pool = DescriptorPool(ProtoReflectionDescriptorDatabase(channel))
+        service = pool.FindServiceByName("modnorm.v1.ExperimentService")
+        method = service.methods_by_name["CreateExperiment"]
+        request = message_factory.GetMessageClass(method.input_type)()
+        spec = json_format.MessageToDict(spec_to_proto(SPEC))
+        json_format.ParseDict({"requestId": "kills", "spec": spec}, request)
+        answer = message_factory.GetMessageClass(method.output_type)
+        call = channel.unary_unary(
+            f"/{service.full_name}/{method.name}",
+            request_serializer=Message.SerializeToString,
+            response_deserializer=answer.FromString,
+        )
+        response = json_format.MessageToDict(call(request, timeout=120))
+    say("created over reflection alone")
+    return str(response["experiment"]["id"])
+
+
+PARTS: Mapping[str, Callable[[Lab, Mapping[str, bytes]], None]] = {
+    "kills": _survive_kills,
+    "scale": _survive_scale_down_up_and_loss,
+}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,166 @@
+"""The compose files: what every container is denied, and what a lab is made of."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = (ROOT / ".env.example").read_text()
+SERVERS = {"postgres", "redis", "rabbitmq"}
+ONE_SHOTS = {"migrate"}
+INTERNAL = {"control", "database", "queue", "sandbox"}
+VARIABLE = re.compile(r"\$\{(\w+)(?:(:?[-?])([^}]*))?\}")
+
+
+class Loader(yaml.SafeLoader):
+    """Knows compose's tags."""
+
+
+def override(loader: Loader, node: yaml.SequenceNode) -> list[object]:
+    return list(loader.construct_sequence(node, deep=True))
+
+
+Loader.add_constructor("!override", override)
+
+
+def load(name):
+    return yaml.load((ROOT / name).read_text(), Loader)
+
+
+def is_required(text):
+    found = VARIABLE.match(text)
+    return found is not None and found[2] == ":?"
+
+
+LAB = load("compose.yaml")
+SERVICES = LAB["services"]
+FILES = sorted(path.name for path in ROOT.glob("compose*.yaml"))
+ALL = [
+    pytest.param(file, name, id=f"{file}:{name}")
+    for file in FILES
+    for name, service in load(file)["services"].items()
+    if "image" in service and (file == "compose.yaml" or name not in SERVICES)
+]
+
+
+@pytest.mark.parametrize(("file", "name"), ALL)
+def test_a_container_has_no_more_than_it_needs(file, name):
+    service = load(file)["services"][name]
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert not {"privileged", "cap_add", "pid", "ipc", "devices", "network_mode"} & set(service)
+    assert set(service["deploy"]["resources"]["limits"]) == {"cpus", "memory", "pids"}
+    assert service["restart"] == ("on-failure:5" if name in ONE_SHOTS else "unless-stopped")
+    assert service["logging"]["options"]["max-size"]
+
+
+@pytest.mark.parametrize(("file", "name"), ALL)
+def test_no_server_runs_as_root(file, name):
+    service = load(file)["services"][name]
+    if not service["image"].startswith("modnorm/"):
+        assert service["user"].partition(":")[0] not in {"root", "0"}
+    assert service.get("user", "modnorm") != "root"
+
+
+@pytest.mark.parametrize(("file", "name"), ALL)
+def test_images_are_pinned_by_version(file, name):
+    service = load(file)["services"][name]
+    image = VARIABLE.sub(lambda found: found[3], service["image"])
+    assert re.search(r":v?\d+(\.\d+)*$", image), image
+    assert service.get("pull_policy", "missing") != "always"
+
+
+def test_only_the_aggregator_is_published():
+    assert [name for name, service in SERVICES.items() if "ports" in service] == ["aggregator"]
+    (port,) = SERVICES["aggregator"]["ports"]
+    assert is_required(port)
+    assert load("compose.gpu.yaml")["services"].keys() == {"evaluator"}
+    (queue,) = load("compose.hosts.yaml")["services"]["redis"]["ports"]
+    assert is_required(queue)
+
+
+def test_networks_have_no_route_out_but_two():
+    networks = LAB["networks"]
+    assert {name for name, network in networks.items() if network.get("internal") is True} == (
+        INTERNAL
+    )
+    assert set(networks) - INTERNAL == {"front", "hub"}
+    assert SERVICES["sandbox"]["networks"] == ["sandbox"]
+    assert [name for name, one in SERVICES.items() if "front" in one["networks"]] == ["aggregator"]
+    assert {name for name, one in SERVICES.items() if "database" in one["networks"]} == (
+        {"postgres", "migrate", "aggregator"}
+    )
+
+
+def test_the_sandbox_is_given_nothing_to_steal():
+    sandbox = SERVICES["sandbox"]
+    assert "secrets" not in sandbox
+    assert [volume["target"] for volume in sandbox["volumes"]] == ["/etc/modnorm/accepted"]
+    assert sandbox["volumes"][0]["read_only"] is True
+
+
+def test_secrets_are_files_and_in_no_environment():
+    for name, secret in LAB["secrets"].items():
+        assert secret.keys() == {"file"}
+        assert secret["file"] == f"${{MODNORM_SECRETS:-./secrets}}/{name}"
+    for service in SERVICES.values():
+        for key, value in service.get("environment", {}).items():
+            assert not re.search("PASSWORD|TOKEN|SECRET", key) or str(value).startswith("/"), key
+            assert not re.search(r"://[^/]*:[^/]*@", str(value)), key
+
+
+def test_everything_is_named_that_services_use():
+    for service in SERVICES.values():
+        assert set(service["networks"]) <= set(LAB["networks"])
+        assert set(service.get("secrets", [])) <= set(LAB["secrets"])
+        named = [volume for volume in service.get("volumes", []) if isinstance(volume, str)]
+        for source in (VARIABLE.sub(lambda found: found[3], one) for one in named):
+            assert source.partition(":")[0] in LAB["volumes"]
+
+
+def test_services_start_when_what_they_need_is_healthy():
+    for name, service in SERVICES.items():
+        for needed, how in service.get("depends_on", {}).items():
+            ended = needed in ONE_SHOTS
+            expected = "service_completed_successfully" if ended else "service_healthy"
+            assert how["condition"] == expected, name
+        assert ("test" in service["healthcheck"]) != (name in ONE_SHOTS), name
+    assert set(SERVICES["aggregator"]["depends_on"]) >= {"migrate", "redis", "sandbox"}
+
+
+def test_services_may_finish_before_they_are_killed():
+    for name in set(SERVICES) - SERVERS - ONE_SHOTS:
+        grace = int(SERVICES[name]["stop_grace_period"].removesuffix("s"))
+        assert grace > int(SERVICES[name].get("environment", {}).get("MODNORM_STOP_GRACE", "10"))
+
+
+def test_the_queue_keeps_what_it_has():
+    configuration = SERVICES["redis"]["command"][0]
+    for line in ("appendonly yes", "maxmemory-policy noeviction", "requirepass "):
+        assert f"\n{line}" in f"\n{configuration}"
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_the_example_of_settings_names_every_variable(file):
+    commentless = re.sub(r"(?m)#.*$", "", (ROOT / file).read_text())
+    known = set(re.findall(r"(?m)^#?(\w+)=", EXAMPLE))
+    assert {found[1] for found in VARIABLE.finditer(commentless)} <= known
+
+
+def test_the_example_shows_the_defaults():
+    text = "".join((ROOT / name).read_text() for name in ("compose.yaml", "compose.gpu.yaml"))
+    defaults = {found[1]: found[3] for found in VARIABLE.finditer(text) if found[2] in {":-", "-"}}
+    shown = dict(re.findall(r"(?m)^#(\w+)=(.*)$", EXAMPLE))
+    elsewhere = {"MODNORM_BROKER_URL", "MODNORM_AGGREGATOR_TARGET", "MODNORM_HUB_CLOSED"}
+    elsewhere |= {"MODNORM_MODELS", "MODNORM_DATA"}
+    for name in defaults.keys() & shown.keys() - elsewhere:
+        assert shown[name] == defaults[name], name
+
+
+def test_required_variables_say_what_to_do():
+    for file in FILES:
+        for found in VARIABLE.finditer((ROOT / file).read_text()):
+            assert found[2] != ":?" or "is not set: " in found[3], found[0]
