@@ -125,7 +125,7 @@ class MethodSpec(_Section):
     """How candidates are drawn around the base."""
 
     name: str = Field(min_length=1)
-    """`modular_norm`, `randopt`, `rmsnorm_only` or `base`."""
+    """Registered name: `modular_norm`, `randopt`, `base`, or an ablation (docs/methods.md)."""
     radius: _Float = Field(default=0.0, ge=0, validation_alias=AliasChoices("radius", "sigma"))
     """R of the modular norm; sigma of isotropic noise (`sigma` is accepted as its name)."""
     profile: str | None = None

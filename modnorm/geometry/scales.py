@@ -57,16 +57,19 @@ def base_scale_map(config: Mapping[str, object], masses: Masses) -> ScaleMap:
     Raises:
         InvalidInputError: the configuration is not that of a supported plain model.
     """
-    layout = physical_layout(config)
+    return ScaleMap("base", "", masses_and_base_scales(physical_layout(config), masses))
+
+
+def masses_and_base_scales(layout: Layout, masses: Masses) -> Scales:
+    """Return rows with masses and base scales, whose scales are still None."""
     roles = classify(layout)
     allocation = tensor_masses(roles, masses)
-    rows = (
+    return tuple(
         _row(tensor, role, mass=mass, base_scale=base, correction=None)
         for tensor, role, mass, base in zip(
             layout, roles, allocation, base_scales(allocation), strict=True
         )
     )
-    return ScaleMap("base", "", tuple(rows))
 
 
 def modular_scales(
@@ -91,7 +94,7 @@ def modular_scales(
     roles = classify(layout)
     allocation = tensor_masses(roles, masses)
     base = base_scales(allocation)
-    _require_mass(base)
+    require_mass(base)
     _require_layers(roles, sensitivities)
     active = tuple(scale is not None for scale in base)
     rho = _corrections(roles, active, _linear_gains(layout, roles, read), sensitivities)
@@ -184,7 +187,12 @@ def _linear_gains(
     return gains
 
 
-def _require_mass(base: Sequence[float | None]) -> None:
+def require_mass(base: Sequence[float | None]) -> None:
+    """Refuse scales that perturb nothing.
+
+    Raises:
+        InvalidInputError: all of them are None.
+    """
     if all(scale is None for scale in base):
         raise InvalidInputError(
             "no tensor of this model has mass, so there is nothing to perturb",

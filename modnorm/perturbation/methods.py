@@ -1,7 +1,7 @@
 """Methods and baselines by name: each is a function from a model to a scale map.
 
-An ablation is one more entry of `METHODS`: a function that builds a map, from other masses or
-with rows replaced, and whether it needs a profile.
+An ablation is one more entry of `METHODS`: a function that builds a map, and whether it needs a
+profile.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +12,7 @@ from modnorm.checkpoint.families import physical_layout
 from modnorm.checkpoint.layout import Layout
 from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.errors import InvalidInputError
+from modnorm.geometry import controls
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.geometry.scales import Scales, isotropic_scales, modular_scales, still_scales
 from modnorm.spec import Masses
@@ -73,6 +74,51 @@ def _randopt(inputs: MethodInputs) -> Scales:
     return isotropic_scales(inputs.layout)
 
 
+def _no_sensitivity(inputs: MethodInputs) -> Scales:
+    """Ablation: base scales, no corrections (published as `recursive_modular_shell`)."""
+    return controls.uncorrected_scales(inputs.layout, inputs.masses)
+
+
+def _rmsnorm_scale_correction(inputs: MethodInputs) -> Scales:
+    """Ablation: base scales, doubled for the two norms of each layer."""
+    return controls.rmsnorm_doubled_scales(inputs.layout, inputs.masses)
+
+
+def _no_recursive_scaling(inputs: MethodInputs) -> Scales:
+    """Ablation, first reading: a group's mass in equal shares (published as `modular_shell`)."""
+    return controls.group_share_scales(inputs.layout, inputs.masses, published=False)
+
+
+def _no_recursive_scaling_published(inputs: MethodInputs) -> Scales:
+    """The first reading with the published groups, which are told by words in names."""
+    return controls.group_share_scales(inputs.layout, inputs.masses, published=True)
+
+
+def _no_recursive_scaling_natural_norm(inputs: MethodInputs) -> Scales:
+    """Ablation, second reading: natural norms alone (published as `natural_norm`)."""
+    return controls.natural_norm_scales(inputs.layout)
+
+
+def _frobenius(inputs: MethodInputs) -> Scales:
+    """Control: the radius is the Frobenius norm of every tensor's perturbation."""
+    return controls.frobenius_scales(inputs.layout)
+
+
+def _attention_only(inputs: MethodInputs) -> Scales:
+    """Control: the full method's scales, attention perturbed alone."""
+    return controls.masked_scales(_modular_norm(inputs), "attention")
+
+
+def _attention_only_published(inputs: MethodInputs) -> Scales:
+    """The same with the published mask, which keeps the norm after attention."""
+    return controls.masked_scales(_modular_norm(inputs), "attention", published=True)
+
+
+def _mlp_only(inputs: MethodInputs) -> Scales:
+    """Control: the full method's scales, the MLP perturbed alone."""
+    return controls.masked_scales(_modular_norm(inputs), "mlp")
+
+
 def _base(inputs: MethodInputs) -> Scales:
     """The pretrained model itself."""
     return still_scales(inputs.layout)
@@ -83,6 +129,19 @@ METHODS: Mapping[str, Method] = MappingProxyType(
         "modular_norm": Method(_modular_norm, needs_profile=True),
         "randopt": Method(_randopt, needs_profile=False),
         "rmsnorm_only": Method(_rmsnorm_only, needs_profile=True),
+        "no_sensitivity": Method(_no_sensitivity, needs_profile=False),
+        "rmsnorm_scale_correction": Method(_rmsnorm_scale_correction, needs_profile=False),
+        "no_recursive_scaling": Method(_no_recursive_scaling, needs_profile=False),
+        "no_recursive_scaling_published": Method(
+            _no_recursive_scaling_published, needs_profile=False
+        ),
+        "no_recursive_scaling_natural_norm": Method(
+            _no_recursive_scaling_natural_norm, needs_profile=False
+        ),
+        "frobenius": Method(_frobenius, needs_profile=False),
+        "attention_only": Method(_attention_only, needs_profile=True),
+        "attention_only_published": Method(_attention_only_published, needs_profile=True),
+        "mlp_only": Method(_mlp_only, needs_profile=True),
         "base": Method(_base, needs_profile=False),
     }
 )

@@ -29,12 +29,32 @@ def build(method, weights, masses=None, sensitivities=None):
     )
 
 
+CALIBRATED = (
+    "attention_only",
+    "attention_only_published",
+    "mlp_only",
+    "modular_norm",
+    "rmsnorm_only",
+)
+
+
 def test_the_methods_of_the_paper_are_registered():
-    assert method_names() == ("base", "modular_norm", "randopt", "rmsnorm_only")
-    assert {name for name in method_names() if needs_profile(name)} == {
+    assert method_names() == (
+        "attention_only",
+        "attention_only_published",
+        "base",
+        "frobenius",
+        "mlp_only",
         "modular_norm",
+        "no_recursive_scaling",
+        "no_recursive_scaling_natural_norm",
+        "no_recursive_scaling_published",
+        "no_sensitivity",
+        "randopt",
         "rmsnorm_only",
-    }
+        "rmsnorm_scale_correction",
+    )
+    assert tuple(name for name in method_names() if needs_profile(name)) == CALIBRATED
 
 
 @pytest.mark.parametrize("method", method_names())
@@ -64,6 +84,22 @@ def test_randopt_needs_no_profile_and_no_norm(weights):
     assert len(scale_map.active) == 58
     assert {(row.norm, row.scale) for row in scale_map.active} == {(Norm.UNIT, 1.0)}
     assert scale_map == build("randopt", weights, sensitivities=PROFILE)
+
+
+def test_masked_controls_keep_the_scales_of_the_full_method(weights):
+    full = {row.name: row for row in build("modular_norm", weights, sensitivities=PROFILE).active}
+    for method, tensors in (("attention_only", 24), ("attention_only_published", 32)):
+        masked = build(method, weights, sensitivities=PROFILE).active
+        assert len(masked) == tensors
+        assert all(row == full[row.name] for row in masked)
+    assert len(build("mlp_only", weights, sensitivities=PROFILE).active) == 16
+
+
+@pytest.mark.parametrize("method", sorted(set(method_names()) - set(CALIBRATED) - {"base"}))
+def test_the_other_methods_need_neither_weights_nor_a_profile(method, weights):
+    scale_map = build(method, None)
+    assert len(scale_map.active) == 58
+    assert scale_map == build(method, weights, sensitivities=PROFILE)
 
 
 def test_base_perturbs_nothing():
@@ -106,7 +142,7 @@ def test_rmsnorm_only_needs_mass_on_the_norms(weights):
     assert caught.value.field == "method.masses.norm"
 
 
-@pytest.mark.parametrize("method", ["modular_norm", "rmsnorm_only"])
+@pytest.mark.parametrize("method", CALIBRATED)
 def test_calibrated_methods_need_weights_and_profile(method, weights):
     for available in ({"weights": weights}, {"weights": None, "sensitivities": PROFILE}):
         with pytest.raises(InvalidInputError) as caught:

@@ -33,6 +33,8 @@ def literal_norm(delta, norm):
         return max(float(row.square().sum().sqrt()) for row in z)
     if norm is Norm.MAX_ABS:
         return max(abs(value) for value in z.tolist())
+    if norm is Norm.FROBENIUS:
+        return float(z.square().sum().sqrt())
     assert norm is Norm.SPECTRAL
     right = unit(torch.ones(z.shape[1], dtype=torch.float64))
     for _ in range(8):
@@ -60,7 +62,7 @@ def held(stored, checkpoint):
     return CandidateWeights(stored.layout, views, model_digest=checkpoint.digest)
 
 
-@pytest.fixture(scope="module", params=["modular_norm", "rmsnorm_only"])
+@pytest.fixture(scope="module", params=["modular_norm", "rmsnorm_only", "frobenius"])
 def scale_map(request, checkpoint, stored):
     return build_scale_map(
         request.param,
@@ -72,11 +74,15 @@ def scale_map(request, checkpoint, stored):
     )
 
 
-def test_the_maps_differ_by_tensor(scale_map):
+def test_the_maps_differ(scale_map):
     norms = {row.norm for row in scale_map.active}
-    every = {Norm.MAX_ROW, Norm.SPECTRAL, Norm.MAX_ABS}
-    assert norms == (every if scale_map.method == "modular_norm" else {Norm.MAX_ABS})
-    assert len({row.scale for row in scale_map.active}) > LAYERS
+    scales = {row.scale for row in scale_map.active}
+    if scale_map.method == "frobenius":
+        assert (norms, scales) == ({Norm.FROBENIUS}, {1.0})
+    else:
+        every = {Norm.MAX_ROW, Norm.SPECTRAL, Norm.MAX_ABS}
+        assert norms == (every if scale_map.method == "modular_norm" else {Norm.MAX_ABS})
+        assert len(scales) > LAYERS
 
 
 @pytest.mark.parametrize("seed", [0, 41, 2**31 - 1])

@@ -1,0 +1,131 @@
+"""Scales of the paper's ablations and controls (table "Settings for the Countdown ablations")."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Literal
+
+from modnorm.checkpoint.layout import Layout
+from modnorm.errors import InvalidInputError
+from modnorm.geometry.masses import base_scales
+from modnorm.geometry.roles import TensorRole, classify
+from modnorm.geometry.scale_map import Norm, TensorScale
+from modnorm.geometry.scales import Scales, isotropic_scales, masses_and_base_scales, require_mass
+from modnorm.spec import Masses
+
+BLOCK_NORMS = frozenset({"input_norm", "post_attention_norm"})
+"""Norms whose denominators `rmsnorm_doubled_scales` doubles: two in each layer."""
+_OTHER_NORMS = frozenset({"q_norm", "k_norm", "attention_output_norm", "mlp_output_norm"})
+
+
+def uncorrected_scales(layout: Layout, masses: Masses) -> Scales:
+    """Return s_p = s_p^base: masses without sensitivities, so rho_p = 1."""
+    rows = masses_and_base_scales(layout, masses)
+    require_mass([row.base_scale for row in rows])
+    return tuple(replace(row, scale=row.base_scale) for row in rows)
+
+
+def rmsnorm_doubled_scales(layout: Layout, masses: Masses) -> Scales:
+    """Return s_p^base, twice that for the two norms of each layer.
+
+    Raises:
+        InvalidInputError: a layer has not exactly the two norms of a pre-norm layer.
+    """
+    rows = uncorrected_scales(layout, masses)
+    _require_pre_norm(rows, "rmsnorm_scale_correction")
+    return tuple(_doubled(row) if row.role in BLOCK_NORMS else row for row in rows)
+
+
+def group_share_scales(layout: Layout, masses: Masses, *, published: bool) -> Scales:
+    """Return s_p = m_M / (M_g / number of tensors of g): no layers, no modules, no corrections.
+
+    Args:
+        layout: All physical tensors.
+        masses: M_g.
+        published: Whether the norm after attention counts as attention, as it does in the
+            published code, which looks for the word in the tensor's name.
+
+    Raises:
+        InvalidInputError: no tensor has mass; `published`, and the layers are not pre-norm.
+    """
+    roles = classify(layout)
+    groups = [_published_group(role) if published else role.group for role in roles]
+    sizes, totals = Counter(groups), masses.model_dump()
+    allocation = [totals[group] / sizes[group] for group in groups]
+    scales = base_scales(allocation)
+    require_mass(scales)
+    rows = tuple(
+        replace(row, mass=mass, base_scale=scale, scale=scale)
+        for row, mass, scale in zip(
+            masses_and_base_scales(layout, masses), allocation, scales, strict=True
+        )
+    )
+    if published:
+        _require_pre_norm(rows, "no_recursive_scaling_published")
+    return rows
+
+
+def natural_norm_scales(layout: Layout) -> Scales:
+    """Give every tensor the natural norm R: no masses at all."""
+    return tuple(
+        replace(row, norm=role.norm)
+        for row, role in zip(isotropic_scales(layout), classify(layout), strict=True)
+    )
+
+
+def frobenius_scales(layout: Layout) -> Scales:
+    """Give every tensor the Frobenius norm R, whatever its size and role."""
+    return tuple(replace(row, norm=Norm.FROBENIUS) for row in isotropic_scales(layout))
+
+
+def masked_scales(
+    scales: Scales, group: Literal["attention", "mlp"], *, published: bool = False
+) -> Scales:
+    """Keep the scales of one group and still the rest; nothing is shared out anew.
+
+    Args:
+        scales: Scales of the full method.
+        group: The group that stays.
+        published: Whether the mask keeps the norm after attention with attention; see
+            `group_share_scales`.
+
+    Raises:
+        InvalidInputError: nothing is left; `published`, and the layers are not pre-norm.
+    """
+    if published:
+        _require_pre_norm(scales, f"{group}_only_published")
+    group_of: Callable[[TensorScale], str] = _published_group if published else _group
+    masked = tuple(row if group_of(row) == group else _stilled(row) for row in scales)
+    require_mass([row.scale for row in masked])
+    return masked
+
+
+def _group(row: TensorScale) -> str:
+    return row.group
+
+
+def _published_group(row: TensorScale | TensorRole) -> str:
+    return "attention" if row.role == "post_attention_norm" else row.group
+
+
+def _doubled(row: TensorScale) -> TensorScale:
+    scale = None if row.base_scale is None else 2.0 * row.base_scale
+    return replace(row, correction=2.0, scale=scale)
+
+
+def _stilled(row: TensorScale) -> TensorScale:
+    return replace(row, base_scale=None, correction=1.0, scale=None)
+
+
+def _require_pre_norm(rows: Sequence[TensorScale], method: str) -> None:
+    """Refuse families for which the published control is not defined."""
+    layers = {row.layer for row in rows if row.layer is not None}
+    found = Counter((row.layer, row.role) for row in rows)
+    plain = all(found[layer, role] == 1 for layer in layers for role in BLOCK_NORMS)
+    if not plain or any(row.role in _OTHER_NORMS for row in rows):
+        raise InvalidInputError(
+            f"{method} is defined for layers with an input norm and a norm after attention, "
+            "and no others",
+            field="method.name",
+            remedy="use it on a Qwen2 or Llama model",
+        )

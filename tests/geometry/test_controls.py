@@ -1,0 +1,164 @@
+from collections import Counter
+
+import pytest
+
+from modnorm.checkpoint.families import physical_layout
+from modnorm.checkpoint.layout import Part, PhysicalTensor
+from modnorm.errors import InvalidInputError
+from modnorm.geometry.controls import (
+    frobenius_scales,
+    group_share_scales,
+    masked_scales,
+    natural_norm_scales,
+    rmsnorm_doubled_scales,
+    uncorrected_scales,
+)
+from modnorm.geometry.roles import classify
+from modnorm.geometry.scale_map import Norm
+from modnorm.geometry.scales import masses_and_base_scales, modular_scales
+from modnorm.spec import Masses
+
+QWEN_15B = {
+    "model_type": "qwen2",
+    "hidden_size": 1536,
+    "intermediate_size": 8960,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 12,
+    "num_key_value_heads": 2,
+    "vocab_size": 151936,
+    "tie_word_embeddings": True,
+}
+SENSITIVITIES = [{"attention_module": 2.0, "mlp_module": 0.5}] * 5
+
+
+@pytest.fixture
+def qwen():
+    return physical_layout(QWEN_15B)
+
+
+@pytest.fixture
+def full(make_model):
+    model = make_model()
+    return modular_scales(
+        model.layout, masses=Masses(), read=model.read, sensitivities=SENSITIVITIES
+    )
+
+
+@pytest.fixture
+def output_norms():
+    """One layer of a family that norms what its branches give."""
+    linear = ("self_attn.qkv_proj", "self_attn.o_proj", "mlp.gate_up_proj", "mlp.down_proj")
+    norms = ("post_attention_layernorm", "post_feedforward_layernorm")
+    sizes = [(f"model.layers.0.{name}.weight", (8, 8)) for name in linear]
+    sizes += [(f"model.layers.0.{name}.weight", (8,)) for name in norms]
+    return tuple(PhysicalTensor(name, shape, (Part(name, 8),)) for name, shape in sizes)
+
+
+def test_without_sensitivities_every_scale_is_the_base_scale(qwen):
+    expected = masses_and_base_scales(qwen, Masses())
+    for row, base in zip(uncorrected_scales(qwen, Masses()), expected, strict=True):
+        assert row.scale == row.base_scale == base.base_scale
+        assert (row.mass, row.norm, row.correction) == (base.mass, base.norm, 1.0)
+
+
+def test_the_norm_correction_doubles_two_norms_a_layer(qwen):
+    base = uncorrected_scales(qwen, Masses())
+    found = Counter()
+    for row, before in zip(rmsnorm_doubled_scales(qwen, Masses()), base, strict=True):
+        found[row.scale / before.scale, row.name.split(".")[-2]] += 1
+        assert row.scale == row.base_scale * row.correction
+    doubled = {name for factor, name in found if factor == 2}
+    assert doubled == {"input_layernorm", "post_attention_layernorm"}
+    assert sum(count for (factor, _), count in found.items() if factor == 2) == 56
+    assert {factor for factor, _ in found} == {1.0, 2.0}
+
+
+def test_equal_shares_of_published_groups_are_the_published_scales(qwen):
+    rows = group_share_scales(qwen, Masses(), published=True)
+    scales = Counter((round(row.scale, 6), row.correction) for row in rows)
+    assert scales == {(2.1, 1.0): 1, (470.4, 1.0): 112, (235.2, 1.0): 56, (609.0, 1.0): 29}
+
+
+def test_equal_shares_of_groups(qwen):
+    rows = group_share_scales(qwen, Masses(), published=False)
+    scales = Counter((row.group, round(row.scale, 6)) for row in rows)
+    assert scales == {
+        ("embedding", 2.1): 1,
+        ("attention", 2.1 / 0.5 * 84): 84,
+        ("mlp", 235.2): 56,
+        ("norm", 1197.0): 57,
+    }
+    assert sum(row.mass for row in rows) == pytest.approx(2.1)
+
+
+def test_a_group_without_mass_stays_still(qwen):
+    for build in (
+        uncorrected_scales,
+        rmsnorm_doubled_scales,
+        lambda layout, masses: group_share_scales(layout, masses, published=False),
+    ):
+        rows = build(qwen, Masses(norm=0))
+        assert {row.group for row in rows if row.scale is None} == {"norm"}
+
+
+@pytest.mark.parametrize("published", [False, True])
+def test_no_mass_at_all_is_refused(qwen, published):
+    with pytest.raises(InvalidInputError, match="nothing to perturb") as caught:
+        group_share_scales(
+            qwen,
+            Masses(embedding=0, attention=0, mlp=0, norm=0, head=1),
+            published=published,
+        )
+    assert caught.value.field == "method.masses"
+
+
+def test_natural_and_frobenius_norms_have_neither_masses_nor_scales(qwen):
+    natural = natural_norm_scales(qwen)
+    assert [row.norm for row in natural] == [role.norm for role in classify(qwen)]
+    frobenius = frobenius_scales(qwen)
+    assert {row.norm for row in frobenius} == {Norm.FROBENIUS}
+    for row in (*natural, *frobenius):
+        assert (row.mass, row.base_scale, row.correction, row.scale) == (0, 1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("group", "published", "kept"),
+    [
+        ("attention", False, {"qkv", "attention_output"}),
+        ("attention", True, {"qkv", "attention_output", "post_attention_norm"}),
+        ("mlp", False, {"gate_up", "down"}),
+    ],
+)
+def test_masks_keep_the_full_scales_of_a_group(full, group, published, kept):
+    masked = masked_scales(full, group, published=published)
+    assert {row.role for row in masked if row.scale is not None} == kept
+    for row, before in zip(masked, full, strict=True):
+        if row.scale is not None:
+            assert row == before
+        else:
+            assert (row.base_scale, row.correction) == (None, 1.0)
+            assert (row.name, row.mass, row.norm) == (before.name, before.mass, before.norm)
+
+
+def test_a_mask_that_leaves_nothing_is_refused(make_model):
+    model = make_model()
+    full = modular_scales(
+        model.layout, masses=Masses(mlp=0), read=model.read, sensitivities=SENSITIVITIES
+    )
+    with pytest.raises(InvalidInputError, match="nothing to perturb"):
+        masked_scales(full, "mlp")
+
+
+def test_published_controls_are_refused_where_they_are_not_defined(output_norms):
+    for control in (
+        lambda: rmsnorm_doubled_scales(output_norms, Masses()),
+        lambda: group_share_scales(output_norms, Masses(), published=True),
+        lambda: masked_scales(
+            uncorrected_scales(output_norms, Masses()), "attention", published=True
+        ),
+    ):
+        with pytest.raises(InvalidInputError, match="no others") as caught:
+            control()
+        assert caught.value.field == "method.name"
+    assert group_share_scales(output_norms, Masses(), published=False)
+    assert masked_scales(uncorrected_scales(output_norms, Masses()), "attention")
