@@ -31,6 +31,11 @@ QWEN_15B = {
 SENSITIVITIES = [{"attention_module": 2.0, "mlp_module": 0.5}] * 5
 
 
+def scale_of(row):
+    assert row.scale is not None
+    return row.scale
+
+
 @pytest.fixture
 def qwen():
     return physical_layout(QWEN_15B)
@@ -49,6 +54,7 @@ def output_norms():
     """One layer of a family that norms what its branches give."""
     linear = ("self_attn.qkv_proj", "self_attn.o_proj", "mlp.gate_up_proj", "mlp.down_proj")
     norms = ("post_attention_layernorm", "post_feedforward_layernorm")
+    sizes: list[tuple[str, tuple[int, ...]]]
     sizes = [(f"model.layers.0.{name}.weight", (8, 8)) for name in linear]
     sizes += [(f"model.layers.0.{name}.weight", (8,)) for name in norms]
     return tuple(PhysicalTensor(name, shape, (Part(name, 8),)) for name, shape in sizes)
@@ -63,10 +69,10 @@ def test_without_sensitivities_every_scale_is_the_base_scale(qwen):
 
 def test_the_norm_correction_doubles_two_norms_a_layer(qwen):
     base = uncorrected_scales(qwen, Masses())
-    found = Counter()
+    found: Counter[tuple[float, str]] = Counter()
     for row, before in zip(rmsnorm_doubled_scales(qwen, Masses()), base, strict=True):
-        found[row.scale / before.scale, row.name.split(".")[-2]] += 1
-        assert row.scale == row.base_scale * row.correction
+        found[scale_of(row) / scale_of(before), row.name.split(".")[-2]] += 1
+        assert scale_of(row) == scale_of(before) * row.correction
     doubled = {name for factor, name in found if factor == 2}
     assert doubled == {"input_layernorm", "post_attention_layernorm"}
     assert sum(count for (factor, _), count in found.items() if factor == 2) == 56
@@ -75,13 +81,13 @@ def test_the_norm_correction_doubles_two_norms_a_layer(qwen):
 
 def test_equal_shares_of_published_groups_are_the_published_scales(qwen):
     rows = group_share_scales(qwen, Masses(), published=True)
-    scales = Counter((round(row.scale, 6), row.correction) for row in rows)
+    scales = Counter((round(scale_of(row), 6), row.correction) for row in rows)
     assert scales == {(2.1, 1.0): 1, (470.4, 1.0): 112, (235.2, 1.0): 56, (609.0, 1.0): 29}
 
 
 def test_equal_shares_of_groups(qwen):
     rows = group_share_scales(qwen, Masses(), published=False)
-    scales = Counter((row.group, round(row.scale, 6)) for row in rows)
+    scales = Counter((row.group, round(scale_of(row), 6)) for row in rows)
     assert scales == {
         ("embedding", 2.1): 1,
         ("attention", 2.1 / 0.5 * 84): 84,
