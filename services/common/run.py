@@ -5,7 +5,7 @@ import logging
 import signal
 import sys
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from prometheus_client import CollectorRegistry
 
@@ -32,8 +32,16 @@ class Service(Protocol):
         """Refuse new work, finish or hand back the present one, return when done."""
 
 
+@runtime_checkable
+class HastyService(Service, Protocol):
+    """A service whose stop can take long, and can be made to take no longer."""
+
+    def hurry(self) -> None:
+        """Let a stop, in progress or to come, hand back what is in hand now."""
+
+
 def run_service(settings: ServiceSettings, build: Callable[[CollectorRegistry], Service]) -> None:
-    """Run a service until SIGTERM or SIGINT, then stop it gracefully.
+    """Run a service until SIGTERM or SIGINT, then stop it gracefully; at once at the second.
 
     Args:
         settings: The settings of the service.
@@ -56,13 +64,26 @@ def run_service(settings: ServiceSettings, build: Callable[[CollectorRegistry], 
 
 
 async def _run(build: Callable[[], Service]) -> None:
-    stopping = asyncio.Event()
+    stopping, hurried = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
+
+    def on_signal() -> None:
+        (hurried if stopping.is_set() else stopping).set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
+        loop.add_signal_handler(number, on_signal)
     service = build()
     await service.start()
     logger.info("listening", extra={"port": service.port})
     await stopping.wait()
     logger.info("stopping")
+    hurrying = asyncio.create_task(_hurry(service, hurried))
     await service.stop()
+    hurrying.cancel()
+
+
+async def _hurry(service: Service, hurried: asyncio.Event) -> None:
+    await hurried.wait()
+    if isinstance(service, HastyService):
+        logger.info("stopping at once")
+        service.hurry()

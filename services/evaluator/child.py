@@ -38,10 +38,16 @@ class Child:
         self._grace = grace
         self._first_pause = first_pause
         self._stopping = asyncio.Event()
+        self._process: asyncio.subprocess.Process | None = None
 
     def stop(self) -> None:
         """Have `run` end the process and return."""
         self._stopping.set()
+
+    def hurry(self) -> None:
+        """Tell a process that was told to stop once more: it then takes no longer."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.terminate()
 
     async def run(self) -> None:
         """Keep the process alive until told to stop; return once it is gone."""
@@ -61,9 +67,13 @@ class Child:
     async def _run_once(self) -> str:
         """Run the process to its end; return what it ended with."""
         try:
-            process = await asyncio.create_subprocess_exec(*self._command, env=self._environment)
+            # In a group of its own: Ctrl-C reaches it through `stop`, and only so.
+            process = await asyncio.create_subprocess_exec(
+                *self._command, env=self._environment, process_group=0
+            )
         except OSError as error:  # too many processes, no memory: neither lasts
             return str(error)
+        self._process = process
         told = asyncio.create_task(self._stopping.wait())
         ended = asyncio.create_task(process.wait())
         await asyncio.wait((told, ended), return_when=asyncio.FIRST_COMPLETED)

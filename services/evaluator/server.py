@@ -67,6 +67,10 @@ class EvaluatorService:
         if self._broke_down:
             raise UnavailableError("the worker ended by itself")
 
+    def hurry(self) -> None:
+        """Hand the job in hand back now."""
+        self._worker.hurry()
+
     async def _report_health(self, server: RunningServer) -> None:
         while self._thread.is_alive():
             await server.set_serving(serving=self._worker.serving)

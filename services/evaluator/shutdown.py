@@ -16,6 +16,8 @@ class Shutdown:
         """Set once the worker is to stop."""
         self._grace = grace
         self._deadline = float("inf")
+        self._hurried = threading.Event()
+        self._hurried_at = float("inf")
 
     def request(self) -> None:
         """Ask to stop; the grace period begins with the first request."""
@@ -23,13 +25,24 @@ class Shutdown:
             self._deadline = time.monotonic() + self._grace
             self.requested.set()
 
+    def hurry(self) -> None:
+        """Ask to stop now: the grace period, whether it has begun or not, is over."""
+        self._hurried_at = min(self._hurried_at, time.monotonic())
+        self._hurried.set()
+        self.requested.set()
+
     def sleep(self, seconds: float) -> None:
         """Sleep for some seconds, never past the end of the grace period."""
         wake = time.monotonic() + seconds
         if self.requested.wait(seconds):
-            time.sleep(max(0.0, min(wake, self._deadline) - time.monotonic()))
+            self._hurried.wait(max(0.0, min(wake, self._deadline) - time.monotonic()))
 
     @property
     def overdue(self) -> bool:
         """Whether the grace period is over."""
-        return time.monotonic() >= self._deadline
+        return self.overrun >= 0
+
+    @property
+    def overrun(self) -> float:
+        """Seconds since the end of the grace period, negative before."""
+        return time.monotonic() - min(self._deadline, self._hurried_at)

@@ -85,6 +85,11 @@ class Supervisor:
             await self._server.stop(self._settings.stop_grace)
         self._folder.cleanup()
 
+    def hurry(self) -> None:
+        """Have all workers hand back their jobs now."""
+        for child in self._children.values():
+            child.hurry()
+
     def _addresses(self, devices: Sequence[str]) -> Sequence[tuple[str, str]]:
         folder = Path(self._folder.name)
         return [

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import torch
 from celery import Celery
-from celery.exceptions import WorkerShutdown
+from celery.exceptions import Reject, WorkerShutdown
 from prometheus_client import CollectorRegistry
 
 from modnorm.client.channel import open_channel
@@ -20,6 +20,7 @@ from services.common.channels import CHANNEL_OPTIONS
 from services.common.queue import QUEUE, TASK, make_celery
 from services.common.settings import EvaluatorSettings
 from services.evaluator.gateway import JobGateway
+from services.evaluator.hints import HintConsumer
 from services.evaluator.jobs import JobRunner
 from services.evaluator.metrics import EvaluatorMetrics
 from services.evaluator.models import LoadEngine
@@ -27,6 +28,8 @@ from services.evaluator.shutdown import Shutdown
 
 JOIN_SECONDS = 10.0
 """Seconds that a stop takes beyond the grace period: a decode step, a call, a queue poll."""
+LOOK_SECONDS = 0.2
+"""Seconds between two looks at whether a stop has to be quicker than it was to be."""
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +62,7 @@ class Worker:
         # A solo worker hears nothing while it works: heartbeats and health checks say how it is.
         app.conf.worker_enable_remote_control = False
         app.conf.broker_connection_max_retries = None
+        app.conf.worker_consumer = HintConsumer
         shown = settings.credentials
         self._channel = open_channel(settings.aggregator_target, shown, CHANNEL_OPTIONS)
         self._runner = JobRunner(
@@ -112,18 +116,28 @@ class Worker:
         """
         self._shutdown.request()
         self._controller.consumer.call_soon(_shut_down)
-        if self._running.acquire(timeout=self._settings.stop_grace + JOIN_SECONDS):
-            self._running.release()
-        else:
+        if not self._ends():
             logger.warning("the worker did not stop in time")
             self._runner.release()
+
+    def hurry(self) -> None:
+        """Let a stop, in progress or to come, hand the job in hand back now; from any thread."""
+        self._shutdown.hurry()
+
+    def _ends(self) -> bool:
+        """Wait until `run` has ended; return whether it has in time."""
+        while not self._running.acquire(timeout=LOOK_SECONDS):
+            if self._shutdown.overrun > JOIN_SECONDS:
+                return False
+        self._running.release()
+        return True
 
     def _register(self, app: Celery) -> None:
         # Not shared: this process may hold other applications, with workers of their own.
         @app.task(name=TASK, shared=False)  # type: ignore[untyped-decorator]  # celery has no types
         def evaluate(job_id: str) -> None:
             if self._shutdown.requested.wait(self._runner.pause):
-                return
+                raise Reject("the worker is stopping", requeue=True)
             self._runner.run(job_id)
 
 

@@ -120,6 +120,27 @@ def test_a_worker_that_does_not_stop_is_killed(tmp_path, monkeypatch):
     assert not alive(int(notes(tmp_path)["deaf"][0]))
 
 
+def test_a_worker_hears_of_the_hurry(tmp_path):
+    slow = (
+        "import signal, sys; from pathlib import Path; folder = Path(sys.argv[1]);"
+        "signals = {signal.SIGTERM};"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, signals); (folder / '0').write_text('up');"
+        "signal.sigwait(signals); (folder / '1').write_text('told');"
+        "signal.sigwait(signals); (folder / '2').write_text('told again')"
+    )
+
+    async def scenario():
+        async with running((), (sys.executable, "-c", slow, str(tmp_path))) as supervisor:
+            await until(lambda: "0" in notes(tmp_path), "the worker's start")
+            stopping = asyncio.create_task(supervisor.stop())
+            await until(lambda: "1" in notes(tmp_path), "the stop")
+            supervisor.hurry()
+            await stopping
+
+    asyncio.run(scenario())
+    assert "2" in notes(tmp_path)
+
+
 def test_a_program_that_cannot_be_started_is_tried_again_until_the_stop(tmp_path):
     async def scenario():
         async with running((), (str(tmp_path / "absent"),)) as supervisor:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from modnorm.v1 import evaluation_pb2 as messages
-from services.common.queue import make_celery, publish
+from services.common.queue import make_celery, publish, queued
 from services.common.settings import EvaluatorSettings
 from services.evaluator.worker import Worker
 
@@ -86,6 +86,27 @@ def test_stopping_hands_the_job_in_hand_back(
     thread.join(30)
     assert not thread.is_alive()
     assert aggregator.failures["long"].kind == messages.FAILURE_KIND_RELEASED
+
+
+def test_a_message_in_hand_of_a_worker_that_pauses_goes_back_to_the_queue(
+    settings: EvaluatorSettings, aggregator, add_job: AddJob
+) -> None:
+    app = make_celery(settings.broker_url)
+    worker = Worker(settings)
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    add_job("bad", task="chess")
+    publish(app, "bad")
+    aggregator.wait_for("bad")  # an infrastructure failure: the next job waits
+    publish(app, "next")
+    while queued(app):
+        assert thread.is_alive()
+        threading.Event().wait(0.02)
+    worker.stop()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert queued(app) == 1
+    assert aggregator.calls["ClaimJob"] == 1
 
 
 def test_a_worker_that_never_ran_can_be_stopped(settings: EvaluatorSettings) -> None:
