@@ -25,11 +25,16 @@ def make_celery(broker_url: str) -> Celery:
     """Return the Celery application of both sides of the queue.
 
     Args:
-        broker_url: `redis://HOST/0`, or `memory://` inside one process.
+        broker_url: `redis://HOST/0`, `amqp://HOST//`, or `memory://` inside one process.
     """
     app = Celery("modnorm", broker=broker_url, set_as_current=False)
     app.conf.update(
         task_default_queue=QUEUE,
+        task_default_queue_type="quorum" if _is_rabbitmq(broker_url) else "classic",
+        # Celery declares 28 queues for delayed messages beside a quorum queue; none is ever used.
+        broker_native_delayed_delivery_queue_type="classic",
+        # A worker answers nothing while it works: TCP notices connections that are gone.
+        broker_heartbeat=0,
         task_acks_late=True,
         task_reject_on_worker_lost=True,
         task_ignore_result=True,
@@ -97,4 +102,8 @@ def _transport_options(broker_url: str) -> dict[str, object]:
             "health_check_interval": 25,
             "retry_on_timeout": True,
         }
-    return {}
+    return {"confirm_publish": True} if _is_rabbitmq(broker_url) else {}
+
+
+def _is_rabbitmq(broker_url: str) -> bool:
+    return broker_url.startswith(("amqp:", "amqps:", "pyamqp:"))

@@ -71,3 +71,11 @@ def test_nothing_is_lost_with_a_worker_and_nothing_is_kept():
     assert conf.task_ignore_result
     assert conf.result_backend is None
     assert conf.accept_content == ["json"]
+
+
+@pytest.mark.parametrize(
+    ("url", "arguments"),
+    [("amqp://h//", {"x-queue-type": "quorum"}), ("redis://h/0", None), ("memory://", None)],
+)
+def test_rabbitmq_keeps_the_queue_on_a_quorum(url, arguments):
+    assert make_celery(url).amqp.queues[QUEUE].queue_arguments == arguments
