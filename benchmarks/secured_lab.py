@@ -5,6 +5,8 @@ and one token a role; for the fuzzer and the tests of who may do what.
 """
 
 import asyncio
+import logging
+import subprocess
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -19,6 +21,7 @@ from modnorm.client.channel import Credentials
 from modnorm.client.tokens import DEFAULT_TENANT, Role, add_token, make_token
 from services.aggregator.aggregator import build_aggregator
 from services.calibrator.server import build as build_calibrator
+from services.common.logging import json_handler
 from services.common.run import Service
 from services.common.settings import (
     AggregatorSettings,
@@ -30,7 +33,11 @@ from services.common.settings import (
 from services.sampler.server import build as build_sampler
 from services.sandbox.service import SandboxService
 
+LEASE_SECONDS = 3600.0
+"""Nothing is to change by itself while a test looks."""
 _ANY_PORT = "127.0.0.1:0"
+_DEFECTS = ("Traceback", '"exception":', '"level": "error"', '"level": "critical"')
+"""What no line of a log has where all goes well."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +48,14 @@ class SecuredLab:
         folder: Where it works; `folder/models` and `folder/data` are its roots.
         database_url: What it stores in.
         targets: HOST:PORT by name: aggregator, calibrator, sampler, sandbox.
+        processes: Its processes by name, where services have their own.
     """
 
     folder: Path
     database_url: str
     targets: dict[str, str] = field(default_factory=dict)
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    _secrets: list[str] = field(default_factory=list)
 
     @property
     def accepted(self) -> Path:
@@ -61,10 +71,28 @@ class SecuredLab:
         expires: datetime | None = None,
         rate: float | None = None,
     ) -> Credentials:
-        """Have a new token accepted; services that run notice within a second."""
+        """Have a new token accepted; it is good at once."""
         text, kept = make_token(name, roles, tenant=tenant, expires=expires, rate=rate)
         add_token(self.accepted, kept)
+        self._secrets.append(text.removeprefix(f"modnorm_{name}_"))
         return Credentials(token=SecretStr(text))
+
+    @property
+    def logs(self) -> Path:
+        """Where services write their logs."""
+        return self.folder / "logs"
+
+    def complaints(self) -> Iterator[str]:
+        """Yield what is wrong with its processes and what they logged, for people."""
+        for name, process in self.processes.items():
+            if process.poll() is not None:
+                yield f"the {name} has ended with {process.returncode}"
+        for path in sorted(self.logs.glob("*.log")):
+            for line in path.read_text(errors="replace").splitlines():
+                if any(sign in line for sign in _DEFECTS):
+                    yield f"{path.stem} logged {line[:2000]}"
+                if any(secret in line for secret in self._secrets):
+                    yield f"{path.stem} logged a token"
 
 
 @contextmanager
@@ -85,8 +113,7 @@ def secured_lab(
     """
     lab = SecuredLab(folder, database_url or f"sqlite:///{folder / 'lab.db'}")
     inside = lab.token("inside", [Role.INTERNAL])
-    for name in ("models", "data"):
-        (folder / name).mkdir()
+    make_folders(lab)
     common = ServiceSettings(
         bind_address=_ANY_PORT,
         accepted_tokens=lab.accepted,
@@ -100,13 +127,33 @@ def secured_lab(
     ).model_dump(exclude_unset=True)
     running = _Running(lab, common, broker_url)
     thread = threading.Thread(target=running.run, name="secured-lab")
-    thread.start()
-    try:
-        lab.targets.update(running.started.result())
-        yield lab
-    finally:
-        running.stop()
-        thread.join()
+    with _logging(lab.logs / "lab.log"):
+        thread.start()
+        try:
+            lab.targets.update(running.started.result())
+            yield lab
+        finally:
+            running.stop()
+            thread.join()
+
+
+def make_folders(lab: SecuredLab) -> None:
+    """Make the roots of a lab, and the folder of its logs."""
+    for path in (lab.folder / "models", lab.folder / "data", lab.logs):
+        path.mkdir()
+
+
+@contextmanager
+def _logging(path: Path) -> Iterator[None]:
+    """Have a file hold what this process logs, as services write it."""
+    root = logging.getLogger()
+    with path.open("w", buffering=1) as file:
+        handler = json_handler(file)
+        root.addHandler(handler)
+        try:
+            yield
+        finally:
+            root.removeHandler(handler)
 
 
 class _Running:
@@ -151,6 +198,7 @@ class _Running:
                 **self._common,
                 "database_url": self._lab.database_url,
                 "broker_url": self._broker_url,
+                "lease_seconds": LEASE_SECONDS,
                 "calibrator_target": targets["calibrator"],
                 "sampler_target": targets["sampler"],
                 "sandbox_target": targets["sandbox"],

@@ -7,25 +7,12 @@ from datetime import UTC, datetime, timedelta
 import grpc
 import pytest
 
-from benchmarks.fuzz import contents
+from benchmarks.fuzz.stored import contents, small_spec
 from benchmarks.secured_lab import SecuredLab, secured_lab
 from modnorm.client import ModnormClient
 from modnorm.client.channel import Credentials, open_channel
 from modnorm.client.status import from_rpc_error
 from modnorm.client.tokens import Role, make_token
-from modnorm.spec import parse_spec
-
-SPEC = {
-    "model": "tiny-thicket",
-    "task": {
-        "name": "gsm8k",
-        "selection": {"source": "bundled:word-problems-selection", "limit": 3},
-        "heldout": {"source": "bundled:word-problems-heldout", "limit": 3},
-        "max_tokens": 8,
-    },
-    "method": {"name": "randopt", "sigma": 0.01},
-    "population": {"size": 3, "ensemble_sizes": [1]},
-}
 
 
 @pytest.fixture(scope="session")
@@ -54,7 +41,7 @@ def tokens(lab):
 @pytest.fixture(scope="session")
 def spec():
     """Return a small spec; arguments replace sections."""
-    return lambda **changes: parse_spec({**SPEC, **changes})
+    return small_spec
 
 
 @pytest.fixture

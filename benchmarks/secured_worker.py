@@ -1,0 +1,52 @@
+"""What a worker does, by hand and without a model, for tests of what else one could send."""
+
+from collections.abc import Sequence
+
+import grpc
+
+from modnorm.geometry.scale_map import ScaleMap
+from modnorm.v1 import evaluation_pb2 as messages
+from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
+
+_SECONDS = 30.0
+
+
+def claimed(channel: grpc.Channel, job_id: str, worker: str = "by-hand") -> messages.Job | None:
+    """Lease a job; None when there is nothing to lease."""
+    request = messages.ClaimJobRequest(job_id=job_id, worker=worker)
+    response = JobServiceStub(channel).ClaimJob(request, timeout=_SECONDS)
+    return response.job if response.HasField("job") else None
+
+
+def report_of(
+    channel: grpc.Channel, job: messages.Job, reward: float = 0.0
+) -> Sequence[messages.ReportJobRequest]:
+    """Return a report of a job that would be taken, in two messages.
+
+    Args:
+        channel: A worker's, since it asks for the rows and the scale map.
+        job: The job, leased.
+        reward: What every row gets.
+    """
+    stub = JobServiceStub(channel)
+    fetch = messages.FetchRowsRequest(rows_digest=job.rows_digest)
+    batches = stub.FetchRows(fetch, timeout=_SECONDS)
+    rows = sum(len(batch.rows_json) for batch in batches)
+    wanted = messages.GetScaleMapRequest(digest=job.descriptor.scale_map_digest)
+    active = len(ScaleMap.from_json(stub.GetScaleMap(wanted, timeout=_SECONDS).json).active)
+    header = messages.ReportHeader(lease=job.lease, descriptor=job.descriptor, worker="by-hand")
+    if not header.descriptor.coefficients:
+        header.descriptor.coefficients.extend([0.5] * active)
+    answers = [
+        messages.Answer(row=row, completion="an answer", reward=reward, tokens=2)
+        for row in range(rows)
+    ]
+    return (
+        messages.ReportJobRequest(header=header),
+        messages.ReportJobRequest(answers=messages.AnswerBatch(answers=answers)),
+    )
+
+
+def reported(channel: grpc.Channel, parts: Sequence[messages.ReportJobRequest]) -> None:
+    """Send a report."""
+    JobServiceStub(channel).ReportJob(iter(parts), timeout=_SECONDS)
