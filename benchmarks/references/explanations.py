@@ -107,7 +107,7 @@ def _same_without_names(statement: Statement) -> bool:
 
 
 def _value(answer: str) -> str:
-    return re.split(r"=|\\in\b", answer)[-1].strip()
+    return re.split(r"=|\\in\b|(?=\\geqslant)", answer)[-1].strip()
 
 
 def _same_without_units(statement: Statement) -> bool:
@@ -174,7 +174,7 @@ EXPLANATIONS = (
     Explanation(_MATHEMATICS, BOTH, right=False, holds=_minus_zero, reason="-0 is 0"),
     Explanation(
         _MATHEMATICS, DEFAULT, right=False, holds=_same_without_names,
-        reason="the name is dropped: `y = 5` is 5, as is `x = 5`",
+        reason="the name is dropped: `y = 5` is 5, as is `x = 5`; `m > 2` is `n > 2`",
     ),
     Explanation(
         ("math500",), DEFAULT, right=False, holds=_same_without_units,

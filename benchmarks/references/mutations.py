@@ -47,6 +47,18 @@ def exchange_numbers(expression: str) -> Iterator[str]:
             yield _put(_put(expression, right, left[0]), left, right[0])
 
 
+def exchange_letters(order: str) -> Iterator[str]:
+    """Exchange each two letters."""
+    for left, right in combinations(order, 2):
+        yield order.translate(str.maketrans(left + right, right + left))
+
+
+def repeat_letters(order: str) -> Iterator[str]:
+    """Put the first letter for each other."""
+    for letter in order[1:]:
+        yield order.replace(letter, order[0])
+
+
 def repeat_numbers(expression: str) -> Iterator[str]:
     """Add each number once more and take it away again."""
     for number in _NUMBER.findall(expression):
@@ -90,6 +102,9 @@ NUMERIC: Mapping[str, Change] = MappingProxyType(
 )
 MATHEMATICAL: Mapping[str, Change] = MappingProxyType(
     {**NUMERIC, "letter changed": change_letters}
+)
+ORDERS: Mapping[str, Change] = MappingProxyType(
+    {"letters exchanged": exchange_letters, "letter repeated": repeat_letters}
 )
 ARITHMETIC: Mapping[str, Change] = MappingProxyType(
     {

@@ -9,11 +9,14 @@ from benchmarks.references.mutations import (
     ARITHMETIC,
     MATHEMATICAL,
     NUMERIC,
+    ORDERS,
     Change,
     break_test,
     return_nothing,
 )
 from modnorm.tasks.files import Raw, RawRow
+from modnorm.tasks.puzzles import solve
+from modnorm.tasks.rocstories import RocStories, right_order
 
 CLASSES = range(1, 11)
 _ID_COLUMNS = {"countdown": "id", "math500": "unique_id", "mbpp": "task_id", "olympiadbench": "id"}
@@ -174,12 +177,34 @@ def _thought(answer: str) -> str:
 def _countdown_right(raw: Raw) -> Iterator[Wording]:
     solution = str(raw["solution"])
     yield _right("stored solution", solution, _thought(solution))
+    numbers, target = raw["numbers"], str(raw["target"])
+    used = [int(number) for number in re.findall("[0-9]+", solution)]
+    if isinstance(numbers, list) and sorted(used) != sorted(numbers) and "." not in target:
+        found = solve(numbers, int(target))
+        if found is not None:
+            yield _right("found by search", found, _thought(found))
 
 
 def _countdown_wrong(raw: Raw, _: Raw) -> Iterator[Wording]:
     solution = str(raw["solution"])
     if re.search("[0-9]", solution):
         yield from _changed(ARITHMETIC, solution, _thought)
+
+
+def _rocstories_truth(raw: Raw) -> str:
+    return right_order(RocStories().parse(raw))
+
+
+def _rocstories_right(raw: Raw) -> Iterator[Wording]:
+    truth = _rocstories_truth(raw)
+    yield _right("letters", truth, ",".join(truth))
+
+
+def _rocstories_wrong(raw: Raw, _: Raw) -> Iterator[Wording]:
+    truth = _rocstories_truth(raw)
+    for name, change in ORDERS.items():
+        for answer in change(truth):
+            yield _wrong(name, answer, ",".join(answer))
 
 
 def _mbpp_right(raw: Raw) -> Iterator[Wording]:
@@ -205,6 +230,7 @@ _TASKS: Mapping[str, _Words] = MappingProxyType(
         "math500": _Words(_math500_truth, _math500_right, _math500_wrong),
         "mbpp": _Words(lambda raw: str(raw["code"]), _mbpp_right, _mbpp_wrong),
         "olympiadbench": _Words(_olympiad_truth, _olympiad_right, _olympiad_wrong),
+        "rocstories": _Words(_rocstories_truth, _rocstories_right, _rocstories_wrong),
         "uspto50k": _Words(lambda raw: str(raw["class"]), _uspto_right, _uspto_wrong),
     }
 )

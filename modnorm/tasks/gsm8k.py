@@ -28,7 +28,7 @@ _NUMBER = (
 _ANY_NUMBER = re.compile(_NUMBER)
 _PUBLISHED_NUMBER = re.compile(r"-?[0-9.,]+")
 _PUBLISHED_MARKED_NUMBER = re.compile(r"#### (-?[0-9.,]+)")
-_MARKED_NUMBER = re.compile(r"####[\s*_$:]*" + _NUMBER)
+_MARKED_NUMBER = re.compile(r"####[\s*_$:=`(\\]*(?:boxed\{[\s$\\]*)?" + _NUMBER)
 
 
 class Gsm8k:

@@ -24,13 +24,17 @@ def written_program(completion: str) -> str | None:
     """Return the program of a completion, None when it holds none.
 
     The last answer block counts, without a fence around its content; without an answer block the
-    last fence marked as Python, then the last fence.
+    last fence marked as Python, then the last fence. So it is in an answer block that is no Python
+    as a whole, such as one with words before the fence.
     """
     answer = last_answer(completion)
     if answer is None:
         return published_program(completion)
     fenced = _FENCED.fullmatch(answer)
-    return _present(answer if fenced is None else fenced[1])
+    for whole in (answer if fenced is None else fenced[1], answer):
+        if "```" not in whole or canonical_program(whole) is not None:
+            return _present(whole)
+    return published_program(answer)
 
 
 def published_program(completion: str) -> str | None:

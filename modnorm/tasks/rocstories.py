@@ -42,9 +42,13 @@ POSITION_WEIGHT = 0.6
 ADJACENCY_WEIGHT = 0.4
 
 _SENTENCES = tuple(f"sentence{number}" for number in range(1, 6))
-_SEPARATED = re.compile(r"(?<![A-Za-z])([A-E])" + r"[^A-Za-z\d]{1,6}([A-E])" * 4 + r"(?![A-Za-z])")
+_NEXT = (
+    rf"[^A-Za-z\d]{{1,6}}(?:{number}[^A-Za-z\d]{{1,4}}|and\s{{1,2}})?(?:[Ss]entence\s{{1,2}})?([A-E])"
+    for number in range(2, 6)
+)
+_SEPARATED = re.compile(r"(?<![A-Za-z])([A-E])" + "".join(_NEXT) + r"(?![A-Za-z])")
 _LOWER = re.compile(r"(?<![A-Za-z])([a-e])" + r"\s{0,2},\s{0,2}([a-e])" * 4 + r"(?![A-Za-z])")
-_TOGETHER = re.compile(r"(?<![A-Za-z])[A-E]{5}(?![A-Za-z])")
+_TOGETHER = re.compile(r"(?<![A-Za-z])" + r"([A-E])" * 5 + r"(?![A-Za-z])")
 _PUBLISHED = (
     re.compile(r"([A-E])" + r"\s*,\s*([A-E])" * 4),
     re.compile(r"([A-E])" + r"\s+([A-E])" * 4),
@@ -136,7 +140,7 @@ def order_score(order: str, right: str) -> float:
 def stated_order(completion: str) -> str | None:
     """Return the last five different letters that stand together, None when there are none."""
     for pattern in (_SEPARATED, _TOGETHER, _LOWER):
-        orders = [_letters(match[0]) for match in pattern.finditer(completion)]
+        orders = ["".join(letters).upper() for letters in pattern.findall(completion)]
         valid = [order for order in orders if _is_permutation(order)]
         if valid:
             return valid[-1]
@@ -153,10 +157,6 @@ def published_order(completion: str) -> str | None:
             return letters if _is_permutation(letters) else None
     letters = "".join(re.findall("[A-E]", text)[:5])
     return letters if _is_permutation(letters) else None
-
-
-def _letters(text: str) -> str:
-    return "".join(character for character in text.upper() if character in LABELS)
 
 
 def _is_permutation(letters: str) -> bool:

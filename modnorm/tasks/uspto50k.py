@@ -44,9 +44,13 @@ _MAX_DIGITS = 4000
 """Digits that Python turns into a number without complaint."""
 
 _ATOM_MAP = re.compile(r":\d+\]")
-_TAGGED = re.compile(r"<answer>[^<\d]{0,40}(\d{1,4})[^<\d]{0,20}(?:</answer>|$)", re.IGNORECASE)
+_TAGGED = re.compile(
+    r"<answer>[^<\d]{0,40}(\d{1,4})(?:[^<\d]|(?<=[A-Za-z])\d){0,200}(?:</answer>|$)",
+    re.IGNORECASE,
+)
 _NAMED = re.compile(
-    r"\b(?:class|category)(?: number)?(?: is)?\s{0,3}[:#*]{0,4}\s{0,3}(\d{1,4})\b", re.IGNORECASE
+    r"\b(?:class|category|answer)(?: number)?[\s:#*([$]{0,8}(?:is\b)?[\s:#*([$]{0,8}(\d{1,4})\b",
+    re.IGNORECASE,
 )
 _ALONE = re.compile(r"\W{0,20}(\d{1,4})\W{0,20}")
 _PUBLISHED_TAGGED = re.compile(r"<answer>\s*+(\d++)\s*+</answer>", re.IGNORECASE)

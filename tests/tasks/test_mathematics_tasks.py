@@ -62,12 +62,13 @@ def mutations(answer):
         yield answer[: match.start()] + "w" + answer[match.end() :]
 
 
-# The name on the left of `y = ...` carries no value.
+# The name on the left of `y = ...` and `k > ...` carries no value.
 MUTANTS = [
     (answer, mutant)
     for answer in ANSWERS
     for mutant in mutations(answer)
-    if not (mutant.startswith("w") and "=" in mutant) and not mutant.startswith(r"w \in")
+    if not (mutant.startswith("w") and "=" in mutant)
+    and not mutant.startswith((r"w \in", r"w \geq"))
 ]
 
 

@@ -43,7 +43,7 @@ def _form(text: str, nesting: int) -> str:
     members = _members(text, nesting)
     if len(members) == 1:
         return members[0][1]
-    named = len({name for name, _ in members}) > 1
+    named = len({name for name, _ in members if name}) > 1
     forms = sorted(f"{name}={form}" if named and name else form for name, form in members)
     return ", ".join(forms)
 
@@ -53,7 +53,7 @@ def _members(text: str, nesting: int) -> list[_Member]:
     parts = [part for part in split(text, {",", ";"})[0] if part]
     if len(parts) > 1:
         return [member for part in parts for member in _members(part, nesting)]
-    braces = bracketed(text, {r"\{"})
+    braces = bracketed(text, {r"\{", "{"})
     if braces is not None:
         return _members(braces[1], nesting - 1) if braces[1] and nesting else [("", "{}")]
     readings = signs(text)
@@ -69,6 +69,8 @@ def _member(text: str, nesting: int) -> _Member:
     sides, _ = split(text, {"="})
     if len(sides) > 1 and all(map(is_name, sides[:-1])):
         return sides[0].replace(" ", ""), _form(sides[-1], nesting - 1)
+    if len(sides) == 2 and _is_tuple_of_names(sides[0]):
+        return "", _form(sides[1], nesting - 1)
     if len(sides) > 1:
         return "", equation_form(sides)
     return "", _single(text, nesting)
@@ -82,11 +84,37 @@ def _relation(text: str, nesting: int) -> str | None:
     sides, met = split(text, _RELATIONS)
     if not met:
         return None
-    forms, symbols = [_single(side, nesting) for side in sides], [_RELATIONS[m] for m in met]
+    symbols = [_RELATIONS[symbol] for symbol in met]
     if all(symbol in _MIRRORED for symbol in symbols):
-        forms, symbols = forms[::-1], [_MIRRORED[symbol] for symbol in symbols[::-1]]
-    pairs = zip(symbols, forms[1:], strict=True)
-    return " ".join([forms[0], *(f"{symbol} {form}" for symbol, form in pairs)])
+        sides, symbols = sides[::-1], [_MIRRORED[symbol] for symbol in symbols[::-1]]
+    interval = _interval(sides, symbols)
+    if interval is not None:
+        opening, ends, closing = interval
+        return f"{opening}{_ordered(ends, nesting)}{closing}"
+    pairs = zip(["", *symbols], sides, strict=True)
+    return " ".join(f"{symbol} {_single(side, nesting)}".strip() for symbol, side in pairs)
+
+
+def _interval(
+    sides: Sequence[str], symbols: Sequence[str]
+) -> tuple[str, tuple[str, str], str] | None:
+    """Return the interval that inequalities keep one name in: opening, ends and closing."""
+    if not set(symbols) <= {"<", "<="}:
+        return None
+    names = [is_name(side) for side in sides]
+    if names == [True, False]:
+        sides, symbols = (r"-\infty", *sides), ("<", *symbols)
+    elif names == [False, True]:
+        sides, symbols = (*sides, r"\infty"), (*symbols, "<")
+    elif names != [False, True, False]:
+        return None
+    opening, closing = ("(" if symbols[0] == "<" else "["), (")" if symbols[1] == "<" else "]")
+    return opening, (sides[0], sides[2]), closing
+
+
+def _is_tuple_of_names(text: str) -> bool:
+    enclosed = bracketed(text, {"("})
+    return enclosed is not None and all(map(is_name, split(enclosed[1], {","})[0]))
 
 
 def _single(text: str, nesting: int) -> str:

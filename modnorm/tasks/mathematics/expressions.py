@@ -34,6 +34,8 @@ _COMMAND = re.compile(r"\\([A-Za-z]+)")
 _NAME = re.compile(r"\\?([A-Za-z]+)")
 _WORD = re.compile(r"[A-Za-z]+")
 _MIXED = re.compile(r"\s*(?=\\frac\s*\{?\s*\d)")
+_PLAIN_MIXED = re.compile(r"(\d+)\s+(\d+/\d+)(?![\d.])", re.ASCII)
+_INVERSE = re.compile(r"\s*\^\s*\{\s*-\s*1\s*\}")
 _SUBSCRIPT = re.compile(r"\s*_\s*(?:\{([^{}]{1,20})\}|([A-Za-z0-9]))")
 _FUNCTIONS = {
     **{name: name for name in ("sin", "cos", "tan", "cot", "sec", "csc", "exp")},
@@ -159,6 +161,10 @@ class _Reader:
         if match is not None:
             self._at = match.end()
             return constant(repeating(match[1], match[2], match[3]))
+        match = _PLAIN_MIXED.match(self._text, self._at)
+        if match is not None and int(match[2].partition("/")[2]):
+            self._at = match.end()
+            return constant(int(match[1]) + Fraction(match[2]))
         match = _NUMBER.match(self._text, self._at)
         if match is None:
             return None
@@ -236,6 +242,10 @@ class _Reader:
         return after(outer, content)
 
     def _function(self, name: str) -> Expression:
+        inverse = _INVERSE.match(self._text, self._at)
+        if inverse is not None and f"arc{name}" in _FUNCTIONS:
+            self._at = inverse.end()
+            return self._function(f"arc{name}")
         exponent = self._exponent() if self._take("^") is not None else None
         value = after(elementary(_FUNCTIONS[name]), self._function_argument())
         return value if exponent is None else pair(values.power, value, exponent)

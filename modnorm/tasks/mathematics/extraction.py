@@ -6,19 +6,24 @@ MAX_ANSWER = 500
 """Longest answer looked at, in characters; a longer one is no answer."""
 
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*")
-_MARK = re.compile(r"####[\s*_:]*([^\n]*)")
-_PHRASE = re.compile(
-    r"\b(?:final answer|answer)\b(?:\s+is)?[ \t]*(?::[ \t]*|(?<=is)[ \t]+)(?=\S)([^\n]+)",
+_MARK = re.compile(
+    r"####[\s*_:=]*(?:(?:the )?(?:final )?answer\b(?: is\b)?[\s*_:]*)?(?:\\\[|\$\$)?\s*([^\n]*)",
     re.IGNORECASE,
 )
-_DECORATION = " \t\r\n*_"
+_PHRASE = re.compile(
+    r"\b(?:final answer|answer)\b[*_]{0,3}(?:\s+is)?[ \t]*(?::[ \t]*|(?<=is)[ \t]+)(?=\S)([^\n]+)",
+    re.IGNORECASE,
+)
+_DECORATION = " \t\r\n*_`#"
+_SENTENCE_END = re.compile(r"(?:(?<=[\d$)}\]*])|(?<=[^A-Za-z][a-z]))\.\s+(?=[A-Z])")
 
 
 def final_answer(completion: str) -> str | None:
     r"""Return the final answer as written, None when there is none.
 
     The last complete `\boxed{...}` or `####` counts, whichever comes later; without either, what
-    follows the last "answer is" or "answer:" on its line. A box inside a marked line is opened.
+    follows the last "answer is" or "answer:" on its line. A box inside a marked line is opened,
+    a sentence after the answer dropped.
     """
     box, mark = _last_box(completion), _last_mark(completion)
     found = max(filter(None, (box, mark)), default=None)
@@ -59,7 +64,7 @@ def _tidy(answer: str) -> str | None:
     boxed = _last_box(answer)
     content = answer if boxed is None else boxed[1]
     content = re.sub(r"(?i)^(?:the )?(?:final )?answer(?: is)?\s*:?\s*", "", content.strip())
-    content = content.strip(_DECORATION)
+    content = _SENTENCE_END.split(content)[0].strip(_DECORATION)
     if content.endswith(".") and not content.endswith("\\."):
         content = content[:-1].strip(_DECORATION)
     return content if content and len(content) <= MAX_ANSWER else None

@@ -4,7 +4,7 @@ import re
 
 _REPLACED = (
     (re.compile(r"\\left(?![a-z])|\\right(?![a-z])|\\[bB]igg?[lr]?(?![a-z])|\\displaystyle"), ""),
-    (re.compile(r"(?<!\\)\\!\s*|(?<=\d)\\,(?=\d{3})"), ""),
+    (re.compile(r"(?<=\d)(?:\{,\}|,?\\!\s*|\\,)(?=\d{3}(?!\d))|(?<!\\)\\!\s*"), ""),
     (re.compile(r"(?<!\\)\\[,;: ]|\\q?quad(?![a-z])|~|[\u00a0\u2009\u202f]"), " "),
     (re.compile(r"\\[dtc]frac"), r"\\frac"),
     (re.compile(r"\\[dt]binom"), r"\\binom"),
@@ -35,11 +35,14 @@ _TRIGONOMETRY = re.compile(r"sin|cos|tan|cot|sec|csc")
 _CONJUNCTION = re.compile(r"\s*,?\s*(?:and|or)\s*", re.IGNORECASE)
 _PLAIN_CONJUNCTION = re.compile(r"(?<=[\s)\]}\d]),?\s*\b(?:and|or)\b\s*(?=[\s(\[{\d\\-])")
 _MEASURE = re.compile(
-    r"([-+]?(?:[\d,]*\.?\d+|\\frac\s*\{\d+\}\s*\{\d+\}))"
-    r"\s*(?:[A-Za-z]{4,}|cm|mm|km|kg|ft|in|min|sec|hrs?|mph|m|g)(?:[\s/]+[A-Za-z]+)*"
+    r"([-+]?(?:[\d,]*\.?\d+|\\frac\s*(?:\{\d+\}|\d)\s*(?:\{\d+\}|\d)))"
+    r"\s*(?:[A-Za-z]{4,}|cm|mm|km|kg|ft|in|min|sec|hrs?|mph)(?:[\s/]+[A-Za-z]+)*"
     r"(?:\s*\^\s*\{?[23]\}?)?\.?"
 )
-_THOUSANDS = re.compile(r"(?<![\d,.])[1-9]\d{0,2}(?:,\d{3})+(?![\d,])")
+_COMMAS = re.compile(
+    r"(?P<opening>\\\{|[(\[])|(?P<closing>\\\}|[)\]])|(?P<list>,\s|;)"
+    r"|(?<![\d,.])[1-9]\d{0,2}(?:,\d{3})+(?!\d|,\S)"
+)
 
 
 def clean(answer: str) -> str:
@@ -58,8 +61,27 @@ def clean(answer: str) -> str:
 
 
 def join_thousands(text: str) -> str:
-    """Drop the separators of `1,000` and `12,345,678`; a space after the comma makes a list."""
-    return _THOUSANDS.sub(lambda match: match[0].replace(",", ""), text)
+    """Drop the separators of `1,000` and `12,345,678`; a space after the comma makes a list.
+
+    In brackets commas separate, unless others there have a space: `(2,251)` is a pair, and
+    `(1,000, 2,000)` one of thousands.
+    """
+    inside, lists, numbers = [0], {0}, list[tuple[int, re.Match[str]]]()
+    for count, match in enumerate(_COMMAS.finditer(text), start=1):
+        if match["opening"]:
+            inside.append(count)
+        elif match["closing"]:
+            inside = inside[:-1] or [0]
+        elif match["list"]:
+            lists.add(inside[-1])
+        else:
+            numbers.append((inside[-1], match))
+    joined, end = [], 0
+    for bracket, match in numbers:
+        number = match[0].replace(",", "") if bracket in lists else match[0]
+        joined += [text[end : match.start()], number]
+        end = match.end()
+    return "".join([*joined, text[end:]])
 
 
 def _unit(match: re.Match[str]) -> str:
