@@ -1,0 +1,168 @@
+"""The Kubernetes example: what every pod is denied, and that names lead somewhere."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from services.common.queue import QUEUE
+from services.common.settings import AggregatorSettings, SandboxSettings, SupervisorSettings
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "deploy/kubernetes"
+SETTINGS = {
+    f"MODNORM_{name}".upper()
+    for kind in (AggregatorSettings, SandboxSettings, SupervisorSettings)
+    for name in kind.model_fields
+}
+
+
+def documents(name):
+    return list(yaml.safe_load_all((FOLDER / name).read_text()))
+
+
+def kustomization(name):
+    (content,) = documents(f"{name}/kustomization.yaml")
+    return content
+
+
+BASE = [one for name in kustomization("base")["resources"] for one in documents(f"base/{name}")]
+WORKLOADS = {
+    one["metadata"]["name"]: one for one in BASE if one["kind"] in {"Deployment", "StatefulSet"}
+}
+CONTAINERS = [
+    (name, container)
+    for name, one in WORKLOADS.items()
+    for kind in ("initContainers", "containers")
+    for container in one["spec"]["template"]["spec"].get(kind, [])
+]
+
+
+def pod(name):
+    return WORKLOADS[name]["spec"]["template"]["spec"]
+
+
+def test_every_file_is_part_of_it():
+    for name in ("base", "gpu"):
+        content = kustomization(name)
+        used = {*content["resources"], *(patch["path"] for patch in content.get("patches", []))}
+        there = {path.name for path in (FOLDER / name).iterdir()} - {"kustomization.yaml"}
+        assert used - {"../base"} == there
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_a_pod_has_no_more_than_it_needs(name):
+    spec = pod(name)
+    assert spec["automountServiceAccountToken"] is False
+    assert spec["enableServiceLinks"] is False
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec)
+    assert not any("hostPath" in volume for volume in spec.get("volumes", []))
+
+
+@pytest.mark.parametrize(("name", "container"), CONTAINERS)
+def test_a_container_has_no_more_than_it_needs(name, container):
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert set(container["resources"]) == {"requests", "limits"}
+    assert set(container["resources"]["limits"]) == {"cpu", "memory"}
+
+
+@pytest.mark.parametrize(("name", "container"), CONTAINERS)
+def test_images_have_a_version(name, container):
+    versions = {
+        one["name"]: one["newTag"]
+        for kind in ("base", "gpu")
+        for one in kustomization(kind)["images"]
+    }
+    image, _, tag = container["image"].partition(":")
+    assert re.match(r"\d", tag or versions[image])
+
+
+@pytest.mark.parametrize(("name", "container"), CONTAINERS)
+def test_what_is_mounted_is_there(name, container):
+    claims = WORKLOADS[name]["spec"].get("volumeClaimTemplates", [])
+    volumes = {one["name"] for one in pod(name).get("volumes", [])}
+    volumes |= {one["metadata"]["name"] for one in claims}
+    assert {mount["name"] for mount in container["volumeMounts"]} <= volumes
+
+
+def test_claims_are_made():
+    made = {one["metadata"]["name"] for one in BASE if one["kind"] == "PersistentVolumeClaim"}
+    used = {
+        volume["persistentVolumeClaim"]["claimName"]
+        for name in WORKLOADS
+        for volume in pod(name).get("volumes", [])
+        if "persistentVolumeClaim" in volume
+    }
+    assert used == made
+
+
+def test_secrets_are_those_of_the_script(tmp_path):
+    subprocess.run(
+        [ROOT / "scripts/make-secrets", tmp_path / "s"], check=True, capture_output=True
+    )
+    made = {path.name for path in (tmp_path / "s").iterdir()}
+    for name in WORKLOADS:
+        for volume in pod(name)["volumes"]:
+            for item in volume.get("secret", {}).get("items", []):
+                assert item["key"] in made
+    (scaling,) = (one for one in documents("gpu/scaling.yaml") if "secretTargetRef" in one["spec"])
+    assert {one["key"] for one in scaling["spec"]["secretTargetRef"]} <= made
+
+
+def test_settings_are_known():
+    shown = [
+        variable["name"]
+        for _, container in CONTAINERS
+        for variable in container.get("env", [])
+        if container["image"].startswith("modnorm/")
+    ]
+    for generated in kustomization("base")["configMapGenerator"]:
+        shown += [line.partition("=")[0] for line in generated["literals"]]
+    assert {name for name in shown if name.startswith("MODNORM_")} <= SETTINGS
+
+
+def test_probes_ask_the_port_that_is_served():
+    services = {one["metadata"]["name"]: one for one in BASE if one["kind"] == "Service"}
+    for name, container in CONTAINERS:
+        if "startupProbe" in container:
+            (port,) = services[name]["spec"]["ports"]
+            probes = (container[f"{kind}Probe"]["grpc"] for kind in ("startup", "readiness"))
+            assert {probe["port"] for probe in probes} == {port["port"]}
+        else:
+            assert name == "aggregator" or "readinessProbe" in container
+
+
+def test_nobody_reaches_anybody_but_as_listed():
+    policies = {
+        one["metadata"]["name"]: one["spec"] for one in documents("base/network-policies.yaml")
+    }
+    assert policies["nothing-else"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+    for spec in policies.values():
+        selector = spec["podSelector"]
+        chosen = selector.get("matchExpressions", [{"values": []}])[0]
+        assert "sandbox" not in chosen["values"] or chosen["operator"] == "NotIn"
+
+
+def test_keda_looks_at_the_queue_that_celery_fills():
+    (scaled,) = (one for one in documents("gpu/scaling.yaml") if one["kind"] == "ScaledObject")
+    (trigger,) = scaled["spec"]["triggers"]
+    assert trigger["metadata"]["listName"] == QUEUE
+    assert scaled["spec"]["scaleTargetRef"]["name"] in WORKLOADS
+
+
+def test_a_gpu_evaluator_asks_for_gpus_and_their_nodes():
+    (patch,) = documents("gpu/evaluator.yaml")
+    spec = patch["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    resources = container["resources"]
+    assert resources["requests"]["nvidia.com/gpu"] == resources["limits"]["nvidia.com/gpu"]
+    assert spec["tolerations"]
+    assert spec["nodeSelector"]
