@@ -1,0 +1,112 @@
+"""Messages of the queue, taken only in the shape in which the aggregator sends them.
+
+Whoever reaches the broker can put anything there. What is let through carries one id, whose job
+the aggregator then leases or does not; everything else is dropped before Celery looks at it, and
+nothing that a message does to the transport ends the worker.
+"""
+
+import json
+import logging
+import re
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from celery.worker.consumer import Consumer
+from typing_extensions import override
+
+from modnorm.errors import InvalidInputError
+from services.common.queue import TASK
+
+MAX_BODY = 4096
+"""Bytes; a message of the aggregator has a tenth of it."""
+_ID = re.compile(r"[A-Za-z0-9-]{1,64}")
+_UNUSED = ("eta", "expires", "group", "shadow", "ignore_result", "stamped_headers")
+"""Headers by which a message could be kept, renamed or tied to others."""
+
+logger = logging.getLogger(__name__)
+
+
+class Message(Protocol):
+    """What is looked at in a message."""
+
+    headers: object
+    content_type: str
+    content_encoding: str
+    body: bytes | str
+
+    def reject_log_error(self, log: logging.Logger, errors: tuple[type[Exception], ...]) -> None:
+        """Take it off the queue."""
+
+
+def job_of(message: Message) -> str:
+    """Return the id of the job that a message is about.
+
+    Raises:
+        InvalidInputError: it is not one that the aggregator sends.
+    """
+    _check_headers(message.headers)
+    if (message.content_type, message.content_encoding) != ("application/json", "utf-8"):
+        raise _foreign("it is not JSON")
+    if len(message.body) > MAX_BODY:
+        raise _foreign(f"it has {len(message.body)} bytes")
+    try:
+        content = json.loads(message.body)
+    except (ValueError, RecursionError):
+        raise _foreign("it is not JSON") from None
+    match content:
+        case [[str(job_id)], dict(named), dict(linked)]:
+            pass
+        case _:
+            raise _foreign("it does not carry an id")
+    if named or any(value is not None for value in linked.values()):
+        raise _foreign("it carries more than an id")
+    if not _ID.fullmatch(job_id):
+        raise _foreign("its id is none of a job")
+    return job_id
+
+
+def _check_headers(headers: object) -> None:
+    if not isinstance(headers, Mapping):
+        raise _foreign("it has no headers")
+    if headers.get("task") != TASK:
+        raise _foreign("it names another task")
+    identity = headers.get("id")
+    if not isinstance(identity, str) or not _ID.fullmatch(identity):
+        raise _foreign("it has no id of its own")
+    limits = headers.get("timelimit") or (None, None)
+    if any(headers.get(name) is not None for name in _UNUSED) or list(limits) != [None, None]:
+        raise _foreign("it asks for more than work")
+
+
+def _foreign(reason: str) -> InvalidInputError:
+    return InvalidInputError(f"not a message of the aggregator: {reason}")
+
+
+class HintConsumer(Consumer):  # type: ignore[misc]  # celery has no types
+    """Celery's consumer, for a queue that others may write to."""
+
+    def __init__(self, *arguments: object, **named: object) -> None:
+        super().__init__(*arguments, **named)
+        self._outages: tuple[type[Exception], ...] = self.conninfo.connection_errors
+        # What cannot even be unpacked costs the connection, which is opened again.
+        self.connection_errors = (Exception,)
+
+    @override
+    def create_task_handler(self, *arguments: object) -> Callable[[Message], None]:
+        """Return what is done with each message."""
+        take = super().create_task_handler(*arguments)
+
+        def handle(message: Message) -> None:
+            try:
+                job_of(message)
+                take(message)
+            except self._outages:
+                raise
+            except InvalidInputError as error:
+                logger.warning("dropped: %s", error.message)
+                message.reject_log_error(logger, self._outages)
+            except Exception:
+                logger.exception("a message was dropped")
+                message.reject_log_error(logger, self._outages)
+
+        return handle
