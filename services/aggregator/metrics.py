@@ -17,6 +17,8 @@ from services.aggregator.stores.jobs import Change, FailureKind
 from services.common.metrics import WORK_BUCKETS
 
 PHASES = ("switch", "generate", "score")
+EXPERIMENT_BUCKETS = (10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4, 1e5, 3e5, 1e6)
+"""Upper bounds in seconds: from a minute on a laptop to a week on a cluster."""
 
 
 class AggregatorMetrics:
@@ -72,7 +74,7 @@ class AggregatorMetrics:
             "modnorm_experiment_seconds",
             "Time from creation to the end that a job led to.",
             ("state",),
-            buckets=(10.0, 100.0, 1e3, 1e4, 1e5, 1e6),
+            buckets=EXPERIMENT_BUCKETS,
             registry=registry,
         )
         self._begin_at_zero()
