@@ -3,7 +3,7 @@
 import pytest
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import create_engine, make_url, text
+from sqlalchemy import create_engine, inspect, make_url, text
 
 from services.aggregator import database as module
 from services.aggregator.database import Database
@@ -99,3 +99,32 @@ def test_what_was_there_belongs_to_the_default_tenant(first_schema, database_url
     with database.read() as session:
         assert [tuple(row) for row in session.execute(query)] == [("default", "old", "old")]
     database.close()
+
+
+def rows(connection):
+    """Return all rows of all tables that hold experiments, by table and key."""
+    inspector = inspect(connection)
+    found = {}
+    for table in set(inspector.get_table_names()) - {"alembic_version"}:
+        keys = inspector.get_pk_constraint(table)["constrained_columns"]
+        for row in connection.execute(text(f"SELECT * FROM {table}")).mappings():
+            found[(table, *(row[key] for key in keys))] = dict(row)
+    return found
+
+
+def test_every_row_of_the_first_schema_is_there_in_the_newest(first_schema, database_url):
+    jobs = [("selection", "done"), ("selection", "leased"), ("selection", "pending")]
+    for name in ("first", "second"):
+        fill(first_schema, name, jobs)
+    before = rows(first_schema)
+    first_schema.commit()
+    database = Database(database_url)
+    database.migrate()
+    with database.read() as session:
+        after = rows(session.connection())
+    database.close()
+    assert len(before) == 2 * (1 + 2 * len(jobs))
+    for key, row in before.items():
+        kept = {name: after[key][name] for name in row if name in after[key]}
+        assert kept == {name: value for name, value in row.items() if name in kept}
+        assert len(kept) > len(row) / 2
