@@ -17,6 +17,7 @@ from modnorm.tasks import Row, Task, get_task
 from modnorm.tasks.arithmetic import MAX_EXPRESSION
 from modnorm.tasks.conformance import HOSTILE_LENGTH, hostile_completions
 from modnorm.tasks.mathematics.canonical import canonical
+from modnorm.tasks.programs import canonical_program
 from modnorm.tasks.registry import scorer_names
 
 BOUND = 50.0
@@ -45,7 +46,8 @@ PIECES = (
     ",", "1,000", "-", "+", "/", "//", "<", ">", "\\le ", ".", ":", "A", "A,", "B C D", "E",
     "and ", "a()\n", "a[a]\n", "x<n", "x!,", "def f(): ", "lambda: ", "not ", "f'{", "'", '"',
     "if 1:\n ", "a.b", "x if y else ", "await ",
-    "with (", "\u0664", "\u2212", "\ud800", "\x00", "\u2028", "\u00e9",
+    "with (", "x='```'\n", "Sentence ", "2. ", "^{-1}", "\\tan", "{,}", "(x,y)=", "1 1/2 ",
+    "\u0664", "\u2212", "\ud800", "\x00", "\u2028", "\u00e9",
 )  # fmt: skip
 FRAMES = (
     ("", ""), ("<answer>", "</answer>"), ("\\boxed{", "}"), ("#### ", ""), ("the answer is ", ""),
@@ -96,6 +98,7 @@ def measure(task: Task, row: Row, text: str, repeats: int) -> float:
     times = []
     for _ in range(repeats):
         canonical.cache_clear()
+        canonical_program.cache_clear()
         began = time.thread_time()
         task.judge(row, text)
         times.append(time.thread_time() - began)

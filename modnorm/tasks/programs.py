@@ -9,6 +9,7 @@ import ast
 import re
 import threading
 import warnings
+from functools import lru_cache
 
 from modnorm.tasks.tags import last_answer, last_block
 
@@ -31,10 +32,10 @@ def written_program(completion: str) -> str | None:
     if answer is None:
         return published_program(completion)
     fenced = _FENCED.fullmatch(answer)
-    for whole in (answer if fenced is None else fenced[1], answer):
-        if "```" not in whole or canonical_program(whole) is not None:
-            return _present(whole)
-    return published_program(answer)
+    whole = _present(answer if fenced is None else fenced[1])
+    if whole is not None and "```" in whole and canonical_program(whole) is None:
+        return published_program(answer)
+    return whole
 
 
 def published_program(completion: str) -> str | None:
@@ -49,6 +50,7 @@ def published_program(completion: str) -> str | None:
     return None
 
 
+@lru_cache(maxsize=64)
 def canonical_program(program: str) -> str | None:
     """Return a text that equal programs share, None for no Python and for comments alone."""
     try:
