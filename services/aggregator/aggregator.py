@@ -84,6 +84,7 @@ class Aggregator:
         self._admissions = Admissions(sampler, calibrator, settings.data_roots, sandbox)
         self._conductor = self._make_conductor(sampler, calibrator)
         self._reaper = Reaper(self._stores.jobs, self._changes, self._metrics)
+        self._jobs = JobServicer(self._stores, self._changes, self._metrics, self._workers)
         self._server: RunningServer | None = None
         self._background: list[asyncio.Task[None]] = []
 
@@ -135,6 +136,7 @@ class Aggregator:
         await self._conductor.stop()
         for channel in self._channels.values():
             await channel.close(None)
+        await asyncio.to_thread(self._jobs.close)
         await asyncio.to_thread(self._database.close)
 
     def _make_conductor(self, sampler: Sampler, calibrator: Calibrator) -> Conductor:
@@ -159,8 +161,7 @@ class Aggregator:
             watch_seconds=self._settings.watch_seconds,
         )
         experiment_pb2_grpc.add_ExperimentServiceServicer_to_server(experiments, server)
-        jobs = JobServicer(self._stores, self._changes, self._metrics, self._workers)
-        evaluation_pb2_grpc.add_JobServiceServicer_to_server(jobs, server)
+        evaluation_pb2_grpc.add_JobServiceServicer_to_server(self._jobs, server)
         status_pb2_grpc.add_StatusServiceServicer_to_server(self._status(), server)
         return experiment_servicer.SERVICE, job_servicer.SERVICE, STATUS
 

@@ -5,7 +5,8 @@ import sys
 import zlib
 from array import array
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass, fields
+from operator import attrgetter
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,9 @@ class StoredAnswer:
     truncated: bool
 
 
+_FIELDS = attrgetter(*(field.name for field in fields(StoredAnswer)))
+
+
 def pack_text(text: str) -> bytes:
     """Compress a text."""
     return zlib.compress(text.encode())
@@ -33,7 +37,7 @@ def unpack_text(blob: bytes) -> str:
 
 def pack_answers(answers: Iterable[StoredAnswer]) -> bytes:
     """Compress answers; floats keep every bit."""
-    return pack_text(json.dumps([astuple(answer) for answer in answers], allow_nan=False))
+    return pack_text(json.dumps([_FIELDS(answer) for answer in answers], allow_nan=False))
 
 
 def unpack_answers(blob: bytes) -> tuple[StoredAnswer, ...]:

@@ -13,13 +13,14 @@ from modnorm.errors import InvalidInputError, TooLargeError
 from modnorm.v1 import evaluation_pb2, evaluation_pb2_grpc
 from services.aggregator.background import Changes, job_names
 from services.aggregator.codec import StoredAnswer
+from services.aggregator.lanes import Lane
 from services.aggregator.messages import job_message
 from services.aggregator.metrics import AggregatorMetrics
 from services.aggregator.reports import Report
 from services.aggregator.states import TERMINAL, ArtifactKind
 from services.aggregator.status import Workers
 from services.aggregator.stores import Stores
-from services.aggregator.stores.jobs import Change, FailureKind
+from services.aggregator.stores.jobs import Beat, Change, Claim, ClaimRequest, FailureKind
 
 SERVICE = "modnorm.v1.JobService"
 BATCH_BYTES = 512 * 1024
@@ -54,6 +55,15 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         self._stores = stores
         self._changes = changes
         self._metrics = metrics
+        jobs = stores.jobs
+        self._claims: Lane[ClaimRequest, Claim | None] = Lane("claims", jobs.claim_all)
+        self._beats: Lane[Beat, bool] = Lane("heartbeats", jobs.heartbeat_all)
+        self._reports: Lane[Report, Change] = Lane("reports", jobs.report_all)
+
+    def close(self) -> None:
+        """Let go of threads; used when no call is in progress any more."""
+        for lane in (self._claims, self._beats, self._reports):
+            lane.close()
 
     @override
     async def ClaimJob(
@@ -67,13 +77,13 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         if not request.worker:
             raise InvalidInputError("a worker has a name", field="worker")
         self._workers.heard(request.worker, request.version)
-        jobs = self._stores.jobs
-        claim = await asyncio.to_thread(jobs.claim, request.job_id, request.worker)
+        claim = await self._claims.submit(ClaimRequest(request.job_id, request.worker))
         if claim is None:
             return evaluation_pb2.ClaimJobResponse()
         bind_contextvars(**job_names(claim.job))
         logger.debug("leased")
-        return evaluation_pb2.ClaimJobResponse(job=job_message(claim, jobs.lease_seconds))
+        seconds = self._stores.jobs.lease_seconds
+        return evaluation_pb2.ClaimJobResponse(job=job_message(claim, seconds))
 
     @override
     async def Heartbeat(
@@ -85,9 +95,7 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
     ) -> evaluation_pb2.HeartbeatResponse:
         """Extend a lease, and tell whether the work is still wanted."""
         lease = request.lease
-        cancel = await asyncio.to_thread(
-            self._stores.jobs.heartbeat, lease.job_id, lease.token, request.answers_done
-        )
+        cancel = await self._beats.submit(Beat(lease.job_id, lease.token, request.answers_done))
         return evaluation_pb2.HeartbeatResponse(cancel=cancel)
 
     @override
@@ -100,7 +108,7 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
     ) -> evaluation_pb2.ReportJobResponse:
         """Store the result of a job."""
         report = await _read_report(request_iterator)
-        change = await asyncio.to_thread(self._stores.jobs.report, report)
+        change = await self._reports.submit(report)
         self._metrics.reported(change, report)
         await self._follow_up(change, logging.DEBUG, "scored")
         return evaluation_pb2.ReportJobResponse()

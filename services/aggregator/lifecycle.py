@@ -5,17 +5,18 @@ taken in one order, the experiment before its jobs, so that transactions never w
 """
 
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
+from functools import lru_cache
 
-from sqlalchemy import func, update
-from sqlmodel import Session, col, select
+from sqlalchemy import update
+from sqlmodel import Session, col
 
 from modnorm.errors import InvalidInputError, NotFoundError, PreconditionError
 from modnorm.spec import ExperimentSpec
 from modnorm.tasks import Task, get_task
 from modnorm.v1 import experiment_pb2
+from services.aggregator.standing import Standing
 from services.aggregator.states import (
-    BASE_INDEX,
     OPEN,
     TERMINAL,
     ExperimentState,
@@ -48,7 +49,13 @@ def unknown_experiment(experiment_id: str) -> NotFoundError:
 
 def spec_of(experiment: Experiment) -> ExperimentSpec:
     """Return the spec of an experiment."""
-    return ExperimentSpec.model_validate_json(experiment.spec_json)
+    return _parsed(experiment.spec_json)
+
+
+@lru_cache(maxsize=64)
+def _parsed(spec_json: str) -> ExperimentSpec:
+    """Parse a spec, which never changes, once for all reports of its experiment."""
+    return ExperimentSpec.model_validate_json(spec_json)
 
 
 def task_of(experiment: Experiment) -> Task:
@@ -67,8 +74,23 @@ def task_of(experiment: Experiment) -> Task:
         ) from error
 
 
-def record(session: Session, experiment: Experiment, message: str, now: float) -> None:
-    """Store an event: what happened, and where the experiment is now."""
+def record(
+    session: Session,
+    experiment: Experiment,
+    message: str,
+    now: float,
+    standing: Standing | None = None,
+) -> None:
+    """Store an event: what happened, and where the experiment is now.
+
+    Args:
+        session: The transaction.
+        experiment: The experiment, locked.
+        message: What happened.
+        now: The time.
+        standing: How the phase stands; the database is asked when absent.
+    """
+    standing = standing or standing_of(session, experiment)
     experiment.last_cursor += 1
     session.add(
         Event(
@@ -77,7 +99,7 @@ def record(session: Session, experiment: Experiment, message: str, now: float) -
             time=now,
             message=message,
             state=experiment.state,
-            progress=progress_of(session, experiment).SerializeToString(deterministic=True),
+            progress=standing.progress(experiment).SerializeToString(deterministic=True),
         )
     )
 
@@ -140,53 +162,11 @@ def has_open_jobs(experiment: Experiment) -> bool:
     return experiment.jobs_done + experiment.jobs_failed < experiment.jobs_total
 
 
+def standing_of(session: Session, experiment: Experiment) -> Standing:
+    """Tell how far the present phase is, and the best rewards so far."""
+    return Standing.of(session, experiment.id, spec_of(experiment).population.ensemble_sizes[-1])
+
+
 def progress_of(session: Session, experiment: Experiment) -> experiment_pb2.Progress:
-    """Tell how far the present phase is, and the best rewards so far.
-
-    Every report stores it: its cost grows with the number of workers and with the largest
-    ensemble, and not with the population.
-    """
-    progress = experiment_pb2.Progress(
-        jobs_done=experiment.jobs_done,
-        jobs_total=experiment.jobs_total,
-        jobs_failed=experiment.jobs_failed,
-        jobs_running=_running_jobs(session, experiment.id),
-        examples_done=experiment.examples_done,
-        examples_total=experiment.examples_total,
-    )
-    size = spec_of(experiment).population.ensemble_sizes[-1]
-    rewards = _best_rewards(session, experiment.id, size)
-    if rewards:
-        progress.best_reward = rewards[0]
-    if len(rewards) == size:
-        progress.threshold_reward = rewards[-1]
-    return progress
-
-
-def _running_jobs(session: Session, experiment_id: str) -> int:
-    """Count the leased jobs, all of one phase: at most as many as there are workers.
-
-    Not a counter of the experiment, which every claim would have to lock.
-    """
-    return session.exec(
-        select(func.count()).where(
-            Job.experiment_id == experiment_id,
-            col(Job.split).in_(Split),
-            Job.state == JobState.LEASED,
-        )
-    ).one()
-
-
-def _best_rewards(session: Session, experiment_id: str, count: int) -> Sequence[float]:
-    rewards = session.exec(
-        select(Job.metric)
-        .where(
-            Job.experiment_id == experiment_id,
-            Job.split == Split.SELECTION,
-            Job.state == JobState.DONE,
-            Job.candidate != BASE_INDEX,
-        )
-        .order_by(col(Job.metric).desc())
-        .limit(count)
-    )
-    return [reward for reward in rewards if reward is not None]
+    """Tell the same as a message."""
+    return standing_of(session, experiment).progress(experiment)

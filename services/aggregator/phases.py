@@ -23,6 +23,7 @@ from services.aggregator.lifecycle import (
     spec_of,
     task_of,
 )
+from services.aggregator.standing import Standing
 from services.aggregator.states import BASE_INDEX, ExperimentState, JobState, Split
 from services.aggregator.succession import take_over
 from services.aggregator.tables import AnswerSheet, Ensemble, Experiment, Job, Vote
@@ -50,8 +51,14 @@ def start_selecting(
     _begin(session, experiment, Split.SELECTION, message, now)
 
 
-def job_ended(
-    session: Session, experiment: Experiment, job: Job, message: str, now: float
+def job_ended(  # noqa: PLR0913 - what happened, and where
+    session: Session,
+    experiment: Experiment,
+    job: Job,
+    message: str,
+    now: float,
+    *,
+    standing: Standing | None = None,
 ) -> None:
     """Tell that a job is done or failed for good, and move the experiment on if it was the last.
 
@@ -61,9 +68,11 @@ def job_ended(
         job: The job, whose new state is set.
         message: What happened to it.
         now: The time.
+        standing: How the phase stands with this job; the database is asked when absent.
     """
-    session.flush()
-    record(session, experiment, message, now)
+    if standing is None:
+        session.flush()
+    record(session, experiment, message, now, standing)
     if job.state is JobState.FAILED and (reason := _too_much(experiment, job)):
         end(session, experiment, ExperimentState.FAILED, reason, now)
     elif not has_open_jobs(experiment):
@@ -88,6 +97,7 @@ def _too_much(experiment: Experiment, job: Job) -> str | None:
 
 def _finish_phase(session: Session, experiment: Experiment, split: Split, now: float) -> None:
     """Select the experts after the selection, vote after the held-out answers."""
+    session.flush()
     try:
         if split is Split.SELECTION:
             _start_voting(session, experiment, now)

@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from sqlmodel import Session
 
 from modnorm.errors import InvalidInputError
-from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.search.ranking import mean_reward
-from services.aggregator.artifacts import load_rows, load_text
 from services.aggregator.codec import StoredAnswer, pack_coefficients
-from services.aggregator.lifecycle import task_of
-from services.aggregator.states import ArtifactKind, Split
+from services.aggregator.known import Known
+from services.aggregator.states import Split
 from services.aggregator.tables import Candidate, Experiment, Job
 
 
@@ -43,8 +41,13 @@ class Outcome:
     """Packed, as the candidate keeps them."""
 
 
-def evaluate_report(
-    session: Session, experiment: Experiment, job: Job, candidate: Candidate, report: Report
+def evaluate_report(  # noqa: PLR0913, PLR0917 - a report and all that it must fit
+    session: Session,
+    experiment: Experiment,
+    job: Job,
+    candidate: Candidate,
+    report: Report,
+    known: Known,
 ) -> Outcome:
     """Check a report against its job, and reduce it to a metric and coefficients.
 
@@ -56,13 +59,13 @@ def evaluate_report(
     selecting = job.split is Split.SELECTION
     count = experiment.selection_rows if selecting else experiment.heldout_rows
     _check_answers(report.answers, count)
-    coefficients = _check_descriptor(session, candidate, report.descriptor)
+    active = known.active_tensors(session, candidate.scale_map_digest)
+    coefficients = _check_descriptor(candidate, report.descriptor, active)
     if selecting:
         metric = mean_reward([answer.reward for answer in report.answers])
     else:
-        task = task_of(experiment)
-        rows = load_rows(session, experiment.heldout_digest)
-        metric = task.metric(rows, [answer.correct for answer in report.answers])
+        correct = [answer.correct for answer in report.answers]
+        metric = known.heldout_metric(session, experiment, correct)
     return Outcome(metric, coefficients)
 
 
@@ -93,7 +96,7 @@ def _check_seconds(report: Report) -> None:
         raise InvalidInputError("seconds are finite and not negative", field="header")
 
 
-def _check_descriptor(session: Session, candidate: Candidate, reported: Descriptor) -> bytes:
+def _check_descriptor(candidate: Candidate, reported: Descriptor, active: int) -> bytes:
     """Return the packed coefficients of a descriptor that is the candidate's."""
     stored = (
         candidate.noise,
@@ -113,7 +116,7 @@ def _check_descriptor(session: Session, candidate: Candidate, reported: Descript
             f"the descriptor is not that of candidate {candidate.index}", field="descriptor"
         )
     values = reported.coefficients or ()
-    _check_coefficients(session, candidate, values)
+    _check_coefficients(values, active)
     packed = pack_coefficients(values)
     if candidate.coefficients not in {None, packed}:
         raise InvalidInputError(
@@ -124,10 +127,8 @@ def _check_descriptor(session: Session, candidate: Candidate, reported: Descript
     return packed
 
 
-def _check_coefficients(session: Session, candidate: Candidate, values: Sequence[float]) -> None:
-    text = load_text(session, ArtifactKind.SCALE_MAP, candidate.scale_map_digest)
-    active = len(ScaleMap.from_json(text).active)
-    if len(values) != active or not all(math.isfinite(value) for value in values):
+def _check_coefficients(values: Sequence[float], active: int) -> None:
+    if len(values) != active or not all(map(math.isfinite, values)):
         raise InvalidInputError(
             f"there must be {active} finite coefficients, one an active tensor",
             field="descriptor.coefficients",

@@ -1,0 +1,185 @@
+"""The load that a lab's control plane bears: simulated evaluators and no model.
+
+    python -m benchmarks.control_plane [--sizes 1000 10000] [--evaluators 1000]
+        [--work-seconds 0.9] [--answers 1] [--postgres FOLDER]
+
+Starts Postgres (durable, as delivered), Redis, the sampler and the aggregator in processes of
+their own, and simulated evaluators in another. For each size an experiment is created over gRPC;
+printed are the rate of reports, latencies as the evaluators see them, the time of both ends of the
+selection, the aggregator's memory and who used the processors.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import quantiles
+
+import grpc
+
+from benchmarks.control_plane.evaluators import Measured
+from benchmarks.control_plane.observation import Usage, observed
+from benchmarks.control_plane.servers import broker, postgres, service
+from modnorm.client.convert import spec_to_proto
+from modnorm.spec import ExperimentSpec, parse_spec
+from modnorm.v1 import experiment_pb2
+from modnorm.v1.experiment_pb2_grpc import ExperimentServiceStub
+from services.common.channels import CHANNEL_OPTIONS
+
+WATCH_SECONDS = 3600.0
+RAMP_SHARE = 0.1
+"""Reports at either end that do not count for the sustained rate: start and tail."""
+
+
+@dataclass(frozen=True)
+class Lab:
+    """Servers that run.
+
+    Attributes:
+        target: HOST:PORT of the aggregator.
+        broker_url: Where jobs are published.
+        processes: Ids of the servers' processes by name.
+    """
+
+    target: str
+    broker_url: str
+    processes: dict[str, int]
+
+
+def _start(stack: ExitStack, options: argparse.Namespace) -> Lab:
+    cache = stack.enter_context(tempfile.TemporaryDirectory(prefix="modnorm-"))
+    database_url, database = stack.enter_context(postgres(options.postgres))
+    broker_url, redis = stack.enter_context(broker())
+    sampler_target, sampler = stack.enter_context(service("sampler", {"cache_dir": cache}))
+    settings = {
+        "database_url": database_url,
+        "broker_url": broker_url,
+        "sampler_target": sampler_target,
+        "log_level": "INFO",
+    }
+    target, aggregator = stack.enter_context(service("aggregator", settings))
+    processes = {
+        "aggregator": aggregator,
+        "postgres": database,
+        "redis": redis,
+        "sampler": sampler,
+    }
+    return Lab(target, broker_url, processes)
+
+
+def _spec(size: int, answers: int, experts: int) -> ExperimentSpec:
+    return parse_spec(
+        {
+            "name": f"load {size}",
+            "model": "tiny-thicket",
+            "task": {
+                "name": "countdown",
+                "selection": {"source": "bundled:countdown-selection", "limit": answers},
+                "heldout": {"source": "bundled:countdown-heldout", "limit": answers},
+                "max_tokens": 128,
+            },
+            "method": {"name": "randopt", "sigma": 0.016},
+            "population": {"size": size, "ensemble_sizes": [1, min(experts, size)]},
+        }
+    )
+
+
+def _measure(lab: Lab, size: int, options: argparse.Namespace) -> None:
+    """Run one experiment, and print a line of figures."""
+    with grpc.insecure_channel(lab.target, options=CHANNEL_OPTIONS) as channel:
+        stub = ExperimentServiceStub(channel)
+        request = experiment_pb2.CreateExperimentRequest(
+            request_id=f"{size}-{time.time_ns()}",
+            spec=spec_to_proto(_spec(size, options.answers, options.experts)),
+        )
+        start = time.monotonic()
+        created = stub.CreateExperiment(request, timeout=60).experiment.id
+        _wait_for_selection(stub, created)
+        began = time.monotonic()
+        with observed(lab.processes, "aggregator") as usage:
+            measured = _evaluate(lab, created, options)
+        final = stub.GetExperiment(experiment_pb2.GetExperimentRequest(id=created)).experiment
+    state = experiment_pb2.ExperimentState.Name(final.state).removeprefix("EXPERIMENT_STATE_")
+    print(f"N = {size}: {state} {final.error}")
+    print(f"  from creation to the first job {began - start:.2f} s")
+    _print_calls(measured)
+    _print_usage(usage, len(measured.reported))
+
+
+def _wait_for_selection(stub: ExperimentServiceStub, experiment_id: str) -> None:
+    request = experiment_pb2.GetExperimentRequest(id=experiment_id)
+    while True:
+        found = stub.GetExperiment(request, timeout=60).experiment
+        if found.state == experiment_pb2.EXPERIMENT_STATE_SELECTING:
+            return
+        if found.state > experiment_pb2.EXPERIMENT_STATE_SELECTING:
+            raise SystemExit(found.error or "the experiment has ended")
+        time.sleep(0.05)
+
+
+def _evaluate(lab: Lab, experiment_id: str, options: argparse.Namespace) -> Measured:
+    command = [
+        *(sys.executable, "-m", "benchmarks.control_plane.evaluators"),
+        *("--target", lab.target, "--broker", lab.broker_url, "--experiment", experiment_id),
+        *("--evaluators", str(options.evaluators)),
+        *("--work-seconds", str(options.work_seconds)),
+        *("--characters", str(options.characters)),
+    ]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
+    return Measured(**json.loads(done.stdout))
+
+
+def _print_calls(measured: Measured) -> None:
+    times = measured.reported
+    cut = int(len(times) * RAMP_SHARE)
+    middle = times[cut : len(times) - cut]
+    rate = (len(middle) - 1) / (middle[-1] - middle[0])
+    print(
+        f"  {len(times)} reports of {measured.report_bytes} bytes in "
+        f"{times[-1] - times[0]:.1f} s, sustained {rate:.0f} /s; {measured.unclaimed} empty "
+        f"claims, {measured.stale} stale, {len(measured.errors)} errors"
+    )
+    for error in sorted(set(measured.errors))[:3]:
+        print(f"    {error}")
+    for name, seconds in measured.seconds.items():
+        if len(seconds) > 1:
+            cuts = quantiles(seconds, n=1000, method="inclusive")
+            p50, p99, p999 = (1000 * cuts[place] for place in (499, 989, 998))
+            worst = 1000 * max(seconds)
+            print(f"  {name}: p50 {p50:.1f} ms, p99 {p99:.1f}, p99.9 {p999:.1f}, max {worst:.0f}")
+
+
+def _print_usage(usage: Usage, reports: int) -> None:
+    steps = usage.memory[:: max(1, len(usage.memory) // 10)]
+    print(
+        "  memory of the aggregator:", *(f"{when:.0f} s {mib:.0f}" for when, mib in steps), "MiB"
+    )
+    cpu = ", ".join(f"{name} {1e6 * used / reports:.0f}" for name, used in usage.cpu.items())
+    print(f"  processor microseconds a report: {cpu}")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[1000, 10_000], help="N of each")
+    parser.add_argument("--evaluators", type=int, default=1000)
+    parser.add_argument("--work-seconds", type=float, default=0.9, help="mean time of the work")
+    parser.add_argument("--answers", type=int, default=1, help="rows of either split")
+    parser.add_argument("--characters", type=int, default=40, help="of a completion")
+    parser.add_argument("--experts", type=int, default=50, help="the largest K")
+    parser.add_argument("--postgres", type=Path, help="folder of Postgres's programs")
+    options = parser.parse_args(arguments)
+    with ExitStack() as stack:
+        lab = _start(stack, options)
+        for size in options.sizes:
+            _measure(lab, size, options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,247 @@
+"""Simulated evaluators: many in one process, over real gRPC, with job ids from the real broker.
+
+    python -m benchmarks.control_plane.evaluators --target HOST:PORT --broker URL ...
+
+Each has a connection of its own, claims, waits for as long as the work would take, and reports
+made-up answers. It ends when the experiment does, and prints what it measured as JSON. Messages
+are taken off the broker's list without an acknowledgement, which costs the broker less than
+Celery's worker does; the aggregator does the same in both cases.
+"""
+
+import argparse
+import asyncio
+import base64
+import json
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, cast
+
+import grpc
+import grpc.aio
+import redis.asyncio
+
+from modnorm.client.status import from_rpc_error
+from modnorm.errors import StaleLeaseError
+from modnorm.geometry.scale_map import ScaleMap
+from modnorm.v1 import evaluation_pb2 as messages
+from modnorm.v1 import experiment_pb2
+from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
+from modnorm.v1.experiment_pb2_grpc import ExperimentServiceStub
+from services.common.channels import CHANNEL_OPTIONS
+from services.common.queue import QUEUE
+
+if TYPE_CHECKING:
+    from modnorm.v1.evaluation_pb2_grpc import JobServiceAsyncStub
+
+SECONDS = 60.0
+PREFETCH = 64
+"""Job ids that wait in this process for the next free evaluator."""
+IDLE_SECONDS = 0.02
+HEARTBEAT_SECONDS = 5.0
+ENVIRONMENT = {
+    "engine": "simulated",
+    "python": "3.11",
+    "torch": "2.13.0",
+    "device": "none",
+    "dtype": "bfloat16",
+    "threads": "1",
+}
+ENDED = {
+    experiment_pb2.EXPERIMENT_STATE_SUCCEEDED,
+    experiment_pb2.EXPERIMENT_STATE_FAILED,
+    experiment_pb2.EXPERIMENT_STATE_CANCELLED,
+}
+
+
+@dataclass
+class Measured:
+    """What was measured: seconds a call by name, times of reports, reports refused as stale."""
+
+    seconds: dict[str, list[float]] = field(
+        default_factory=lambda: {"claim": [], "report": [], "heartbeat": []}
+    )
+    reported: list[float] = field(default_factory=list)
+    unclaimed: int = 0
+    stale: int = 0
+    errors: list[str] = field(default_factory=list)
+    report_bytes: int = 0
+
+
+class Fleet:
+    """Evaluators that share job ids and what they know of the rows.
+
+    Args:
+        options: The command line.
+        measured: Filled in.
+    """
+
+    def __init__(self, options: argparse.Namespace, measured: Measured) -> None:
+        self._options = options
+        self._measured = measured
+        self._random = random.Random(options.seed)
+        self._job_ids: asyncio.Queue[str] = asyncio.Queue(PREFETCH)
+        self._active: dict[str, asyncio.Future[int]] = {}
+        self._answers: dict[str, bytes] = {}
+
+    async def run(self) -> None:
+        """Work until the experiment has ended."""
+        work = [asyncio.create_task(self._take())]
+        for index in range(self._options.evaluators):
+            work.append(asyncio.create_task(self._evaluate(index)))
+            await asyncio.sleep(0.001)
+        try:
+            await self._wait_for_the_end()
+        finally:
+            for task in work:
+                task.cancel()
+            await asyncio.gather(*work, return_exceptions=True)
+
+    def _channel(self) -> grpc.aio.Channel:
+        own = ("grpc.use_local_subchannel_pool", 1)
+        return grpc.aio.insecure_channel(self._options.target, options=(*CHANNEL_OPTIONS, own))
+
+    async def _wait_for_the_end(self) -> None:
+        async with self._channel() as channel:
+            stub = ExperimentServiceStub(channel)
+            request = experiment_pb2.GetExperimentRequest(id=self._options.experiment)
+            while True:
+                response = await stub.GetExperiment(request, timeout=SECONDS)
+                if response.experiment.state in ENDED:
+                    return
+                await asyncio.sleep(0.5)
+
+    async def _take(self) -> None:
+        """Take job ids from the broker as fast as they are wanted."""
+        async with redis.asyncio.Redis.from_url(self._options.broker) as client:
+            while True:
+                found = cast("list[bytes] | None", await client.rpop(QUEUE, 16))
+                if not found:
+                    await asyncio.sleep(IDLE_SECONDS)
+                for message in found or ():
+                    await self._job_ids.put(_job_id(message))
+
+    async def _evaluate(self, index: int) -> None:
+        async with self._channel() as channel:
+            stub = JobServiceStub(channel)
+            while True:
+                job_id = await self._job_ids.get()
+                try:
+                    await self._work(stub, job_id, f"evaluator-{index:04}")
+                except grpc.RpcError as error:
+                    self._note(error)
+
+    def _note(self, error: grpc.RpcError) -> None:
+        met = from_rpc_error(error)
+        if isinstance(met, StaleLeaseError):
+            self._measured.stale += 1
+        else:
+            self._measured.errors.append(f"{type(met).__name__}: {met}")
+
+    async def _work(self, stub: "JobServiceAsyncStub", job_id: str, worker: str) -> None:
+        request = messages.ClaimJobRequest(job_id=job_id, worker=worker, version="0.1.0")
+        start = time.perf_counter()
+        response = await stub.ClaimJob(request, timeout=SECONDS)
+        self._measured.seconds["claim"].append(time.perf_counter() - start)
+        if not response.HasField("job"):
+            self._measured.unclaimed += 1
+            return
+        job = response.job
+        await self._think(stub, job.lease)
+        parts = await self._report(stub, job, worker)
+        start = time.perf_counter()
+        await stub.ReportJob(iter(parts), timeout=SECONDS)
+        end = time.perf_counter()
+        self._measured.seconds["report"].append(end - start)
+        self._measured.reported.append(end)
+
+    async def _think(self, stub: "JobServiceAsyncStub", lease: messages.Lease) -> None:
+        """Wait for as long as the work takes, with heartbeats where that is long."""
+        left = self._options.work_seconds * self._random.uniform(0.5, 1.5)
+        while left > HEARTBEAT_SECONDS:
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+            left -= HEARTBEAT_SECONDS
+            start = time.perf_counter()
+            await stub.Heartbeat(messages.HeartbeatRequest(lease=lease), timeout=SECONDS)
+            self._measured.seconds["heartbeat"].append(time.perf_counter() - start)
+        await asyncio.sleep(left)
+
+    async def _report(
+        self, stub: "JobServiceAsyncStub", job: messages.Job, worker: str
+    ) -> Sequence[messages.ReportJobRequest]:
+        header = messages.ReportHeader(
+            lease=job.lease,
+            descriptor=job.descriptor,
+            worker=worker,
+            environment=ENVIRONMENT,
+            switch_seconds=0.01,
+            generate_seconds=self._options.work_seconds,
+            score_seconds=0.01,
+        )
+        if not job.descriptor.coefficients:
+            active = await self._active_tensors(stub, job.descriptor.scale_map_digest)
+            header.descriptor.coefficients.extend([self._random.random()] * active)
+        rows = await self._rows(stub, job.rows_digest)
+        reward = self._random.random()
+        answers = [self._answer(row, reward) for row in range(rows)]
+        batch = messages.AnswerBatch(answers=answers)
+        parts = (
+            messages.ReportJobRequest(header=header),
+            messages.ReportJobRequest(answers=batch),
+        )
+        self._measured.report_bytes = sum(part.ByteSize() for part in parts)
+        return parts
+
+    def _answer(self, row: int, reward: float) -> messages.Answer:
+        return messages.Answer(
+            row=row,
+            completion="x" * self._options.characters,
+            reward=reward,
+            vote=str(row % 3),
+            correct=row % 2 == 0,
+            tokens=self._options.characters // 4,
+        )
+
+    async def _active_tensors(self, stub: "JobServiceAsyncStub", digest: str) -> int:
+        if digest not in self._active:
+            self._active[digest] = asyncio.get_running_loop().create_future()
+            request = messages.GetScaleMapRequest(digest=digest)
+            response = await stub.GetScaleMap(request, timeout=SECONDS)
+            self._active[digest].set_result(len(ScaleMap.from_json(response.json).active))
+        return await self._active[digest]
+
+    async def _rows(self, stub: "JobServiceAsyncStub", digest: str) -> int:
+        if digest not in self._active:
+            self._active[digest] = asyncio.get_running_loop().create_future()
+            request = messages.FetchRowsRequest(rows_digest=digest)
+            stream = stub.FetchRows(request, timeout=SECONDS)
+            counts = [len(response.rows_json) async for response in stream]
+            self._active[digest].set_result(sum(counts))
+        return await self._active[digest]
+
+
+def _job_id(message: bytes) -> str:
+    """Return the job id in one of Celery's messages."""
+    body = json.loads(base64.b64decode(json.loads(message)["body"]))
+    return str(body[0][0])
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Work, then print what was measured as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--target", required=True, help="HOST:PORT of the aggregator")
+    parser.add_argument("--broker", required=True, help="URL of the broker")
+    parser.add_argument("--experiment", required=True, help="id; the fleet ends with it")
+    parser.add_argument("--evaluators", type=int, default=1000)
+    parser.add_argument("--work-seconds", type=float, default=0.9, help="mean time of the work")
+    parser.add_argument("--characters", type=int, default=40, help="of a completion")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args(arguments)
+    measured = Measured()
+    asyncio.run(Fleet(options, measured).run())
+    print(json.dumps(vars(measured)))
+
+
+if __name__ == "__main__":
+    main()

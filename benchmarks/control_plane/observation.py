@@ -1,0 +1,79 @@
+"""What processes use, from /proc: memory over time, and processor time by process."""
+
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+@dataclass
+class Usage:
+    """What was seen.
+
+    Attributes:
+        memory: Resident MiB of one process, and the seconds since the start.
+        cpu: Seconds of processor time by name, filled in at the end.
+        seconds: Seconds from the start to the end.
+    """
+
+    memory: list[tuple[float, float]] = field(default_factory=list)
+    cpu: dict[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
+
+
+@contextmanager
+def observed(processes: Mapping[str, int], watched: str, every: float = 1.0) -> Iterator[Usage]:
+    """Look at processes, with all that they start, until the context ends.
+
+    Args:
+        processes: Their ids by name.
+        watched: Whose memory is looked at.
+        every: Seconds between two looks.
+    """
+    usage, over, start = Usage(), threading.Event(), time.monotonic()
+    before = {name: _cpu_of(pid) for name, pid in processes.items()}
+
+    def watch() -> None:
+        while not over.is_set():
+            usage.memory.append((time.monotonic() - start, resident(processes[watched])))
+            over.wait(every)
+
+    thread = threading.Thread(target=watch, name="watch")
+    thread.start()
+    try:
+        yield usage
+    finally:
+        over.set()
+        thread.join()
+        usage.seconds = time.monotonic() - start
+        after = {name: _cpu_of(pid) for name, pid in processes.items()}
+        usage.cpu = {name: after[name] - before[name] for name in processes}
+
+
+def resident(pid: int) -> float:
+    """Return the resident memory of a process in MiB."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_MIB
+
+
+def _cpu_of(pid: int) -> float:
+    """Return the processor seconds of a process, of its children, and of those that ended."""
+    return sum(_fields(one) for one in (pid, *_children(pid)))
+
+
+def _children(pid: int) -> Sequence[int]:
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for task in tasks for child in task.read_text().split()]
+
+
+def _fields(pid: int) -> float:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return 0.0
+    return sum(map(int, text.rpartition(")")[2].split()[11:15])) / _TICKS

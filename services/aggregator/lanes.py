@@ -1,0 +1,76 @@
+"""Calls that arrive together, worked on together."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Generic, TypeVar
+
+RequestT = TypeVar("RequestT")
+AnswerT = TypeVar("AnswerT")
+
+LARGEST_BATCH = 256
+GATHER_SECONDS = 0.01
+"""From the start of one batch to that of the next: calls that come one by one do not wait."""
+
+
+class Lane(Generic[RequestT, AnswerT]):
+    """Works on requests in batches, in order of arrival, one batch at a time.
+
+    While a batch is worked on, in a thread of its own, others gather for the next: the more there
+    are, the less each costs. Lives in one event loop.
+
+    Args:
+        name: Of the thread.
+        work: Returns the answer or the error of each request of a batch; raises nothing.
+    """
+
+    def __init__(
+        self, name: str, work: Callable[[Sequence[RequestT]], Sequence[AnswerT | Exception]]
+    ) -> None:
+        self._work = work
+        self._thread = ThreadPoolExecutor(1, name)
+        self._waiting: deque[tuple[RequestT, asyncio.Future[AnswerT]]] = deque()
+        self._driver: asyncio.Task[None] | None = None
+
+    async def submit(self, request: RequestT) -> AnswerT:
+        """Return the answer to a request.
+
+        A caller that is cancelled may have been answered all the same.
+
+        Raises:
+            Exception: what went wrong instead.
+        """
+        answer: asyncio.Future[AnswerT] = asyncio.get_running_loop().create_future()
+        self._waiting.append((request, answer))
+        if self._driver is None:
+            self._driver = asyncio.create_task(self._drive())
+        return await answer
+
+    def close(self) -> None:
+        """Let go of the thread, once the batch in hand is done."""
+        self._thread.shutdown()
+
+    async def _drive(self) -> None:
+        """Work until nobody waits."""
+        loop = asyncio.get_running_loop()
+        try:
+            while self._waiting:
+                start = loop.time()
+                await self._work_on_batch(loop)
+                await asyncio.sleep(start + GATHER_SECONDS - loop.time())
+        finally:
+            self._driver = None
+
+    async def _work_on_batch(self, loop: asyncio.AbstractEventLoop) -> None:
+        size = min(len(self._waiting), LARGEST_BATCH)
+        batch = [self._waiting.popleft() for _ in range(size)]
+        requests = [request for request, _ in batch]
+        answers = await loop.run_in_executor(self._thread, self._work, requests)
+        for (_, future), answer in zip(batch, answers, strict=True):
+            if future.done():
+                continue
+            if isinstance(answer, Exception):
+                future.set_exception(answer)
+            else:
+                future.set_result(answer)

@@ -1,0 +1,97 @@
+"""How far a phase is and the best rewards so far, which every event tells."""
+
+from bisect import insort
+from collections.abc import Sequence
+from typing import Self
+
+from sqlalchemy import func
+from sqlmodel import Session, col, select
+
+from modnorm.v1 import experiment_pb2
+from services.aggregator.states import BASE_INDEX, JobState, Split
+from services.aggregator.tables import Experiment, Job
+
+
+class Standing:
+    """What the database is asked for once a transaction, and kept up to date through it.
+
+    Asking costs as much as there are workers and as the largest ensemble is large, whatever the
+    population.
+
+    Args:
+        running: Leased jobs.
+        rewards: The best rewards of candidates, at most `size` of them.
+        size: The largest K.
+    """
+
+    def __init__(self, running: int, rewards: Sequence[float], size: int) -> None:
+        self._running = running
+        self._rewards = sorted(rewards)
+        self._size = size
+
+    @classmethod
+    def of(cls, session: Session, experiment_id: str, size: int) -> Self:
+        """Ask the database; what the session has changed is flushed."""
+        running = _running_jobs(session, experiment_id)
+        return cls(running, _best_rewards(session, experiment_id, size), size)
+
+    def scored(self, job: Job, *, was_leased: bool) -> None:
+        """Take in a job that is done.
+
+        Args:
+            job: The job with its metric.
+            was_leased: Whether it was counted as running until now.
+        """
+        self._running -= was_leased
+        if job.metric is not None and _counts(job):
+            insort(self._rewards, job.metric)
+            del self._rewards[: -self._size]
+
+    def progress(self, experiment: Experiment) -> experiment_pb2.Progress:
+        """Tell it, with what the experiment itself counts."""
+        progress = experiment_pb2.Progress(
+            jobs_done=experiment.jobs_done,
+            jobs_total=experiment.jobs_total,
+            jobs_failed=experiment.jobs_failed,
+            jobs_running=self._running,
+            examples_done=experiment.examples_done,
+            examples_total=experiment.examples_total,
+        )
+        if self._rewards:
+            progress.best_reward = self._rewards[-1]
+        if len(self._rewards) == self._size:
+            progress.threshold_reward = self._rewards[0]
+        return progress
+
+
+def _counts(job: Job) -> bool:
+    return job.split is Split.SELECTION and job.candidate != BASE_INDEX
+
+
+def _running_jobs(session: Session, experiment_id: str) -> int:
+    """Count the leased jobs, all of one phase: at most as many as there are workers.
+
+    Not a counter of the experiment, which every claim would have to lock.
+    """
+    return session.exec(
+        select(func.count()).where(
+            Job.experiment_id == experiment_id,
+            col(Job.split).in_(Split),
+            Job.state == JobState.LEASED,
+        )
+    ).one()
+
+
+def _best_rewards(session: Session, experiment_id: str, count: int) -> Sequence[float]:
+    rewards = session.exec(
+        select(Job.metric)
+        .where(
+            Job.experiment_id == experiment_id,
+            Job.split == Split.SELECTION,
+            Job.state == JobState.DONE,
+            Job.candidate != BASE_INDEX,
+        )
+        .order_by(col(Job.metric).desc())
+        .limit(count)
+    )
+    return [reward for reward in rewards if reward is not None]
