@@ -102,6 +102,15 @@ def test_the_sandbox_is_given_nothing_to_steal():
     assert sandbox["volumes"][0]["read_only"] is True
 
 
+def test_the_sandbox_has_no_key_of_others():
+    services = load("compose.tls.yaml")["services"]
+    assert services["sandbox"]["secrets"] == ["tls_ca", "tls_sandbox_cert", "tls_sandbox_key"]
+    others = {
+        secret for name in services if name != "sandbox" for secret in services[name]["secrets"]
+    }
+    assert others & set(services["sandbox"]["secrets"]) == {"tls_ca"}
+
+
 def test_secrets_are_files_and_in_no_environment():
     for name, secret in LAB["secrets"].items():
         assert secret.keys() == {"file"}
