@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 RUNS   ?= runs/demo
+SCHEDULES ?= 20
 PROTOS := $(wildcard proto/modnorm/v1/*.proto)
 
 # The released torch wheel first: anything else that asks for torch would draw the CUDA build.
@@ -10,7 +11,7 @@ TORCH  ?= torch==2.13.0
 
 export HF_HUB_DISABLE_TELEMETRY = 1
 
-.PHONY: help setup setup-dev demo test lint format typecheck proto proto-check check clean
+.PHONY: help setup setup-dev demo test chaos lint format typecheck proto proto-check check clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -37,6 +38,11 @@ demo: setup  ## Search, select and vote with the bundled model: both methods, a 
 test: setup-dev  ## Start real Postgres and Redis and run every test
 	scripts/ensure-servers
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
+
+chaos: setup-dev  ## Break a lab at random: SCHEDULES=20, SEED=of the first, FAULTS=only these
+	scripts/ensure-servers
+	$(BIN)/python -m benchmarks.chaos --schedules $(SCHEDULES) $(if $(SEED),--seed $(SEED)) \
+		$(if $(FAULTS),--faults $(FAULTS))
 
 lint: setup-dev  ## Check style
 	$(BIN)/ruff check .

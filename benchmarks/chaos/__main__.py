@@ -1,0 +1,53 @@
+"""`python -m benchmarks.chaos`: seeded random faults against a lab of real processes.
+
+Each schedule runs one small experiment while evaluators, services, Postgres, Redis, the network,
+the clock and the disk fail. Afterwards its results must be those of an undisturbed run. Then a
+bug is planted and has to be found.
+"""
+
+import argparse
+import json
+import secrets
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.chaos.campaign import Campaign
+from benchmarks.chaos.lab import working_folder
+from benchmarks.chaos.planted import find_planted_bug
+from benchmarks.chaos.schedule import Fault
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Play schedules; return 1 when one failed or the planted bug was not found."""
+    asked = _parser().parse_args(arguments)
+    seed = secrets.randbelow(10**6) if asked.seed is None else asked.seed
+    faults = [Fault(name) for name in asked.faults.split(",")] if asked.faults else list(Fault)
+    with working_folder(asked.logs) as folder:
+        campaign = Campaign(folder, faults)
+        campaign.play(range(seed, seed + asked.schedules))
+        found = find_planted_bug(folder / "planted") if asked.planted else True
+    summary = campaign.summary()
+    print(json.dumps(summary, indent=2))
+    if asked.json:
+        asked.json.write_text(json.dumps(summary, indent=2) + "\n")
+    return 0 if found and not campaign.failed else 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.chaos", description=(__doc__ or "").split("\n\n")[1]
+    )
+    parser.add_argument("--schedules", type=int, default=20, help="how many (20)")
+    parser.add_argument("--seed", type=int, help="of the first; each next has the next")
+    parser.add_argument("--faults", default="", help=f"only these, of {', '.join(Fault)}")
+    parser.add_argument("--logs", type=Path, help="keep what the services say here")
+    parser.add_argument("--json", type=Path, help="write the summary to this file, too")
+    parser.add_argument(
+        "--no-planted", dest="planted", action="store_false", help="leave the planted bug out"
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,52 @@
+"""Small experiments with the bundled model: seconds of work, and something to vote about."""
+
+from collections.abc import Mapping
+
+from modnorm.spec import ExperimentSpec, parse_spec
+
+_POPULATION: Mapping[str, object] = {
+    "size": 8,
+    "prefixes": [4, 8],
+    "ensemble_sizes": [1, 3],
+    "seed": 11,
+}
+JOBS = 11
+"""Jobs that each has at least: the base and eight candidates, the base and an expert again."""
+
+_TASKS: Mapping[str, Mapping[str, object]] = {
+    "word-problems": {
+        "task": {
+            "name": "gsm8k",
+            "selection": {"source": "bundled:word-problems-selection", "limit": 4},
+            "heldout": {"source": "bundled:word-problems-heldout", "limit": 4},
+            "max_tokens": 24,
+        },
+        "method": {"name": "randopt", "sigma": 0.01},
+    },
+    "countdown": {
+        "task": {
+            "name": "countdown",
+            "selection": {"source": "bundled:countdown-selection", "limit": 4},
+            "heldout": {"source": "bundled:countdown-heldout", "limit": 4},
+            "max_tokens": 24,
+        },
+        "method": {"name": "modular_norm", "radius": 0.32},
+        "calibration": {"examples": 4},
+    },
+}
+
+
+def make_experiment(name: str) -> ExperimentSpec:
+    """Return the spec of an experiment by name.
+
+    Attempts are not what runs out: a schedule may well end the lease of one job ten times.
+    """
+    return parse_spec(
+        {
+            "name": name,
+            "model": "tiny-thicket",
+            "population": dict(_POPULATION),
+            "failures": {"max_attempts": 100},
+            **_TASKS[name],
+        }
+    )

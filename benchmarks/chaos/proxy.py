@@ -1,0 +1,164 @@
+"""TCP links between the processes of a lab that can be cut: a proxy in a thread of its own."""
+
+import asyncio
+import socket
+import struct
+import threading
+from collections.abc import Coroutine
+from contextlib import suppress
+from enum import StrEnum
+from types import TracebackType
+from typing import Self, TypeVar
+
+_CHUNK = 65_536
+_RESET = struct.pack("ii", 1, 0)
+"""SO_LINGER of zero seconds: closing sends a reset."""
+
+ResultT = TypeVar("ResultT")
+
+
+class Mode(StrEnum):
+    """What a link does with what it is given."""
+
+    PASS = "pass"
+    STALL = "stall"
+    """Bytes wait, in both directions, and go on afterwards: a short partition."""
+    RESET = "reset"
+    """Connections are reset, and so is each new one."""
+    DEAF = "deaf"
+    """Requests arrive, answers are lost; afterwards connections are reset: a half-open link."""
+
+
+class Link:
+    """One listening address in front of another.
+
+    Args:
+        name: Who talks to whom.
+        target: HOST and port behind it.
+        host: Address to listen on.
+    """
+
+    def __init__(self, name: str, target: tuple[str, int], host: str) -> None:
+        self.name = name
+        self.host = host
+        self.port = 0
+        self._target = target
+        self._mode = Mode.PASS
+        self._flowing = asyncio.Event()
+        self._flowing.set()
+        self._open: set[asyncio.StreamWriter] = set()
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT to connect to."""
+        return f"{self.host}:{self.port}"
+
+    async def listen(self) -> None:
+        """Begin to accept connections."""
+        server = await asyncio.start_server(self._serve, self.host, 0)
+        self.port = server.sockets[0].getsockname()[1]
+
+    async def turn(self, mode: Mode) -> None:
+        """Change what happens to present and later connections."""
+        if mode is Mode.RESET or self._mode is Mode.DEAF:
+            for writer in tuple(self._open):
+                _reset(writer)
+        self._mode = mode
+        if mode is Mode.STALL:
+            self._flowing.clear()
+        else:
+            self._flowing.set()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open.add(writer)
+        try:
+            await self._flowing.wait()
+            if self._mode is not Mode.RESET:
+                await self._join(reader, writer)
+        except OSError:
+            pass
+        finally:
+            self._open.discard(writer)
+            _reset(writer)
+
+    async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        behind_reader, behind_writer = await asyncio.open_connection(*self._target)
+        self._open.add(behind_writer)
+        pumps = [
+            asyncio.create_task(self._pump(reader, behind_writer, answers=False)),
+            asyncio.create_task(self._pump(behind_reader, writer, answers=True)),
+        ]
+        try:
+            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for pump in pumps:
+                pump.cancel()
+            await asyncio.gather(*pumps, return_exceptions=True)
+            self._open.discard(behind_writer)
+            behind_writer.close()
+
+    async def _pump(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, answers: bool
+    ) -> None:
+        while data := await reader.read(_CHUNK):
+            await self._flowing.wait()
+            if answers and self._mode is Mode.DEAF:
+                continue
+            writer.write(data)
+            await writer.drain()
+        if writer.can_write_eof():
+            writer.write_eof()
+
+
+def _reset(writer: asyncio.StreamWriter) -> None:
+    found: socket.socket | None = writer.get_extra_info("socket")
+    with suppress(OSError):
+        if found is not None:
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+    writer.transport.abort()
+
+
+class Proxy:
+    """All links of a lab."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
+        self.links: dict[str, Link] = {}
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._run(_cancel_all())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def add(self, name: str, target: str, host: str = "127.0.0.1") -> Link:
+        """Put a link in front of HOST:PORT."""
+        behind, _, port = target.rpartition(":")
+        link = Link(name, (behind, int(port)), host)
+        self._run(link.listen())
+        self.links[name] = link
+        return link
+
+    def turn(self, name: str, mode: Mode) -> None:
+        """Change what a link does."""
+        self._run(self.links[name].turn(mode))
+
+    def _run(self, work: Coroutine[object, object, ResultT]) -> ResultT:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=10)
+
+
+async def _cancel_all() -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,17 @@
+"""A lab to break, and what its experiments lead to when nobody does."""
+
+import pytest
+
+from benchmarks.chaos.campaign import undisturbed
+from benchmarks.chaos.lab import open_lab, working_folder
+
+
+@pytest.fixture(scope="package")
+def lab():
+    with working_folder() as folder, open_lab(folder, supervised=False) as running:
+        yield running
+
+
+@pytest.fixture(scope="package")
+def expected(lab):
+    return undisturbed(lab)
