@@ -32,15 +32,33 @@ ENDED = (
 
 @dataclass(frozen=True)
 class Lab:
-    """A compose project, and where its aggregator is published."""
+    """A compose project, and where its aggregator is published.
+
+    Attributes:
+        folder: Holds settings, secrets and runs.
+        target: HOST:PORT of the aggregator.
+        project: Its name.
+        files: Compose files, in their order.
+        settings: Name of the file of settings.
+    """
 
     folder: Path
     target: str
+    project: str = PROJECT
+    files: tuple[str, ...] = ("compose.yaml",)
+    settings: str = "env"
 
     def compose(self, *arguments: str, stdin: bytes | None = None) -> bytes:
         """Run docker compose and return its standard output."""
-        command = ("docker", "compose", "--project-name", PROJECT, "--env-file")
-        return run([*command, str(self.folder / "env"), *arguments], stdin=stdin)
+        files = [part for name in self.files for part in ("--file", name)]
+        settings = ("--env-file", str(self.folder / self.settings))
+        command = ["docker", "compose", "--project-name", self.project, *files, *settings]
+        return run([*command, *arguments], stdin=stdin)
+
+    def write(self, settings: Mapping[str, str]) -> None:
+        """Write the file of settings."""
+        text = "".join(f"{name}={value}\n" for name, value in settings.items())
+        (self.folder / self.settings).write_text(text, encoding="utf-8")
 
     def fails(self, *arguments: str) -> bool:
         """Tell whether a docker compose command fails, as it should."""
@@ -120,20 +138,60 @@ def compose_lab(folder: Path, wheels: Path | None, settings: Mapping[str, str]) 
         wheels: Folder with a wheel of torch to build with, instead of PyTorch's index.
         settings: What else the project's `.env` says.
     """
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        target = f"127.0.0.1:{probe.getsockname()[1]}"
+    address = _gateway()
+    lab = Lab(folder, f"{address}:{_free_port(address)}")
     run([str(ROOT / "scripts/make-secrets"), str(folder / "secrets")])
-    lines = {"MODNORM_PUBLISH": target, "MODNORM_SECRETS": str(folder / "secrets"), **settings}
+    lines = {
+        "MODNORM_PUBLISH": lab.target,
+        "MODNORM_QUEUE_PUBLISH": f"{address}:{_free_port(address)}",
+        "MODNORM_SECRETS": str(folder / "secrets"),
+        **settings,
+    }
     if wheels:
         lines |= {"MODNORM_WHEELS": str(wheels.resolve()), "MODNORM_TORCH_INDEX": ""}
-    text = "".join(f"{name}={value}\n" for name, value in lines.items())
-    (folder / "env").write_text(text, encoding="utf-8")
-    lab = Lab(folder, target)
+    lab.write(lines)
     try:
         yield lab
     finally:
         lab.compose("down", "--volumes", "--timeout", "5")
+
+
+@contextmanager
+def joined_host(lab: Lab) -> Iterator[Lab]:
+    """Have another host join a lab: a project that shares no network with it.
+
+    It knows the lab's settings, secrets and published addresses.
+    """
+    known = dict(
+        line.split("=", 1)
+        for line in (lab.folder / lab.settings).read_text(encoding="utf-8").splitlines()
+    )
+    host = Lab(lab.folder, lab.target, project=f"{lab.project}-host", settings="host-env")
+    host.write(
+        known
+        | {
+            "MODNORM_AGGREGATOR_TARGET": lab.target,
+            "MODNORM_BROKER_URL": f"redis://{known['MODNORM_QUEUE_PUBLISH']}/0",
+        }
+    )
+    try:
+        host.compose("up", "--detach", "--wait", "--no-deps", "evaluator", "sandbox")
+        yield host
+    finally:
+        host.compose("down", "--volumes", "--timeout", "5")
+
+
+def _gateway() -> str:
+    """Return an address of this host that containers of all networks reach."""
+    template = "{{(index .IPAM.Config 0).Gateway}}"
+    found = run(["docker", "network", "inspect", "--format", template, "bridge"])
+    return found.decode().strip()
+
+
+def _free_port(address: str) -> int:
+    with socket.socket() as probe:
+        probe.bind((address, 0))
+        return int(probe.getsockname()[1])
 
 
 def inspect(container: str, template: str) -> str:

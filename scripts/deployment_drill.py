@@ -13,6 +13,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from google.protobuf import json_format, message_factory
@@ -31,6 +32,7 @@ from scripts.compose_lab import (
     Lab,
     compose_lab,
     inspect,
+    joined_host,
     require,
     require_equal,
     run,
@@ -55,12 +57,12 @@ SPEC = ExperimentSpec.model_validate(
         "model": {"name": "tiny-thicket"},
         "task": {
             "name": "countdown",
-            "selection": {"source": "bundled:countdown-selection", "limit": 16},
-            "heldout": {"source": "bundled:countdown-heldout", "limit": 16},
+            "selection": {"source": "bundled:countdown-selection", "limit": 20},
+            "heldout": {"source": "bundled:countdown-heldout", "limit": 20},
             "max_tokens": 64,
         },
         "method": {"name": "modular_norm", "radius": 0.64},
-        "population": {"size": 32, "prefixes": [16, 32], "ensemble_sizes": [1, 5], "seed": 42},
+        "population": {"size": 48, "prefixes": [24, 48], "ensemble_sizes": [1, 5], "seed": 42},
         "calibration": {"examples": 32},
     }
 )
@@ -191,6 +193,20 @@ def _back_up(lab: Lab) -> Backup:
         return dump, lab.compose(*ARTIFACTS, *tar)
 
 
+def _survive_a_host_that_comes_and_goes(lab: Lab, expected: Mapping[str, bytes]) -> None:
+    """Have a host join in a run, and end without a word."""
+    open_lab = replace(lab, files=("compose.yaml", "compose.hosts.yaml"))
+    _start("up --wait with the queue published, new volumes", open_lab)
+    experiment_id = lab.submit(SPEC, "hosts")
+    with joined_host(lab) as host:
+        _wait_for_workers(lab, experiment_id, 2)
+        (container,) = host.containers("evaluator")
+        run(["docker", "kill", container])
+        require(lab.state(experiment_id) not in ENDED, "the run was over before the host was lost")
+    lab.finish(experiment_id, "a host that came and was lost")
+    require_equal(expected, lab.results(experiment_id, "hosts"), "hosts")
+
+
 def _survive_restore(
     lab: Lab, experiment_id: str, backup: Backup, expected: Mapping[str, bytes]
 ) -> None:
@@ -230,6 +246,7 @@ def _create_by_reflection(lab: Lab) -> str:
 PARTS: Mapping[str, Callable[[Lab, Mapping[str, bytes]], None]] = {
     "kills": _survive_kills,
     "scale": _survive_scale_down_up_and_loss,
+    "hosts": _survive_a_host_that_comes_and_goes,
 }
 
 
