@@ -14,14 +14,14 @@ from benchmarks.chaos.play import Performance, Verdict
 from benchmarks.chaos.schedule import EXPERIMENTS, Fault, Schedule, draw
 
 
-def undisturbed(lab: Lab) -> dict[str, Outcome]:
-    """Run every experiment while nothing fails; return the outcomes by name.
+def undisturbed(lab: Lab, names: Sequence[str] = EXPERIMENTS) -> dict[str, Outcome]:
+    """Run experiments while nothing fails; return the outcomes by name.
 
     Raises:
         RuntimeError: that alone does not work.
     """
     outcomes = {}
-    for name in EXPERIMENTS:
+    for name in names:
         verdict, outcome = Performance(lab, Schedule(0, name, ())).play(None)
         if outcome is None or verdict.complaints:
             raise RuntimeError(f"{name} fails undisturbed: {verdict.complaints}")
@@ -90,11 +90,19 @@ class Campaign:
             counted = self._injected if injection.did else self._missed
             counted[str(injection.step.fault)] += 1
         _tell(verdict)
+        if verdict.complaints:
+            print(f"    repeat: {self._command(schedule.seed)}", flush=True)
         return not verdict.complaints
+
+    def _command(self, seed: int) -> str:
+        """Return the command that plays one schedule again."""
+        chosen = set(self._faults) != set(Fault)
+        only = f" FAULTS={','.join(self._faults)}" if chosen else ""
+        return f"make chaos SCHEDULES=1 SEED={seed}{only}"
 
 
 def _tell(verdict: Verdict) -> None:
-    """Print how a schedule went; how to repeat it when it failed."""
+    """Print how a schedule went."""
     schedule = verdict.schedule
     state = "FAILED" if verdict.complaints else "ok"
     now = time.strftime("%H:%M:%S")
@@ -108,8 +116,6 @@ def _tell(verdict: Verdict) -> None:
         print(f"    - {injection.did or f'{injection.step.fault}: too late'}", flush=True)
     for complaint in verdict.complaints:
         print(f"    ! {complaint}", flush=True)
-    if verdict.complaints:
-        print(f"    repeat: make chaos SCHEDULES=1 SEED={schedule.seed}", flush=True)
 
 
 def _quantiles(values: Sequence[float]) -> dict[str, float]:

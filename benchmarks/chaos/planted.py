@@ -37,7 +37,7 @@ def fencing_removed(lab: Lab) -> Iterator[None]:
 def find_planted_bug(folder: Path) -> bool:
     """Remove fencing from a lab and play late reports; return whether that fails."""
     with open_lab(folder, supervised=False) as lab:
-        expected = undisturbed(lab)
+        expected = undisturbed(lab, EXPERIMENTS[:1])
         for seed in range(TRIES):
             step = Step(Fault.LATE_REPORT, 1, 0.0, seed)
             with fencing_removed(lab):

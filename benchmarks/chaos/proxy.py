@@ -43,6 +43,7 @@ class Link:
         self.host = host
         self.port = 0
         self._target = target
+        self._server: asyncio.Server | None = None
         self._mode = Mode.PASS
         self._flowing = asyncio.Event()
         self._flowing.set()
@@ -55,8 +56,13 @@ class Link:
 
     async def listen(self) -> None:
         """Begin to accept connections."""
-        server = await asyncio.start_server(self._serve, self.host, 0)
-        self.port = server.sockets[0].getsockname()[1]
+        self._server = await asyncio.start_server(self._serve, self.host, 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def close(self) -> None:
+        """Stop listening."""
+        if self._server is not None:
+            self._server.close()
 
     async def turn(self, mode: Mode) -> None:
         """Change what happens to present and later connections."""
@@ -136,6 +142,8 @@ class Proxy:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        for link in self.links.values():
+            self._run(link.close())
         self._run(_cancel_all())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()

@@ -4,6 +4,9 @@ import pytest
 
 from benchmarks.chaos.campaign import undisturbed
 from benchmarks.chaos.lab import open_lab, working_folder
+from benchmarks.chaos.schedule import EXPERIMENTS
+
+CALIBRATED = EXPERIMENTS[-1]
 
 
 @pytest.fixture(scope="package")
@@ -14,4 +17,4 @@ def lab():
 
 @pytest.fixture(scope="package")
 def expected(lab):
-    return undisturbed(lab)
+    return undisturbed(lab, [CALIBRATED])

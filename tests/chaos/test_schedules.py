@@ -5,9 +5,9 @@ import pytest
 from benchmarks.chaos.campaign import perform
 from benchmarks.chaos.experiments import JOBS
 from benchmarks.chaos.planted import fencing_removed
-from benchmarks.chaos.schedule import Fault, Schedule, Step, draw
+from benchmarks.chaos.schedule import EXPERIMENTS, Fault, Schedule, Step, draw
 
-CALIBRATED = "countdown"
+CALIBRATED = EXPERIMENTS[-1]
 SEEDS = range(200)
 
 
