@@ -49,10 +49,11 @@ class Dispatcher:
 
         A message that is there twice is harmless; one that was lost is noticed as soon as the
         queue has drained that far.
+
+        The broker is asked in an idle lab, too: whoever watches is to know that it is down before
+        there is work.
         """
         pending = await asyncio.to_thread(self._jobs.pending)
-        if not pending:
-            return
         try:
             missing = await asyncio.to_thread(queued, self._app) < len(pending)
         except UnavailableError as error:

@@ -21,6 +21,10 @@ _TRACEBACKS = structlog.processors.ExceptionRenderer(
     structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
 )
 
+_CHATTY = ("celery.app.trace", "celery.worker.strategy")
+"""Loggers that tell, at INFO, of each message by Celery's names; the service's own lines have
+those of the experiment."""
+
 
 def naming(**names: str | int) -> AbstractContextManager[object]:
     """Return a context in which every line that is logged carries some fields.
@@ -41,6 +45,8 @@ def configure_logging(level: str) -> None:
     """
     logging.basicConfig(level=level, handlers=[json_handler(sys.stderr)], force=True)
     logging.captureWarnings(capture=True)
+    for name in _CHATTY:
+        logging.getLogger(name).setLevel("WARNING" if level == "INFO" else level)
 
 
 def json_handler(stream: TextIO) -> logging.Handler:

@@ -34,6 +34,10 @@ class Message(Protocol):
     content_encoding: str
     body: bytes | str
 
+    @property
+    def acknowledged(self) -> bool:
+        """Whether it is off the queue, or was put back."""
+
     def reject_log_error(self, log: logging.Logger, errors: tuple[type[Exception], ...]) -> None:
         """Take it off the queue."""
 
@@ -82,12 +86,26 @@ def _foreign(reason: str) -> InvalidInputError:
     return InvalidInputError(f"not a message of the aggregator: {reason}")
 
 
+def _require_end(message: Message) -> None:
+    """Make sure that a message whose job has ended is off the queue.
+
+    Celery only logs that a broker was lost in the middle of a job; the channel would then count
+    the message as in hand, and ask for no other, for ever.
+
+    Raises:
+        ConnectionError: the connection has to be opened again.
+    """
+    if not message.acknowledged:
+        raise ConnectionError("the broker was lost in the middle of a job")
+
+
 class HintConsumer(Consumer):  # type: ignore[misc]  # celery has no types
     """Celery's consumer, for a queue that others may write to."""
 
     def __init__(self, *arguments: object, **named: object) -> None:
         super().__init__(*arguments, **named)
-        self._outages: tuple[type[Exception], ...] = self.conninfo.connection_errors
+        lost = self.conninfo.connection_errors
+        self._outages: tuple[type[Exception], ...] = (ConnectionError, *lost)
         # What cannot even be unpacked costs the connection, which is opened again.
         self.connection_errors = (Exception,)
 
@@ -100,6 +118,7 @@ class HintConsumer(Consumer):  # type: ignore[misc]  # celery has no types
             try:
                 job_of(message)
                 take(message)
+                _require_end(message)
             except self._outages:
                 raise
             except InvalidInputError as error:

@@ -62,6 +62,8 @@ class Worker:
         # A solo worker hears nothing while it works: heartbeats and health checks say how it is.
         app.conf.worker_enable_remote_control = False
         app.conf.broker_connection_max_retries = None
+        # None is running when a solo worker notices; Celery warns of anything but this.
+        app.conf.worker_cancel_long_running_tasks_on_connection_loss = True
         app.conf.worker_consumer = HintConsumer
         shown = settings.credentials
         self._channel = open_channel(settings.aggregator_target, shown, CHANNEL_OPTIONS)

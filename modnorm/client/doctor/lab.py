@@ -66,13 +66,22 @@ def _workers(status: status_pb2.GetStatusResponse) -> Finding:
     """Look whether somebody works on what waits; idle evaluators are not heard."""
     busy = sum(worker.jobs > 0 for worker in status.workers)
     detail = f"{len(status.workers)} heard lately, {busy} at work, {status.jobs_pending} jobs wait"
-    if status.workers or not status.jobs_pending:
+    if busy or not status.jobs_pending:
         return ok("evaluators", detail)
-    return broken(
+    if not status.workers:
+        return broken(
+            "evaluators",
+            detail,
+            "start an evaluator; one that runs cannot reach the broker or the aggregator, or is "
+            "refused by them: its log says so",
+        )
+    last = max(worker.seen.ToNanoseconds() for worker in status.workers)
+    silent = (status.time.ToNanoseconds() - last) / 1e9
+    return warning(
         "evaluators",
-        detail,
-        "start an evaluator; one that runs cannot reach the broker or the aggregator, or is "
-        "refused by them: its log says so",
+        f"{detail}; the last was heard {silent:.0f} s ago",
+        "look again in a minute, when one that has failed tries anew; if it stays so, start an "
+        "evaluator, and read the log of those that run",
     )
 
 

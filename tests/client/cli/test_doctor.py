@@ -144,6 +144,19 @@ def test_jobs_that_nobody_takes_are_broken():
     assert "start an evaluator" in found.remedy
 
 
+def test_jobs_that_wait_while_nobody_works_are_a_warning():
+    def reply(_):
+        response = answer()
+        response.workers[0].jobs = 0
+        response.workers[0].seen.FromNanoseconds(response.time.ToNanoseconds() - 40 * 10**9)
+        return response
+
+    found = look(reply)["evaluators"]
+    assert found.verdict is Verdict.WARNING
+    assert "heard 40 s ago" in found.detail
+    assert "start an evaluator" in found.remedy
+
+
 def test_clocks_that_differ_are_a_warning():
     def reply(_):
         response = answer()

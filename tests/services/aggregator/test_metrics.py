@@ -63,6 +63,16 @@ def test_an_experiment_is_counted_from_its_creation_to_its_end(start_lab, spec, 
     asyncio.run(scenario())
 
 
+def test_the_broker_is_looked_at_before_there_is_work(start_lab):
+    async def scenario(**changes):
+        async with start_lab(**changes) as lab:
+            await lab.aggregator._dispatcher.reconcile()
+            return value(lab, "modnorm_broker_up")
+
+    assert asyncio.run(scenario()) == 1
+    assert asyncio.run(scenario(broker_url="redis://127.0.0.1:1/0")) == 0
+
+
 def test_a_repeated_report_is_counted_once(start_lab, spec):
     async def scenario():
         async with start_lab() as lab:
