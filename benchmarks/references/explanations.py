@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from operator import add, mul, sub, truediv
 
-from benchmarks.references.statements import Statement
+from benchmarks.references.statements import REWORDED, Statement
 
 BOTH = ("v1", "reference-v1")
 PUBLISHED = ("reference-v1",)
@@ -91,6 +91,10 @@ def _mark_alone(statement: Statement) -> bool:
     return completion.startswith("####") and "\\boxed" not in completion
 
 
+def _reworded(statement: Statement) -> bool:
+    return statement.wording.name == REWORDED
+
+
 def _set_up_needs_program(statement: Statement) -> bool:
     classes = re.findall(r"^class (\w+)", statement.wording.answer, re.MULTILINE)
     setup = str(statement.raw["test_setup_code"])
@@ -164,6 +168,10 @@ EXPLANATIONS = (
     Explanation(
         ("olympiadbench",), PUBLISHED, right=True, holds=_mark_alone,
         reason="`####` is unknown to the published code, which reads boxes and closing phrases",
+    ),
+    Explanation(
+        _MATHEMATICS, PUBLISHED, right=True, holds=_reworded,
+        reason="it is compared as text in few spellings, then by its numbers",
     ),
     Explanation(
         ("mbpp",), PUBLISHED, right=True, holds=_set_up_needs_program,

@@ -14,10 +14,13 @@ from benchmarks.references.mutations import (
     break_test,
     return_nothing,
 )
+from benchmarks.references.rewordings import rewordings
 from modnorm.tasks.files import Raw, RawRow
 from modnorm.tasks.puzzles import solve
 from modnorm.tasks.rocstories import RocStories, right_order
 
+REWORDED = "written otherwise"
+"""Name of the wordings that mean the same as the reference."""
 CLASSES = range(1, 11)
 _ID_COLUMNS = {"countdown": "id", "math500": "unique_id", "mbpp": "task_id", "olympiadbench": "id"}
 
@@ -123,6 +126,8 @@ def _math500_right(raw: Raw) -> Iterator[Wording]:
     truth = _math500_truth(raw)
     yield _right("box", truth, _box(truth))
     yield _right("own solution", truth, str(raw["solution"]))
+    for answer in rewordings(truth):
+        yield _right(REWORDED, answer, _box(answer))
 
 
 def _math500_wrong(raw: Raw, other: Raw) -> Iterator[Wording]:
@@ -144,6 +149,8 @@ def _olympiad_right(raw: Raw) -> Iterator[Wording]:
     truth = _olympiad_truth(raw)
     yield _right("box after ####", truth, f"#### {_box(truth)}")
     yield _right("####", truth, f"#### {_olympiad_entry(raw)}")
+    for answer in rewordings(truth):
+        yield _right(REWORDED, answer, f"#### {_box(answer)}")
 
 
 def _olympiad_wrong(raw: Raw, other: Raw) -> Iterator[Wording]:

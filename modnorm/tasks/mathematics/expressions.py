@@ -234,7 +234,7 @@ class _Reader:
             index = self._bracketed("[")
         radicand = self._bracketed("(") if self._peek() == "(" else self._argument()
         degree = constant(Fraction(2)) if index is None else index
-        return pair(values.power, radicand, after(values.invert, degree))
+        return pair(values.root, degree, radicand)
 
     def _enclosed(self, outer: Callable[[Value], Value], closing: str) -> Expression:
         content = self.sum()

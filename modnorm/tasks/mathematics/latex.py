@@ -24,7 +24,9 @@ _REPLACED = (
     (re.compile(r"\u222a"), r"\\cup "),
     (re.compile(r"\u2208"), r"\\in "),
     (re.compile(r"\u00b1"), r"\\pm "),
-    (re.compile(r"\\mathbb\s*\{?([A-Z])\}?"), r"\1"),
+    (re.compile(r"\\mathbb\s*\{?([A-Z])\}?"), r" \1"),
+    (re.compile(r"\\[lc]dots|\\dots[bcmo]?|\.\.\.|\u2026"), r"\\dots "),
+    (re.compile(r"\\[pb]?mod(?![a-z])\s*\{?\s*(\w+)\s*\}?"), r"\\pmod \1"),
     (re.compile(r"\u221a"), r"\\sqrt"),
 )
 _WORDS = r"\\(?:text|textbf|textit|textrm|mbox|mathrm|mathbf|operatorname)\s*\{([^{}]*)\}"
@@ -39,6 +41,7 @@ _MEASURE = re.compile(
     r"\s*(?:[A-Za-z]{4,}|cm|mm|km|kg|ft|in|min|sec|hrs?|mph)(?:[\s/]+[A-Za-z]+)*"
     r"(?:\s*\^\s*\{?[23]\}?)?\.?"
 )
+_LEAD = re.compile(r"^\s*(?:=|\\approx(?![a-z]))")
 _COMMAS = re.compile(
     r"(?P<opening>\\\{|[(\[])|(?P<closing>\\\}|[)\]])|(?P<list>,\s|;)"
     r"|(?<![\d,.])[1-9]\d{0,2}(?:,\d{3})+(?!\d|,\S)"
@@ -50,14 +53,14 @@ def clean(answer: str) -> str:
     text = answer
     for pattern, replacement in _REPLACED:
         text = pattern.sub(replacement, text)
-    if not _TRIGONOMETRY.search(text):
-        text = _DEGREES.sub("", text)
+    angle = r"\\frac{\\pi}{180}" if _TRIGONOMETRY.search(text) else ""
+    text = _DEGREES.sub(angle, text)
     text = " ".join(text.split()).rstrip(" .")
     whole = _WORD.fullmatch(text)
     text = whole[1] if whole else _UNIT.sub(_unit, text)
     text = _PLAIN_CONJUNCTION.sub(",", text)
     measure = _MEASURE.fullmatch(text.strip())
-    return (measure[1] if measure else text).strip().rstrip(" .")
+    return _LEAD.sub("", measure[1] if measure else text).strip().rstrip(" .,")
 
 
 def join_thousands(text: str) -> str:

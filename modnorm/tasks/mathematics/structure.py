@@ -7,8 +7,9 @@ _TOKEN = re.compile(r"\\[A-Za-z]+|\\.|.", re.DOTALL)
 _OPENING = frozenset({"(", "[", "{", r"\{", r"\begin", r"\lfloor", r"\lceil", r"\langle"})
 _CLOSING = frozenset({")", "]", "}", r"\}", r"\end", r"\rfloor", r"\rceil", r"\rangle"})
 _MATRIX = re.compile(r"\\begin\s*\{([pbvB]?matrix)\}(.*)\\end\s*\{\1\}", re.DOTALL)
+_SIGNS = re.compile(r"\\(?:pm|mp)(?![a-z])")
 _NAME = re.compile(
-    r"(?:\\angle\s*)?\\?[A-Za-z][A-Za-z\s']*(?:_\s*(?:\{[^{}]*\}|\w))?(?:\([A-Za-z,\s]+\))?"
+    r"(?:\\angle\s*)?\\?[A-Za-z][A-Za-z\s']*(?:_\s*(?:\{[^{}]*\}|\w))?(?:\^\{-1\})?(?:\([A-Za-z,\s]+\))?"
 )
 
 
@@ -63,8 +64,8 @@ def is_name(text: str) -> bool:
 
 def signs(text: str) -> tuple[str, str] | None:
     r"""Return the two readings of a text with `\pm`, upper signs first; None without it."""
-    if r"\pm" not in text and r"\mp" not in text:
+    if _SIGNS.search(text) is None:
         return None
-    upper = text.replace(r"\pm", "+").replace(r"\mp", "-")
-    lower = text.replace(r"\pm", "-").replace(r"\mp", "+")
+    upper = _SIGNS.sub(lambda match: "+" if match[0] == r"\pm" else "-", text)
+    lower = _SIGNS.sub(lambda match: "-" if match[0] == r"\pm" else "+", text)
     return upper, lower

@@ -91,6 +91,15 @@ def power(base: Value, exponent: Value) -> Value:
     return bounded(_context.mpc(_context.power(inexact(base), argument)))
 
 
+def root(degree: Value, radicand: Value) -> Value:
+    """Return the real root where degree is odd and the radicand real, else the principal one."""
+    odd = isinstance(degree, Fraction) and degree.denominator == 1 and degree.numerator % 2 == 1
+    real = inexact(radicand)
+    if odd and abs(real.imag) < _NEGLIGIBLE and real.real < 0:
+        return multiply(Fraction(-1), root(degree, multiply(Fraction(-1), radicand)))
+    return power(radicand, invert(degree))
+
+
 def factorial(value: Value) -> Value:
     """Return the factorial; of a number that is not whole, the gamma function's."""
     if isinstance(value, Fraction) and value.denominator == 1:
