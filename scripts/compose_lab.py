@@ -6,7 +6,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from modnorm.analysis.export import write_run
@@ -35,30 +35,35 @@ class Lab:
     """A compose project, and where its aggregator is published.
 
     Attributes:
-        folder: Holds settings, secrets and runs.
+        folder: Holds settings and secrets.
+        runs: Where the files of runs go.
         target: HOST:PORT of the aggregator.
+        settings: What its `.env` says.
         project: Its name.
-        files: Compose files, in their order.
-        settings: Name of the file of settings.
     """
 
     folder: Path
+    runs: Path
     target: str
+    settings: Mapping[str, str]
     project: str = PROJECT
-    files: tuple[str, ...] = ("compose.yaml",)
-    settings: str = "env"
 
     def compose(self, *arguments: str, stdin: bytes | None = None) -> bytes:
         """Run docker compose and return its standard output."""
-        files = [part for name in self.files for part in ("--file", name)]
-        settings = ("--env-file", str(self.folder / self.settings))
-        command = ["docker", "compose", "--project-name", self.project, *files, *settings]
-        return run([*command, *arguments], stdin=stdin)
+        command = ("docker", "compose", "--project-name", self.project, "--env-file")
+        return run([*command, str(self._env_file), *arguments], stdin=stdin)
 
-    def write(self, settings: Mapping[str, str]) -> None:
-        """Write the file of settings."""
-        text = "".join(f"{name}={value}\n" for name, value in settings.items())
-        (self.folder / self.settings).write_text(text, encoding="utf-8")
+    def under(self, settings: Mapping[str, str], project: str = "") -> "Lab":
+        """Return this project, or another beside it, under settings that differ."""
+        changed = dict(self.settings) | dict(settings)
+        return replace(self, settings=changed, project=project or self.project)
+
+    @property
+    def _env_file(self) -> Path:
+        file = self.folder / f"{self.project}.env"
+        lines = (f"{name}={value}\n" for name, value in self.settings.items())
+        file.write_text("".join(lines), encoding="utf-8")
+        return file
 
     def fails(self, *arguments: str) -> bool:
         """Tell whether a docker compose command fails, as it should."""
@@ -116,44 +121,43 @@ class Lab:
 
     def results(self, experiment_id: str, name: str) -> dict[str, bytes]:
         """Return the files of a run by name, except for the one with times."""
-        folder = self.folder / "runs" / name.replace(" ", "-")
+        folder = self.runs / name.replace(" ", "-")
         with self.client() as client:
             write_run(folder, fetch_run(client, client.get(experiment_id)))
         attempts = json.loads((folder / DIFFERS).read_text(encoding="utf-8"))["candidates"]
         workers = {attempt["worker"] for attempt in attempts if attempt["worker"]}
         say(f"{name}: {len(attempts)} candidates of {len(workers)} workers")
-        return {
-            str(path.relative_to(folder)): path.read_bytes()
-            for path in sorted(folder.rglob("*"))
-            if path.is_file() and path.name != DIFFERS
-        }
+        return read_results(folder)
 
 
 @contextmanager
-def compose_lab(folder: Path, wheels: Path | None, settings: Mapping[str, str]) -> Iterator[Lab]:
+def compose_lab(
+    folder: Path, runs: Path, wheels: Path | None, settings: Mapping[str, str]
+) -> Iterator[Lab]:
     """Write the settings of a project; remove the project at the end.
 
     Args:
-        folder: Empty; gets settings, secrets and runs.
+        folder: Empty; gets settings and secrets.
+        runs: Gets the files of runs.
         wheels: Folder with a wheel of torch to build with, instead of PyTorch's index.
         settings: What else the project's `.env` says.
     """
     address = _gateway()
-    lab = Lab(folder, f"{address}:{_free_port(address)}")
+    target = f"{address}:{_free_port(address)}"
     run([str(ROOT / "scripts/make-secrets"), str(folder / "secrets")])
     lines = {
-        "MODNORM_PUBLISH": lab.target,
+        "MODNORM_PUBLISH": target,
         "MODNORM_QUEUE_PUBLISH": f"{address}:{_free_port(address)}",
         "MODNORM_SECRETS": str(folder / "secrets"),
         **settings,
     }
     if wheels:
         lines |= {"MODNORM_WHEELS": str(wheels.resolve()), "MODNORM_TORCH_INDEX": ""}
-    lab.write(lines)
+    lab = Lab(folder, runs, target, lines)
     try:
         yield lab
     finally:
-        lab.compose("down", "--volumes", "--timeout", "5")
+        lab.compose("down", "--volumes", "--remove-orphans", "--timeout", "5")
 
 
 @contextmanager
@@ -162,17 +166,13 @@ def joined_host(lab: Lab) -> Iterator[Lab]:
 
     It knows the lab's settings, secrets and published addresses.
     """
-    known = dict(
-        line.split("=", 1)
-        for line in (lab.folder / lab.settings).read_text(encoding="utf-8").splitlines()
-    )
-    host = Lab(lab.folder, lab.target, project=f"{lab.project}-host", settings="host-env")
-    host.write(
-        known
-        | {
+    host = lab.under(
+        {
+            "COMPOSE_FILE": "compose.yaml",
             "MODNORM_AGGREGATOR_TARGET": lab.target,
-            "MODNORM_BROKER_URL": f"redis://{known['MODNORM_QUEUE_PUBLISH']}/0",
-        }
+            "MODNORM_BROKER_URL": f"redis://{lab.settings['MODNORM_QUEUE_PUBLISH']}/0",
+        },
+        project=f"{lab.project}-host",
     )
     try:
         host.compose("up", "--detach", "--wait", "--no-deps", "evaluator", "sandbox")
@@ -192,6 +192,15 @@ def _free_port(address: str) -> int:
     with socket.socket() as probe:
         probe.bind((address, 0))
         return int(probe.getsockname()[1])
+
+
+def read_results(folder: Path) -> dict[str, bytes]:
+    """Return the files of a run by name, except for the one with times."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != DIFFERS
+    }
 
 
 def inspect(container: str, template: str) -> str:

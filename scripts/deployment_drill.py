@@ -1,6 +1,6 @@
 """Break a lab that runs under compose in every way that docs/deployment.md says it survives.
 
-    python -m scripts.deployment_drill [PART...] [--wheels DIR]
+    python -m scripts.deployment_drill [PART...] [--wheels DIR] [--runs DIR]
 
 Needs root on the Docker host, for kill -9 from outside. Builds, starts and removes a project of
 its own, with its own volumes, secrets and port, and prints what happened and how long it took. Any
@@ -13,12 +13,10 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from google.protobuf import json_format, message_factory
 from google.protobuf.descriptor_pool import DescriptorPool
-from google.protobuf.message import Message
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
     ProtoReflectionDescriptorDatabase,
 )
@@ -33,6 +31,7 @@ from scripts.compose_lab import (
     compose_lab,
     inspect,
     joined_host,
+    read_results,
     require,
     require_equal,
     run,
@@ -44,6 +43,7 @@ from scripts.compose_lab import (
 SERVICES = ("calibrator", "sampler", "evaluator", "aggregator", "redis", "postgres", "sandbox")
 """In the order in which they are killed, each as early as it has work."""
 IMAGES = ("aggregator", "calibrator", "sampler", "evaluator", "sandbox")
+UNDISTURBED = "undisturbed"
 SETTINGS = {
     "MODNORM_EVALUATOR_CPUS": "0.8",
     "MODNORM_LEASE_SECONDS": "10",
@@ -77,10 +77,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; or all")
     parser.add_argument("--wheels", type=Path, help="folder with a wheel of torch")
+    parser.add_argument("--runs", type=Path, help="keep the runs; one undisturbed is made once")
     arguments = parser.parse_args()
     with (
         tempfile.TemporaryDirectory(prefix="modnorm-drill-") as name,
-        compose_lab(Path(name), arguments.wheels, SETTINGS) as lab,
+        compose_lab(Path(name), arguments.runs or Path(name), arguments.wheels, SETTINGS) as lab,
         timed("the drill"),
     ):
         _build(lab)
@@ -92,10 +93,12 @@ def main() -> None:
 
 
 def _run_undisturbed(lab: Lab) -> Mapping[str, bytes]:
+    if kept := read_results(lab.runs / UNDISTURBED):
+        return kept
     _start("up --wait, from nothing to healthy", lab)
     _check_fences(lab)
-    experiment_id = lab.finish(lab.submit(SPEC, "undisturbed"), "undisturbed")
-    return lab.results(experiment_id, "undisturbed")
+    experiment_id = lab.finish(lab.submit(SPEC, UNDISTURBED), UNDISTURBED)
+    return lab.results(experiment_id, UNDISTURBED)
 
 
 def _build(lab: Lab) -> None:
@@ -134,16 +137,21 @@ def _survive_kills(lab: Lab, expected: Mapping[str, bytes]) -> None:
     experiment_id = _create_by_reflection(lab)
     lab.wait_for(experiment_id, experiments.EXPERIMENT_STATE_CALIBRATING)
     for service in SERVICES:
-        name = experiments.ExperimentState.Name(current := lab.state(experiment_id))
-        require(current not in ENDED, f"{name} before {service} was killed")
-        (container,) = lab.containers(service)
-        os.kill(int(inspect(container, "{{.State.Pid}}")), signal.SIGKILL)
-        with timed(f"kill -9 {service} while {name.rpartition('_')[2]}, healthy again"):
-            wait_until_healthy_again(container)
+        _kill(lab, service, experiment_id)
     _kill_worker(lab)
     require(lab.state(experiment_id) not in ENDED, "the run was over before its worker was killed")
     lab.finish(experiment_id, "kill -9")
     require_equal(expected, lab.results(experiment_id, "kill -9"), "kill -9")
+
+
+def _kill(lab: Lab, service: str, experiment_id: str) -> None:
+    """Kill a container's process, as a crash would, and wait until it is healthy again."""
+    name = experiments.ExperimentState.Name(current := lab.state(experiment_id))
+    require(current not in ENDED, f"{name} before {service} was killed")
+    (container,) = lab.containers(service)
+    os.kill(int(inspect(container, "{{.State.Pid}}")), signal.SIGKILL)
+    with timed(f"kill -9 {service} while {name.rpartition('_')[2]}, healthy again"):
+        wait_until_healthy_again(container)
 
 
 def _kill_worker(lab: Lab) -> None:
@@ -195,8 +203,8 @@ def _back_up(lab: Lab) -> Backup:
 
 def _survive_a_host_that_comes_and_goes(lab: Lab, expected: Mapping[str, bytes]) -> None:
     """Have a host join in a run, and end without a word."""
-    open_lab = replace(lab, files=("compose.yaml", "compose.hosts.yaml"))
-    _start("up --wait with the queue published, new volumes", open_lab)
+    lab = lab.under({"COMPOSE_FILE": "compose.yaml:compose.hosts.yaml"})
+    _start("up --wait with the queue published, new volumes", lab)
     experiment_id = lab.submit(SPEC, "hosts")
     with joined_host(lab) as host:
         _wait_for_workers(lab, experiment_id, 2)
@@ -205,6 +213,20 @@ def _survive_a_host_that_comes_and_goes(lab: Lab, expected: Mapping[str, bytes])
         require(lab.state(experiment_id) not in ENDED, "the run was over before the host was lost")
     lab.finish(experiment_id, "a host that came and was lost")
     require_equal(expected, lab.results(experiment_id, "hosts"), "hosts")
+
+
+def _survive_with_rabbitmq(lab: Lab, expected: Mapping[str, bytes]) -> None:
+    """Have RabbitMQ for a queue, and kill it in a run."""
+    url = "amqp://modnorm@rabbitmq:5672//"
+    lab = lab.under({"COMPOSE_PROFILES": "rabbitmq", "MODNORM_BROKER_URL": url})
+    _start("up --wait with RabbitMQ, new volumes", lab)
+    experiment_id = lab.submit(SPEC, "rabbitmq")
+    _wait_for_workers(lab, experiment_id, 1)
+    _kill(lab, "rabbitmq", experiment_id)
+    require(lab.state(experiment_id) not in ENDED, "the run was over before its queue came back")
+    lab.finish(experiment_id, "rabbitmq")
+    require_equal(expected, lab.results(experiment_id, "rabbitmq"), "rabbitmq")
+    lab.compose("down", "--volumes")
 
 
 def _survive_restore(
@@ -235,7 +257,7 @@ def _create_by_reflection(lab: Lab) -> str:
         answer = message_factory.GetMessageClass(method.output_type)
         call = channel.unary_unary(
             f"/{service.full_name}/{method.name}",
-            request_serializer=Message.SerializeToString,
+            request_serializer=type(request).SerializeToString,
             response_deserializer=answer.FromString,
         )
         response = json_format.MessageToDict(call(request, timeout=120))
@@ -247,6 +269,7 @@ PARTS: Mapping[str, Callable[[Lab, Mapping[str, bytes]], None]] = {
     "kills": _survive_kills,
     "scale": _survive_scale_down_up_and_loss,
     "hosts": _survive_a_host_that_comes_and_goes,
+    "rabbitmq": _survive_with_rabbitmq,
 }
 
 
