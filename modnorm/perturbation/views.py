@@ -62,6 +62,11 @@ class HeldTensor:
         return self._storages[0].device
 
     @property
+    def copies(self) -> list[tuple[Block, torch.Tensor, torch.Tensor]]:
+        """What is held: block, the engine's memory, the pristine copy."""
+        return list(zip(self._blocks, self._storages, self._pristine, strict=True))
+
+    @property
     def addresses(self) -> list[int]:
         """Where each storage begins in memory."""
         return [storage.data_ptr() for storage in self._storages if storage.numel()]

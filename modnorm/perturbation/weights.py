@@ -18,13 +18,13 @@ from modnorm.errors import (
 from modnorm.geometry.norms import natural_norm
 from modnorm.geometry.scale_map import Norm, ScaleMap, TensorScale
 from modnorm.noise import Block, NoiseScheme, get_scheme
+from modnorm.noise.portable import PortableNoise
+from modnorm.perturbation.coefficients import coefficients_of
 from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.kernels import fused_weights
 from modnorm.perturbation.views import HeldTensor, WeightView
 
 __all__ = ["CandidateWeights", "WeightView"]
-
-NORM_FLOOR = 1e-12
-"""Noise norms count as at least this (the published floor)."""
 
 
 class CandidateWeights:
@@ -36,12 +36,16 @@ class CandidateWeights:
     coefficients are unresolved, and a few chunks of fixed size. (The published noise scheme needs
     the large tensor always, and its draw in the weight dtype for a moment.)
 
+    On a GPU with Triton, kernels do the same for the portable scheme, with equal weights for equal
+    coefficients (`modnorm.perturbation.kernels`).
+
     Args:
         layout: All physical tensors, in canonical order.
         views: Physical tensor name -> where the engine keeps it, in disjoint blocks. Blocks of a
             tensor may be a part of it (a tensor-parallel rank); its noise and norm are those of
             the whole tensor all the same.
         model_digest: Digest of the checkpoint that the weights are from.
+        kernels: Whether to use kernels where they can be; False compares with the plain version.
 
     Raises:
         IncompatibleError: the views do not fit the layout.
@@ -49,7 +53,12 @@ class CandidateWeights:
 
     @torch.inference_mode()
     def __init__(
-        self, layout: Layout, views: Mapping[str, Sequence[WeightView]], *, model_digest: str
+        self,
+        layout: Layout,
+        views: Mapping[str, Sequence[WeightView]],
+        *,
+        model_digest: str,
+        kernels: bool = True,
     ) -> None:
         if surplus := sorted(set(views) - {tensor.name for tensor in layout}):
             raise IncompatibleError(f"{surplus[0]} is held, but is not a tensor of the model")
@@ -62,6 +71,12 @@ class CandidateWeights:
         addresses = [place for held in self._held.values() for place in held.addresses]
         if len(set(addresses)) != len(addresses):
             raise IncompatibleError("two tensors share memory; name a tied tensor once")
+        self._fused = fused_weights(self._held) if kernels else None
+
+    @property
+    def has_kernels(self) -> bool:
+        """Whether kernels write candidates; their norms sum in another order, for the record."""
+        return self._fused is not None
 
     @torch.inference_mode()
     def apply(self, descriptor: Descriptor, scale_map: ScaleMap) -> Descriptor:
@@ -88,10 +103,10 @@ class CandidateWeights:
             raise PreconditionError("another candidate is held", remedy="restore the base first")
         self._check_geometry(descriptor, scale_map)
         _check_coefficients(descriptor, scale_map)
-        writer = _Writer(_scheme(descriptor.noise), descriptor)
+        scheme = _scheme(descriptor.noise)
         self._busy = True
         try:
-            return descriptor.resolved(writer.write(self._held, scale_map.active))
+            return descriptor.resolved(self._write(scheme, descriptor, scale_map))
         except BaseException:
             self.restore()
             raise
@@ -99,12 +114,17 @@ class CandidateWeights:
     @torch.inference_mode()
     def restore(self) -> None:
         """Become the base again, whatever was held; every tensor is copied back."""
-        for held in self._held.values():
-            held.restore()
+        if self._fused:
+            self._fused.restore()
+        else:
+            for held in self._held.values():
+                held.restore()
         self._busy = False
 
     def is_pristine(self) -> bool:
         """Whether the engine's weights are those of the base, bit for bit."""
+        if self._fused:
+            return self._fused.is_pristine()
         return all(held.is_pristine() for held in self._held.values())
 
     def sha256(self) -> str:
@@ -116,6 +136,19 @@ class CandidateWeights:
             PreconditionError: only a shard of some tensor is held.
         """
         return weights_sha256(self._layout, lambda tensor: self._held[tensor.name].assemble())
+
+    def _write(
+        self, scheme: NoiseScheme, descriptor: Descriptor, scale_map: ScaleMap
+    ) -> tuple[float, ...]:
+        portable = descriptor.noise == PortableNoise.name
+        if self._fused and portable and self._fused.supports(scale_map):
+            found = self._fused.write(
+                descriptor.seed, descriptor.radius, scale_map, descriptor.coefficients
+            )
+        else:
+            found = _Writer(scheme, descriptor).write(self._held, scale_map.active)
+        _check_finite(found, scale_map.active)
+        return found
 
     def _check_geometry(self, descriptor: Descriptor, scale_map: ScaleMap) -> None:
         if descriptor.scale_map != scale_map.digest or descriptor.method != scale_map.method:
@@ -150,9 +183,7 @@ class _Writer:
                 held.write(coefficient, self._noise(held))
             return self._given
         found = [self._resolve_and_write(tensors[scale.name], scale) for scale in scales]
-        coefficients = tuple(torch.stack(found).tolist()) if found else ()
-        _check_finite(coefficients, scales)
-        return coefficients
+        return tuple(torch.stack(found).tolist()) if found else ()
 
     def _resolve_and_write(self, held: HeldTensor, scale: TensorScale) -> torch.Tensor:
         """Write one tensor; return its coefficient, 0-d fp32, without waiting for the device."""
@@ -167,8 +198,7 @@ class _Writer:
         return coefficient
 
     def _coefficient(self, norm: torch.Tensor, scale: TensorScale) -> torch.Tensor:
-        size = norm.to(torch.float64).clamp_min(NORM_FLOOR) * cast("float", scale.scale)
-        return torch.full_like(size, self._radius).div_(size).to(torch.float32)
+        return coefficients_of(norm, cast("float", scale.scale), self._radius)
 
     def _noise(self, held: HeldTensor) -> Callable[[Block], torch.Tensor]:
         """Return the noise by block, made block by block where the scheme can."""

@@ -1,0 +1,154 @@
+"""Small blocks written by kernels and by the plain version, before kernels write a model.
+
+A compiler may build the kernels otherwise than the one that they were tested with. What it builds
+here is what writes candidates: the launch sizes are the real ones.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+
+import torch
+
+from modnorm.checkpoint.layout import Part, PhysicalTensor
+from modnorm.geometry.norms import natural_norm
+from modnorm.geometry.scale_map import Norm, ScaleMap, TensorScale
+from modnorm.noise import Block, get_scheme
+from modnorm.noise.portable import PortableNoise
+from modnorm.perturbation.coefficients import coefficients_of
+from modnorm.perturbation.kernels.fused import FusedWeights
+from modnorm.perturbation.kernels.tuning import Tuning
+from modnorm.perturbation.views import HeldTensor, WeightView
+
+NORM_TOLERANCE = 1e-5
+"""Relative difference that another order of summation may make."""
+_SEED, _RADIUS = 11, 0.5
+_CPU = torch.device("cpu")
+
+_BLOCKS: Mapping[tuple[tuple[int, ...], Norm], tuple[Block, ...]] = {
+    ((96, 40), Norm.SPECTRAL): (Block((0, 64)), Block((64, 96), (8, 40))),
+    ((40, 96), Norm.SPECTRAL): (Block((0, 40), (0, 48)), Block((0, 40), (48, 96))),
+    ((37, 21), Norm.SPECTRAL): (Block((1, 37), (3, 21)),),
+    ((64, 24), Norm.MAX_ROW): (Block((8, 64)),),
+    ((19, 13), Norm.MAX_ROW): (Block((0, 19)),),
+    ((32, 16), Norm.FROBENIUS): (Block((0, 32)),),
+    ((9, 7), Norm.UNIT): (Block((4, 9)),),
+    ((40,), Norm.MAX_ABS): (Block((0, 40)),),
+    ((13,), Norm.MAX_ABS): (Block((3, 13)),),
+}
+"""Tensors by shape and norm, and what is held of them: aligned, cut by columns, and neither."""
+
+
+def deviation(
+    dtypes: Iterable[torch.dtype], device: torch.device, tuning: Tuning | None = None
+) -> str | None:
+    """Return how kernels deviate from the plain version, or None where they do not.
+
+    Args:
+        dtypes: Weight dtypes to write.
+        device: Where the kernels run.
+        tuning: Launch sizes.
+    """
+    scale_map = _scale_map()
+    for dtype in dtypes:
+        base = _base(scale_map, dtype)
+        views = {name: _views(tensor, device) for name, tensor in base.items()}
+        held = _hold(scale_map, views)
+        found = FusedWeights(held, tuning)
+        coefficients = found.write(_SEED, _RADIUS, scale_map, None)
+        if name := _wrong_norm(coefficients, scale_map):
+            return f"the norm of {name} differs"
+        if name := _wrong_weight(coefficients, scale_map, base, views):
+            return f"weights of {name} in {dtype} differ"
+        if fault := _wrong_copy(found, held):
+            return fault
+    return None
+
+
+def _scale_map() -> ScaleMap:
+    rows = tuple(
+        TensorScale(
+            name=f"{norm.value} {shape}",
+            shape=shape,
+            group="other",
+            role="other",
+            layer=None,
+            norm=norm,
+            mass=1.0,
+            base_scale=1.0,
+            correction=1.0,
+            scale=1.0,
+        )
+        for shape, norm in _BLOCKS
+    )
+    return ScaleMap("self_check", "", rows)
+
+
+def _base(scale_map: ScaleMap, dtype: torch.dtype) -> dict[str, torch.Tensor]:
+    """Return weights of all tensors on the CPU, of many magnitudes and both signs."""
+    generator = torch.Generator().manual_seed(_SEED)
+    return {
+        row.name: torch.randn(row.shape, generator=generator).pow(3).to(dtype)
+        for row in scale_map.tensors
+    }
+
+
+def _views(tensor: torch.Tensor, device: torch.device) -> list[WeightView]:
+    blocks = next(blocks for (shape, _), blocks in _BLOCKS.items() if shape == tuple(tensor.shape))
+    return [
+        WeightView(block.of(tensor).to(device, copy=True).contiguous(), block) for block in blocks
+    ]
+
+
+def _hold(scale_map: ScaleMap, views: Mapping[str, Sequence[WeightView]]) -> dict[str, HeldTensor]:
+    return {
+        row.name: HeldTensor(
+            PhysicalTensor(row.name, row.shape, (Part(row.name, row.shape[0]),)), views[row.name]
+        )
+        for row in scale_map.tensors
+    }
+
+
+def _wrong_norm(coefficients: Sequence[float], scale_map: ScaleMap) -> str | None:
+    for found, row in zip(coefficients, scale_map.active, strict=True):
+        norm = natural_norm(_noise(row, Block.whole(row.shape)), row.norm)
+        expected = coefficients_of(norm, 1.0, _RADIUS).item()
+        if not abs(found - expected) <= NORM_TOLERANCE * expected:
+            return row.name
+    return None
+
+
+def _wrong_weight(
+    coefficients: Sequence[float],
+    scale_map: ScaleMap,
+    base: Mapping[str, torch.Tensor],
+    views: Mapping[str, Sequence[WeightView]],
+) -> str | None:
+    plain_views = {name: _views(tensor, _CPU) for name, tensor in base.items()}
+    plain = _hold(scale_map, plain_views)
+    for coefficient, row in zip(coefficients, scale_map.active, strict=True):
+        plain[row.name].write(coefficient, partial(_noise, row))
+        for ours, theirs in zip(views[row.name], plain_views[row.name], strict=True):
+            if not torch.equal(_bits(ours), _bits(theirs)):
+                return row.name
+    return None
+
+
+def _wrong_copy(found: FusedWeights, held: Mapping[str, HeldTensor]) -> str | None:
+    """Restore and compare, against the same by torch."""
+    if found.is_pristine():
+        return "a candidate passes for the base"
+    found.restore()
+    if not all(tensor.is_pristine() for tensor in held.values()):
+        return "restored weights differ from the base"
+    return None if found.is_pristine() else "the base does not pass for the base"
+
+
+def _noise(row: TensorScale, block: Block) -> torch.Tensor:
+    return get_scheme(PortableNoise.name).sample(
+        _SEED, row.name, row.shape, dtype=torch.float32, device=_CPU, block=block
+    )
+
+
+def _bits(view: WeightView) -> torch.Tensor:
+    integers = {2: torch.int16, 4: torch.int32}[view.storage.element_size()]
+    return view.storage.cpu().view(integers)

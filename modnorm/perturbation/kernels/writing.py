@@ -1,0 +1,198 @@
+"""Kernels over tables of blocks of memory: candidate, pristine copy, comparison, noise.
+
+Each program finds its block of a tensor in a table (`modnorm.perturbation.kernels.work`), so that
+one launch serves any number of tensors.
+"""
+
+import triton
+import triton.language as tl
+
+from modnorm.perturbation.kernels.generate import values
+
+
+@triton.jit
+def _locate(
+    tiles: tl.tensor,
+    views: tl.tensor,
+    COUNT: tl.constexpr,
+    ROWS: tl.constexpr,
+    ALIGNED: tl.constexpr,
+    TALL: tl.constexpr,
+) -> tuple[tl.tensor, tl.tensor, tl.tensor, tl.tensor, tl.tensor]:
+    """Return what a program works on: table row, block numbers, offsets and mask [COUNT, 8].
+
+    Offsets are elements from the view's first: in the engine's memory and in the pristine copy.
+    `TALL` is for memory where columns lie together.
+    """
+    program = tl.program_id(0)
+    view = views + tl.load(tiles + program).to(tl.int64) * 13
+    start = tl.load(view + 2)
+    stride = tl.load(view + 3)
+    rows = tl.load(view + 4)
+    columns = tl.load(view + 5)
+    blocks = tl.load(view + 6)
+    first = tl.load(view + 7)
+    lanes = tl.arange(0, COUNT)
+    if TALL:
+        # Sixteen counters across and whatever is left down, so that stores go down a column.
+        DOWN: tl.constexpr = COUNT // 16
+        across = (blocks + 15) // 16
+        local = program - first
+        row = (local // across) * DOWN + lanes % DOWN
+        place = (local % across) * 16 + lanes // DOWN
+    elif ROWS:
+        # A view has fewer than 2^31 blocks: 32-bit division is several times cheaper.
+        small = ((program - first) * COUNT + lanes).to(tl.int32)
+        row = (small // blocks.to(tl.int32)).to(tl.int64)
+        place = (small % blocks.to(tl.int32)).to(tl.int64)
+    else:
+        place = (program - first) * COUNT + lanes
+        row = tl.zeros_like(place)
+    lane = tl.arange(0, 8)
+    if ALIGNED:
+        block = ((start + row * stride) >> 3) + place
+        column = (place * 8)[:, None] + lane[None, :]
+        here = (place * 8 < columns) & (row < rows)
+        inside = tl.broadcast_to(here[:, None], [COUNT, 8])
+        if TALL:
+            held = row[:, None] + column * tl.load(view + 9)
+        else:
+            held = row[:, None] * tl.multiple_of(tl.load(view + 8), 8) + column
+        base = row[:, None] * tl.multiple_of(tl.load(view + 10), 8) + column
+    else:
+        begin = start + row * stride
+        block = (begin >> 3) + place
+        column = (block * 8 - begin)[:, None] + lane[None, :]
+        inside = (column >= 0) & (column < columns) & (row < rows)[:, None]
+        held = row[:, None] * tl.load(view + 8) + column * tl.load(view + 9)
+        base = row[:, None] * tl.load(view + 10) + column * tl.load(view + 11)
+    return view, block, held, base, inside
+
+
+@triton.jit
+def _pointer(address: tl.tensor, DTYPE: tl.constexpr, ALIGNED: tl.constexpr) -> tl.tensor:
+    pointer = address.to(tl.pointer_type(DTYPE))
+    if ALIGNED:
+        pointer = tl.multiple_of(pointer, 16)
+    return pointer
+
+
+@triton.jit
+def _widen(weight: tl.tensor, DTYPE: tl.constexpr) -> tl.tensor:
+    """Return stored weights as fp32; bfloat16 comes as its bits."""
+    if tl.bfloat16 == DTYPE:
+        return (weight.to(tl.uint32) << 16).to(tl.float32, bitcast=True)
+    else:
+        return weight.to(tl.float32)
+
+
+@triton.jit
+def _round(value: tl.tensor, DTYPE: tl.constexpr) -> tl.tensor:
+    """Round fp32 to nearest, ties to even; bfloat16 as its bits.
+
+    In integers, since Triton's interpreter cuts bfloat16 off: what is tested is what runs. There
+    is no NaN among the values, as weights and coefficients are finite.
+    """
+    if tl.bfloat16 == DTYPE:
+        bits = value.to(tl.uint32, bitcast=True)
+        return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).to(tl.uint16)
+    else:
+        return value.to(DTYPE)
+
+
+@triton.jit
+def write_kernel(
+    tiles: tl.tensor,
+    views: tl.tensor,
+    keys: tl.tensor,
+    coefficients: tl.tensor,
+    magnitudes: tl.tensor,
+    DTYPE: tl.constexpr,
+    COUNT: tl.constexpr,
+    ROWS: tl.constexpr,
+    ALIGNED: tl.constexpr,
+    SHARED: tl.constexpr,
+) -> None:
+    """Write round(fl32(base + fl32(coefficient * noise))); launch with `enable_fp_fusion=False`.
+
+    Args:
+        tiles: int32, the view of each program.
+        views: int64 [views, 13], see `work.FIELDS`.
+        keys: int64 [tensors, 2], key words of this candidate.
+        coefficients: fp32 [tensors].
+        magnitudes: See `values`.
+        DTYPE: Weight dtype.
+        COUNT: Counters a program.
+        ROWS: Whether rows lie apart.
+        ALIGNED: Whether each counter's eight elements are 16 aligned bytes or more.
+        SHARED: See `values`.
+    """
+    view, block, held, base, inside = _locate(tiles, views, COUNT, ROWS, ALIGNED, False)
+    tensor = tl.load(view + 12)
+    key0 = tl.load(keys + 2 * tensor).to(tl.uint32)
+    key1 = tl.load(keys + 2 * tensor + 1).to(tl.uint32)
+    STORED: tl.constexpr = tl.uint16 if tl.bfloat16 == DTYPE else DTYPE
+    source = _pointer(tl.load(view + 1), STORED, ALIGNED)
+    # Read once: kept out of the level-1 cache, where the table is.
+    weight = _widen(tl.load(source + base, mask=inside, cache_modifier=".cg"), DTYPE)
+    noise = values(block, key0, key1, magnitudes, COUNT, SHARED)
+    candidate = weight + tl.load(coefficients + tensor) * noise
+    target = _pointer(tl.load(view), STORED, ALIGNED)
+    tl.store(target + held, _round(candidate, DTYPE), mask=inside)
+
+
+@triton.jit
+def fill_kernel(
+    tiles: tl.tensor,
+    views: tl.tensor,
+    keys: tl.tensor,
+    magnitudes: tl.tensor,
+    scratch: tl.tensor,
+    COUNT: tl.constexpr,
+    ROWS: tl.constexpr,
+    ALIGNED: tl.constexpr,
+    TALL: tl.constexpr,
+    SHARED: tl.constexpr,
+) -> None:
+    """Write fp32 noise into `scratch`, at the element that field 0 of each view names."""
+    view, block, held, _, inside = _locate(tiles, views, COUNT, ROWS, ALIGNED, TALL)
+    tensor = tl.load(view + 12)
+    key0 = tl.load(keys + 2 * tensor).to(tl.uint32)
+    key1 = tl.load(keys + 2 * tensor + 1).to(tl.uint32)
+    noise = values(block, key0, key1, magnitudes, COUNT, SHARED)
+    target = scratch + tl.multiple_of(tl.load(view), 8)
+    tl.store(target + held, noise, mask=inside)
+
+
+@triton.jit
+def restore_kernel(
+    tiles: tl.tensor,
+    views: tl.tensor,
+    BITS: tl.constexpr,
+    COUNT: tl.constexpr,
+    ROWS: tl.constexpr,
+    ALIGNED: tl.constexpr,
+) -> None:
+    """Copy the pristine weights back; `BITS` is the integer type of their width."""
+    view, _, held, base, inside = _locate(tiles, views, COUNT, ROWS, ALIGNED, False)
+    target = _pointer(tl.load(view), BITS, ALIGNED)
+    source = _pointer(tl.load(view + 1), BITS, ALIGNED)
+    tl.store(target + held, tl.load(source + base, mask=inside), mask=inside)
+
+
+@triton.jit
+def compare_kernel(
+    tiles: tl.tensor,
+    views: tl.tensor,
+    differs: tl.tensor,
+    BITS: tl.constexpr,
+    COUNT: tl.constexpr,
+    ROWS: tl.constexpr,
+    ALIGNED: tl.constexpr,
+) -> None:
+    """Set `differs[0]` to 1 when a weight is not the pristine one, bit for bit."""
+    view, _, held, base, inside = _locate(tiles, views, COUNT, ROWS, ALIGNED, False)
+    ours = tl.load(_pointer(tl.load(view), BITS, ALIGNED) + held, mask=inside, other=0)
+    theirs = tl.load(_pointer(tl.load(view + 1), BITS, ALIGNED) + base, mask=inside, other=0)
+    found = tl.max(tl.max((ours != theirs).to(tl.int32), axis=1), axis=0)
+    tl.store(differs, 1, mask=found > 0)

@@ -1,0 +1,127 @@
+"""Compile every kernel for a GPU that need not be there, with the sizes of real launches.
+
+    python tests/perturbation/kernels/compiled.py
+
+Prints a JSON object: kernel -> registers, bytes of stack, and how often some instructions occur.
+The interpreter accepts what the compiler does not; this finds it.
+"""
+
+import json
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+
+import triton
+import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from modnorm.perturbation.kernels import norms, writing
+from modnorm.perturbation.kernels.launch import EXACT
+from modnorm.perturbation.kernels.tuning import Tuning
+
+TARGET = GPUTarget("cuda", 90, 32)
+TUNING = Tuning()
+TYPES = {
+    "tiles": "*i32",
+    "counts": "*i32",
+    "differs": "*i32",
+    "views": "*i64",
+    "tables": "*i64",
+    "keys": "*i64",
+    "magnitudes": "*i16",
+    "start": "i32",
+}
+INSTRUCTIONS = ("FFMA", "LDG.E.128", "STG.E.128", "LDS.U16", "STL")
+WIDTH = 2048
+
+
+def compiled(kernel, warps, options=None, **constants):
+    """Return what the machine code of one kernel holds."""
+    names = list(enumerate(kernel.arg_names))
+    types = {name: TYPES.get(name, "*fp32") for _, name in names}
+    source = ASTSource(
+        fn=kernel,
+        signature={name: "constexpr" if name in constants else types[name] for _, name in names},
+        constexprs={(index,): constants[name] for index, name in names if name in constants},
+        attrs={
+            (index,): [["tt.divisibility", 16]]
+            for index, name in names
+            if name not in constants and types[name].startswith("*")
+        },
+    )
+    options = {"num_warps": warps, **(options or {})}
+    binary = triton.compile(source, target=TARGET, options=options).asm["cubin"]
+    code, usage = _tool("nvdisasm", "-c", binary), _tool("cuobjdump", "-res-usage", binary)
+    return {
+        "registers": int(re.findall(r"REG:(\d+)", usage)[0]),
+        "stack": int(re.findall(r"STACK:(\d+)", usage)[0]),
+        **{name: len(re.findall(rf"\s{re.escape(name)}\b", code)) for name in INSTRUCTIONS},
+    }
+
+
+def _tool(name, option, binary):
+    program = Path(triton.__file__).parent / "backends/nvidia/bin" / name
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(binary)
+        file.flush()
+        command = [program, option, file.name]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def write(dtype=tl.bfloat16, *, rows=False, aligned=True, options=EXACT):
+    count = TUNING.write_blocks if aligned else TUNING.write_blocks // 8
+    return compiled(
+        writing.write_kernel, TUNING.write_warps, options,
+        DTYPE=dtype, COUNT=count, ROWS=rows, ALIGNED=aligned, SHARED=aligned,
+    )  # fmt: skip
+
+
+def fill():
+    return compiled(
+        writing.fill_kernel, TUNING.write_warps,
+        COUNT=TUNING.write_blocks, ROWS=True, ALIGNED=True, TALL=True, SHARED=True,
+    )  # fmt: skip
+
+
+def copies(kernel):
+    return compiled(
+        kernel, TUNING.copy_warps,
+        BITS=tl.int16, COUNT=TUNING.copy_blocks, ROWS=False, ALIGNED=True,
+    )  # fmt: skip
+
+
+def statistic(*, absolute, add, aligned):
+    return compiled(
+        norms.statistic_kernel, TUNING.write_warps,
+        LINES=TUNING.statistic_lines, COUNT=TUNING.statistic_blocks,
+        ABSOLUTE=absolute, SUM=add, ALIGNED=aligned, SHARED=TUNING.shared_table,
+    )  # fmt: skip
+
+
+def main():
+    lines = TUNING.power_elements // WIDTH
+    found = {
+        "write": write(),
+        "write fp32": write(tl.float32),
+        "write rows": write(rows=True),
+        "write unaligned": write(rows=True, aligned=False),
+        "write fused": write(options={}),
+        "fill tall": fill(),
+        "restore": copies(writing.restore_kernel),
+        "compare": copies(writing.compare_kernel),
+        "max row": statistic(absolute=False, add=False, aligned=True),
+        "max abs": statistic(absolute=True, add=False, aligned=False),
+        "combine": compiled(norms.combine_kernel, 4, ABSOLUTE=False, SUM=True, WIDTH=1024),
+        "power": compiled(
+            norms.power_kernel, TUNING.power_warps,
+            LINES=lines, STEPS=TUNING.power_steps, WIDTH=WIDTH, ALIGNED=True,
+        ),
+        "advance": compiled(norms.advance_kernel, TUNING.power_warps, LINES=lines, WIDTH=WIDTH),
+    }  # fmt: skip
+    print(json.dumps(found))  # noqa: T201 - the output of a program
+
+
+if __name__ == "__main__":
+    main()

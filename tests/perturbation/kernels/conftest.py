@@ -1,0 +1,63 @@
+"""The kernels on a GPU where there is one, and in Triton's interpreter elsewhere.
+
+What `triton.jit` makes of a function is decided when its module is imported, so the interpreter
+is chosen here, before any test runs.
+"""
+
+import platform
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+
+import pytest
+import torch
+
+ON_GPU = torch.cuda.is_available()
+EXPECTED = (sys.platform, platform.machine()) == ("linux", "x86_64")
+"""Where the development requirements bring Triton: its absence is a failure there."""
+
+if EXPECTED or find_spec("triton"):
+    with pytest.MonkeyPatch.context() as patch:
+        if not ON_GPU:
+            patch.setenv("TRITON_INTERPRET", "1")
+        from modnorm.perturbation.kernels.fused import FusedWeights
+        from modnorm.perturbation.kernels.tuning import Tuning
+
+
+@pytest.fixture(autouse=True)
+def _interpreter(monkeypatch):
+    if not ON_GPU:
+        monkeypatch.setenv("TRITON_INTERPRET", "1")
+
+
+@pytest.fixture
+def device() -> torch.device:
+    return torch.device("cuda" if ON_GPU else "cpu")
+
+
+@pytest.fixture
+def small() -> "Tuning":
+    """Programs so small that each tensor of the tests has several, and one that is not full."""
+    return Tuning(
+        write_blocks=64,
+        write_warps=1,
+        copy_blocks=64,
+        copy_warps=1,
+        statistic_lines=16,
+        statistic_blocks=2,
+        power_elements=256,
+        power_steps=2,
+        power_warps=1,
+        scratch_bytes=4096,
+    )
+
+
+@pytest.fixture
+def fuse(small) -> Callable[..., object]:
+    """Return a function that gives weights kernels, whatever device they are on."""
+
+    def give(weights, tuning=small):
+        weights._fused = FusedWeights(weights._held, tuning)
+        return weights
+
+    return give
