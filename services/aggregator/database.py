@@ -48,6 +48,7 @@ class Database:
         """Bring the schema to the newest revision; several processes may do so at once.
 
         Raises:
+            PreconditionError: a newer version has migrated it.
             UnavailableError: the database cannot be reached.
         """
         config = _config()
@@ -56,6 +57,7 @@ class Database:
                 lock = text("SELECT pg_advisory_xact_lock(:key)")
                 connection.execute(lock, {"key": _MIGRATION_LOCK})
             config.attributes["connection"] = connection
+            _require_known(_revision(connection))
             command.upgrade(config, "head")
 
     def check_schema(self) -> None:
@@ -65,9 +67,10 @@ class Database:
             PreconditionError: it is not; whoever migrates has not done so yet.
             UnavailableError: the database cannot be reached.
         """
-        needed = ScriptDirectory.from_config(_config()).get_current_head()
         with self._transaction(), self._engine.connect() as connection:
-            found = MigrationContext.configure(connection).get_current_revision()
+            found = _revision(connection)
+        _require_known(found)
+        needed = _scripts().get_current_head()
         if found != needed:
             raise PreconditionError(
                 f"the database has schema {found or 'none'}, this version needs {needed}",
@@ -126,6 +129,30 @@ def _config() -> Config:
     config = Config()
     config.set_main_option("script_location", str(_MIGRATIONS))
     return config
+
+
+def _scripts() -> ScriptDirectory:
+    return ScriptDirectory.from_config(_config())
+
+
+def _revision(connection: Connection) -> str | None:
+    """Return the revision of a database's schema; None of an empty one."""
+    return MigrationContext.configure(connection).get_current_revision()
+
+
+def _require_known(revision: str | None) -> None:
+    """Refuse a schema that is newer than this code.
+
+    Raises:
+        PreconditionError: it is.
+    """
+    known = {script.revision for script in _scripts().walk_revisions()}
+    if revision is not None and revision not in known:
+        raise PreconditionError(
+            f"the database has schema {revision}, which this version does not know",
+            field="database_url",
+            remedy="start the version that migrated it, or restore a backup from before",
+        )
 
 
 def _parse_url(text_url: str) -> URL:

@@ -1,8 +1,10 @@
 """Brings the database to the newest schema and ends: `python -m services.aggregator.migrate`."""
 
 import logging
+import sys
 from contextlib import closing
 
+from modnorm.errors import ModnormError
 from services.aggregator.database import Database
 from services.common.logging import configure_logging
 from services.common.settings import DatabaseSettings
@@ -14,8 +16,12 @@ def main() -> None:
     """Migrate; several processes may do so at once."""
     settings = DatabaseSettings()
     configure_logging(settings.log_level)
-    with closing(Database(settings.database_url)) as database:
-        database.migrate()
+    try:
+        with closing(Database(settings.database_url)) as database:
+            database.migrate()
+    except ModnormError as error:
+        logger.critical("ended: %s", error)
+        sys.exit(1)
     logger.info("the schema is up to date")
 
 
