@@ -78,6 +78,18 @@ def test_everything_that_exists_is_shown(families):
     assert [family.name for family in families if not series(family) & used()] == []
 
 
+def test_everything_that_is_documented_exists_and_the_reverse(families):
+    pages = [ROOT / "docs/observability.md", *(ROOT / "docs/runbook").glob("*.md")]
+    known = set().union(*map(series, families))
+    for page in pages:
+        named = set(re.findall(r"modnorm_[a-z_]+", page.read_text()))
+        assert {name for name in named if name.rstrip("_") != "modnorm"} <= (
+            known | {family.name for family in families if family.type == "histogram"}
+        ), page
+    shown = pages[0].read_text()
+    assert [family.name for family in families if f"`{family.name}" not in shown] == []
+
+
 def test_no_label_is_an_id(families):
     labels = {label for family in families for one in family.samples for label in one.labels}
     allowed = {"state", "split", "kind", "phase", "outcome", "verdict", "device", "le"}

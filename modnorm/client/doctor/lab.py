@@ -19,6 +19,8 @@ _REMEDIES: Sequence[tuple[type[ModnormError], str]] = (
     (UnauthenticatedError, "set MODNORM_TOKEN_FILE to a token that the lab accepts"),
     (ForbiddenError, "use a token with the role `read` or `operate`"),
 )
+_CERTIFICATE = "CERTIFICATE_VERIFY_FAILED"
+"""What a failed TLS handshake says, whatever is wrong with the certificate."""
 
 
 def check_lab(target: str, credentials: Credentials) -> Iterator[Finding]:
@@ -48,6 +50,12 @@ def check_lab(target: str, credentials: Credentials) -> Iterator[Finding]:
 
 
 def _unreachable(target: str, error: ModnormError) -> Finding:
+    if _CERTIFICATE in error.message:
+        remedy = (
+            "renew the certificate that the aggregator shows and restart it, or mend "
+            "MODNORM_TLS_CA here: `openssl x509 -enddate -issuer -noout -in FILE` shows both"
+        )
+        return broken("lab", f"{target}: {error.message}", remedy)
     remedies = (remedy for kind, remedy in _REMEDIES if isinstance(error, kind))
     remedy = next(
         remedies,

@@ -191,6 +191,7 @@ def test_another_version_here_is_a_warning():
         (UnauthenticatedError("no token"), "MODNORM_TOKEN_FILE"),
         (ForbiddenError("not yours"), "operate"),
         (UnavailableError("starting"), "start the aggregator"),
+        (UnavailableError("SSL: CERTIFICATE_VERIFY_FAILED: expired"), "renew the certificate"),
     ],
 )
 def test_a_lab_that_refuses_says_what_to_do(error, remedy):
