@@ -8,8 +8,9 @@ bug is planted and has to be found.
 import argparse
 import json
 import secrets
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.chaos.campaign import Campaign
@@ -23,15 +24,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = _parser().parse_args(arguments)
     seed = secrets.randbelow(10**6) if asked.seed is None else asked.seed
     faults = [Fault(name) for name in asked.faults.split(",")] if asked.faults else list(Fault)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with working_folder(asked.logs) as folder:
         campaign = Campaign(folder, faults)
-        campaign.play(range(seed, seed + asked.schedules))
+        try:
+            campaign.play(range(seed, seed + asked.schedules))
+        finally:
+            _show(campaign.summary(), asked.json)
         found = find_planted_bug(folder / "planted") if asked.planted else True
-    summary = campaign.summary()
-    print(json.dumps(summary, indent=2))
-    if asked.json:
-        asked.json.write_text(json.dumps(summary, indent=2) + "\n")
     return 0 if found and not campaign.failed else 1
+
+
+def _show(summary: Mapping[str, object], file: Path | None) -> None:
+    text = json.dumps(summary, indent=2)
+    print(text, flush=True)
+    if file is not None:
+        file.write_text(f"{text}\n")
 
 
 def _parser() -> argparse.ArgumentParser:

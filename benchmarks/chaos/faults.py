@@ -159,9 +159,15 @@ def _cut_host(scene: Scene) -> str | None:
 
 
 def _jump_clock(scene: Scene) -> str | None:
+    """Move the aggregator's clock, in half of the cases when an evaluator has just died.
+
+    Nobody then corrects the end of its lease, which the clock before the jump has set.
+    """
     seconds = scene.source.choice((-1, 1)) * 10 ** scene.source.uniform(0.5, 4.0)
+    killed = _kill_evaluator(scene) if scene.source.random() < 0.5 else None
     scene.lab.move_clock(seconds)
-    return f"moved the aggregator's clock by {seconds:+.0f} s"
+    moved = f"moved the aggregator's clock by {seconds:+.0f} s"
+    return f"{killed}, and {moved}" if killed else moved
 
 
 def _fill_disk(scene: Scene) -> str | None:
