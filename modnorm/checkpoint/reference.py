@@ -95,11 +95,34 @@ def _local_directory(name: str, roots: Sequence[Path] | None) -> Path | None:
         raise InvalidInputError(
             f"no directory {name!r}", field="model.name", remedy="give an existing directory"
         )
-    if roots is None or any(directory.is_relative_to(root.resolve()) for root in roots):
+    bounds = None if roots is None else [root.resolve() for root in roots]
+    if bounds is None or _lies_under(directory, bounds):
+        _refuse_links_out(name, directory, bounds)
         return directory
     if not explicit:
         return None
-    raise InvalidInputError(
+    raise _outside(name)
+
+
+def _refuse_links_out(name: str, directory: Path, bounds: Sequence[Path] | None) -> None:
+    """Refuse a model with files that are links to elsewhere."""
+    if bounds is None:
+        return
+    try:
+        links = [file for file in directory.iterdir() if file.is_symlink()]
+        astray = [link.name for link in links if not _lies_under(link.resolve(), bounds)]
+    except (OSError, RuntimeError):  # not for us to read, or links in a circle
+        astray = ["."]
+    if astray:
+        raise _outside(f"{name}/{astray[0]}")
+
+
+def _lies_under(path: Path, bounds: Sequence[Path]) -> bool:
+    return any(path.is_relative_to(bound) for bound in bounds)
+
+
+def _outside(name: str) -> InvalidInputError:
+    return InvalidInputError(
         f"{name!r} does not lie under this service's model directories",
         field="model.name",
         remedy="put the model under one of the configured model roots",

@@ -56,17 +56,20 @@ def confined(source: str, field: str, roots: Sequence[Path] | None) -> Path:
     Raises:
         InvalidInputError: there is no such file.
     """
-    path = Path(source).expanduser()
-    candidates = [path] if roots is None else [path, *(root / path for root in roots)]
-    resolved = [candidate.resolve() for candidate in candidates]
-    if roots is not None:
-        bounds = [root.resolve() for root in roots]
-        resolved = [p for p in resolved if any(p.is_relative_to(bound) for bound in bounds)]
-    for candidate in resolved:
-        if candidate.is_file():
-            return candidate
+    for candidate in (source, *(str(root / source) for root in roots or ())):
+        found = _existing_file(candidate)
+        if found and (roots is None or any(found.is_relative_to(r.resolve()) for r in roots)):
+            return found
     place = "" if roots is None else " under the data roots"
     raise InvalidInputError(f"there is no file {source}{place}", field=field)
+
+
+def _existing_file(source: str) -> Path | None:
+    try:
+        path = Path(source).expanduser().resolve()
+        return path if path.is_file() else None
+    except (OSError, RuntimeError, ValueError):  # too long, no such home, a zero byte
+        return None
 
 
 def confined_in_folder(source: str, stem: str, field: str, roots: Sequence[Path] | None) -> Path:

@@ -12,8 +12,9 @@ from modnorm.calibration.schedule import require_every_layer
 from modnorm.errors import InvalidInputError, NotFoundError
 from modnorm.sandbox import Runner
 from modnorm.spec import ExperimentSpec
-from modnorm.tasks import Row, Task, check_sandbox, get_task
+from modnorm.tasks import Row, Task, check_sandbox, get_stored_task
 from modnorm.tasks.data import LoadedRows, encode_rows, load_data
+from modnorm.tasks.files import confined
 from services.aggregator.stores.experiments import Admission, StoredText
 from services.aggregator.upstream import Calibrator, Sampler
 
@@ -88,8 +89,8 @@ class Admissions:
         )
 
     def _load(self, spec: ExperimentSpec) -> _Data:
-        roots = self._data_roots
-        task = get_task(spec.task.name, scorer=spec.task.scorer, roots=roots)
+        named, roots = spec.task, self._data_roots
+        task = get_stored_task(named.name, scorer=named.scorer, declaration=named.declaration)
         return _Data(
             task=task,
             selection=load_data(task, spec.task.selection, field="task.selection", roots=roots),
@@ -112,7 +113,7 @@ class Admissions:
         if _DIGEST.fullmatch(name):
             profile = await self._by_digest(name)
         else:
-            profile = await asyncio.to_thread(self._from_file, Path(name))
+            profile = await asyncio.to_thread(self._from_file, name)
         await self._sampler.scale_map(spec, model_digest, profile.text)
         return profile
 
@@ -127,21 +128,16 @@ class Admissions:
             ) from error
         return StoredText(profile.digest, profile.json)
 
-    def _from_file(self, path: Path) -> StoredText:
+    def _from_file(self, name: str) -> StoredText:
         """Read a profile file; its digest is that of its canonical JSON."""
-        resolved = path.expanduser().resolve()
-        roots = self._data_roots
-        if roots is not None and not any(
-            resolved.is_relative_to(root.resolve()) for root in roots
-        ):
-            raise _bad_profile(f"{path} lies outside the data directories of this server")
+        path = confined(name, "method.profile", self._data_roots)
         try:
-            if resolved.stat().st_size > _MAX_PROFILE_BYTES:
-                raise _bad_profile(f"{path} is too large for a profile")
-            content = json.loads(resolved.read_text(encoding="utf-8"))
+            if path.stat().st_size > _MAX_PROFILE_BYTES:
+                raise _bad_profile(f"{name} is too large for a profile")
+            content = json.loads(path.read_text(encoding="utf-8"))
             text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
         except (OSError, ValueError, RecursionError) as error:
-            raise _bad_profile(f"cannot read {path}: {error}") from error
+            raise _bad_profile(f"cannot read {name}: {error}") from error
         return StoredText(hashlib.sha256(text.encode()).hexdigest(), text)
 
 
