@@ -33,6 +33,8 @@ from services.common.settings import (
 from services.sampler.server import build as build_sampler
 from services.sandbox.service import SandboxService
 
+_HARMLESS = "PollerCompletionQueue._handle_events"
+"""gRPC's complaint about two event loops in one process, which labs do not have."""
 LEASE_SECONDS = 3600.0
 """Nothing is to change by itself while a test looks."""
 _ANY_PORT = "127.0.0.1:0"
@@ -89,7 +91,7 @@ class SecuredLab:
                 yield f"the {name} has ended with {process.returncode}"
         for path in sorted(self.logs.glob("*.log")):
             for line in path.read_text(errors="replace").splitlines():
-                if any(sign in line for sign in _DEFECTS):
+                if any(sign in line for sign in _DEFECTS) and _HARMLESS not in line:
                     yield f"{path.stem} logged {line[:2000]}"
                 if any(secret in line for secret in self._secrets):
                     yield f"{path.stem} logged a token"

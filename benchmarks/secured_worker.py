@@ -18,6 +18,18 @@ def claimed(channel: grpc.Channel, job_id: str, worker: str = "by-hand") -> mess
     return response.job if response.HasField("job") else None
 
 
+def leased(channel: grpc.Channel, job_id: str, worker: str = "by-hand") -> messages.Job:
+    """Lease a job that is there to be leased.
+
+    Raises:
+        ValueError: it is not.
+    """
+    job = claimed(channel, job_id, worker)
+    if job is None:
+        raise ValueError(f"job {job_id} cannot be leased")
+    return job
+
+
 def report_of(
     channel: grpc.Channel, job: messages.Job, reward: float = 0.0
 ) -> Sequence[messages.ReportJobRequest]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy import create_engine, text
 
 from benchmarks.secured_lab import SecuredLab
-from benchmarks.secured_worker import claimed, report_of
+from benchmarks.secured_worker import leased, report_of
 from modnorm.client import ModnormClient
 from modnorm.client.channel import open_channel
 from modnorm.client.convert import spec_to_proto
@@ -59,8 +59,7 @@ def store(lab: SecuredLab) -> Stored:
         origin = client.get(live.id).provenance
     shown = lab.token("fuzz-leases", [Role.WORKER])
     with open_channel(lab.targets["aggregator"], shown, ()) as channel:
-        job = claimed(channel, jobs[0])
-        assert job is not None
+        job = leased(channel, jobs[0])
         report = report_of(channel, job)
     words = (ended.id, live.id, *jobs, origin.scale_map_digest, origin.selection_digest)
     return Stored(words, dict(_valid(live.id, job, report)))

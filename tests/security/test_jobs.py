@@ -1,0 +1,166 @@
+"""Who may lease and report jobs, and what a report changes that was sent before."""
+
+import random
+import uuid
+
+import grpc
+import pytest
+
+from benchmarks.fuzz.stored import await_jobs
+from benchmarks.secured_worker import claimed, leased, report_of, reported
+from modnorm.client.channel import Credentials
+from modnorm.v1 import evaluation_pb2, evaluation_pb2_grpc
+from services.aggregator import job_servicer
+from services.common.channels import MESSAGE_BYTES
+
+REPORT = "/modnorm.v1.JobService/ReportJob"
+
+
+@pytest.fixture
+def experiment(client, spec):
+    """An experiment of one team, which takes over nothing; cancelled at the end."""
+    owner = client("team-a")
+    made = owner.submit(spec(name=str(uuid.uuid4())))
+    yield made
+    owner.cancel(made.id)
+
+
+@pytest.fixture
+def jobs(lab, experiment):
+    """The ids of its jobs."""
+    return await_jobs(lab, experiment.id)
+
+
+@pytest.fixture
+def worker(channel):
+    """A worker's channel."""
+    return channel("worker")
+
+
+def test_a_replayed_report_is_counted_once(worker, jobs, stored, refused, client, experiment):
+    job = leased(worker, jobs[0])
+    report, other = report_of(worker, job), report_of(worker, job, reward=1.0)
+    reported(worker, report)
+    after_one = stored()
+    reported(worker, report)
+    reported(worker, other)
+    assert stored() == after_one
+    for token in (job.lease.token + 1, job.lease.token - 1, 2**63 - 1, -1):
+        report[0].header.lease.token = token
+        with refused(grpc.StatusCode.ABORTED):
+            reported(worker, report)
+    assert claimed(worker, jobs[0]) is None
+    assert stored() == after_one
+    assert client("team-a").get(experiment.id).progress.jobs_done == 1
+
+
+def test_a_job_that_nobody_leased_cannot_be_reported(worker, jobs, stored, refused):
+    job = leased(worker, jobs[0])
+    report = report_of(worker, job)
+    before = stored()
+    report[0].header.lease.job_id = jobs[1]
+    for token in (0, 1, -1):
+        report[0].header.lease.token = token
+        with refused(grpc.StatusCode.ABORTED):
+            reported(worker, report)
+    report[0].header.lease.job_id = "00000000-0000-0000-0000-000000000000"
+    with refused(grpc.StatusCode.NOT_FOUND):
+        reported(worker, report)
+    assert stored() == before
+
+
+def test_a_lease_that_went_to_another_worker_is_worth_nothing(worker, jobs, stored, refused):
+    stub = evaluation_pb2_grpc.JobServiceStub(worker)
+    old = leased(worker, jobs[0])
+    report = report_of(worker, old)
+    stub.FailJob(
+        evaluation_pb2.FailJobRequest(
+            lease=old.lease, kind=evaluation_pb2.FAILURE_KIND_RELEASED, reason="r"
+        )
+    )
+    assert leased(worker, jobs[0], "another").lease.token > old.lease.token
+    before = stored()
+    with refused(grpc.StatusCode.ABORTED):
+        reported(worker, report)
+    with refused(grpc.StatusCode.ABORTED):
+        stub.Heartbeat(evaluation_pb2.HeartbeatRequest(lease=old.lease))
+    with refused(grpc.StatusCode.ABORTED):
+        kind = evaluation_pb2.FAILURE_KIND_FATAL
+        stub.FailJob(evaluation_pb2.FailJobRequest(lease=old.lease, kind=kind, reason="r"))
+    assert stored() == before
+
+
+@pytest.mark.parametrize("name", ["none", "forged", "expired", "read", "submit", "operate"])
+def test_only_workers_report(name, channel, worker, jobs, stored):
+    report = report_of(worker, leased(worker, jobs[0]))
+    before = stored()
+    with pytest.raises(grpc.RpcError) as raised:
+        reported(channel(name), report)
+    assert raised.value.code() in {
+        grpc.StatusCode.UNAUTHENTICATED,
+        grpc.StatusCode.PERMISSION_DENIED,
+    }
+    assert stored() == before
+
+
+def test_a_report_of_other_work_is_refused(worker, jobs, stored, refused):
+    report = report_of(worker, leased(worker, jobs[1]))
+    before = stored()
+    for spoil in (
+        lambda parts: parts[0].header.descriptor.ClearField("seed"),
+        lambda parts: setattr(parts[0].header.descriptor, "radius", 99.0),
+        lambda parts: setattr(parts[0].header, "score_seconds", float("nan")),
+        lambda parts: setattr(parts[1].answers.answers[0], "reward", float("inf")),
+        lambda parts: setattr(parts[1].answers.answers[0], "row", 1),
+        lambda parts: setattr(parts[1].answers.answers[0], "tokens", -1),
+        lambda parts: parts[1].answers.answers.add(row=3),
+        lambda parts: parts.pop(0),
+        lambda parts: parts.pop(1),
+        lambda parts: parts.reverse(),
+        lambda parts: parts.append(parts[0]),
+        lambda parts: parts.clear(),
+    ):
+        parts = [type(part).FromString(part.SerializeToString()) for part in report]
+        spoil(parts)
+        with refused(grpc.StatusCode.INVALID_ARGUMENT):
+            reported(worker, parts)
+    assert stored() == before
+
+
+def test_what_is_no_message_is_refused(worker, stored, refused):
+    noise, before = random.Random(3), stored()
+    for content in (b"\xff" * 9, b"\x0a\x02\xff\xfe", b"\x0a\x01", noise.randbytes(200)):
+        with refused(grpc.StatusCode.INVALID_ARGUMENT):
+            worker.stream_unary(REPORT)(iter([content]), timeout=30)
+    assert stored() == before
+
+
+@pytest.mark.parametrize("name", ["worker", "none"])
+def test_an_oversized_message_is_refused(name, channel, stored):
+    before = stored()
+    sent = channel(name).stream_unary(REPORT)
+    with pytest.raises(grpc.RpcError) as raised:
+        sent(iter([bytes(MESSAGE_BYTES + 1)]), timeout=30)
+    expected = {
+        "worker": grpc.StatusCode.RESOURCE_EXHAUSTED,
+        "none": grpc.StatusCode.UNAUTHENTICATED,
+    }
+    assert raised.value.code() is expected[name]
+    assert stored() == before
+
+
+def test_a_report_without_end_is_refused(worker, jobs, stored, refused, monkeypatch):
+    monkeypatch.setattr(job_servicer, "MAX_REPORT_BYTES", 100_000)
+    report = report_of(worker, leased(worker, jobs[0]))
+    report[1].answers.answers[0].completion = "x" * 30_000
+    before = stored()
+    with refused(grpc.StatusCode.RESOURCE_EXHAUSTED):
+        reported(worker, [report[0], *[report[1]] * 1000])
+    assert stored() == before
+
+
+def test_a_token_of_one_lab_is_none_of_another(lab, channel, refused, tokens):
+    text = tokens["worker"].token.get_secret_value()
+    elsewhere = Credentials(token=type(tokens["worker"].token)(text[:-2]))
+    with refused(grpc.StatusCode.UNAUTHENTICATED):
+        claimed(channel(elsewhere), "j")
