@@ -23,6 +23,8 @@ ProfileFile = Annotated[
 Radius = Annotated[float, typer.Option("--radius", help="R, or sigma for randopt.")]
 Method = Annotated[str, typer.Option("--method", help="Method by name.")]
 
+MODULAR_NORM = "modular_norm"
+
 
 def scales(  # noqa: PLR0913 - each argument is an option of the command
     *,
@@ -31,20 +33,21 @@ def scales(  # noqa: PLR0913 - each argument is an option of the command
     model: Model = None,
     revision: Revision = None,
     profile: ProfileFile = None,
-    method: Method = "modular_norm",
+    method: Method = MODULAR_NORM,
     as_json: Json = False,
 ) -> None:
     """Print masses and scales of every physical tensor.
 
-    From a config.json alone: masses and base scales. From a checkpoint and its profile: the full
-    scale map of a method.
+    From a config.json alone: masses and base scales of modular_norm (their scale is empty), or the
+    map of a method that needs no weights. From a checkpoint, with its profile where the method
+    needs one: the full scale map.
     """
     if (config is None) == (model is None):
         raise InvalidInputError("give either --config or --model", field="model")
     if not 0 < radius < float("inf"):
         raise InvalidInputError("must be greater than 0 and finite", field="radius")
     rows = (
-        _base_rows(config, radius)
+        _config_rows(config, revision, profile, method, radius)
         if config is not None
         else _full_rows(model or "", revision, profile, method, radius)
     )
@@ -55,12 +58,37 @@ def scales(  # noqa: PLR0913 - each argument is an option of the command
     stdout().print(table(headings, ((name, *_cells(row)) for name, row in rows.items())))
 
 
-def _base_rows(config: Path, radius: float) -> dict[str, dict[str, object]]:
+def _config_rows(
+    config: Path, revision: str | None, profile: Path | None, method: str, radius: float
+) -> dict[str, dict[str, object]]:
     from modnorm.checkpoint.reference import load_config
     from modnorm.geometry.scales import base_scale_map, scale_table
+    from modnorm.perturbation.methods import build_scale_map, needs_profile
     from modnorm.spec import Masses
 
-    return scale_table(base_scale_map(load_config(config), Masses()), radius)
+    for name, given in (("revision", revision), ("profile", profile)):
+        if given is not None:
+            raise InvalidInputError(
+                "belongs to a checkpoint, not to a config.json", field=name, remedy="give --model"
+            )
+    shape = load_config(config)
+    if method == MODULAR_NORM:
+        return scale_table(base_scale_map(shape, Masses()), radius)
+    if needs_profile(method):
+        raise InvalidInputError(
+            f"{method} needs weights and a profile",
+            field="method",
+            remedy="give --model and --profile instead of --config",
+        )
+    scale_map = build_scale_map(
+        method,
+        config=shape,
+        model_digest="",
+        masses=Masses(),
+        weights=None,
+        sensitivities=None,
+    )
+    return scale_table(scale_map, radius)
 
 
 def _full_rows(

@@ -54,9 +54,23 @@ def test_isotropic_noise_needs_no_profile(modnorm_json):
     assert {row["radius_over_scale"] for row in rows.values()} == {0.005}
 
 
+def test_a_config_alone_gives_the_map_of_a_method_without_a_profile(modnorm_json):
+    rows = modnorm_json(
+        *("scales", "--config", TINY / "config.json", "--method", "frobenius", "--radius", "0.5")
+    )
+    assert {row["scale"] for row in rows.values()} == {1.0}
+
+
+CONFIG = str(TINY / "config.json")
+
+
 @pytest.mark.parametrize(
     ("arguments", "field"),
     [
+        (["--radius", "1", "--config", CONFIG, "--profile", "p"], "profile"),
+        (["--radius", "1", "--config", CONFIG, "--revision", "r"], "revision"),
+        (["--radius", "1", "--config", CONFIG, "--method", "mlp_only"], "method"),
+        (["--radius", "1", "--config", CONFIG, "--method", "no"], "method.name"),
         (["--radius", "nan", "--config", "x"], "radius"),
         (["--radius", "-1", "--config", "x"], "radius"),
         (["--radius", "1"], "model"),

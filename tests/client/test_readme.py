@@ -1,0 +1,49 @@
+"""The README's example of the client, run as it stands but for the address."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from modnorm.client.convert import spec_from_proto
+from modnorm.spec import load_spec
+from modnorm.v1 import experiment_pb2 as experiments
+
+ROOT = Path(__file__).parents[2]
+SUCCEEDED = experiments.EXPERIMENT_STATE_SUCCEEDED
+
+
+@pytest.fixture
+def example():
+    (found,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    return found
+
+
+@pytest.fixture
+def lab(serve, servicer):
+    """The address of a lab in which every experiment is over; and the specs that it got."""
+    specs = []
+
+    def create(request, context):
+        specs.append(spec_from_proto(request.spec))
+        return experiments.CreateExperimentResponse(experiment=experiments.Experiment(id="one"))
+
+    def watch(request, context):
+        yield experiments.WatchExperimentResponse(cursor=1, state=SUCCEEDED, message="the end")
+
+    def get(request, context):
+        found = experiments.Experiment(
+            id=request.id, ensembles=[experiments.EnsembleResult(population=20)]
+        )
+        return experiments.GetExperimentResponse(experiment=found)
+
+    address = serve(servicer(CreateExperiment=create, WatchExperiment=watch, GetExperiment=get))
+    return address, specs
+
+
+def test_the_example_of_the_readme_runs(example, lab, monkeypatch, capsys):
+    address, specs = lab
+    monkeypatch.chdir(ROOT)
+    exec(example.replace("aggregator.example:50051", address), {})
+    assert specs == [load_spec("examples/demo-modular-norm.yaml")]
+    assert "the end 0" in capsys.readouterr().out
