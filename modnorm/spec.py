@@ -8,6 +8,7 @@ belongs to the model) is checked by the services before anything is stored.
 import hashlib
 import json
 from collections.abc import Mapping
+from os import PathLike
 from pathlib import Path
 from typing import Annotated, Literal, Self, TypeVar
 
@@ -18,7 +19,9 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    SerializerFunctionWrapHandler,
     ValidationError,
+    model_serializer,
     model_validator,
 )
 from pydantic_core import ErrorDetails, PydanticCustomError
@@ -32,6 +35,10 @@ MAX_POPULATION = 100_000
 MAX_SEED = 2**63 - 1
 MAX_MASS = 1e6
 """Largest mass of a group; only ratios of masses matter."""
+MAX_DECLARATION = 65_536
+"""Largest text of a declared task, in bytes of UTF-8."""
+MIN_RADIUS, MAX_RADIUS = 1e-9, 1e9
+"""Bounds of R and sigma: what rounds to nothing, and what no model survives."""
 
 
 def _field_fault(field: str, message: str) -> PydanticCustomError:
@@ -96,12 +103,25 @@ class TaskSpec(_Section):
     """A benchmark, the rows that rank candidates and the rows that are voted on."""
 
     name: str = Field(min_length=1)
+    """Registered name, or name of the declared task. Where a user writes it, a task file."""
+    declaration: str | None = Field(default=None, min_length=1, max_length=MAX_DECLARATION)
+    """Text of the task file, put here by who reads it; none where the task is registered."""
     selection: Annotated[DataSpec, BeforeValidator(_sourced)]
     heldout: Annotated[DataSpec, BeforeValidator(_sourced)]
     max_tokens: _Int | None = Field(default=None, ge=1, le=131_072)
     """Completion cap; the paper's for the task when absent."""
     scorer: str | None = Field(default=None, min_length=1)
     """Scorer by name; `reference` reproduces the published code, the default is right."""
+
+    @model_serializer(mode="wrap")
+    def _leave_out_no_declaration(
+        self, handler: SerializerFunctionWrapHandler
+    ) -> dict[str, object]:
+        """Keep the digests that specs had before tasks could be declared."""
+        content: dict[str, object] = handler(self)
+        if self.declaration is None:
+            content.pop("declaration", None)
+        return content
 
 
 class Masses(_Section):
@@ -126,16 +146,28 @@ class MethodSpec(_Section):
 
     name: str = Field(min_length=1)
     """Registered name: `modular_norm`, `randopt`, `base`, or an ablation (docs/methods.md)."""
-    radius: _Float = Field(default=0.0, ge=0, validation_alias=AliasChoices("radius", "sigma"))
+    radius: _Float = Field(default=0.0, validation_alias=AliasChoices("radius", "sigma"))
     """R of the modular norm; sigma of isotropic noise (`sigma` is accepted as its name)."""
     profile: str | None = None
     """Profile to use: a file or a digest; calibrated on the spot when absent."""
     masses: Masses = Masses()
 
+    @model_validator(mode="before")
+    @classmethod
+    def _sigma_is_of_isotropic_noise(cls, data: object) -> object:
+        if isinstance(data, Mapping) and "sigma" in data and data.get("name") != "randopt":
+            raise _field_fault("sigma", "sigma is the radius of randopt; give radius instead")
+        return data
+
     @model_validator(mode="after")
-    def _radius_is_needed(self) -> Self:
-        if self.name != "base" and self.radius <= 0:
-            raise _field_fault("radius", "radius (sigma for randopt) must be greater than 0")
+    def _radius_is_usable(self) -> Self:
+        if self.name == "base" and self.radius != 0:
+            raise _field_fault("radius", "base moves nothing; leave the radius out")
+        if self.name != "base" and not MIN_RADIUS <= self.radius <= MAX_RADIUS:
+            raise _field_fault(
+                "radius",
+                f"radius (sigma for randopt) must be given, from {MIN_RADIUS:g} to {MAX_RADIUS:g}",
+            )
         return self
 
 
@@ -266,14 +298,14 @@ def parse_section(
         raise _first_fault(error, field) from error
 
 
-def load_spec(path: Path) -> ExperimentSpec:
+def load_spec(path: str | PathLike[str]) -> ExperimentSpec:
     """Read a spec from a YAML file.
 
     Raises:
         InvalidInputError: the file is missing, is not YAML, or breaks the schema.
     """
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        data = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise InvalidInputError(f"cannot read {path}: {error}", field="spec") from error
     if not isinstance(data, dict):

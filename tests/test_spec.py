@@ -29,6 +29,9 @@ def refused_field():
     ("section", "name", "value"),
     [
         ("method", "radius", 0),
+        ("method", "radius", -1),
+        ("method", "radius", 1e-320),
+        ("method", "radius", 1e308),
         ("population", "prefixes", [3]),
         ("population", "prefixes", [4, 4]),
         ("population", "prefixes", [0, 4]),
@@ -65,6 +68,28 @@ def test_a_truth_value_in_a_list_is_blamed_by_its_place(refused_field):
 @pytest.mark.parametrize("value", ["NaN", "Infinity"])
 def test_a_radius_that_is_not_finite_is_refused(value, refused_field):
     assert refused_field("method", radius=value) == "method.radius"
+
+
+@pytest.mark.parametrize(
+    ("method", "field"),
+    [
+        ({"name": "modular_norm", "sigma": 0.1}, "method.sigma"),
+        ({"name": "base", "radius": 0.1}, "method.radius"),
+        ({"name": "modular_norm"}, "method.radius"),
+        ({"name": "randopt", "sigma": 0.1, "radius": 0.1}, "method.sigma"),
+    ],
+)
+def test_a_radius_belongs_to_its_method(method, field):
+    with pytest.raises(InvalidInputError) as caught:
+        parse_spec(
+            {
+                "model": "tiny-thicket",
+                "task": {"name": "countdown", "selection": "a.jsonl", "heldout": "b.jsonl"},
+                "method": method,
+                "population": {"size": 1},
+            }
+        )
+    assert caught.value.field == field
 
 
 def test_a_seed_may_be_text_as_in_the_json_of_a_64_bit_integer():

@@ -127,7 +127,7 @@ def work(row):
 def test_a_failed_run_may_be_given_more_patience(modnorm, write_spec, tmp_path):
     task = {"selection": "bundled:countdown-selection", "heldout": "bundled:countdown-heldout"}
     changes = {
-        "method": {"name": "randopt", "sigma": 1e30},
+        "method": {"name": "randopt", "sigma": 1e9},
         "population": {"size": 2},
         "task": {"name": "countdown", "max_tokens": 8}
         | {name: {"source": source, "limit": 2} for name, source in task.items()},
