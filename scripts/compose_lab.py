@@ -96,11 +96,6 @@ class Lab:
         with self.client() as client:
             return client.submit(spec, request_id=request_id).id
 
-    def jobs_done(self, experiment_id: str) -> int:
-        """Return how many jobs of the present phase are done."""
-        with self.client() as client:
-            return _patiently(lambda: client.get(experiment_id)).progress.jobs_done
-
     def wait_for(self, experiment_id: str, state: int) -> None:
         """Wait until an experiment is in a state or past it."""
         deadline = time.monotonic() + FINISH_SECONDS
