@@ -8,8 +8,8 @@ from modnorm.errors import UnavailableError
 from services.aggregator.dispatcher import Dispatcher
 from services.aggregator.metrics import AggregatorMetrics
 from services.aggregator.notifier import Notifier
+from services.aggregator.rows import AnyJob
 from services.aggregator.stores.jobs import Change, FailureKind, JobStore
-from services.aggregator.tables import Job
 from services.common.logging import naming
 
 logger = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ class Reaper:
                     await self._changes.follow_up(change)
 
 
-def job_names(job: Job) -> Mapping[str, str | int]:
+def job_names(job: AnyJob) -> Mapping[str, str | int]:
     """Return what a job is called in the log."""
     return {
         "experiment": job.experiment_id,

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Sequence
 from contextvars import Context, copy_context
 
@@ -10,7 +11,10 @@ from celery import Celery
 from modnorm.errors import UnavailableError
 from services.aggregator.metrics import AggregatorMetrics
 from services.aggregator.stores.jobs import JobStore
-from services.common.queue import publish, queued
+from services.common.queue import publish_all, queued
+
+BATCH = 200
+"""Jobs published at a time."""
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +33,7 @@ class Dispatcher:
         self._jobs = jobs
         self._metrics = metrics
         self._waiting: asyncio.Queue[tuple[Context, Sequence[str]]] = asyncio.Queue()
+        self._unsent = 0
 
     def send(self, job_ids: Sequence[str]) -> None:
         """Have jobs published soon, in the context of the caller: its trace and its log fields.
@@ -36,6 +41,7 @@ class Dispatcher:
         Used in the event loop.
         """
         if job_ids:
+            self._unsent += len(job_ids)
             self._waiting.put_nowait((copy_context(), job_ids))
 
     async def run(self) -> None:
@@ -43,40 +49,46 @@ class Dispatcher:
         while True:
             context, job_ids = await self._waiting.get()
             await asyncio.create_task(self._publish(job_ids), context=context)
+            self._unsent -= len(job_ids)
 
     async def reconcile(self) -> None:
-        """Publish all pending jobs when the broker holds fewer messages than jobs are pending.
+        """Publish as many pending jobs, the first ones, as the broker holds too few messages.
 
-        A message that is there twice is harmless; one that was lost is noticed as soon as the
-        queue has drained that far.
+        A message that is there twice is harmless. One that was lost is noticed as soon as the
+        queue has drained that far. Jobs that workers are about to claim are pending and have no
+        message any more: they are the first ones, so that few more than those are published.
 
         The broker is asked in an idle lab, too: whoever watches is to know that it is down before
         there is work.
         """
-        pending = await asyncio.to_thread(self._jobs.pending)
         try:
-            missing = await asyncio.to_thread(queued, self._app) < len(pending)
+            waiting = await asyncio.to_thread(queued, self._app)
         except UnavailableError as error:
             self._metrics.broker_up.set(0)
             logger.warning("not reconciled: %s", error)
             return
         self._metrics.broker_up.set(1)
-        if missing:
-            logger.info("pending jobs are published again", extra={"jobs": len(pending)})
-            self._metrics.reconciled.inc(len(pending))
-            await self._publish(pending)
+        pending = await asyncio.to_thread(self._jobs.count_pending)
+        missing = pending - waiting - self._unsent
+        if missing > 0:
+            first = await asyncio.to_thread(self._jobs.pending, limit=missing)
+            logger.info("pending jobs are published again", extra={"jobs": len(first)})
+            self._metrics.reconciled.inc(len(first))
+            await self._publish(first)
 
     async def _publish(self, job_ids: Sequence[str]) -> None:
-        try:
-            await asyncio.to_thread(self._publish_all, job_ids)
-        except UnavailableError as error:
-            self._metrics.broker_up.set(0)
-            self._metrics.unpublished.inc(len(job_ids))
-            logger.warning("not published: %s", error, extra={"jobs": len(job_ids)})
-        else:
+        """Publish jobs, a few hundred at a time, and in half of the time: calls go first."""
+        for start in range(0, len(job_ids), BATCH):
+            batch, began = job_ids[start : start + BATCH], time.monotonic()
+            try:
+                await asyncio.to_thread(publish_all, self._app, batch)
+            except UnavailableError as error:
+                left = len(job_ids) - start
+                self._metrics.broker_up.set(0)
+                self._metrics.unpublished.inc(left)
+                logger.warning("not published: %s", error, extra={"jobs": left})
+                return
             self._metrics.broker_up.set(1)
-            self._metrics.published.inc(len(job_ids))
-
-    def _publish_all(self, job_ids: Sequence[str]) -> None:
-        for job_id in job_ids:
-            publish(self._app, job_id)
+            self._metrics.published.inc(len(batch))
+            if start + BATCH < len(job_ids):
+                await asyncio.sleep(time.monotonic() - began)

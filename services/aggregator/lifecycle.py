@@ -8,13 +8,14 @@ import uuid
 from collections.abc import Collection
 from functools import lru_cache
 
-from sqlalchemy import update
+from sqlalchemy import insert, update
 from sqlmodel import Session, col
 
 from modnorm.errors import InvalidInputError, NotFoundError, PreconditionError
 from modnorm.spec import ExperimentSpec
-from modnorm.tasks import Task, get_task
+from modnorm.tasks import Task, get_stored_task
 from modnorm.v1 import experiment_pb2
+from services.aggregator.rows import AnyJob
 from services.aggregator.standing import Standing
 from services.aggregator.states import (
     OPEN,
@@ -25,6 +26,7 @@ from services.aggregator.states import (
 )
 from services.aggregator.tables import Event, Experiment, Job
 
+_EVENTS = insert(Event.metadata.tables["events"])
 _JOB_NAMESPACE = uuid.UUID("6f0f6c8e-6f0b-5d2a-9d0c-1f3f4a3c1b52")
 
 
@@ -64,8 +66,9 @@ def task_of(experiment: Experiment) -> Task:
     Raises:
         PreconditionError: this version has no such scorer.
     """
+    task = spec_of(experiment).task
     try:
-        return get_task(spec_of(experiment).task.name, scorer=experiment.scorer)
+        return get_stored_task(task.name, scorer=experiment.scorer, declaration=task.declaration)
     except InvalidInputError as error:
         raise PreconditionError(
             f"the answers are scored by {experiment.scorer}: {error.message}",
@@ -91,17 +94,23 @@ def record(
         standing: How the phase stands; the database is asked when absent.
     """
     standing = standing or standing_of(session, experiment)
+    row = event_of(experiment, message, now, standing)
+    session.connection().execute(_EVENTS, [row])
+
+
+def event_of(
+    experiment: Experiment, message: str, now: float, standing: Standing
+) -> dict[str, object]:
+    """Number the next event of an experiment, and return it by columns."""
     experiment.last_cursor += 1
-    session.add(
-        Event(
-            experiment_id=experiment.id,
-            cursor=experiment.last_cursor,
-            time=now,
-            message=message,
-            state=experiment.state,
-            progress=standing.progress(experiment).SerializeToString(deterministic=True),
-        )
-    )
+    return {
+        "experiment_id": experiment.id,
+        "cursor": experiment.last_cursor,
+        "time": now,
+        "message": message,
+        "state": experiment.state,
+        "progress": standing.progress(experiment).SerializeToString(deterministic=True),
+    }
 
 
 def move(
@@ -146,7 +155,7 @@ def add_jobs(
     session.flush()
 
 
-def close_job(experiment: Experiment, job: Job, *, done: bool) -> None:
+def close_job(experiment: Experiment, job: AnyJob, *, done: bool) -> None:
     """Let an open job of the present phase be done, or fail for good; it is counted once."""
     job.lease_deadline = None
     if done:

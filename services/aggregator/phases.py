@@ -23,6 +23,7 @@ from services.aggregator.lifecycle import (
     spec_of,
     task_of,
 )
+from services.aggregator.rows import AnyJob
 from services.aggregator.standing import Standing
 from services.aggregator.states import BASE_INDEX, ExperimentState, JobState, Split
 from services.aggregator.succession import take_over
@@ -54,7 +55,7 @@ def start_selecting(
 def job_ended(  # noqa: PLR0913 - what happened, and where
     session: Session,
     experiment: Experiment,
-    job: Job,
+    job: AnyJob,
     message: str,
     now: float,
     *,
@@ -79,7 +80,7 @@ def job_ended(  # noqa: PLR0913 - what happened, and where
         _finish_phase(session, experiment, job.split, now)
 
 
-def _too_much(experiment: Experiment, job: Job) -> str | None:
+def _too_much(experiment: Experiment, job: AnyJob) -> str | None:
     """Return why an experiment cannot go on after a failed job, if it cannot."""
     if job.candidate == BASE_INDEX:
         return f"the unperturbed model could not be evaluated: {job.error}"

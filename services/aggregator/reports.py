@@ -11,8 +11,9 @@ from modnorm.perturbation.descriptor import Descriptor
 from modnorm.search.ranking import mean_reward
 from services.aggregator.codec import StoredAnswer, pack_coefficients
 from services.aggregator.known import Known
+from services.aggregator.rows import CandidateRow, JobRow
 from services.aggregator.states import Split
-from services.aggregator.tables import Candidate, Experiment, Job
+from services.aggregator.tables import Experiment
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +45,8 @@ class Outcome:
 def evaluate_report(  # noqa: PLR0913, PLR0917 - a report and all that it must fit
     session: Session,
     experiment: Experiment,
-    job: Job,
-    candidate: Candidate,
+    job: JobRow,
+    candidate: CandidateRow,
     report: Report,
     known: Known,
 ) -> Outcome:
@@ -96,7 +97,7 @@ def _check_seconds(report: Report) -> None:
         raise InvalidInputError("seconds are finite and not negative", field="header")
 
 
-def _check_descriptor(candidate: Candidate, reported: Descriptor, active: int) -> bytes:
+def _check_descriptor(candidate: CandidateRow, reported: Descriptor, active: int) -> bytes:
     """Return the packed coefficients of a descriptor that is the candidate's."""
     stored = (
         candidate.noise,

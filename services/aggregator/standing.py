@@ -8,6 +8,7 @@ from sqlalchemy import func
 from sqlmodel import Session, col, select
 
 from modnorm.v1 import experiment_pb2
+from services.aggregator.rows import AnyJob
 from services.aggregator.states import BASE_INDEX, JobState, Split
 from services.aggregator.tables import Experiment, Job
 
@@ -35,7 +36,7 @@ class Standing:
         running = _running_jobs(session, experiment_id)
         return cls(running, _best_rewards(session, experiment_id, size), size)
 
-    def scored(self, job: Job, *, was_leased: bool) -> None:
+    def scored(self, job: AnyJob, *, was_leased: bool) -> None:
         """Take in a job that is done.
 
         Args:
@@ -64,7 +65,7 @@ class Standing:
         return progress
 
 
-def _counts(job: Job) -> bool:
+def _counts(job: AnyJob) -> bool:
     return job.split is Split.SELECTION and job.candidate != BASE_INDEX
 
 

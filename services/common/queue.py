@@ -4,11 +4,11 @@ A message is a hint. Losing, repeating or reordering messages changes no result,
 is down delays work until the aggregator publishes again.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from celery import Celery
-from kombu.exceptions import LimitExceeded, OperationalError
+from kombu.exceptions import KombuError
 
 from modnorm.errors import UnavailableError
 
@@ -57,14 +57,34 @@ def publish(app: Celery, job_id: str) -> None:
     Raises:
         UnavailableError: the broker cannot be reached now; publish again later.
     """
-    with _outages(app):
-        app.send_task(
-            TASK,
-            args=[job_id],
-            queue=QUEUE,
-            retry=True,
-            retry_policy={"max_retries": 1, "interval_start": 0, "interval_max": 0.2},
-        )
+    publish_all(app, [job_id])
+
+
+def publish_all(app: Celery, job_ids: Sequence[str]) -> None:
+    """Put job ids on the queue, in order; together where the broker can take them so.
+
+    Raises:
+        UnavailableError: the broker cannot be reached now; some may be on the queue. Publish all
+            again later.
+    """
+    try:
+        _send(app, job_ids)
+    except UnavailableError:
+        _send(app, job_ids)  # the connection may have been lost a while ago
+
+
+def _send(app: Celery, job_ids: Sequence[str]) -> None:
+    with _outages(app), app.producer_or_acquire() as producer, producer.batch():
+        for job_id in job_ids:
+            app.send_task(
+                TASK,
+                args=[job_id],
+                argsrepr=job_id,
+                kwargsrepr="",
+                queue=QUEUE,
+                producer=producer,
+                retry=False,
+            )
 
 
 def queued(app: Celery) -> int:
@@ -83,7 +103,7 @@ def _outages(app: Celery) -> Iterator[None]:
     lost = app.connection_for_write().recoverable_connection_errors
     try:
         yield
-    except (OperationalError, LimitExceeded, OSError, *lost) as error:
+    except (KombuError, OSError, *lost) as error:
         raise UnavailableError(
             f"the broker cannot be reached: {error}",
             remedy="pending jobs are published again once it is back",
@@ -100,7 +120,6 @@ def _transport_options(broker_url: str) -> dict[str, object]:
             "socket_timeout": SOCKET_SECONDS,
             "socket_keepalive": True,
             "health_check_interval": 25,
-            "retry_on_timeout": True,
         }
     return {"confirm_publish": True} if _is_rabbitmq(broker_url) else {}
 

@@ -6,8 +6,9 @@ from enum import StrEnum
 from sqlmodel import Session, col, select
 
 from modnorm.errors import NotFoundError, StaleLeaseError
+from services.aggregator.rows import AnyJob, CandidateRow, JobRow
 from services.aggregator.states import BASE_INDEX, JobState
-from services.aggregator.tables import Candidate, Experiment, Job
+from services.aggregator.tables import Experiment, Job
 
 
 class FailureKind(StrEnum):
@@ -31,8 +32,8 @@ class ClaimRequest:
 class Claim:
     """A leased job and what it is about."""
 
-    job: Job
-    candidate: Candidate
+    job: JobRow
+    candidate: CandidateRow
     experiment: Experiment
 
 
@@ -52,7 +53,7 @@ class Change:
     experiment_id: str
     pending: tuple[str, ...] = ()
     """Jobs that became pending by it, to be published."""
-    job: Job | None = None
+    job: AnyJob | None = None
     """The job whose attempt ended, as it is now; None when nothing changed."""
     experiment: Experiment | None = None
     """Its experiment, as it is now."""
@@ -75,7 +76,7 @@ def unknown_job(job_id: str) -> NotFoundError:
     return NotFoundError(f"there is no job {job_id!r}", field="lease.job_id")
 
 
-def stale(job: Job) -> StaleLeaseError:
+def stale(job: AnyJob) -> StaleLeaseError:
     """Return the error of a lease that is not the job's."""
     return StaleLeaseError(
         f"job {job.id} is {job.state} under lease {job.token}",
@@ -106,7 +107,7 @@ def pending_jobs(
     return tuple(session.exec(query).all())
 
 
-def title(job: Job) -> str:
+def title(job: AnyJob) -> str:
     """Return what events call a job."""
     who = "base" if job.candidate == BASE_INDEX else f"candidate {job.candidate}"
     return f"{who}, {job.split}"

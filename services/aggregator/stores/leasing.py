@@ -4,13 +4,33 @@ Jobs that another transaction has locked are passed over. These transactions loc
 not the experiments before them: if they waited, they could wait in a circle.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
+from sqlalchemy import bindparam, update
 from sqlmodel import Session, col, select
 
+from services.aggregator.rows import Work, select_work
 from services.aggregator.states import JobState
 from services.aggregator.stores.attempts import Beat, Claim, ClaimRequest
-from services.aggregator.tables import Candidate, Experiment, Job
+from services.aggregator.tables import Experiment, Job
+
+_JOBS = Job.metadata.tables["jobs"]
+_LEASE = (
+    update(_JOBS)
+    .where(_JOBS.c.id == bindparam("key"))
+    .values(
+        state=JobState.LEASED,
+        token=bindparam("next_token"),
+        worker=bindparam("by"),
+        lease_deadline=bindparam("until"),
+        answers_done=0,
+    )
+)
+_EXTEND = (
+    update(_JOBS)
+    .where(_JOBS.c.id == bindparam("key"))
+    .values(lease_deadline=bindparam("until"), answers_done=bindparam("done"))
+)
 
 
 def lease_jobs(
@@ -26,55 +46,52 @@ def lease_jobs(
     Returns:
         What each got; None where the job is not pending (any more), or is locked.
     """
-    pending = _lock_pending(session, {request.job_id for request in requests})
-    claims: list[Claim | None] = []
-    for request in requests:
-        found = pending.pop(request.job_id, None)
-        if found is None:
-            claims.append(None)
-            continue
-        job, candidate = found
-        _lease(job, request.worker, deadline)
-        claims.append(Claim(job, candidate, session.get_one(Experiment, job.experiment_id)))
+    query = (
+        select_work({request.job_id for request in requests})
+        .where(col(Job.state) == JobState.PENDING)
+        .with_for_update(of=Job, skip_locked=True)
+    )
+    pending = {work.job.id: work for work in map(Work.of, session.execute(query))}
+    claims = [_lease(session, pending.pop(one.job_id, None), one) for one in requests]
+    leased = [
+        {
+            "key": claim.job.id,
+            "next_token": claim.job.token,
+            "by": claim.job.worker,
+            "until": deadline,
+        }
+        for claim in claims
+        if claim
+    ]
+    if leased:
+        session.connection().execute(_LEASE, leased)
     return claims
 
 
 def extend_leases(session: Session, beats: Sequence[Beat], deadline: float) -> list[bool]:
     """Extend those of the leases that are in force, and tell which were; others may be locked."""
     query = (
-        select(Job)
+        select(Job.id, Job.token)
         .where(col(Job.id).in_({beat.job_id for beat in beats}), Job.state == JobState.LEASED)
         .with_for_update(skip_locked=True)
     )
-    leased = {job.id: job for job in session.exec(query)}
-    return [_extend(leased.get(beat.job_id), beat, deadline) for beat in beats]
+    tokens = dict(session.exec(query).all())
+    in_force = [tokens.get(beat.job_id) == beat.token for beat in beats]
+    extended = [
+        {"key": beat.job_id, "until": deadline, "done": beat.answers_done}
+        for beat, holds in zip(beats, in_force, strict=True)
+        if holds
+    ]
+    if extended:
+        session.connection().execute(_EXTEND, extended)
+    return in_force
 
 
-def _lock_pending(session: Session, job_ids: Collection[str]) -> dict[str, tuple[Job, Candidate]]:
-    query = (
-        select(Job, Candidate)
-        .join(
-            Candidate,
-            (col(Candidate.experiment_id) == col(Job.experiment_id))
-            & (col(Candidate.index) == col(Job.candidate)),
-        )
-        .where(col(Job.id).in_(job_ids), Job.state == JobState.PENDING)
-        .with_for_update(of=Job, skip_locked=True)
-    )
-    return {job.id: (job, candidate) for job, candidate in session.exec(query)}
-
-
-def _lease(job: Job, worker: str, deadline: float) -> None:
-    job.state = JobState.LEASED
-    job.token += 1
-    job.worker = worker
-    job.lease_deadline = deadline
-    job.answers_done = 0
-
-
-def _extend(job: Job | None, beat: Beat, deadline: float) -> bool:
-    if job is None or job.token != beat.token:
-        return False
-    job.lease_deadline = deadline
-    job.answers_done = beat.answers_done
-    return True
+def _lease(session: Session, work: Work | None, request: ClaimRequest) -> Claim | None:
+    if work is None:
+        return None
+    work.job.state = JobState.LEASED
+    work.job.token += 1
+    work.job.worker = request.worker
+    experiment = session.get_one(Experiment, work.job.experiment_id)
+    return Claim(work.job, work.candidate, experiment)

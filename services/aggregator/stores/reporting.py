@@ -1,47 +1,35 @@
 """Results of jobs, stored together in one transaction and each answered for itself."""
 
-import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Self
 
 from sqlmodel import Session, col, select
 
 from modnorm.errors import ModnormError
-from services.aggregator.codec import pack_answers
 from services.aggregator.known import Known
-from services.aggregator.lifecycle import close_job, standing_of
+from services.aggregator.lifecycle import close_job, event_of, has_open_jobs, standing_of
 from services.aggregator.phases import job_ended
 from services.aggregator.reports import Outcome, Report, evaluate_report
+from services.aggregator.rows import AnyJob, CandidateRow, JobRow, Work, select_work
 from services.aggregator.standing import Standing
 from services.aggregator.states import ExperimentState, JobState, Split
-from services.aggregator.stores.attempts import Change, pending_jobs, stale, title, unknown_job
-from services.aggregator.tables import AnswerSheet, Candidate, Experiment, Job
-
-
-@dataclass(frozen=True, slots=True)
-class PackedReport:
-    """A report whose answers are packed before any lock is taken for it."""
-
-    report: Report
-    answers: bytes | None
-    """None where they cannot be packed; such a report is refused."""
-
-    @classmethod
-    def of(cls, report: Report) -> Self:
-        """Pack the answers of a report."""
-        try:
-            return cls(report, pack_answers(report.answers))
-        except ValueError:
-            return cls(report, None)
+from services.aggregator.stores.attempts import (
+    Change,
+    pending_jobs,
+    stale,
+    title,
+    unknown_job,
+)
+from services.aggregator.stores.writes import PackedReport, Writes
+from services.aggregator.tables import Experiment, Job
 
 
 @dataclass(frozen=True, slots=True)
 class _Held:
     """A job that is locked, and its experiment, which was locked before it."""
 
-    job: Job
-    candidate: Candidate
+    job: JobRow
+    candidate: CandidateRow
     experiment: Experiment
 
 
@@ -59,6 +47,7 @@ class Reporting:
         self._known = known
         self._now = now
         self._standings: dict[str, Standing] = {}
+        self._writes = Writes()
 
     def store(self, reports: Sequence[PackedReport]) -> list[Change | Exception]:
         """Store results, and move on each experiment whose phase ends by them.
@@ -67,7 +56,9 @@ class Reporting:
             What each led to, or why it is refused; one that is refused changes nothing.
         """
         held = _lock(self._session, {packed.report.job_id for packed in reports})
-        return [self._store(held.get(packed.report.job_id), packed) for packed in reports]
+        outcomes = [self._store(held.get(packed.report.job_id), packed) for packed in reports]
+        self._writes.flush(self._session)
+        return outcomes
 
     def _store(self, held: _Held | None, packed: PackedReport) -> Change | Exception:
         try:
@@ -98,15 +89,18 @@ class Reporting:
         job, experiment = held.job, held.experiment
         state, was_leased = experiment.state, job.state is JobState.LEASED
         standing = self._standing(experiment)
-        held.candidate.coefficients = outcome.coefficients
         job.metric = outcome.metric
-        content = pack_answers(packed.report.answers) if packed.answers is None else packed.answers
-        self._session.add(AnswerSheet(job_id=job.id, content=content))
-        _fill_in(job, packed.report)
+        job.attempts += was_leased  # it counts, unless it did when its lease ended
+        job.worker = packed.report.worker or job.worker
         close_job(experiment, job, done=True)
         standing.scored(job, was_leased=was_leased)
+        self._writes.result(job, packed, outcome)
         message = f"{title(job)}: {outcome.metric:.4f}"
-        job_ended(self._session, experiment, job, message, self._now, standing=standing)
+        if has_open_jobs(experiment):
+            self._writes.event(event_of(experiment, message, self._now, standing))
+        else:
+            self._writes.flush(self._session)
+            job_ended(self._session, experiment, job, message, self._now, standing=standing)
         if experiment.state is not state:
             del self._standings[experiment.id]
         return change_of(self._session, experiment, job)
@@ -117,7 +111,7 @@ class Reporting:
         return self._standings[experiment.id]
 
 
-def change_of(session: Session, experiment: Experiment, job: Job) -> Change:
+def change_of(session: Session, experiment: Experiment, job: AnyJob) -> Change:
     """Tell what became pending when an attempt at a job ended."""
     if job.state is JobState.PENDING:
         return Change(experiment.id, (job.id,), job, experiment)
@@ -136,27 +130,8 @@ def _lock(session: Session, job_ids: Collection[str]) -> dict[str, _Held]:
         .with_for_update()
     )
     by_id = {experiment.id: experiment for experiment in experiments}
-    jobs = session.exec(
-        select(Job, Candidate)
-        .join(
-            Candidate,
-            (col(Candidate.experiment_id) == col(Job.experiment_id))
-            & (col(Candidate.index) == col(Job.candidate)),
-        )
-        .where(col(Job.id).in_(job_ids))
-        .with_for_update(of=Job)
-    )
-    return {job.id: _Held(job, candidate, by_id[job.experiment_id]) for job, candidate in jobs}
-
-
-def _fill_in(job: Job, report: Report) -> None:
-    """Fill in what a report records; the attempt counts, unless it did when its lease ended."""
-    job.attempts += job.state is JobState.LEASED
-    job.worker = report.worker or job.worker
-    job.error = ""
-    job.answers_done = len(report.answers)
-    job.tokens = sum(answer.tokens for answer in report.answers)
-    job.switch_seconds = report.switch_seconds
-    job.generate_seconds = report.generate_seconds
-    job.score_seconds = report.score_seconds
-    job.environment = json.dumps(dict(sorted(report.environment.items())))
+    locked = session.execute(select_work(job_ids).with_for_update(of=Job))
+    return {
+        work.job.id: _Held(work.job, work.candidate, by_id[work.job.experiment_id])
+        for work in map(Work.of, locked)
+    }

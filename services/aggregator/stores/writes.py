@@ -1,0 +1,114 @@
+"""What reports change, collected to be written in a few statements."""
+
+import json
+from dataclasses import dataclass
+from typing import Self
+
+from sqlalchemy import bindparam, insert, update
+from sqlmodel import Session
+
+from services.aggregator.codec import pack_answers
+from services.aggregator.reports import Outcome, Report
+from services.aggregator.rows import JobRow
+from services.aggregator.tables import Job
+
+_JOBS, _CANDIDATES = Job.metadata.tables["jobs"], Job.metadata.tables["candidates"]
+_FILLED_IN = (
+    "state",
+    "attempts",
+    "worker",
+    "metric",
+    "answers_done",
+    "tokens",
+    "switch_seconds",
+    "generate_seconds",
+    "score_seconds",
+    "environment",
+)
+_RESULT = (
+    update(_JOBS)
+    .where(_JOBS.c.id == bindparam("key"))
+    .values({name: bindparam(name) for name in _FILLED_IN} | {"error": "", "lease_deadline": None})
+)
+_ANSWERS = insert(Job.metadata.tables["answers"])
+_EVENTS = insert(Job.metadata.tables["events"])
+_COEFFICIENTS = (
+    update(_CANDIDATES)
+    .where(
+        _CANDIDATES.c.experiment_id == bindparam("of_experiment"),
+        _CANDIDATES.c.index == bindparam("place"),
+    )
+    .values(coefficients=bindparam("packed"))
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PackedReport:
+    """A report whose answers are packed before any lock is taken for it."""
+
+    report: Report
+    answers: bytes | None
+    """None where they cannot be packed; such a report is refused."""
+
+    @classmethod
+    def of(cls, report: Report) -> Self:
+        """Pack the answers of a report."""
+        try:
+            return cls(report, pack_answers(report.answers))
+        except ValueError:
+            return cls(report, None)
+
+
+class Writes:
+    """Results and events of one transaction that are not written yet."""
+
+    def __init__(self) -> None:
+        self._results: list[dict[str, object]] = []
+        self._coefficients: list[dict[str, object]] = []
+        self._answers: list[dict[str, object]] = []
+        self._events: list[dict[str, object]] = []
+
+    def result(self, job: JobRow, packed: PackedReport, outcome: Outcome) -> None:
+        """Note the result of a job that is done."""
+        report = packed.report
+        self._results.append(
+            {
+                "key": job.id,
+                "state": job.state,
+                "attempts": job.attempts,
+                "worker": job.worker,
+                "metric": outcome.metric,
+                "answers_done": len(report.answers),
+                "tokens": sum(answer.tokens for answer in report.answers),
+                "switch_seconds": report.switch_seconds,
+                "generate_seconds": report.generate_seconds,
+                "score_seconds": report.score_seconds,
+                "environment": json.dumps(dict(sorted(report.environment.items()))),
+            }
+        )
+        self._coefficients.append(
+            {
+                "of_experiment": job.experiment_id,
+                "place": job.candidate,
+                "packed": outcome.coefficients,
+            }
+        )
+        content = pack_answers(report.answers) if packed.answers is None else packed.answers
+        self._answers.append({"job_id": job.id, "content": content})
+
+    def event(self, event: dict[str, object]) -> None:
+        """Note an event, by its columns."""
+        self._events.append(event)
+
+    def flush(self, session: Session) -> None:
+        """Write all that is noted."""
+        connection = session.connection()
+        for statement, rows in (
+            (_RESULT, self._results),
+            (_COEFFICIENTS, self._coefficients),
+            (_ANSWERS, self._answers),
+            (_EVENTS, self._events),
+        ):
+            if rows:
+                connection.execute(statement, rows)
+                rows.clear()
