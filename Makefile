@@ -11,7 +11,11 @@ TORCH  ?= torch==2.13.0
 
 export HF_HUB_DISABLE_TELEMETRY = 1
 
-.PHONY: help setup setup-dev demo test chaos lint format typecheck proto proto-check check clean
+# Warnings of vLLM and its dependencies are theirs; one engine at a time in a process.
+VLLM      := .venv-vllm
+TEST_VLLM := OMP_NUM_THREADS=1 $(VLLM)/bin/python -m pytest -q --confcutdir=tests/engines -o filterwarnings=
+
+.PHONY: help setup setup-dev setup-vllm demo test test-vllm chaos lint format typecheck proto proto-check check clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -30,6 +34,15 @@ $(VENV)/.setup-dev: $(VENV)/.setup
 setup: $(VENV)/.setup  ## Make the virtual environment that runs modnorm
 setup-dev: $(VENV)/.setup-dev  ## The same, with what tests, lint and code generation need
 
+$(VLLM)/.setup: tests/engines/vllm/requirements.txt
+	$(PYTHON) -m venv $(VLLM)
+	echo '*' > $(VLLM)/.gitignore
+	$(VLLM)/bin/pip install --quiet --disable-pip-version-check --no-deps $(TORCH)
+	$(VLLM)/bin/pip install --quiet --disable-pip-version-check --no-deps -r $<
+	@touch $@
+
+setup-vllm: $(VLLM)/.setup  ## Make an environment of its own for vLLM's CPU build (2.3 GB)
+
 demo: setup  ## Search, select and vote with the bundled model: both methods, a few minutes
 	$(BIN)/modnorm run examples/demo-modular-norm.yaml --out $(RUNS)/modular_norm
 	$(BIN)/modnorm run examples/demo-randopt.yaml --out $(RUNS)/randopt
@@ -43,6 +56,10 @@ chaos: setup-dev  ## Break a lab at random: SCHEDULES=20, SEED=of the first, FAU
 	scripts/ensure-servers
 	$(BIN)/python -m benchmarks.chaos --schedules $(SCHEDULES) $(if $(SEED),--seed $(SEED)) \
 		$(if $(FAULTS),--faults $(FAULTS))
+
+test-vllm: setup-vllm  ## Run the engine tests against the real vLLM, on the CPU
+	$(TEST_VLLM) tests/engines/test_conformance.py tests/engines/test_layouts.py
+	$(TEST_VLLM) tests/engines/vllm
 
 lint: setup-dev  ## Check style
 	$(BIN)/ruff check .
@@ -65,4 +82,4 @@ proto-check: proto  ## Fail when modnorm/v1 is not what proto/ generates
 check: lint typecheck proto-check test  ## Everything that CI runs
 
 clean:  ## Remove the environment, caches and runs
-	rm -rf $(VENV) runs build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VLLM) runs build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

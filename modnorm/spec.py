@@ -232,8 +232,8 @@ class PopulationSpec(_Section):
 class EngineSpec(_Section):
     """How evaluators run the model."""
 
-    name: Literal["auto", "transformers"] = "auto"
-    """`auto` is the fastest engine that the evaluator has."""
+    name: Literal["auto", "transformers", "vllm"] = "auto"
+    """`auto` is vLLM where the evaluator has it and a GPU, else transformers (docs/engines.md)."""
 
 
 class FailureSpec(_Section):

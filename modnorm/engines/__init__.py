@@ -1,24 +1,43 @@
 """Inference engines behind one small protocol."""
 
+from importlib.util import find_spec
+
+import torch
+
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines.protocol import Completion, Engine, Finish, GenerationLimits
+from modnorm.engines.settings import EngineSettings
 from modnorm.engines.transformers_engine import TransformersEngine
 from modnorm.errors import InvalidInputError
 
-__all__ = ["Completion", "Engine", "Finish", "GenerationLimits", "engine_names", "load_engine"]
+__all__ = [
+    "Completion",
+    "Engine",
+    "EngineSettings",
+    "Finish",
+    "GenerationLimits",
+    "engine_names",
+    "load_engine",
+]
+
+_VLLM = "vllm"
 
 
 def engine_names() -> tuple[str, ...]:
     """Return the names of the engines of this installation, `auto` first."""
-    return ("auto", "transformers")
+    installed = (_VLLM,) if find_spec(_VLLM) else ()
+    return ("auto", "transformers", *installed)
 
 
-def load_engine(name: str, checkpoint: Checkpoint) -> Engine:
+def load_engine(
+    name: str, checkpoint: Checkpoint, settings: EngineSettings | None = None
+) -> Engine:
     """Load a model into an engine.
 
     Args:
-        name: Engine by name; `auto` is the fastest one that there is.
+        name: Engine by name; `auto` is vLLM where it is installed and there is a GPU.
         checkpoint: The model on disk.
+        settings: What the vLLM engine is told besides; defaults where absent.
 
     Raises:
         InvalidInputError: there is no such engine, or the checkpoint is malformed.
@@ -31,4 +50,12 @@ def load_engine(name: str, checkpoint: Checkpoint) -> Engine:
             field="engine.name",
             remedy=f"one of {', '.join(engine_names())}",
         )
+    if name == _VLLM or (name == "auto" and _VLLM in engine_names() and _has_gpu()):
+        from modnorm.engines.vllm.engine import VllmEngine  # noqa: PLC0415 - need not be there
+
+        return VllmEngine(checkpoint, settings)
     return TransformersEngine(checkpoint)
+
+
+def _has_gpu() -> bool:
+    return torch.cuda.is_available()

@@ -1,8 +1,10 @@
 """Checkpoints to run: the bundled one, the same in float32, and a random Llama with a head."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -11,13 +13,23 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, Pr
 
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
-from modnorm.engines import Engine
-from modnorm.engines.transformers_engine import TransformersEngine
+from modnorm.engines import Engine, load_engine
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.methods import build_scale_map
 from modnorm.spec import Masses
 from modnorm.tasks.protocol import Message
+
+VLLM = {
+    # The scheduler in this process; one thread, wherever it runs; no word to the network.
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_LOGGING_LEVEL": "WARNING",
+    "HF_HUB_OFFLINE": "1",
+}
+if find_spec("vllm"):
+    os.environ.update(VLLM)
 
 QUESTIONS = (
     "Hi.",
@@ -79,10 +91,10 @@ def checkpoint(request: pytest.FixtureRequest) -> Checkpoint:
     return found
 
 
-@pytest.fixture(scope="session", params=[TransformersEngine])
+@pytest.fixture(scope="session", params=["vllm" if find_spec("vllm") else "transformers"])
 def engine(request: pytest.FixtureRequest, checkpoint: Checkpoint) -> Iterator[Engine]:
-    """Every engine that must conform: a new one is one more parameter."""
-    engine: Engine = request.param(checkpoint)
+    """The engine that must conform: vLLM's in the environment that has it."""
+    engine = load_engine(request.param, checkpoint)
     yield engine
     engine.close()
 

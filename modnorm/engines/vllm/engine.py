@@ -1,0 +1,208 @@
+"""The engine on vLLM: the fastest where there is a GPU."""
+
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import torch
+import transformers
+import vllm
+from vllm import SamplingParams, envs
+from vllm.distributed import cleanup_dist_env_and_memory
+from vllm.platforms import current_platform
+
+from modnorm.checkpoint.layout import Layout
+from modnorm.checkpoint.prompts import PromptEncoder, check_fit
+from modnorm.checkpoint.reference import Checkpoint
+from modnorm.checkpoint.weights import CheckpointWeights
+from modnorm.engines.protocol import Completion, Finish, GenerationLimits
+from modnorm.engines.settings import EngineSettings
+from modnorm.engines.vllm.start import Request, graph_mode, start_vllm, vllm_failures
+from modnorm.engines.vllm.workers import Workers
+from modnorm.errors import CandidateError, InvalidInputError, PreconditionError
+from modnorm.geometry.scale_map import ScaleMap
+from modnorm.perturbation.descriptor import Descriptor
+
+LOOK_EVERY = 64
+"""Steps after which logits are looked at for NaN and infinity: looking waits for the device."""
+
+
+class VllmEngine:
+    """One model in vLLM, in the checkpoint's dtype, and its pristine copy.
+
+    Args:
+        checkpoint: The model on disk.
+        settings: Memory, length, GPUs.
+
+    Raises:
+        InvalidInputError: the stored tensors are not what `config.json` says.
+        IncompatibleError: vLLM cannot hold the model, or not in a way that candidates can be
+            written to.
+        EngineError: the infrastructure failed.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, settings: EngineSettings | None = None) -> None:
+        stored = CheckpointWeights(checkpoint)
+        self._checkpoint = checkpoint
+        self._settings = settings or EngineSettings()
+        self._encoder = PromptEncoder(checkpoint)
+        self._layout = stored.layout
+        self._held = False
+        self._requests = 0
+        self._waiting: dict[str, int] = {}
+        self._engine = start_vllm(checkpoint, stored.layout, stored.dtype, self._settings)
+        try:
+            self._workers = Workers(self._engine, stored.layout, stored.dtype, checkpoint.digest)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def layout(self) -> Layout:
+        """All physical tensors, in canonical order."""
+        return self._layout
+
+    @property
+    def model_digest(self) -> str:
+        """Digest of the checkpoint that it holds."""
+        return self._checkpoint.digest
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """Engine, library versions and device: what rounding may depend on, for the record."""
+        on_gpu = not current_platform.is_cpu()
+        return {
+            "engine": "vllm",
+            "vllm": str(vllm.__version__),
+            "transformers": transformers.__version__,
+            "torch": str(torch.__version__),
+            "device": str(current_platform.get_device_name()) if on_gpu else "cpu",
+            "threads": str(torch.get_num_threads()),
+            "mode": "batch_invariant" if getattr(envs, "VLLM_BATCH_INVARIANT", False) else "fast",
+            "tensor_parallel": str(self._workers.ranks),
+            "sequences": str(self._settings.max_num_seqs),
+            "graphs": graph_mode(self._engine),
+            "norms": "kernels" if self._workers.kernels else "plain",
+        }
+
+    @contextmanager
+    def candidate(self, descriptor: Descriptor, scale_map: ScaleMap) -> Iterator[Descriptor]:
+        """Hold exactly the candidate inside the context; yield the descriptor, resolved.
+
+        Raises:
+            IncompatibleError: the scale map is of another model or layout.
+            PreconditionError: another candidate is held, or a request runs.
+            EngineError: the infrastructure failed, or something else changed the weights since
+                the last candidate.
+        """
+        if self._held:
+            raise PreconditionError("the engine already holds a candidate")
+        self._require_idle()
+        self._workers.require_base()
+        self._held = True
+        try:
+            yield self._workers.apply(descriptor, scale_map)
+        finally:
+            self._held = False
+            self._abort()
+            self._workers.restore()
+
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        limits: GenerationLimits,
+        *,
+        poll: Callable[[], None] | None = None,
+    ) -> Generator[Completion]:
+        """Yield completions as they finish; see `Engine.generate`."""
+        if not all(prompts):
+            raise InvalidInputError("a prompt has no tokens", field="task")
+        longest = check_fit(prompts, limits.max_tokens, self._checkpoint)
+        bound = self._settings.max_model_len
+        if prompts and bound is not None and longest + limits.max_tokens > bound:
+            raise InvalidInputError(
+                f"{longest} prompt tokens and {limits.max_tokens} completion tokens exceed the "
+                f"{bound} that the engine was started for",
+                field="engine.max_model_len",
+                remedy="raise it, or leave it out",
+            )
+        return self._generate(prompts, limits, poll or _go_on)
+
+    def _generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        limits: GenerationLimits,
+        poll: Callable[[], None],
+    ) -> Generator[Completion]:
+        self._require_idle()
+        try:
+            self._submit(prompts, limits)
+            steps = 0
+            while self._waiting:
+                poll()
+                with vllm_failures("generation"):
+                    ended = [one for one in self._engine.step() if one.finished]
+                steps += 1
+                if len(ended) == len(self._waiting) or steps % LOOK_EVERY == 0:
+                    self._require_sound()
+                for one in ended:
+                    yield self._completion(one, self._waiting.pop(one.request_id))
+        finally:
+            self._abort()
+
+    def _submit(self, prompts: Sequence[Sequence[int]], limits: GenerationLimits) -> None:
+        params = SamplingParams(
+            temperature=0.0,
+            max_tokens=limits.max_tokens,
+            stop_token_ids=sorted(self._encoder.stop_ids),
+            ignore_eos=True,
+            detokenize=False,
+        )
+        for index, prompt in enumerate(prompts):
+            self._requests += 1
+            name = str(self._requests)
+            self._waiting[name] = index
+            with vllm_failures("submitting prompts"):
+                self._engine.add_request(name, {"prompt_token_ids": list(prompt)}, params)
+
+    def _abort(self) -> None:
+        """Drop what is not answered yet."""
+        waiting, self._waiting = list(self._waiting), {}
+        if waiting:
+            with vllm_failures("aborting requests"):
+                self._engine.abort_request(waiting)
+
+    def _completion(self, request: Request, index: int) -> Completion:
+        (output,) = request.outputs
+        tokens = list(output.token_ids)
+        return Completion(
+            index=index,
+            text=self._encoder.decode(tokens),
+            tokens=len(tokens),
+            finish=Finish.STOP if output.finish_reason == "stop" else Finish.LENGTH,
+        )
+
+    def _require_sound(self) -> None:
+        if not self._workers.is_sound():
+            raise CandidateError("the candidate's logits are not finite")
+
+    def _require_idle(self) -> None:
+        if self._waiting:
+            raise PreconditionError(
+                "the engine still answers a request", remedy="close its generator first"
+            )
+
+    def weights_sha256(self) -> str:
+        """SHA-256 over the bytes of all physical tensors, in canonical order and layout."""
+        return self._workers.sha256()
+
+    def close(self) -> None:
+        """Free the model; the engine is not used afterwards."""
+        with vllm_failures("closing vLLM"):
+            self._engine.engine_core.shutdown()
+            del self._engine
+            self.__dict__.pop("_workers", None)
+            cleanup_dist_env_and_memory()
+
+
+def _go_on() -> None:
+    """Ask for nothing between decode steps."""

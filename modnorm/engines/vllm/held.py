@@ -1,0 +1,106 @@
+"""What one worker of vLLM holds for us: candidate weights in vLLM's own memory."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import torch
+
+from modnorm.checkpoint.config import load_config
+from modnorm.checkpoint.reference import Checkpoint
+from modnorm.checkpoint.weights import CheckpointWeights
+from modnorm.engines.vllm.shards import shard_views
+from modnorm.errors import IncompatibleError
+from modnorm.geometry.scale_map import ScaleMap
+from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.weights import CandidateWeights, WeightView
+
+_Logits = Callable[..., object]
+_LOGITS = ("compute_logits", "compute_logits_local")
+"""Methods of vLLM's models that make logits, outside its CUDA graphs."""
+
+
+class HeldModel:
+    """The candidate weights of one rank, and a watch on its logits.
+
+    Args:
+        directory: The checkpoint.
+        model_digest: Its digest.
+        model: vLLM's model, loaded from it.
+
+    Raises:
+        IncompatibleError: the parameters are not the checkpoint's tensors as this package knows
+            them.
+    """
+
+    def __init__(self, directory: Path, model_digest: str, model: torch.nn.Module) -> None:
+        stored = CheckpointWeights(
+            Checkpoint(str(directory), None, directory, load_config(directory))
+        )
+        views = shard_views(stored.layout, model, stored.dtype)
+        _require_equal(stored, views)
+        self.weights = CandidateWeights(stored.layout, views, model_digest=model_digest)
+        self._views = views
+        self._maps: dict[str, ScaleMap] = {}
+        device = next(model.parameters()).device
+        self._sound = torch.ones((), dtype=torch.bool, device=device)
+        self._watch(model)
+
+    def learn(self, scale_map: ScaleMap) -> None:
+        """Keep a scale map, in place of the one before."""
+        self._maps = {scale_map.digest: scale_map}
+
+    def apply(self, descriptor: Descriptor, scale_map: str) -> Descriptor:
+        """Become the candidate, from the base; return it resolved.
+
+        Args:
+            descriptor: The candidate.
+            scale_map: Digest of the scale map.
+
+        Raises:
+            CandidateError: its coefficients are not finite.
+        """
+        resolved = self.weights.apply(descriptor, self._maps[scale_map])
+        self._sound.fill_(True)  # noqa: FBT003 - a tensor's value
+        return resolved
+
+    def restore(self) -> None:
+        """Become the base again."""
+        self.weights.restore()
+        self._sound.fill_(True)  # noqa: FBT003 - a tensor's value
+
+    def is_sound(self) -> bool:
+        """Whether all logits since the last change of weights were finite."""
+        return bool(self._sound.item())
+
+    def shard(self, name: str) -> list[WeightView]:
+        """Return what this rank holds of a tensor."""
+        return list(self._views[name])
+
+    def _watch(self, model: torch.nn.Module) -> None:
+        for name in _LOGITS:
+            make = getattr(model, name, None)
+            if make is None:
+                continue
+
+            def watched(*given: object, _make: _Logits = make, **named: object) -> object:
+                logits = _make(*given, **named)
+                if isinstance(logits, torch.Tensor) and logits.numel():
+                    low, high = torch.aminmax(logits)
+                    self._sound.logical_and_((high.float() - low.float()).isfinite())
+                return logits
+
+            object.__setattr__(model, name, watched)
+
+
+def _require_equal(stored: CheckpointWeights, views: Mapping[str, tuple[WeightView, ...]]) -> None:
+    """Compare every element with the checkpoint: no layout is taken on trust."""
+    for tensor in stored.layout:
+        base = stored.read(tensor)
+        for view in views[tensor.name]:
+            expected = view.block.of(base).to(view.storage.device)
+            if not torch.equal(view.storage, expected):
+                raise IncompatibleError(
+                    f"vLLM's {tensor.name} does not hold {view.block} of the checkpoint's",
+                    field="engine.name",
+                    remedy="use the transformers engine for this model",
+                )

@@ -1,0 +1,197 @@
+"""The physical tensors of a model that vLLM holds, as views of its own parameters.
+
+vLLM's modules are named as the physical tensors are. What a rank holds of each follows from the
+module's class; a class that is not known here, a subclass included, may lay its weights out
+otherwise and is refused.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+
+import torch
+from vllm.model_executor.layers.layernorm import RMSNorm
+from vllm.model_executor.layers.linear import (
+    MergedColumnParallelLinear,
+    QKVParallelLinear,
+    RowParallelLinear,
+    UnquantizedLinearMethod,
+)
+from vllm.model_executor.layers.vocab_parallel_embedding import (
+    ParallelLMHead,
+    UnquantizedEmbeddingMethod,
+    VocabParallelEmbedding,
+)
+
+from modnorm.checkpoint.layout import Layout, PhysicalTensor
+from modnorm.errors import IncompatibleError
+from modnorm.noise import Block
+from modnorm.perturbation.weights import WeightView
+
+Place = tuple[int, Block]
+"""First row of the parameter, and the block of the physical tensor that begins there."""
+_REMEDY = "use the transformers engine for this model"
+
+
+def shard_views(
+    layout: Layout, model: torch.nn.Module, dtype: torch.dtype
+) -> Mapping[str, tuple[WeightView, ...]]:
+    """Map each physical tensor to what this rank holds of it.
+
+    Args:
+        layout: All physical tensors.
+        model: vLLM's model.
+        dtype: Dtype that every parameter must have.
+
+    Raises:
+        IncompatibleError: a parameter is missing, empty, quantised or laid out in a way that is
+            not known, or belongs to no physical tensor.
+    """
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    modules = dict(model.named_modules(remove_duplicate=False))
+    views = {
+        tensor.name: _views(tensor, modules, _plain(tensor, parameters, dtype))
+        for tensor in layout
+    }
+    _require_exact_cover(layout, parameters)
+    return views
+
+
+def _plain(
+    tensor: PhysicalTensor, parameters: Mapping[str, torch.nn.Parameter], dtype: torch.dtype
+) -> torch.Tensor:
+    parameter = parameters.get(tensor.name)
+    if parameter is None:
+        raise _unknown(f"vLLM has no parameter {tensor.name}")
+    if not parameter.numel():
+        raise _unknown(f"vLLM keeps {tensor.name} elsewhere: its parameter is empty")
+    if parameter.dtype != dtype:
+        raise _unknown(f"{tensor.name} is {parameter.dtype} in vLLM, {dtype} in the checkpoint")
+    if not parameter.is_contiguous():
+        raise _unknown(f"vLLM has laid {tensor.name} out anew")
+    return parameter.data
+
+
+def _views(
+    tensor: PhysicalTensor, modules: Mapping[str, torch.nn.Module], storage: torch.Tensor
+) -> tuple[WeightView, ...]:
+    path, _, kind = tensor.name.rpartition(".")
+    module = modules[path]
+    places = _PLACES.get(type(module))
+    if places is None:
+        raise _unknown(f"{path} is a {type(module).__name__}")
+    method = getattr(module, "quant_method", None)
+    if method is not None and type(method) not in _PLAIN_METHODS:
+        raise _unknown(f"{path} is kept by {type(method).__name__}")
+    if kind not in {"weight", "bias"}:
+        raise _unknown(f"{tensor.name} is neither a weight nor a bias")
+    try:
+        found = tuple(_joined(places(module, tensor)))
+    except AttributeError as error:
+        raise _unknown(f"{path} does not say what it holds: {error}") from error
+    return tuple(_view(tensor, storage, place) for place in found)
+
+
+def _view(tensor: PhysicalTensor, storage: torch.Tensor, place: Place) -> WeightView:
+    start, block = place
+    shape = block.shape_in(tensor.shape)
+    held = storage[start : start + shape[0]]
+    if held.shape != shape:
+        raise _unknown(f"{tensor.name} is {tuple(storage.shape)} in vLLM, which lacks {block}")
+    return WeightView(held, block)
+
+
+def _whole(_: torch.nn.Module, tensor: PhysicalTensor) -> Iterator[Place]:
+    yield 0, Block.whole(tensor.shape)
+
+
+def _vocabulary(module: torch.nn.Module, tensor: PhysicalTensor) -> Iterator[Place]:
+    """Rows of words; those that pad the vocabulary come after them and belong to no tensor."""
+    shard = module.shard_indices
+    words = _number(module, "org_vocab_size")
+    if _number(module, "num_added_embeddings") or words != tensor.shape[0]:
+        raise _unknown(f"{tensor.name} has words that the checkpoint has not")
+    ends = _number(shard, "org_vocab_start_index"), _number(shard, "org_vocab_end_index")
+    yield 0, Block(ends)
+
+
+def _query_key_value(module: torch.nn.Module, tensor: PhysicalTensor) -> Iterator[Place]:
+    """Heads of each rank; more ranks than key-value heads share those."""
+    head, rank = _number(module, "head_size"), _number(module, "tp_rank")
+    if getattr(module, "v_head_size", head) != head:
+        raise _unknown(f"{tensor.name} has values of another size than keys")
+    shared = rank // _number(module, "num_kv_head_replicas")
+    query = head * _number(module, "num_heads")
+    other = head * _number(module, "num_kv_heads")
+    return _stacked(tensor, [(query, rank), (other, shared), (other, shared)])
+
+
+def _merged(module: torch.nn.Module, tensor: PhysicalTensor) -> Iterator[Place]:
+    ranks, rank = _number(module, "tp_size"), _number(module, "tp_rank")
+    return _stacked(tensor, [(part.rows // ranks, rank) for part in tensor.parts])
+
+
+def _stacked(tensor: PhysicalTensor, shares: Sequence[tuple[int, int]]) -> Iterator[Place]:
+    """Yield the share of each part: its rows, and how many shares come before it."""
+    held, first = 0, 0
+    for part, (rows, index) in zip(tensor.parts, shares, strict=True):
+        begin = first + index * rows
+        if begin + rows > first + part.rows:
+            raise _unknown(f"{part.name} has {part.rows} rows, of which vLLM splits off {rows}")
+        yield held, Block((begin, begin + rows))
+        held += rows
+        first += part.rows
+
+
+def _by_columns(module: torch.nn.Module, tensor: PhysicalTensor) -> Iterator[Place]:
+    """Columns of the weight; every rank has all of the bias, and one adds it."""
+    if len(tensor.shape) < 2:
+        return _whole(module, tensor)
+    columns = _number(module, "input_size_per_partition")
+    begin = _number(module, "tp_rank") * columns
+    if columns == tensor.shape[1]:
+        return _whole(module, tensor)
+    return iter([(0, Block((0, tensor.shape[0]), (begin, begin + columns)))])
+
+
+_Places = Callable[[torch.nn.Module, PhysicalTensor], Iterator[Place]]
+_PLACES: Mapping[type, _Places] = MappingProxyType(
+    {
+        VocabParallelEmbedding: _vocabulary,
+        ParallelLMHead: _vocabulary,
+        QKVParallelLinear: _query_key_value,
+        MergedColumnParallelLinear: _merged,
+        RowParallelLinear: _by_columns,
+        RMSNorm: _whole,
+    }
+)
+_PLAIN_METHODS = frozenset({UnquantizedLinearMethod, UnquantizedEmbeddingMethod})
+
+
+def _joined(places: Iterator[Place]) -> Iterator[Place]:
+    """Join blocks that follow each other, so that a tensor which is whole is one view."""
+    start, block = next(places)
+    for begin, following in places:
+        if block.rows[1] == following.rows[0]:
+            block = Block((block.rows[0], following.rows[1]), block.columns)
+        else:
+            yield start, block
+            start, block = begin, following
+    yield start, block
+
+
+def _require_exact_cover(layout: Layout, parameters: Mapping[str, torch.nn.Parameter]) -> None:
+    """Compare by storage: a tied head is the embedding under another name."""
+    covered = [parameters[tensor.name].data_ptr() for tensor in layout]
+    if len(set(covered)) != len(covered):
+        raise _unknown("two physical tensors share one parameter of vLLM")
+    surplus = sorted(name for name, value in parameters.items() if value.data_ptr() not in covered)
+    if surplus:
+        raise _unknown(f"vLLM's {surplus[0]} belongs to no physical tensor")
+
+
+def _number(owner: object, name: str) -> int:
+    return int(getattr(owner, name))
+
+
+def _unknown(message: str) -> IncompatibleError:
+    return IncompatibleError(message, field="engine.name", remedy=_REMEDY)

@@ -1,0 +1,197 @@
+"""Starting vLLM with exactly the settings that candidates need."""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields
+from types import MappingProxyType
+from typing import Protocol, cast
+
+import torch
+from vllm.engine.arg_utils import EngineArgs
+from vllm.platforms import current_platform
+from vllm.v1.engine.llm_engine import LLMEngine
+from vllm.v1.executor import Executor
+
+from modnorm.checkpoint.layout import Layout
+from modnorm.checkpoint.reference import Checkpoint
+from modnorm.engines.settings import EngineSettings
+from modnorm.engines.vllm.memory import cpu_cache_bytes, vllm_share
+from modnorm.errors import EngineError, IncompatibleError, ModnormError
+
+WORKER = "modnorm.engines.vllm.worker.CandidateWorker"
+_REQUIRED: Mapping[str, object] = MappingProxyType(
+    {
+        "cache_config.enable_prefix_caching": False,
+        "model_config.quantization": None,
+        "model_config.use_mla": False,
+        "speculative_config": None,
+        "parallel_config.pipeline_parallel_size": 1,
+    }
+)
+"""Keys and values of a prefix would be those of the base; the others are not understood here."""
+
+
+class Output(Protocol):
+    """A completion."""
+
+    token_ids: list[int]
+    finish_reason: str | None
+
+
+class Request(Protocol):
+    """What vLLM says of a request."""
+
+    request_id: str
+    finished: bool
+    outputs: list[Output]
+
+
+class EngineCore(Protocol):
+    """vLLM's core."""
+
+    def shutdown(self) -> None:
+        """End the workers and free their memory."""
+
+
+class RunningEngine(Protocol):
+    """What is used of vLLM's engine."""
+
+    engine_core: EngineCore
+    vllm_config: object
+
+    def add_request(self, request_id: str, prompt: object, params: object) -> object:
+        """Queue a prompt."""
+
+    def abort_request(self, request_ids: list[str]) -> None:
+        """Drop requests."""
+
+    def step(self) -> list[Request]:
+        """Run the model once; return the requests that went on."""
+
+    def has_unfinished_requests(self) -> bool:
+        """Whether any request waits or runs."""
+
+    def collective_rpc(self, method: str, args: tuple[object, ...]) -> list[object]:
+        """Call a method of every worker; return their answers by rank."""
+
+
+def start_vllm(
+    checkpoint: Checkpoint, layout: Layout, dtype: torch.dtype, settings: EngineSettings
+) -> RunningEngine:
+    """Load a model into vLLM, in this process or, over several GPUs, in workers below it.
+
+    The scheduler runs in this process: its steps, and so what shares a batch, then follow from
+    the requests alone.
+
+    Raises:
+        IncompatibleError: vLLM cannot hold the model, or not as candidates need it.
+        EngineError: the infrastructure failed.
+    """
+    # Workers are forked otherwise, from a process with threads; vLLM reads it nowhere else.
+    os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")  # noqa: TID251
+    with vllm_failures(f"loading {checkpoint.name} into vLLM"):
+        arguments = _arguments(checkpoint, layout, dtype, settings)
+        config = EngineArgs(**arguments).create_engine_config()
+        _require_settings(config)
+        engine = LLMEngine(
+            config,
+            executor_class=Executor.get_class(config),
+            log_stats=False,
+            multiprocess_mode=False,
+        )
+    return cast("RunningEngine", engine)
+
+
+def graph_mode(engine: RunningEngine) -> str:
+    """Return which CUDA graphs a running engine uses, `NONE` for none, as vLLM calls them."""
+    mode = _setting(engine.vllm_config, "compilation_config.cudagraph_mode")
+    return str(getattr(mode, "name", mode))
+
+
+@contextmanager
+def vllm_failures(what: str) -> Iterator[None]:
+    """Turn whatever vLLM raises into this project's errors.
+
+    Args:
+        what: What was being done, for the message.
+
+    Raises:
+        IncompatibleError: vLLM refuses the model or its size.
+        EngineError: anything else failed.
+    """
+    try:
+        yield
+    except ModnormError:
+        raise
+    except ValueError as error:  # settings and sizes that vLLM refuses; pydantic's error is one
+        raise IncompatibleError(
+            f"{what} failed: {error}",
+            field="engine",
+            remedy="change the engine's settings, or use the transformers engine",
+        ) from error
+    except Exception as error:  # vLLM's own errors have no common base
+        raise EngineError(f"{what} failed: {type(error).__name__}: {error}") from error
+
+
+def _arguments(
+    checkpoint: Checkpoint, layout: Layout, dtype: torch.dtype, settings: EngineSettings
+) -> dict[str, object]:
+    length = min(settings.max_model_len or checkpoint.max_position, checkpoint.max_position)
+    ranks = settings.tensor_parallel_size
+    on_gpu = not current_platform.is_cpu()
+    arguments: dict[str, object] = {
+        "model": str(checkpoint.directory),
+        "skip_tokenizer_init": True,
+        "dtype": str(dtype).removeprefix("torch."),
+        "seed": 0,
+        "max_model_len": length,
+        "max_num_seqs": settings.max_num_seqs,
+        "tensor_parallel_size": ranks,
+        "enable_prefix_caching": False,
+        "enforce_eager": not on_gpu,
+        "worker_extension_cls": WORKER,
+        "generation_config": "vllm",
+        "load_format": "safetensors",
+        "disable_log_stats": True,
+        "trust_remote_code": False,
+    }
+    if on_gpu:
+        total = int(current_platform.get_device_total_memory())
+        arguments["gpu_memory_utilization"] = vllm_share(
+            layout, dtype, total=total, utilization=settings.gpu_memory_utilization, ranks=ranks
+        )
+    else:
+        arguments["kv_cache_memory_bytes"] = cpu_cache_bytes(
+            checkpoint.config, dtype, length=length, sequences=settings.max_num_seqs
+        )
+    _require_known(arguments)
+    return arguments
+
+
+def _require_known(arguments: Mapping[str, object]) -> None:
+    known = {field.name for field in fields(EngineArgs)}
+    if unknown := sorted(set(arguments) - known):
+        raise IncompatibleError(
+            f"this vLLM has no setting {unknown[0]}",
+            field="engine.name",
+            remedy="use a version of vLLM that this package was tested with",
+        )
+
+
+def _require_settings(config: object) -> None:
+    """See that nothing (a plug-in, an environment variable) has changed what must hold."""
+    for path, expected in _REQUIRED.items():
+        found = _setting(config, path)
+        if found != expected:
+            raise IncompatibleError(
+                f"vLLM has set {path} to {found!r}, it must be {expected!r}",
+                field="engine.name",
+                remedy="look for plug-ins of vLLM and VLLM_ variables in the environment",
+            )
+
+
+def _setting(config: object, path: str) -> object:
+    for name in path.split("."):
+        config = getattr(config, name)
+    return config

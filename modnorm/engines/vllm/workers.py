@@ -1,0 +1,126 @@
+"""The workers of a running engine, as one."""
+
+import torch
+
+from modnorm.checkpoint.layout import Layout, PhysicalTensor
+from modnorm.checkpoint.weights import weights_sha256
+from modnorm.engines.vllm.calls import (
+    Answer,
+    Value,
+    pack_descriptor,
+    unpack_descriptor,
+    unpack_floats,
+    value_of,
+)
+from modnorm.engines.vllm.start import RunningEngine, vllm_failures
+from modnorm.errors import EngineError
+from modnorm.geometry.scale_map import ScaleMap
+from modnorm.noise import Block
+from modnorm.perturbation.descriptor import Descriptor
+
+
+class Workers:
+    """Calls every rank and makes one answer of theirs.
+
+    Args:
+        engine: vLLM.
+        layout: All physical tensors.
+        dtype: Dtype of the weights.
+        model_digest: Digest of the checkpoint.
+
+    Raises:
+        IncompatibleError: vLLM holds the model otherwise than is known.
+        EngineError: the infrastructure failed.
+    """
+
+    def __init__(
+        self, engine: RunningEngine, layout: Layout, dtype: torch.dtype, model_digest: str
+    ) -> None:
+        self._engine = engine
+        self._layout = layout
+        self._dtype = dtype
+        self._known = ""
+        held = self._call("modnorm_hold", model_digest)
+        self.ranks = len(held)
+        self.kernels = all(isinstance(one, dict) and one["kernels"] for one in held)
+
+    def require_base(self) -> None:
+        """Compare weights and pristine copies bit for bit, before a candidate is written.
+
+        Raises:
+            EngineError: something else changed either since the last candidate. Nothing says
+                which of the two is right: the weights are not mended.
+        """
+        if not all(self._call("modnorm_is_pristine")):
+            raise EngineError(
+                "the weights are not the base any more: something else wrote to them",
+                remedy="load the model again",
+            )
+
+    def apply(self, descriptor: Descriptor, scale_map: ScaleMap) -> Descriptor:
+        """Become the candidate on every rank, with the same coefficients; return it resolved."""
+        if self._known != scale_map.digest:
+            self._call("modnorm_learn", scale_map.to_json())
+            self._known = scale_map.digest
+        found = self._apply(descriptor, scale_map)
+        if any(one != found[0] for one in found):
+            self.restore()
+            found = self._apply(found[0], scale_map)
+        return found[0]
+
+    def restore(self) -> None:
+        """Become the base on every rank."""
+        self._call("modnorm_restore")
+
+    def is_sound(self) -> bool:
+        """Whether all logits since the last change of weights were finite."""
+        return all(self._call("modnorm_is_sound"))
+
+    def sha256(self) -> str:
+        """SHA-256 over all physical tensors, in canonical order and layout."""
+        if self.ranks == 1:
+            return str(self._call("modnorm_sha256")[0])
+        return weights_sha256(self._layout, self._gather)
+
+    def _apply(self, descriptor: Descriptor, scale_map: ScaleMap) -> list[Descriptor]:
+        packed = pack_descriptor(descriptor)
+        found = self._call("modnorm_apply", packed, scale_map.digest)
+        return [unpack_descriptor(one) for one in found if isinstance(one, dict)]
+
+    def _gather(self, tensor: PhysicalTensor) -> torch.Tensor:
+        whole = torch.empty(tensor.shape, dtype=self._dtype)
+        missing = torch.ones(tensor.shape, dtype=torch.bool)
+        for rank in self._call("modnorm_shard", tensor.name):
+            for shard in rank if isinstance(rank, list) else ():
+                block, data = _unpack_shard(shard)
+                target = block.of(whole)
+                if data:
+                    flat = torch.frombuffer(bytearray(data), dtype=self._dtype)
+                    target.copy_(flat.reshape(target.shape))
+                block.of(missing).fill_(False)  # noqa: FBT003 - a tensor's value
+        if missing.any():
+            raise EngineError(f"no rank holds some rows of {tensor.name}")
+        return whole
+
+    def _call(self, method: str, *given: object) -> list[Value]:
+        with vllm_failures(f"calling vLLM's workers ({method})"):
+            answers = self._engine.collective_rpc(method, args=given)
+        if not all(isinstance(one, dict) for one in answers):
+            raise EngineError(f"vLLM's workers do not know {method}")
+        return [value_of(_as_answer(one)) for one in answers]
+
+
+def _as_answer(given: object) -> Answer:
+    assert isinstance(given, dict)  # noqa: S101 - seen by the caller
+    return given
+
+
+def _unpack_shard(shard: Value) -> tuple[Block, bytes]:
+    if not isinstance(shard, dict) or not isinstance(shard["bytes"], bytes):
+        raise EngineError("a worker sent something else than a block of weights")
+    first, last = (int(end) for end in unpack_floats(shard["rows"]))
+    columns = shard["columns"]
+    if columns is None:
+        return Block((first, last)), shard["bytes"]
+    left, right = (int(end) for end in unpack_floats(columns))
+    return Block((first, last), (left, right)), shard["bytes"]

@@ -1,0 +1,63 @@
+"""What crosses a worker call, without vLLM."""
+
+import pickle
+
+import pytest
+
+from modnorm.engines.vllm.calls import (
+    answer,
+    pack_descriptor,
+    unpack_descriptor,
+    value_of,
+)
+from modnorm.errors import CandidateError, EngineError, IncompatibleError
+from modnorm.perturbation.descriptor import Descriptor
+
+DESCRIPTOR = Descriptor("portable-v1", 2**63 - 1, "modular_norm", 0.16, "5" * 64)
+
+
+def plain(value):
+    """Whether a value is made of the types that vLLM's serialisers leave as they are."""
+    if isinstance(value, dict):
+        return all(type(key) is str and plain(item) for key, item in value.items())
+    if isinstance(value, list):
+        return all(map(plain, value))
+    return value is None or type(value) in {str, int, float, bytes}
+
+
+@pytest.mark.parametrize("coefficients", [None, (), (0.25, 1.401298464324817e-45)])
+def test_descriptors_come_back_as_they_went(coefficients):
+    descriptor = DESCRIPTOR if coefficients is None else DESCRIPTOR.resolved(coefficients)
+    packed = pack_descriptor(descriptor)
+
+    assert plain(packed)
+    assert unpack_descriptor(packed) == descriptor
+
+
+def test_errors_come_back_as_themselves():
+    def fail():
+        raise IncompatibleError("another model", field="model.name", remedy="give the right one")
+
+    given = answer(fail)
+    assert plain(given)
+    assert pickle.loads(pickle.dumps(given)) == given
+    with pytest.raises(IncompatibleError) as caught:
+        value_of(given)
+    assert (caught.value.field, caught.value.remedy) == ("model.name", "give the right one")
+
+
+def test_candidates_that_fail_are_not_infrastructure_that_fails():
+    def overflow():
+        raise CandidateError("inf")
+
+    def out_of_memory():
+        raise RuntimeError("CUDA out of memory")
+
+    with pytest.raises(CandidateError):
+        value_of(answer(overflow))
+    with pytest.raises(EngineError, match="out of memory"):
+        value_of(answer(out_of_memory))
+
+
+def test_values_come_back():
+    assert value_of(answer(lambda: [1, "a", b"b"])) == [1, "a", b"b"]

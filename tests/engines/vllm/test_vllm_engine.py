@@ -1,0 +1,252 @@
+"""vLLM holds the same candidates as transformers, and gives the same answers.
+
+Against its CPU build, or on a GPU: the traps are those that vLLM has laid for others.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from math import prod
+
+import pytest
+import torch
+
+pytest.importorskip("vllm", reason="vLLM is not installed here; see `make test-vllm`")
+
+from vllm.engine.arg_utils import EngineArgs
+
+from modnorm.checkpoint.reference import Checkpoint
+from modnorm.engines import EngineSettings, GenerationLimits
+from modnorm.engines.transformers_engine import TransformersEngine
+from modnorm.engines.vllm.engine import VllmEngine
+from modnorm.engines.vllm.shards import shard_views
+from modnorm.engines.vllm.start import _require_settings, vllm_failures
+from modnorm.errors import (
+    CandidateError,
+    EngineError,
+    IncompatibleError,
+    InvalidInputError,
+    PreconditionError,
+)
+from modnorm.geometry.scale_map import ScaleMap
+from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.methods import build_scale_map
+from modnorm.spec import Masses
+
+LIMITS = GenerationLimits(32)
+Prompts = Sequence[Sequence[int]]
+
+
+def isotropic(checkpoint: Checkpoint) -> ScaleMap:
+    return build_scale_map(
+        "randopt",
+        config=checkpoint.config,
+        model_digest=checkpoint.digest,
+        masses=Masses(),
+        weights=None,
+        sensitivities=None,
+    )
+
+
+def texts(engine: VllmEngine | TransformersEngine, prompts: Prompts) -> dict[int, str]:
+    with closing(engine.generate(prompts, LIMITS)) as completions:
+        return {done.index: done.text for done in completions}
+
+
+def model_of(engine: VllmEngine) -> torch.nn.Module:
+    """Return vLLM's own model, which lives in this process."""
+    model: torch.nn.Module = engine._engine.model_executor.driver_worker.worker.get_model()  # type: ignore[attr-defined]
+    return model
+
+
+@pytest.fixture(scope="module")
+def long_prompts(prompts: Prompts) -> Prompts:
+    """Prompts of several cache blocks: shorter ones never meet a prefix cache."""
+    return [[*prompts[4], *prompts[2], *prompts[3]] * 3, *prompts]
+
+
+@pytest.fixture(scope="module")
+def pair(float32: Checkpoint) -> Iterator[tuple[VllmEngine, TransformersEngine]]:
+    ours = VllmEngine(float32, EngineSettings(max_model_len=512, max_num_seqs=16))
+    theirs = TransformersEngine(float32)
+    yield ours, theirs
+    ours.close()
+    theirs.close()
+
+
+def test_greedy_answers_are_those_of_transformers(
+    pair: tuple[VllmEngine, TransformersEngine],
+    float32: Checkpoint,
+    long_prompts: Prompts,
+    draw: Callable[..., Descriptor],
+) -> None:
+    """In float32: of the base, of candidates between them, of the base again."""
+    ours, theirs = pair
+    scale_map = isotropic(float32)
+    base = texts(ours, long_prompts)
+    assert base == texts(theirs, long_prompts)
+    for seed in (1, 2):
+        descriptor = draw(scale_map, seed, radius=0.02)
+        with ours.candidate(descriptor, scale_map), theirs.candidate(descriptor, scale_map):
+            found = texts(ours, long_prompts)
+            assert found == texts(theirs, long_prompts)
+            assert found != base
+    assert texts(ours, long_prompts) == base
+
+
+def test_every_tensor_takes_part(
+    pair: tuple[VllmEngine, TransformersEngine], float32: Checkpoint, prompts: Prompts
+) -> None:
+    """No weight is kept a second time where noise does not reach it."""
+    ours, theirs = pair
+    whole = isotropic(float32)
+    for part in ("embed_tokens", "qkv_proj.weight", "qkv_proj.bias", "o_proj", "mlp", "norm"):
+        rows = tuple(
+            row if part in row.name else replace(row, base_scale=None, scale=None)
+            for row in whole.tensors
+        )
+        scale_map = replace(whole, tensors=rows)
+        descriptor = Descriptor("portable-v1", 3, scale_map.method, 0.2, scale_map.digest)
+        with ours.candidate(descriptor, scale_map), theirs.candidate(descriptor, scale_map):
+            assert texts(ours, prompts) == texts(theirs, prompts), part
+            assert texts(ours, prompts) != {}, part
+
+
+def test_weights_that_are_elsewhere_are_refused(
+    pair: tuple[VllmEngine, TransformersEngine], float32: Checkpoint
+) -> None:
+    """As the CPU build does to linear weights unless it is kept from it."""
+    engine, _ = pair
+    model = model_of(engine)
+    layer = model.get_submodule("model.layers.1.mlp.down_proj")
+    kept = layer.get_parameter("weight")
+    layer.weight = torch.nn.Parameter(torch.empty(0), requires_grad=False)
+    with pytest.raises(IncompatibleError, match="is empty"):
+        shard_views(engine.layout, model, torch.float32)
+    layer.weight = torch.nn.Parameter(kept.T.contiguous().T, requires_grad=False)
+    with pytest.raises(IncompatibleError, match="laid"):
+        shard_views(engine.layout, model, torch.float32)
+    layer.weight = kept
+    assert shard_views(engine.layout, model, torch.float32)
+
+
+def test_layers_that_are_not_known_are_refused(
+    pair: tuple[VllmEngine, TransformersEngine],
+) -> None:
+    engine, _ = pair
+    model = model_of(engine)
+    layer = model.get_submodule("model.layers.0.mlp.gate_up_proj")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(layer, "quant_method", object())
+        with pytest.raises(IncompatibleError, match="kept by object"):
+            shard_views(engine.layout, model, torch.float32)
+    model.extra = torch.nn.Parameter(torch.ones(3), requires_grad=False)
+    with pytest.raises(IncompatibleError, match="extra belongs to no physical tensor"):
+        shard_views(engine.layout, model, torch.float32)
+    del model.extra
+    with pytest.raises(IncompatibleError, match=r"float32 in vLLM"):
+        shard_views(engine.layout, model, torch.bfloat16)
+
+
+def test_tied_weights_are_one_tensor_and_padding_is_none(
+    pair: tuple[VllmEngine, TransformersEngine],
+) -> None:
+    engine, _ = pair
+    views = shard_views(engine.layout, model_of(engine), torch.float32)
+    held = sum(view.storage.numel() for parts in views.values() for view in parts)
+
+    assert held == sum(prod(tensor.shape) for tensor in engine.layout)
+    assert all(len(parts) == 1 for parts in views.values())
+
+
+def test_prefix_caching_is_refused(float32: Checkpoint) -> None:
+    arguments = {"model": str(float32.directory), "skip_tokenizer_init": True}
+    on = EngineArgs(**arguments, enable_prefix_caching=True).create_engine_config()
+    off = EngineArgs(**arguments, enable_prefix_caching=False).create_engine_config()
+
+    with pytest.raises(IncompatibleError, match="enable_prefix_caching"):
+        _require_settings(on)
+    _require_settings(off)
+
+
+def test_logits_that_are_not_finite_are_no_answer(
+    pair: tuple[VllmEngine, TransformersEngine],
+    float32: Checkpoint,
+    prompts: Prompts,
+    draw: Callable[..., Descriptor],
+) -> None:
+    engine, _ = pair
+    scale_map = isotropic(float32)
+    before = texts(engine, prompts)
+    with (
+        engine.candidate(draw(scale_map, 1, radius=1e30), scale_map),
+        pytest.raises(CandidateError, match="not finite"),
+    ):
+        texts(engine, prompts)
+    with (
+        pytest.raises(CandidateError, match="coefficient"),
+        engine.candidate(draw(scale_map, 1, radius=1e300), scale_map),
+    ):
+        pass
+    assert texts(engine, prompts) == before
+
+
+def test_weights_that_something_else_changed_are_noticed(
+    pair: tuple[VllmEngine, TransformersEngine],
+    float32: Checkpoint,
+    draw: Callable[..., Descriptor],
+) -> None:
+    engine, _ = pair
+    scale_map = isotropic(float32)
+    weight = model_of(engine).get_parameter("model.norm.weight").data
+    kept = weight[0].clone()
+    weight[0] += 1
+    for _ in range(2):
+        with (
+            pytest.raises(EngineError, match="not the base"),
+            engine.candidate(draw(scale_map, 1), scale_map),
+        ):
+            pass
+        assert weight[0] == kept + 1
+    weight[0] = kept
+    with engine.candidate(draw(scale_map, 1), scale_map):
+        pass
+
+
+def test_one_request_at_a_time(
+    pair: tuple[VllmEngine, TransformersEngine],
+    float32: Checkpoint,
+    prompts: Prompts,
+    draw: Callable[..., Descriptor],
+) -> None:
+    engine, _ = pair
+    scale_map = isotropic(float32)
+    with closing(engine.generate(prompts, LIMITS)) as completions:
+        next(completions)
+        with pytest.raises(PreconditionError), engine.candidate(draw(scale_map, 1), scale_map):
+            pass
+        with pytest.raises(PreconditionError):
+            texts(engine, prompts)
+    with engine.candidate(draw(scale_map, 1), scale_map):
+        unfinished = engine.generate(prompts, LIMITS)
+        next(unfinished)
+    with engine.candidate(draw(scale_map, 1), scale_map):
+        assert len(texts(engine, prompts)) == len(prompts)
+
+
+def test_prompts_longer_than_the_engine_was_started_for_are_refused(
+    pair: tuple[VllmEngine, TransformersEngine],
+) -> None:
+    engine, _ = pair
+    with pytest.raises(InvalidInputError) as caught:
+        engine.generate([[5] * 500], LIMITS)
+    assert caught.value.field == "engine.max_model_len"
+
+
+def test_what_vllm_raises_is_told_apart() -> None:
+    with pytest.raises(IncompatibleError), vllm_failures("loading"):
+        raise ValueError("No available memory for the cache blocks")
+    with pytest.raises(EngineError, match="out of memory"), vllm_failures("loading"):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+    with pytest.raises(CandidateError), vllm_failures("loading"):
+        raise CandidateError("NaN")

@@ -1,0 +1,63 @@
+"""A candidate is one in vLLM's layout on any number of ranks, and in transformers'."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+pytest.importorskip("vllm", reason="vLLM is not installed here; see `make test-vllm`")
+
+from modnorm.checkpoint.reference import Checkpoint
+from modnorm.engines import EngineSettings
+from modnorm.engines.transformers_engine import TransformersEngine
+from modnorm.engines.vllm.engine import VllmEngine
+from modnorm.geometry.scale_map import ScaleMap
+from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.methods import build_scale_map
+from modnorm.spec import Masses
+
+
+def modular(checkpoint: Checkpoint) -> ScaleMap:
+    """Scales of the modular norm without corrections: each tensor's noise is normalised."""
+    return build_scale_map(
+        "modular_norm",
+        config=checkpoint.config,
+        model_digest=checkpoint.digest,
+        masses=Masses(),
+        weights=None,
+        sensitivities=[
+            {"attention_module": 1.0, "mlp_module": 1.0}
+            for _ in range(int(str(checkpoint.config["num_hidden_layers"])))
+        ],
+    )
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("name", ["bundled", "padded"])
+def test_a_candidate_is_one_in_every_layout(
+    bundled: Checkpoint,
+    make_llama: Callable[..., Checkpoint],
+    draw: Callable[..., Descriptor],
+    name: str,
+    ranks: int,
+) -> None:
+    if torch.cuda.is_available() and torch.cuda.device_count() < ranks:
+        pytest.skip(f"needs {ranks} GPUs")
+    checkpoint = bundled if name == "bundled" else make_llama(vocab_size=1000)
+    scale_map = modular(checkpoint)
+    descriptor = draw(scale_map, 5, radius=0.2)
+    reference = TransformersEngine(checkpoint)
+    base = reference.weights_sha256()
+    with reference.candidate(descriptor, scale_map) as expected:
+        digest = reference.weights_sha256()
+    settings = EngineSettings(max_model_len=128, max_num_seqs=2, tensor_parallel_size=ranks)
+    engine = VllmEngine(checkpoint, settings)
+    try:
+        assert engine.environment["tensor_parallel"] == str(ranks)
+        assert engine.weights_sha256() == base
+        with engine.candidate(descriptor, scale_map) as resolved:
+            assert resolved == expected
+            assert engine.weights_sha256() == digest
+        assert engine.weights_sha256() == base
+    finally:
+        engine.close()
