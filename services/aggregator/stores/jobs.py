@@ -7,7 +7,7 @@ answered for itself: where they cannot be stored together, each is stored alone.
 import time
 from collections.abc import Callable, Sequence
 
-from sqlalchemy import func, update
+from sqlalchemy import func, or_, update
 from sqlmodel import Session, col, select
 
 from services.aggregator.database import Database
@@ -29,8 +29,9 @@ from services.aggregator.stores.attempts import (
     unknown_job,
 )
 from services.aggregator.stores.leasing import extend_leases, lease_jobs
-from services.aggregator.stores.reporting import PackedReport, Reporting, change_of
+from services.aggregator.stores.reporting import Reporting, change_of
 from services.aggregator.stores.together import answer_to, together
+from services.aggregator.stores.writes import PackedReport
 from services.aggregator.tables import Experiment, Job
 
 __all__ = ["Beat", "Change", "Claim", "ClaimRequest", "FailureKind", "JobStore"]
@@ -127,23 +128,27 @@ class JobStore:
             return change_of(session, experiment, job)
 
     def expired(self) -> tuple[str, ...]:
-        """Return the ids of the jobs whose lease is over."""
+        """Return the ids of the jobs whose lease is over, or ends later than any can."""
+        deadline, now = col(Job.lease_deadline), self._clock()
+        odd = or_(deadline < now, deadline > self._latest(now))
         with self._database.read() as session:
-            query = select(Job.id).where(
-                Job.state == JobState.LEASED, col(Job.lease_deadline) < self._clock()
-            )
+            query = select(Job.id).where(Job.state == JobState.LEASED, odd)
             return tuple(session.exec(query).all())
 
     def reap(self, job_id: str) -> Change | None:
         """End the lease of a job whose time is over: its attempt failed.
+
+        A lease that a clock set which was ahead lasts as long from now as any other.
 
         Returns:
             None when the lease was extended or the job ended in the meantime.
         """
         with self._database.write() as session:
             job, experiment = _lock(session, job_id)
-            deadline = job.lease_deadline
-            if job.state is not JobState.LEASED or deadline is None or deadline >= self._clock():
+            deadline, now = job.lease_deadline, self._clock()
+            if job.state is not JobState.LEASED or deadline is None or deadline >= now:
+                if deadline is not None and deadline > self._latest(now):
+                    job.lease_deadline = now + self.lease_seconds
                 return None
             reason = f"worker {job.worker!r} was silent for {self.lease_seconds:g} s"
             self._end_attempt(session, experiment, job, FailureKind.INFRASTRUCTURE, reason)
@@ -176,6 +181,10 @@ class JobStore:
         query = select(func.count()).where(Job.state == JobState.PENDING)
         with self._database.read() as session:
             return session.exec(query).one()
+
+    def _latest(self, now: float) -> float:
+        """Return when a lease ends at the latest: aggregators' clocks may differ by a lease."""
+        return now + 2 * self.lease_seconds
 
     def _claim(self, session: Session, requests: Sequence[ClaimRequest]) -> Sequence[Claim | None]:
         return lease_jobs(session, requests, self._clock() + self.lease_seconds)

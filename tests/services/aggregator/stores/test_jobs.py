@@ -58,6 +58,19 @@ def test_heartbeats_extend_the_lease(world):
     assert world.stores.jobs.reap(claim.job.id) is None
 
 
+def test_a_lease_ends_although_the_clock_was_put_back(world):
+    created = world.select()
+    claim = world.claim_next(created)
+    world.now -= 3_600
+    assert world.stores.jobs.expired() == (claim.job.id,)
+    assert world.stores.jobs.reap(claim.job.id) is None
+    assert world.stores.jobs.expired() == ()
+    assert not world.stores.jobs.heartbeat(claim.job.id, 1, 3)
+    world.now += 61
+    assert world.stores.jobs.expired() == (claim.job.id,)
+    assert world.stores.jobs.reap(claim.job.id).pending == (claim.job.id,)
+
+
 def test_a_silent_worker_loses_its_job_and_then_the_candidate(world):
     created = world.select(failures={"max_attempts": 2, "max_failed_candidates": 1})
     job = job_of(world, created, 0)
