@@ -15,10 +15,12 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
+
+from modnorm.errors import UnavailableError
 
 _DIGEST = re.compile("[0-9a-f]{64}")
 _LOCK_SECONDS = 0.5
@@ -58,10 +60,15 @@ class ArtifactStore:
         return self.get(digest) if _DIGEST.fullmatch(digest) else None
 
     def put(self, key: str, text: str) -> str:
-        """Store an artifact under its digest and a key; return the digest."""
+        """Store an artifact under its digest and a key; return the digest.
+
+        Raises:
+            UnavailableError: the disk is full, say; the artifact can be stored later.
+        """
         digest = hashlib.sha256(text.encode()).hexdigest()
-        _write(self._root / f"{digest}.json", text)
-        _write(self._root / "keys" / key, digest)
+        with self._outages():
+            _write(self._root / f"{digest}.json", text)
+            _write(self._root / "keys" / key, digest)
         return digest
 
     @contextmanager
@@ -71,20 +78,33 @@ class ArtifactStore:
         Args:
             key: The key.
             check: Called now and then while waiting; what it raises ends the wait.
+
+        Raises:
+            UnavailableError: the disk is full, say.
         """
         path = self._root / "locks" / key
-        path.parent.mkdir(parents=True, exist_ok=True)
+        with self._outages():
+            path.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(path)
         while not lock.is_locked:
             check()
-            try:
+            with self._outages(), suppress(Timeout):
                 lock.acquire(timeout=_LOCK_SECONDS)
-            except Timeout:
-                continue
         try:
             yield
         finally:
             lock.release()
+
+    @contextmanager
+    def _outages(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise UnavailableError(
+                f"cannot write below {self._root}: {error.strerror}",
+                field="cache_dir",
+                remedy="make room, or let the service write there",
+            ) from error
 
     def _read(self, digest: str) -> str | None:
         path = self._root / f"{digest}.json"

@@ -1,9 +1,10 @@
 import hashlib
+import resource
 import threading
 
 import pytest
 
-from modnorm.errors import CancelledError
+from modnorm.errors import CancelledError, UnavailableError
 from services.common.artifacts import ArtifactStore, content_key
 
 
@@ -30,6 +31,28 @@ def test_an_artifact_is_found_by_key_digest_and_prefix(store):
     assert store.find(content_key({"a": 1})) == text
     assert store.get(digest) == text
     assert store.get(digest[:16]) == text
+
+
+@pytest.fixture
+def full_disk():
+    """No file of this process may grow."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_full_disk_is_an_outage(store, full_disk):
+    with pytest.raises(UnavailableError) as caught:
+        store.put("k" * 64, "text")
+    assert caught.value.field == "cache_dir"
+
+
+def test_a_disk_that_cannot_be_written_is_an_outage(tmp_path):
+    (tmp_path / "file").write_text("no directory")
+    store = ArtifactStore(tmp_path / "file")
+    with pytest.raises(UnavailableError, match="cannot write"), store.lock("k" * 64, go_on):
+        pass
 
 
 def test_what_was_never_stored_is_absent(store):
