@@ -81,8 +81,8 @@ class Link:
             await self._flowing.wait()
             if self._mode is not Mode.RESET:
                 await self._join(reader, writer)
-        except OSError:
-            pass
+        except (OSError, asyncio.CancelledError):
+            pass  # the link is cut, or the lab ends
         finally:
             self._open.discard(writer)
             _reset(writer)
