@@ -22,7 +22,7 @@ ALLOWED = {
 BAD_SPECS: dict[str, dict[str, object]] = {
     "task.name": {"task__name": "chess"},
     "task.scorer": {"task__scorer": "generous"},
-    "method.name": {"method__name": "guess"},
+    "method.name": {"method": {"name": "guess", "radius": 0.1}},
     "model.name": {"model": "no-such-model"},
     "population.noise": {"population__noise": "pink"},
     "task.selection.source": {"task__selection": "bundled:no-such-rows"},
