@@ -17,7 +17,8 @@ ABSENT = "unknown"
 def environments_of(run: RunData) -> tuple[Environment, ...]:
     """Return the environments of a run, each once, in the order of candidates, the base first."""
     found: dict[tuple[tuple[str, str], ...], Environment] = {}
-    for row in (run.base, *run.candidates):
+    rows: tuple[BaseRow | CandidateRow, ...] = (run.base, *run.candidates)
+    for row in rows:
         for environment in (row.environment, row.heldout_environment):
             if environment:
                 found.setdefault(tuple(sorted(environment.items())), environment)
