@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 import uuid
@@ -130,7 +131,11 @@ async def _abort(error: Exception, context: Context[ResponseT], method: str) -> 
     if len(error.message) > MAX_MESSAGE:
         error.message = f"{error.message[:MAX_MESSAGE]} [...]"
     status = rpc_status.to_status(to_status(error))
-    await context.abort(status.code, status.details, status.trailing_metadata)
+    try:
+        await context.abort(status.code, status.details, status.trailing_metadata)
+    except grpc.aio.InternalError:
+        # gRPC has ended the call itself, over a message that is too large, or the caller went.
+        raise asyncio.CancelledError from None
 
 
 def _defect(error: Exception, method: str) -> ModnormError:
