@@ -66,7 +66,11 @@ ENV MODNORM_BIND_ADDRESS=0.0.0.0:50051
 EXPOSE 50051
 ENTRYPOINT ["python", "-m", "services.aggregator.server"]
 
+# An account of its own: its limit of processes counts those of other containers, too.
 FROM runtime AS sandbox
+USER root
+RUN useradd --no-create-home --home-dir /tmp --uid 10005 sandbox
+USER sandbox
 COPY --from=sandbox-packages /opt/modnorm /opt/modnorm
 COPY --from=code /opt/modnorm /opt/modnorm
 ENV MODNORM_BIND_ADDRESS=0.0.0.0:50055

@@ -137,6 +137,8 @@ def _survive_kills(lab: Lab, expected: Mapping[str, bytes]) -> None:
     experiment_id = _create_by_reflection(lab)
     lab.wait_for(experiment_id, experiments.EXPERIMENT_STATE_CALIBRATING)
     for service in SERVICES:
+        if service == "evaluator":
+            _wait_for_workers(lab, experiment_id, 1)
         _kill(lab, service, experiment_id)
     _kill_worker(lab)
     require(lab.state(experiment_id) not in ENDED, "the run was over before its worker was killed")

@@ -63,6 +63,11 @@ def test_a_pod_has_no_more_than_it_needs(name):
     assert not any("hostPath" in volume for volume in spec.get("volumes", []))
 
 
+def test_the_sandbox_shares_its_number_with_nobody():
+    numbers = {name: pod(name)["securityContext"]["runAsUser"] for name in WORKLOADS}
+    assert list(numbers.values()).count(numbers["sandbox"]) == 1
+
+
 @pytest.mark.parametrize(("name", "container"), CONTAINERS)
 def test_a_container_has_no_more_than_it_needs(name, container):
     assert container["securityContext"] == {
