@@ -68,8 +68,8 @@ def make_llama(
             {
                 **chosen,
                 "intermediate_size": 96,
-                "num_attention_heads": 4,
-                "num_key_value_heads": 4,
+                "num_attention_heads": 2,
+                "num_key_value_heads": 2,
                 "max_position_embeddings": 512,
                 "tie_word_embeddings": False,
                 "eos_token_id": 2,

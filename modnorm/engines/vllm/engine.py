@@ -16,7 +16,7 @@ from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.engines.protocol import Completion, Finish, GenerationLimits
 from modnorm.engines.settings import EngineSettings
-from modnorm.engines.vllm.start import Request, graph_mode, start_vllm, vllm_failures
+from modnorm.engines.vllm.start import Request, graph_mode, rendered, start_vllm, vllm_failures
 from modnorm.engines.vllm.workers import Workers
 from modnorm.errors import CandidateError, InvalidInputError, PreconditionError
 from modnorm.geometry.scale_map import ScaleMap
@@ -133,6 +133,8 @@ class VllmEngine:
         limits: GenerationLimits,
         poll: Callable[[], None],
     ) -> Generator[Completion]:
+        if not prompts:
+            return
         self._require_idle()
         try:
             self._submit(prompts, limits)
@@ -157,12 +159,12 @@ class VllmEngine:
             ignore_eos=True,
             detokenize=False,
         )
-        for index, prompt in enumerate(prompts):
-            self._requests += 1
-            name = str(self._requests)
-            self._waiting[name] = index
-            with vllm_failures("submitting prompts"):
-                self._engine.add_request(name, {"prompt_token_ids": list(prompt)}, params)
+        with vllm_failures("submitting prompts"):
+            for index, prompt in enumerate(rendered(self._engine, prompts)):
+                self._requests += 1
+                name = str(self._requests)
+                self._waiting[name] = index
+                self._engine.add_request(name, prompt, params)
 
     def _abort(self) -> None:
         """Drop what is not answered yet."""

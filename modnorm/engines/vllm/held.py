@@ -1,6 +1,6 @@
 """What one worker of vLLM holds for us: candidate weights in vLLM's own memory."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -26,13 +26,20 @@ class HeldModel:
         directory: The checkpoint.
         model_digest: Its digest.
         model: vLLM's model, loaded from it.
+        caches: vLLM's memory for keys and values.
 
     Raises:
         IncompatibleError: the parameters are not the checkpoint's tensors as this package knows
             them.
     """
 
-    def __init__(self, directory: Path, model_digest: str, model: torch.nn.Module) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        model_digest: str,
+        model: torch.nn.Module,
+        caches: Sequence[torch.Tensor],
+    ) -> None:
         stored = CheckpointWeights(
             Checkpoint(str(directory), None, directory, load_config(directory))
         )
@@ -40,6 +47,7 @@ class HeldModel:
         _require_equal(stored, views)
         self.weights = CandidateWeights(stored.layout, views, model_digest=model_digest)
         self._views = views
+        self._caches = caches
         self._maps: dict[str, ScaleMap] = {}
         device = next(model.parameters()).device
         self._sound = torch.ones((), dtype=torch.bool, device=device)
@@ -64,8 +72,15 @@ class HeldModel:
         return resolved
 
     def restore(self) -> None:
-        """Become the base again."""
+        """Become the base again, in weights and in what may be left in the cache.
+
+        Attention reads whole blocks and gives what a sequence does not own the weight 0. That is
+        no help against a NaN which an earlier candidate left there: 0 times NaN is NaN.
+        """
         self.weights.restore()
+        if not self.is_sound():
+            for cache in self._caches:
+                cache.zero_()
         self._sound.fill_(True)  # noqa: FBT003 - a tensor's value
 
     def is_sound(self) -> bool:

@@ -1,7 +1,7 @@
 """Starting vLLM with exactly the settings that candidates need."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from types import MappingProxyType
@@ -101,6 +101,13 @@ def start_vllm(
             multiprocess_mode=False,
         )
     return cast("RunningEngine", engine)
+
+
+def rendered(engine: RunningEngine, prompts: Sequence[Sequence[int]]) -> list[object]:
+    """Return prompts as this vLLM takes them: through its renderer, where it has one for that."""
+    raw: list[object] = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
+    render = getattr(getattr(engine, "renderer", None), "render_cmpl", None)
+    return list(render(raw)) if render else raw
 
 
 def graph_mode(engine: RunningEngine) -> str:

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     class _ModelConfig:
         model: str
 
+    class _Runner:
+        kv_caches: list[torch.Tensor]
+
 
 # vLLM imports this module before it loads a model, and gives no later occasion.
 keep_plain_weights()
@@ -35,6 +38,7 @@ class CandidateWorker:
 
     if TYPE_CHECKING:
         model_config: _ModelConfig
+        model_runner: _Runner
         modnorm_held: HeldModel
 
         def get_model(self) -> torch.nn.Module:
@@ -45,7 +49,9 @@ class CandidateWorker:
 
         def hold() -> Value:
             directory = Path(self.model_config.model)
-            self.modnorm_held = HeldModel(directory, model_digest, self.get_model())
+            self.modnorm_held = HeldModel(
+                directory, model_digest, self.get_model(), self.model_runner.kv_caches
+            )
             return {"kernels": int(self.modnorm_held.weights.has_kernels)}
 
         return answer(hold)

@@ -8,6 +8,7 @@ import torch
 pytest.importorskip("vllm", reason="vLLM is not installed here; see `make test-vllm`")
 
 from modnorm.checkpoint.reference import Checkpoint
+from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.engines import EngineSettings
 from modnorm.engines.transformers_engine import TransformersEngine
 from modnorm.engines.vllm.engine import VllmEngine
@@ -24,7 +25,7 @@ def modular(checkpoint: Checkpoint) -> ScaleMap:
         config=checkpoint.config,
         model_digest=checkpoint.digest,
         masses=Masses(),
-        weights=None,
+        weights=CheckpointWeights(checkpoint),
         sensitivities=[
             {"attention_module": 1.0, "mlp_module": 1.0}
             for _ in range(int(str(checkpoint.config["num_hidden_layers"])))
