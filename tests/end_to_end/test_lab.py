@@ -15,13 +15,16 @@ import pytest
 import redis
 
 from modnorm.client import ModnormClient
+from modnorm.spec import load_spec
 from modnorm.v1 import experiment_pb2 as experiments
 from services.common.healthcheck import check
 
 pytestmark = pytest.mark.integration
 
-START_SECONDS = 90
+START_SECONDS = 240
 STOP_SECONDS = 30
+COUNTDOWN = "bundled:countdown-selection"
+JOB_ENDS = {"reported", "handed back", "the attempt failed"}
 
 
 def free_address():
@@ -56,11 +59,12 @@ class Lab:
             yield
 
     @contextmanager
-    def process(self, service, address, name=""):
+    def process(self, service, address, name="", **settings):
         """Run one service until the context ends; what it logs goes to a file."""
         environment = self.environment | {
             "MODNORM_BIND_ADDRESS": address,
             "MODNORM_WORKER_NAME": name,
+            **settings,
         }
         command = [sys.executable, "-m", f"services.{service}.server"]
         with (self.folder / f"{service}{name}.log").open("ab") as log:
@@ -72,9 +76,14 @@ class Lab:
                 process.send_signal(signal.SIGTERM)
             assert process.wait(STOP_SECONDS) in {0, -signal.SIGKILL}
 
-    def evaluator(self, name):
+    def evaluator(self, name, **settings):
         """Run an evaluator."""
-        return self.process("evaluator", "127.0.0.1:0", name)
+        return self.process("evaluator", "127.0.0.1:0", name, **settings)
+
+    def events(self, name):
+        """Return what an evaluator has logged."""
+        lines = (self.folder / f"evaluator{name}.log").read_text().splitlines()
+        return [json.loads(line)["event"] for line in lines if line.startswith("{")]
 
 
 def wait_until(condition, what, seconds=START_SECONDS):
@@ -188,6 +197,63 @@ def test_a_killed_evaluator_and_a_flushed_broker_change_nothing(
             broker.flushall()
         assert len(scored(client, experiment_id)) < 13
         assert finish(experiment_id) == expected
+
+
+class Jobs:
+    """The jobs of an experiment, as the database has them."""
+
+    def __init__(self, connection, experiment_id):
+        self.connection = connection
+        self.experiment_id = experiment_id
+
+    def rows(self, columns, condition="true"):
+        query = f"SELECT {columns} FROM jobs WHERE experiment_id = %s AND {condition}"
+        return self.connection.execute(query, (self.experiment_id,)).fetchall()
+
+    def leased_by(self, worker):
+        return bool(self.rows("id", f"state = 'leased' AND worker = '{worker}'"))
+
+
+def test_a_drained_evaluator_finishes_or_hands_back(
+    lab, client, write_spec, database_url, broker_url
+):
+    """One is told once and has time, the other is told twice."""
+    long = write_spec(
+        "long",
+        task__selection={"source": COUNTDOWN, "limit": 48},
+        method={"name": "randopt", "radius": 0.005},
+    )
+    with ExitStack() as stack:
+        workers = {
+            name: stack.enter_context(lab.evaluator(name, MODNORM_STOP_GRACE="600"))
+            for name in ("patient", "hurried")
+        }
+        for name in workers:
+            wait_until(lambda name=name: "listening" in lab.events(name), f"{name} is up")
+        experiment_id = client.submit(load_spec(long)).id
+        connection = stack.enter_context(psycopg.connect(database_url, autocommit=True))
+        jobs = Jobs(connection, experiment_id)
+        wait_until(lambda: jobs.rows("id"), "the selection")
+        for name, worker in workers.items():
+            wait_until(lambda name=name: jobs.leased_by(name), f"{name} at work")
+            worker.send_signal(signal.SIGTERM)
+        wait_until(lambda: "stopping" in lab.events("hurried"), "the stop is heard")
+        assert "handed back" not in lab.events("hurried")
+        workers["hurried"].send_signal(signal.SIGINT)
+        for worker in workers.values():
+            assert worker.wait(START_SECONDS) == 0
+        ends = {name: last_of(lab.events(name), JOB_ENDS) for name in workers}
+        assert ends == {"patient": "reported", "hurried": "handed back"}
+        # Nothing is leased, no attempt was spent in vain, and what is left waits in the queue.
+        assert set(jobs.rows("state, attempts")) == {("done", 1), ("pending", 0)}
+        pending = len(jobs.rows("id", "state = 'pending'"))
+        with redis.Redis.from_url(broker_url) as broker:
+            wait_until(lambda: broker.llen("evaluation") >= pending, "the jobs are offered again")
+    client.cancel(experiment_id)
+
+
+def last_of(events, among):
+    return [event for event in events if event in among][-1]
 
 
 def test_a_cancelled_experiment_stops(lab, modnorm, client, submit):
