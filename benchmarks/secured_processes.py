@@ -45,7 +45,7 @@ def secured_processes(folder: Path) -> Iterator[SecuredLab]:
             stack.callback(_end, process)
             lab.processes[name] = process
         for name, target in targets.items():
-            _await(lab.processes[name], target)
+            _await(lab, name, target)
             lab.targets[name] = target
         yield lab
 
@@ -73,11 +73,12 @@ def _environment(lab: SecuredLab, targets: Mapping[str, str]) -> Mapping[str, st
     }
 
 
-def _await(process: subprocess.Popen[bytes], target: str) -> None:
-    deadline = time.monotonic() + START_SECONDS
+def _await(lab: SecuredLab, name: str, target: str) -> None:
+    deadline, process = time.monotonic() + START_SECONDS, lab.processes[name]
     while check(target, credentials=Credentials()) != "SERVING":
         if process.poll() is not None or time.monotonic() > deadline:
-            raise TimeoutError(f"nothing serves at {target}")
+            said = (lab.logs / f"{name}.log").read_text(errors="replace")
+            raise TimeoutError(f"the {name} does not start: {said[-2000:]}")
         time.sleep(0.2)
 
 
