@@ -12,7 +12,7 @@ from modnorm.calibration.schedule import require_every_layer
 from modnorm.errors import InvalidInputError, NotFoundError
 from modnorm.sandbox import Runner
 from modnorm.spec import ExperimentSpec
-from modnorm.tasks import Row, Task, check_sandbox, get_stored_task
+from modnorm.tasks import Row, Task, check_sandbox, get_task
 from modnorm.tasks.data import LoadedRows, encode_rows, load_data
 from modnorm.tasks.files import confined
 from services.aggregator.stores.experiments import Admission, StoredText
@@ -89,8 +89,8 @@ class Admissions:
         )
 
     def _load(self, spec: ExperimentSpec) -> _Data:
-        named, roots = spec.task, self._data_roots
-        task = get_stored_task(named.name, scorer=named.scorer, declaration=named.declaration)
+        roots = self._data_roots
+        task = get_task(spec.task.name, scorer=spec.task.scorer, roots=roots)
         return _Data(
             task=task,
             selection=load_data(task, spec.task.selection, field="task.selection", roots=roots),
