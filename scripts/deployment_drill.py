@@ -189,10 +189,14 @@ def _wait_for_workers(lab: Lab, experiment_id: str, count: int) -> None:
     workers: set[str] = set()
     with lab.client() as client:
         while len(workers) < count:
-            require(lab.state(experiment_id) not in ENDED, f"only {workers} had candidates")
-            workers = {candidate.worker for candidate in client.candidates(experiment_id)} - {""}
+            require(lab.state(experiment_id) not in ENDED, f"only {workers} scored candidates")
+            workers = {
+                candidate.worker
+                for candidate in client.candidates(experiment_id)
+                if candidate.state == experiments.CANDIDATE_STATE_SCORED
+            }
             time.sleep(0.5)
-    say(f"{count} evaluators score candidates")
+    say(f"{count} evaluators have scored candidates")
 
 
 def _back_up(lab: Lab) -> Backup:
