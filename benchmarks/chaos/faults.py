@@ -20,7 +20,7 @@ from benchmarks.chaos.processes import Process, wait_until
 from benchmarks.chaos.proxy import Mode
 from benchmarks.chaos.schedule import Fault
 
-PATIENCE = 10.0
+PATIENCE = 15.0
 """Seconds to wait for the moment that a fault is for."""
 _EXPIRY_SECONDS = LEASE_SECONDS + 2 * REAP_SECONDS + 0.5
 """After this long without a heartbeat a lease is over and its end is stored."""
@@ -68,7 +68,7 @@ def _kill_aggregator(scene: Scene) -> str | None:
     ):
         connection.execute("LOCK TABLE events IN SHARE MODE")
         with suppress(TimeoutError):
-            wait_until(lambda: _blocked(scene.observer), "a transaction", 6.0)
+            wait_until(lambda: _blocked(scene.observer), "a transaction", PATIENCE)
             caught = True
         scene.lab.kill("aggregator")
     return f"killed the aggregator {'in the middle of' if caught else 'outside'} a transaction"

@@ -27,7 +27,7 @@ from services.common.queue import QUEUE, make_celery, publish
 
 NAME = "intruder"
 CALL_SECONDS = 5.0
-PATIENCE = 15.0
+PATIENCE = 30.0
 
 _DONE = """
 SELECT j.id, j.token, j.worker, j.answers_done,
