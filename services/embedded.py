@@ -7,7 +7,7 @@ a lab of separate processes runs.
 import asyncio
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
@@ -56,7 +56,12 @@ class EmbeddedLab:
 
 @contextmanager
 def start(
-    state: Path, *, cache: Path, evaluate: bool = True, load: LoadEngine = load_engine
+    state: Path,
+    *,
+    cache: Path,
+    data: Sequence[Path] = (),
+    evaluate: bool = True,
+    load: LoadEngine = load_engine,
 ) -> Iterator[EmbeddedLab]:
     """Start a lab; leaving the context stops it.
 
@@ -65,7 +70,8 @@ def start(
 
     Args:
         state: Directory of the database and the log, made where absent. One process at a time.
-        cache: Directory of what other labs may share: calibrated profiles.
+        cache: Directory of what other labs may share: calibrated profiles, fetched data.
+        data: Directories where named splits are looked for too.
         evaluate: Whether to work on the jobs that are stored; without, they wait.
         load: Makes engines.
     """
@@ -73,7 +79,7 @@ def start(
     log, leaving = state / _LOG, threading.Event()
     with _logging_to(log), Sandbox() as sandbox, ThreadPoolExecutor(2, "lab") as threads:
         common = _common_settings(state, cache)
-        services = _Services(state, common, sandbox)
+        services = _Services(state, common, sandbox, data)
         parts = [threads.submit(services.run)]
         try:
             lab = EmbeddedLab(services.target(), Credentials(token=common["token"]))
@@ -147,8 +153,11 @@ def _common_settings(state: Path, cache: Path) -> _Common:
 class _Services:
     """Calibrator, sampler and aggregator in the event loop of one thread."""
 
-    def __init__(self, state: Path, common: _Common, sandbox: Runner) -> None:
+    def __init__(
+        self, state: Path, common: _Common, sandbox: Runner, data: Sequence[Path]
+    ) -> None:
         self._state = state
+        self._data = data
         self._common = common
         self._sandbox = sandbox
         self._loop = asyncio.new_event_loop()
@@ -190,6 +199,7 @@ class _Services:
                 database_url=f"sqlite:///{(self._state / _DATABASE).resolve()}",
                 broker_url=_BROKER,
                 release_leases_on_start=True,
+                split_folders=tuple(self._data),
                 **common,
             ),
             sandbox=self._sandbox,

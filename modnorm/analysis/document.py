@@ -56,6 +56,8 @@ class ResultsDocument(TypedDict):
     provenance: Mapping[str, object]
     data: Mapping[str, Mapping[str, object]]
     """Manifest of the rows: `selection` and `heldout`, each a `RowsRecord`."""
+    overlap: int
+    """Held-out rows that are selection rows too: what was selected for is no test."""
     base: BaseEntry
     candidates: CandidatesEntry
     experts: list[ExpertEntry]
@@ -77,6 +79,7 @@ def results_document(run: RunData) -> ResultsDocument:
         spec=run.spec,
         provenance=run.provenance,
         data={name: asdict(record) for name, record in run.data.items()},
+        overlap=run.overlap,
         base=BaseEntry(selection_reward=base, heldout_metric=run.base.heldout_metric),
         candidates=CandidatesEntry(
             total=len(run.candidates),

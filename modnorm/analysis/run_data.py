@@ -114,6 +114,8 @@ class RunData:
     ensembles: Sequence[EnsembleRow]
     votes: Mapping[tuple[int, int], Sequence[VoteRow]]
     """Votes of each (N, K), in row order."""
+    overlap: int = 0
+    """Held-out rows that are selection rows too."""
     timings: Mapping[str, object] = field(default_factory=dict)
     """Times, ids and machine names, as JSON values."""
 

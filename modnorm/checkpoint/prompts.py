@@ -79,15 +79,19 @@ def check_fit(prompts: Sequence[Sequence[int]], max_tokens: int, checkpoint: Che
         checkpoint: The model that is to answer.
 
     Raises:
-        InvalidInputError: a prompt and its completion do not fit the model; names the row.
+        InvalidInputError: a prompt and its completion do not fit the model; the field names the
+            prompt by its index, `prompts.12`.
     """
-    for row, prompt in enumerate(prompts):
-        if len(prompt) + max_tokens > checkpoint.max_position:
+    for index, prompt in enumerate(prompts):
+        room = checkpoint.max_position - len(prompt)
+        if max_tokens > room:
             raise InvalidInputError(
-                f"row {row}: {len(prompt)} prompt tokens and {max_tokens} completion tokens "
+                f"{len(prompt)} prompt tokens and {max_tokens} completion tokens "
                 f"exceed the {checkpoint.max_position} positions of {checkpoint.name}",
-                field="task",
-                remedy="lower task.max_tokens or leave the row out",
+                field=f"prompts.{index}",
+                remedy=f"lower task.max_tokens to {room}, or shorten or drop the row"
+                if room > 0
+                else "shorten or drop the row",
             )
     return max((len(prompt) for prompt in prompts), default=0)
 

@@ -16,6 +16,7 @@ from modnorm.client.status import from_rpc_error
 from modnorm.client.watch import Watch
 from modnorm.errors import RateLimitedError
 from modnorm.spec import ExperimentSpec
+from modnorm.tasks.declared import carry_declaration
 from modnorm.v1 import evaluation_pb2 as evaluation
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.v1.experiment_pb2_grpc import ExperimentServiceStub
@@ -103,17 +104,19 @@ class ModnormClient:
     ) -> experiments.Experiment:
         """Create an experiment; the same request id gives the same experiment.
 
+        Where the spec names a task file, it is read here and its text goes with the spec.
+
         Args:
             spec: What to run.
             request_id: Name of the request; a fresh one when absent.
 
         Raises:
-            InvalidInputError: the spec does not hold together; nothing was stored.
+            InvalidInputError: the spec or its task file is not sound; nothing was stored.
             ConflictError: the request id belongs to another spec.
             UnavailableError: the aggregator, or a service that it needs, is down.
         """
         request = experiments.CreateExperimentRequest(
-            request_id=request_id or str(uuid.uuid4()), spec=spec_to_proto(spec)
+            request_id=request_id or str(uuid.uuid4()), spec=spec_to_proto(carry_declaration(spec))
         )
         timeout = max(self._timeout, _SUBMIT_SECONDS)
         return self._call(self._stub.CreateExperiment, request, timeout).experiment

@@ -1,6 +1,6 @@
 """Finds the embedded lab, which the library never imports."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -34,13 +34,14 @@ class StartLab(Protocol):
     """What an entry point of the group is."""
 
     def __call__(
-        self, state: Path, *, cache: Path, evaluate: bool = True
+        self, state: Path, *, cache: Path, data: Sequence[Path] = (), evaluate: bool = True
     ) -> AbstractContextManager[EmbeddedLab]:
         """Start a lab; leaving the context stops it.
 
         Args:
             state: Directory of the database and the logs; experiments found there go on.
-            cache: Directory of what other labs may share: calibrated profiles.
+            cache: Directory of what other labs may share: calibrated profiles, fetched data.
+            data: Directories where named splits are looked for too.
             evaluate: Whether to work on the jobs that are stored; without, they wait.
 
         Raises:
@@ -80,8 +81,9 @@ def embedded_client(
         evaluate: Whether to work on the jobs that are stored; without, they wait.
     """
     start = find_embedded()
+    state, cache, data = state_directory(home), settings.cache_dir, settings.data_roots
     with (
-        start(state_directory(home), cache=settings.cache_dir, evaluate=evaluate) as lab,
+        start(state, cache=cache, data=data, evaluate=evaluate) as lab,
         ModnormClient(
             lab.target,
             timeout=settings.timeout,

@@ -46,6 +46,7 @@ def fetch_run(client: ModnormClient, experiment: experiments.Experiment) -> RunD
             always_print_fields_with_no_presence=True,
         ),
         data=_data(experiment),
+        overlap=_overlap(client, experiment.id),
         candidates=[_candidate(each) for each in found if each.index != BASE],
         base=_base(experiment.base, found),
         ensembles=[_ensemble(each) for each in experiment.ensembles],
@@ -76,6 +77,19 @@ def _data(experiment: experiments.Experiment) -> dict[str, RowsRecord]:
             made_from.heldout_digest,
         ),
     }
+
+
+def _overlap(client: ModnormClient, experiment_id: str) -> int:
+    """Count the held-out rows that are selection rows too."""
+    selection, heldout = (
+        client.artifact(experiment_id, kind).split(b"\n")
+        for kind in (
+            experiments.ARTIFACT_KIND_SELECTION_ROWS,
+            experiments.ARTIFACT_KIND_HELDOUT_ROWS,
+        )
+    )
+    known = set(selection)
+    return sum(row in known for row in heldout)
 
 
 def _rows(spec: experiments.DataSpec, revision: str, rows: int, digest: str) -> RowsRecord:

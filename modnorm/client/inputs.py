@@ -1,7 +1,7 @@
 """Whether the files that a spec names still hold what an experiment was made from."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from modnorm.calibration.profile import Profile
@@ -16,7 +16,9 @@ from modnorm.v1.experiment_pb2 import Provenance
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
-def check_inputs(spec: ExperimentSpec, provenance: Provenance) -> None:
+def check_inputs(
+    spec: ExperimentSpec, provenance: Provenance, *, folders: Sequence[Path] | None = None
+) -> None:
     """Compare what a spec names on this machine with what its experiment was made from.
 
     A spec holds paths, not contents: the same spec finds the same experiment after a file was
@@ -25,12 +27,13 @@ def check_inputs(spec: ExperimentSpec, provenance: Provenance) -> None:
     Args:
         spec: The experiment's spec; its paths are paths of this machine.
         provenance: What the experiment was made from.
+        folders: Where named splits are looked for; the default folder when None.
 
     Raises:
         ConflictError: an input holds something else by now; names its field.
         InvalidInputError: an input is gone, or is no longer sound.
     """
-    for field, found, expected in _digests(spec, provenance):
+    for field, found, expected in _digests(spec, provenance, folders):
         if found != expected:
             raise ConflictError(
                 f"it changed since the experiment began: {expected[:32]} then, {found[:32]} now",
@@ -39,16 +42,19 @@ def check_inputs(spec: ExperimentSpec, provenance: Provenance) -> None:
             )
 
 
-def _digests(spec: ExperimentSpec, provenance: Provenance) -> Iterator[tuple[str, str, str]]:
+def _digests(
+    spec: ExperimentSpec, provenance: Provenance, folders: Sequence[Path] | None
+) -> Iterator[tuple[str, str, str]]:
     """Yield each input on this machine: field, digest now, digest then."""
-    task = get_task(spec.task.name, scorer=spec.task.scorer)
+    named = spec.task
+    task = get_task(named.name, scorer=named.scorer, declaration=named.declaration)
     yield "task", task.scorer, provenance.scorer
     for field, rows, digest in (
         ("task.selection", spec.task.selection, provenance.selection_digest),
         ("task.heldout", spec.task.heldout, provenance.heldout_digest),
     ):
         if not is_dataset(rows.source):
-            yield field, rows_digest(load_rows(task, rows, field=field)), digest
+            yield field, rows_digest(load_rows(task, rows, field=field, folders=folders)), digest
     model, profile = spec.model.name, spec.method.profile
     if model in bundled_models() or Path(model).expanduser().is_dir():
         yield "model", resolve_checkpoint(model).digest, provenance.model_digest

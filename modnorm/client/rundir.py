@@ -1,5 +1,6 @@
 """The directory of a run: who writes there, and which spec it belongs to."""
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,6 +16,8 @@ _SPEC = "spec.json"
 _RESULTS = "results.json"
 _FAILURES = "failures"
 _STATE = "state"
+_LONGEST = 200
+"""Characters of a value that errors repeat."""
 
 
 def state_directory(path: Path) -> Path:
@@ -119,11 +122,18 @@ def _compare(path: Path, there: Mapping[str, object], here: Mapping[str, object]
     for name in sorted(old.keys() | new.keys()):
         if old.get(name) != new.get(name):
             raise ConflictError(
-                f"{path} holds a run of another spec: {old.get(name)!r} there, "
-                f"{new.get(name)!r} here",
+                f"{path} holds a run of another spec: {_brief(old.get(name))} there, "
+                f"{_brief(new.get(name))} here",
                 field=name,
                 remedy="name another directory with --out",
             )
+
+
+def _brief(value: object) -> str:
+    """Return what errors call a value; a long text, that of a task file, by its digest."""
+    if isinstance(value, str) and len(value) > _LONGEST:
+        return f"a text with the SHA-256 {hashlib.sha256(value.encode()).hexdigest()[:16]}..."
+    return repr(value)
 
 
 def _flat(section: Mapping[str, object], prefix: str = "") -> dict[str, object]:

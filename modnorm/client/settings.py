@@ -2,11 +2,19 @@
 
 import os
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import Field, SecretStr
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import BeforeValidator, Field, SecretStr
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from modnorm.client.channel import Credentials
+
+
+def split_paths(value: object) -> object:
+    """Split `/a:/b` into paths; an empty text is no path."""
+    if isinstance(value, str):
+        return tuple(path for path in value.split(os.pathsep) if path)
+    return value
 
 
 class ConnectionSettings(BaseSettings):
@@ -48,7 +56,19 @@ class ClientSettings(ConnectionSettings):
     timeout: float = Field(default=30.0, gt=0)
     """Seconds that one call may take."""
     cache_dir: Path = Path.home() / ".cache" / "modnorm"
-    """Where embedded runs keep what does not depend on the run, calibrated profiles above all."""
+    """Where embedded runs keep what does not depend on the run: profiles, and fetched data."""
+    data_roots: Annotated[tuple[Path, ...], NoDecode, BeforeValidator(split_paths)] = ()
+    """Where named splits are looked for too, separated as in PATH."""
+
+    @property
+    def fetched_folder(self) -> Path:
+        """Where data are fetched to."""
+        return self.cache_dir / "data"
+
+    @property
+    def split_folders(self) -> tuple[Path, ...]:
+        """Where named splits are looked for, in order."""
+        return (self.fetched_folder, *self.data_roots)
 
 
 def calm_threads() -> None:

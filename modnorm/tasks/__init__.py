@@ -1,7 +1,13 @@
 """Benchmarks: prompts, selection rewards, votes, metrics and their rows."""
 
 from modnorm.tasks.protocol import Judgement, Message, Row, Task
-from modnorm.tasks.registry import get_task, scorer_names, task_names
+from modnorm.tasks.registry import (
+    get_stored_task,
+    get_task,
+    paper_tasks,
+    scorer_names,
+    task_names,
+)
 from modnorm.tasks.sandboxed import check_sandbox, runs_programs
 
 __all__ = [
@@ -10,7 +16,9 @@ __all__ = [
     "Row",
     "Task",
     "check_sandbox",
+    "get_stored_task",
     "get_task",
+    "paper_tasks",
     "runs_programs",
     "scorer_names",
     "task_names",

@@ -22,10 +22,17 @@ class LoadedRows:
     rows: tuple[Row, ...]
     revision: str | None
     """Commit of the Hugging Face dataset whose rows they are; None where there is none."""
+    places: tuple[str, ...]
+    """Where each row stands in its source, for error messages: `line 17`."""
 
 
 def load_data(
-    task: Task, spec: DataSpec, *, field: str, roots: Sequence[Path] | None = None
+    task: Task,
+    spec: DataSpec,
+    *,
+    field: str,
+    roots: Sequence[Path] | None = None,
+    folders: Sequence[Path] | None = None,
 ) -> LoadedRows:
     """Load and check the rows that a spec names, in file order.
 
@@ -34,6 +41,8 @@ def load_data(
         spec: Source, offset and limit.
         field: Spec path for errors, `task.selection` for instance.
         roots: Folders that files must lie under; any file when None.
+        folders: Where named splits are looked for before the hub; `open_source` says where when
+            None.
 
     Raises:
         InvalidInputError: the source is missing, malformed (the message names the row) or has
@@ -42,31 +51,39 @@ def load_data(
             named split is on no hub and not on this machine.
         UnavailableError: a Hugging Face dataset cannot be reached.
     """
-    opened = open_source(spec, field=field, roots=roots)
+    opened = open_source(spec, field=field, roots=roots, folders=folders)
     stop = None if spec.limit is None else spec.offset + spec.limit
-    rows = tuple(_parse(task, islice(opened.rows, spec.offset, stop), spec.source, field))
-    _check_count(rows, spec, field)
-    return LoadedRows(rows, opened.revision)
+    found = tuple(_parse(task, islice(opened.rows, spec.offset, stop), spec.source, field))
+    _check_count(found, spec, field)
+    places, rows = zip(*found, strict=True)
+    return LoadedRows(rows, opened.revision, places)
 
 
 def load_rows(
-    task: Task, spec: DataSpec, *, field: str, roots: Sequence[Path] | None = None
+    task: Task,
+    spec: DataSpec,
+    *,
+    field: str,
+    roots: Sequence[Path] | None = None,
+    folders: Sequence[Path] | None = None,
 ) -> tuple[Row, ...]:
     """Return the rows alone of `load_data`."""
-    return load_data(task, spec, field=field, roots=roots).rows
+    return load_data(task, spec, field=field, roots=roots, folders=folders).rows
 
 
-def _parse(task: Task, raw: Iterable[RawRow], source: str, field: str) -> Iterator[Row]:
+def _parse(
+    task: Task, raw: Iterable[RawRow], source: str, field: str
+) -> Iterator[tuple[str, Row]]:
     for place, columns in raw:
         try:
-            yield task.parse(columns)
+            yield place, task.parse(columns)
         except InvalidInputError as error:
             raise InvalidInputError(
                 f"{source}, {place}, column {error.field!r}: {error.message}", field=field
             ) from error
 
 
-def _check_count(rows: Sequence[Row], spec: DataSpec, field: str) -> None:
+def _check_count(rows: Sequence[object], spec: DataSpec, field: str) -> None:
     if not rows:
         passed = f" after the first {spec.offset}" if spec.offset else ""
         raise InvalidInputError(f"{spec.source} has no rows{passed}", field=field)

@@ -1,45 +1,38 @@
-r"""Tasks declared in a YAML file: prompt, columns, extraction, comparison.
-
-    name: capitals
-    max_tokens: 64
-    columns: [country, capital]
-    prompt:
-      system: You know geography.
-      user: "What is the capital of {country}? Answer in <answer> tags."
-    answer: capital
-    extract:
-      regex: "<answer>(.*?)</answer>"
-    compare: caseless
+"""Tasks that a text declares: prompt, columns, extraction, comparison.
 
 The scorer's name holds a digest of the declaration, so results of different declarations are
-never taken for one another's.
+never taken for one another's. The text goes wherever the experiment goes: it is in the stored
+spec, in each job and in the results, and the file is read once.
 """
 
 import hashlib
 import json
-import string
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Literal
-
-import regex
-import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from modnorm.errors import InvalidInputError
+from modnorm.spec import ExperimentSpec
 from modnorm.tasks import columns
 from modnorm.tasks.answers import accuracy, judge_vote
+from modnorm.tasks.declaration import (
+    Declaration,
+    compile_expression,
+    is_task_file,
+    parse_declaration,
+    read_declaration,
+)
 from modnorm.tasks.files import confined
 from modnorm.tasks.gsm8k import number_form
 from modnorm.tasks.mathematics.canonical import canonical
 from modnorm.tasks.protocol import Judgement, Message, Row
 
-MATCH_SECONDS = 0.05
-"""Time that a regular expression gets for one completion; then there is no answer."""
+SEARCHED = 65_536
+"""Characters of a completion that are searched: the first, or with `match: last` the last."""
 MAX_ANSWER = 1000
-
-_SUFFIXES = (".yaml", ".yml")
+_MATCHING = "re2-1"
+"""How expressions are matched, which is part of what a scorer is."""
 
 
 def _exact(answer: str) -> str | None:
@@ -56,69 +49,15 @@ COMPARISONS: Mapping[str, Callable[[str], str | None]] = MappingProxyType(
 """What an answer is brought to before it is compared and voted, by the name of the comparison."""
 
 
-def _compiles(pattern: str) -> str:
-    try:
-        groups = regex.compile(pattern).groups
-    except regex.error as error:
-        raise ValueError(f"is no regular expression: {error}") from error
-    if groups > 1:
-        raise ValueError("may have one group, which is the answer")
-    return pattern
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Prompt(_Section):
-    """Messages with {column} in the places of a row's columns; {{ and }} are braces."""
-
-    system: str | None = None
-    user: str = Field(min_length=1)
-
-
-class Extraction(_Section):
-    """Where the answer stands in a completion."""
-
-    regex: Annotated[str, AfterValidator(_compiles)]
-    """Its group, or the whole match without one, is the answer."""
-    match: Literal["first", "last"] = "last"
-
-
-class Declaration(_Section):
-    """The content of a task file."""
-
-    name: str = Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")
-    max_tokens: int = Field(ge=1, le=131_072)
-    columns: tuple[str, ...] = Field(min_length=1)
-    """Columns of the rows, all text; others are dropped."""
-    prompt: Prompt
-    answer: str
-    """Column of the right answer."""
-    extract: Extraction
-    compare: Literal["exact", "caseless", "number", "mathematics"] = "exact"
-
-    @model_validator(mode="after")
-    def _columns_exist(self) -> "Declaration":
-        used = {self.answer}
-        for template in filter(None, (self.prompt.system, self.prompt.user)):
-            used |= {
-                name for _, name, _, _ in string.Formatter().parse(template) if name is not None
-            }
-        missing = sorted(used - set(self.columns))
-        if missing:
-            raise ValueError(f"columns: {', '.join(missing)} used but not listed")
-        return self
-
-
 class DeclaredTask:
     """A task made from a declaration; reward 1 for the right answer, accuracy as the metric."""
 
     def __init__(self, declaration: Declaration) -> None:
         self._declaration = declaration
-        self._pattern = regex.compile(declaration.extract.regex)
+        self._pattern = compile_expression(declaration.extract.regex)
         self._form = COMPARISONS[declaration.compare]
-        text = json.dumps(declaration.model_dump(mode="json"), sort_keys=True)
+        content = {**declaration.model_dump(mode="json"), "matching": _MATCHING}
+        text = json.dumps(content, sort_keys=True)
         self._digest = hashlib.sha256(text.encode()).hexdigest()
 
     @property
@@ -129,7 +68,7 @@ class DeclaredTask:
     @property
     def scorer(self) -> str:
         """The declaration's name and the start of its digest."""
-        return f"{self.name}-{self._digest[:12]}"
+        return f"{self.name}-{self._digest[:16]}"
 
     @property
     def max_tokens(self) -> int:
@@ -174,49 +113,52 @@ class DeclaredTask:
         return accuracy(rows, correct)
 
     def _extract(self, completion: str) -> str | None:
-        try:
-            matches = [
-                match[match.re.groups]
-                for match in self._pattern.finditer(completion, timeout=MATCH_SECONDS)
-            ]
-        except TimeoutError:
-            return None
-        if not matches:
-            return None
-        answer = matches[0 if self._declaration.extract.match == "first" else -1]
+        first = self._declaration.extract.match == "first"
+        text = completion[:SEARCHED] if first else completion[-SEARCHED:]
+        # RE2 searches UTF-8, which has no halves of surrogate pairs.
+        matches = self._pattern.finditer(text.encode("utf-8", "replace").decode())
+        found = next(matches, None) if first else next(iter(deque(matches, maxlen=1)), None)
+        answer = None if found is None else found[self._pattern.groups]
         return answer if answer and len(answer) <= MAX_ANSWER else None
 
 
-def is_task_file(name: str) -> bool:
-    """Whether a task's name is that of a file."""
-    return name.lower().endswith(_SUFFIXES)
-
-
-def load_task(path: Path, *, roots: Sequence[Path] | None = None) -> DeclaredTask:
-    """Return the task that a file declares.
+def declared_task(text: str, *, source: str, field: str) -> DeclaredTask:
+    """Return the task that a text declares.
 
     Args:
-        path: A YAML file.
-        roots: Folders that it must lie under; any file when None.
+        text: YAML.
+        source: What the user calls it.
+        field: Spec path for errors.
+
+    Raises:
+        InvalidInputError: it is no declaration; names the line and the field of every fault.
+    """
+    return DeclaredTask(parse_declaration(text, source=source, field=field))
+
+
+def load_task(path: Path) -> DeclaredTask:
+    """Return the task that a file declares.
 
     Raises:
         InvalidInputError: there is no such file, or its content is no declaration.
     """
-    found = confined(str(path), "task.name", roots)
-    try:
-        content = yaml.safe_load(found.read_text(encoding="utf-8"))
-        return DeclaredTask(Declaration.model_validate(content))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise InvalidInputError(f"cannot read {path}: {error}", field="task.name") from error
-    except ValidationError as error:
-        raise InvalidInputError(f"{path}: {_faults(error)}", field="task.name") from error
+    text = read_declaration(confined(str(path), "task.name", None))
+    return declared_task(text, source=str(path), field="task.name")
 
 
-def _faults(error: ValidationError) -> str:
-    faults = error.errors(include_url=False, include_input=False)
-    return "; ".join(
-        f"{'.'.join(map(str, fault['loc'])) or 'the file'}: {fault['msg']}" for fault in faults
-    )
+def carry_declaration(spec: ExperimentSpec) -> ExperimentSpec:
+    """Return a spec that holds the text of the task file that it names, if it names one.
+
+    Raises:
+        InvalidInputError: there is no such file, or its content is no declaration.
+    """
+    name = spec.task.name
+    if spec.task.declaration is not None or not is_task_file(name):
+        return spec
+    text = read_declaration(confined(name, "task.name", None))
+    declared = parse_declaration(text, source=name, field="task.name")
+    task = spec.task.model_copy(update={"name": declared.name, "declaration": text})
+    return spec.model_copy(update={"task": task})
 
 
 def _cell(raw: Mapping[str, object], column: str) -> str:

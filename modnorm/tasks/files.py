@@ -3,6 +3,7 @@
 import csv
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
@@ -57,17 +58,52 @@ def confined(source: str, field: str, roots: Sequence[Path] | None) -> Path:
         InvalidInputError: there is no such file.
     """
     for candidate in (source, *(str(root / source) for root in roots or ())):
-        found = _existing_file(candidate)
-        if found and (roots is None or any(found.is_relative_to(r.resolve()) for r in roots)):
+        found = _existing(candidate)
+        if found and found.is_file() and _lies_under(found, roots):
             return found
     place = "" if roots is None else " under the data roots"
-    raise InvalidInputError(f"there is no file {source}{place}", field=field)
+    raise InvalidInputError(
+        f"there is no file {source}{place}", field=field, remedy=_where(source, roots)
+    )
 
 
-def _existing_file(source: str) -> Path | None:
+def _where(source: str, roots: Sequence[Path] | None) -> str | None:
+    """Say where a relative path was looked for."""
+    if source.startswith(("/", "~")):
+        return None
+    if roots is not None:
+        return "relative paths start at a data root, or where the service was started"
+    return f"relative paths start at the working directory, {Path.cwd()}"
+
+
+def row_files(source: str, roots: Sequence[Path] | None) -> tuple[str, ...] | None:
+    """Return the names, without suffix, of the files of rows in a folder; None if it is none.
+
+    Args:
+        source: Its path, as of a file.
+        roots: Folders that it must lie under; any folder when None.
+    """
+    for candidate in (source, *(str(root / source) for root in roots or ())):
+        found = _existing(candidate)
+        if found is None or not found.is_dir() or not _lies_under(found, roots):
+            continue
+        with suppress(OSError):
+            return tuple(sorted({path.stem for path in found.iterdir() if _has_rows(path)}))
+    return None
+
+
+def _has_rows(path: Path) -> bool:
+    return path.suffix.lower() in SUFFIXES and path.is_file()
+
+
+def _lies_under(path: Path, roots: Sequence[Path] | None) -> bool:
+    return roots is None or any(path.is_relative_to(root.resolve()) for root in roots)
+
+
+def _existing(source: str) -> Path | None:
     try:
         path = Path(source).expanduser().resolve()
-        return path if path.is_file() else None
+        return path if path.exists() else None
     except (OSError, RuntimeError, ValueError):  # too long, no such home, a zero byte
         return None
 

@@ -1,14 +1,17 @@
 """Rows of a Hugging Face dataset, through the optional package `datasets`."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from threading import Lock
 from types import ModuleType
 from typing import cast
 
 import httpx
+from huggingface_hub import constants, get_session
 
 from modnorm.errors import InvalidInputError, PreconditionError, UnavailableError
 from modnorm.spec import DataSpec
@@ -16,6 +19,8 @@ from modnorm.spec import DataSpec
 # `datasets` takes a bare name such as `json` for a reader of local files: an owner is needed.
 _ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+_REACH_SECONDS = 5.0
+_SWITCH, _OFFLINE = Lock(), "HF_HUB_OFFLINE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +64,42 @@ def _datasets(field: str) -> ModuleType:
 
 
 def _load(datasets: ModuleType, spec: DataSpec, field: str) -> HubRows:
+    if _is_reachable():
+        return _read(datasets, spec, field)
+    with _offline(datasets):
+        return _read(datasets, spec, field)
+
+
+def _is_reachable() -> bool:
+    """Tell whether the hub answers, in seconds: its own client would try for half a minute."""
+    if constants.HF_HUB_OFFLINE:
+        return False
+    try:
+        get_session().head(constants.ENDPOINT, timeout=_REACH_SECONDS)
+    except (OSError, httpx.HTTPError):
+        return False
+    return True
+
+
+@contextmanager
+def _offline(datasets: ModuleType) -> Iterator[None]:
+    """Have the hub's client look at what is on this machine only, as its own switch does.
+
+    The switch is one for the process. Other threads lose nothing by it: the hub cannot be reached.
+    """
+    modules: Sequence[ModuleType] = (constants, datasets.config)
+    with _SWITCH:
+        before = [getattr(module, _OFFLINE) for module in modules]
+        try:
+            for module in modules:
+                setattr(module, _OFFLINE, True)
+            yield
+        finally:
+            for module, value in zip(modules, before, strict=True):
+                setattr(module, _OFFLINE, value)
+
+
+def _read(datasets: ModuleType, spec: DataSpec, field: str) -> HubRows:
     try:
         builder = datasets.load_dataset_builder(
             spec.source, name=spec.config, revision=spec.revision

@@ -9,8 +9,9 @@ import json
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from modnorm.errors import InvalidInputError
 from modnorm.tasks.files import Raw, RawRow
@@ -19,6 +20,13 @@ MANIFEST = "manifest.json"
 FOLDER = "a folder"
 """Source of rows that were fetched from files, and not from their public home."""
 _MARK_DIGITS = 8
+
+
+def _split(marks: object) -> object:
+    """Take marks as JSON has them, and as manifests had them: one text, with spaces between."""
+    if isinstance(marks, str):
+        return tuple(marks.split())
+    return tuple(marks) if isinstance(marks, list) else marks
 
 
 class _Record(BaseModel):
@@ -49,7 +57,9 @@ class SplitRecord(_Record):
     """SHA-256 of the file."""
     taken_from: str
     """Which rows of which split or file they are: `train, rows 1 to 200`."""
-    marks: str | None = Field(default=None, repr=False)
+    marks: Annotated[tuple[str, ...] | None, BeforeValidator(_split)] = Field(
+        default=None, repr=False
+    )
     """The first digits of each row's own SHA-256: they tell which row was changed."""
 
 
@@ -67,7 +77,7 @@ class Manifest(_Record):
         return next((record for record in self.splits if record.name == full), None)
 
     def encode(self) -> bytes:
-        """Return the file's content."""
+        """Return the file's content, one mark a line."""
         return f"{json.dumps(self.model_dump(mode='json'), indent=2)}\n".encode()
 
 
@@ -91,10 +101,10 @@ def read_manifest(place: Path, *, field: str) -> Manifest | None:
         ) from error
 
 
-def marks(rows: Iterable[Raw]) -> str:
+def marks(rows: Iterable[Raw]) -> tuple[str, ...]:
     """Return the marks of rows, all columns of them."""
     texts = (json.dumps(row, sort_keys=True) for row in rows)
-    return " ".join(hashlib.sha256(text.encode()).hexdigest()[:_MARK_DIGITS] for text in texts)
+    return tuple(hashlib.sha256(text.encode()).hexdigest()[:_MARK_DIGITS] for text in texts)
 
 
 def first_change(record: SplitRecord, rows: Sequence[RawRow]) -> str | None:
@@ -102,8 +112,8 @@ def first_change(record: SplitRecord, rows: Sequence[RawRow]) -> str | None:
 
     Where rows are missing at the end, it is the end.
     """
-    recorded = (record.marks or "").split()
-    found = marks(row for _, row in rows).split()
+    recorded = record.marks or ()
+    found = marks(row for _, row in rows)
     for index, (then, now) in enumerate(zip_longest(recorded, found)):
         if then != now:
             return rows[index][0] if index < len(rows) else "the end"

@@ -9,7 +9,8 @@ from types import MappingProxyType
 from modnorm.errors import InvalidInputError
 from modnorm.sandbox import Runner
 from modnorm.tasks.countdown import Countdown, PublishedCountdown
-from modnorm.tasks.declared import is_task_file, load_task
+from modnorm.tasks.declaration import is_task_file
+from modnorm.tasks.declared import declared_task, load_task
 from modnorm.tasks.gsm8k import Gsm8k, PublishedGsm8k
 from modnorm.tasks.math500 import Math500, PublishedMath500
 from modnorm.tasks.mbpp import Mbpp, PublishedMbpp
@@ -65,6 +66,11 @@ def task_names() -> tuple[str, ...]:
     return tuple(sorted({*_TASKS, *_installed()}))
 
 
+def paper_tasks() -> tuple[str, ...]:
+    """Return the names of the tasks that come with every installation."""
+    return tuple(_TASKS)
+
+
 def scorer_names(name: str) -> tuple[str, ...]:
     """Return the scorers of a task, the default first; a task that is not the paper's has one.
 
@@ -81,21 +87,25 @@ def get_task(
     *,
     scorer: str | None = None,
     sandbox: Runner | None = None,
-    roots: Sequence[Path] | None = None,
+    declaration: str | None = None,
 ) -> Task:
     """Return a task by name.
 
     Args:
-        name: A name of `task_names`, or a task file that ends in `.yaml` or `.yml`.
+        name: A name of `task_names`, or that of the declared task; without a declaration also a
+            task file that ends in `.yaml` or `.yml`.
         scorer: `reference`, or a full name such as `gsm8k-reference-v1`; the default when None.
         sandbox: Runs the programs that a model wrote. Only `mbpp` needs it, and only to judge.
-        roots: Folders that a task file must lie under; any file when None.
+        declaration: Text that declares the task.
 
     Raises:
-        InvalidInputError: there is no such task, or it has no such scorer.
+        InvalidInputError: there is no such task, it has no such scorer, or the text does not
+            declare it.
     """
+    if declaration is not None:
+        return _only(_declared(name, declaration), scorer)
     if is_task_file(name):
-        return _only(load_task(Path(name), roots=roots), scorer)
+        return _only(load_task(Path(name)), scorer)
     if name in _TASKS:
         return _scoring(_TASKS[name], scorer).make(sandbox)
     if name in _installed():
@@ -105,6 +115,29 @@ def get_task(
         field="task.name",
         remedy=f"one of {', '.join(task_names())}, or a task file that ends in .yaml",
     )
+
+
+def get_stored_task(
+    name: str,
+    *,
+    scorer: str | None = None,
+    sandbox: Runner | None = None,
+    declaration: str | None = None,
+) -> Task:
+    """Return a task of an experiment, as `get_task` does; no file is read.
+
+    Raises:
+        InvalidInputError: there is no such task, it has no such scorer, or the text does not
+            declare it.
+    """
+    if declaration is None and is_task_file(name):
+        raise InvalidInputError(
+            f"the text of {name} is missing: a lab reads no task files",
+            field="task.name",
+            remedy="submit with `modnorm submit` or the Python client, which read the file, or "
+            "give its text as task.declaration",
+        )
+    return get_task(name, scorer=scorer, sandbox=sandbox, declaration=declaration)
 
 
 def _scoring(scorings: Sequence[_Scoring], scorer: str | None) -> _Scoring:
@@ -126,6 +159,17 @@ def _no_scorer(scorer: str, names: Sequence[str]) -> InvalidInputError:
     return InvalidInputError(
         f"there is no scorer {scorer!r}", field="task.scorer", remedy=f"one of {', '.join(names)}"
     )
+
+
+def _declared(name: str, text: str) -> Task:
+    task = declared_task(text, source="the declaration", field="task.declaration")
+    if task.name != name:
+        raise InvalidInputError(
+            f"the declaration is of a task {task.name!r}, not of {name!r}",
+            field="task.name",
+            remedy=f"name it {task.name}, or leave the declaration out",
+        )
+    return task
 
 
 def _installed() -> Mapping[str, Callable[[], Callable[[], Task]]]:

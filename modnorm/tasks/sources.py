@@ -10,7 +10,14 @@ from pathlib import Path
 from modnorm.errors import InvalidInputError
 from modnorm.spec import DataSpec
 from modnorm.tasks.catalogue import find_split
-from modnorm.tasks.files import SUFFIXES, RawRow, confined, confined_in_folder, read_file
+from modnorm.tasks.files import (
+    SUFFIXES,
+    RawRow,
+    confined,
+    confined_in_folder,
+    read_file,
+    row_files,
+)
 from modnorm.tasks.hub import read_dataset
 from modnorm.tasks.splits import DEFAULT_FOLDER, open_split
 
@@ -38,8 +45,21 @@ def is_dataset(source: str) -> bool:
     return not source.startswith((_BUNDLED_SCHEME, _SPLIT_SCHEME)) and not _names_file(source)
 
 
-def open_source(spec: DataSpec, *, field: str, roots: Sequence[Path] | None) -> OpenedSource:
+def open_source(
+    spec: DataSpec,
+    *,
+    field: str,
+    roots: Sequence[Path] | None,
+    folders: Sequence[Path] | None = None,
+) -> OpenedSource:
     """Return the raw rows of a source, read as they are asked for.
+
+    Args:
+        spec: Which rows.
+        field: Spec path for errors.
+        roots: Folders that files must lie under; any file when None.
+        folders: Where named splits are looked for, in order and before the hub; when None the
+            roots, or the default folder where there are none.
 
     Raises:
         InvalidInputError: there is no such source, or it cannot be read; while iterating too.
@@ -53,15 +73,16 @@ def open_source(spec: DataSpec, *, field: str, roots: Sequence[Path] | None) -> 
         return OpenedSource(read_file(_bundled_path(source, field), source, field=field))
     if source.startswith(_SPLIT_SCHEME):
         _refuse_options(spec, field)
-        return _open_split(source.removeprefix(_SPLIT_SCHEME), field, roots)
+        if folders is None:
+            folders = (DEFAULT_FOLDER,) if roots is None else roots
+        return _open_split(source.removeprefix(_SPLIT_SCHEME), field, folders)
     if _names_file(source):
         return OpenedSource(_open_file(spec, field, roots))
     read = read_dataset(spec, field=field)
     return OpenedSource(((f"row {n}", row) for n, row in enumerate(read.rows, 1)), read.commit)
 
 
-def _open_split(name: str, field: str, roots: Sequence[Path] | None) -> OpenedSource:
-    folders = (DEFAULT_FOLDER,) if roots is None else roots
+def _open_split(name: str, field: str, folders: Sequence[Path]) -> OpenedSource:
     found = open_split(name, folders=folders, field=field)
     # Rows that were verified against the catalogue are its commit's, wherever they were found.
     pinned = find_split(name, field=field).revision
@@ -71,10 +92,21 @@ def _open_split(name: str, field: str, roots: Sequence[Path] | None) -> OpenedSo
 def _open_file(spec: DataSpec, field: str, roots: Sequence[Path] | None) -> Iterator[RawRow]:
     if spec.split is None:
         _refuse_options(spec, field)
+        _refuse_folder(spec, field, roots)
         return read_file(confined(spec.source, f"{field}.source", roots), spec.source, field=field)
     _refuse_options(spec, field, allowed="split")
     path = confined_in_folder(spec.source, spec.split, f"{field}.split", roots)
     return read_file(path, f"{spec.source}/{path.name}", field=field)
+
+
+def _refuse_folder(spec: DataSpec, field: str, roots: Sequence[Path] | None) -> None:
+    names = row_files(spec.source, roots)
+    if names is None:
+        return
+    there = f"one of {', '.join(names)}" if names else "which has no files of rows yet"
+    raise InvalidInputError(
+        f"{spec.source} is a folder and needs a split", field=f"{field}.split", remedy=there
+    )
 
 
 def _names_file(source: str) -> bool:

@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
-from modnorm.errors import InvalidInputError, PreconditionError
+from modnorm.errors import InvalidInputError, PreconditionError, UnavailableError
 from modnorm.spec import DataSpec
 from modnorm.tasks.catalogue import Dataset, Part, find_split
 from modnorm.tasks.files import RawRow, find_file, read_file
@@ -23,7 +23,7 @@ from modnorm.tasks.manifest import FOLDER, Manifest, Origin, SplitRecord, read_m
 from modnorm.tasks.verification import verify
 
 DEFAULT_FOLDER = Path.home() / ".cache" / "modnorm" / "data"
-"""Where splits are looked for when no folders are named."""
+"""Where splits are looked for when no folders are named: `data` of the default cache directory."""
 
 _SHUFFLE_SEED = 42
 
@@ -69,7 +69,16 @@ def open_split(name: str, *, folders: Sequence[Path], field: str) -> FoundSplit:
             field=f"{field}.source",
             remedy=remedy(data),
         )
-    return split_from_hub(data, split, field=field)
+    try:
+        return split_from_hub(data, split, field=field)
+    except UnavailableError as error:
+        looked = ", ".join(str(folder / data.task) for folder in folders)
+        raise UnavailableError(
+            f"the rows of {name} are not in {looked or 'a data folder'}, and {error.message}",
+            field=f"{field}.source",
+            remedy=f"`modnorm data fetch {data.task} --to FOLDER` where there is a network, then "
+            "MODNORM_DATA_ROOTS=FOLDER here",
+        ) from error
 
 
 def split_from_folder(data: Dataset, name: str, folder: Path, *, field: str) -> FoundSplit | None:

@@ -174,6 +174,7 @@ class Job(google.protobuf.message.Message):
     SPLIT_FIELD_NUMBER: builtins.int
     ROWS_DIGEST_FIELD_NUMBER: builtins.int
     CANDIDATE_FIELD_NUMBER: builtins.int
+    DECLARATION_FIELD_NUMBER: builtins.int
     experiment_id: builtins.str
     """The experiment."""
     model_digest: builtins.str
@@ -192,6 +193,8 @@ class Job(google.protobuf.message.Message):
     """Digest of the rows: a worker keeps rows it has."""
     candidate: builtins.int
     """Index of the candidate, -1 for the unperturbed base; for logs."""
+    declaration: builtins.str
+    """Text that declares the task; absent for one that workers have."""
     @property
     def lease(self) -> Global___Lease:
         """The right to work on it."""
@@ -219,11 +222,15 @@ class Job(google.protobuf.message.Message):
         split: Global___Split.ValueType = ...,
         rows_digest: builtins.str = ...,
         candidate: builtins.int = ...,
+        declaration: builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["descriptor", b"descriptor", "lease", b"lease", "model", b"model"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_declaration", b"_declaration", "declaration", b"declaration", "descriptor", b"descriptor", "lease", b"lease", "model", b"model"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["candidate", b"candidate", "descriptor", b"descriptor", "engine", b"engine", "experiment_id", b"experiment_id", "lease", b"lease", "max_tokens", b"max_tokens", "model", b"model", "model_digest", b"model_digest", "rows_digest", b"rows_digest", "scorer", b"scorer", "split", b"split", "task", b"task"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_declaration", b"_declaration", "candidate", b"candidate", "declaration", b"declaration", "descriptor", b"descriptor", "engine", b"engine", "experiment_id", b"experiment_id", "lease", b"lease", "max_tokens", b"max_tokens", "model", b"model", "model_digest", b"model_digest", "rows_digest", b"rows_digest", "scorer", b"scorer", "split", b"split", "task", b"task"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__declaration: typing_extensions.TypeAlias = typing.Literal["declaration"]
+    _WhichOneofArgType__declaration: typing_extensions.TypeAlias = typing.Literal["_declaration", b"_declaration"]
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__declaration) -> _WhichOneofReturnType__declaration | None: ...
 
 Global___Job: typing_extensions.TypeAlias = Job
 

@@ -212,12 +212,15 @@ class TaskSpec(google.protobuf.message.Message):
     HELDOUT_FIELD_NUMBER: builtins.int
     MAX_TOKENS_FIELD_NUMBER: builtins.int
     SCORER_FIELD_NUMBER: builtins.int
+    DECLARATION_FIELD_NUMBER: builtins.int
     name: builtins.str
-    """Task by name."""
+    """Task by name; that of the declaration where there is one."""
     max_tokens: builtins.int
     """Completion cap in tokens; the paper's when absent."""
     scorer: builtins.str
     """Scorer by name; "reference" reproduces the published code, the default when absent is right."""
+    declaration: builtins.str
+    """Text of the YAML file that declares the task, 64 KiB at most; absent for a registered one."""
     @property
     def selection(self) -> Global___DataSpec:
         """Rows that rank candidates."""
@@ -234,15 +237,20 @@ class TaskSpec(google.protobuf.message.Message):
         heldout: Global___DataSpec | None = ...,
         max_tokens: builtins.int | None = ...,
         scorer: builtins.str | None = ...,
+        declaration: builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_max_tokens", b"_max_tokens", "_scorer", b"_scorer", "heldout", b"heldout", "max_tokens", b"max_tokens", "scorer", b"scorer", "selection", b"selection"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_declaration", b"_declaration", "_max_tokens", b"_max_tokens", "_scorer", b"_scorer", "declaration", b"declaration", "heldout", b"heldout", "max_tokens", b"max_tokens", "scorer", b"scorer", "selection", b"selection"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_max_tokens", b"_max_tokens", "_scorer", b"_scorer", "heldout", b"heldout", "max_tokens", b"max_tokens", "name", b"name", "scorer", b"scorer", "selection", b"selection"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_declaration", b"_declaration", "_max_tokens", b"_max_tokens", "_scorer", b"_scorer", "declaration", b"declaration", "heldout", b"heldout", "max_tokens", b"max_tokens", "name", b"name", "scorer", b"scorer", "selection", b"selection"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__declaration: typing_extensions.TypeAlias = typing.Literal["declaration"]
+    _WhichOneofArgType__declaration: typing_extensions.TypeAlias = typing.Literal["_declaration", b"_declaration"]
     _WhichOneofReturnType__max_tokens: typing_extensions.TypeAlias = typing.Literal["max_tokens"]
     _WhichOneofArgType__max_tokens: typing_extensions.TypeAlias = typing.Literal["_max_tokens", b"_max_tokens"]
     _WhichOneofReturnType__scorer: typing_extensions.TypeAlias = typing.Literal["scorer"]
     _WhichOneofArgType__scorer: typing_extensions.TypeAlias = typing.Literal["_scorer", b"_scorer"]
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__declaration) -> _WhichOneofReturnType__declaration | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_tokens) -> _WhichOneofReturnType__max_tokens | None: ...
     @typing.overload

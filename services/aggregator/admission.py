@@ -4,21 +4,24 @@ import asyncio
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from modnorm.calibration.schedule import require_every_layer
 from modnorm.errors import InvalidInputError, NotFoundError
 from modnorm.sandbox import Runner
 from modnorm.spec import ExperimentSpec
-from modnorm.tasks import Row, Task, check_sandbox, get_task
+from modnorm.tasks import Row, Task, check_sandbox, get_stored_task
 from modnorm.tasks.data import LoadedRows, encode_rows, load_data
 from modnorm.tasks.files import confined
 from services.aggregator.stores.experiments import Admission, StoredText
 from services.aggregator.upstream import Calibrator, Sampler
 
 _DIGEST = re.compile("[0-9a-f]{16}|[0-9a-f]{64}")
+_PROMPT = re.compile(r"prompts\.([0-9]+)")
 _MAX_PROFILE_BYTES = 64 * 2**20
 _PROBE_DIGEST = "0" * 64
 """Stands for the scale map, where only the names in a population are checked."""
@@ -39,6 +42,7 @@ class Admissions:
         calibrator: Has profiles.
         data_roots: Where data and profile files may lie; anywhere when None.
         sandbox: Where evaluators run the programs of a task.
+        split_folders: Where named splits are looked for before the hub.
     """
 
     def __init__(
@@ -47,11 +51,14 @@ class Admissions:
         calibrator: Calibrator,
         data_roots: Sequence[Path] | None,
         sandbox: Runner | None,
+        *,
+        split_folders: Sequence[Path] = (),
     ) -> None:
         self._sampler = sampler
         self._calibrator = calibrator
         self._data_roots = data_roots
         self._sandbox = sandbox
+        self._split_folders = split_folders
 
     async def admit(self, spec: ExperimentSpec) -> Admission:
         """Return all that the experiment of a spec starts from.
@@ -65,7 +72,8 @@ class Admissions:
         data = await asyncio.to_thread(self._load, spec)
         max_tokens = spec.task.max_tokens or data.task.max_tokens
         prompts = [data.task.messages(row) for row in (*data.selection.rows, *data.heldout.rows)]
-        model = await self._sampler.inspect(spec, prompts, max_tokens)
+        with _blaming_rows(spec, data):
+            model = await self._sampler.inspect(spec, prompts, max_tokens)
         await self._sampler.descriptors(spec, _PROBE_DIGEST, 1)
         needs_profile = await self._sampler.needs_profile(spec, model.model_digest)
         if needs_profile and spec.method.profile is None:
@@ -86,15 +94,23 @@ class Admissions:
             needs_profile=needs_profile,
             profile=await self._profile(spec, model.model_digest, needed=needs_profile),
             fences=isolation.summary if isolation else "",
+            overlap=_overlap(data.selection, data.heldout),
         )
 
     def _load(self, spec: ExperimentSpec) -> _Data:
-        roots = self._data_roots
-        task = get_task(spec.task.name, scorer=spec.task.scorer, roots=roots)
+        named, roots = spec.task, self._data_roots
+        if named.selection == named.heldout:
+            raise InvalidInputError(
+                "names the same rows as task.selection",
+                field="task.heldout",
+                remedy="name other rows, or another offset: what was selected for is no test",
+            )
+        task = get_stored_task(named.name, scorer=named.scorer, declaration=named.declaration)
+        load = partial(load_data, task, roots=roots, folders=self._split_folders)
         return _Data(
             task=task,
-            selection=load_data(task, spec.task.selection, field="task.selection", roots=roots),
-            heldout=load_data(task, spec.task.heldout, field="task.heldout", roots=roots),
+            selection=load(named.selection, field="task.selection"),
+            heldout=load(named.heldout, field="task.heldout"),
         )
 
     async def _profile(
@@ -139,6 +155,33 @@ class Admissions:
         except (OSError, ValueError, RecursionError) as error:
             raise _bad_profile(f"cannot read {name}: {error}") from error
         return StoredText(hashlib.sha256(text.encode()).hexdigest(), text)
+
+
+@contextmanager
+def _blaming_rows(spec: ExperimentSpec, data: _Data) -> Iterator[None]:
+    """Name the row of a prompt that does not fit, as malformed rows are named."""
+    try:
+        yield
+    except InvalidInputError as error:
+        found = _PROMPT.fullmatch(error.field or "")
+        if found is None:
+            raise
+        index, split = int(found[1]), "selection"
+        named, rows = spec.task.selection, data.selection
+        if index >= len(rows.rows):
+            index, split = index - len(rows.rows), "heldout"
+            named, rows = spec.task.heldout, data.heldout
+        raise InvalidInputError(
+            f"{named.source}, {rows.places[index]}: {error.message}",
+            field=f"task.{split}",
+            remedy=error.remedy,
+        ) from error
+
+
+def _overlap(selection: LoadedRows, heldout: LoadedRows) -> int:
+    """Count the held-out rows that are selection rows too."""
+    known = set(encode_rows(selection.rows))
+    return sum(row in known for row in encode_rows(heldout.rows))
 
 
 def _stored_rows(rows: Sequence[Row]) -> StoredText:

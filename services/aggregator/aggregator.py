@@ -81,7 +81,14 @@ class Aggregator:
         self._notifier = Notifier()
         self._dispatcher = Dispatcher(app, self._stores.jobs, self._metrics)
         self._changes = Changes(self._notifier, self._dispatcher)
-        self._admissions = Admissions(sampler, calibrator, settings.data_roots, sandbox)
+        folders = (
+            settings.cache_dir / "data",
+            *(settings.data_roots or ()),
+            *(settings.split_folders or ()),
+        )
+        self._admissions = Admissions(
+            sampler, calibrator, settings.data_roots, sandbox, split_folders=folders
+        )
         self._conductor = self._make_conductor(sampler, calibrator)
         self._reaper = Reaper(self._stores.jobs, self._changes, self._metrics)
         self._jobs = JobServicer(self._stores, self._changes, self._metrics, self._workers)

@@ -31,7 +31,7 @@ SERVICE = "modnorm.v1.ExperimentService"
 MAX_REQUEST_ID = 128
 CHUNK_BYTES = 512 * 1024
 PAGE_BYTES = 2 * 2**20
-"""A page of answers ends here, well below gRPC's default limit of a message."""
+"""A page of answers or experiments ends here, well below gRPC's default limit of a message."""
 _WATCH_BATCH = 200
 
 _SPLITS = {
@@ -109,18 +109,23 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
             experiment_pb2.ListExperimentsRequest, experiment_pb2.ListExperimentsResponse
         ],
     ) -> experiment_pb2.ListExperimentsResponse:
-        """List experiments, newest first."""
+        """List experiments, newest first; a page may end early to stay small."""
         size = page_size(request.page_size, 50)
         time, last_id = decode_token(request.page_token, "experiments", (0.0, ""))
         after = (float(time), str(last_id)) if request.page_token else None
         scope = current_caller().scope
         found = await asyncio.to_thread(self._stores.experiments.page, size + 1, after, scope)
-        response = experiment_pb2.ListExperimentsResponse()
+        response, room = experiment_pb2.ListExperimentsResponse(), PAGE_BYTES
         for experiment, packed in found[:size]:
             progress = experiment_pb2.Progress.FromString(packed)
-            response.experiments.append(experiment_summary(experiment, progress))
-        if len(found) > size:
-            last = found[size - 1][0]
+            summary = experiment_summary(experiment, progress)
+            room -= summary.ByteSize()
+            if room < 0 and response.experiments:
+                break
+            response.experiments.append(summary)
+        shown = len(response.experiments)
+        if len(found) > shown:
+            last = found[shown - 1][0]
             position = (last.create_time, last.id)
             response.next_page_token = encode_token("experiments", position)
         return response

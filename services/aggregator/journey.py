@@ -10,9 +10,8 @@ import json
 from modnorm.errors import UnavailableError
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.spec import ExperimentSpec, MethodSpec
-from modnorm.tasks import get_task
 from services.aggregator.background import Changes
-from services.aggregator.lifecycle import spec_of
+from services.aggregator.lifecycle import spec_of, task_of
 from services.aggregator.metrics import AggregatorMetrics
 from services.aggregator.states import CONDUCTED, ArtifactKind, ExperimentState
 from services.aggregator.stores.experiments import ExperimentStore, StoredText
@@ -111,7 +110,7 @@ class Journey:
 
     def _calibration_prompts(self, experiment: Experiment, spec: ExperimentSpec) -> Prompts:
         """Return the messages of the first selection rows."""
-        task = get_task(spec.task.name, scorer=experiment.scorer)
+        task = task_of(experiment)
         text = self._results.artifact(experiment.selection_digest, ArtifactKind.ROWS)
         lines = text.split("\n")[: spec.calibration.examples]
         return [task.messages(json.loads(line)) for line in lines]

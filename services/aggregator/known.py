@@ -56,8 +56,9 @@ class Known:
         Raises:
             PreconditionError: this version has no such scorer.
         """
-        name, digest = spec_of(experiment).task.name, experiment.heldout_digest
-        task = self._tasks.find((name, experiment.scorer), lambda: task_of(experiment))
+        spec, digest = spec_of(experiment).task, experiment.heldout_digest
+        key = (spec.name, spec.declaration, experiment.scorer)
+        task = self._tasks.find(key, lambda: task_of(experiment))
         rows = self._rows.find(digest, lambda: load_rows(session, digest))
         return task.metric(rows, correct)
 

@@ -10,6 +10,7 @@ from modnorm.perturbation.descriptor import Descriptor
 from modnorm.v1 import common_pb2, evaluation_pb2, experiment_pb2
 from services.aggregator.codec import StoredAnswer, unpack_coefficients
 from services.aggregator.lifecycle import spec_of
+from services.aggregator.rows import CandidateRow
 from services.aggregator.states import ExperimentState, JobState, Split
 from services.aggregator.stores.experiments import ExperimentRecord
 from services.aggregator.stores.jobs import Claim
@@ -128,10 +129,11 @@ def job_message(claim: Claim, lease_seconds: float) -> evaluation_pb2.Job:
         split=_SPLITS[job.split],
         rows_digest=experiment.selection_digest if selecting else experiment.heldout_digest,
         candidate=job.candidate,
+        declaration=spec.task.declaration,
     )
 
 
-def _descriptor(candidate: Candidate) -> common_pb2.Descriptor:
+def _descriptor(candidate: Candidate | CandidateRow) -> common_pb2.Descriptor:
     packed = candidate.coefficients
     return descriptor_to_proto(
         Descriptor(

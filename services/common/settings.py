@@ -7,18 +7,10 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from modnorm.client.settings import ConnectionSettings
+from modnorm.client.settings import ConnectionSettings, split_paths
 from services.common.passwords import add_password
 
-
-def _split_paths(value: object) -> object:
-    """Split `/a:/b` into paths; an empty text is no path."""
-    if isinstance(value, str):
-        return tuple(path for path in value.split(os.pathsep) if path)
-    return value
-
-
-Roots = Annotated[tuple[Path, ...] | None, NoDecode, BeforeValidator(_split_paths)]
+Roots = Annotated[tuple[Path, ...] | None, NoDecode, BeforeValidator(split_paths)]
 """Directories that files may be read from; None allows all, which only embedded runs do."""
 
 
@@ -147,6 +139,8 @@ class DatabaseSettings(ServiceSettings):
 class AggregatorSettings(DatabaseSettings, QueueSettings):
     """Settings of the aggregator."""
 
+    split_folders: Roots = ()
+    """Where named splits are looked for, besides `data` of the cache directory and data roots."""
     migrate_on_start: bool = True
     """Whether to bring the schema up to date at the start; otherwise it must be so already."""
     calibrator_target: str = "127.0.0.1:50052"

@@ -24,7 +24,7 @@ from modnorm.errors import (
 )
 from modnorm.sandbox import Runner
 from modnorm.search.scoring import CandidateResult, score_candidate
-from modnorm.tasks import Task, get_task
+from modnorm.tasks import Task, get_stored_task, paper_tasks
 from modnorm.v1 import evaluation_pb2 as messages
 from services.common.logging import naming
 from services.evaluator.artifacts import KEPT, Artifacts
@@ -56,7 +56,6 @@ class JobRunner:
         gateway: The aggregator.
         shutdown: Says when to hand the job in hand back.
         model_roots: Directories under which local models must lie; anywhere when None.
-        data_roots: Directories under which task files must lie; anywhere when None.
         heartbeat_seconds: Longest pause between heartbeats.
         sandbox: Runs programs that models wrote; None where no task does.
         load: Makes engines.
@@ -69,7 +68,6 @@ class JobRunner:
         shutdown: Shutdown,
         *,
         model_roots: Sequence[Path] | None,
-        data_roots: Sequence[Path] | None,
         heartbeat_seconds: float,
         sandbox: Runner | None = None,
         load: LoadEngine = load_engine,
@@ -82,7 +80,6 @@ class JobRunner:
         self._models = Models(self._artifacts, model_roots, self._counted(load))
         self._programs = Programs(sandbox)
         self._judges = ThreadPoolExecutor(len(os.sched_getaffinity(0)), "judge")
-        self._data_roots = data_roots
         self._task = lru_cache(maxsize=KEPT)(self._make_task)
         self._heartbeat_seconds = heartbeat_seconds
         self._failures = 0
@@ -150,7 +147,7 @@ class JobRunner:
             logger.warning("handed back: %s", error)
             self._failures += 1
             self._fail(job, messages.FAILURE_KIND_RELEASED, str(error))
-            return JobOutcome.HANDED_BACK
+            return JobOutcome.UNFIT
         except Exception as error:
             logger.exception("the attempt failed")
             kind = failure_kind(error)
@@ -170,7 +167,8 @@ class JobRunner:
 
     def _evaluate(self, job: messages.Job, lease: HeldLease) -> None:
         fences = self._check_programs(job.task)
-        task = self._task(job.task, job.scorer)
+        declaration = job.declaration if job.HasField("declaration") else None
+        task = self._task(job.task, job.scorer, declaration)
         model = self._models.load(job)
         result = self._score(job, task, model, lease)
         environment = {**model.engine.environment, **fences}
@@ -186,16 +184,26 @@ class JobRunner:
         except (EngineError, PreconditionError, UnavailableError) as error:
             raise _UnfitError(str(error)) from error
 
-    def _make_task(self, name: str, scorer: str) -> Task:
-        sandbox, roots = self._programs.sandbox, self._data_roots
+    def _make_task(self, name: str, scorer: str, declaration: str | None) -> Task:
+        """Make a task with the scorer that the experiment has; called once for each.
+
+        Raises:
+            IncompatibleError: this version scores a task of the paper otherwise.
+            _UnfitError: the package of another task is not installed here, or in another version.
+        """
         try:
-            return get_task(name, scorer=scorer, sandbox=sandbox, roots=roots)
+            return get_stored_task(
+                name, scorer=scorer, sandbox=self._programs.sandbox, declaration=declaration
+            )
         except InvalidInputError as error:
-            if error.field != "task.scorer":
-                raise
-            raise IncompatibleError(
-                f"this worker does not score {name} with {scorer}",
-                remedy="run evaluators of the version that the experiment was made with",
+            if name in paper_tasks():
+                raise IncompatibleError(
+                    f"this worker does not score {name} with {scorer}",
+                    remedy="run evaluators of the version that the experiment was made with",
+                ) from error
+            raise _UnfitError(
+                f"this worker does not have {name} with the scorer {scorer}: {error.message}; "
+                "install the package and the version that the experiment was made with"
             ) from error
 
     def _score(

@@ -25,7 +25,9 @@ class JobOutcome(StrEnum):
     REPORTED = "reported"
     FAILED = "failed"
     HANDED_BACK = "handed_back"
-    """The worker stopped, or lacks what the job needs."""
+    """The worker stopped."""
+    UNFIT = "unfit"
+    """The worker lacks what the job needs: a sandbox, or a task's package in its version."""
     DROPPED = "dropped"
     """The lease was lost, or the work is not wanted any more."""
 

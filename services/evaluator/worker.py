@@ -71,7 +71,6 @@ class Worker:
             JobGateway(JobServiceStub(self._channel), worker=self._name, shutdown=self._shutdown),
             self._shutdown,
             model_roots=settings.model_roots,
-            data_roots=settings.data_roots,
             heartbeat_seconds=settings.heartbeat_seconds,
             sandbox=sandbox or sandbox_at(settings.sandbox_target, shown),
             load=load,

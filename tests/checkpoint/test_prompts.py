@@ -105,6 +105,9 @@ def test_prompts_must_leave_room_for_the_completion():
     model = resolve_checkpoint("tiny-thicket")
     assert check_fit([[1] * 3, [1] * 48], 2000, model) == 48
     assert check_fit([], 2000, model) == 0
-    with pytest.raises(InvalidInputError, match="row 1:") as caught:
-        check_fit([[1] * 48, [1] * 49], 2000, model)
-    assert caught.value.field == "task"
+    for length, room in ((49, model.max_position - 49), (model.max_position, 0)):
+        with pytest.raises(InvalidInputError, match=f" {length} prompt tokens") as caught:
+            check_fit([[1] * 48, [1] * length], 2000, model)
+        assert caught.value.field == "prompts.1"
+        cap = f"lower task.max_tokens to {room}, or "
+        assert caught.value.remedy == f"{cap if room else ''}shorten or drop the row"

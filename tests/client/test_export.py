@@ -78,7 +78,13 @@ def client(serve, servicer):
         yield event(2, 14, experiments.EXPERIMENT_STATE_VOTING)
         yield event(3, 15, experiments.EXPERIMENT_STATE_SUCCEEDED)
 
-    service = servicer(ListCandidates=candidates, ListVotes=votes, WatchExperiment=watch)
+    def artifact(request, context):
+        rows = {experiments.ARTIFACT_KIND_SELECTION_ROWS: b"1\n2\n3"}
+        yield experiments.GetArtifactResponse(chunk=rows.get(request.kind, b"3\n4"))
+
+    service = servicer(
+        ListCandidates=candidates, ListVotes=votes, WatchExperiment=watch, GetArtifact=artifact
+    )
     with ModnormClient(serve(service)) as made:
         yield made
 
@@ -87,6 +93,7 @@ def test_a_run_holds_all_that_its_files_need(client, experiment, spec, tmp_path)
     run = fetch_run(client, experiment)
     assert run.spec == spec.model_dump(mode="json")
     assert run.provenance["scorer"] == ""
+    assert run.overlap == 1
     assert [each.seed for each in run.candidates] == [100, 101, 102, 103]
     assert run.rewards == [0.5, 0.25, 0.75, None]
     assert run.order == (2, 0, 1)

@@ -168,9 +168,11 @@ def run(client, tmp_path):
     """Run an experiment on the rows of a case, to its end."""
 
     def carry(name, scorer):
-        rows = tmp_path / "rows.jsonl"
-        rows.write_text("".join(f"{json.dumps(row)}\n" for row in CASES[name].rows))
-        task = {"name": name, "selection": str(rows), "heldout": str(rows), "max_tokens": 8}
+        lines = "".join(f"{json.dumps(row)}\n" for row in CASES[name].rows)
+        paths = {split: tmp_path / f"{split}.jsonl" for split in ("selection", "heldout")}
+        for path in paths.values():
+            path.write_text(lines)
+        task = {"name": name, "max_tokens": 8, **{split: str(paths[split]) for split in paths}}
         spec = {
             "model": "tiny-thicket",
             "task": {**task, "scorer": scorer},

@@ -1,13 +1,14 @@
-import time
 from pathlib import Path
 
 import pytest
 import yaml
 
 from modnorm.errors import InvalidInputError
+from modnorm.spec import MAX_DECLARATION, parse_spec
 from modnorm.tasks import get_task
 from modnorm.tasks.conformance import check_task
-from modnorm.tasks.declared import load_task
+from modnorm.tasks.declared import SEARCHED, carry_declaration, load_task
+from modnorm.tasks.registry import get_stored_task, paper_tasks
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "my-task.yaml"
 DECLARATION = yaml.safe_load(EXAMPLE.read_text())
@@ -80,12 +81,26 @@ def test_numbers_in_columns_become_text(declare):
     assert task.parse({"country": "c", "capital": 5})["capital"] == "5"
 
 
-def test_a_runaway_expression_is_stopped(declare):
-    task = load_task(declare(extract={"regex": "(?:a|a?)+$b"}))
-    row = task.parse({"country": "c", "capital": "Paris"})
-    started = time.monotonic()
-    assert task.judge(row, "a" * 10_000).vote is None
-    assert time.monotonic() - started < 10
+def test_no_completion_keeps_an_expression_from_its_answer(declare):
+    # Backtracking would take some 2**10000 steps, and a bound in seconds would then be a score.
+    task = load_task(declare(extract={"regex": "(?:a|a?)+!|=(.)"}, compare="exact"))
+    row = task.parse({"country": "c", "capital": "b"})
+    assert task.judge(row, "a" * 10_000 + "=b").correct
+    assert task.judge(row, "a" * 10_000 + "b\ud800").vote is None
+
+
+@pytest.mark.parametrize(("match", "seen"), [("first", "near the start"), ("last", "at the end")])
+def test_a_long_completion_is_searched_at_the_end_that_counts(declare, match, seen):
+    task = load_task(declare(extract={"regex": "<answer>(.*?)</answer>", "match": match}))
+    row = task.parse({"country": "c", "capital": seen})
+    sides = [
+        f"<answer>{'near the start'}</answer>",
+        "." * SEARCHED,
+        f"<answer>{'at the end'}</answer>",
+    ]
+    assert task.judge(row, "".join(sides)).correct
+    middle = [sides[1], "<answer>of neither</answer>", sides[1]]
+    assert task.judge(row, "".join(middle)).vote is None
 
 
 @pytest.mark.parametrize(
@@ -99,6 +114,11 @@ def test_a_runaway_expression_is_stopped(declare):
         ({"prompt": {"user": "{"}}, "format string"),
         ({"extract": {"regex": "("}}, "no regular expression"),
         ({"extract": {"regex": "(a)(b)"}}, "one group"),
+        ({"extract": {"regex": "(?=a)b"}}, "no look-around"),
+        ({"extract": {"regex": r"(a)\1"}}, "no back-references"),
+        ({"prompt": {"user": "{country:>999999999}"}}, "stands alone"),
+        ({"prompt": {"user": "{country!r}"}}, "stands alone"),
+        ({"name": "countdown"}, "task of the paper"),
         ({"compare": "fuzzy"}, "compare"),
         ({"extra": 1}, "extra"),
     ],
@@ -109,7 +129,41 @@ def test_a_faulty_declaration_is_refused(declare, changes, fault):
     assert caught.value.field == "task.name"
 
 
-@pytest.mark.parametrize("content", ["a: [", "- 1", "", "\x00"])
+@pytest.mark.parametrize(
+    ("old", "new", "place"),
+    [
+        ("max_tokens: 64", "max_tokens: many", "line 4: max_tokens"),
+        ("[country, capital]", "[country, [capital]]", "line 7: columns.1"),
+        ("  user:", "  users:", "line 10: prompt.user: Field required"),
+        ("match: last", "match: some", "line 19: extract.match"),
+        ("answer: capital", "answer: city", "line 3: the file: columns: city"),
+    ],
+)
+def test_faults_name_line_and_field(tmp_path, old, new, place):
+    text = EXAMPLE.read_text().split("\n", 2)[2]
+    path = tmp_path / "task.yaml"
+    path.write_text("# Two lines\n# of remarks.\n" + text.replace(old, new))
+    with pytest.raises(InvalidInputError) as caught:
+        load_task(path)
+    assert place in caught.value.message
+    assert str(path) in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "a: [",
+        "- 1",
+        "",
+        "\x00",
+        "[" * 20_000,
+        "a: " + "9" * 5000,
+        "a: 2026-13-45",
+        "a: &a [1]\nb: *a",
+        "name: a\nname: b",
+        "#" * (MAX_DECLARATION + 1),
+    ],
+)
 def test_what_is_no_declaration_is_refused(tmp_path, content):
     path = tmp_path / "task.yaml"
     path.write_text(content)
@@ -117,13 +171,52 @@ def test_what_is_no_declaration_is_refused(tmp_path, content):
         get_task(str(path))
 
 
-def test_a_task_file_must_lie_under_the_roots(tmp_path, declare):
+def test_a_task_is_known_by_its_text_where_there_is_no_file(declare):
     path = declare()
-    assert get_task(str(path), roots=[tmp_path]).name == "capitals"
-    with pytest.raises(InvalidInputError, match="no file"):
-        get_task(str(path), roots=[tmp_path / "other"])
+    task = get_task(str(path))
+    text = path.read_text()
+    path.unlink()
+    stored = get_stored_task("capitals", scorer=task.scorer, declaration=text)
+    assert (stored.name, stored.scorer) == (task.name, task.scorer)
+    for name, field in (("towns", "task.name"), ("countdown", "task.name")):
+        with pytest.raises(InvalidInputError) as caught:
+            get_stored_task(name, declaration=text)
+        assert caught.value.field == field
+    with pytest.raises(InvalidInputError) as caught:
+        get_stored_task("capitals", declaration=text.replace("capitals", "gsm8k"))
+    assert caught.value.field == "task.declaration"
+
+
+def test_a_service_reads_no_task_file(declare):
+    with pytest.raises(InvalidInputError, match=r"text of .* is missing"):
+        get_stored_task(str(declare()))
     with pytest.raises(InvalidInputError, match="no file"):
         get_task("none.yaml")
+
+
+def test_every_task_of_the_paper_keeps_its_name(declare):
+    for name in paper_tasks():
+        with pytest.raises(InvalidInputError, match="take another name"):
+            load_task(declare(name=name))
+
+
+def test_a_spec_carries_the_text_of_its_task_file(declare):
+    path = declare()
+    task = {"name": str(path), "selection": "a.jsonl", "heldout": "b.jsonl"}
+    content = {
+        "model": "tiny-thicket",
+        "task": task,
+        "method": {"name": "randopt", "radius": 0.1},
+        "population": {"size": 1},
+    }
+    spec = carry_declaration(parse_spec(content))
+    assert (spec.task.name, spec.task.declaration) == ("capitals", path.read_text())
+    path.unlink()
+    assert carry_declaration(spec) == spec
+    assert parse_spec(spec.model_dump(mode="json")) == spec
+    registered = parse_spec({**content, "task": {**task, "name": "gsm8k"}})
+    assert carry_declaration(registered) is registered
+    assert "declaration" not in registered.model_dump()["task"]
 
 
 @pytest.mark.parametrize(

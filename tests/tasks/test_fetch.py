@@ -71,6 +71,33 @@ def test_the_manifest_says_what_the_files_are(fetched):
     ]
 
 
+def test_the_manifest_has_a_mark_a_line_and_the_same_bytes_again(fetched, folder, out):
+    path = fetched / "gsm8k" / "manifest.json"
+    content = path.read_bytes()
+    manifest = json.loads(content)
+    marks = [mark for record in manifest["splits"] for mark in record["marks"]]
+    assert len(marks) == 6
+    lines = content.decode().splitlines()
+    assert all(sum(mark in line for line in lines) == 1 for mark in marks)
+    assert max(map(len, lines)) < 120
+    path.unlink()
+    assert fetch("gsm8k", out, source=folder).written
+    assert path.read_bytes() == content
+
+
+def test_a_manifest_with_all_marks_in_one_text_is_still_read(fetched):
+    path = fetched / "gsm8k" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    for record in manifest["splits"]:
+        record["marks"] = " ".join(record["marks"])
+    path.write_text(json.dumps(manifest))
+    assert check("gsm8k", fetched).fetched
+    rows = fetched / "gsm8k" / "heldout.jsonl"
+    rows.write_text(rows.read_text().replace("q4", "q9"))
+    with pytest.raises(InvalidInputError, match="changed is line 3"):
+        check("gsm8k", fetched)
+
+
 def test_countdowns_files_are_the_papers_own(fetched):
     records = check("countdown", fetched).manifest.splits
     expected = [split.file_sha256 for split in catalogue.DATASETS["countdown"].splits.values()]

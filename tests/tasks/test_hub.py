@@ -5,6 +5,7 @@ from pathlib import Path
 import datasets
 import httpx
 import pytest
+from huggingface_hub import constants
 
 from modnorm.errors import InvalidInputError, PreconditionError, UnavailableError
 from modnorm.spec import DataSpec
@@ -41,6 +42,7 @@ class Builder:
 @pytest.fixture
 def hub(monkeypatch):
     """Stand in for the hub: what is asked for, and what it answers or raises."""
+    monkeypatch.setattr("modnorm.tasks.hub._is_reachable", lambda: True)
     calls = []
     rows = [{"question": f"What is {n}?", "answer": f"#### {n}"} for n in range(5)]
     answer = [Builder(rows, COMMIT)]
@@ -164,3 +166,26 @@ def test_without_the_package_the_remedy_is_told(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(PreconditionError, match=r"pip install 'modnorm\[data\]'"):
         load()
+
+
+def test_a_hub_that_cannot_be_reached_is_not_tried_again_and_again(hub, monkeypatch, capfd):
+    # Port 1 refuses connections; the hub's own client would try for half a minute.
+    monkeypatch.undo()
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:1")
+    with pytest.raises(UnavailableError, match="cannot fetch modnorm-tests/absent"):
+        load("modnorm-tests/absent")
+    assert "Retrying" not in "".join(capfd.readouterr())
+    assert not constants.HF_HUB_OFFLINE
+    assert not datasets.config.HF_HUB_OFFLINE
+
+
+def test_a_copy_on_this_machine_is_read_without_the_hub(hub, monkeypatch):
+    seen = []
+    builder = hub[1][0]
+    monkeypatch.setattr("modnorm.tasks.hub._is_reachable", lambda: False)
+    monkeypatch.setattr(
+        builder, "download_and_prepare", lambda: seen.append(constants.HF_HUB_OFFLINE)
+    )
+    builder.prepared = True
+    assert len(load()) == 5
+    assert seen == [True]

@@ -32,11 +32,31 @@ def test_a_missing_file_is_refused(tmp_path):
     assert caught.value.field == f"{FIELD}.source"
 
 
-def test_a_folder_alone_is_no_file(tmp_path):
+def test_a_folder_alone_asks_for_one_of_its_files(write_rows, tmp_path, monkeypatch):
+    root = write_rows("data/train.jsonl").parent
+    write_rows("data/test.json")
+    (root / "notes.txt").write_text("")
     (tmp_path / "rows.jsonl").mkdir()
-    for folder in (tmp_path, tmp_path / "rows.jsonl"):
-        with pytest.raises(InvalidInputError, match="there is no file"):
-            read(folder)
+    monkeypatch.chdir(tmp_path)
+    cases = {str(root): None, "./data": None, "rows.jsonl": (tmp_path,)}
+    for source, roots in cases.items():
+        with pytest.raises(InvalidInputError, match="is a folder and needs a split") as caught:
+            read(source, roots)
+        assert caught.value.field == f"{FIELD}.split"
+        there = "which has no files" if source == "rows.jsonl" else "one of test, train"
+        assert there in str(caught.value)
+    with pytest.raises(InvalidInputError, match=r"there is no file .* under the data roots"):
+        read(root, [root / "elsewhere"])
+
+
+def test_a_relative_path_that_is_not_there_is_told_where_it_was_looked_for(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidInputError) as caught:
+        read("none.jsonl")
+    assert str(tmp_path) in str(caught.value)
+    with pytest.raises(InvalidInputError) as caught:
+        read("none.jsonl", [tmp_path])
+    assert "start at a data root" in str(caught.value)
 
 
 def test_an_unknown_format_is_refused(tmp_path):

@@ -8,7 +8,7 @@ import typer
 
 from modnorm.client.cli.console import emit_json, stderr
 from modnorm.client.cli.experiment import interruptible
-from modnorm.client.cli.options import Json
+from modnorm.client.cli.options import Json, settings
 from modnorm.errors import InvalidInputError, ModnormError, NotFoundError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-_DEFAULT = "[default: ~/.cache/modnorm/data]"
+_DEFAULT = "[default: data in MODNORM_CACHE_DIR, ~/.cache/modnorm]"
 Tasks = Annotated[
     list[str] | None, typer.Argument(metavar="TASK...", help="Tasks of the paper by name.")
 ]
@@ -137,9 +137,7 @@ def _check(task: str, place: Path, *, every: bool, quiet: bool) -> dict[str, obj
 
 
 def _folder(path: Path | None) -> Path:
-    from modnorm.tasks.splits import DEFAULT_FOLDER
-
-    return DEFAULT_FOLDER if path is None else path.expanduser()
+    return settings().fetched_folder if path is None else path.expanduser()
 
 
 def _named(tasks: Sequence[str] | None, *, every: bool) -> list[str]:

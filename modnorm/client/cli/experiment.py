@@ -6,11 +6,14 @@ from contextlib import contextmanager
 import typer
 
 from modnorm.client.cli.console import stderr
+from modnorm.client.cli.options import settings
 from modnorm.client.cli.progress import display, follow
 from modnorm.client.client import ModnormClient
 from modnorm.errors import CancelledError, EvaluationError
 from modnorm.spec import ExperimentSpec
 from modnorm.v1 import experiment_pb2 as experiments
+
+_NO_REMARKS = "created"
 
 
 @contextmanager
@@ -65,19 +68,20 @@ def carry_out(
     """
     from modnorm.client.inputs import check_inputs
     from modnorm.client.resumption import take_up
-    from modnorm.tasks.sandboxed import runs_programs
 
     experiment = take_up(client, spec)
-    check_inputs(spec, experiment.provenance)
+    check_inputs(spec, experiment.provenance, folders=settings().split_folders)
     on_accepted()
-    if runs_programs(spec.task.name) and not quiet:
-        stderr().print(_beginning(client, experiment.id), soft_wrap=True)
+    if not quiet:
+        show_remarks(client, experiment.id)
     return follow_to_end(client, experiment, quiet=quiet)
 
 
-def _beginning(client: ModnormClient, experiment_id: str) -> str:
-    """Return what the first event says: what the programs of the model run behind."""
-    return next(client.watch(experiment_id)).message
+def show_remarks(client: ModnormClient, experiment_id: str) -> None:
+    """Print what the first event remarks: what programs run behind, rows that occur twice."""
+    beginning = next(client.watch(experiment_id)).message
+    if beginning != _NO_REMARKS:
+        stderr().print(beginning, soft_wrap=True)
 
 
 def _base_reward(client: ModnormClient, experiment_id: str) -> Callable[[], float | None]:

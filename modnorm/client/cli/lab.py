@@ -15,14 +15,26 @@ from modnorm.client.cli.console import (
     stdout,
     table,
 )
-from modnorm.client.cli.experiment import check_end, follow_to_end, interruptible
-from modnorm.client.cli.options import ExperimentId, Json, Quiet, Server, SpecFile, connect
+from modnorm.client.cli.experiment import (
+    check_end,
+    follow_to_end,
+    interruptible,
+    show_remarks,
+)
+from modnorm.client.cli.options import (
+    ExperimentId,
+    Json,
+    Quiet,
+    Server,
+    SpecFile,
+    connect,
+    read_spec,
+)
 from modnorm.client.cli.results import write_results
 from modnorm.client.cli.seed import Seed, seeded
 from modnorm.client.client import ModnormClient
 from modnorm.client.convert import spec_from_proto
 from modnorm.client.rundir import RunDirectory, hold
-from modnorm.spec import load_spec
 from modnorm.v1 import experiment_pb2 as experiments
 
 
@@ -39,9 +51,11 @@ def submit(  # noqa: PLR0913 - each argument is an option of the command
     as_json: Json = False,
 ) -> None:
     """Submit an experiment to a lab and print its id."""
-    spec = seeded(load_spec(spec_file), seed)
+    spec = seeded(read_spec(spec_file), seed)
     with connect(server) as client:
         experiment = client.submit(spec, request_id)
+        if not quiet:
+            show_remarks(client, experiment.id)
         if wait:
             with interruptible(f"experiment {experiment.id} goes on in the lab"):
                 experiment = follow_to_end(client, experiment, quiet=quiet)

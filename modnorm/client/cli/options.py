@@ -9,6 +9,8 @@ from pydantic import ValidationError
 from modnorm.client.client import ModnormClient
 from modnorm.client.settings import ClientSettings
 from modnorm.errors import InvalidInputError
+from modnorm.spec import ExperimentSpec, load_spec
+from modnorm.tasks.declared import carry_declaration
 
 NumberT = TypeVar("NumberT", int, float)
 
@@ -34,6 +36,15 @@ def settings() -> ClientSettings:
         fault = error.errors(include_url=False)[0]
         name = "MODNORM_" + "_".join(str(step) for step in fault["loc"]).upper()
         raise InvalidInputError(fault["msg"], field=name) from error
+
+
+def read_spec(path: Path) -> ExperimentSpec:
+    """Read a spec, and the task file that it may name: labs get the text.
+
+    Raises:
+        InvalidInputError: one of them is missing, is not YAML, or does not hold together.
+    """
+    return carry_declaration(load_spec(path))
 
 
 def connect(server: str | None) -> ModnormClient:

@@ -16,11 +16,13 @@ from modnorm.client.cli.experiment import interruptible
 from modnorm.client.cli.files import check_writable
 from modnorm.client.cli.options import Json, Quiet, connect, settings
 from modnorm.client.client import ModnormClient
+from modnorm.client.convert import spec_to_proto
 from modnorm.v1 import experiment_pb2 as experiments
 
 if TYPE_CHECKING:
     from modnorm.client.rescoring import Rescored
     from modnorm.sandbox import Runner
+    from modnorm.tasks import Task
 
 Run = Annotated[str, typer.Argument(metavar="RUN", help="Directory of a run; with --server, id.")]
 Scorer = Annotated[
@@ -59,14 +61,13 @@ def rescore(  # noqa: PLR0913 - each argument is an option of the command
     """
     from modnorm.analysis.files import encode_json, write_file
     from modnorm.client.rescoring import rescore_experiment, rescored_document
-    from modnorm.tasks import get_task
 
     with (
         interruptible("stopped; nothing was written"),
         _opened(run, server, scorer) as (client, experiment),
         _sandboxed(experiment.spec.task.name, sandbox) as (runner, judges),
     ):
-        task = get_task(experiment.spec.task.name, scorer=scorer, sandbox=runner)
+        task = _task(experiment.spec.task, scorer, runner)
         target = out or (None if server else Path(run) / f"rescored-{task.scorer}.json")
         if target is not None:
             check_writable(target)
@@ -92,11 +93,20 @@ def _opened(
     if server is not None:
         return _in_lab(run, server)
     from modnorm.client.stored_run import find_run
-    from modnorm.tasks import get_task
 
     found = find_run(Path(run))
-    get_task(found.spec.task.name, scorer=scorer)  # a wrong name is told before a lab is started
+    _task(spec_to_proto(found.spec).task, scorer)  # a wrong name is told before a lab is started
     return found.open(settings())
+
+
+def _task(
+    named: experiments.TaskSpec, scorer: str | None, sandbox: "Runner | None" = None
+) -> "Task":
+    """Return the task of an experiment, one that was declared by its stored text."""
+    from modnorm.tasks import get_task
+
+    declaration = named.declaration if named.HasField("declaration") else None
+    return get_task(named.name, scorer=scorer, sandbox=sandbox, declaration=declaration)
 
 
 @contextmanager

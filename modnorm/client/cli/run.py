@@ -9,14 +9,14 @@ import typer
 
 from modnorm.client.cli.console import emit_json, stderr, stdout
 from modnorm.client.cli.experiment import carry_out, interruptible
-from modnorm.client.cli.options import Json, Quiet, settings
+from modnorm.client.cli.options import Json, Quiet, read_spec, settings
 from modnorm.client.cli.results import read_results, results_table, write_results
 from modnorm.client.cli.seed import Seed, seeded
 from modnorm.client.client import ModnormClient
 from modnorm.client.embedded import embedded_client
 from modnorm.client.rundir import RunDirectory, hold
 from modnorm.errors import InvalidInputError
-from modnorm.spec import ExperimentSpec, load_spec
+from modnorm.spec import ExperimentSpec
 
 SpecFiles = Annotated[
     list[Path], typer.Argument(metavar="SPEC...", help="Experiment specs, YAML.")
@@ -60,7 +60,7 @@ def run(
 
 
 def _plan(spec_files: Sequence[Path], home: Path, seed: int | None) -> list[_Run]:
-    specs = [seeded(load_spec(path), seed) for path in spec_files]
+    specs = [seeded(read_spec(path), seed) for path in spec_files]
     if len(specs) == 1:
         return [_Run(specs[0], RunDirectory(home))]
     stems = [path.stem for path in spec_files]

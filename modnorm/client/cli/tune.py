@@ -10,7 +10,7 @@ import typer
 
 from modnorm.client.cli.console import emit_json, percent, stderr, stdout, table
 from modnorm.client.cli.experiment import carry_out, interruptible
-from modnorm.client.cli.options import Json, Quiet, SpecFile, numbers, settings
+from modnorm.client.cli.options import Json, Quiet, SpecFile, numbers, read_spec, settings
 from modnorm.client.client import ModnormClient
 from modnorm.client.embedded import embedded_client
 from modnorm.client.rundir import RunDirectory, hold
@@ -22,7 +22,7 @@ from modnorm.client.tuning import (
     summarise,
     trial_spec,
 )
-from modnorm.spec import ExperimentSpec, load_spec
+from modnorm.spec import ExperimentSpec
 
 Radii = Annotated[
     str, typer.Option("--radii", "--sigmas", metavar="R,R,...", help="Scales to try.")
@@ -58,7 +58,7 @@ def tune(  # noqa: PLR0913 - each argument is an option of the command
     Every scale is tried under every seed; ties go to the smaller scale. Started again, the same
     command goes on where it was broken off; a finer grid repeats no trial that it shares.
     """
-    spec = load_spec(spec_file)
+    spec = read_spec(spec_file)
     rows = None if heldout is None else development_rows(heldout)
     size = ensemble_size or max(spec.population.ensemble_sizes)
     specs = [

@@ -65,6 +65,8 @@ class Admission:
     heldout_revision: str | None = None
     fences: str = ""
     """What programs of the model run behind, for people; empty where none run."""
+    overlap: int = 0
+    """Held-out rows that are selection rows too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,9 +327,14 @@ def _new_experiment(request_id: str, tenant: str, admission: Admission, now: flo
 
 
 def _created(admission: Admission) -> str:
-    if not admission.fences:
-        return "created"
-    return f"created; programs of the model run in a sandbox with {admission.fences}"
+    remarks = ["created"]
+    if admission.fences:
+        remarks.append(f"programs of the model run in a sandbox with {admission.fences}")
+    if admission.overlap:
+        remarks.append(
+            f"{admission.overlap} of {admission.heldout_rows} held-out rows are selection rows too"
+        )
+    return "; ".join(remarks)
 
 
 def _keep_inputs(session: Session, admission: Admission) -> None:

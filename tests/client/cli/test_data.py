@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from modnorm.tasks import catalogue, get_task, splits
+from modnorm.tasks import catalogue, get_task
 from modnorm.tasks.catalogue import DATASETS, Dataset, Part, Split
 from modnorm.tasks.rows import rows_digest
 
@@ -33,7 +33,7 @@ def small(monkeypatch, tmp_path):
         splits={"selection": Split(1, None, (Part("train"),), "one")},
     )
     monkeypatch.setattr(catalogue, "DATASETS", {"gsm8k": gsm8k, "rocstories": rocstories})
-    monkeypatch.setattr(splits, "DEFAULT_FOLDER", tmp_path / "cache")
+    monkeypatch.setenv("MODNORM_CACHE_DIR", str(tmp_path))
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_the_document_of_a_fetch_is_its_manifest_without_marks(own, modnorm_json
     call = ("data", "fetch", "--all", "--from", own)
     assert modnorm_json(*call)[0]["written"]
     (document,) = modnorm_json(*call)
-    manifest = json.loads((tmp_path / "cache" / "gsm8k" / "manifest.json").read_text())
+    manifest = json.loads((tmp_path / "data" / "gsm8k" / "manifest.json").read_text())
     for record in manifest["splits"]:
         del record["marks"]
     assert document == {"written": False, **manifest}

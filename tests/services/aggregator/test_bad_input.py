@@ -8,7 +8,9 @@ import sys
 
 import grpc
 import grpc.aio
+import pytest
 
+from modnorm.client.status import from_rpc_error
 from modnorm.errors import InvalidInputError, PreconditionError, UnavailableError
 from modnorm.v1 import evaluation_pb2, experiment_pb2
 from services.common.healthcheck import check
@@ -34,7 +36,8 @@ BAD_SPECS: dict[str, dict[str, object]] = {
     "task.selection.limit": {
         "task__selection": {"source": "bundled:word-problems-selection", "limit": 100_000}
     },
-    "task": {"task__max_tokens": 100_000},
+    "task.selection": {"task__max_tokens": 100_000},
+    "task.heldout": {"task__heldout": {"source": "bundled:word-problems-selection", "limit": 5}},
 }
 
 
@@ -78,6 +81,44 @@ def test_a_task_that_runs_programs_needs_a_sandbox_before_anything_is_stored(
             async with lab.raises(UnavailableError):
                 await lab.create(spec(**changes))
             assert not (await lab.list()).experiments
+
+    asyncio.run(scenario())
+
+
+def test_a_prompt_that_is_too_long_is_named_as_a_malformed_row_is(start_lab, spec, tmp_path):
+    rows = [{"question": text, "answer": "1"} for text in ("a", "b", "long " * 3000)]
+    lines = "\n".join(map(json.dumps, rows))
+    (tmp_path / "long.jsonl").write_text(f"\n{lines}\n")
+
+    async def scenario():
+        async with start_lab() as lab:
+            for split in ("selection", "heldout"):
+                source = {"source": str(tmp_path / "long.jsonl"), "offset": 1}
+                with pytest.raises(grpc.aio.AioRpcError) as caught:
+                    await lab.create(spec(**{f"task__{split}": source}))
+                error = from_rpc_error(caught.value)
+                assert isinstance(error, InvalidInputError)
+                assert error.field == f"task.{split}"
+                assert "long.jsonl, line 4: " in error.message
+                assert error.remedy == "shorten or drop the row"
+            assert not (await lab.list()).experiments
+
+    asyncio.run(scenario())
+
+
+def test_rows_that_are_in_both_splits_are_counted(start_lab, spec, tmp_path):
+    for name, answers in (("selection", (1, 2, 3)), ("heldout", (3, 4, 1, 5))):
+        rows = [{"question": f"{n}?", "answer": str(n), "split": name} for n in answers]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    changes = {
+        f"task__{name}": str(tmp_path / f"{name}.jsonl") for name in ("selection", "heldout")
+    }
+
+    async def scenario():
+        async with start_lab() as lab:
+            created = await lab.create(spec(**changes))
+            first = await anext(lab.watch(created.id))
+            assert first.message == "created; 2 of 4 held-out rows are selection rows too"
 
     asyncio.run(scenario())
 

@@ -163,7 +163,7 @@ def gateway(target: str, shutdown: Shutdown) -> Iterator[JobGateway]:
 
 @pytest.fixture
 def runner(gateway: JobGateway, shutdown: Shutdown) -> Iterator[JobRunner]:
-    runner = JobRunner(gateway, shutdown, model_roots=(), data_roots=(), heartbeat_seconds=0.05)
+    runner = JobRunner(gateway, shutdown, model_roots=(), heartbeat_seconds=0.05)
     yield runner
     runner.close()
 

@@ -1,3 +1,4 @@
+import hashlib
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,11 +14,20 @@ from modnorm.geometry.scale_map import ScaleMap
 from modnorm.search.scoring import score_candidate
 from modnorm.spec import DataSpec
 from modnorm.tasks import get_task
-from modnorm.tasks.data import load_rows
+from modnorm.tasks.data import encode_rows, load_rows
 from modnorm.v1 import evaluation_pb2 as messages
 from services.evaluator.jobs import LONGEST_PAUSE, JobRunner
 from services.evaluator.shutdown import Shutdown
 
+DECLARATION = """
+name: sums
+max_tokens: 8
+columns: [left, right, sum]
+prompt: {user: "{left} + {right} = "}
+answer: sum
+extract: {regex: "[0-9]+"}
+compare: number
+"""
 AddJob = Callable[..., messages.Job]
 
 
@@ -91,7 +101,6 @@ def test_rows_and_model_are_kept_between_jobs(
         ({"radius": 1e37}, messages.FAILURE_KIND_CANDIDATE),
         ({"model_digest": "0" * 64}, messages.FAILURE_KIND_FATAL),
         ({"scorer": "countdown-v0"}, messages.FAILURE_KIND_FATAL),
-        ({"task": "chess"}, messages.FAILURE_KIND_INFRASTRUCTURE),
         ({"engine": "abacus"}, messages.FAILURE_KIND_INFRASTRUCTURE),
         ({"max_tokens": 10_000}, messages.FAILURE_KIND_INFRASTRUCTURE),
     ],
@@ -117,6 +126,41 @@ def test_a_model_that_is_not_here_is_an_infrastructure_failure(
     aggregator.jobs["a"].model.name = "/nowhere"
     runner.run("a")
     assert aggregator.failures["a"].kind == messages.FAILURE_KIND_INFRASTRUCTURE
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"task": "chess"},
+        {"task": "my-task.yaml"},
+        {"task": "sums", "declaration": DECLARATION},  # another version makes another scorer of it
+    ],
+)
+def test_a_task_that_this_worker_does_not_have_goes_back_without_an_attempt(
+    runner: JobRunner, aggregator, add_job: AddJob, caplog, changes: dict[str, str]
+) -> None:
+    add_job("bad", scorer="sums-v1", **changes)
+    runner.run("bad")
+    failure = aggregator.failures["bad"]
+    assert failure.kind == messages.FAILURE_KIND_RELEASED
+    assert f"does not have {changes['task']} with the scorer sums-v1" in failure.reason
+    assert failure.reason in caplog.text
+    assert "FetchRows" not in aggregator.calls
+    assert runner.pause > 0
+
+
+def test_a_declared_task_comes_with_its_job(
+    runner: JobRunner, aggregator, add_job: AddJob
+) -> None:
+    task = get_task("sums", declaration=DECLARATION)
+    texts = encode_rows([{"left": "1", "right": "2", "sum": "3"}])
+    digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()
+    aggregator.rows[digest] = texts
+    changes = {"task": "sums", "scorer": task.scorer, "declaration": DECLARATION}
+    add_job("a", max_tokens=4, rows_digest=digest, **changes)
+    runner.run("a")
+    assert not aggregator.failures
+    assert [answer.row for answer in aggregator.reports["a"].answers] == [0]
 
 
 def test_rows_that_are_not_what_was_asked_for_are_refused(

@@ -38,7 +38,6 @@ def runner(
         gateway,
         shutdown,
         model_roots=(),
-        data_roots=(),
         heartbeat_seconds=0.02,
         metrics=EvaluatorMetrics(registry),
     )
@@ -86,12 +85,14 @@ def test_a_result_is_counted_and_timed(
 def test_failures_and_what_is_dropped_are_told_apart(
     runner: JobRunner, registry: CollectorRegistry, aggregator, add_job: AddJob
 ) -> None:
-    add_job("bad", task="chess")
+    add_job("bad", engine="abacus")
     runner.run("bad")
+    add_job("foreign", task="chess")
+    runner.run("foreign")
     add_job("stale")
     aggregator.errors["ReportJob"] = [StaleLeaseError("lost")]
     runner.run("stale")
-    assert outcomes(registry) == {"failed": 1, "dropped": 1}
+    assert outcomes(registry) == {"failed": 1, "unfit": 1, "dropped": 1}
     assert registry.get_sample_value("modnorm_evaluator_engine_restarts_total") == 1
 
 

@@ -53,9 +53,7 @@ def test_without_a_sandbox_the_job_goes_back_before_any_work(
 def test_with_a_sandbox_the_report_says_what_programs_ran_behind(
     gateway: JobGateway, shutdown: Shutdown, sandbox: Sandbox, aggregator, add_program_job
 ) -> None:
-    runner = JobRunner(
-        gateway, shutdown, model_roots=(), data_roots=(), heartbeat_seconds=0.05, sandbox=sandbox
-    )
+    runner = JobRunner(gateway, shutdown, model_roots=(), heartbeat_seconds=0.05, sandbox=sandbox)
     add_program_job("a")
     runner.run("a")
     runner.close()

@@ -1,0 +1,224 @@
+r"""The text that declares a task: read, checked, and known by its content.
+
+    name: capitals
+    max_tokens: 64
+    columns: [country, capital]
+    prompt:
+      system: You know geography.
+      user: "What is the capital of {country}? Answer in <answer> tags."
+    answer: capital
+    extract:
+      regex: "<answer>(.*?)</answer>"
+    compare: caseless
+
+A declaration is data: nothing in it is run. Expressions are RE2's, whose time is linear in the
+text that they search, so that whatever a model writes is judged, and alike on every machine.
+"""
+
+import string
+from pathlib import Path
+from typing import Annotated, Literal
+
+import re2
+import yaml
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from modnorm.errors import InvalidInputError
+from modnorm.spec import MAX_DECLARATION
+from modnorm.tasks.catalogue import DATASETS
+
+_SUFFIXES = (".yaml", ".yml")
+
+
+def compile_expression(pattern: str) -> "re2._Regexp":
+    """Return a compiled expression; nothing is written to the error stream.
+
+    Raises:
+        ValueError: it is no expression of RE2.
+    """
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return re2.compile(pattern, options)
+    except (re2.error, UnicodeEncodeError) as error:
+        reason = error.args[0]
+        text = reason.decode(errors="replace") if isinstance(reason, bytes) else str(error)
+        raise ValueError(
+            f"is no regular expression of RE2, which has no look-around and no "
+            f"back-references: {text}"
+        ) from error
+
+
+def _compiles(pattern: str) -> str:
+    if compile_expression(pattern).groups > 1:
+        raise ValueError("may have one group, which is the answer")
+    return pattern
+
+
+def _is_free(name: str) -> str:
+    if name in DATASETS:
+        raise ValueError(f"{name} is a task of the paper; take another name")
+    return name
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Prompt(_Section):
+    """Messages with {column} in the places of a row's columns; {{ and }} are braces."""
+
+    system: str | None = None
+    user: str = Field(min_length=1)
+
+
+class Extraction(_Section):
+    """Where the answer stands in a completion."""
+
+    regex: Annotated[str, AfterValidator(_compiles)]
+    """Its group, or the whole match without one, is the answer."""
+    match: Literal["first", "last"] = "last"
+
+
+class Declaration(_Section):
+    """The content of a task file."""
+
+    name: Annotated[
+        str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$", strict=True), AfterValidator(_is_free)
+    ]
+    max_tokens: int = Field(ge=1, le=131_072)
+    columns: tuple[str, ...] = Field(min_length=1)
+    """Columns of the rows, all text; others are dropped."""
+    prompt: Prompt
+    answer: str
+    """Column of the right answer."""
+    extract: Extraction
+    compare: Literal["exact", "caseless", "number", "mathematics"] = "exact"
+
+    @model_validator(mode="after")
+    def _columns_exist(self) -> "Declaration":
+        used = {self.answer}
+        for template in filter(None, (self.prompt.system, self.prompt.user)):
+            used |= _columns_of(template)
+        missing = sorted(used - set(self.columns))
+        if missing:
+            raise ValueError(f"columns: {', '.join(missing)} used but not listed")
+        return self
+
+
+def _columns_of(template: str) -> set[str]:
+    """Return the columns that a template names."""
+    names = set()
+    for _, name, form, conversion in string.Formatter().parse(template):
+        if form or conversion:
+            raise ValueError(f"prompt: {{{name}}} stands alone, without ! or :")
+        if name is not None:
+            names.add(name)
+    return names
+
+
+def is_task_file(name: str) -> bool:
+    """Whether a task's name is that of a file."""
+    return name.lower().endswith(_SUFFIXES)
+
+
+def read_declaration(path: Path) -> str:
+    """Return the text of a task file.
+
+    Raises:
+        InvalidInputError: it cannot be read, or is too large.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_DECLARATION + 1)
+        if len(content) > MAX_DECLARATION:
+            raise _too_large(path)
+        return content.decode("utf-8-sig").replace("\r\n", "\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInputError(f"cannot read {path}: {error}", field="task.name") from error
+
+
+def _too_large(path: Path) -> InvalidInputError:
+    return InvalidInputError(
+        f"{path} has more than {MAX_DECLARATION} bytes, which no task file may", field="task.name"
+    )
+
+
+def parse_declaration(text: str, *, source: str, field: str) -> Declaration:
+    """Return what a text declares.
+
+    Args:
+        text: YAML.
+        source: What the user calls it.
+        field: Spec path for errors.
+
+    Raises:
+        InvalidInputError: it declares nothing; names the line and the field of every fault.
+    """
+    try:
+        tree = _tree(text)
+        return Declaration.model_validate(yaml.safe_load(text))
+    except ValidationError as error:
+        raise InvalidInputError(f"{source}, {_faults(error, tree)}", field=field) from error
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
+        raise InvalidInputError(f"cannot read {source}: {error}", field=field) from error
+
+
+def _tree(text: str) -> yaml.Node | None:
+    """Return the nodes of a text, which know their lines; the text is small and names no anchor.
+
+    Raises:
+        ValueError: it is neither, or a key stands there twice.
+        yaml.YAMLError: it is no YAML.
+    """
+    if len(text.encode("utf-8", "replace")) > MAX_DECLARATION:
+        raise ValueError(f"a task file has at most {MAX_DECLARATION} bytes")
+    events = yaml.parse(text, Loader=yaml.SafeLoader)
+    if alias := next((event for event in events if isinstance(event, yaml.AliasEvent)), None):
+        raise ValueError(f"the alias *{alias.anchor} is not taken: write its content again")
+    tree: yaml.Node | None = yaml.compose(text, Loader=yaml.SafeLoader)
+    _refuse_double_keys(tree)
+    return tree
+
+
+def _refuse_double_keys(node: yaml.Node | None) -> None:
+    children = node.value if isinstance(node, yaml.SequenceNode) else []
+    if isinstance(node, yaml.MappingNode):
+        seen = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                line = key.start_mark.line + 1
+                raise ValueError(f"line {line}: {key.value} stands there twice")
+            seen.add(key.value)
+        children = [value for _, value in node.value]
+    for child in children:
+        _refuse_double_keys(child)
+
+
+def _faults(error: ValidationError, tree: yaml.Node | None) -> str:
+    return "; ".join(
+        f"line {_line(tree, fault['loc'])}: {'.'.join(map(str, fault['loc'])) or 'the file'}: "
+        f"{fault['msg'].removeprefix('Value error, ')}"
+        for fault in error.errors(include_url=False, include_input=False)
+    )
+
+
+def _line(node: yaml.Node | None, place: tuple[int | str, ...]) -> int:
+    """Return the line of a field, from 1 on; where it is missing, that of its section."""
+    line = 1 if node is None else node.start_mark.line + 1
+    for step in place:
+        found = _child(node, step)
+        if found is None:
+            break
+        line, node = found
+    return line
+
+
+def _child(node: yaml.Node | None, step: int | str) -> tuple[int, yaml.Node] | None:
+    if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+        return node.value[step].start_mark.line + 1, node.value[step]
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if key.value == step:
+                return key.start_mark.line + 1, value
+    return None

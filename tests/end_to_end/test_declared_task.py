@@ -1,0 +1,63 @@
+"""A task of the user's own through the front door: its file is read once, its text stays."""
+
+import json
+import shutil
+
+import yaml
+
+SPLITS = ("selection", "heldout")
+DECLARATION = """
+name: sums
+max_tokens: 8
+columns: [sum, answer]
+prompt: {user: "{sum} = "}
+answer: answer
+extract: {regex: "[0-9]+", match: first}
+compare: number
+"""
+
+
+def write(folder):
+    """Write a task, rows and a spec that names them by relative paths; returns the spec."""
+    (folder / "my-task.yaml").write_text(DECLARATION)
+    for name, start in (("selection", 1), ("heldout", 3)):
+        rows = [{"sum": f"{n} + 1", "answer": n + 1} for n in range(start, start + 4)]
+        (folder / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    spec = {
+        "model": "tiny-thicket",
+        "task": {
+            "name": "my-task.yaml",
+            "selection": "selection.jsonl",
+            "heldout": "heldout.jsonl",
+        },
+        "method": {"name": "randopt", "radius": 0.005},
+        "population": {"size": 2},
+    }
+    path = folder / "spec.yaml"
+    path.write_text(yaml.safe_dump(spec))
+    return path
+
+
+def test_a_task_file_is_read_once_and_a_run_outlives_it(modnorm, results, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ended = modnorm("run", write(tmp_path), "--out", "run")
+    assert "2 of 4 held-out rows are selection rows too" in ended.stderr
+    document = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert document["overlap"] == 2
+    task = document["spec"]["task"]
+    assert (task["name"], task["declaration"]) == ("sums", DECLARATION)
+
+    changed = DECLARATION.replace("match: first", "match: last")
+    (tmp_path / "my-task.yaml").write_text(changed)
+    refused = modnorm("run", "spec.yaml", "--out", "run", check=False)
+    assert refused.returncode == 2
+    assert "task.declaration" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+    (tmp_path / "my-task.yaml").unlink()
+    rescored = json.loads(modnorm("rescore", "run", "--json").stdout)
+    assert rescored["old_scorer"] == rescored["new_scorer"] == document["provenance"]["scorer"]
+    assert rescored["heldout"]["changed"] == 0
+    shutil.copy(tmp_path / "run" / "spec.json", tmp_path / "again.yaml")
+    modnorm("run", "again.yaml", "--out", "again")
+    assert results(tmp_path / "again") == results(tmp_path / "run")
