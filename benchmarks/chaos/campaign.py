@@ -10,8 +10,11 @@ from pathlib import Path
 from benchmarks.chaos.experiments import JOBS
 from benchmarks.chaos.lab import Lab, open_lab
 from benchmarks.chaos.outcome import Outcome
-from benchmarks.chaos.play import Performance, Verdict
+from benchmarks.chaos.play import STUCK_SECONDS, Performance, Verdict
 from benchmarks.chaos.schedule import EXPERIMENTS, Fault, Schedule, draw
+
+SLOW_SECONDS = 240.0
+"""Enough for an experiment on a machine that is busy with other things."""
 
 
 def undisturbed(lab: Lab, names: Sequence[str] = EXPERIMENTS) -> dict[str, Outcome]:
@@ -22,19 +25,27 @@ def undisturbed(lab: Lab, names: Sequence[str] = EXPERIMENTS) -> dict[str, Outco
     """
     outcomes = {}
     for name in names:
-        verdict, outcome = Performance(lab, Schedule(0, name, ())).play(None)
+        alone = Performance(lab, Schedule(0, name, ()), patience=SLOW_SECONDS)
+        verdict, outcome = alone.play(None)
         if outcome is None or verdict.complaints:
             raise RuntimeError(f"{name} fails undisturbed: {verdict.complaints}")
         outcomes[name] = outcome
     return outcomes
 
 
-def perform(lab: Lab, schedule: Schedule, expected: dict[str, Outcome]) -> Verdict:
+def perform(
+    lab: Lab,
+    schedule: Schedule,
+    expected: dict[str, Outcome],
+    *,
+    patience: float = STUCK_SECONDS,
+) -> Verdict:
     """Play a schedule on a lab whose clock is right, and bring it back to that."""
     lab.wait()
     if schedule.cold:
         lab.forget()
-    verdict, _ = Performance(lab, schedule).play(expected[schedule.experiment])
+    performance = Performance(lab, schedule, patience=patience)
+    verdict, _ = performance.play(expected[schedule.experiment])
     lab.move_clock(0.0)
     return verdict
 

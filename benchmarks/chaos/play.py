@@ -63,10 +63,12 @@ class Performance:
     Args:
         lab: The lab; every process of it runs.
         schedule: The schedule.
+        patience: Seconds after the last fault after which the experiment is stuck.
     """
 
-    def __init__(self, lab: Lab, schedule: Schedule) -> None:
+    def __init__(self, lab: Lab, schedule: Schedule, *, patience: float = STUCK_SECONDS) -> None:
         self._lab = lab
+        self._patience = patience
         self._request = uuid.uuid4().hex
         self._spec = make_experiment(schedule.experiment)
         self._verdict = Verdict(schedule, [Injection(step) for step in schedule.steps])
@@ -109,8 +111,8 @@ class Performance:
                 if quiet_since is not None and ended_at is not None:
                     self._note_recovery(ended_at)
                     return True
-                if quiet_since is not None and now > quiet_since + STUCK_SECONDS:
-                    self._complain(f"stuck for {STUCK_SECONDS:g} s: {self._sight}")
+                if quiet_since is not None and now > quiet_since + self._patience:
+                    self._complain(f"stuck for {self._patience:g} s: {self._sight}")
                     return False
                 time.sleep(_LOOK_SECONDS)
         finally:
@@ -147,7 +149,7 @@ class Performance:
             self._complain(f"the client met {type(error).__name__}: {error}")
 
     def _submit(self, client: ModnormClient) -> str:
-        deadline = time.monotonic() + STUCK_SECONDS
+        deadline = time.monotonic() + self._patience
         while True:
             try:
                 return client.submit(self._spec, self._request).id
@@ -161,7 +163,7 @@ class Performance:
         if self._sight.state != "SUCCEEDED":
             self._complain(f"the experiment ended as {self._sight.state}: {self._why()}")
             return None
-        watcher.join(STUCK_SECONDS)
+        watcher.join(self._patience)
         if self._cursors != list(range(1, len(self._cursors) + 1)) or watcher.is_alive():
             self._complain(f"a watcher saw the events {self._cursors}")
         found = self._read()

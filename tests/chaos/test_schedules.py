@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.chaos.campaign import perform
+from benchmarks.chaos.campaign import SLOW_SECONDS, perform
 from benchmarks.chaos.experiments import JOBS
 from benchmarks.chaos.planted import fencing_removed
 from benchmarks.chaos.schedule import EXPERIMENTS, Fault, Schedule, Step, draw
@@ -30,7 +30,7 @@ def test_kills_and_a_flushed_broker_change_nothing(lab, expected):
         Step(Fault.FLUSH_BROKER, 4, 0.0, 3),
         Step(Fault.KILL_EVALUATOR, 5, 0.0, 4),
     )
-    verdict = perform(lab, Schedule(1, CALIBRATED, steps), expected)
+    verdict = perform(lab, Schedule(1, CALIBRATED, steps), expected, patience=SLOW_SECONDS)
     assert verdict.complaints == []
     assert any("in the middle of" in (each.did or "") for each in verdict.injections)
 
@@ -38,7 +38,8 @@ def test_kills_and_a_flushed_broker_change_nothing(lab, expected):
 @pytest.mark.integration
 def test_fencing_is_what_keeps_a_late_report_out(lab, expected):
     late = Schedule(2, CALIBRATED, (Step(Fault.LATE_REPORT, 1, 0.0, 5),))
-    assert perform(lab, late, expected).complaints == []
+    verdict = perform(lab, late, expected, patience=SLOW_SECONDS)
+    assert verdict.complaints == []
     with fencing_removed(lab):
-        verdict = perform(lab, late, expected)
+        verdict = perform(lab, late, expected, patience=SLOW_SECONDS)
     assert any("late report" in each for each in verdict.complaints)
