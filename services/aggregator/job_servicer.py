@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterable, AsyncIterator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import grpc.aio
 from structlog.contextvars import bind_contextvars
@@ -56,14 +57,14 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         self._changes = changes
         self._metrics = metrics
         jobs = stores.jobs
-        self._claims: Lane[ClaimRequest, Claim | None] = Lane("claims", jobs.claim_all)
-        self._beats: Lane[Beat, bool] = Lane("heartbeats", jobs.heartbeat_all)
-        self._reports: Lane[Report, Change] = Lane("reports", jobs.report_all)
+        self._thread = thread = ThreadPoolExecutor(1, "jobs")
+        self._claims: Lane[ClaimRequest, Claim | None] = Lane(thread, jobs.claim_all)
+        self._beats: Lane[Beat, bool] = Lane(thread, jobs.heartbeat_all)
+        self._reports: Lane[Report, Change] = Lane(thread, jobs.report_all)
 
     def close(self) -> None:
-        """Let go of threads; used when no call is in progress any more."""
-        for lane in (self._claims, self._beats, self._reports):
-            lane.close()
+        """Let go of the thread; used when no call is in progress any more."""
+        self._thread.shutdown()
 
     @override
     async def ClaimJob(

@@ -3,33 +3,36 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from typing import Generic, TypeVar
 
 RequestT = TypeVar("RequestT")
 AnswerT = TypeVar("AnswerT")
 
 LARGEST_BATCH = 256
-GATHER_SECONDS = 0.01
+GATHER_SECONDS = 0.02
 """From the start of one batch to that of the next: calls that come one by one do not wait."""
 
 
 class Lane(Generic[RequestT, AnswerT]):
     """Works on requests in batches, in order of arrival, one batch at a time.
 
-    While a batch is worked on, in a thread of its own, others gather for the next: the more there
-    are, the less each costs. Lives in one event loop.
+    While a batch is worked on, in a thread, others gather for the next: the more there are, the
+    less each costs. Lives in one event loop.
 
     Args:
-        name: Of the thread.
+        thread: Where work is done. Lanes share one: threads that compute at the same time only
+            keep each other, and the event loop, waiting.
         work: Returns the answer or the error of each request of a batch; raises nothing.
     """
 
     def __init__(
-        self, name: str, work: Callable[[Sequence[RequestT]], Sequence[AnswerT | Exception]]
+        self,
+        thread: Executor,
+        work: Callable[[Sequence[RequestT]], Sequence[AnswerT | Exception]],
     ) -> None:
         self._work = work
-        self._thread = ThreadPoolExecutor(1, name)
+        self._thread = thread
         self._waiting: deque[tuple[RequestT, asyncio.Future[AnswerT]]] = deque()
         self._driver: asyncio.Task[None] | None = None
 
@@ -47,10 +50,6 @@ class Lane(Generic[RequestT, AnswerT]):
             self._driver = asyncio.create_task(self._drive())
         return await answer
 
-    def close(self) -> None:
-        """Let go of the thread, once the batch in hand is done."""
-        self._thread.shutdown()
-
     async def _drive(self) -> None:
         """Work until nobody waits."""
         loop = asyncio.get_running_loop()
@@ -66,7 +65,10 @@ class Lane(Generic[RequestT, AnswerT]):
         size = min(len(self._waiting), LARGEST_BATCH)
         batch = [self._waiting.popleft() for _ in range(size)]
         requests = [request for request, _ in batch]
-        answers = await loop.run_in_executor(self._thread, self._work, requests)
+        try:
+            answers = await loop.run_in_executor(self._thread, self._work, requests)
+        except Exception as error:  # noqa: BLE001 - a defect; nobody may wait for ever
+            answers = [error] * size
         for (_, future), answer in zip(batch, answers, strict=True):
             if future.done():
                 continue

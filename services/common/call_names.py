@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import grpc
 import grpc.aio
 from google.protobuf.message import Message
 from structlog.contextvars import bind_contextvars
 
-from services.common.handlers import surrounded
+from services.common.handlers import Wrapping, surrounded
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
@@ -36,6 +36,11 @@ class CallNames(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # only i
     taken back before: the line that says why a call failed is written later.
     """
 
+    def __init__(self) -> None:
+        self._handlers: Wrapping[Any, Any] = Wrapping(
+            lambda handler, _: surrounded(handler, _named)
+        )
+
     async def intercept_service(
         self,
         continuation: Callable[
@@ -47,7 +52,7 @@ class CallNames(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # only i
         handler = await continuation(handler_call_details)
         if not handler or not handler_call_details.method.startswith("/modnorm."):
             return handler
-        return surrounded(handler, _named)
+        return self._handlers.of(handler, handler_call_details.method)
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 import grpc
 import grpc.aio
@@ -18,6 +18,33 @@ the request that the handler gets."""
 if TYPE_CHECKING:
     Context = grpc.aio.ServicerContext[RequestT, ResponseT]
     Handler = grpc.RpcMethodHandler[RequestT, ResponseT]
+
+
+class Wrapping(Generic[RequestT, ResponseT]):
+    """Wraps each handler of a server once: gRPC asks for the handler of every call.
+
+    Args:
+        wrap: Returns a handler with something around it, given that and the name of its method.
+    """
+
+    def __init__(
+        self,
+        wrap: Callable[
+            [Handler[RequestT, ResponseT], str],
+            Handler[RequestT, ResponseT],
+        ],
+    ) -> None:
+        self._wrap = wrap
+        self._wrapped: dict[str, tuple[object, Handler[RequestT, ResponseT]]] = {}
+
+    def of(
+        self, handler: Handler[RequestT, ResponseT], method: str
+    ) -> Handler[RequestT, ResponseT]:
+        """Return a wrapped handler; one is kept a method, as long as the handler is the same."""
+        kept = self._wrapped.get(method)
+        if kept is None or kept[0] is not handler:
+            kept = self._wrapped[method] = (handler, self._wrap(handler, method))
+        return kept[1]
 
 
 def surrounded(

@@ -7,7 +7,7 @@ import inspect
 import logging
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 import grpc
 import grpc.aio
@@ -16,6 +16,7 @@ from grpc_status import rpc_status
 
 from modnorm.client.status import to_status
 from modnorm.errors import InvalidInputError, ModnormError
+from services.common.handlers import Wrapping
 
 RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
@@ -42,6 +43,9 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
     coroutines that write to the context.
     """
 
+    def __init__(self) -> None:
+        self._handlers: Wrapping[Any, Any] = Wrapping(_guarded)
+
     async def intercept_service(
         self,
         continuation: Callable[
@@ -51,7 +55,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
     ) -> grpc.RpcMethodHandler[RequestT, ResponseT]:
         """Wrap the handler of one call; a method that nobody has stays unimplemented."""
         handler = await continuation(handler_call_details)
-        return _guarded(handler, handler_call_details.method) if handler else handler
+        return self._handlers.of(handler, handler_call_details.method) if handler else handler
 
 
 def _guarded(

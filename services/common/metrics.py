@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import grpc
 import grpc.aio
 from prometheus_client import CollectorRegistry, Counter, Histogram, start_http_server
 
 from modnorm.errors import InvalidInputError, UnavailableError
-from services.common.handlers import surrounded
+from services.common.handlers import Wrapping, surrounded
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -89,6 +89,7 @@ class CallMetrics(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # only
             buckets=CALL_BUCKETS,
             registry=registry,
         )
+        self._handlers: Wrapping[Any, Any] = Wrapping(self._timed)
 
     async def intercept_service(
         self,
@@ -99,9 +100,12 @@ class CallMetrics(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # only
     ) -> grpc.RpcMethodHandler[RequestT, ResponseT]:
         """Wrap the handler of one call."""
         handler = await continuation(handler_call_details)
-        if not handler:
-            return handler
-        _, service, method = handler_call_details.method.split("/", 2)
+        return self._handlers.of(handler, handler_call_details.method) if handler else handler
+
+    def _timed(
+        self, handler: grpc.RpcMethodHandler[RequestT, ResponseT], full_name: str
+    ) -> grpc.RpcMethodHandler[RequestT, ResponseT]:
+        _, service, method = full_name.split("/", 2)
 
         @contextmanager
         def enter(request: RequestT, context: object) -> Iterator[RequestT]:

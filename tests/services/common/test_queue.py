@@ -6,7 +6,7 @@ import pytest
 import redis
 
 from modnorm.errors import UnavailableError
-from services.common.queue import QUEUE, TASK, make_celery, publish, queued
+from services.common.queue import QUEUE, TASK, make_celery, publish, publish_all, queued
 
 
 def free_port():
@@ -79,3 +79,28 @@ def test_nothing_is_lost_with_a_worker_and_nothing_is_kept():
 )
 def test_rabbitmq_keeps_the_queue_on_a_quorum(url, arguments):
     assert make_celery(url).amqp.queues[QUEUE].queue_arguments == arguments
+
+
+@pytest.mark.parametrize("broker", ["redis", "memory"])
+def test_many_messages_are_taken_in_the_order_of_their_publication(broker, request):
+    url = request.getfixturevalue("redis_url") if broker == "redis" else "memory://"
+    app, ids = make_celery(url), [f"job-{index}" for index in range(450)]
+    with app.connection_for_read() as connection:
+        queue = app.amqp.queues[QUEUE](connection.default_channel)
+        queue.declare()
+        queue.purge()
+        publish_all(app, ids)
+        messages = [queue.get(no_ack=True) for _ in ids]
+        assert queue.get() is None
+    assert [message.payload[0][0] for message in messages] == ids
+    tags = {message.properties["delivery_tag"] for message in messages}
+    assert len(tags) == len({message.headers["id"] for message in messages}) == len(ids)
+
+
+def test_a_connection_that_was_lost_meanwhile_delays_nothing(redis_url):
+    app = make_celery(redis_url)
+    publish(app, "job-1")
+    with closing(redis.Redis.from_url(redis_url)) as client:
+        client.client_kill_filter(_type="normal", skipme=True)
+    publish(app, "job-2")
+    assert queued(app) == 2
