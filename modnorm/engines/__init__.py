@@ -8,7 +8,7 @@ from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines.protocol import Completion, Engine, Finish, GenerationLimits
 from modnorm.engines.settings import EngineSettings
 from modnorm.engines.transformers_engine import TransformersEngine
-from modnorm.errors import InvalidInputError
+from modnorm.errors import IncompatibleError, InvalidInputError
 
 __all__ = [
     "Completion",
@@ -51,10 +51,20 @@ def load_engine(
             remedy=f"one of {', '.join(engine_names())}",
         )
     if name == _VLLM or (name == "auto" and _VLLM in engine_names() and _has_gpu()):
-        from modnorm.engines.vllm.engine import VllmEngine  # noqa: PLC0415 - need not be there
-
-        return VllmEngine(checkpoint, settings)
+        return _load_vllm(checkpoint, settings)
     return TransformersEngine(checkpoint)
+
+
+def _load_vllm(checkpoint: Checkpoint, settings: EngineSettings | None) -> Engine:
+    try:
+        from modnorm.engines.vllm.engine import VllmEngine  # noqa: PLC0415 - need not be there
+    except ImportError as error:
+        raise IncompatibleError(
+            f"vLLM is installed, but does not load: {error}",
+            field="engine.name",
+            remedy="mend the installation, or name the transformers engine",
+        ) from error
+    return VllmEngine(checkpoint, settings)
 
 
 def _has_gpu() -> bool:

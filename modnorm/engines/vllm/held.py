@@ -5,8 +5,7 @@ from pathlib import Path
 
 import torch
 
-from modnorm.checkpoint.config import load_config
-from modnorm.checkpoint.reference import Checkpoint
+from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.engines.vllm.shards import shard_views
 from modnorm.errors import IncompatibleError
@@ -40,9 +39,7 @@ class HeldModel:
         model: torch.nn.Module,
         caches: Sequence[torch.Tensor],
     ) -> None:
-        stored = CheckpointWeights(
-            Checkpoint(str(directory), None, directory, load_config(directory))
-        )
+        stored = CheckpointWeights(resolve_checkpoint(str(directory.absolute())))
         views = shard_views(stored.layout, model, stored.dtype)
         _require_equal(stored, views)
         self.weights = CandidateWeights(stored.layout, views, model_digest=model_digest)
@@ -69,6 +66,7 @@ class HeldModel:
         """
         resolved = self.weights.apply(descriptor, self._maps[scale_map])
         self._sound.fill_(True)  # noqa: FBT003 - a tensor's value
+        self._settle()
         return resolved
 
     def restore(self) -> None:
@@ -77,11 +75,13 @@ class HeldModel:
         Attention reads whole blocks and gives what a sequence does not own the weight 0. That is
         no help against a NaN which an earlier candidate left there: 0 times NaN is NaN.
         """
+        self._settle()
         self.weights.restore()
         if not self.is_sound():
             for cache in self._caches:
                 cache.zero_()
         self._sound.fill_(True)  # noqa: FBT003 - a tensor's value
+        self._settle()
 
     def is_sound(self) -> bool:
         """Whether all logits since the last change of weights were finite."""
@@ -90,6 +90,11 @@ class HeldModel:
     def shard(self, name: str) -> list[WeightView]:
         """Return what this rank holds of a tensor."""
         return list(self._views[name])
+
+    def _settle(self) -> None:
+        """Wait for the device: vLLM may run the model on another stream than this one."""
+        if self._sound.device.type == "cuda":
+            torch.cuda.synchronize(self._sound.device)
 
     def _watch(self, model: torch.nn.Module) -> None:
         for name in _LOGITS:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Protocol, cast
 
 import torch
+from vllm.distributed import cleanup_dist_env_and_memory
 from vllm.engine.arg_utils import EngineArgs
 from vllm.platforms import current_platform
 from vllm.v1.engine.llm_engine import LLMEngine
@@ -94,12 +95,16 @@ def start_vllm(
         arguments = _arguments(checkpoint, layout, dtype, settings)
         config = EngineArgs(**arguments).create_engine_config()
         _require_settings(config)
-        engine = LLMEngine(
-            config,
-            executor_class=Executor.get_class(config),
-            log_stats=False,
-            multiprocess_mode=False,
-        )
+        try:
+            engine = LLMEngine(
+                config,
+                executor_class=Executor.get_class(config),
+                log_stats=False,
+                multiprocess_mode=False,
+            )
+        except BaseException:
+            cleanup_dist_env_and_memory()
+            raise
     return cast("RunningEngine", engine)
 
 
