@@ -18,7 +18,6 @@ from modnorm.spec import ExperimentSpec
 from modnorm.v1 import experiment_pb2 as experiments
 
 ROOT = Path(__file__).parents[1]
-PROJECT = "modnorm-drill"
 HEALTHY_SECONDS = 180.0
 FINISH_SECONDS = 900.0
 DIFFERS = "timings.json"
@@ -46,7 +45,7 @@ class Lab:
     runs: Path
     target: str
     settings: Mapping[str, str]
-    project: str = PROJECT
+    project: str
 
     def compose(self, *arguments: str, stdin: bytes | None = None) -> bytes:
         """Run docker compose and return its standard output."""
@@ -132,7 +131,7 @@ def compose_lab(
     """Write the settings of a project; remove the project at the end.
 
     Args:
-        folder: Empty; gets settings and secrets.
+        folder: Empty; gets settings and secrets. The project has its name.
         runs: Gets the files of runs.
         wheels: Folder with a wheel of torch to build with, instead of PyTorch's index.
         settings: What else the project's `.env` says.
@@ -148,7 +147,7 @@ def compose_lab(
     }
     if wheels:
         lines |= {"MODNORM_WHEELS": str(wheels.resolve()), "MODNORM_TORCH_INDEX": ""}
-    lab = Lab(folder, runs, target, lines)
+    lab = Lab(folder, runs, target, lines, project=folder.name)
     try:
         yield lab
     finally:
