@@ -1,3 +1,4 @@
+import json
 import logging
 import threading
 import time
@@ -5,9 +6,13 @@ import time
 import pytest
 
 from modnorm.client import ModnormClient
-from modnorm.client.embedded import GROUP, find_embedded
+from modnorm.client.embedded import GROUP, embedded_client, find_embedded
+from modnorm.client.inputs import check_inputs
+from modnorm.client.settings import ClientSettings
 from modnorm.errors import EngineError, PreconditionError, UnavailableError
 from modnorm.spec import parse_spec
+from modnorm.tasks import catalogue
+from modnorm.tasks.catalogue import Dataset, Part, Split
 from modnorm.v1.experiment_pb2 import EXPERIMENT_STATE_SELECTING
 from services.common.healthcheck import check
 from services.embedded import start
@@ -63,6 +68,33 @@ def small_spec():
             "population": {"size": 1},
         }
     )
+
+
+def write_split(folder, name, answers):
+    """Write rows of GSM8K as `modnorm data fetch` does, without a manifest; returns their part."""
+    rows = [{"question": f"{name} {n}?", "answer": f"#### {n}"} for n in answers]
+    (folder / "gsm8k").mkdir(parents=True)
+    lines = "".join(f"{json.dumps(row)}\n" for row in rows)
+    (folder / "gsm8k" / f"{name}.jsonl").write_text(lines)
+    return Split(len(rows), None, (Part(name),), "all of them")
+
+
+def test_named_splits_are_looked_for_in_the_cache_and_in_the_data_roots(
+    tmp_path, small_spec, monkeypatch
+):
+    settings = ClientSettings(cache_dir=tmp_path / "cache", data_roots=(tmp_path / "mine",))
+    splits = {
+        "selection": write_split(settings.fetched_folder, "selection", range(2)),
+        "heldout": write_split(tmp_path / "mine", "heldout", range(3)),
+    }
+    small = Dataset(task="gsm8k", licence="none", splits=splits)
+    monkeypatch.setattr(catalogue, "DATASETS", {"gsm8k": small})
+    content = small_spec.model_dump(mode="json")
+    content["task"] = {"name": "gsm8k", **{name: f"split:gsm8k/{name}" for name in splits}}
+    with embedded_client(tmp_path, settings, evaluate=False) as client:
+        stored = client.submit(parse_spec(content))
+    assert (stored.provenance.selection_rows, stored.provenance.heldout_rows) == (2, 3)
+    check_inputs(parse_spec(content), stored.provenance, folders=settings.split_folders)
 
 
 def test_what_is_stored_is_found_by_the_next_lab(tmp_path, small_spec):

@@ -82,8 +82,8 @@ def test_a_prompt_that_does_not_fit_is_named(refusal):
     )
     code, error = refusal("InspectModel", request)
     assert code is grpc.StatusCode.INVALID_ARGUMENT
-    assert error.field == "task"
-    assert "row 1" in error.message
+    assert error.field == "prompts.1"
+    assert "exceed the" in error.message
 
 
 @pytest.mark.parametrize(
