@@ -1,13 +1,17 @@
 """A checkpoint as a transformers model."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import cast
 
 import torch
 import transformers
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
+from modnorm.checkpoint.families import family_of
 from modnorm.checkpoint.reference import Checkpoint
+from modnorm.errors import IncompatibleError
 
 
 def load_pretrained(
@@ -15,30 +19,61 @@ def load_pretrained(
 ) -> PreTrainedModel:
     """Load a checkpoint from its directory alone: no network, no remote code, no pickles.
 
+    Of a multimodal model only the decoder is loaded, as the causal language model that it is.
+
     Args:
         checkpoint: The model.
         dtype: Dtype of its weights.
         attention: Attention implementation by transformers' name.
+
+    Raises:
+        IncompatibleError: transformers finds no weights for some of the model's parameters.
     """
-    with _no_progress_bar():
-        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
+    with _quiet():
+        loaded: object = AutoModelForCausalLM.from_pretrained(
             checkpoint.directory,
+            config=_decoder(checkpoint),
+            key_mapping=_key_mapping(checkpoint),
             dtype=dtype,
             attn_implementation=attention,
             local_files_only=True,
             trust_remote_code=False,
             use_safetensors=True,
+            output_loading_info=True,
+        )
+    model, found = cast("tuple[PreTrainedModel, Mapping[str, object]]", loaded)
+    if missing := found["missing_keys"]:
+        raise IncompatibleError(
+            f"transformers finds no weights for {missing}",
+            field="model.name",
+            remedy="use a version of transformers that this package was tested with",
         )
     return model
 
 
+def _decoder(checkpoint: Checkpoint) -> PreTrainedConfig:
+    config: PreTrainedConfig = AutoConfig.from_pretrained(
+        checkpoint.directory, local_files_only=True, trust_remote_code=False
+    )
+    return config.get_text_config(decoder=True)
+
+
+def _key_mapping(checkpoint: Checkpoint) -> dict[str, str] | None:
+    """Return the family's prefixes as transformers wants them: patterns and replacements."""
+    prefixes = family_of(checkpoint.config).prefixes
+    return {f"^{re.escape(prefix)}": name for prefix, name in prefixes.items()} or None
+
+
 @contextmanager
-def _no_progress_bar() -> Iterator[None]:
-    """Keep transformers' loading bar out of the callers' displays."""
-    shown = transformers.utils.logging.is_progress_bar_enabled()
-    transformers.utils.logging.disable_progress_bar()
+def _quiet() -> Iterator[None]:
+    """Keep transformers' loading bar and its report of unused tensors out of callers' displays."""
+    logging = transformers.utils.logging
+    shown, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
     try:
         yield
     finally:
+        logging.set_verbosity(verbosity)
         if shown:
-            transformers.utils.logging.enable_progress_bar()
+            logging.enable_progress_bar()

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 from modnorm.checkpoint.config import load_config, positive
-from modnorm.checkpoint.families import physical_layout
+from modnorm.checkpoint.families import decoder_config, physical_layout
 from modnorm.checkpoint.files import checkpoint_digest, weight_files
 from modnorm.checkpoint.hub import fetch_checkpoint
 from modnorm.errors import InvalidInputError
@@ -28,7 +28,7 @@ class Checkpoint:
     """Commit of a Hugging Face repository; None for a bundled or local model."""
     directory: Path
     config: Mapping[str, object]
-    """Its `config.json`."""
+    """Its `config.json`, or the decoder's part of it (`decoder_config`)."""
 
     @cached_property
     def digest(self) -> str:
@@ -76,7 +76,7 @@ def resolve_checkpoint(
 
 
 def _open(name: str, revision: str | None, directory: Path) -> Checkpoint:
-    config = load_config(directory)
+    config = decoder_config(load_config(directory))
     physical_layout(config)
     weight_files(directory)
     checkpoint = Checkpoint(name, revision, directory, config)

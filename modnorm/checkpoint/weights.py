@@ -10,7 +10,7 @@ from typing import Protocol
 import torch
 from safetensors import SafetensorError, safe_open
 
-from modnorm.checkpoint.families import physical_layout
+from modnorm.checkpoint.families import family_of, physical_layout
 from modnorm.checkpoint.files import weight_files
 from modnorm.checkpoint.layout import Layout, PhysicalTensor
 from modnorm.checkpoint.reference import Checkpoint
@@ -50,7 +50,8 @@ class CheckpointWeights:
     def __init__(self, checkpoint: Checkpoint) -> None:
         self.layout: Layout = physical_layout(checkpoint.config)
         self._directory = checkpoint.directory
-        self._shard_of: dict[str, str] = {}
+        self._family = family_of(checkpoint.config)
+        self._place_of: dict[str, tuple[str, str]] = {}
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._dtypes: dict[str, str] = {}
         for shard in weight_files(checkpoint.directory):
@@ -69,23 +70,27 @@ class CheckpointWeights:
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def _load(self, name: str) -> torch.Tensor:
-        with _open(self._directory / self._shard_of[name]) as stored:
-            return stored.get_tensor(name)
+        shard, stored_name = self._place_of[name]
+        with _open(self._directory / shard) as stored:
+            return stored.get_tensor(stored_name)
 
     def _read_header(self, shard: str) -> None:
         with _open(self._directory / shard) as stored:
             names = stored.keys()
-            for name in names:
-                if name.endswith(_BUFFER):
+            for stored_name in names:
+                name = self._family.decoder_name(stored_name)
+                if name is None or name.endswith(_BUFFER):
                     continue
-                header = stored.get_slice(name)
-                self._shard_of[name] = shard
+                if name in self._place_of:
+                    raise _mismatch(f"the checkpoint has {name} twice, once as {stored_name}")
+                header = stored.get_slice(stored_name)
+                self._place_of[name] = shard, stored_name
                 self._shapes[name] = tuple(header.get_shape())
                 self._dtypes[name] = header.get_dtype()
 
     def _check_names(self) -> None:
         expected = {part.name for tensor in self.layout for part in tensor.parts}
-        stored = set(self._shard_of)
+        stored = set(self._place_of)
         if missing := sorted(expected - stored):
             raise _mismatch(f"the checkpoint lacks {missing[0]}")
         surplus = sorted(stored - expected)

@@ -112,5 +112,5 @@ def test_unsupported_configurations_name_the_key(field, changes):
 
 
 def test_unsupported_families_are_told_the_supported_ones():
-    with pytest.raises(InvalidInputError, match="llama, qwen2"):
+    with pytest.raises(InvalidInputError, match="llama, olmo3, qwen2, qwen3"):
         physical_layout({**CONFIG, "model_type": "mamba"})

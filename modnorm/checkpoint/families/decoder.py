@@ -1,12 +1,11 @@
-"""Model families: how `config.json` determines the physical tensors.
+"""What decoders have in common, and what a family says of its own.
 
-A family is a small table. A new one is a `Family` with the modules of one decoder layer, in the
-order in which the inference engine registers its parameters.
+A family is a `Family`: the modules of one decoder layer, in the order in which the inference
+engine registers their parameters, and what its `config.json` leaves unsaid.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
+from dataclasses import dataclass, field
 from typing import Self
 
 from modnorm.checkpoint.config import Config, flag, optional_positive, positive
@@ -25,6 +24,8 @@ class Dimensions:
     """Rows of the query projection: heads times head size."""
     key_value: int
     """Rows of the key projection, and of the value projection."""
+    head: int
+    """Size of one attention head."""
     vocabulary: int
     tied: bool
     """Whether the token embedding is the output head too."""
@@ -50,6 +51,7 @@ class Dimensions:
             layers=positive(config, "num_hidden_layers"),
             query=heads * head,
             key_value=groups * head,
+            head=head,
             vocabulary=positive(config, "vocab_size"),
             tied=flag(config, "tie_word_embeddings"),
         )
@@ -87,13 +89,19 @@ class Family:
     model_type: str
     layer: Callable[[Config, Dimensions], tuple[Module, ...]]
     """Modules of one decoder layer, in the engine's order."""
+    defaults: Mapping[str, object] = field(default_factory=dict)
+    """What holds where `config.json` says nothing: public checkpoints leave out what is usual."""
+    prefixes: Mapping[str, str] = field(default_factory=dict)
+    """Beginnings of stored names, and what they are without the model around the decoder."""
+    ignored: tuple[str, ...] = ()
+    """Beginnings of the stored names of what is no part of the decoder: vision towers."""
 
     def layout(self, config: Config) -> Layout:
         """Return the physical tensors, in the order of the engine's own parameters."""
         size = Dimensions.from_config(config)
         layer = self.layer(config, size)
-        embedding = _linear("embed_tokens", size.vocabulary, size.hidden)
-        head = () if size.tied else (_linear("lm_head", size.vocabulary, size.hidden),)
+        embedding = linear("embed_tokens", size.vocabulary, size.hidden)
+        head = () if size.tied else (linear("lm_head", size.vocabulary, size.hidden),)
         return (
             *embedding.tensors("model."),
             *(
@@ -102,95 +110,52 @@ class Family:
                 for module in layer
                 for tensor in module.tensors(f"model.layers.{index}.")
             ),
-            *_norm("norm", size.hidden).tensors("model."),
+            *norm("norm", size.hidden).tensors("model."),
             *(tensor for module in head for tensor in module.tensors("")),
         )
 
+    def decoder_name(self, stored: str) -> str | None:
+        """Return what a stored tensor is called in the decoder; None when it is no part of it."""
+        if stored.startswith(self.ignored):
+            return None
+        for prefix, replacement in self.prefixes.items():
+            if stored.startswith(prefix):
+                return replacement + stored.removeprefix(prefix)
+        return stored
 
-def _linear(name: str, rows: int, inputs: int, *, bias: bool = False) -> Module:
+
+def linear(name: str, rows: int, inputs: int, *, bias: bool = False) -> Module:
+    """Return a projection that is stored as the engine has it."""
     return Module(name, (Part(name, rows),), inputs, bias)
 
 
-def _norm(name: str, size: int) -> Module:
+def norm(name: str, size: int) -> Module:
+    """Return a norm with a weight of `size` entries."""
     return Module(name, (Part(name, size),))
 
 
-def _gated_decoder_layer(
-    size: Dimensions, *, qkv_bias: bool, output_bias: bool, mlp_bias: bool
-) -> tuple[Module, ...]:
-    """Pre-norm layer of grouped-query attention and a gated MLP."""
-    query, key, value = (
+def query_key_value(size: Dimensions, *, bias: bool = False) -> Module:
+    """Return the fused query, key and value projections."""
+    parts = (
         Part("self_attn.q_proj", size.query),
         Part("self_attn.k_proj", size.key_value),
         Part("self_attn.v_proj", size.key_value),
     )
+    return Module("self_attn.qkv_proj", parts, size.hidden, bias)
+
+
+def attention_output(size: Dimensions, *, bias: bool = False) -> Module:
+    """Return the projection from the heads back to the residual stream."""
+    return linear("self_attn.o_proj", size.hidden, size.query, bias=bias)
+
+
+def gated_mlp(size: Dimensions, *, bias: bool = False) -> tuple[Module, Module]:
+    """Return the fused gate and up projections, and the down projection."""
     gate, up = Part("mlp.gate_proj", size.intermediate), Part("mlp.up_proj", size.intermediate)
     return (
-        Module("self_attn.qkv_proj", (query, key, value), size.hidden, qkv_bias),
-        _linear("self_attn.o_proj", size.hidden, size.query, bias=output_bias),
-        Module("mlp.gate_up_proj", (gate, up), size.hidden, mlp_bias),
-        _linear("mlp.down_proj", size.hidden, size.intermediate, bias=mlp_bias),
-        _norm("input_layernorm", size.hidden),
-        _norm("post_attention_layernorm", size.hidden),
+        Module("mlp.gate_up_proj", (gate, up), size.hidden, bias),
+        linear("mlp.down_proj", size.hidden, size.intermediate, bias=bias),
     )
-
-
-def _qwen2_layer(_: Config, size: Dimensions) -> tuple[Module, ...]:
-    return _gated_decoder_layer(size, qkv_bias=True, output_bias=False, mlp_bias=False)
-
-
-def _llama_layer(config: Config, size: Dimensions) -> tuple[Module, ...]:
-    attention_bias = flag(config, "attention_bias")
-    return _gated_decoder_layer(
-        size,
-        qkv_bias=attention_bias,
-        output_bias=attention_bias,
-        mlp_bias=flag(config, "mlp_bias"),
-    )
-
-
-FAMILIES: Mapping[str, Family] = MappingProxyType(
-    {
-        family.model_type: family
-        for family in (Family("qwen2", _qwen2_layer), Family("llama", _llama_layer))
-    }
-)
-"""Supported families by `model_type`."""
-
-
-def physical_layout(config: Config) -> Layout:
-    """Return all physical tensors of a model from its `config.json` alone.
-
-    Raises:
-        InvalidInputError: the family is not supported, the model is quantised, needs its own
-            code, or a size is missing or malformed.
-    """
-    _require_plain(config)
-    model_type = config.get("model_type")
-    family = FAMILIES.get(model_type) if isinstance(model_type, str) else None
-    if family is None:
-        raise InvalidInputError(
-            f"model_type {model_type!r} is not supported",
-            field="model.config.model_type",
-            remedy=f"supported: {', '.join(sorted(FAMILIES))}",
-        )
-    return family.layout(config)
-
-
-def _require_plain(config: Config) -> None:
-    """Refuse what would make the stored tensors other than the plain weights."""
-    if config.get("quantization_config") is not None:
-        raise InvalidInputError(
-            "the checkpoint is quantised; perturbations are defined on unquantised weights",
-            field="model.config.quantization_config",
-            remedy="give the bfloat16, float16 or float32 checkpoint it was made from",
-        )
-    if config.get("auto_map"):
-        raise InvalidInputError(
-            "the checkpoint needs its own code (auto_map), which is never run",
-            field="model.config.auto_map",
-            remedy="give a checkpoint of a supported family without remote code",
-        )
 
 
 def _require_divisible(config: Config, key: str, whole: int, part: int) -> None:

@@ -1,0 +1,93 @@
+"""Model families: how `config.json` determines the physical tensors (docs/families.md)."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from modnorm.checkpoint.config import Config
+from modnorm.checkpoint.families.decoder import Dimensions, Family
+from modnorm.checkpoint.families.gemma3 import GEMMA3, GEMMA3_TEXT
+from modnorm.checkpoint.families.llama import LLAMA
+from modnorm.checkpoint.families.olmo3 import OLMO3
+from modnorm.checkpoint.families.qwen2 import QWEN2
+from modnorm.checkpoint.families.qwen3 import QWEN3
+from modnorm.checkpoint.layout import Layout
+from modnorm.errors import InvalidInputError
+
+__all__ = ["FAMILIES", "Dimensions", "decoder_config", "family_of", "physical_layout"]
+
+_AROUND = frozenset({"text_config", "vision_config"})
+
+FAMILIES: Mapping[str, Family] = MappingProxyType(
+    {family.model_type: family for family in (GEMMA3, GEMMA3_TEXT, LLAMA, OLMO3, QWEN2, QWEN3)}
+)
+"""Supported families by `model_type`."""
+
+
+def physical_layout(config: Config) -> Layout:
+    """Return all physical tensors of a model from its `config.json` alone.
+
+    Raises:
+        InvalidInputError: the family is not supported, the model is quantised, needs its own
+            code, or a size is missing or malformed.
+    """
+    return family_of(config).layout(decoder_config(config))
+
+
+def decoder_config(config: Config) -> Config:
+    """Return the decoder's configuration, with what its family takes for granted.
+
+    A multimodal model keeps it in `text_config`. What is said next to that holds for the whole
+    model and goes first (tied embeddings, stop tokens); `model_type` stays the whole model's. A
+    decoder's configuration is its own.
+
+    Raises:
+        InvalidInputError: as `physical_layout`, but for the sizes.
+    """
+    defaults = family_of(config).defaults
+    inner = config.get("text_config")
+    if inner is not None and not isinstance(inner, Mapping):
+        raise InvalidInputError(
+            "text_config is not a JSON object",
+            field="model.config.text_config",
+            remedy="correct config.json",
+        )
+    merged = {**defaults, **_said(inner or {}), **_said(config)}
+    _require_plain(merged)
+    return {key: value for key, value in merged.items() if key not in _AROUND}
+
+
+def family_of(config: Config) -> Family:
+    """Return the family that a `config.json` names.
+
+    Raises:
+        InvalidInputError: it is not supported.
+    """
+    model_type = config.get("model_type")
+    family = FAMILIES.get(model_type) if isinstance(model_type, str) else None
+    if family is None:
+        raise InvalidInputError(
+            f"model_type {model_type!r} is not supported",
+            field="model.config.model_type",
+            remedy=f"supported: {', '.join(sorted(FAMILIES))}",
+        )
+    return family
+
+
+def _said(config: Config) -> Config:
+    return {key: value for key, value in config.items() if value is not None}
+
+
+def _require_plain(config: Config) -> None:
+    """Refuse what would make the stored tensors other than the plain weights."""
+    if "quantization_config" in config:
+        raise InvalidInputError(
+            "the checkpoint is quantised; perturbations are defined on unquantised weights",
+            field="model.config.quantization_config",
+            remedy="give the bfloat16, float16 or float32 checkpoint it was made from",
+        )
+    if config.get("auto_map"):
+        raise InvalidInputError(
+            "the checkpoint needs its own code (auto_map), which is never run",
+            field="model.config.auto_map",
+            remedy="give a checkpoint of a supported family without remote code",
+        )
