@@ -182,6 +182,17 @@ class CalibrationSpec(_Section):
     """JVP/VJP steps before the last JVP."""
     quantile: _Float = Field(default=0.9, ge=0, le=1)
     seed: _Int = Field(default=1729, ge=0, le=MAX_SEED)
+    maps: Literal["default", "published"] = "default"
+    """`published`: for Gemma 3 the maps of attention and MLP norm their input twice, as in the
+    published code; for other families there is no difference."""
+
+    @model_serializer(mode="wrap")
+    def _leave_out_default_maps(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
+        """Keep the digests that specs and profiles had before there was a choice."""
+        content: dict[str, object] = handler(self)
+        if self.maps == "default":
+            content.pop("maps", None)
+        return content
 
 
 class PopulationSpec(_Section):

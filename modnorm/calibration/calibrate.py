@@ -52,7 +52,7 @@ def calibrate(  # noqa: PLR0913 - all but the first three by keyword
             maps are not finite.
     """
     used = calibration_prompts(prompts, settings)
-    maps = layer_maps(checkpoint.config.get("model_type"))
+    maps = layer_maps(checkpoint.config.get("model_type"), settings.maps)
     _check_prompts(checkpoint, used, settings)
     model = load_frozen(checkpoint, device or _default_device())
     estimates: list[Estimate] = []
@@ -117,6 +117,7 @@ def _identity(
 def _record(settings: CalibrationSpec, model: FrozenModel, examples: int) -> Mapping[str, object]:
     return {
         "version": VERSION,
+        **({} if settings.maps == "default" else {"maps": settings.maps}),
         "num_examples": examples,
         "layers_per_example": settings.layers_per_example,
         "max_length": settings.max_length,

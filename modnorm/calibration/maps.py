@@ -1,12 +1,13 @@
 """Functional maps of a Transformer layer, at the activations of one plain forward (app. A.2).
 
-A family is one `LayerMaps`: which modules of a layer to watch, and which maps to evaluate at what
-they were called with. A new one (Gemma 3, OLMo 3) is another such object and a row in `FAMILIES`.
+A layer is two branches around a residual stream, attention and MLP, each with a norm before it, a
+norm after it, or both. A family is one `LayerMaps`: which norms there are, and the order of the
+maps.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import torch
@@ -43,14 +44,48 @@ class LayerMaps:
 
     metrics: tuple[str, ...]
     """Names of the maps; the position is the offset kappa of the estimator's seed."""
-    watched: tuple[str, ...]
-    """Modules of a layer whose calls are needed, by their path; the empty path is the layer."""
-    sites: Callable[[nn.Module, Mapping[str, Call]], tuple[Site, ...]]
-    """Maps of a layer at the watched calls, in the order of `metrics`."""
+    norms: Mapping[str, str]
+    """Path inside the layer of each norm that is a map of its own, by the map's name."""
+    normed_twice: bool = False
+    """Whether the maps of attention and MLP begin with the norm before them, although they are
+    evaluated at what that norm gives."""
+
+    @property
+    def watched(self) -> tuple[str, ...]:
+        """Modules of a layer whose calls are needed, by path; the empty path is the layer."""
+        return ("", "self_attn", "mlp", *self.norms.values())
+
+    def sites(self, layer: nn.Module, calls: Mapping[str, Call]) -> tuple[Site, ...]:
+        """Return the maps of a layer at the watched calls, in the order of `metrics`."""
+        norm = {name: layer.get_submodule(path) for name, path in self.norms.items()}
+        before_mlp = next((name for name in _BEFORE_MLP if name in norm), None)
+        attention = _attention(layer.get_submodule("self_attn"), calls["self_attn"].options)
+        mlp: FunctionalMap = layer.get_submodule("mlp")
+        normed_attention = _chain(norm.get("input_norm"), attention)
+        normed_mlp = _chain(norm.get(before_mlp or ""), mlp)
+        h = calls[self.norms.get("input_norm", "")].hidden
+        r = calls[self.norms[before_mlp] if before_mlp else "mlp"].hidden
+        attention_residual = _residual(normed_attention, norm.get("attention_output_norm"))
+        mlp_residual = _residual(normed_mlp, norm.get("mlp_output_norm"))
+        sites = {
+            **{name: Site(norm[name], calls[path].hidden) for name, path in self.norms.items()},
+            "attention_module": Site(
+                normed_attention if self.normed_twice else attention, calls["self_attn"].hidden
+            ),
+            "attention_residual": Site(attention_residual, h),
+            "mlp_module": Site(normed_mlp if self.normed_twice else mlp, calls["mlp"].hidden),
+            "mlp_residual": Site(mlp_residual, r),
+            "block": Site(_chain(attention_residual, mlp_residual), h),
+        }
+        return tuple(sites[metric] for metric in self.metrics)
 
 
-def layer_maps(model_type: object) -> LayerMaps:
+def layer_maps(model_type: object, maps: str = "default") -> LayerMaps:
     """Return the functional maps of a family.
+
+    Args:
+        model_type: The family.
+        maps: `default`, or `published` for what the published code evaluates (`CalibrationSpec`).
 
     Raises:
         InvalidInputError: the family has none here.
@@ -62,7 +97,7 @@ def layer_maps(model_type: object) -> LayerMaps:
             field="model.config.model_type",
             remedy=f"supported: {', '.join(sorted(FAMILIES))}",
         )
-    return family
+    return PUBLISHED.get(str(model_type), family) if maps == "published" else family
 
 
 def capture(decoder: nn.Module, prompt: torch.Tensor, watched: Sequence[nn.Module]) -> list[Call]:
@@ -115,29 +150,33 @@ def _attention(module: nn.Module, options: Mapping[str, object]) -> FunctionalMa
     return attend
 
 
-def _residual(branch: FunctionalMap, norm: FunctionalMap) -> FunctionalMap:
-    return lambda x: x + branch(norm(x))
+def _chain(*maps: FunctionalMap | None) -> FunctionalMap:
+    """Compose maps, the first one first; None is the identity."""
+    present = [function for function in maps if function is not None]
+
+    def chained(x: torch.Tensor) -> torch.Tensor:
+        for function in present:
+            x = function(x)
+        return x
+
+    return chained
 
 
-def _pre_norm_sites(layer: nn.Module, calls: Mapping[str, Call]) -> tuple[Site, ...]:
-    """The seven maps of a pre-norm layer (paper, eq. app_functional_maps, app_metric_order)."""
-    input_norm = layer.get_submodule("input_layernorm")
-    post_norm = layer.get_submodule("post_attention_layernorm")
-    mlp = layer.get_submodule("mlp")
-    attention = _attention(layer.get_submodule("self_attn"), calls["self_attn"].options)
-    attention_residual = _residual(attention, input_norm)
-    mlp_residual = _residual(mlp, post_norm)
-    h, r = calls[""].hidden, calls["post_attention_layernorm"].hidden
-    return (
-        Site(input_norm, h),
-        Site(post_norm, r),
-        Site(attention, calls["self_attn"].hidden),
-        Site(attention_residual, h),
-        Site(mlp, calls["mlp"].hidden),
-        Site(mlp_residual, r),
-        Site(lambda x: mlp_residual(attention_residual(x)), h),
-    )
+def _residual(branch: FunctionalMap, output_norm: FunctionalMap | None) -> FunctionalMap:
+    normed = _chain(branch, output_norm)
+    return lambda x: x + normed(x)
 
+
+_BEFORE_MLP = ("post_attention_norm", "pre_feedforward_norm")
+_HEAD_NORMS: Mapping[str, str] = MappingProxyType(
+    {"q_norm": "self_attn.q_norm", "k_norm": "self_attn.k_norm"}
+)
+_OUTPUT_NORMS: Mapping[str, str] = MappingProxyType(
+    {
+        "attention_output_norm": "post_attention_layernorm",
+        "mlp_output_norm": "post_feedforward_layernorm",
+    }
+)
 
 PRE_NORM = LayerMaps(
     metrics=(
@@ -149,9 +188,67 @@ PRE_NORM = LayerMaps(
         "mlp_residual",
         "block",
     ),
-    watched=("", "self_attn", "post_attention_layernorm", "mlp"),
-    sites=_pre_norm_sites,
+    norms=MappingProxyType(
+        {"input_norm": "input_layernorm", "post_attention_norm": "post_attention_layernorm"}
+    ),
 )
+"""Seven maps (paper, eq. app_functional_maps, app_metric_order)."""
+QWEN3 = LayerMaps(
+    metrics=(*PRE_NORM.metrics, "q_norm", "k_norm"),
+    norms=MappingProxyType({**PRE_NORM.norms, **_HEAD_NORMS}),
+)
+"""Those of Qwen2, so that they have its seeds, and the norms of query and key."""
+OLMO3 = LayerMaps(
+    metrics=(
+        "q_norm",
+        "k_norm",
+        "attention_module",
+        "attention_output_norm",
+        "attention_residual",
+        "mlp_module",
+        "mlp_output_norm",
+        "mlp_residual",
+        "block",
+    ),
+    norms=MappingProxyType({**_HEAD_NORMS, **_OUTPUT_NORMS}),
+)
+GEMMA3 = LayerMaps(
+    metrics=(
+        "input_norm",
+        "q_norm",
+        "k_norm",
+        "attention_module",
+        "attention_output_norm",
+        "attention_residual",
+        "pre_feedforward_norm",
+        "mlp_module",
+        "mlp_output_norm",
+        "mlp_residual",
+        "block",
+    ),
+    norms=MappingProxyType(
+        {
+            "input_norm": "input_layernorm",
+            **_HEAD_NORMS,
+            **_OUTPUT_NORMS,
+            "pre_feedforward_norm": "pre_feedforward_layernorm",
+        }
+    ),
+)
+_GEMMA3_PUBLISHED = replace(GEMMA3, normed_twice=True)
 
-FAMILIES: Mapping[str, LayerMaps] = MappingProxyType({"qwen2": PRE_NORM, "llama": PRE_NORM})
+FAMILIES: Mapping[str, LayerMaps] = MappingProxyType(
+    {
+        "gemma3": GEMMA3,
+        "gemma3_text": GEMMA3,
+        "llama": PRE_NORM,
+        "olmo3": OLMO3,
+        "qwen2": PRE_NORM,
+        "qwen3": QWEN3,
+    }
+)
 """Families by `model_type`."""
+PUBLISHED: Mapping[str, LayerMaps] = MappingProxyType(
+    {"gemma3": _GEMMA3_PUBLISHED, "gemma3_text": _GEMMA3_PUBLISHED}
+)
+"""Families of which the published code evaluates other maps."""

@@ -255,6 +255,7 @@ class CalibrationSpec(google.protobuf.message.Message):
     ITERATIONS_FIELD_NUMBER: builtins.int
     QUANTILE_FIELD_NUMBER: builtins.int
     SEED_FIELD_NUMBER: builtins.int
+    MAPS_FIELD_NUMBER: builtins.int
     examples: builtins.int
     """Prompts used."""
     layers_per_example: builtins.int
@@ -267,6 +268,8 @@ class CalibrationSpec(google.protobuf.message.Message):
     """Quantile of the log sensitivities, 0 to 1."""
     seed: builtins.int
     """Base seed of the estimator."""
+    maps: builtins.str
+    """Which functional maps: "default" or "published"."""
     def __init__(
         self,
         *,
@@ -276,10 +279,11 @@ class CalibrationSpec(google.protobuf.message.Message):
         iterations: builtins.int | None = ...,
         quantile: builtins.float | None = ...,
         seed: builtins.int | None = ...,
+        maps: builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_examples", b"_examples", "_iterations", b"_iterations", "_layers_per_example", b"_layers_per_example", "_max_length", b"_max_length", "_quantile", b"_quantile", "_seed", b"_seed", "examples", b"examples", "iterations", b"iterations", "layers_per_example", b"layers_per_example", "max_length", b"max_length", "quantile", b"quantile", "seed", b"seed"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_examples", b"_examples", "_iterations", b"_iterations", "_layers_per_example", b"_layers_per_example", "_maps", b"_maps", "_max_length", b"_max_length", "_quantile", b"_quantile", "_seed", b"_seed", "examples", b"examples", "iterations", b"iterations", "layers_per_example", b"layers_per_example", "maps", b"maps", "max_length", b"max_length", "quantile", b"quantile", "seed", b"seed"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_examples", b"_examples", "_iterations", b"_iterations", "_layers_per_example", b"_layers_per_example", "_max_length", b"_max_length", "_quantile", b"_quantile", "_seed", b"_seed", "examples", b"examples", "iterations", b"iterations", "layers_per_example", b"layers_per_example", "max_length", b"max_length", "quantile", b"quantile", "seed", b"seed"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_examples", b"_examples", "_iterations", b"_iterations", "_layers_per_example", b"_layers_per_example", "_maps", b"_maps", "_max_length", b"_max_length", "_quantile", b"_quantile", "_seed", b"_seed", "examples", b"examples", "iterations", b"iterations", "layers_per_example", b"layers_per_example", "maps", b"maps", "max_length", b"max_length", "quantile", b"quantile", "seed", b"seed"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__examples: typing_extensions.TypeAlias = typing.Literal["examples"]
     _WhichOneofArgType__examples: typing_extensions.TypeAlias = typing.Literal["_examples", b"_examples"]
@@ -287,6 +291,8 @@ class CalibrationSpec(google.protobuf.message.Message):
     _WhichOneofArgType__iterations: typing_extensions.TypeAlias = typing.Literal["_iterations", b"_iterations"]
     _WhichOneofReturnType__layers_per_example: typing_extensions.TypeAlias = typing.Literal["layers_per_example"]
     _WhichOneofArgType__layers_per_example: typing_extensions.TypeAlias = typing.Literal["_layers_per_example", b"_layers_per_example"]
+    _WhichOneofReturnType__maps: typing_extensions.TypeAlias = typing.Literal["maps"]
+    _WhichOneofArgType__maps: typing_extensions.TypeAlias = typing.Literal["_maps", b"_maps"]
     _WhichOneofReturnType__max_length: typing_extensions.TypeAlias = typing.Literal["max_length"]
     _WhichOneofArgType__max_length: typing_extensions.TypeAlias = typing.Literal["_max_length", b"_max_length"]
     _WhichOneofReturnType__quantile: typing_extensions.TypeAlias = typing.Literal["quantile"]
@@ -299,6 +305,8 @@ class CalibrationSpec(google.protobuf.message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__iterations) -> _WhichOneofReturnType__iterations | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__layers_per_example) -> _WhichOneofReturnType__layers_per_example | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__maps) -> _WhichOneofReturnType__maps | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_length) -> _WhichOneofReturnType__max_length | None: ...
     @typing.overload

@@ -21,6 +21,10 @@ Data = Annotated[str, typer.Option("--data", metavar="SOURCE", help="Rows of the
 Out = Annotated[Path, typer.Option("--out", metavar="FILE", help="Where the profile goes.")]
 Examples = Annotated[int, typer.Option(min=1, help="Prompts used.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the estimator.")]
+Maps = Annotated[
+    str,
+    typer.Option(help="Functional maps: default, or published (they differ for Gemma 3)."),
+]
 
 
 def calibrate(  # noqa: PLR0913 - each argument is an option of the command
@@ -32,12 +36,13 @@ def calibrate(  # noqa: PLR0913 - each argument is an option of the command
     revision: Revision = None,
     examples: Examples = 64,
     seed: Seed = 1729,
+    maps: Maps = "default",
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Calibrate a model's sensitivities and write the profile."""
     settings = parse_section(
-        CalibrationSpec, {"examples": examples, "seed": seed}, field="calibration"
+        CalibrationSpec, {"examples": examples, "seed": seed, "maps": maps}, field="calibration"
     )
     rows = parse_section(DataSpec, {"source": data}, field="data")
     check_writable(out)
