@@ -14,7 +14,8 @@ from modnorm.client.tokens import Role
 from services.common.healthcheck import check
 from services.common.settings import inherited_environment
 
-START_SECONDS = 120.0
+START_SECONDS = 400.0
+"""Five processes that import torch, on a machine that may be busy."""
 STOP_SECONDS = 30.0
 SERVICES = ("calibrator", "sampler", "sandbox", "aggregator", "evaluator")
 

@@ -231,7 +231,8 @@ def _says_much(rpc: Rpc) -> bool:
 def _call(channel: grpc.Channel, request: _Request) -> _Outcome:
     """Send bytes as they are, and see how the call ends."""
     rpc, began = request.rpc, time.perf_counter()
-    seconds = WATCH_SECONDS if rpc.endless else CALL_SECONDS
+    endless = rpc.endless and request.identity.expected is None
+    seconds = WATCH_SECONDS if endless else CALL_SECONDS
     metadata = request.identity.metadata
     try:
         if rpc.method.client_streaming:
@@ -246,7 +247,7 @@ def _call(channel: grpc.Channel, request: _Request) -> _Outcome:
     except grpc.RpcError as error:
         ended = cast("grpc.Call", error)
         code, details = ended.code(), ended.details() or ""
-    if rpc.endless and code is grpc.StatusCode.DEADLINE_EXCEEDED:
+    if endless and code is grpc.StatusCode.DEADLINE_EXCEEDED:
         code = grpc.StatusCode.OK
     return _Outcome(request, code, details, time.perf_counter() - began)
 
