@@ -31,7 +31,7 @@ def wait_until(condition: Callable[[], bool], what: str, seconds: float) -> None
 
 
 class Process:
-    """One process, the first of a process group of its own."""
+    """One process, the first of a session of its own."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -46,11 +46,11 @@ class Process:
             return False
         return not select.select([self._descriptor], [], [], 0)[0]
 
-    def signal_group(self, number: signal.Signals) -> None:
-        """Signal it and what it started, unless it has ended."""
-        if self.alive:
+    def signal_all(self, number: signal.Signals) -> None:
+        """Signal it and what it started and left behind, as the end of a container does."""
+        for pid in _session(self.pid):
             with suppress(ProcessLookupError):
-                os.killpg(self.pid, number)
+                os.kill(pid, number)
 
     def kill(self) -> None:
         """Kill it alone."""
@@ -66,16 +66,32 @@ class Process:
         return []
 
     def stop(self, seconds: float) -> bool:
-        """Ask it to end, kill it when it does not; return whether it ended when asked."""
-        self.signal_group(signal.SIGCONT)
+        """Ask it to end, kill it when it does not; return whether it ended when asked.
+
+        What it started and left behind is killed in any case.
+        """
+        self.signal_all(signal.SIGCONT)
         if self.alive:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGTERM)
-        with suppress(TimeoutError):
+        ended = True
+        try:
             wait_until(lambda: not self.alive, "the end of a process", seconds)
-            return True
-        self.signal_group(signal.SIGKILL)
-        return False
+        except TimeoutError:
+            ended = False
+        self.signal_all(signal.SIGKILL)
+        return ended
+
+
+def _session(leader: int) -> list[int]:
+    """Return the processes of a session; a worker below a supervisor has a group of its own."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            # After the name in brackets: state, parent, group, session.
+            if stat.read_text().rpartition(")")[2].split()[3] == str(leader):
+                found.append(int(stat.parent.name))
+    return found
 
 
 class Nursery:

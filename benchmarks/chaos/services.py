@@ -45,7 +45,9 @@ class Service:
         return self.process is not None and self.process.alive
 
     def launch(self, nursery: Nursery, logs: Path) -> None:
-        """Start it."""
+        """Start it; what is left of the process before ends with that, as in a container."""
+        if self.process is not None:
+            self.process.signal_all(signal.SIGKILL)
         self.starts += 1
         self.process = nursery.launch(
             Launch(
@@ -60,7 +62,7 @@ class Service:
     def signal(self, number: signal.Signals) -> None:
         """Signal it and whatever it started, as the end of a container does."""
         if self.process is not None:
-            self.process.signal_group(number)
+            self.process.signal_all(number)
 
 
 class Keeper:
