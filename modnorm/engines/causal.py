@@ -1,5 +1,6 @@
 """A transformers causal language model as the decoding loop sees it."""
 
+from collections.abc import Mapping
 from typing import Protocol, cast
 
 import torch
@@ -11,6 +12,14 @@ from modnorm.errors import CandidateError, IncompatibleError
 
 class _Decoder(Protocol):
     def __call__(self, **inputs: object) -> "_Hidden": ...
+
+
+Masks = torch.Tensor | None | dict[str, torch.Tensor | None]
+"""Additive masks: one for all layers, or one for each kind of layer; None is causal."""
+
+FULL, SLIDING = "full_attention", "sliding_attention"
+_BY_KIND = frozenset({"gemma3_text", "olmo3", "qwen2", "qwen3"})
+"""Models in transformers that take a mask for each kind of layer."""
 
 
 class _Hidden(Protocol):
@@ -25,12 +34,13 @@ class CausalModel:
             its last hidden state.
 
     Raises:
-        IncompatibleError: the model attends to a window, or its rotary embedding depends on what
-            else is in the batch.
+        IncompatibleError: its layers attend in a way that is not known here, its logits are
+            capped, or its rotary embedding depends on what else is in the batch.
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
         _require_plain_attention(model.config)
+        self._window = _window(model.config)
         self.config: PreTrainedConfig = model.config
         self.device: torch.device = model.device
         self.dtype: torch.dtype = model.dtype
@@ -57,7 +67,8 @@ class CausalModel:
         """
         columns = torch.arange(prompts.shape[1], device=self.device)
         write = PrefillWrite(first, columns < lengths[:, None])
-        hidden = self._hidden(prompts, columns[None], None, cache.prepare(write))
+        masks = self._prompt_masks(prompts.shape[1])
+        hidden = self._hidden(prompts, columns[None], masks, cache.prepare(write))
         rows = torch.arange(len(prompts), device=self.device)
         return self._greedy(hidden[rows, lengths - 1])
 
@@ -80,29 +91,54 @@ class CausalModel:
         ids, places = both[0], both[1]
         rows = torch.arange(len(tokens), device=self.device)
         write = StepWrite(rows, places, max(positions) + 1)
-        mask = self._mask(places, write.columns)
-        hidden = self._hidden(ids[:, None], places[:, None], mask, cache.prepare(write))
+        masks = self._step_masks(places, write.columns)
+        hidden = self._hidden(ids[:, None], places[:, None], masks, cache.prepare(write))
         return self._greedy(hidden[:, 0])
 
-    def _mask(self, positions: torch.Tensor, columns: int) -> torch.Tensor:
-        """Return the additive mask [rows, 1, 1, columns] of what each row has."""
+    def _prompt_masks(self, columns: int) -> Masks:
+        """Return what each token of a prompt attends to: masks of [1, 1, columns, columns]."""
+        if self._window is None:
+            return None
+        if columns <= self._window:
+            return {FULL: None, SLIDING: None}
+        tokens = torch.arange(columns, device=self.device)
+        return {FULL: None, SLIDING: self._mask(tokens, columns, self._window)[None, None]}
+
+    def _step_masks(self, positions: torch.Tensor, columns: int) -> Masks:
+        """Return what the last token of each row attends to: masks of [rows, 1, 1, columns]."""
+        full = self._mask(positions, columns, None)[:, None, None]
+        if self._window is None:
+            return full
+        return {FULL: full, SLIDING: self._mask(positions, columns, self._window)[:, None, None]}
+
+    def _mask(self, positions: torch.Tensor, columns: int, window: int | None) -> torch.Tensor:
+        """Return the additive mask [positions, columns] of what precedes each position.
+
+        Args:
+            positions: Where the queries are, int64.
+            columns: Columns of keys.
+            window: How many columns a query sees, its own included; all up to it when None.
+        """
         # CUDA's fused kernels want rows of the mask on multiples of 16 bytes.
         stride = (columns + 7) // 8 * 8
         mask = torch.zeros((len(positions), stride), dtype=self.dtype, device=self.device)
-        beyond = torch.arange(stride, device=self.device) > positions[:, None]
-        return mask.masked_fill_(beyond, float("-inf"))[:, None, None, :columns]
+        key, query = torch.arange(stride, device=self.device), positions[:, None]
+        hidden = key > query
+        if window is not None:
+            hidden |= key <= query - window
+        return mask.masked_fill_(hidden, float("-inf"))[:, :columns]
 
     def _hidden(
         self,
         ids: torch.Tensor,
         positions: torch.Tensor,
-        mask: torch.Tensor | None,
+        masks: Masks,
         cache: SlotCache,
     ) -> torch.Tensor:
         return self._decoder(
             input_ids=ids,
             position_ids=positions,
-            attention_mask=mask,
+            attention_mask=masks,
             past_key_values=cache,
             use_cache=True,
         ).last_hidden_state
@@ -116,14 +152,41 @@ class CausalModel:
         return tokens
 
 
-def _require_plain_attention(config: PreTrainedConfig) -> None:
-    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
-    rope = getattr(config, "rope_parameters", None) or {}
-    if kinds != {"full_attention"}:
-        raise IncompatibleError(f"layers of {sorted(kinds)} cannot be decoded in slots")
-    if rope.get("rope_type") in {"dynamic", "longrope"}:
+def _window(config: PreTrainedConfig) -> int | None:
+    """Return how many tokens the sliding layers see; None when there are none.
+
+    Raises:
+        IncompatibleError: the layers are not all of a kind that is known here.
+    """
+    kinds = set(getattr(config, "layer_types", None) or [FULL])
+    if kinds == {FULL}:
+        return None
+    window = getattr(config, "sliding_window", None)
+    known = kinds <= {FULL, SLIDING} and config.model_type in _BY_KIND
+    if not known or not isinstance(window, int) or window < 1:
         raise IncompatibleError(
-            f"rotary embedding {rope['rope_type']!r} depends on the rest of the batch"
+            f"layers of {sorted(kinds)} with a window of {window} cannot be decoded in slots"
         )
+    return window
+
+
+def _require_plain_attention(config: PreTrainedConfig) -> None:
+    for cap in ("attn_logit_softcapping", "final_logit_softcapping"):
+        if getattr(config, cap, None) is not None:
+            raise IncompatibleError(f"{cap} cannot be decoded in slots")
+    if getattr(config, "use_bidirectional_attention", False):
+        raise IncompatibleError("attention that looks ahead cannot be decoded in slots")
+    for rope in _ropes(config):
+        if rope.get("rope_type") in {"dynamic", "longrope"}:
+            raise IncompatibleError(
+                f"rotary embedding {rope['rope_type']!r} depends on the rest of the batch"
+            )
     if config._attn_implementation != ATTENTION:  # noqa: SLF001 - no public accessor exists
         raise IncompatibleError(f"attention is {config._attn_implementation}")  # noqa: SLF001
+
+
+def _ropes(config: PreTrainedConfig) -> list[Mapping[str, object]]:
+    """Return the settings of each rotary embedding: one, or one for each kind of layer."""
+    settings: Mapping[str, object] = getattr(config, "rope_parameters", None) or {}
+    by_kind = [value for value in settings.values() if isinstance(value, Mapping)]
+    return by_kind or [settings]

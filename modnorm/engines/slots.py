@@ -143,20 +143,22 @@ def slot_attention(
     scaling: float,
     **__: object,
 ) -> tuple[torch.Tensor, None]:
-    """Grouped-query attention by torch's fused kernels, never repeating keys or values.
+    """Grouped-query attention by torch's fused kernels.
 
     Args:
         query: [rows, heads, tokens, head size].
         key: [rows, key-value heads, columns, head size].
         value: As `key`.
-        attention_mask: Additive [rows, 1, 1, columns]; None for whole prompts, which are causal.
+        attention_mask: Additive [rows or 1, 1, tokens, columns]; None for whole prompts that are
+            causal and nothing else.
         scaling: Factor of the scores.
 
     Returns:
         [rows, tokens, heads, head size], and no attention weights.
     """
     if attention_mask is not None and query.device.type != "cpu":
-        output = masked_by_group(query, key, value, attention_mask, scaling)
+        masked = masked_by_group if query.shape[2] == 1 else masked_by_head
+        output = masked(query, key, value, attention_mask, scaling)
     else:
         output = scaled_dot_product_attention(
             query,
@@ -187,6 +189,28 @@ def masked_by_group(
     grouped = query.reshape(query.shape[0], key.shape[1], -1, query.shape[3])
     output = scaled_dot_product_attention(grouped, key, value, attn_mask=mask, scale=scaling)
     return output.reshape(query.shape)
+
+
+def masked_by_head(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor,
+    scaling: float,
+) -> torch.Tensor:
+    """Attend with whole prompts and a mask: keys and values repeated for each head of a group.
+
+    Returns:
+        [rows, heads, tokens, head size].
+    """
+    group = query.shape[1] // key.shape[1]
+    return scaled_dot_product_attention(
+        query,
+        key.repeat_interleave(group, dim=1),
+        value.repeat_interleave(group, dim=1),
+        attn_mask=mask.expand(query.shape[0], query.shape[1], -1, -1),
+        scale=scaling,
+    )
 
 
 AttentionInterface.register(ATTENTION, slot_attention)

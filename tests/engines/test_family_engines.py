@@ -1,0 +1,254 @@
+"""Tiny random models of the newer families, as transformers makes them, in the engine.
+
+All have a window of 8 tokens in some layers where the family has windows, heads that are larger
+than hidden size over heads, and a vocabulary that is no multiple of 64.
+"""
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    Olmo3Config,
+    Olmo3ForCausalLM,
+    PreTrainedModel,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from modnorm.checkpoint.prompts import PromptEncoder
+from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
+from modnorm.checkpoint.weights import CheckpointWeights, weights_sha256
+from modnorm.engines.causal import CausalModel
+from modnorm.engines.protocol import GenerationLimits
+from modnorm.engines.slots import ATTENTION, masked_by_head, slot_attention
+from modnorm.engines.transformers_engine import TransformersEngine
+from modnorm.errors import IncompatibleError
+from modnorm.geometry.scale_map import ScaleMap
+from modnorm.noise import Block
+from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.methods import build_scale_map
+from modnorm.perturbation.weights import CandidateWeights, WeightView
+from modnorm.spec import Masses
+
+VOCABULARY = 1030
+WINDOW = 8
+KINDS = ["sliding_attention", "full_attention", "sliding_attention"]
+SIZES: dict[str, object] = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 48,
+    "intermediate_size": 80,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "max_position_embeddings": 256,
+    "initializer_range": 0.3,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+}
+WINDOWS: dict[str, object] = {"sliding_window": WINDOW, "layer_types": KINDS}
+TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
+PROMPTS = [[5, 6, 7], list(range(20, 28)), [3 * i % 997 for i in range(11, 41)]]
+TOKENS = 14
+
+
+def _gemma3_text(**changes: object) -> PreTrainedModel:
+    return Gemma3ForCausalLM(Gemma3TextConfig.from_dict({**SIZES, **WINDOWS, **changes}))
+
+
+def _olmo3() -> PreTrainedModel:
+    yarn = {"rope_type": "yarn", "rope_theta": 5e5, "factor": 4.0}
+    yarn["original_max_position_embeddings"] = 64
+    plain = {"rope_type": "default", "rope_theta": 5e5}
+    ropes = {"full_attention": yarn, "sliding_attention": plain}
+    settings = {**SIZES, **WINDOWS, "rope_parameters": ropes, "tie_word_embeddings": False}
+    return Olmo3ForCausalLM(Olmo3Config.from_dict(settings))
+
+
+def _qwen3() -> PreTrainedModel:
+    return Qwen3ForCausalLM(Qwen3Config.from_dict({**SIZES, "tie_word_embeddings": True}))
+
+
+MODELS = {"gemma3_text": _gemma3_text, "olmo3": _olmo3, "qwen3": _qwen3}
+
+
+def save(model: PreTrainedModel, directory: Path) -> Path:
+    model.save_pretrained(directory)
+    bundled = resolve_checkpoint("tiny-thicket").directory
+    for name in TOKENIZER:
+        shutil.copy(bundled / name, directory / name)
+    return directory
+
+
+def wrap(directory: Path) -> Path:
+    """Make a text checkpoint the decoder of a multimodal one, named as on the Hub."""
+    file = directory / "model.safetensors"
+    stored = {f"language_model.{name}": tensor for name, tensor in load_file(file).items()}
+    stored["vision_tower.vision_model.post_layernorm.weight"] = torch.ones(4)
+    stored["multi_modal_projector.mm_input_projection_weight"] = torch.ones(4, 48)
+    save_file(stored, file, metadata={"format": "pt"})
+    config = directory / "config.json"
+    text = json.loads(config.read_text())
+    outer = {"model_type": "gemma3", "dtype": text["dtype"], "eos_token_id": [2]}
+    config.write_text(json.dumps({**outer, "text_config": {**text, "eos_token_id": 1}}))
+    return directory
+
+
+def seeded(build: Any, **changes: object) -> PreTrainedModel:
+    with torch.random.fork_rng():
+        torch.manual_seed(5)
+        model: PreTrainedModel = build(**changes)
+    for name, parameter in model.named_parameters():
+        if "norm" in name:
+            parameter.data.add_(torch.linspace(-0.3, 0.4, parameter.numel()))
+    return model
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Checkpoint]:
+    made = {
+        name: save(seeded(build), tmp_path_factory.mktemp(name)) for name, build in MODELS.items()
+    }
+    gemma = tmp_path_factory.mktemp("gemma3")
+    made["gemma3"] = wrap(save(seeded(_gemma3_text), gemma))
+    return {name: resolve_checkpoint(str(directory)) for name, directory in made.items()}
+
+
+@pytest.fixture(scope="module", params=[*MODELS, "gemma3"])
+def checkpoint(
+    request: pytest.FixtureRequest, checkpoints: Mapping[str, Checkpoint]
+) -> Checkpoint:
+    return checkpoints[request.param]
+
+
+@pytest.fixture(scope="module")
+def engine(checkpoint: Checkpoint) -> Iterator[TransformersEngine]:
+    engine = TransformersEngine(checkpoint, device=torch.device("cpu"))
+    yield engine
+    engine.close()
+
+
+def texts(engine: TransformersEngine, prompts: list[list[int]]) -> list[str]:
+    done = engine.generate(prompts, GenerationLimits(max_tokens=TOKENS))
+    return [one.text for one in sorted(done, key=lambda one: one.index)]
+
+
+def generated(model: Any, checkpoint: Checkpoint, prompt: list[int]) -> str:
+    """What transformers' own generate says to one prompt."""
+    output = model.generate(
+        input_ids=torch.tensor([prompt]),
+        attention_mask=torch.ones(1, len(prompt), dtype=torch.int64),
+        max_new_tokens=TOKENS,
+        do_sample=False,
+        eos_token_id=2,
+    )
+    return PromptEncoder(checkpoint).decode(output[0, len(prompt) :].tolist())
+
+
+def test_answers_are_those_of_transformers_own_generate(
+    engine: TransformersEngine,
+    checkpoint: Checkpoint,
+    checkpoints: Mapping[str, Checkpoint],
+) -> None:
+    name = str(checkpoint.config["model_type"]).replace("gemma3_text", "gemma3")
+    directory = checkpoints["gemma3_text" if name == "gemma3" else name].directory
+    model = AutoModelForCausalLM.from_pretrained(directory, attn_implementation="eager")
+    expected = [generated(model, checkpoint, prompt) for prompt in PROMPTS]
+    assert texts(engine, PROMPTS) == expected
+    assert texts(engine, PROMPTS[2:]) == expected[2:]
+
+
+def test_the_windows_of_these_models_matter(
+    checkpoints: Mapping[str, Checkpoint], tmp_path: Path
+) -> None:
+    narrow = TransformersEngine(checkpoints["gemma3_text"], device=torch.device("cpu"))
+    wide = save(seeded(_gemma3_text, sliding_window=200), tmp_path)
+    other = TransformersEngine(resolve_checkpoint(str(wide)), device=torch.device("cpu"))
+    assert narrow.weights_sha256() == other.weights_sha256()
+    assert texts(narrow, PROMPTS[2:]) != texts(other, PROMPTS[2:])
+
+
+def modular(checkpoint: Checkpoint) -> ScaleMap:
+    maps = ("attention_module", "mlp_module", "q_norm", "k_norm")
+    outputs = ("attention_output_norm", "mlp_output_norm")
+    return build_scale_map(
+        "modular_norm",
+        config=checkpoint.config,
+        model_digest=checkpoint.digest,
+        masses=Masses(),
+        weights=CheckpointWeights(checkpoint),
+        sensitivities=[dict.fromkeys((*maps, *outputs), 0.7 + layer) for layer in range(3)],
+    )
+
+
+def test_a_candidate_is_the_fused_one_and_the_base_comes_back(
+    engine: TransformersEngine, checkpoint: Checkpoint
+) -> None:
+    stored = CheckpointWeights(checkpoint)
+    base = weights_sha256(stored.layout, stored.read)
+    scale_map = modular(checkpoint)
+    descriptor = Descriptor("portable-v1", 11, scale_map.method, 0.3, scale_map.digest)
+    views = {
+        tensor.name: [WeightView(stored.read(tensor), Block.whole(tensor.shape))]
+        for tensor in stored.layout
+    }
+    fused = CandidateWeights(stored.layout, views, model_digest=checkpoint.digest)
+    resolved = fused.apply(descriptor, scale_map)
+
+    assert engine.weights_sha256() == base
+    with engine.candidate(descriptor, scale_map) as held:
+        assert held == resolved
+        assert engine.weights_sha256() == fused.sha256() != base
+    assert engine.weights_sha256() == base
+
+
+def test_a_decoder_is_the_same_inside_a_multimodal_checkpoint(
+    checkpoints: Mapping[str, Checkpoint],
+) -> None:
+    alone, inside = (CheckpointWeights(checkpoints[name]) for name in ("gemma3_text", "gemma3"))
+    assert inside.layout == alone.layout
+    assert weights_sha256(inside.layout, inside.read) == weights_sha256(alone.layout, alone.read)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("attn_logit_softcapping", 50.0),
+        ("final_logit_softcapping", 30.0),
+        ("use_bidirectional_attention", True),
+        ("sliding_window", None),
+        ("layer_types", ["full_attention", "chunked_attention"]),
+        ("model_type", "llama"),
+        ("rope_parameters", {"full_attention": {"rope_type": "dynamic"}}),
+    ],
+)
+def test_what_cannot_be_decoded_exactly_is_refused(
+    checkpoints: Mapping[str, Checkpoint], setting: str, value: object
+) -> None:
+    directory = checkpoints["gemma3_text"].directory
+    config = AutoConfig.from_pretrained(directory)
+    model = AutoModelForCausalLM.from_config(config, attn_implementation=ATTENTION)
+    CausalModel(model)
+    object.__setattr__(model.config, setting, value)
+    with pytest.raises(IncompatibleError):
+        CausalModel(model)
+
+
+def test_masked_prompts_attend_alike_by_head_and_by_group() -> None:
+    torch.manual_seed(2)
+    query, mask = torch.randn(3, 4, 6, 8), torch.zeros(1, 1, 6, 6)
+    key, value = torch.randn(2, 3, 2, 6, 8)
+    mask.masked_fill_(torch.ones(6, 6).tril().logical_not(), float("-inf"))
+    native, _ = slot_attention(torch.nn.Identity(), query, key, value, mask, scaling=0.3)
+    by_head = masked_by_head(query, key, value, mask, 0.3)
+    torch.testing.assert_close(by_head.transpose(1, 2), native)
