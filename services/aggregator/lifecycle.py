@@ -15,7 +15,7 @@ from modnorm.errors import InvalidInputError, NotFoundError, PreconditionError
 from modnorm.spec import ExperimentSpec
 from modnorm.tasks import Task, get_stored_task
 from modnorm.v1 import experiment_pb2
-from services.aggregator.rows import AnyJob
+from services.aggregator.rows import AnyJob, insert_rows
 from services.aggregator.standing import Standing
 from services.aggregator.states import (
     OPEN,
@@ -143,15 +143,16 @@ def add_jobs(
 ) -> None:
     """Begin a phase: store one pending job a candidate; ids follow from what they are for."""
     experiment.jobs_total, experiment.jobs_done, experiment.jobs_failed = len(candidates), 0, 0
-    session.add_all(
-        Job(
-            id=str(uuid.uuid5(_JOB_NAMESPACE, f"{experiment.id}/{split}/{candidate}")),
-            experiment_id=experiment.id,
-            candidate=candidate,
-            split=split,
-        )
+    rows = (
+        {
+            "id": str(uuid.uuid5(_JOB_NAMESPACE, f"{experiment.id}/{split}/{candidate}")),
+            "experiment_id": experiment.id,
+            "candidate": candidate,
+            "split": split,
+        }
         for candidate in candidates
     )
+    insert_rows(session, Job, rows)
     session.flush()
 
 

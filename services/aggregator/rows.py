@@ -1,16 +1,18 @@
 """Rows of many jobs at a time, without what keeping track of changed objects costs."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Self
 
-from sqlalchemy import Row, select
+from sqlalchemy import Row, insert, select
 from sqlalchemy.sql import Select
-from sqlmodel import col
+from sqlmodel import Session, SQLModel, col
 
 from services.aggregator.states import BASE_INDEX, JobState, Split
 from services.aggregator.tables import Candidate, Job
 
+_ROWS_AT_A_TIME = 1_000
 _JOB = ("id", "experiment_id", "candidate", "split", "state", "attempts", "token", "worker")
 _CANDIDATE = ("index", "noise", "seed", "method", "radius", "scale_map_digest", "coefficients")
 
@@ -82,3 +84,18 @@ def select_work(job_ids: Collection[str]) -> Select[tuple[object, ...]]:
 
 AnyJob = Job | JobRow
 """A job, however it was read."""
+
+
+def insert_rows(
+    session: Session, table: type[SQLModel], rows: Iterable[Mapping[str, object]]
+) -> None:
+    """Store rows of one table, as many as there are, in bounded memory.
+
+    Args:
+        session: The transaction.
+        table: The table; columns that are left out get their defaults.
+        rows: Values by column.
+    """
+    left, connection = iter(rows), session.connection()
+    while batch := [dict(row) for row in islice(left, _ROWS_AT_A_TIME)]:
+        connection.execute(insert(SQLModel.metadata.tables[str(table.__tablename__)]), batch)

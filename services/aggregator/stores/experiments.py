@@ -25,6 +25,7 @@ from services.aggregator.lifecycle import (
     unknown_experiment,
 )
 from services.aggregator.phases import start_selecting
+from services.aggregator.rows import insert_rows
 from services.aggregator.states import (
     BASE_INDEX,
     CONDUCTED,
@@ -284,10 +285,11 @@ class ExperimentStore:
                 keep_artifact(session, ArtifactKind.SCALE_MAP, scale_map.digest, json_text)
             experiment.scale_map_digest = scale_maps[0].digest
             descriptors = {BASE_INDEX: base, **dict(enumerate(population))}
-            session.add_all(
+            rows = (
                 _candidate(experiment_id, index, descriptor)
                 for index, descriptor in descriptors.items()
             )
+            insert_rows(session, Candidate, rows)
             session.flush()
             start_selecting(session, experiment, descriptors, self._clock())
 
@@ -346,16 +348,16 @@ def _keep_inputs(session: Session, admission: Admission) -> None:
         keep_artifact(session, ArtifactKind.PROFILE, profile.digest, profile.text)
 
 
-def _candidate(experiment_id: str, index: int, descriptor: Descriptor) -> Candidate:
-    return Candidate(
-        experiment_id=experiment_id,
-        index=index,
-        noise=descriptor.noise,
-        seed=descriptor.seed,
-        method=descriptor.method,
-        radius=descriptor.radius,
-        scale_map_digest=descriptor.scale_map,
-    )
+def _candidate(experiment_id: str, index: int, descriptor: Descriptor) -> dict[str, object]:
+    return {
+        "experiment_id": experiment_id,
+        "index": index,
+        "noise": descriptor.noise,
+        "seed": descriptor.seed,
+        "method": descriptor.method,
+        "radius": descriptor.radius,
+        "scale_map_digest": descriptor.scale_map,
+    }
 
 
 def _record_of(session: Session, experiment: Experiment) -> ExperimentRecord:
