@@ -1,0 +1,215 @@
+"""What the newer families store, as transformers writes it, and where a decoder lies in it."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import (
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    Olmo3Config,
+    Olmo3ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from modnorm.checkpoint.families import decoder_config, physical_layout
+from modnorm.checkpoint.pretrained import load_pretrained
+from modnorm.checkpoint.reference import resolve_checkpoint
+from modnorm.checkpoint.weights import CheckpointWeights
+from modnorm.errors import InvalidInputError
+
+SIZES = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 12,
+    "vocab_size": 70,
+}
+MODELS = {
+    "gemma3_text": lambda sizes: Gemma3ForCausalLM(Gemma3TextConfig.from_dict(sizes)),
+    "olmo3": lambda sizes: Olmo3ForCausalLM(Olmo3Config.from_dict(sizes)),
+    "qwen3": lambda sizes: Qwen3ForCausalLM(Qwen3Config.from_dict(sizes)),
+}
+GEMMA_4B = {
+    "model_type": "gemma3",
+    "eos_token_id": [1, 106],
+    "torch_dtype": "bfloat16",
+    "text_config": {
+        "model_type": "gemma3_text",
+        "hidden_size": 2560,
+        "intermediate_size": 10240,
+        "num_hidden_layers": 34,
+        "sliding_window": 1024,
+    },
+    "vision_config": {"hidden_size": 1152},
+}
+
+
+@pytest.fixture
+def save(tmp_path):
+    def save(family, **changes):
+        made = MODELS[family]({**SIZES, **changes})
+        for parameter in made.parameters():
+            torch.nn.init.normal_(parameter)
+        made.save_pretrained(tmp_path)
+        return tmp_path
+
+    return save
+
+
+def wrap(directory, prefix):
+    """Make a text checkpoint the decoder of a multimodal one."""
+    file, config = directory / "model.safetensors", directory / "config.json"
+    stored = {
+        name.replace("model.", prefix, 1): tensor for name, tensor in load_file(file).items()
+    }
+    stored["vision_tower.embeddings.weight"] = torch.ones(3, dtype=torch.float16)
+    save_file(stored, file, metadata={"format": "pt"})
+    text = json.loads(config.read_text())
+    outer = {"model_type": "gemma3", "dtype": text["dtype"], "eos_token_id": [2, 5]}
+    config.write_text(json.dumps({**outer, "text_config": text}))
+
+
+def rewrite(directory, change):
+    file = directory / "model.safetensors"
+    tensors = load_file(file)
+    change(tensors)
+    save_file(tensors, file, metadata={"format": "pt"})
+
+
+def refused(directory):
+    with pytest.raises(InvalidInputError) as caught:
+        CheckpointWeights(resolve_checkpoint(str(directory)))
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("family", MODELS)
+def test_physical_tensors_are_the_stored_ones_stacked(save, family, tied, bias):
+    directory = save(family, tie_word_embeddings=tied, attention_bias=bias)
+    tensors = load_file(directory / "model.safetensors")
+    weights = CheckpointWeights(resolve_checkpoint(str(directory)))
+    for tensor in weights.layout:
+        expected = torch.cat([tensors.pop(part.name) for part in tensor.parts])
+        assert weights.read(tensor).shape == tensor.shape
+        assert torch.equal(weights.read(tensor), expected)
+    assert not tensors
+
+
+@pytest.mark.parametrize(
+    ("family", "layer"),
+    [
+        (
+            "gemma3_text",
+            {
+                "self_attn.qkv_proj": (96, 32),
+                "self_attn.o_proj": (32, 48),
+                "self_attn.q_norm": (12,),
+                "self_attn.k_norm": (12,),
+                "mlp.gate_up_proj": (96, 32),
+                "mlp.down_proj": (32, 48),
+                "input_layernorm": (32,),
+                "post_attention_layernorm": (32,),
+                "pre_feedforward_layernorm": (32,),
+                "post_feedforward_layernorm": (32,),
+            },
+        ),
+        (
+            "olmo3",
+            {
+                "self_attn.qkv_proj": (96, 32),
+                "self_attn.k_norm": (24,),
+                "self_attn.q_norm": (48,),
+                "self_attn.o_proj": (32, 48),
+                "mlp.gate_up_proj": (96, 32),
+                "mlp.down_proj": (32, 48),
+                "post_attention_layernorm": (32,),
+                "post_feedforward_layernorm": (32,),
+            },
+        ),
+        (
+            "qwen3",
+            {
+                "self_attn.qkv_proj": (96, 32),
+                "self_attn.o_proj": (32, 48),
+                "self_attn.q_norm": (12,),
+                "self_attn.k_norm": (12,),
+                "mlp.gate_up_proj": (96, 32),
+                "mlp.down_proj": (32, 48),
+                "input_layernorm": (32,),
+                "post_attention_layernorm": (32,),
+            },
+        ),
+    ],
+)
+def test_a_layer_in_the_order_of_the_engine(family, layer):
+    prefix = "model.layers.1."
+    found = {
+        tensor.name.removeprefix(prefix).removesuffix(".weight"): tensor.shape
+        for tensor in physical_layout({**SIZES, "model_type": family})
+        if tensor.name.startswith(prefix)
+    }
+    assert list(found.items()) == list(layer.items())
+
+
+@pytest.mark.parametrize("prefix", ["language_model.model.", "model.language_model."])
+def test_a_decoder_is_found_under_either_prefix(save, prefix):
+    directory = save("gemma3_text")
+    alone = CheckpointWeights(resolve_checkpoint(str(directory)))
+    before = {tensor.name: alone.read(tensor) for tensor in alone.layout}
+    wrap(directory, prefix)
+    checkpoint = resolve_checkpoint(str(directory))
+    inside = CheckpointWeights(checkpoint)
+    assert inside.layout == alone.layout
+    assert all(torch.equal(inside.read(tensor), before[tensor.name]) for tensor in inside.layout)
+    assert checkpoint.config["eos_token_id"] == [2, 5]
+
+    model = load_pretrained(checkpoint, dtype=torch.float32, attention="eager")
+    held = dict(model.named_parameters())
+    assert torch.equal(held["model.norm.weight"], before["model.norm.weight"])
+    assert not [name for name in held if "vision" in name]
+
+
+def test_what_is_neither_decoder_nor_vision_is_named(save):
+    directory = save("gemma3_text")
+    wrap(directory, "language_model.model.")
+    rewrite(directory, lambda t: t.update({"audio_tower.weight": torch.ones(2)}))
+    assert "audio_tower.weight" in refused(directory)
+
+
+def test_a_tensor_under_two_names_is_refused(save):
+    directory = save("gemma3_text")
+    wrap(directory, "language_model.model.")
+    rewrite(directory, lambda t: t.update({"model.language_model.norm.weight": torch.ones(32)}))
+    assert "model.norm.weight twice" in refused(directory)
+
+
+def test_a_published_config_leaves_out_what_is_usual():
+    config = decoder_config(GEMMA_4B)
+    assert config["model_type"] == "gemma3"
+    assert config["max_position_embeddings"] == 131_072
+    assert config["eos_token_id"] == [1, 106]
+    assert decoder_config(config) == config
+    layout = {tensor.name: tensor.shape for tensor in physical_layout(GEMMA_4B)}
+    assert layout["model.embed_tokens.weight"] == (262_208, 2560)
+    assert layout["model.layers.33.self_attn.qkv_proj.weight"] == ((8 + 2 * 4) * 256, 2560)
+    assert "lm_head.weight" not in layout
+
+
+@pytest.mark.parametrize(
+    ("field", "change"),
+    [
+        ("text_config", {"text_config": ["hidden_size"]}),
+        ("quantization_config", {"text_config": {"quantization_config": {"bits": 4}}}),
+        ("hidden_size", {"text_config": {}}),
+    ],
+)
+def test_faults_inside_a_multimodal_config_are_named(field, change):
+    with pytest.raises(InvalidInputError) as caught:
+        physical_layout({**GEMMA_4B, **change})
+    assert caught.value.field == f"model.config.{field}"
