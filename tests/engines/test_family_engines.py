@@ -111,6 +111,8 @@ def seeded(build: Any, **changes: object) -> PreTrainedModel:
     for name, parameter in model.named_parameters():
         if "norm" in name:
             parameter.data.add_(torch.linspace(-0.3, 0.4, parameter.numel()))
+        elif "embed_tokens" in name:  # so that what attention sees decides, not the last token
+            parameter.data.mul_(0.03)
     return model
 
 
