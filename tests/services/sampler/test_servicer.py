@@ -141,8 +141,8 @@ def test_the_scale_map_is_that_of_the_library(call, checkpoint, profile):
 
 
 def test_methods_without_corrections_need_no_profile(call):
-    for method in ("randopt", "base"):
-        request = scale_map_request(method=common_pb2.MethodSpec(name=method, radius=0.1))
+    for method, radius in (("randopt", 0.1), ("base", 0)):
+        request = scale_map_request(method=common_pb2.MethodSpec(name=method, radius=radius))
         assert ScaleMap.from_json(call("BuildScaleMap", request).json).method == method
 
 
