@@ -1,10 +1,11 @@
 """The database behind the stores: SQLite in one file, or Postgres."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from sqlite3 import Connection as SqliteConnection
+from types import MappingProxyType
 
 from alembic import command
 from alembic.config import Config
@@ -20,6 +21,17 @@ from modnorm.errors import InvalidInputError, PreconditionError, UnavailableErro
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _BUSY_SECONDS = 30
+_CONNECTION: Mapping[str, int] = MappingProxyType(
+    {
+        "connect_timeout": 5,
+        "keepalives_idle": 10,
+        "keepalives_interval": 5,
+        "keepalives_count": 4,
+        "tcp_user_timeout": 30_000,
+    }
+)
+"""Of Postgres: a host that vanishes without a word is given up after 30 seconds (the last is in
+milliseconds)."""
 _MIGRATION_LOCK = 0x6D6F646E6F726D
 """Key of the advisory lock that lets one aggregator migrate at a time ("modnorm")."""
 
@@ -182,7 +194,7 @@ def _open_engine(url: URL) -> Engine:
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
         return engine
-    return create_engine(url, pool_pre_ping=True, connect_args={"connect_timeout": 5})
+    return create_engine(url, pool_pre_ping=True, connect_args=dict(_CONNECTION))
 
 
 def _prepare_sqlite(connection: SqliteConnection, _record: object) -> None:

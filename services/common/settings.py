@@ -110,6 +110,8 @@ class EvaluatorSettings(QueueSettings):
     """Threads of CPU kernels; torch's own choice when 0. Rounding may depend on it."""
     sandbox_target: str = ""
     """HOST:PORT of a sandbox service; empty where no task runs programs."""
+    supervised: bool = False
+    """Whether standard input is a supervisor's: when it ends, so does the evaluator."""
 
 
 class SupervisorSettings(EvaluatorSettings):

@@ -1,4 +1,8 @@
-"""A worker process that is started again whenever it ends."""
+"""A worker process that is started again whenever it ends.
+
+Its standard input is a pipe that nothing is written to: it ends with this process, however that
+ends, and so tells the worker.
+"""
 
 import asyncio
 import logging
@@ -69,7 +73,10 @@ class Child:
         try:
             # In a group of its own: Ctrl-C reaches it through `stop`, and only so.
             process = await asyncio.create_subprocess_exec(
-                *self._command, env=self._environment, process_group=0
+                *self._command,
+                stdin=asyncio.subprocess.PIPE,
+                env=self._environment,
+                process_group=0,
             )
         except OSError as error:  # too many processes, no memory: neither lasts
             return str(error)

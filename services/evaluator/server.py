@@ -3,7 +3,9 @@
 import asyncio
 import logging
 import signal
+import sys
 import threading
+import time
 from collections.abc import Sequence
 
 import grpc.aio
@@ -80,6 +82,18 @@ class EvaluatorService:
         signal.raise_signal(signal.SIGTERM)
 
 
+def end_with_supervisor() -> None:
+    """Stop once standard input ends: a worker that is left behind would share its GPU.
+
+    The second signal has the job in hand handed back, for a new worker may be there already.
+    """
+    sys.stdin.buffer.read()
+    logger.error("the supervisor is gone")
+    for _ in range(2):
+        signal.raise_signal(signal.SIGTERM)
+        time.sleep(LOOK_SECONDS)
+
+
 def _nothing(_: grpc.aio.Server) -> Sequence[str]:
     """Evaluators pull their work: there is no service to call."""
     return ()
@@ -87,4 +101,6 @@ def _nothing(_: grpc.aio.Server) -> Sequence[str]:
 
 if __name__ == "__main__":
     settings = EvaluatorSettings()
+    if settings.supervised:
+        threading.Thread(target=end_with_supervisor, name="supervisor", daemon=True).start()
     run_service(settings, lambda registry: EvaluatorService(settings, registry))

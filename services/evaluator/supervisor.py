@@ -105,6 +105,7 @@ class Supervisor:
     def _changes(self, device: str, address: str, number: int) -> dict[str, str]:
         """Return what a worker's environment has of its own."""
         changes = {
+            "MODNORM_SUPERVISED": "true",
             "MODNORM_BIND_ADDRESS": address,
             "MODNORM_METRICS_ADDRESS": _later_port(self._settings.metrics_address, number),
         }

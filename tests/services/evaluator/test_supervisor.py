@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import subprocess
 import sys
 import uuid
 from contextlib import asynccontextmanager
@@ -100,6 +101,34 @@ def test_a_worker_that_is_killed_is_started_again(tmp_path, stub):
             await until(lambda: notes(tmp_path)["0"] != before["0"], "a new worker")
             await until(serving(supervisor), "serving again")
             assert notes(tmp_path)["1"] == before["1"]
+
+    asyncio.run(scenario())
+
+
+def test_a_worker_does_not_outlive_its_supervisor(tmp_path):
+    """A supervisor that is killed closes the pipe, whatever else it does not do."""
+    program = (
+        "import threading; from services.evaluator.server import end_with_supervisor;"
+        f"threading.Thread(target=end_with_supervisor, daemon=True).start();{STUB}"
+    )
+    environment = os.environ | {"MODNORM_BIND_ADDRESS": "127.0.0.1:0"}
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, env=environment) as worker:
+        asyncio.run(until(lambda: any(tmp_path.iterdir()), "the worker's note"))
+        assert worker.poll() is None
+        worker.communicate(timeout=SECONDS)
+        assert worker.returncode == 0
+
+
+def test_workers_are_told_that_they_are_supervised(tmp_path):
+    listener = (
+        "import os, sys; from pathlib import Path;"
+        "Path(sys.argv[1], os.environ['MODNORM_SUPERVISED']).touch(); sys.stdin.read()"
+    )
+
+    async def scenario():
+        async with running((), (sys.executable, "-c", listener, str(tmp_path))):
+            await until(lambda: "true" in notes(tmp_path), "the worker's note")
 
     asyncio.run(scenario())
 
