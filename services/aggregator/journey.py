@@ -8,7 +8,7 @@ import asyncio
 import json
 
 from modnorm.errors import UnavailableError
-from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.sampling import base_descriptor
 from modnorm.spec import ExperimentSpec, MethodSpec
 from services.aggregator.background import Changes
 from services.aggregator.lifecycle import spec_of, task_of
@@ -122,13 +122,7 @@ class Journey:
         base_map = await self._sampler.scale_map(spec, digest, None, _BASE)
         size = spec.population.size
         population = await self._sampler.descriptors(spec, scale_map.digest, size)
-        base = Descriptor(
-            noise=spec.population.noise,
-            seed=0,
-            method=_BASE.name,
-            radius=_BASE.radius,
-            scale_map=base_map.digest,
-        )
+        base = base_descriptor(base_map.digest, spec.population.noise)
         maps = (scale_map, base_map)
         await asyncio.to_thread(self._experiments.sampled, experiment.id, maps, base, population)
         pending = await asyncio.to_thread(self._jobs.pending, experiment.id)

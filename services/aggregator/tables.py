@@ -16,7 +16,7 @@ from sqlalchemy.types import TypeDecorator
 from sqlmodel import Field, SQLModel
 
 from modnorm.client.tokens import DEFAULT_TENANT
-from services.aggregator.states import BASE_INDEX, ArtifactKind, ExperimentState, JobState, Split
+from services.aggregator.states import ArtifactKind, ExperimentState, JobState, Split
 
 _FROM_ZERO = {"server_default": "0"}
 
@@ -143,11 +143,6 @@ class Candidate(SQLModel, table=True):
     scale_map_digest: str = Field(sa_type=Text)
     coefficients: bytes | None = Field(default=None, sa_type=LargeBinary)
     """Packed float32; None until the first report resolves them."""
-
-    @property
-    def is_base(self) -> bool:
-        """Whether it is the unperturbed model."""
-        return self.index == BASE_INDEX
 
 
 class Job(SQLModel, table=True):
