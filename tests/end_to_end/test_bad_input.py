@@ -79,7 +79,7 @@ BAD = [
     ("method__radius", -0.1, "method.radius"),
     ("method__radius", 0, "method.radius"),
     ("method__radius", float("nan"), "method.radius"),
-    ("task__max_tokens", 2040, "task"),
+    ("task__max_tokens", 2040, "task.selection"),
     ("task__selection", {"source": "{files}/empty.jsonl"}, "task.selection"),
     ("task__heldout", {"source": "{files}/malformed.jsonl"}, "task.heldout"),
     ("task__heldout", {"source": "{files}/schema.jsonl"}, "task.heldout"),
