@@ -167,7 +167,6 @@ def test_edited_rows_are_refused_in_the_same_directory(modnorm, write_spec, tmp_
         method={"name": "randopt", "sigma": 0.005},
         population={"size": 1},
         task__selection=str(rows),
-        task__heldout=str(rows),
     )
     modnorm("run", spec_file, "--out", tmp_path / "run")
     rows.write_text(json.dumps({"numbers": [1, 2, 3], "target": 5}))

@@ -1,7 +1,6 @@
 """The kernels on a GPU where there is one, and in Triton's interpreter elsewhere.
 
-What `triton.jit` makes of a function is decided when its module is imported, so the interpreter
-is chosen here, before any test runs.
+The interpreter is chosen in `tests/conftest.py`, before anything imports Triton.
 """
 
 import platform
@@ -17,17 +16,8 @@ EXPECTED = (sys.platform, platform.machine()) == ("linux", "x86_64")
 """Where the development requirements bring Triton: its absence is a failure there."""
 
 if EXPECTED or find_spec("triton"):
-    with pytest.MonkeyPatch.context() as patch:
-        if not ON_GPU:
-            patch.setenv("TRITON_INTERPRET", "1")
-        from modnorm.perturbation.kernels.fused import FusedWeights
-        from modnorm.perturbation.kernels.tuning import Tuning
-
-
-@pytest.fixture(autouse=True)
-def _interpreter(monkeypatch):
-    if not ON_GPU:
-        monkeypatch.setenv("TRITON_INTERPRET", "1")
+    from modnorm.perturbation.kernels.fused import FusedWeights
+    from modnorm.perturbation.kernels.tuning import Tuning
 
 
 @pytest.fixture

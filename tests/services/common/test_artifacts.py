@@ -1,6 +1,7 @@
 import hashlib
 import resource
 import threading
+from contextlib import contextmanager
 
 import pytest
 
@@ -33,17 +34,19 @@ def test_an_artifact_is_found_by_key_digest_and_prefix(store):
     assert store.get(digest[:16]) == text
 
 
-@pytest.fixture
+@contextmanager
 def full_disk():
-    """No file of this process may grow."""
+    """No file of this process may grow; that of pytest's own output neither, so keep it short."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_full_disk_is_an_outage(store, full_disk):
-    with pytest.raises(UnavailableError) as caught:
+def test_a_full_disk_is_an_outage(store):
+    with pytest.raises(UnavailableError) as caught, full_disk():
         store.put("k" * 64, "text")
     assert caught.value.field == "cache_dir"
 

@@ -52,7 +52,7 @@ class Pair:
         world.now = plain.now = 1_000.0
         failures = {"max_attempts": 2, "max_failed_candidates": 1}
         (self.id,) = {
-            one.select(request, size=SIZE, ensemble_sizes=[1, 2], failures=failures)
+            one.select(request, name=request, size=SIZE, ensemble_sizes=[1, 2], failures=failures)
             for one in self.worlds
         }
         self.claims = {}
