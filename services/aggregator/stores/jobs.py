@@ -128,11 +128,15 @@ class JobStore:
             return change_of(session, experiment, job)
 
     def expired(self) -> tuple[str, ...]:
-        """Return the ids of the jobs whose lease is over, or ends later than any can."""
+        """Return the jobs whose lease is over, or ends later than any can; oldest first."""
         deadline, now = col(Job.lease_deadline), self._clock()
         odd = or_(deadline < now, deadline > self._latest(now))
         with self._database.read() as session:
-            query = select(Job.id).where(Job.state == JobState.LEASED, odd)
+            query = (
+                select(Job.id)
+                .where(Job.state == JobState.LEASED, odd)
+                .order_by(deadline, col(Job.id))
+            )
             return tuple(session.exec(query).all())
 
     def reap(self, job_id: str) -> Change | None:

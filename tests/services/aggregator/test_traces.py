@@ -43,6 +43,8 @@ def spans(exporter, start_lab, spec, request):
             )
             thread = threading.Thread(target=worker.run)
             thread.start()
+            # After the first look at the queue: it would publish the jobs in a trace of its own.
+            await lab.aggregator._dispatcher.reconcile()
             created = await lab.create(spec(population__size=3, population__prefixes=[3]))
             await lab.finish(created.id)
             await asyncio.to_thread(worker.stop)
