@@ -3,6 +3,9 @@
 from dataclasses import dataclass, replace
 from typing import Self
 
+BASE = "base"
+"""Method of the unperturbed model."""
+
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
@@ -29,3 +32,13 @@ class Descriptor:
     def resolved(self, coefficients: tuple[float, ...]) -> Self:
         """Return the same descriptor with its coefficients filled in."""
         return replace(self, coefficients=coefficients)
+
+
+def base_descriptor(scale_map_digest: str, noise: str) -> Descriptor:
+    """Return the descriptor of the unperturbed model: seed 0, radius 0, no coefficients to find.
+
+    Args:
+        scale_map_digest: Digest of a scale map of method `base`, where no tensor is active.
+        noise: Noise scheme by name; nothing is drawn from it.
+    """
+    return Descriptor(noise, 0, BASE, 0.0, scale_map_digest, coefficients=())

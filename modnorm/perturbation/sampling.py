@@ -4,12 +4,8 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from modnorm.noise import get_scheme
-from modnorm.noise.portable import PortableNoise
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.population import Pool, population_seeds
-
-BASE = "base"
-"""Method of the unperturbed model."""
 
 
 class Geometry(Protocol):
@@ -46,24 +42,4 @@ def sample_descriptors(  # noqa: PLR0913 - a population is named by all of these
     return (
         Descriptor(noise=scheme, seed=member, method=method, radius=radius, scale_map=digest)
         for member in seeds
-    )
-
-
-def base_descriptor(scale_map_digest: str, noise: str = PortableNoise.name) -> Descriptor:
-    """Return the descriptor of the unperturbed model: seed 0, radius 0, no coefficients to find.
-
-    Args:
-        scale_map_digest: Digest of a scale map of method `base`, where no tensor is active.
-        noise: Noise scheme by name; nothing is drawn from it.
-
-    Raises:
-        InvalidInputError: there is no such noise scheme.
-    """
-    return Descriptor(
-        noise=get_scheme(noise).name,
-        seed=0,
-        method=BASE,
-        radius=0.0,
-        scale_map=scale_map_digest,
-        coefficients=(),
     )

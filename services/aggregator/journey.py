@@ -8,7 +8,7 @@ import asyncio
 import json
 
 from modnorm.errors import UnavailableError
-from modnorm.perturbation.sampling import base_descriptor
+from modnorm.perturbation.descriptor import base_descriptor
 from modnorm.spec import ExperimentSpec, MethodSpec
 from services.aggregator.background import Changes
 from services.aggregator.lifecycle import spec_of, task_of

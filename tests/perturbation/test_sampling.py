@@ -1,8 +1,9 @@
 import pytest
 
 from modnorm.errors import InvalidInputError
+from modnorm.perturbation.descriptor import base_descriptor
 from modnorm.perturbation.population import population_seeds
-from modnorm.perturbation.sampling import base_descriptor, sample_descriptors
+from modnorm.perturbation.sampling import sample_descriptors
 
 
 @pytest.mark.parametrize("pool", ["nested", "published"])
@@ -38,7 +39,7 @@ def test_bad_input_is_refused_before_the_first_descriptor(model, change, field):
 
 def test_base_descriptor_leaves_the_weights_alone(unperturbed):
     weights = unperturbed.hold()
-    descriptor = base_descriptor(unperturbed.scale_map.digest)
+    descriptor = base_descriptor(unperturbed.scale_map.digest, "portable-v1")
 
     assert (descriptor.method, descriptor.radius, descriptor.seed) == ("base", 0.0, 0)
     assert weights.apply(descriptor, unperturbed.scale_map) == descriptor
