@@ -1,4 +1,5 @@
 import asyncio
+import json
 import subprocess
 import sys
 import time
@@ -46,7 +47,8 @@ def test_a_worker_that_ends_by_itself_ends_the_process_with_an_error() -> None:
     command = [sys.executable, "-c", WORKER_THAT_ENDS]
     ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
     assert ended.returncode == 1
-    assert "UnavailableError: the worker ended by itself" in ended.stderr
+    last = json.loads(ended.stderr.splitlines()[-1])
+    assert (last["event"], last["level"]) == ("ended: the worker ended by itself", "critical")
 
 
 async def _serve(settings: EvaluatorSettings, aggregator) -> None:
