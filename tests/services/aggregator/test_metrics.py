@@ -45,7 +45,11 @@ def test_an_experiment_is_counted_from_its_creation_to_its_end(start_lab, spec, 
             assert value(lab, "modnorm_open_jobs", state="leased", split="selection") == 1
             assert value(lab, "modnorm_experiments", state="SELECTING") == 1
             lab.aggregator._stores.jobs.release_all()
-            await lab.aggregator._dispatcher.reconcile()
+            while value(lab, "modnorm_jobs_published_total") < 7:  # noqa: ASYNC110 - a counter
+                await asyncio.sleep(0.01)
+            dispatcher = lab.aggregator._dispatcher
+            await asyncio.to_thread(dispatcher._app.control.purge)
+            await dispatcher.reconcile()
             async with lab.working(worker):
                 await lab.finish(created.id)
             experts = len(worker.reports) - 7
@@ -56,7 +60,7 @@ def test_an_experiment_is_counted_from_its_creation_to_its_end(start_lab, spec, 
             assert value(lab, "modnorm_experiment_seconds_count", state="SUCCEEDED") == 1
             assert value(lab, "modnorm_step_seconds_count", state="SAMPLING") == 1
             assert value(lab, "modnorm_jobs_published_total") >= 7 + experts
-            assert value(lab, "modnorm_jobs_reconciled_total") == 1
+            assert value(lab, "modnorm_jobs_reconciled_total") >= 7
             assert value(lab, "modnorm_broker_up") == 1
             assert value(lab, "modnorm_open_jobs", state="pending", split="heldout") == 0
 
