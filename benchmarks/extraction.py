@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
+from modnorm.errors import UnavailableError
 from modnorm.sandbox import Isolation, Outcome, Program, Verdict
 from modnorm.tasks import Row, Task, get_task
 from modnorm.tasks.arithmetic import MAX_EXPRESSION
@@ -58,15 +59,15 @@ SIZES = (100, 480, 4000, HOSTILE_LENGTH)
 
 
 class IdleRunner:
-    """Runs no program and fails them all."""
+    """Runs no program and fails them all: what is timed here is the judging around a program."""
 
-    def execute(self, program: Program) -> Outcome:  # noqa: ARG002
+    def execute(self, program: Program) -> Outcome:  # noqa: ARG002 - as in Runner
         """Fail."""
         return Outcome(Verdict.FAILED, "not run", 0, 0, "", 0.0, 0.0)
 
     def check_health(self) -> Isolation:
         """Refuse: nothing is isolated here."""
-        raise NotImplementedError
+        raise UnavailableError("no program runs here, so nothing is isolated")
 
 
 def texts(count: int, seed: int) -> Iterator[str]:

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from benchmarks.chaos.clock import set_offset
@@ -93,13 +94,20 @@ class Lab:
         self.database.wait()
         self.broker.wait()
         for name, address in self.addresses.items():
-            wait_until(lambda at=address: check(at) == "SERVING", f"{name} serves", START_SECONDS)  # type: ignore[misc]
+            wait_until(partial(_serves, address), f"{name} serves", START_SECONDS)
         for name in self.workers:
-            wait_until(lambda at=name: self.services[at].alive, f"{name} runs", START_SECONDS)  # type: ignore[misc]
+            wait_until(partial(self._lives, name), f"{name} runs", START_SECONDS)
 
     def kill(self, name: str) -> None:
         """Kill a service and whatever it started."""
         self.services[name].signal(signal.SIGKILL)
+
+    def _lives(self, name: str) -> bool:
+        return self.services[name].alive
+
+
+def _serves(address: str) -> bool:
+    return check(address) == "SERVING"
 
 
 @contextmanager

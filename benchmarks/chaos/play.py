@@ -133,7 +133,7 @@ class Performance:
             time.sleep(step.delay)
             scene = Scene(self._lab, observer, random.Random(step.seed))
             injection.did = INJECT[step.fault](scene)
-        except Exception:  # noqa: BLE001 - whatever it is, the schedule has not been played
+        except Exception:  # noqa: BLE001 - whatever it is becomes a complaint, so the schedule fails
             self._complain(f"{step.fault} could not be injected: {traceback.format_exc()}")
         finally:
             injection.over = time.monotonic()

@@ -119,7 +119,7 @@ def _detach(launch: Launch) -> None:
         with Path(launch.namespace).open("rb") as file:
             _call("setns", file.fileno(), _CLONE_NEWNET)
     os.environ.clear()  # noqa: TID251 - the child's environment is what it was asked to be
-    os.environ.update(launch.environment)  # noqa: TID251
+    os.environ.update(launch.environment)  # noqa: TID251 - the same
     random.seed()
 
 

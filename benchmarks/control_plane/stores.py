@@ -77,7 +77,15 @@ def _report(claim: Claim, answers: int) -> Report:
         worker="worker",
         descriptor=descriptor,
         answers=[
-            StoredAnswer(row, "x" * 40, (one.index % 997) / 997, "1", True, 9, False)  # noqa: FBT003
+            StoredAnswer(
+                row=row,
+                completion="x" * 40,
+                reward=(one.index % 997) / 997,
+                vote="1",
+                correct=True,
+                tokens=9,
+                truncated=False,
+            )
             for row in range(answers)
         ],
         environment={"engine": "none"},

@@ -115,9 +115,9 @@ class _Details(NamedTuple):
 
 class _Showing(
     grpc.UnaryUnaryClientInterceptor,  # type: ignore[type-arg]  # only in its stubs
-    grpc.UnaryStreamClientInterceptor,  # type: ignore[type-arg]
-    grpc.StreamUnaryClientInterceptor,  # type: ignore[type-arg]
-    grpc.StreamStreamClientInterceptor,  # type: ignore[type-arg]
+    grpc.UnaryStreamClientInterceptor,  # type: ignore[type-arg]  # the same
+    grpc.StreamUnaryClientInterceptor,  # type: ignore[type-arg]  # the same
+    grpc.StreamStreamClientInterceptor,  # type: ignore[type-arg]  # the same
 ):
     """Adds the token to each call, whatever its kind."""
 
@@ -141,6 +141,6 @@ class _Showing(
         return continuation(cast("grpc.ClientCallDetails", shown), request)
 
     intercept_unary_unary = _show  # type: ignore[assignment]  # one way for all four kinds
-    intercept_unary_stream = _show  # type: ignore[assignment]
-    intercept_stream_unary = _show  # type: ignore[assignment]
-    intercept_stream_stream = _show  # type: ignore[assignment]
+    intercept_unary_stream = _show  # type: ignore[assignment]  # the same
+    intercept_stream_unary = _show  # type: ignore[assignment]  # the same
+    intercept_stream_stream = _show  # type: ignore[assignment]  # the same

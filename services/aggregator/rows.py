@@ -64,7 +64,7 @@ class Work:
         """Split a row of `select_work`."""
         values: Sequence[object] = tuple(row)
         cut = len(_JOB)
-        return cls(JobRow(*values[:cut]), CandidateRow(*values[cut:]))  # type: ignore[arg-type]
+        return cls(JobRow(*values[:cut]), CandidateRow(*values[cut:]))  # type: ignore[arg-type]  # by place
 
 
 def select_work(job_ids: Collection[str]) -> Select[tuple[object, ...]]:

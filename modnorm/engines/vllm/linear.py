@@ -32,5 +32,8 @@ def keep_plain_weights() -> None:
     setattr(utils, _DISPATCH, _leave_weight)
 
 
-def _leave_weight(layer: torch.nn.Module, remove_weight: bool) -> None:  # noqa: ARG001, FBT001
-    layer.cpu_linear = torch.nn.functional.linear  # type: ignore[assignment]
+def _leave_weight(
+    layer: torch.nn.Module,
+    remove_weight: bool,  # noqa: ARG001, FBT001 - the signature of vLLM's function
+) -> None:
+    layer.cpu_linear = torch.nn.functional.linear  # type: ignore[assignment]  # as vLLM does

@@ -90,7 +90,7 @@ def start_vllm(
         EngineError: the infrastructure failed.
     """
     # Workers are forked otherwise, from a process with threads; vLLM reads it nowhere else.
-    os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")  # noqa: TID251
+    os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")  # noqa: TID251 - its only way in
     with vllm_failures(f"loading {checkpoint.name} into vLLM"):
         arguments = _arguments(checkpoint, layout, dtype, settings)
         config = EngineArgs(**arguments).create_engine_config()

@@ -40,14 +40,13 @@ def _checked(held: Mapping[str, HeldTensor]) -> "tuple[str | None, FusedWeights 
     """Return what is wrong with the kernels, and the kernels if nothing is and they fit."""
     from triton.errors import TritonError  # noqa: PLC0415 - only with Triton
 
-    from modnorm.perturbation.kernels.fused import FusedWeights, addressable  # noqa: PLC0415
-    from modnorm.perturbation.kernels.self_check import deviation  # noqa: PLC0415
+    from modnorm.perturbation.kernels import fused, self_check  # noqa: PLC0415 - the same
 
-    if not addressable(held):
+    if not fused.addressable(held):
         return None, None
     device = next(iter(held.values())).device
     try:
-        fault = deviation({tensor.dtype for tensor in held.values()}, device)
+        fault = self_check.deviation({tensor.dtype for tensor in held.values()}, device)
     except TritonError as error:
         return str(error), None
-    return fault, None if fault else FusedWeights(held)
+    return fault, None if fault else fused.FusedWeights(held)

@@ -64,7 +64,7 @@ class TokenFile:
         try:
             self._table = read_tokens(self._path)
         except InvalidInputError as error:
-            logger.error("the tokens of before stay in force: %s", error)  # noqa: TRY400
+            logger.error("the tokens of before stay in force: %s", error)  # noqa: TRY400 - says it all
         else:
             logger.info("tokens read", extra={"tokens": len(self._table.tokens)})
         return True

@@ -55,7 +55,7 @@ def texts(engine: VllmEngine | TransformersEngine, prompts: Prompts) -> dict[int
 
 def model_of(engine: VllmEngine) -> torch.nn.Module:
     """Return vLLM's own model, which lives in this process."""
-    model: torch.nn.Module = engine._engine.model_executor.driver_worker.worker.get_model()  # type: ignore[attr-defined]
+    model: torch.nn.Module = engine._engine.model_executor.driver_worker.worker.get_model()  # type: ignore[attr-defined]  # inside
     return model
 
 

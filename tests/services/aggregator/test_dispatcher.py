@@ -30,7 +30,7 @@ def lab(redis_url):
     def make(count):
         app, jobs = make_celery(redis_url), PendingJobs(count)
         metrics = AggregatorMetrics(CollectorRegistry())
-        return Dispatcher(app, jobs, metrics), app, jobs.ids  # type: ignore[arg-type]
+        return Dispatcher(app, jobs, metrics), app, jobs.ids  # type: ignore[arg-type]  # a few of its methods
 
     return make
 
