@@ -775,6 +775,12 @@ class Candidate(google.protobuf.message.Message):
     SECONDS_FIELD_NUMBER: builtins.int
     ENVIRONMENT_FIELD_NUMBER: builtins.int
     HELDOUT_ENVIRONMENT_FIELD_NUMBER: builtins.int
+    SELECTION_ANSWERS_FIELD_NUMBER: builtins.int
+    SELECTION_CORRECT_FIELD_NUMBER: builtins.int
+    HELDOUT_ANSWERS_FIELD_NUMBER: builtins.int
+    HELDOUT_ATTEMPTS_FIELD_NUMBER: builtins.int
+    HELDOUT_TOKENS_FIELD_NUMBER: builtins.int
+    HELDOUT_SECONDS_FIELD_NUMBER: builtins.int
     index: builtins.int
     """Index in the population; -1 is the unperturbed base."""
     state: Global___CandidateState.ValueType
@@ -793,6 +799,18 @@ class Candidate(google.protobuf.message.Message):
     """Worker that scored it."""
     seconds: builtins.float
     """Seconds that scoring took."""
+    selection_answers: builtins.int
+    """Answers on the selection rows that are stored."""
+    selection_correct: builtins.int
+    """Those of them whose vote is right: the accuracy of the candidate alone."""
+    heldout_answers: builtins.int
+    """Answers on the held-out rows that are stored, if it was an expert."""
+    heldout_attempts: builtins.int
+    """Attempts made on the held-out rows."""
+    heldout_tokens: builtins.int
+    """Tokens generated on the held-out rows."""
+    heldout_seconds: builtins.float
+    """Seconds that answering the held-out rows took."""
     @property
     def descriptor(self) -> modnorm.v1.common_pb2.Descriptor:
         """Its descriptor."""
@@ -820,10 +838,16 @@ class Candidate(google.protobuf.message.Message):
         seconds: builtins.float = ...,
         environment: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
         heldout_environment: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        selection_answers: builtins.int = ...,
+        selection_correct: builtins.int = ...,
+        heldout_answers: builtins.int = ...,
+        heldout_attempts: builtins.int = ...,
+        heldout_tokens: builtins.int = ...,
+        heldout_seconds: builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_heldout_metric", b"_heldout_metric", "_selection_reward", b"_selection_reward", "descriptor", b"descriptor", "heldout_metric", b"heldout_metric", "selection_reward", b"selection_reward"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_heldout_metric", b"_heldout_metric", "_selection_reward", b"_selection_reward", "attempts", b"attempts", "descriptor", b"descriptor", "environment", b"environment", "error", b"error", "heldout_environment", b"heldout_environment", "heldout_metric", b"heldout_metric", "index", b"index", "seconds", b"seconds", "selection_reward", b"selection_reward", "selection_tokens", b"selection_tokens", "state", b"state", "worker", b"worker"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_heldout_metric", b"_heldout_metric", "_selection_reward", b"_selection_reward", "attempts", b"attempts", "descriptor", b"descriptor", "environment", b"environment", "error", b"error", "heldout_answers", b"heldout_answers", "heldout_attempts", b"heldout_attempts", "heldout_environment", b"heldout_environment", "heldout_metric", b"heldout_metric", "heldout_seconds", b"heldout_seconds", "heldout_tokens", b"heldout_tokens", "index", b"index", "seconds", b"seconds", "selection_answers", b"selection_answers", "selection_correct", b"selection_correct", "selection_reward", b"selection_reward", "selection_tokens", b"selection_tokens", "state", b"state", "worker", b"worker"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__heldout_metric: typing_extensions.TypeAlias = typing.Literal["heldout_metric"]
     _WhichOneofArgType__heldout_metric: typing_extensions.TypeAlias = typing.Literal["_heldout_metric", b"_heldout_metric"]

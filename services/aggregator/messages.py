@@ -15,7 +15,7 @@ from services.aggregator.states import ExperimentState, JobState, Split
 from services.aggregator.stores.experiments import ExperimentRecord
 from services.aggregator.stores.jobs import Claim
 from services.aggregator.stores.results import CandidateRecord
-from services.aggregator.tables import Candidate, Ensemble, Event, Experiment, Vote
+from services.aggregator.tables import Candidate, Ensemble, Event, Experiment, Job, Vote
 
 _SPLITS = {
     Split.SELECTION: evaluation_pb2.SPLIT_SELECTION,
@@ -84,14 +84,33 @@ def candidate_message(record: CandidateRecord) -> experiment_pb2.Candidate:
         state=_CANDIDATE_STATES[job.state],
         selection_reward=job.metric,
         heldout_metric=heldout.metric if heldout else None,
-        attempts=job.attempts + (job.state is JobState.LEASED),
+        attempts=_attempts(job),
         error=job.error if job.state is JobState.FAILED else "",
         selection_tokens=job.tokens,
         worker=job.worker,
-        seconds=job.switch_seconds + job.generate_seconds + job.score_seconds,
+        seconds=_seconds(job),
         environment=json.loads(job.environment),
         heldout_environment=json.loads(heldout.environment) if heldout else None,
+        selection_answers=_stored_answers(job),
+        selection_correct=job.correct,
+        heldout_answers=_stored_answers(heldout) if heldout else 0,
+        heldout_attempts=_attempts(heldout) if heldout else 0,
+        heldout_tokens=heldout.tokens if heldout else 0,
+        heldout_seconds=_seconds(heldout) if heldout else 0.0,
     )
+
+
+def _attempts(job: Job) -> int:
+    return job.attempts + (job.state is JobState.LEASED)
+
+
+def _stored_answers(job: Job) -> int:
+    """Count what is stored; until a job is done, heartbeats tell of answers that may be lost."""
+    return job.answers_done if job.state is JobState.DONE else 0
+
+
+def _seconds(job: Job) -> float:
+    return job.switch_seconds + job.generate_seconds + job.score_seconds
 
 
 def answer_message(answer: StoredAnswer) -> evaluation_pb2.Answer:

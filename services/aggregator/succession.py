@@ -30,6 +30,7 @@ _RESULT = (
     "attempts",
     "worker",
     "answers_done",
+    "correct",
     "metric",
     "tokens",
     "switch_seconds",

@@ -169,6 +169,8 @@ class Job(SQLModel, table=True):
     worker: str = Field(default="", sa_type=Text)
     lease_deadline: float | None = None
     answers_done: int = 0
+    correct: int = Field(default=0, sa_column_kwargs=_FROM_ZERO)
+    """Stored answers whose vote is right."""
     error: str = Field(default="", sa_type=Text)
     metric: float | None = None
     """Mean selection reward, or held-out metric of the candidate alone."""

@@ -67,10 +67,22 @@ async def check_reading(lab, experiment):
     candidates = await lab.candidates(experiment.id)
     assert candidates[1].selection_reward == mean_reward([one.reward for one in selected])
     check_environments(candidates, provenance)
+    await check_counts(lab, experiment.id, candidates)
     async with lab.raises(InvalidInputError, "split"):
         await lab.answers(experiment.id, 0, evaluation_pb2.SPLIT_UNSPECIFIED)
     async with lab.raises(NotFoundError, "id"):
         await lab.get("nothing")
+
+
+async def check_counts(lab, experiment_id, candidates):
+    """Each candidate tells how many answers of it are stored, and how many are right."""
+    for one in candidates:
+        selected = await lab.answers(experiment_id, one.index, evaluation_pb2.SPLIT_SELECTION)
+        assert one.selection_answers == len(selected) == 5
+        assert one.selection_correct == sum(answer.correct for answer in selected)
+        voted = one.HasField("heldout_metric")
+        assert (one.heldout_answers, one.heldout_attempts) == ((7, 1) if voted else (0, 0))
+    assert {one.selection_correct for one in candidates} != {0}
 
 
 def check_environments(candidates, provenance):

@@ -6,6 +6,7 @@ from alembic.config import Config
 from sqlalchemy import create_engine, inspect, make_url, text
 
 from services.aggregator import database as module
+from services.aggregator.codec import StoredAnswer, pack_answers
 from services.aggregator.database import Database
 
 EXPERIMENT = {
@@ -99,6 +100,19 @@ def test_what_was_there_belongs_to_the_default_tenant(first_schema, database_url
     with database.read() as session:
         assert [tuple(row) for row in session.execute(query)] == [("default", "old", "old")]
     database.close()
+
+
+def test_right_answers_of_stored_jobs_are_counted(first_schema, database_url):
+    fill(first_schema, "old", [("selection", "done"), ("selection", "pending")])
+    answers = [StoredAnswer(i, "", 0.0, "1", i < 2, 1, truncated=False) for i in range(3)]
+    insert(first_schema, "answers", job_id="old/0", content=pack_answers(answers))
+    first_schema.commit()
+    database = Database(database_url)
+    database.migrate()
+    with database.read() as session:
+        counted = session.execute(text("SELECT id, correct FROM jobs ORDER BY id")).all()
+    database.close()
+    assert [tuple(row) for row in counted] == [("old/0", 2), ("old/1", 0)]
 
 
 def rows(connection):
