@@ -37,6 +37,8 @@ MAX_MASS = 1e6
 """Largest mass of a group; only ratios of masses matter."""
 MAX_DECLARATION = 65_536
 """Largest text of a declared task, in bytes of UTF-8."""
+MAX_MODEL_LEN, MAX_SEQUENCES, MAX_RANKS = 2**20, 4096, 64
+"""Bounds of an engine's settings, beyond those of any model or host of today."""
 MIN_RADIUS, MAX_RADIUS = 1e-9, 1e9
 """Bounds of R and sigma: what rounds to nothing, and what no model survives."""
 
@@ -245,6 +247,33 @@ class EngineSpec(_Section):
 
     name: Literal["auto", "transformers", "vllm"] = "auto"
     """`auto` is vLLM where the evaluator has it and a GPU, else transformers (docs/engines.md)."""
+    max_model_len: _Int | None = Field(default=None, ge=2, le=MAX_MODEL_LEN)
+    """Longest sequence in tokens, prompt and completion together; the model's own when absent."""
+    max_num_seqs: _Int | None = Field(default=None, ge=1, le=MAX_SEQUENCES)
+    """Sequences that vLLM decodes at once; 256 when absent."""
+    tensor_parallel_size: _Int = Field(default=1, ge=1, le=MAX_RANKS)
+    """GPUs that vLLM spreads one model over."""
+    numerics: Literal["fast", "batch_invariant"] = "fast"
+    """`batch_invariant`: an answer does not depend on what shares its batch; vLLM on a GPU."""
+
+    @model_validator(mode="after")
+    def _is_of_vllm(self) -> Self:
+        for field in ("tensor_parallel_size", "numerics"):
+            asked = getattr(self, field) != type(self).model_fields[field].default
+            if asked and self.name == "transformers":
+                raise _field_fault(field, "the transformers engine has no such setting; use vllm")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _leave_out_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
+        """Keep the digests that specs had before engines had settings."""
+        content: dict[str, object] = handler(self)
+        defaults = type(self).model_fields
+        return {
+            name: value
+            for name, value in content.items()
+            if name == "name" or value != defaults[name].default
+        }
 
 
 class FailureSpec(_Section):

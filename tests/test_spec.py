@@ -128,3 +128,38 @@ def test_a_spec_that_is_no_file_is_refused(tmp_path):
     for path in (tmp_path, tmp_path / "absent.yaml"):
         with pytest.raises(InvalidInputError):
             load_spec(path)
+
+
+def with_engine(engine):
+    return {
+        "model": "tiny-thicket",
+        "task": {"name": "countdown", "selection": "rows.jsonl", "heldout": "rows.jsonl"},
+        "method": {"name": "randopt", "radius": 0.1},
+        "population": {"size": 4},
+        "engine": engine,
+    }
+
+
+def test_an_engine_without_settings_has_the_digest_that_it_had_before_there_were_any():
+    before = "4da6b56ca52da94c537665fa9a2adeca17661cfa9130c22c1884700006525107"
+    assert parse_spec(with_engine("vllm")).digest == before
+    spelt = {"name": "vllm", "tensor_parallel_size": 1, "numerics": "fast"}
+    assert parse_spec(with_engine(spelt)).digest == before
+    assert parse_spec(with_engine({"name": "vllm", "max_num_seqs": 64})).digest != before
+
+
+@pytest.mark.parametrize(
+    "engine",
+    [
+        {"max_model_len": 1},
+        {"max_num_seqs": 0},
+        {"tensor_parallel_size": 0},
+        {"numerics": "exact"},
+        {"numerics": "batch_invariant", "name": "transformers"},
+        {"tensor_parallel_size": 2, "name": "transformers"},
+    ],
+)
+def test_a_setting_that_no_engine_has_is_refused(engine):
+    with pytest.raises(InvalidInputError) as caught:
+        parse_spec(with_engine(engine))
+    assert caught.value.field == f"engine.{next(iter(engine))}"

@@ -6,8 +6,9 @@ import torch
 
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines.protocol import Completion, Engine, Finish, GenerationLimits
-from modnorm.engines.settings import EngineSettings
+from modnorm.engines.settings import EngineSettings, Numerics
 from modnorm.engines.transformers_engine import TransformersEngine
+from modnorm.engines.vllm.numerics import choose_numerics
 from modnorm.errors import IncompatibleError, InvalidInputError
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "EngineSettings",
     "Finish",
     "GenerationLimits",
+    "Numerics",
     "engine_names",
     "load_engine",
 ]
@@ -41,7 +43,8 @@ def load_engine(
 
     Raises:
         InvalidInputError: there is no such engine, or the checkpoint is malformed.
-        IncompatibleError: the engine cannot run the model exactly.
+        IncompatibleError: the engine cannot run the model exactly, or not with these settings.
+        PreconditionError: this process runs vLLM with other numerics.
         EngineError: the infrastructure failed.
     """
     if name not in engine_names():
@@ -51,11 +54,27 @@ def load_engine(
             remedy=f"one of {', '.join(engine_names())}",
         )
     if name == _VLLM or (name == "auto" and _VLLM in engine_names() and _has_gpu()):
-        return _load_vllm(checkpoint, settings)
+        return _load_vllm(checkpoint, settings or EngineSettings())
+    _require_plain(settings or EngineSettings())
     return TransformersEngine(checkpoint)
 
 
-def _load_vllm(checkpoint: Checkpoint, settings: EngineSettings | None) -> Engine:
+def _require_plain(settings: EngineSettings) -> None:
+    """Refuse what would silently be something else with the transformers engine."""
+    asked = {
+        "numerics": settings.numerics is not Numerics.FAST,
+        "tensor_parallel_size": settings.tensor_parallel_size > 1,
+    }
+    for field in (field for field, is_asked in asked.items() if is_asked):
+        raise IncompatibleError(
+            f"the transformers engine has no {field}, and there is no vLLM with a GPU here",
+            field=f"engine.{field}",
+            remedy="leave it out, or run evaluators with vLLM on GPUs",
+        )
+
+
+def _load_vllm(checkpoint: Checkpoint, settings: EngineSettings) -> Engine:
+    choose_numerics(settings.numerics)
     try:
         from modnorm.engines.vllm.engine import VllmEngine  # noqa: PLC0415 - need not be there
     except ImportError as error:

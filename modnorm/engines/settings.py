@@ -1,6 +1,16 @@
 """What an engine is told besides the model."""
 
 from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Numerics(StrEnum):
+    """What the rounding of an answer may depend on."""
+
+    FAST = "fast"
+    """On what shares its batch, too."""
+    BATCH_INVARIANT = "batch_invariant"
+    """Not on what shares its batch: vLLM's batch-invariant kernels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,3 +25,5 @@ class EngineSettings:
     """GPUs that one model is spread over."""
     max_num_seqs: int = 256
     """Sequences decoded at once."""
+    numerics: Numerics = Numerics.FAST
+    """A process keeps what its first engine was started with."""

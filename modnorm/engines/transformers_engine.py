@@ -87,6 +87,7 @@ class TransformersEngine:
             "torch": str(torch.__version__),
             "device": torch.cuda.get_device_name(self._model.device) if gpu else "cpu",
             "threads": str(torch.get_num_threads()),
+            "mode": "fast",
         }
 
     @contextmanager

@@ -132,6 +132,63 @@ class Descriptor(google.protobuf.message.Message):
 Global___Descriptor: typing_extensions.TypeAlias = Descriptor
 
 @typing.final
+class EngineSpec(google.protobuf.message.Message):
+    """How evaluators run the model."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    MAX_MODEL_LEN_FIELD_NUMBER: builtins.int
+    MAX_NUM_SEQS_FIELD_NUMBER: builtins.int
+    TENSOR_PARALLEL_SIZE_FIELD_NUMBER: builtins.int
+    NUMERICS_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    """"auto", "transformers" or "vllm"."""
+    max_model_len: builtins.int
+    """Longest sequence in tokens, prompt and completion together; the model's own when absent."""
+    max_num_seqs: builtins.int
+    """Sequences decoded at once; the engine's own when absent."""
+    tensor_parallel_size: builtins.int
+    """GPUs that one model is spread over; 1 when absent."""
+    numerics: builtins.str
+    """"fast" or "batch_invariant"; "fast" when absent."""
+    def __init__(
+        self,
+        *,
+        name: builtins.str | None = ...,
+        max_model_len: builtins.int | None = ...,
+        max_num_seqs: builtins.int | None = ...,
+        tensor_parallel_size: builtins.int | None = ...,
+        numerics: builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_max_model_len", b"_max_model_len", "_max_num_seqs", b"_max_num_seqs", "_name", b"_name", "_numerics", b"_numerics", "_tensor_parallel_size", b"_tensor_parallel_size", "max_model_len", b"max_model_len", "max_num_seqs", b"max_num_seqs", "name", b"name", "numerics", b"numerics", "tensor_parallel_size", b"tensor_parallel_size"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_max_model_len", b"_max_model_len", "_max_num_seqs", b"_max_num_seqs", "_name", b"_name", "_numerics", b"_numerics", "_tensor_parallel_size", b"_tensor_parallel_size", "max_model_len", b"max_model_len", "max_num_seqs", b"max_num_seqs", "name", b"name", "numerics", b"numerics", "tensor_parallel_size", b"tensor_parallel_size"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__max_model_len: typing_extensions.TypeAlias = typing.Literal["max_model_len"]
+    _WhichOneofArgType__max_model_len: typing_extensions.TypeAlias = typing.Literal["_max_model_len", b"_max_model_len"]
+    _WhichOneofReturnType__max_num_seqs: typing_extensions.TypeAlias = typing.Literal["max_num_seqs"]
+    _WhichOneofArgType__max_num_seqs: typing_extensions.TypeAlias = typing.Literal["_max_num_seqs", b"_max_num_seqs"]
+    _WhichOneofReturnType__name: typing_extensions.TypeAlias = typing.Literal["name"]
+    _WhichOneofArgType__name: typing_extensions.TypeAlias = typing.Literal["_name", b"_name"]
+    _WhichOneofReturnType__numerics: typing_extensions.TypeAlias = typing.Literal["numerics"]
+    _WhichOneofArgType__numerics: typing_extensions.TypeAlias = typing.Literal["_numerics", b"_numerics"]
+    _WhichOneofReturnType__tensor_parallel_size: typing_extensions.TypeAlias = typing.Literal["tensor_parallel_size"]
+    _WhichOneofArgType__tensor_parallel_size: typing_extensions.TypeAlias = typing.Literal["_tensor_parallel_size", b"_tensor_parallel_size"]
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_model_len) -> _WhichOneofReturnType__max_model_len | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_num_seqs) -> _WhichOneofReturnType__max_num_seqs | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__name) -> _WhichOneofReturnType__name | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__numerics) -> _WhichOneofReturnType__numerics | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__tensor_parallel_size) -> _WhichOneofReturnType__tensor_parallel_size | None: ...
+
+Global___EngineSpec: typing_extensions.TypeAlias = EngineSpec
+
+@typing.final
 class Masses(google.protobuf.message.Message):
     """Total mass of each parameter group."""
 

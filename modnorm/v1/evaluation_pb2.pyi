@@ -175,6 +175,7 @@ class Job(google.protobuf.message.Message):
     ROWS_DIGEST_FIELD_NUMBER: builtins.int
     CANDIDATE_FIELD_NUMBER: builtins.int
     DECLARATION_FIELD_NUMBER: builtins.int
+    ENGINE_SPEC_FIELD_NUMBER: builtins.int
     experiment_id: builtins.str
     """The experiment."""
     model_digest: builtins.str
@@ -207,6 +208,10 @@ class Job(google.protobuf.message.Message):
     def descriptor(self) -> modnorm.v1.common_pb2.Descriptor:
         """The candidate."""
 
+    @property
+    def engine_spec(self) -> modnorm.v1.common_pb2.EngineSpec:
+        """How to run the model; absent where an older aggregator tells the engine's name alone."""
+
     def __init__(
         self,
         *,
@@ -223,14 +228,20 @@ class Job(google.protobuf.message.Message):
         rows_digest: builtins.str = ...,
         candidate: builtins.int = ...,
         declaration: builtins.str | None = ...,
+        engine_spec: modnorm.v1.common_pb2.EngineSpec | None = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_declaration", b"_declaration", "declaration", b"declaration", "descriptor", b"descriptor", "lease", b"lease", "model", b"model"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_declaration", b"_declaration", "_engine_spec", b"_engine_spec", "declaration", b"declaration", "descriptor", b"descriptor", "engine_spec", b"engine_spec", "lease", b"lease", "model", b"model"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_declaration", b"_declaration", "candidate", b"candidate", "declaration", b"declaration", "descriptor", b"descriptor", "engine", b"engine", "experiment_id", b"experiment_id", "lease", b"lease", "max_tokens", b"max_tokens", "model", b"model", "model_digest", b"model_digest", "rows_digest", b"rows_digest", "scorer", b"scorer", "split", b"split", "task", b"task"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_declaration", b"_declaration", "_engine_spec", b"_engine_spec", "candidate", b"candidate", "declaration", b"declaration", "descriptor", b"descriptor", "engine", b"engine", "engine_spec", b"engine_spec", "experiment_id", b"experiment_id", "lease", b"lease", "max_tokens", b"max_tokens", "model", b"model", "model_digest", b"model_digest", "rows_digest", b"rows_digest", "scorer", b"scorer", "split", b"split", "task", b"task"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__declaration: typing_extensions.TypeAlias = typing.Literal["declaration"]
     _WhichOneofArgType__declaration: typing_extensions.TypeAlias = typing.Literal["_declaration", b"_declaration"]
+    _WhichOneofReturnType__engine_spec: typing_extensions.TypeAlias = typing.Literal["engine_spec"]
+    _WhichOneofArgType__engine_spec: typing_extensions.TypeAlias = typing.Literal["_engine_spec", b"_engine_spec"]
+    @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__declaration) -> _WhichOneofReturnType__declaration | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__engine_spec) -> _WhichOneofReturnType__engine_spec | None: ...
 
 Global___Job: typing_extensions.TypeAlias = Job
 

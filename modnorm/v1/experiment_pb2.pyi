@@ -320,30 +320,6 @@ class PopulationSpec(google.protobuf.message.Message):
 Global___PopulationSpec: typing_extensions.TypeAlias = PopulationSpec
 
 @typing.final
-class EngineSpec(google.protobuf.message.Message):
-    """How evaluators run the model."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    NAME_FIELD_NUMBER: builtins.int
-    name: builtins.str
-    """"auto", "transformers" or "vllm"."""
-    def __init__(
-        self,
-        *,
-        name: builtins.str | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_name", b"_name", "name", b"name"]
-    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_name", b"_name", "name", b"name"]
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__name: typing_extensions.TypeAlias = typing.Literal["name"]
-    _WhichOneofArgType__name: typing_extensions.TypeAlias = typing.Literal["_name", b"_name"]
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__name) -> _WhichOneofReturnType__name | None: ...
-
-Global___EngineSpec: typing_extensions.TypeAlias = EngineSpec
-
-@typing.final
 class FailureSpec(google.protobuf.message.Message):
     """When to try again and when to give up."""
 
@@ -413,7 +389,7 @@ class ExperimentSpec(google.protobuf.message.Message):
         """Calibration settings."""
 
     @property
-    def engine(self) -> Global___EngineSpec:
+    def engine(self) -> modnorm.v1.common_pb2.EngineSpec:
         """Engine settings."""
 
     @property
@@ -429,7 +405,7 @@ class ExperimentSpec(google.protobuf.message.Message):
         method: modnorm.v1.common_pb2.MethodSpec | None = ...,
         population: Global___PopulationSpec | None = ...,
         calibration: modnorm.v1.common_pb2.CalibrationSpec | None = ...,
-        engine: Global___EngineSpec | None = ...,
+        engine: modnorm.v1.common_pb2.EngineSpec | None = ...,
         failures: Global___FailureSpec | None = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_calibration", b"_calibration", "_engine", b"_engine", "_failures", b"_failures", "_name", b"_name", "calibration", b"calibration", "engine", b"engine", "failures", b"failures", "method", b"method", "model", b"model", "name", b"name", "population", b"population", "task", b"task"]

@@ -74,6 +74,7 @@ class Admissions:
         prompts = [data.task.messages(row) for row in (*data.selection.rows, *data.heldout.rows)]
         with _blaming_rows(spec, data):
             model = await self._sampler.inspect(spec, prompts, max_tokens)
+        _check_length(spec, model.longest_prompt, max_tokens)
         await self._sampler.descriptors(spec, _PROBE_DIGEST, 1)
         needs_profile = await self._sampler.needs_profile(spec, model.model_digest)
         if needs_profile and spec.method.profile is None:
@@ -176,6 +177,17 @@ def _blaming_rows(spec: ExperimentSpec, data: _Data) -> Iterator[None]:
             field=f"task.{split}",
             remedy=error.remedy,
         ) from error
+
+
+def _check_length(spec: ExperimentSpec, longest_prompt: int, max_tokens: int) -> None:
+    """Refuse an engine that would be started for sequences shorter than the task's."""
+    bound, needed = spec.engine.max_model_len, longest_prompt + max_tokens
+    if bound is not None and bound < needed:
+        raise InvalidInputError(
+            f"the longest prompt has {longest_prompt} tokens, and {max_tokens} may follow",
+            field="engine.max_model_len",
+            remedy=f"raise it to {needed}, or leave it out",
+        )
 
 
 def _overlap(selection: LoadedRows, heldout: LoadedRows) -> int:

@@ -149,6 +149,7 @@ def job_message(claim: Claim, lease_seconds: float) -> evaluation_pb2.Job:
         rows_digest=experiment.selection_digest if selecting else experiment.heldout_digest,
         candidate=job.candidate,
         declaration=spec.task.declaration,
+        engine_spec=common_pb2.EngineSpec(**spec.engine.model_dump(exclude_none=True)),
     )
 
 

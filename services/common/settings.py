@@ -110,6 +110,8 @@ class EvaluatorSettings(QueueSettings):
     """Threads of CPU kernels; torch's own choice when 0. Rounding may depend on it."""
     sandbox_target: str = ""
     """HOST:PORT of a sandbox service; empty where no task runs programs."""
+    gpu_memory_utilization: float = Field(default=0.9, gt=0, le=1)
+    """Share of a GPU's memory that vLLM engines on it take together."""
     supervised: bool = False
     """Whether standard input is a supervisor's: when it ends, so does the evaluator."""
 

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.client.convert import descriptor_from_proto
-from modnorm.engines import Engine, GenerationLimits, load_engine
+from modnorm.engines import Engine, EngineSettings, GenerationLimits, load_engine
 from modnorm.errors import (
     CancelledError,
     EngineError,
@@ -57,6 +57,7 @@ class JobRunner:
         shutdown: Says when to hand the job in hand back.
         model_roots: Directories under which local models must lie; anywhere when None.
         heartbeat_seconds: Longest pause between heartbeats.
+        gpu_share: Part of a GPU's memory that the engine may take.
         sandbox: Runs programs that models wrote; None where no task does.
         load: Makes engines.
         metrics: What is counted.
@@ -69,6 +70,7 @@ class JobRunner:
         *,
         model_roots: Sequence[Path] | None,
         heartbeat_seconds: float,
+        gpu_share: float = EngineSettings().gpu_memory_utilization,
         sandbox: Runner | None = None,
         load: LoadEngine = load_engine,
         metrics: EvaluatorMetrics | None = None,
@@ -77,12 +79,14 @@ class JobRunner:
         self._gateway = gateway
         self._shutdown = shutdown
         self._artifacts = Artifacts(gateway)
-        self._models = Models(self._artifacts, model_roots, self._counted(load))
+        self._models = Models(self._artifacts, model_roots, self._counted(load), gpu_share)
         self._programs = Programs(sandbox)
         self._judges = ThreadPoolExecutor(len(os.sched_getaffinity(0)), "judge")
         self._task = lru_cache(maxsize=KEPT)(self._make_task)
         self._heartbeat_seconds = heartbeat_seconds
         self._failures = 0
+        self.spent = False
+        """Whether this process can load no engine any more that is asked for; another can."""
         self._in_hand: messages.Job | None = None
 
     def run(self, job_id: str) -> None:
@@ -159,9 +163,9 @@ class JobRunner:
         return JobOutcome.REPORTED
 
     def _counted(self, load: LoadEngine) -> LoadEngine:
-        def counted(engine: str, checkpoint: Checkpoint) -> Engine:
+        def counted(engine: str, checkpoint: Checkpoint, settings: EngineSettings) -> Engine:
             self._metrics.model_loads.inc()
-            return load(engine, checkpoint)
+            return load(engine, checkpoint, settings)
 
         return counted
 
@@ -169,7 +173,7 @@ class JobRunner:
         fences = self._check_programs(job.task)
         declaration = job.declaration if job.HasField("declaration") else None
         task = self._task(job.task, job.scorer, declaration)
-        model = self._models.load(job)
+        model = self._load(job)
         result = self._score(job, task, model, lease)
         environment = {**model.engine.environment, **fences}
         self._gateway.report(
@@ -182,6 +186,14 @@ class JobRunner:
         try:
             return self._programs.check(task)
         except (EngineError, PreconditionError, UnavailableError) as error:
+            raise _UnfitError(str(error)) from error
+
+    def _load(self, job: messages.Job) -> LoadedModel:
+        """Load the model of a job, without counting an attempt where a new process is needed."""
+        try:
+            return self._models.load(job)
+        except PreconditionError as error:
+            self.spent = True
             raise _UnfitError(str(error)) from error
 
     def _make_task(self, name: str, scorer: str, declaration: str | None) -> Task:

@@ -2,11 +2,12 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
-from modnorm.engines import Engine
+from modnorm.engines import Engine, EngineSettings, Numerics
 from modnorm.errors import IncompatibleError
 from modnorm.tasks import Task
 from modnorm.v1 import evaluation_pb2 as messages
@@ -16,25 +17,51 @@ logger = logging.getLogger(__name__)
 
 Prompts = tuple[Sequence[int], ...]
 """Token ids of each row's prompt."""
-LoadEngine = Callable[[str, Checkpoint], Engine]
+LoadEngine = Callable[[str, Checkpoint, EngineSettings], Engine]
 """Loads a model into an engine by name; `modnorm.engines.load_engine` does."""
+
+
+def engine_settings(job: messages.Job, share: float) -> EngineSettings:
+    """Return what the engine of a job is told: by its spec, and by who runs this worker.
+
+    Args:
+        job: The job; one of an older aggregator says nothing.
+        share: Part of a GPU's memory that this worker's engine may take.
+    """
+    spec, defaults = job.engine_spec, EngineSettings()
+    return EngineSettings(
+        max_model_len=spec.max_model_len or None,
+        gpu_memory_utilization=share,
+        tensor_parallel_size=spec.tensor_parallel_size or defaults.tensor_parallel_size,
+        max_num_seqs=spec.max_num_seqs or defaults.max_num_seqs,
+        numerics=Numerics(spec.numerics or defaults.numerics),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ModelKey:
+    """What two jobs share that the same loaded engine can do."""
+
+    model_digest: str
+    engine: str
+    settings: EngineSettings
 
 
 class LoadedModel:
     """An engine, and the prompts that it was asked.
 
     Args:
+        key: What it was loaded for.
         checkpoint: The model on disk.
-        engine: Engine by name.
-        load: Makes the engine.
+        engine: What holds it.
         artifacts: Where rows are found.
     """
 
     def __init__(
-        self, checkpoint: Checkpoint, engine: str, load: LoadEngine, artifacts: Artifacts
+        self, key: ModelKey, checkpoint: Checkpoint, engine: Engine, artifacts: Artifacts
     ) -> None:
-        self.key = (checkpoint.digest, engine)
-        self.engine = load(engine, checkpoint)
+        self.key = key
+        self.engine = engine
         self._prompts: dict[tuple[str, str], Prompts] = {}
         self._encoder = PromptEncoder(checkpoint)
         self._artifacts = artifacts
@@ -57,14 +84,16 @@ class Models:
         artifacts: Where rows are found.
         roots: Directories under which local models must lie; anywhere when None.
         load: Makes engines.
+        share: Part of a GPU's memory that an engine may take.
     """
 
     def __init__(
-        self, artifacts: Artifacts, roots: Sequence[Path] | None, load: LoadEngine
+        self, artifacts: Artifacts, roots: Sequence[Path] | None, load: LoadEngine, share: float
     ) -> None:
         self._artifacts = artifacts
         self._roots = roots
         self._load = load
+        self._share = share
         self._loaded: LoadedModel | None = None
 
     def load(self, job: messages.Job) -> LoadedModel:
@@ -73,9 +102,11 @@ class Models:
         Raises:
             IncompatibleError: the model here is not the one that the job is of.
             InvalidInputError: there is no such model or engine here.
+            PreconditionError: this process cannot load it, a new one may.
             EngineError: the infrastructure failed.
         """
-        if self._loaded and self._loaded.key == (job.model_digest, job.engine):
+        key = ModelKey(job.model_digest, job.engine, engine_settings(job, self._share))
+        if self._loaded and self._loaded.key == key:
             return self._loaded
         revision = job.model.revision if job.model.HasField("revision") else None
         checkpoint = resolve_checkpoint(job.model.name, revision, roots=self._roots)
@@ -88,7 +119,8 @@ class Models:
             )
         self.close()
         logger.info("loading a model", extra={"model": job.model.name, "engine": job.engine})
-        self._loaded = LoadedModel(checkpoint, job.engine, self._load, self._artifacts)
+        engine = self._load(job.engine, checkpoint, key.settings)
+        self._loaded = LoadedModel(key, checkpoint, engine, self._artifacts)
         return self._loaded
 
     def close(self) -> None:

@@ -72,6 +72,7 @@ class Worker:
             self._shutdown,
             model_roots=settings.model_roots,
             heartbeat_seconds=settings.heartbeat_seconds,
+            gpu_share=settings.gpu_memory_utilization,
             sandbox=sandbox or sandbox_at(settings.sandbox_target, shown),
             load=load,
             metrics=EvaluatorMetrics(registry or CollectorRegistry()),
@@ -140,6 +141,9 @@ class Worker:
             if self._shutdown.requested.wait(self._runner.pause):
                 raise Reject("the worker is stopping", requeue=True)
             self._runner.run(job_id)
+            if self._runner.spent:
+                logger.error("this process is spent: a new one has to take its place")
+                self._controller.consumer.call_soon(_shut_down)
 
 
 def _shut_down() -> NoReturn:

@@ -140,7 +140,7 @@ class ScriptedEngine:
             yield Completion(index, script[tuple(prompt)], tokens=1, finish=Finish.STOP)
 
 
-def load_scripted(name, checkpoint):
+def load_scripted(name, checkpoint, settings):
     """Load an engine that knows the rows of all cases."""
     encoder = PromptEncoder(checkpoint)
     right, base = {}, {}
@@ -150,7 +150,7 @@ def load_scripted(name, checkpoint):
             prompt = tuple(encoder.encode(task.messages(task.parse(row))))
             right[prompt] = case.right[index]
             base[prompt] = (case.wrong if index % 2 else case.right)[index]
-    return ScriptedEngine(load_engine(name, checkpoint), right, base)
+    return ScriptedEngine(load_engine(name, checkpoint, settings), right, base)
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from transformers import AutoModelForCausalLM
 
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint
-from modnorm.engines import GenerationLimits, greedy, load_engine
+from modnorm.engines import EngineSettings, GenerationLimits, Numerics, greedy, load_engine
 from modnorm.engines.causal import CausalModel
 from modnorm.engines.slots import ATTENTION
 from modnorm.engines.transformers_engine import TransformersEngine
@@ -187,6 +187,21 @@ def test_unknown_engine_is_refused(bundled: Checkpoint) -> None:
         load_engine("tensorrt", bundled)
     assert caught.value.field == "engine.name"
     assert "transformers" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("field", "settings"),
+    [
+        ("engine.numerics", EngineSettings(numerics=Numerics.BATCH_INVARIANT)),
+        ("engine.tensor_parallel_size", EngineSettings(tensor_parallel_size=2)),
+    ],
+)
+def test_settings_that_only_vllm_has_are_refused(
+    bundled: Checkpoint, field: str, settings: EngineSettings
+) -> None:
+    with pytest.raises(IncompatibleError) as caught:
+        load_engine("transformers", bundled, settings)
+    assert caught.value.field == field
 
 
 @pytest.mark.parametrize(

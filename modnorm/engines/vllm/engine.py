@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import torch
 import transformers
 import vllm
-from vllm import SamplingParams, envs
+from vllm import SamplingParams
 from vllm.distributed import cleanup_dist_env_and_memory
 from vllm.platforms import current_platform
 
@@ -16,6 +16,7 @@ from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.engines.protocol import Completion, Finish, GenerationLimits
 from modnorm.engines.settings import EngineSettings
+from modnorm.engines.vllm.numerics import chosen_numerics
 from modnorm.engines.vllm.start import Request, graph_mode, rendered, start_vllm, vllm_failures
 from modnorm.engines.vllm.workers import Workers
 from modnorm.errors import CandidateError, InvalidInputError, PreconditionError
@@ -77,7 +78,7 @@ class VllmEngine:
             "torch": str(torch.__version__),
             "device": str(current_platform.get_device_name()) if on_gpu else "cpu",
             "threads": str(torch.get_num_threads()),
-            "mode": "batch_invariant" if getattr(envs, "VLLM_BATCH_INVARIANT", False) else "fast",
+            "mode": str(chosen_numerics()),
             "tensor_parallel": str(self._workers.ranks),
             "sequences": str(self._settings.max_num_seqs),
             "graphs": graph_mode(self._engine),

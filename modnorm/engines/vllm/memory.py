@@ -52,7 +52,8 @@ def vllm_share(
             f"the model does not fit: two copies of {copy / 2**30:.1f} GiB and room to work in "
             f"{utilization:.0%} of {total / 2**30:.1f} GiB",
             field="engine",
-            remedy="raise engine.gpu_memory_utilization or engine.tensor_parallel_size",
+            remedy="raise engine.tensor_parallel_size, or the evaluator's "
+            "MODNORM_GPU_MEMORY_UTILIZATION; or lower its MODNORM_ENGINES_PER_GPU",
         )
     return share
 

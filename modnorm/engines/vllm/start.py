@@ -18,6 +18,7 @@ from modnorm.checkpoint.layout import Layout
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines.settings import EngineSettings
 from modnorm.engines.vllm.memory import cpu_cache_bytes, vllm_share
+from modnorm.engines.vllm.numerics import choose_numerics, require_offered
 from modnorm.errors import EngineError, IncompatibleError, ModnormError
 
 WORKER = "modnorm.engines.vllm.worker.CandidateWorker"
@@ -89,6 +90,8 @@ def start_vllm(
         IncompatibleError: vLLM cannot hold the model, or not as candidates need it.
         EngineError: the infrastructure failed.
     """
+    choose_numerics(settings.numerics)
+    require_offered(settings.numerics)
     # Workers are forked otherwise, from a process with threads; vLLM reads it nowhere else.
     os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")  # noqa: TID251 - its only way in
     with vllm_failures(f"loading {checkpoint.name} into vLLM"):

@@ -5,11 +5,12 @@ import hashlib
 import json
 
 import pytest
+from google.protobuf import json_format
 
 from modnorm.errors import ConflictError, InvalidInputError, NotFoundError, StaleLeaseError
 from modnorm.search.ranking import mean_reward
 from modnorm.tasks.hub import HubRows
-from modnorm.v1 import evaluation_pb2, experiment_pb2
+from modnorm.v1 import common_pb2, evaluation_pb2, experiment_pb2
 
 SUCCEEDED = experiment_pb2.EXPERIMENT_STATE_SUCCEEDED
 CANCELLED = experiment_pb2.EXPERIMENT_STATE_CANCELLED
@@ -276,5 +277,25 @@ def test_reports_out_of_shape_are_refused(start_lab, spec):
                 await lab.jobs.ClaimJob(evaluation_pb2.ClaimJobRequest(job_id="x"), timeout=10)
             async with lab.raises(InvalidInputError, "kind"):
                 await lab.jobs.FailJob(evaluation_pb2.FailJobRequest(), timeout=10)
+
+    asyncio.run(scenario())
+
+
+def test_the_settings_of_the_engine_go_with_every_job(start_lab, spec):
+    async def scenario():
+        async with start_lab() as lab:
+            asked = {"name": "vllm", "max_num_seqs": 64, "numerics": "batch_invariant"}
+            await lab.create(spec(engine=asked))
+            job = await lab.worker().claim_next()
+            assert job.engine == "vllm"
+            assert job.engine_spec == json_format.ParseDict(asked, common_pb2.EngineSpec())
+
+    asyncio.run(scenario())
+
+
+def test_an_engine_too_short_for_the_rows_is_refused_before_anything_is_stored(start_lab, spec):
+    async def scenario():
+        async with start_lab() as lab, lab.raises(InvalidInputError, "engine.max_model_len"):
+            await lab.create(spec(engine={"max_model_len": 20}))
 
     asyncio.run(scenario())

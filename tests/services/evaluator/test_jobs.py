@@ -2,20 +2,28 @@ import hashlib
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.client.convert import descriptor_from_proto
-from modnorm.engines import GenerationLimits, load_engine
-from modnorm.errors import CancelledError, StaleLeaseError, UnavailableError
+from modnorm.engines import Engine, EngineSettings, GenerationLimits, load_engine
+from modnorm.errors import (
+    CancelledError,
+    PreconditionError,
+    StaleLeaseError,
+    UnavailableError,
+)
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.search.scoring import score_candidate
 from modnorm.spec import DataSpec
 from modnorm.tasks import get_task
 from modnorm.tasks.data import encode_rows, load_rows
+from modnorm.v1 import common_pb2
 from modnorm.v1 import evaluation_pb2 as messages
+from services.evaluator.gateway import JobGateway
 from services.evaluator.jobs import LONGEST_PAUSE, JobRunner
 from services.evaluator.shutdown import Shutdown
 
@@ -286,3 +294,53 @@ def test_a_worker_that_fails_in_a_row_slows_down(
     add_job("good")
     runner.run("good")
     assert runner.pause == 0.0
+
+
+def test_the_engine_is_loaded_with_the_settings_of_the_spec_and_of_the_worker(
+    gateway: JobGateway, shutdown: Shutdown, aggregator, add_job: AddJob
+) -> None:
+    loaded = []
+
+    def load(name: str, checkpoint: Checkpoint, settings: EngineSettings) -> Engine:
+        loaded.append(settings)
+        return load_engine(name, checkpoint, replace(settings, tensor_parallel_size=1))
+
+    runner = JobRunner(
+        gateway, shutdown, model_roots=(), heartbeat_seconds=1, gpu_share=0.3, load=load
+    )
+    plain = common_pb2.EngineSpec()
+    asked = common_pb2.EngineSpec(max_model_len=300, max_num_seqs=7, tensor_parallel_size=2)
+    for job_id, spec in (("a", plain), ("b", asked), ("c", asked)):
+        add_job(job_id)
+        aggregator.jobs[job_id].engine_spec.CopyFrom(spec)
+        runner.run(job_id)
+    runner.close()
+    assert set(aggregator.reports) == {"a", "b", "c"}
+    assert loaded == [
+        EngineSettings(gpu_memory_utilization=0.3),
+        EngineSettings(300, gpu_memory_utilization=0.3, tensor_parallel_size=2, max_num_seqs=7),
+    ]
+
+
+def test_numerics_that_no_worker_here_offers_end_the_experiment_with_a_reason(
+    runner: JobRunner, aggregator, add_job: AddJob
+) -> None:
+    add_job()
+    aggregator.jobs["a"].engine_spec.numerics = "batch_invariant"
+    runner.run("a")
+    assert aggregator.failures["a"].kind == messages.FAILURE_KIND_FATAL
+    assert "numerics" in aggregator.failures["a"].reason
+
+
+def test_a_process_that_cannot_load_what_another_can_hands_the_job_back_and_is_spent(
+    gateway: JobGateway, shutdown: Shutdown, aggregator, add_job: AddJob
+) -> None:
+    def load(*_: object) -> Engine:
+        raise PreconditionError("this process runs vLLM with fast numerics")
+
+    runner = JobRunner(gateway, shutdown, model_roots=(), heartbeat_seconds=1, load=load)
+    add_job()
+    runner.run("a")
+    runner.close()
+    assert aggregator.failures["a"].kind == messages.FAILURE_KIND_RELEASED
+    assert runner.spent

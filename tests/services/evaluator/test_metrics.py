@@ -117,10 +117,10 @@ def test_a_job_is_handed_back_for_a_worker_that_cannot_stop(
     monkeypatch.setattr("services.evaluator.worker.JOIN_SECONDS", 0.1)
     loading, loaded = threading.Event(), threading.Event()
 
-    def load(engine, checkpoint):
+    def load(engine, checkpoint, settings):
         loading.set()
         assert loaded.wait(60)
-        return load_engine(engine, checkpoint)
+        return load_engine(engine, checkpoint, settings)
 
     settings = EvaluatorSettings(
         broker_url=f"memory://{uuid.uuid4().hex}", aggregator_target=target, stop_grace=0.0
