@@ -1,6 +1,14 @@
 """Benchmarks: prompts, selection rewards, votes, metrics and their rows."""
 
-from modnorm.tasks.protocol import Judgement, Message, Row, Task
+from modnorm.tasks.protocol import (
+    BoundedTask,
+    Judgement,
+    Message,
+    RewardBounds,
+    Row,
+    Task,
+    stated_bounds,
+)
 from modnorm.tasks.registry import (
     get_stored_task,
     get_task,
@@ -11,8 +19,10 @@ from modnorm.tasks.registry import (
 from modnorm.tasks.sandboxed import check_sandbox, runs_programs
 
 __all__ = [
+    "BoundedTask",
     "Judgement",
     "Message",
+    "RewardBounds",
     "Row",
     "Task",
     "check_sandbox",
@@ -21,5 +31,6 @@ __all__ = [
     "paper_tasks",
     "runs_programs",
     "scorer_names",
+    "stated_bounds",
     "task_names",
 ]

@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 
-from modnorm.tasks.protocol import Judgement, Row
+from modnorm.tasks.protocol import Judgement, RewardBounds, Row
+
+RIGHT_OR_WRONG = RewardBounds(0.0, 1.0)
 
 
 def judge_vote(vote: str | None, answer: str | None) -> Judgement:

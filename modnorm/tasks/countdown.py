@@ -25,7 +25,7 @@ from modnorm.tasks.arithmetic import (
     has_legal_characters,
     literals,
 )
-from modnorm.tasks.protocol import Judgement, Message, Row
+from modnorm.tasks.protocol import Judgement, Message, RewardBounds, Row
 from modnorm.tasks.tags import last_answer
 
 SYSTEM = (
@@ -54,6 +54,7 @@ class Countdown:
     name = "countdown"
     scorer = "countdown-v1"
     max_tokens = 1024
+    reward_bounds = RewardBounds(0.0, 0.1 + 1.0)
 
     def parse(self, raw: Mapping[str, object]) -> Row:
         """Check the columns `numbers` and `target` (a number or its decimal text); drop the rest.

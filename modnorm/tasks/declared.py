@@ -15,7 +15,7 @@ from types import MappingProxyType
 from modnorm.errors import InvalidInputError
 from modnorm.spec import ExperimentSpec
 from modnorm.tasks import columns
-from modnorm.tasks.answers import accuracy, judge_vote
+from modnorm.tasks.answers import RIGHT_OR_WRONG, accuracy, judge_vote
 from modnorm.tasks.declaration import (
     Declaration,
     compile_expression,
@@ -51,6 +51,8 @@ COMPARISONS: Mapping[str, Callable[[str], str | None]] = MappingProxyType(
 
 class DeclaredTask:
     """A task made from a declaration; reward 1 for the right answer, accuracy as the metric."""
+
+    reward_bounds = RIGHT_OR_WRONG
 
     def __init__(self, declaration: Declaration) -> None:
         self._declaration = declaration

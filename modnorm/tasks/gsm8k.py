@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from modnorm.errors import InvalidInputError
 from modnorm.tasks import columns
-from modnorm.tasks.answers import accuracy, judge_vote
+from modnorm.tasks.answers import RIGHT_OR_WRONG, accuracy, judge_vote
 from modnorm.tasks.protocol import Judgement, Message, Row
 
 USER = '{question} Let\'s think step by step and output the final answer after "####".'
@@ -37,6 +37,7 @@ class Gsm8k:
     name = "gsm8k"
     scorer = "gsm8k-v1"
     max_tokens = 1024
+    reward_bounds = RIGHT_OR_WRONG
 
     def parse(self, raw: Mapping[str, object]) -> Row:
         """Check the columns `question` and `answer` (a solution with `#### n`, or n alone).

@@ -7,7 +7,7 @@ r"""MATH-500: competition problems with an answer in `\boxed{}`.
 from collections.abc import Mapping, Sequence
 
 from modnorm.tasks import columns
-from modnorm.tasks.answers import accuracy, judge_vote
+from modnorm.tasks.answers import RIGHT_OR_WRONG, accuracy, judge_vote
 from modnorm.tasks.mathematics.canonical import canonical
 from modnorm.tasks.mathematics.extraction import final_answer
 from modnorm.tasks.mathematics.published import published_judgement
@@ -22,6 +22,7 @@ class Math500:
     name = "math500"
     scorer = "math500-v1"
     max_tokens = 2048
+    reward_bounds = RIGHT_OR_WRONG
 
     def parse(self, raw: Mapping[str, object]) -> Row:
         """Check the columns `problem` and `answer`; drop the rest.

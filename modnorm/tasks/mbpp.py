@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from modnorm.sandbox import Program, Runner
 from modnorm.tasks import columns
-from modnorm.tasks.answers import accuracy
+from modnorm.tasks.answers import RIGHT_OR_WRONG, accuracy
 from modnorm.tasks.programs import canonical_program, published_program, written_program
 from modnorm.tasks.protocol import Judgement, Message, Row
 from modnorm.tasks.sandboxed import require_sandbox
@@ -49,6 +49,7 @@ class Mbpp:
     name = "mbpp"
     scorer = "mbpp-v1"
     max_tokens = 2048
+    reward_bounds = RIGHT_OR_WRONG
 
     def __init__(self, sandbox: Runner | None = None) -> None:
         self._sandbox = sandbox

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from modnorm.errors import InvalidInputError
 from modnorm.tasks import columns
-from modnorm.tasks.answers import accuracy, judge_vote
+from modnorm.tasks.answers import RIGHT_OR_WRONG, accuracy, judge_vote
 from modnorm.tasks.mathematics.canonical import canonical
 from modnorm.tasks.mathematics.extraction import final_answer
 from modnorm.tasks.mathematics.published import published_judgement
@@ -24,6 +24,7 @@ class OlympiadBench:
     name = "olympiadbench"
     scorer = "olympiadbench-v1"
     max_tokens = 2048
+    reward_bounds = RIGHT_OR_WRONG
 
     def parse(self, raw: Mapping[str, object]) -> Row:
         """Check the columns `question` and `final_answer`, a list whose first entry counts.

@@ -28,6 +28,22 @@ class Judgement:
     """Whether the vote is right for the metric; equal votes on one row are equally right."""
 
 
+@dataclass(frozen=True, slots=True)
+class RewardBounds:
+    """Between which values every reward of a task lies, both included."""
+
+    least: float
+    largest: float
+
+
+class BoundedTask(Protocol):
+    """A task that states what its rewards can be; others are never stopped early."""
+
+    @property
+    def reward_bounds(self) -> RewardBounds:
+        """Bounds of `Judgement.reward`, whatever the row and the completion."""
+
+
 class Task(Protocol):
     """A benchmark by name and version; pure functions, safe to call from any thread."""
 
@@ -63,3 +79,9 @@ class Task(Protocol):
             rows: At least one row.
             correct: Whether each row's answer is right; a row without a vote is not.
         """
+
+
+def stated_bounds(task: object) -> RewardBounds | None:
+    """Return what a task says that its rewards can be; None where it says nothing."""
+    bounds = getattr(task, "reward_bounds", None)
+    return bounds if isinstance(bounds, RewardBounds) else None

@@ -15,7 +15,7 @@ from itertools import pairwise
 from modnorm.errors import InvalidInputError
 from modnorm.tasks import columns
 from modnorm.tasks.answers import accuracy
-from modnorm.tasks.protocol import Judgement, Message, Row
+from modnorm.tasks.protocol import Judgement, Message, RewardBounds, Row
 
 SYSTEM = (
     "You are a helpful assistant that excels at story comprehension and logical reasoning. Given "
@@ -66,6 +66,7 @@ class RocStories:
     name = "rocstories"
     scorer = "rocstories-v1"
     max_tokens = 64
+    reward_bounds = RewardBounds(0.0, POSITION_WEIGHT + ADJACENCY_WEIGHT)
 
     def parse(self, raw: Mapping[str, object]) -> Row:
         """Check a shuffled row, or shuffle the published columns.

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from modnorm.errors import InvalidInputError
 from modnorm.tasks import columns
-from modnorm.tasks.answers import judge_vote
+from modnorm.tasks.answers import RIGHT_OR_WRONG, judge_vote
 from modnorm.tasks.protocol import Judgement, Message, Row
 
 SYSTEM = """\
@@ -63,6 +63,7 @@ class Uspto50k:
     name = "uspto50k"
     scorer = "uspto50k-v1"
     max_tokens = 64
+    reward_bounds = RIGHT_OR_WRONG
 
     def parse(self, raw: Mapping[str, object]) -> Row:
         """Check the columns `rxn_smiles` and `class` (1 to 10, as a number or text).

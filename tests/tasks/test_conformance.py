@@ -6,7 +6,7 @@ import pytest
 from modnorm.errors import InvalidInputError
 from modnorm.tasks.conformance import check_task, hostile_completions
 from modnorm.tasks.gsm8k import Gsm8k
-from modnorm.tasks.protocol import Judgement
+from modnorm.tasks.protocol import Judgement, RewardBounds, stated_bounds
 
 STORY = ["He ran.", "He fell.", "He stood.", "He won.", "He slept."]
 REACTION = {"rxn_smiles": "CCO>>CC=O"}
@@ -72,6 +72,18 @@ class Careless(Gsm8k):
         return Judgement(reward=1.0, vote="", correct=True)
 
 
+class Understated(Gsm8k):
+    reward_bounds = RewardBounds(0.0, 0.5)
+
+
+class Silent(Gsm8k):
+    reward_bounds = None
+
+
+class Unsure(Gsm8k):
+    reward_bounds = (0.0, 1.0)
+
+
 class Forgetful(Gsm8k):
     def parse(self, raw):
         return {**super().parse(raw), "raw": json.dumps(raw)}
@@ -97,6 +109,8 @@ class Generous(Gsm8k):
         (Forgetful(), "does not parse to itself"),
         (Unchecked(), "must be refused"),
         (Generous(), "right votes must have the metric 1"),
+        (Understated(), "the reward 1 is outside of reward_bounds"),
+        (Unsure(), "reward_bounds must be of RewardBounds"),
     ],
 )
 def test_a_task_that_does_not_conform_is_told_why(task, failure):
@@ -120,3 +134,21 @@ def test_too_few_examples_are_refused():
 
 def test_hostile_completions_are_the_same_every_time():
     assert list(hostile_completions()) == list(hostile_completions())
+
+
+@pytest.mark.parametrize("scorer", [None, "reference"])
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_task_of_the_paper_states_bounds_that_are_reached(make_task, name, scorer):
+    task = make_task(name, scorer)
+    rows, _ = examples(name)
+    bounds = stated_bounds(task)
+    rewards = [task.judge(task.parse(row), text).reward for row, text in EXAMPLES[name]]
+    assert bounds is not None
+    assert max(rewards) == bounds.largest
+    assert task.judge(task.parse(rows[0]), "").reward == bounds.least
+
+
+def test_a_task_without_the_statement_conforms_and_has_no_bounds():
+    task = Silent()
+    check_task(task, *examples("gsm8k")).require()
+    assert stated_bounds(task) is None

@@ -1,0 +1,247 @@
+"""The early stop against the plain loop: whatever runs when, the same experts."""
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from modnorm.errors import IncompatibleError, InvalidInputError, PreconditionError
+from modnorm.search.ranking import mean_reward, rank, select_experts
+from modnorm.search.stopping import (
+    Bar,
+    Bars,
+    EarlyStop,
+    Interval,
+    certain_ranks,
+    score_interval,
+)
+from modnorm.tasks.protocol import RewardBounds
+
+BOUNDS = RewardBounds(0.0, 1.1)
+# Few values, so that ties are common; sums of them round.
+REWARDS = (0.0, 0.0, 0.1, 0.05, 1.0, 1.1)
+
+
+def literal_bar(complete: dict[int, float], prefixes, size, index) -> Bar | None:
+    """Take the weakest of the K-th best of all prefixes that include the candidate."""
+    weakest = []
+    for prefix in prefixes:
+        if index >= prefix:
+            continue
+        found = sorted((-r, i) for i, r in complete.items() if i < prefix)
+        if len(found) < size:
+            return None
+        weakest.append(found[size - 1])
+    worst = max(weakest, default=None)
+    return None if worst is None else Bar(-worst[0], worst[1])
+
+
+@st.composite
+def populations(draw):
+    """Draw a size, its prefixes and its ensemble sizes."""
+    size = draw(st.integers(2, 24))
+    prefixes = sorted({size, *draw(st.lists(st.integers(1, size), max_size=3))})
+    sizes = sorted({draw(st.integers(1, prefixes[0])) for _ in range(2)})
+    return size, tuple(prefixes), tuple(sizes)
+
+
+@given(populations(), st.data())
+def test_the_bar_is_that_of_the_definition(population, data):
+    size, prefixes, ensemble_sizes = population
+    bars, complete = Bars(prefixes, ensemble_sizes[-1]), {}
+    indices = data.draw(st.lists(st.integers(-1, size - 1), max_size=40))
+    for index in indices:
+        reward = complete.setdefault(index, data.draw(st.sampled_from(REWARDS)))
+        bars.complete(index, reward)
+        candidates = {i: r for i, r in complete.items() if i >= 0}
+        for each in range(size):
+            expected = literal_bar(candidates, prefixes, ensemble_sizes[-1], each)
+            assert bars.of(each) == expected
+    assert bars.of(-1) is None
+    assert bars.of(size) is None
+
+
+@given(populations(), st.data())
+def test_bars_only_rise(population, data):
+    size, prefixes, ensemble_sizes = population
+    bars = Bars(prefixes, ensemble_sizes[-1])
+    before: list[Bar | None] = [None] * size
+    for index in data.draw(st.permutations(range(size))):
+        bars.complete(index, data.draw(st.sampled_from(REWARDS)))
+        for each, old in enumerate(before):
+            new = before[each] = bars.of(each)
+            assert old is None or (
+                new is not None and (new == old or new.shuts_out(old.reward, old.index))
+            )
+
+
+class Worker:
+    """Scores candidates one row at a time, with whatever bar it last heard of."""
+
+    def __init__(self, table, failing, rows, random):
+        self.table, self.failing, self.rows, self.random = table, failing, rows, random
+        self.index = None
+
+    def claim(self, index, bar):
+        self.index, self.bar = index, bar
+        self.order = self.random.sample(range(self.rows), self.rows)
+        self.known = []
+        self.fails_at = self.random.randrange(self.rows) if index in self.failing else None
+        self.stop = EarlyStop(index, BOUNDS, lambda: self.bar)
+
+    def step(self):
+        """Answer a row; return what became of the candidate, None while it goes on."""
+        stopped = self.stop.decide(self.known, self.rows)
+        if stopped is not None:
+            return stopped
+        if len(self.known) == self.rows:
+            return mean_reward(self.table[self.index])
+        if self.fails_at == len(self.known):
+            return "failed"
+        self.known.append(self.table[self.index][self.order[len(self.known)]])
+        return None
+
+
+class Search:
+    """Several workers, lost attempts, stale bars, repeated reports and restarts, at random."""
+
+    def __init__(self, table, prefixes, size, random):
+        self.prefixes, self.size, self.random = prefixes, size, random
+        self.pending = random.sample(range(len(table)), len(table))
+        self.rewards, self.stopped = [None] * len(table), {}
+        self.restart()
+
+    def restart(self):
+        """Begin anew from what is stored."""
+        self.bars = Bars(self.prefixes, self.size)
+        for index, reward in enumerate(self.rewards):
+            if reward is not None:
+                self.bars.complete(index, reward)
+
+    def run(self, crew):
+        while self.pending or any(worker.index is not None for worker in crew):
+            worker = self.random.choice(crew)
+            if worker.index is not None:
+                self.go_on(worker)
+            elif self.pending:
+                index = self.pending.pop(0)
+                worker.claim(index, self.bars.of(index))
+        return self.rewards, self.stopped
+
+    def go_on(self, worker):
+        event = self.random.random()
+        if event < 0.02:  # the lease is lost: done again, by anyone
+            place = self.random.randint(0, len(self.pending))
+            self.pending.insert(place, worker.index)
+            worker.index = None
+        elif event < 0.1:  # a heartbeat
+            worker.bar = self.bars.of(worker.index)
+        elif (outcome := worker.step()) is not None:
+            self.store(worker.index, outcome)
+            worker.index = None
+
+    def store(self, index, outcome):
+        if isinstance(outcome, Interval):
+            self.stopped[index] = outcome
+        elif outcome != "failed":
+            self.rewards[index] = outcome
+            for _ in range(self.random.choice([1, 1, 1, 2])):  # a report may be repeated
+                self.bars.complete(index, outcome)
+        if self.random.random() < 0.05:
+            self.restart()
+
+
+def experts_or_none(rewards, prefixes, sizes):
+    try:
+        return select_experts(rewards, prefixes, sizes)
+    except PreconditionError:
+        return None
+
+
+@settings(max_examples=150)
+@given(
+    populations(),
+    st.integers(1, 8),
+    st.integers(1, 5),
+    st.floats(0, 0.3),
+    st.lists(st.sampled_from(REWARDS), min_size=1, max_size=4),
+    st.integers(0, 2**32),
+)
+def test_any_interleaving_selects_the_experts_of_the_plain_loop(
+    population, rows, workers, failures, values, seed
+):
+    random = Random(seed)
+    size, prefixes, sizes = population
+    table = [[random.choice(values) for _ in range(rows)] for _ in range(size)]
+    failing = {index for index in range(size) if random.random() < failures}
+    plain = [None if i in failing else mean_reward(table[i]) for i in range(size)]
+    crew = [Worker(table, failing, rows, random) for _ in range(workers)]
+    rewards, stopped = Search(table, prefixes, sizes[-1], random).run(crew)
+    assert experts_or_none(rewards, prefixes, sizes) == experts_or_none(plain, prefixes, sizes)
+    for index, reward in enumerate(rewards):
+        assert reward in {None, plain[index]}
+        if index in stopped and plain[index] is not None:
+            assert stopped[index].lower <= plain[index] <= stopped[index].upper
+    whole = {index: place for place, index in enumerate(rank(plain, size), 1)}
+    ranks = certain_ranks(rewards, stopped)
+    if not failing & stopped.keys():
+        assert ranks.items() <= whole.items()
+        if not stopped:
+            assert ranks == whole
+
+
+def test_most_of_a_long_tail_is_stopped():
+    """The sure case: late candidates that begin badly do not finish."""
+    random = Random(7)
+    rates = [0.6] * 4 + [0.2] * 28
+    table = [[float(random.random() < rate) for _ in range(50)] for rate in rates]
+    bars, answered, stopped = Bars((32,), 4), 0, 0
+    for index, rewards in enumerate(table):
+        bar = bars.of(index)
+        stop = EarlyStop(index, RewardBounds(0.0, 1.0), lambda bar=bar: bar)
+        done = next((n for n in range(51) if stop.decide(rewards[:n], 50)), 50)
+        answered += done
+        if done == 50:
+            bars.complete(index, mean_reward(rewards))
+        stopped += done < 50
+    assert stopped == 28
+    assert answered < 0.75 * 32 * 50
+
+
+def test_ties_keep_the_earlier_candidate_alive():
+    bars = Bars((4,), 1)
+    bars.complete(2, 0.5)
+    bar = bars.of(0)
+    assert bar == Bar(0.5, 2)
+    assert not bar.shuts_out(0.5, 0)
+    assert bar.shuts_out(0.5, 3)
+    assert not bar.shuts_out(0.6, 3)
+
+
+@given(st.lists(st.sampled_from(REWARDS), min_size=1, max_size=12), st.data())
+def test_the_score_lies_in_every_interval_on_the_way(rewards, data):
+    order = data.draw(st.permutations(rewards))
+    score = mean_reward(rewards)
+    before = score_interval([], len(order), BOUNDS)
+    for known in range(len(order) + 1):
+        interval = score_interval(order[:known], len(order), BOUNDS)
+        assert before.lower <= interval.lower <= score <= interval.upper <= before.upper
+        before = interval
+    assert before == Interval(score, score)
+
+
+def test_a_reward_beyond_the_statement_is_an_error():
+    for reward in (1.2, -0.1, float("nan")):
+        with pytest.raises(IncompatibleError, match="the task states rewards"):
+            score_interval([0.5, reward], 3, BOUNDS)
+
+
+def test_more_rewards_than_rows_are_an_error():
+    with pytest.raises(InvalidInputError):
+        score_interval([0.5, 0.5], 1, BOUNDS)
+
+
+def test_ranks_that_a_stopped_candidate_may_change_are_left_out():
+    stopped = {1: Interval(0.1, 0.4), 4: Interval(0.8, 0.9)}
+    assert certain_ranks([0.5, None, 0.3, 0.05, None, 0.8], stopped) == {5: 2, 0: 3, 3: 6}
