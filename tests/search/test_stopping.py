@@ -1,5 +1,6 @@
 """The early stop against the plain loop: whatever runs when, the same experts."""
 
+from functools import partial
 from random import Random
 
 import pytest
@@ -49,7 +50,8 @@ def populations(draw):
 @given(populations(), st.data())
 def test_the_bar_is_that_of_the_definition(population, data):
     size, prefixes, ensemble_sizes = population
-    bars, complete = Bars(prefixes, ensemble_sizes[-1]), {}
+    bars = Bars(prefixes, ensemble_sizes[-1])
+    complete: dict[int, float] = {}
     indices = data.draw(st.lists(st.integers(-1, size - 1), max_size=40))
     for index in indices:
         reward = complete.setdefault(index, data.draw(st.sampled_from(REWARDS)))
@@ -198,8 +200,7 @@ def test_most_of_a_long_tail_is_stopped():
     table = [[float(random.random() < rate) for _ in range(50)] for rate in rates]
     bars, answered, stopped = Bars((32,), 4), 0, 0
     for index, rewards in enumerate(table):
-        bar = bars.of(index)
-        stop = EarlyStop(index, RewardBounds(0.0, 1.0), lambda bar=bar: bar)
+        stop = EarlyStop(index, RewardBounds(0.0, 1.0), partial(bars.of, index))
         done = next((n for n in range(51) if stop.decide(rewards[:n], 50)), 50)
         answered += done
         if done == 50:

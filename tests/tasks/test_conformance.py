@@ -77,11 +77,13 @@ class Understated(Gsm8k):
 
 
 class Silent(Gsm8k):
-    reward_bounds = None
+    def __init__(self):
+        self.reward_bounds = None
 
 
 class Unsure(Gsm8k):
-    reward_bounds = (0.0, 1.0)
+    def __init__(self):
+        self.reward_bounds = (0.0, 1.0)
 
 
 class Forgetful(Gsm8k):
