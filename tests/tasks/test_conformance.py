@@ -76,14 +76,8 @@ class Understated(Gsm8k):
     reward_bounds = RewardBounds(0.0, 0.5)
 
 
-class Silent(Gsm8k):
-    def __init__(self):
-        self.reward_bounds = None
-
-
-class Unsure(Gsm8k):
-    def __init__(self):
-        self.reward_bounds = (0.0, 1.0)
+def stating(bounds):
+    return type("Stating", (Gsm8k,), {"reward_bounds": bounds})()
 
 
 class Forgetful(Gsm8k):
@@ -112,7 +106,7 @@ class Generous(Gsm8k):
         (Unchecked(), "must be refused"),
         (Generous(), "right votes must have the metric 1"),
         (Understated(), "the reward 1 is outside of reward_bounds"),
-        (Unsure(), "reward_bounds must be of RewardBounds"),
+        (stating((0.0, 1.0)), "reward_bounds must be of RewardBounds"),
     ],
 )
 def test_a_task_that_does_not_conform_is_told_why(task, failure):
@@ -151,6 +145,6 @@ def test_every_task_of_the_paper_states_bounds_that_are_reached(make_task, name,
 
 
 def test_a_task_without_the_statement_conforms_and_has_no_bounds():
-    task = Silent()
+    task = stating(None)
     check_task(task, *examples("gsm8k")).require()
     assert stated_bounds(task) is None
