@@ -28,6 +28,8 @@ class Descriptor:
     Norms are reductions, which no two devices sum alike. Whoever evaluates a candidate first
     resolves them, and every later rebuild uses these.
     """
+    lineage: str = ""
+    """Digest of the trained state that the candidate is drawn around; empty for the base model."""
 
     def resolved(self, coefficients: tuple[float, ...]) -> Self:
         """Return the same descriptor with its coefficients filled in."""

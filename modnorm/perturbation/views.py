@@ -11,6 +11,8 @@ import torch
 from modnorm.checkpoint.layout import PhysicalTensor
 from modnorm.errors import IncompatibleError, InvalidInputError, PreconditionError
 from modnorm.noise import Block
+from modnorm.perturbation.lineage import Rounding
+from modnorm.perturbation.steps import rounded
 
 _BITS = MappingProxyType(
     {torch.bfloat16: torch.int16, torch.float16: torch.int16, torch.float32: torch.int32}
@@ -72,7 +74,10 @@ class HeldTensor:
         return [storage.data_ptr() for storage in self._storages if storage.numel()]
 
     def write(
-        self, coefficient: float | torch.Tensor, noise: Callable[[Block], torch.Tensor]
+        self,
+        coefficient: float | torch.Tensor,
+        noise: Callable[[Block], torch.Tensor],
+        rounding: Rounding = Rounding.ONCE,
     ) -> None:
         """Write round(fl32(base + fl32(coefficient * noise))) into the engine's memory.
 
@@ -82,10 +87,32 @@ class HeldTensor:
         Args:
             coefficient: A number that float32 holds exactly, or a 0-d fp32 tensor.
             noise: Gives the fp32 noise of a block of the tensor.
+            rounding: `published` rounds the product, too.
         """
         for block, storage, base in self._chunks():
-            candidate = torch.mul(noise(block), coefficient)
+            candidate = rounded(torch.mul(noise(block), coefficient), self.dtype, rounding)
             storage.copy_(candidate.add_(base))
+
+    def rebase(self, origin: torch.Tensor) -> None:
+        """Take another pristine copy, and hold it.
+
+        Args:
+            origin: The whole tensor in canonical shape and weight dtype, on any device.
+        """
+        for block, base in zip(self._blocks, self._pristine, strict=True):
+            base.copy_(block.of(origin))
+        self.restore()
+
+    def advance(self, update: Callable[[Block], torch.Tensor], rounding: Rounding) -> None:
+        """Add an update to the pristine copy, and hold the sum.
+
+        Args:
+            update: Gives the fp32 update of a block of the tensor, in new memory.
+            rounding: `published` rounds the update before it is added.
+        """
+        for block, storage, base in self._chunks():
+            base.copy_(rounded(update(block), self.dtype, rounding).add(base))
+            storage.copy_(base)
 
     def restore(self) -> None:
         """Copy the pristine weights back."""

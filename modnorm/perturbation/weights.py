@@ -7,7 +7,7 @@ from typing import cast
 
 import torch
 
-from modnorm.checkpoint.layout import Layout
+from modnorm.checkpoint.layout import Layout, PhysicalTensor
 from modnorm.checkpoint.weights import weights_sha256
 from modnorm.errors import (
     CandidateError,
@@ -22,6 +22,8 @@ from modnorm.noise.portable import PortableNoise
 from modnorm.perturbation.coefficients import coefficients_of
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.kernels import fused_weights
+from modnorm.perturbation.lineage import NO_LINEAGE, Lineage, Rounding, Step
+from modnorm.perturbation.steps import step_update
 from modnorm.perturbation.views import HeldTensor, WeightView
 
 __all__ = ["CandidateWeights", "WeightView"]
@@ -46,6 +48,7 @@ class CandidateWeights:
             the whole tensor all the same.
         model_digest: Digest of the checkpoint that the weights are from.
         kernels: Whether to use kernels where they can be; False compares with the plain version.
+        origin: Reads a tensor of the checkpoint, to come back to it from a trained state.
 
     Raises:
         IncompatibleError: the views do not fit the layout.
@@ -59,6 +62,7 @@ class CandidateWeights:
         *,
         model_digest: str,
         kernels: bool = True,
+        origin: Callable[[PhysicalTensor], torch.Tensor] | None = None,
     ) -> None:
         if surplus := sorted(set(views) - {tensor.name for tensor in layout}):
             raise IncompatibleError(f"{surplus[0]} is held, but is not a tensor of the model")
@@ -68,6 +72,9 @@ class CandidateWeights:
             tensor.name: HeldTensor(tensor, views.get(tensor.name, ())) for tensor in layout
         }
         self._busy = False
+        self._origin = origin
+        self._state: str | None = NO_LINEAGE
+        self._rounding = Rounding.ONCE
         addresses = [place for held in self._held.values() for place in held.addresses]
         if len(set(addresses)) != len(addresses):
             raise IncompatibleError("two tensors share memory; name a tied tensor once")
@@ -77,6 +84,50 @@ class CandidateWeights:
     def has_kernels(self) -> bool:
         """Whether kernels write candidates; their norms sum in another order, for the record."""
         return self._fused is not None
+
+    @property
+    def state(self) -> str | None:
+        """Digest of the lineage whose end is the pristine copy; None after a failed `rebase`."""
+        return self._state
+
+    @torch.inference_mode()
+    def rebase(self, lineage: Lineage | None) -> None:
+        """Let the end of a lineage be the base of the candidates to come; None for the model.
+
+        Only the steps that are missing are applied, where the state held is on the way.
+
+        Raises:
+            PreconditionError: a candidate is held, or the way leads back over the model and
+                nothing was given to read it with.
+            IncompatibleError: the lineage is of another model, or its noise is not known here.
+        """
+        target = lineage.digest if lineage else NO_LINEAGE
+        if self._busy:
+            raise PreconditionError("a candidate is held", remedy="restore the base first")
+        if target == self._state:
+            return
+        steps: Sequence[Step] | None = () if lineage is None else self._missing(lineage)
+        self._state = None
+        if lineage is None or steps is None:
+            self._return_to_origin()
+        if lineage is not None:
+            for step in lineage.steps if steps is None else steps:
+                self._take(step, _scheme(lineage.noise), lineage.rounding)
+        self._rounding = lineage.rounding if lineage else Rounding.ONCE
+        self._state = target
+
+    @torch.inference_mode()
+    def moments(self) -> tuple[tuple[float, float], ...]:
+        """Return mean and unbiased variance of each tensor held, in canonical order.
+
+        Raises:
+            PreconditionError: only a shard of some tensor is held.
+        """
+        found = []
+        for held in self._held.values():
+            variance, mean = torch.var_mean(held.assemble().to(torch.float32))
+            found.append((float(mean), float(variance)))
+        return tuple(found)
 
     @torch.inference_mode()
     def apply(self, descriptor: Descriptor, scale_map: ScaleMap) -> Descriptor:
@@ -102,6 +153,7 @@ class CandidateWeights:
         if self._busy:
             raise PreconditionError("another candidate is held", remedy="restore the base first")
         self._check_geometry(descriptor, scale_map)
+        self._check_state(descriptor)
         _check_coefficients(descriptor, scale_map)
         scheme = _scheme(descriptor.noise)
         self._busy = True
@@ -140,15 +192,55 @@ class CandidateWeights:
     def _write(
         self, scheme: NoiseScheme, descriptor: Descriptor, scale_map: ScaleMap
     ) -> tuple[float, ...]:
-        portable = descriptor.noise == PortableNoise.name
-        if self._fused and portable and self._fused.supports(scale_map):
+        plain = descriptor.noise != PortableNoise.name or self._rounding is Rounding.PUBLISHED
+        if self._fused and not plain and self._fused.supports(scale_map):
             found = self._fused.write(
                 descriptor.seed, descriptor.radius, scale_map, descriptor.coefficients
             )
         else:
-            found = _Writer(scheme, descriptor).write(self._held, scale_map.active)
+            writer = _Writer(scheme, descriptor, self._rounding)
+            found = writer.write(self._held, scale_map.active)
         _check_finite(found, scale_map.active)
         return found
+
+    def _missing(self, lineage: Lineage) -> Sequence[Step] | None:
+        """Return the steps to take from the state held; None when it is not on the way."""
+        if lineage.model_digest != self._model_digest:
+            raise IncompatibleError(
+                f"the lineage is of model {lineage.model_digest}, "
+                f"the weights are of {self._model_digest}"
+            )
+        layout = len(self._layout)
+        if any(len(step.amplitudes) not in {0, layout} for step in lineage.steps):
+            raise IncompatibleError(f"a step has not one amplitude for each of {layout} tensors")
+        _scheme(lineage.noise)
+        return None if self._state is None else lineage.missing(self._state)
+
+    def _return_to_origin(self) -> None:
+        if self._origin is None:
+            raise PreconditionError(
+                "the base model is not at hand any more", remedy="load the model again"
+            )
+        for held in self._held.values():
+            held.rebase(self._origin(held.tensor))
+
+    def _take(self, step: Step, scheme: NoiseScheme, rounding: Rounding) -> None:
+        for place, held in enumerate(self._held.values()):
+            sample = partial(_sample, scheme, held)
+            if scheme.portable:
+                held.advance(_updates(step, place, sample), rounding)
+            else:
+                whole = _updates(step, place, sample)(Block.whole(held.tensor.shape))
+                held.advance(partial(_cut, whole), rounding)
+
+    def _check_state(self, descriptor: Descriptor) -> None:
+        if self._state is None:
+            raise PreconditionError("the state is unknown", remedy="rebase on a lineage")
+        if descriptor.lineage != self._state:
+            raise IncompatibleError(
+                f"the candidate is of state {descriptor.lineage or 'base'}, "
+                f"the weights are of {self._state or 'base'}"
+            )
 
     def _check_geometry(self, descriptor: Descriptor, scale_map: ScaleMap) -> None:
         if descriptor.scale_map != scale_map.digest or descriptor.method != scale_map.method:
@@ -167,8 +259,9 @@ class CandidateWeights:
 class _Writer:
     """Writes one candidate, finding its coefficients on the way where they are not given."""
 
-    def __init__(self, scheme: NoiseScheme, descriptor: Descriptor) -> None:
+    def __init__(self, scheme: NoiseScheme, descriptor: Descriptor, rounding: Rounding) -> None:
         self._scheme = scheme
+        self._rounding = rounding
         self._seed = descriptor.seed
         self._radius = descriptor.radius
         self._given = descriptor.coefficients
@@ -180,7 +273,7 @@ class _Writer:
         if self._given is not None:
             for scale, coefficient in zip(scales, self._given, strict=True):
                 held = tensors[scale.name]
-                held.write(coefficient, self._noise(held))
+                held.write(coefficient, self._noise(held), self._rounding)
             return self._given
         found = [self._resolve_and_write(tensors[scale.name], scale) for scale in scales]
         return tuple(torch.stack(found).tolist()) if found else ()
@@ -190,11 +283,11 @@ class _Writer:
         if scale.norm is Norm.UNIT:
             one = torch.ones((), dtype=torch.float32, device=held.device)
             coefficient = self._coefficient(one, scale)
-            held.write(coefficient, self._noise(held))
+            held.write(coefficient, self._noise(held), self._rounding)
             return coefficient
         whole = self._sample(held, None)
         coefficient = self._coefficient(natural_norm(whole, scale.norm), scale)
-        held.write(coefficient, partial(_cut, whole))
+        held.write(coefficient, partial(_cut, whole), self._rounding)
         return coefficient
 
     def _coefficient(self, norm: torch.Tensor, scale: TensorScale) -> torch.Tensor:
@@ -207,14 +300,25 @@ class _Writer:
         return partial(_cut, self._sample(held, None))
 
     def _sample(self, held: HeldTensor, block: Block | None) -> torch.Tensor:
-        return self._scheme.sample(
-            self._seed,
-            held.tensor.name,
-            held.tensor.shape,
-            dtype=held.dtype,
-            device=held.device,
-            block=block,
-        )
+        return _sample(self._scheme, held, self._seed, block)
+
+
+def _updates(
+    step: Step, place: int, sample: Callable[[int, Block], torch.Tensor]
+) -> Callable[[Block], torch.Tensor]:
+    """Return the update of a tensor by block."""
+    return lambda block: step_update(step, place, lambda seed: sample(seed, block))
+
+
+def _sample(scheme: NoiseScheme, held: HeldTensor, seed: int, block: Block | None) -> torch.Tensor:
+    return scheme.sample(
+        seed,
+        held.tensor.name,
+        held.tensor.shape,
+        dtype=held.dtype,
+        device=held.device,
+        block=block,
+    )
 
 
 def _cut(whole: torch.Tensor, block: Block) -> torch.Tensor:

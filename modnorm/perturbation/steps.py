@@ -1,0 +1,36 @@
+"""What a step of a lineage adds to a weight; see `modnorm.perturbation.lineage`."""
+
+from collections.abc import Callable
+
+import torch
+
+from modnorm.perturbation.lineage import Rounding, Step
+
+
+def step_update(step: Step, place: int, sample: Callable[[int], torch.Tensor]) -> torch.Tensor:
+    """Return the update `u` of some elements of one physical tensor, fp32.
+
+    Products and sums are separate operations, so that no fused multiply-add takes part.
+
+    Args:
+        step: The step.
+        place: Position of the physical tensor in the layout.
+        sample: Gives the fp32 noise of a seed for these elements, in new memory.
+    """
+    total: torch.Tensor | None = None
+    for seed, coefficient in zip(step.seeds, step.coefficients, strict=True):
+        part = sample(seed)
+        if step.amplitudes:
+            part.mul_(step.amplitudes[place])
+        part.mul_(coefficient)
+        total = part if total is None else total.add_(part)
+    if total is None:
+        raise ValueError("a step has at least one seed")
+    return total.mul_(step.rate)
+
+
+def rounded(values: torch.Tensor, dtype: torch.dtype, rounding: Rounding) -> torch.Tensor:
+    """Return fp32 values as they are added to weights of a dtype, still fp32."""
+    if rounding is Rounding.PUBLISHED:
+        return values.to(dtype).to(torch.float32)
+    return values

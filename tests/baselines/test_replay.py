@@ -1,0 +1,194 @@
+"""Steps against literal replays of the formulas and of the published arithmetic, bit for bit."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from modnorm.baselines.es import es_seeds, es_step
+from modnorm.baselines.mezo import mezo_step, step_seed
+from modnorm.baselines.zo import zo_step
+from modnorm.errors import IncompatibleError, PreconditionError
+from modnorm.noise import get_scheme
+from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.lineage import Lineage, Rounding
+
+CPU = torch.device("cpu")
+MODEL = "5" * 64
+REWARDS = (0.25, 0.5, 0.125, 1.0)
+
+
+def noise_of(scheme, seed, name, value):
+    return get_scheme(scheme).sample(seed, name, tuple(value.shape), dtype=value.dtype, device=CPU)
+
+
+def es_run(noise, rounding, updates=3):
+    steps = []
+    for update in range(updates):
+        seeds = es_seeds(42, update, len(REWARDS))
+        steps.append(es_step(seeds, REWARDS[update:] + REWARDS[:update], alpha=0.05))
+    return Lineage(MODEL, noise, rounding, tuple(steps))
+
+
+def replay_es(small, lineage):
+    """Element by element in numpy's float32, the roundings written out."""
+    weights = {name: value.clone() for name, value in small.base.items()}
+    for update, step in enumerate(lineage.steps):
+        rewards = np.array(REWARDS[update:] + REWARDS[:update], dtype=np.float64)
+        shaped = (rewards - rewards.mean()) / (rewards.std() + 1e-8)
+        for name, value in weights.items():
+            total = np.zeros(value.shape, np.float32)
+            for seed, score in zip(step.seeds, shaped, strict=True):
+                total += np.float32(score) * noise_of(lineage.noise, seed, name, value).numpy()
+            change = torch.from_numpy(total * np.float32(0.05 / len(rewards)))
+            if lineage.rounding is Rounding.PUBLISHED:
+                weights[name] = value + change.to(value.dtype)
+            else:
+                weights[name] = (value.to(torch.float32) + change).to(value.dtype)
+    return weights
+
+
+@pytest.mark.parametrize(
+    ("noise", "rounding"),
+    [("portable-v1", Rounding.ONCE), ("randopt-reseed-v1", Rounding.PUBLISHED)],
+)
+def test_es_equals_a_literal_replay(small, noise, rounding):
+    lineage = es_run(noise, rounding)
+    weights, memory = small.hold()
+
+    weights.rebase(lineage)
+
+    expected = replay_es(small, lineage)
+    assert all(torch.equal(memory[name], expected[name]) for name in expected)
+    assert not all(torch.equal(memory[name], small.base[name]) for name in expected)
+    assert weights.is_pristine()
+
+
+def test_published_candidates_of_es_round_twice(small):
+    lineage = Lineage(MODEL, "randopt-reseed-v1", Rounding.PUBLISHED)
+    weights, memory = small.hold()
+    weights.rebase(lineage)
+    candidate = Descriptor(
+        "randopt-reseed-v1", 7, "randopt", 0.01, small.scale_map.digest, lineage=lineage.digest
+    )
+
+    weights.apply(candidate, small.scale_map)
+
+    for name, value in small.base.items():
+        z = torch.randn(value.shape, generator=torch.Generator().manual_seed(7), dtype=value.dtype)
+        assert torch.equal(memory[name], value + z * 0.01)
+
+
+def test_mezo_equals_a_literal_replay_of_both_sides_and_steps(small):
+    epsilon, rate = 1e-2, 1e-2
+    weights, memory = small.hold()
+    expected = {name: value.clone() for name, value in small.base.items()}
+    lineage = Lineage(MODEL, "portable-v1")
+    for index, (plus, minus) in enumerate([(0.5, 0.25), (0.125, 0.375)]):
+        seed = step_seed(42, index)
+        weights.rebase(lineage)
+        for sign in (1, -1):
+            side = Descriptor(
+                "portable-v1",
+                seed,
+                "randopt",
+                sign * epsilon,
+                small.scale_map.digest,
+                lineage=lineage.digest,
+            )
+            weights.apply(side, small.scale_map)
+            for name, value in expected.items():
+                z = noise_of("portable-v1", seed, name, value).numpy()
+                moved = value.float().numpy() + np.float32(sign * epsilon) * z
+                assert torch.equal(memory[name], torch.from_numpy(moved).to(value.dtype))
+            weights.restore()
+        slope = np.float32(((-plus) - (-minus)) / (2 * epsilon))
+        for name, value in expected.items():
+            z = noise_of("portable-v1", seed, name, value).numpy()
+            moved = value.float().numpy() + np.float32(-rate) * (slope * z)
+            expected[name] = torch.from_numpy(moved).to(value.dtype)
+        lineage = lineage.extended(mezo_step(seed, plus, minus, epsilon=epsilon, rate=rate))
+    weights.rebase(lineage)
+
+    assert all(torch.equal(memory[name], expected[name]) for name in expected)
+
+
+def test_zo_with_unit_amplitudes_is_mezo(small):
+    count = len(small.layout)
+    plain = mezo_step(9, 0.5, 0.25, epsilon=1e-3, rate=1e-2)
+    shaped = zo_step(9, 0.5, 0.25, raw=(1.0,) * count, scale=1.0, epsilon=1e-3, rate=1e-2)
+    (one, first), (other, second) = small.hold(), small.hold()
+
+    one.rebase(Lineage(MODEL, "portable-v1", steps=(plain,)))
+    other.rebase(Lineage(MODEL, "portable-v1", steps=(shaped,)))
+
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_an_amplitude_moves_its_own_tensor(small):
+    still = zo_step(
+        9, 0.5, 0.25, raw=(0.0, 3.0, 0.0, 0.0, 0.0), scale=2.0, epsilon=1e-3, rate=1e-2
+    )
+    weights, memory = small.hold()
+
+    weights.rebase(Lineage(MODEL, "portable-v1", steps=(still,)))
+
+    moved = [name for name, value in small.base.items() if not torch.equal(memory[name], value)]
+    assert moved == ["model.layers.0.self_attn.qkv_proj.weight"]
+
+
+def test_any_way_to_a_state_leads_to_the_same_weights(small):
+    lineage = es_run("portable-v1", Rounding.ONCE)
+    (straight, _), (winding, _) = small.hold(), small.hold()
+    straight.rebase(lineage)
+
+    winding.rebase(lineage.until(1))
+    early = winding.sha256()
+    winding.rebase(lineage.until(2))
+    winding.rebase(lineage)
+    assert winding.sha256() == straight.sha256() != early
+
+    winding.rebase(lineage.until(1))
+    assert winding.sha256() == early
+    winding.rebase(None)
+    assert winding.sha256() == small.hold()[0].sha256()
+
+
+def test_candidates_of_another_state_are_refused(small):
+    lineage = es_run("portable-v1", Rounding.ONCE, updates=1)
+    weights, _ = small.hold()
+    candidate = Descriptor("portable-v1", 7, "randopt", 0.01, small.scale_map.digest)
+    weights.rebase(lineage)
+
+    with pytest.raises(IncompatibleError, match="of state base"):
+        weights.apply(candidate, small.scale_map)
+
+    weights.apply(replace(candidate, lineage=lineage.digest), small.scale_map)
+    with pytest.raises(PreconditionError, match="a candidate is held"):
+        weights.rebase(None)
+
+
+def test_a_broken_way_is_walked_again_from_the_model(small):
+    lineage = es_run("portable-v1", Rounding.ONCE)
+    weights, _ = small.hold()
+    bad = replace(lineage.steps[1], seeds=(1, 2, 3, 2**70), kind="mezo")
+    far = replace(lineage, noise="randopt-reseed-v1", steps=(lineage.steps[0], bad))
+    with pytest.raises((OverflowError, RuntimeError, TypeError, ValueError)):
+        weights.rebase(far)
+    assert weights.state is None
+
+    weights.rebase(lineage)
+
+    straight, _ = small.hold()
+    straight.rebase(lineage)
+    assert weights.sha256() == straight.sha256()
+
+
+def test_another_model_is_refused(small):
+    weights, _ = small.hold()
+
+    with pytest.raises(IncompatibleError, match="the lineage is of model 666"):
+        weights.rebase(Lineage("666", "portable-v1"))
+
+    assert weights.state == ""

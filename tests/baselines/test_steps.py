@@ -1,0 +1,167 @@
+"""Seeds, shaping, slopes, normalisers, choice and counts: plain numbers."""
+
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from modnorm.baselines.checkpoints import DevelopmentResult, best_state
+from modnorm.baselines.es import es_seeds, es_step, z_scores
+from modnorm.baselines.ledger import Ledger, Purpose
+from modnorm.baselines.mezo import mezo_step, step_seed
+from modnorm.baselines.zo import (
+    last_amplitudes,
+    last_losses,
+    normaliser,
+    tensor_weights,
+    zo_step,
+)
+from modnorm.errors import InvalidInputError, PreconditionError
+from modnorm.perturbation.lineage import Lineage, Rounding, Step, as_float32
+
+REWARDS = st.lists(st.floats(0, 2), min_size=1, max_size=30)
+
+
+def test_seeds_of_es_are_numpys():
+    assert es_seeds(42, 0, 3) == (95832482, 831028979, 702840816)
+    assert es_seeds(42, 1, 3) == es_seeds(43, 0, 3)
+
+
+def test_seeds_of_mezo_follow_each_other():
+    assert [step_seed(42, step) for step in (0, 1, 1499)] == [42000126, 42000127, 42001625]
+
+
+@given(REWARDS)
+def test_z_scores_have_mean_zero_and_no_more_than_unit_deviation(rewards):
+    shaped = z_scores(rewards)
+
+    assert math.fsum(shaped) / len(shaped) == pytest.approx(0, abs=1e-6)
+    assert math.fsum(one * one for one in shaped) / len(shaped) <= 1 + 1e-9
+
+
+def test_a_failed_candidate_has_no_part_in_a_step():
+    step = es_step((1, 2, 3), (0.0, None, 1.0), alpha=0.3)
+
+    assert step.coefficients == (-as_float32(1 / (1 + 2e-8)), 0.0, as_float32(1 / (1 + 2e-8)))
+    assert step.rate == as_float32(0.1)
+    with pytest.raises(PreconditionError, match="no candidate"):
+        es_step((1,), (None,), alpha=0.3)
+
+
+def test_mezo_goes_where_the_reward_is():
+    step = mezo_step(5, 0.75, 0.25, epsilon=1e-3, rate=1e-6)
+
+    assert step.coefficients == (as_float32(-250.0),)
+    assert step.rate * step.coefficients[0] > 0
+    with pytest.raises(PreconditionError, match="side"):
+        mezo_step(5, None, 0.25, epsilon=1e-3, rate=1e-6)
+
+
+def test_weights_of_embeddings_are_those_of_a_batch():
+    shapes = {"model.embed_tokens.weight": (151_936, 1536), "a": (3, 4), "embed.bias": (7,)}
+
+    assert tensor_weights(shapes) == [15 * 200 * 1536, 12, 7]
+    assert tensor_weights(shapes, 4)[0] == 4 * 200 * 1536
+
+
+@given(st.lists(st.tuples(st.floats(1e-3, 1e3), st.integers(1, 10**6)), min_size=1, max_size=9))
+def test_normalised_amplitudes_have_the_mean_square_of_ones(pairs):
+    amplitudes, weights = zip(*pairs, strict=True)
+    scale = normaliser(amplitudes, weights)
+
+    mean = math.fsum(w * (scale * a) ** 2 for a, w in pairs) / math.fsum(weights)
+    assert mean == pytest.approx(1)
+
+
+def test_no_amplitude_at_all_is_refused():
+    with pytest.raises(InvalidInputError, match="no tensor"):
+        normaliser((0.0, 0.0), (1.0, 2.0))
+
+
+def test_the_last_step_tells_what_the_generator_wants_to_know():
+    assert last_losses(()) == (0.0, 0.0)
+    assert last_amplitudes((), 2) == (1.0, 1.0)
+    step = zo_step(1, 0.5, 0.25, raw=(0.5, 2.0), scale=4.0, epsilon=1e-3, rate=1e-6)
+    assert step.amplitudes == (2.0, 8.0)
+    assert last_losses([step]) == (-0.5, -0.25)
+    assert last_amplitudes([step], 2) == (0.5, 2.0)
+
+
+def test_ties_go_to_the_reward_then_to_the_earlier_state():
+    results = [
+        DevelopmentResult(0, 0.30, 0.35),
+        DevelopmentResult(100, 0.32, 0.36),
+        DevelopmentResult(200, 0.32, 0.37),
+        DevelopmentResult(300, 0.32, 0.37),
+    ]
+    assert best_state(results).step == 200
+
+
+def test_a_ledger_counts_each_purpose_apart():
+    ledger = Ledger()
+    for _ in range(6):
+        ledger = ledger.charged(Purpose.SEARCH, attempts=1, pairs=200, tokens=9)
+    ledger = ledger.charged(Purpose.SEARCH, attempts=3, pairs=0, tokens=0)
+    ledger = ledger.charged(Purpose.DEVELOPMENT, attempts=1, pairs=500, tokens=7)
+    ledger = ledger.charged(Purpose.MONITORING, attempts=1, pairs=1500, tokens=7)
+    ledger = ledger.charged(Purpose.FINAL, attempts=1, pairs=1500, tokens=7)
+
+    search = ledger[Purpose.SEARCH]
+    assert (search.attempted, search.completed, search.pairs, search.tokens) == (9, 6, 1200, 54)
+    assert ledger.main_run == 1200 + 500 + 1500
+
+
+def lineage_of(count):
+    steps = tuple(
+        mezo_step(step_seed(1, step), 0.5, 0.25, epsilon=1e-3, rate=1e-6) for step in range(count)
+    )
+    return Lineage("a" * 64, "portable-v1", Rounding.ONCE, steps)
+
+
+def test_a_lineage_survives_its_json():
+    lineage = lineage_of(3).extended(es_step((1, 2), (None, 0.1), 0.1))
+
+    again = Lineage.from_json(lineage.to_json())
+
+    assert again == lineage
+    assert again.digest == lineage.digest
+    assert json.loads(lineage.to_json())["steps"][0]["kind"] == "mezo"
+
+
+def test_digests_are_a_chain_over_all_that_matters():
+    lineage = lineage_of(3)
+
+    assert lineage.digests[:3] == lineage.until(2).digests
+    assert lineage.missing("") == lineage.steps
+    assert lineage.missing(lineage.until(2).digest) == lineage.steps[2:]
+    assert lineage.until(2).missing(lineage.digest) is None
+    others = [
+        Lineage("b" * 64, "portable-v1"),
+        Lineage("a" * 64, "randopt-reseed-v1"),
+        Lineage("a" * 64, "portable-v1", Rounding.PUBLISHED),
+    ]
+    assert len({one.digest for one in [*others, lineage.until(0)]}) == 4
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"seeds": [1, 2]},
+        {"coefficients": [0.1]},
+        {"rate": 1e300},
+        {"surplus": 1},
+    ],
+)
+def test_malformed_steps_are_refused(fault):
+    text = json.dumps({"kind": "es", "seeds": [1], "coefficients": [0.5], "rate": 0.5, **fault})
+
+    with pytest.raises(InvalidInputError) as caught:
+        Step.from_json(text)
+    assert caught.value.field == "lineage.steps"
+
+
+def test_something_else_is_no_lineage():
+    with pytest.raises(InvalidInputError, match="not a lineage"):
+        Lineage.from_json("[]")
