@@ -212,6 +212,20 @@ class PopulationSpec(_Section):
     the published pools, which depends on N."""
     noise: str = "portable-v1"
     """Noise scheme by name; `randopt-reseed-v1` is the published one."""
+    statistics: Literal["experts", "full"] = "experts"
+    """`experts`: candidates that can be no expert any more are not scored to their end, and
+    experts leave out rows whose vote is settled; experts, votes and metrics stay what they are.
+    `full`: every candidate and every expert answers every row (docs/early-stop.md)."""
+
+    @model_serializer(mode="wrap")
+    def _leave_out_default_statistics(
+        self, handler: SerializerFunctionWrapHandler
+    ) -> dict[str, object]:
+        """Keep the digests that specs had before there was a choice."""
+        content: dict[str, object] = handler(self)
+        if self.statistics == "experts":
+            content.pop("statistics", None)
+        return content
 
     @model_validator(mode="after")
     def _prefixes_fit(self) -> Self:

@@ -163,3 +163,12 @@ def test_a_setting_that_no_engine_has_is_refused(engine):
     with pytest.raises(InvalidInputError) as caught:
         parse_spec(with_engine(engine))
     assert caught.value.field == f"engine.{next(iter(engine))}"
+
+
+def test_statistics_of_experts_are_the_default_and_leave_the_digest_as_it_was():
+    before = "4da6b56ca52da94c537665fa9a2adeca17661cfa9130c22c1884700006525107"
+    spec = with_engine("vllm")
+    for statistics, same in (("experts", True), ("full", False)):
+        parsed = parse_spec({**spec, "population": {"size": 4, "statistics": statistics}})
+        assert (parsed.digest == before) is same
+        assert parse_spec(parsed.model_dump(mode="json")) == parsed

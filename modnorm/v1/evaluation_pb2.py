@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from modnorm.v1 import common_pb2 as modnorm_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bmodnorm/v1/evaluation.proto\x12\nmodnorm.v1\x1a\x17modnorm/v1/common.proto\"7\n\x05Lease\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\x03\x12\x0f\n\x07seconds\x18\x03 \x01(\x01\"B\n\x0f\x43laimJobRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0e\n\x06worker\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\t\"=\n\x10\x43laimJobResponse\x12!\n\x03job\x18\x01 \x01(\x0b\x32\x0f.modnorm.v1.JobH\x00\x88\x01\x01\x42\x06\n\x04_job\"\x9d\x03\n\x03Job\x12 \n\x05lease\x18\x01 \x01(\x0b\x32\x11.modnorm.v1.Lease\x12\x15\n\rexperiment_id\x18\x02 \x01(\t\x12#\n\x05model\x18\x03 \x01(\x0b\x32\x14.modnorm.v1.ModelRef\x12\x14\n\x0cmodel_digest\x18\x04 \x01(\t\x12\x0e\n\x06\x65ngine\x18\x05 \x01(\t\x12\x0c\n\x04task\x18\x06 \x01(\t\x12\x0e\n\x06scorer\x18\x07 \x01(\t\x12\x12\n\nmax_tokens\x18\x08 \x01(\x05\x12*\n\ndescriptor\x18\t \x01(\x0b\x32\x16.modnorm.v1.Descriptor\x12 \n\x05split\x18\n \x01(\x0e\x32\x11.modnorm.v1.Split\x12\x13\n\x0brows_digest\x18\x0b \x01(\t\x12\x11\n\tcandidate\x18\x0c \x01(\x05\x12\x18\n\x0b\x64\x65\x63laration\x18\r \x01(\tH\x00\x88\x01\x01\x12\x30\n\x0b\x65ngine_spec\x18\x0e \x01(\x0b\x32\x16.modnorm.v1.EngineSpecH\x01\x88\x01\x01\x42\x0e\n\x0c_declarationB\x0e\n\x0c_engine_spec\"a\n\x10HeartbeatRequest\x12 \n\x05lease\x18\x01 \x01(\x0b\x32\x11.modnorm.v1.Lease\x12\x14\n\x0c\x61nswers_done\x18\x02 \x01(\x05\x12\x15\n\ranswers_total\x18\x03 \x01(\x05\"#\n\x11HeartbeatResponse\x12\x0e\n\x06\x63\x61ncel\x18\x01 \x01(\x08\"r\n\x10ReportJobRequest\x12*\n\x06header\x18\x01 \x01(\x0b\x32\x18.modnorm.v1.ReportHeaderH\x00\x12*\n\x07\x61nswers\x18\x02 \x01(\x0b\x32\x17.modnorm.v1.AnswerBatchH\x00\x42\x06\n\x04part\"\xa9\x02\n\x0cReportHeader\x12 \n\x05lease\x18\x01 \x01(\x0b\x32\x11.modnorm.v1.Lease\x12*\n\ndescriptor\x18\x02 \x01(\x0b\x32\x16.modnorm.v1.Descriptor\x12\x0e\n\x06worker\x18\x03 \x01(\t\x12>\n\x0b\x65nvironment\x18\x04 \x03(\x0b\x32).modnorm.v1.ReportHeader.EnvironmentEntry\x12\x16\n\x0eswitch_seconds\x18\x05 \x01(\x01\x12\x18\n\x10generate_seconds\x18\x06 \x01(\x01\x12\x15\n\rscore_seconds\x18\x07 \x01(\x01\x1a\x32\n\x10\x45nvironmentEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"2\n\x0b\x41nswerBatch\x12#\n\x07\x61nswers\x18\x01 \x03(\x0b\x32\x12.modnorm.v1.Answer\"\x89\x01\n\x06\x41nswer\x12\x0b\n\x03row\x18\x01 \x01(\x05\x12\x12\n\ncompletion\x18\x02 \x01(\t\x12\x0e\n\x06reward\x18\x03 \x01(\x01\x12\x11\n\x04vote\x18\x04 \x01(\tH\x00\x88\x01\x01\x12\x0f\n\x07\x63orrect\x18\x05 \x01(\x08\x12\x0e\n\x06tokens\x18\x06 \x01(\x05\x12\x11\n\ttruncated\x18\x07 \x01(\x08\x42\x07\n\x05_vote\"\x13\n\x11ReportJobResponse\"i\n\x0e\x46\x61ilJobRequest\x12 \n\x05lease\x18\x01 \x01(\x0b\x32\x11.modnorm.v1.Lease\x12%\n\x04kind\x18\x02 \x01(\x0e\x32\x17.modnorm.v1.FailureKind\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\x11\n\x0f\x46\x61ilJobResponse\"\'\n\x10\x46\x65tchRowsRequest\x12\x13\n\x0brows_digest\x18\x01 \x01(\t\"&\n\x11\x46\x65tchRowsResponse\x12\x11\n\trows_json\x18\x01 \x03(\t\"$\n\x12GetScaleMapRequest\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\"#\n\x13GetScaleMapResponse\x12\x0c\n\x04json\x18\x01 \x01(\t*F\n\x05Split\x12\x15\n\x11SPLIT_UNSPECIFIED\x10\x00\x12\x13\n\x0fSPLIT_SELECTION\x10\x01\x12\x11\n\rSPLIT_HELDOUT\x10\x02*\x9b\x01\n\x0b\x46\x61ilureKind\x12\x1c\n\x18\x46\x41ILURE_KIND_UNSPECIFIED\x10\x00\x12\x1f\n\x1b\x46\x41ILURE_KIND_INFRASTRUCTURE\x10\x01\x12\x1a\n\x16\x46\x41ILURE_KIND_CANDIDATE\x10\x02\x12\x16\n\x12\x46\x41ILURE_KIND_FATAL\x10\x03\x12\x19\n\x15\x46\x41ILURE_KIND_RELEASED\x10\x04\x32\xc9\x03\n\nJobService\x12\x45\n\x08\x43laimJob\x12\x1b.modnorm.v1.ClaimJobRequest\x1a\x1c.modnorm.v1.ClaimJobResponse\x12H\n\tHeartbeat\x12\x1c.modnorm.v1.HeartbeatRequest\x1a\x1d.modnorm.v1.HeartbeatResponse\x12J\n\tReportJob\x12\x1c.modnorm.v1.ReportJobRequest\x1a\x1d.modnorm.v1.ReportJobResponse(\x01\x12\x42\n\x07\x46\x61ilJob\x12\x1a.modnorm.v1.FailJobRequest\x1a\x1b.modnorm.v1.FailJobResponse\x12J\n\tFetchRows\x12\x1c.modnorm.v1.FetchRowsRequest\x1a\x1d.modnorm.v1.FetchRowsResponse0\x01\x12N\n\x0bGetScaleMap\x12\x1e.modnorm.v1.GetScaleMapRequest\x1a\x1f.modnorm.v1.GetScaleMapResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bmodnorm/v1/evaluation.proto\x12\nmodnorm.v1\x1a\x17modnorm/v1/common.proto\"7\n\x05Lease\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\x03\x12\x0f\n\x07seconds\x18\x03 \x01(\x01\"B\n\x0f\x43laimJobRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0e\n\x06worker\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\t\"=\n\x10\x43laimJobResponse\x12!\n\x03job\x18\x01 \x01(\x0b\x32\x0f.modnorm.v1.JobH\x00\x88\x01\x01\x42\x06\n\x04_job\"\xde\x03\n\x03Job\x12 \n\x05lease\x18\x01 \x01(\x0b\x32\x11.modnorm.v1.Lease\x12\x15\n\rexperiment_id\x18\x02 \x01(\t\x12#\n\x05model\x18\x03 \x01(\x0b\x32\x14.modnorm.v1.ModelRef\x12\x14\n\x0cmodel_digest\x18\x04 \x01(\t\x12\x0e\n\x06\x65ngine\x18\x05 \x01(\t\x12\x0c\n\x04task\x18\x06 \x01(\t\x12\x0e\n\x06scorer\x18\x07 \x01(\t\x12\x12\n\nmax_tokens\x18\x08 \x01(\x05\x12*\n\ndescriptor\x18\t \x01(\x0b\x32\x16.modnorm.v1.Descriptor\x12 \n\x05split\x18\n \x01(\x0e\x32\x11.modnorm.v1.Split\x12\x13\n\x0brows_digest\x18\x0b \x01(\t\x12\x11\n\tcandidate\x18\x0c \x01(\x05\x12\x18\n\x0b\x64\x65\x63laration\x18\r \x01(\tH\x00\x88\x01\x01\x12\x30\n\x0b\x65ngine_spec\x18\x0e \x01(\x0b\x32\x16.modnorm.v1.EngineSpecH\x01\x88\x01\x01\x12!\n\x03\x62\x61r\x18\x0f \x01(\x0b\x32\x0f.modnorm.v1.BarH\x02\x88\x01\x01\x12\x14\n\x0cskipped_rows\x18\x10 \x03(\x05\x42\x0e\n\x0c_declarationB\x0e\n\x0c_engine_specB\x06\n\x04_bar\"$\n\x03\x42\x61r\x12\x0e\n\x06reward\x18\x01 \x01(\x01\x12\r\n\x05index\x18\x02 \x01(\x05\"\x8b\x01\n\x10HeartbeatRequest\x12 \n\x05lease\x18\x01 \x01(\x0b\x32\x11.modnorm.v1.Lease\x12\x14\n\x0c\x61nswers_done\x18\x02 \x01(\x05\x12\x15\n\ranswers_total\x18\x03 \x01(\x05\x12\x15\n\rexperiment_id\x18\x04 \x01(\t\x12\x11\n\tcandidate\x18\x05 \x01(\x05\"N\n\x11HeartbeatResponse\x12\x0e\n\x06\x63\x61ncel\x18\x01 \x01(\x08\x12!\n\x03\x62\x61r\x18\x02 \x01(\x0b\x32\x0f.modnorm.v1.BarH\x00\x88\x01\x01\x42\x06\n\x04_bar\"r\n\x10ReportJobRequest\x12*\n\x06header\x18\x01 \x01(\x0b\x32\x18.modnorm.v1.ReportHeaderH\x00\x12*\n\x07\x61nswers\x18\x02 \x01(\x0b\x32\x17.modnorm.v1.AnswerBatchH\x00\x42\x06\n\x04part\"\xba\x02\n\x0cReportHeader\x12 \n\x05lease\x18\x01 \x01(\x0b\x32\x11.modnorm.v1.Lease\x12*\n\ndescriptor\x18\x02 \x01(\x0b\x32\x16.modnorm.v1.Descriptor\x12\x0e\n\x06worker\x18\x03 \x01(\t\x12>\n\x0b\x65nvironment\x18\x04 \x03(\x0b\x32).modnorm.v1.ReportHeader.EnvironmentEntry\x12\x16\n\x0eswitch_seconds\x18\x05 \x01(\x01\x12\x18\n\x10generate_seconds\x18\x06 \x01(\x01\x12\x15\n\rscore_seconds\x18\x07 \x01(\x01\x12\x0f\n\x07stopped\x18\x08 \x01(\x08\x1a\x32\n\x10\x45nvironmentEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"2\n\x0b\x41nswerBatch\x12#\n\x07\x61nswers\x18\x01 \x03(\x0b\x32\x12.modnorm.v1.Answer\"\x89\x01\n\x06\x41nswer\x12\x0b\n\x03row\x18\x01 \x01(\x05\x12\x12\n\ncompletion\x18\x02 \x01(\t\x12\x0e\n\x06reward\x18\x03 \x01(\x01\x12\x11\n\x04vote\x18\x04 \x01(\tH\x00\x88\x01\x01\x12\x0f\n\x07\x63orrect\x18\x05 \x01(\x08\x12\x0e\n\x06tokens\x18\x06 \x01(\x05\x12\x11\n\ttruncated\x18\x07 \x01(\x08\x42\x07\n\x05_vote\"\x13\n\x11ReportJobResponse\"i\n\x0e\x46\x61ilJobRequest\x12 \n\x05lease\x18\x01 \x01(\x0b\x32\x11.modnorm.v1.Lease\x12%\n\x04kind\x18\x02 \x01(\x0e\x32\x17.modnorm.v1.FailureKind\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\x11\n\x0f\x46\x61ilJobResponse\"\'\n\x10\x46\x65tchRowsRequest\x12\x13\n\x0brows_digest\x18\x01 \x01(\t\"&\n\x11\x46\x65tchRowsResponse\x12\x11\n\trows_json\x18\x01 \x03(\t\"$\n\x12GetScaleMapRequest\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\"#\n\x13GetScaleMapResponse\x12\x0c\n\x04json\x18\x01 \x01(\t*F\n\x05Split\x12\x15\n\x11SPLIT_UNSPECIFIED\x10\x00\x12\x13\n\x0fSPLIT_SELECTION\x10\x01\x12\x11\n\rSPLIT_HELDOUT\x10\x02*\x9b\x01\n\x0b\x46\x61ilureKind\x12\x1c\n\x18\x46\x41ILURE_KIND_UNSPECIFIED\x10\x00\x12\x1f\n\x1b\x46\x41ILURE_KIND_INFRASTRUCTURE\x10\x01\x12\x1a\n\x16\x46\x41ILURE_KIND_CANDIDATE\x10\x02\x12\x16\n\x12\x46\x41ILURE_KIND_FATAL\x10\x03\x12\x19\n\x15\x46\x41ILURE_KIND_RELEASED\x10\x04\x32\xc9\x03\n\nJobService\x12\x45\n\x08\x43laimJob\x12\x1b.modnorm.v1.ClaimJobRequest\x1a\x1c.modnorm.v1.ClaimJobResponse\x12H\n\tHeartbeat\x12\x1c.modnorm.v1.HeartbeatRequest\x1a\x1d.modnorm.v1.HeartbeatResponse\x12J\n\tReportJob\x12\x1c.modnorm.v1.ReportJobRequest\x1a\x1d.modnorm.v1.ReportJobResponse(\x01\x12\x42\n\x07\x46\x61ilJob\x12\x1a.modnorm.v1.FailJobRequest\x1a\x1b.modnorm.v1.FailJobResponse\x12J\n\tFetchRows\x12\x1c.modnorm.v1.FetchRowsRequest\x1a\x1d.modnorm.v1.FetchRowsResponse0\x01\x12N\n\x0bGetScaleMap\x12\x1e.modnorm.v1.GetScaleMapRequest\x1a\x1f.modnorm.v1.GetScaleMapResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,10 +34,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_REPORTHEADER_ENVIRONMENTENTRY']._loaded_options = None
   _globals['_REPORTHEADER_ENVIRONMENTENTRY']._serialized_options = b'8\001'
-  _globals['_SPLIT']._serialized_start=1719
-  _globals['_SPLIT']._serialized_end=1789
-  _globals['_FAILUREKIND']._serialized_start=1792
-  _globals['_FAILUREKIND']._serialized_end=1947
+  _globals['_SPLIT']._serialized_start=1925
+  _globals['_SPLIT']._serialized_end=1995
+  _globals['_FAILUREKIND']._serialized_start=1998
+  _globals['_FAILUREKIND']._serialized_end=2153
   _globals['_LEASE']._serialized_start=68
   _globals['_LEASE']._serialized_end=123
   _globals['_CLAIMJOBREQUEST']._serialized_start=125
@@ -45,35 +45,37 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CLAIMJOBRESPONSE']._serialized_start=193
   _globals['_CLAIMJOBRESPONSE']._serialized_end=254
   _globals['_JOB']._serialized_start=257
-  _globals['_JOB']._serialized_end=670
-  _globals['_HEARTBEATREQUEST']._serialized_start=672
-  _globals['_HEARTBEATREQUEST']._serialized_end=769
-  _globals['_HEARTBEATRESPONSE']._serialized_start=771
-  _globals['_HEARTBEATRESPONSE']._serialized_end=806
-  _globals['_REPORTJOBREQUEST']._serialized_start=808
-  _globals['_REPORTJOBREQUEST']._serialized_end=922
-  _globals['_REPORTHEADER']._serialized_start=925
-  _globals['_REPORTHEADER']._serialized_end=1222
-  _globals['_REPORTHEADER_ENVIRONMENTENTRY']._serialized_start=1172
-  _globals['_REPORTHEADER_ENVIRONMENTENTRY']._serialized_end=1222
-  _globals['_ANSWERBATCH']._serialized_start=1224
-  _globals['_ANSWERBATCH']._serialized_end=1274
-  _globals['_ANSWER']._serialized_start=1277
-  _globals['_ANSWER']._serialized_end=1414
-  _globals['_REPORTJOBRESPONSE']._serialized_start=1416
-  _globals['_REPORTJOBRESPONSE']._serialized_end=1435
-  _globals['_FAILJOBREQUEST']._serialized_start=1437
-  _globals['_FAILJOBREQUEST']._serialized_end=1542
-  _globals['_FAILJOBRESPONSE']._serialized_start=1544
-  _globals['_FAILJOBRESPONSE']._serialized_end=1561
-  _globals['_FETCHROWSREQUEST']._serialized_start=1563
-  _globals['_FETCHROWSREQUEST']._serialized_end=1602
-  _globals['_FETCHROWSRESPONSE']._serialized_start=1604
-  _globals['_FETCHROWSRESPONSE']._serialized_end=1642
-  _globals['_GETSCALEMAPREQUEST']._serialized_start=1644
-  _globals['_GETSCALEMAPREQUEST']._serialized_end=1680
-  _globals['_GETSCALEMAPRESPONSE']._serialized_start=1682
-  _globals['_GETSCALEMAPRESPONSE']._serialized_end=1717
-  _globals['_JOBSERVICE']._serialized_start=1950
-  _globals['_JOBSERVICE']._serialized_end=2407
+  _globals['_JOB']._serialized_end=735
+  _globals['_BAR']._serialized_start=737
+  _globals['_BAR']._serialized_end=773
+  _globals['_HEARTBEATREQUEST']._serialized_start=776
+  _globals['_HEARTBEATREQUEST']._serialized_end=915
+  _globals['_HEARTBEATRESPONSE']._serialized_start=917
+  _globals['_HEARTBEATRESPONSE']._serialized_end=995
+  _globals['_REPORTJOBREQUEST']._serialized_start=997
+  _globals['_REPORTJOBREQUEST']._serialized_end=1111
+  _globals['_REPORTHEADER']._serialized_start=1114
+  _globals['_REPORTHEADER']._serialized_end=1428
+  _globals['_REPORTHEADER_ENVIRONMENTENTRY']._serialized_start=1378
+  _globals['_REPORTHEADER_ENVIRONMENTENTRY']._serialized_end=1428
+  _globals['_ANSWERBATCH']._serialized_start=1430
+  _globals['_ANSWERBATCH']._serialized_end=1480
+  _globals['_ANSWER']._serialized_start=1483
+  _globals['_ANSWER']._serialized_end=1620
+  _globals['_REPORTJOBRESPONSE']._serialized_start=1622
+  _globals['_REPORTJOBRESPONSE']._serialized_end=1641
+  _globals['_FAILJOBREQUEST']._serialized_start=1643
+  _globals['_FAILJOBREQUEST']._serialized_end=1748
+  _globals['_FAILJOBRESPONSE']._serialized_start=1750
+  _globals['_FAILJOBRESPONSE']._serialized_end=1767
+  _globals['_FETCHROWSREQUEST']._serialized_start=1769
+  _globals['_FETCHROWSREQUEST']._serialized_end=1808
+  _globals['_FETCHROWSRESPONSE']._serialized_start=1810
+  _globals['_FETCHROWSRESPONSE']._serialized_end=1848
+  _globals['_GETSCALEMAPREQUEST']._serialized_start=1850
+  _globals['_GETSCALEMAPREQUEST']._serialized_end=1886
+  _globals['_GETSCALEMAPRESPONSE']._serialized_start=1888
+  _globals['_GETSCALEMAPRESPONSE']._serialized_end=1923
+  _globals['_JOBSERVICE']._serialized_start=2156
+  _globals['_JOBSERVICE']._serialized_end=2613
 # @@protoc_insertion_point(module_scope)

@@ -176,6 +176,8 @@ class Job(google.protobuf.message.Message):
     CANDIDATE_FIELD_NUMBER: builtins.int
     DECLARATION_FIELD_NUMBER: builtins.int
     ENGINE_SPEC_FIELD_NUMBER: builtins.int
+    BAR_FIELD_NUMBER: builtins.int
+    SKIPPED_ROWS_FIELD_NUMBER: builtins.int
     experiment_id: builtins.str
     """The experiment."""
     model_digest: builtins.str
@@ -212,6 +214,14 @@ class Job(google.protobuf.message.Message):
     def engine_spec(self) -> modnorm.v1.common_pb2.EngineSpec:
         """How to run the model; absent where an older aggregator tells the engine's name alone."""
 
+    @property
+    def bar(self) -> Global___Bar:
+        """The place that a candidate has to be able to reach; absent where it is scored to its end."""
+
+    @property
+    def skipped_rows(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Held-out rows that need no answer, ascending: what is voted on them is settled."""
+
     def __init__(
         self,
         *,
@@ -229,21 +239,50 @@ class Job(google.protobuf.message.Message):
         candidate: builtins.int = ...,
         declaration: builtins.str | None = ...,
         engine_spec: modnorm.v1.common_pb2.EngineSpec | None = ...,
+        bar: Global___Bar | None = ...,
+        skipped_rows: collections.abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_declaration", b"_declaration", "_engine_spec", b"_engine_spec", "declaration", b"declaration", "descriptor", b"descriptor", "engine_spec", b"engine_spec", "lease", b"lease", "model", b"model"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_bar", b"_bar", "_declaration", b"_declaration", "_engine_spec", b"_engine_spec", "bar", b"bar", "declaration", b"declaration", "descriptor", b"descriptor", "engine_spec", b"engine_spec", "lease", b"lease", "model", b"model"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_declaration", b"_declaration", "_engine_spec", b"_engine_spec", "candidate", b"candidate", "declaration", b"declaration", "descriptor", b"descriptor", "engine", b"engine", "engine_spec", b"engine_spec", "experiment_id", b"experiment_id", "lease", b"lease", "max_tokens", b"max_tokens", "model", b"model", "model_digest", b"model_digest", "rows_digest", b"rows_digest", "scorer", b"scorer", "split", b"split", "task", b"task"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_bar", b"_bar", "_declaration", b"_declaration", "_engine_spec", b"_engine_spec", "bar", b"bar", "candidate", b"candidate", "declaration", b"declaration", "descriptor", b"descriptor", "engine", b"engine", "engine_spec", b"engine_spec", "experiment_id", b"experiment_id", "lease", b"lease", "max_tokens", b"max_tokens", "model", b"model", "model_digest", b"model_digest", "rows_digest", b"rows_digest", "scorer", b"scorer", "skipped_rows", b"skipped_rows", "split", b"split", "task", b"task"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__bar: typing_extensions.TypeAlias = typing.Literal["bar"]
+    _WhichOneofArgType__bar: typing_extensions.TypeAlias = typing.Literal["_bar", b"_bar"]
     _WhichOneofReturnType__declaration: typing_extensions.TypeAlias = typing.Literal["declaration"]
     _WhichOneofArgType__declaration: typing_extensions.TypeAlias = typing.Literal["_declaration", b"_declaration"]
     _WhichOneofReturnType__engine_spec: typing_extensions.TypeAlias = typing.Literal["engine_spec"]
     _WhichOneofArgType__engine_spec: typing_extensions.TypeAlias = typing.Literal["_engine_spec", b"_engine_spec"]
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__bar) -> _WhichOneofReturnType__bar | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__declaration) -> _WhichOneofReturnType__declaration | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__engine_spec) -> _WhichOneofReturnType__engine_spec | None: ...
 
 Global___Job: typing_extensions.TypeAlias = Job
+
+@typing.final
+class Bar(google.protobuf.message.Message):
+    """The weakest place that makes a candidate an expert: it is out once it can only rank after."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    REWARD_FIELD_NUMBER: builtins.int
+    INDEX_FIELD_NUMBER: builtins.int
+    reward: builtins.float
+    """Mean selection reward of the candidate that has the place."""
+    index: builtins.int
+    """Its index: among equal rewards the lower one ranks first."""
+    def __init__(
+        self,
+        *,
+        reward: builtins.float = ...,
+        index: builtins.int = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["index", b"index", "reward", b"reward"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___Bar: typing_extensions.TypeAlias = Bar
 
 @typing.final
 class HeartbeatRequest(google.protobuf.message.Message):
@@ -254,10 +293,16 @@ class HeartbeatRequest(google.protobuf.message.Message):
     LEASE_FIELD_NUMBER: builtins.int
     ANSWERS_DONE_FIELD_NUMBER: builtins.int
     ANSWERS_TOTAL_FIELD_NUMBER: builtins.int
+    EXPERIMENT_ID_FIELD_NUMBER: builtins.int
+    CANDIDATE_FIELD_NUMBER: builtins.int
     answers_done: builtins.int
     """Answers finished so far."""
     answers_total: builtins.int
     """Answers in all."""
+    experiment_id: builtins.str
+    """The experiment of the job; empty where the worker wants no bar."""
+    candidate: builtins.int
+    """Index of the candidate."""
     @property
     def lease(self) -> Global___Lease:
         """The lease to extend."""
@@ -268,10 +313,12 @@ class HeartbeatRequest(google.protobuf.message.Message):
         lease: Global___Lease | None = ...,
         answers_done: builtins.int = ...,
         answers_total: builtins.int = ...,
+        experiment_id: builtins.str = ...,
+        candidate: builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["lease", b"lease"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["answers_done", b"answers_done", "answers_total", b"answers_total", "lease", b"lease"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["answers_done", b"answers_done", "answers_total", b"answers_total", "candidate", b"candidate", "experiment_id", b"experiment_id", "lease", b"lease"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___HeartbeatRequest: typing_extensions.TypeAlias = HeartbeatRequest
@@ -283,15 +330,26 @@ class HeartbeatResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     CANCEL_FIELD_NUMBER: builtins.int
+    BAR_FIELD_NUMBER: builtins.int
     cancel: builtins.bool
     """Stop: the work is not wanted any more."""
+    @property
+    def bar(self) -> Global___Bar:
+        """The bar as it is now, which only rises; absent where there is none."""
+
     def __init__(
         self,
         *,
         cancel: builtins.bool = ...,
+        bar: Global___Bar | None = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["cancel", b"cancel"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_bar", b"_bar", "bar", b"bar"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_bar", b"_bar", "bar", b"bar", "cancel", b"cancel"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__bar: typing_extensions.TypeAlias = typing.Literal["bar"]
+    _WhichOneofArgType__bar: typing_extensions.TypeAlias = typing.Literal["_bar", b"_bar"]
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__bar) -> _WhichOneofReturnType__bar | None: ...
 
 Global___HeartbeatResponse: typing_extensions.TypeAlias = HeartbeatResponse
 
@@ -357,6 +415,7 @@ class ReportHeader(google.protobuf.message.Message):
     SWITCH_SECONDS_FIELD_NUMBER: builtins.int
     GENERATE_SECONDS_FIELD_NUMBER: builtins.int
     SCORE_SECONDS_FIELD_NUMBER: builtins.int
+    STOPPED_FIELD_NUMBER: builtins.int
     worker: builtins.str
     """Name of the worker."""
     switch_seconds: builtins.float
@@ -365,6 +424,8 @@ class ReportHeader(google.protobuf.message.Message):
     """Seconds spent generating."""
     score_seconds: builtins.float
     """Seconds spent scoring."""
+    stopped: builtins.bool
+    """The candidate cannot reach the bar any more; the answers are those that it gave until then."""
     @property
     def lease(self) -> Global___Lease:
         """The lease that the work was done under."""
@@ -387,10 +448,11 @@ class ReportHeader(google.protobuf.message.Message):
         switch_seconds: builtins.float = ...,
         generate_seconds: builtins.float = ...,
         score_seconds: builtins.float = ...,
+        stopped: builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["descriptor", b"descriptor", "lease", b"lease"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["descriptor", b"descriptor", "environment", b"environment", "generate_seconds", b"generate_seconds", "lease", b"lease", "score_seconds", b"score_seconds", "switch_seconds", b"switch_seconds", "worker", b"worker"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["descriptor", b"descriptor", "environment", b"environment", "generate_seconds", b"generate_seconds", "lease", b"lease", "score_seconds", b"score_seconds", "stopped", b"stopped", "switch_seconds", b"switch_seconds", "worker", b"worker"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___ReportHeader: typing_extensions.TypeAlias = ReportHeader

@@ -88,6 +88,8 @@ class _CandidateStateEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper.
     """Failed for good."""
     CANDIDATE_STATE_CANCELLED: _CandidateState.ValueType  # 5
     """Not wanted any more."""
+    CANDIDATE_STATE_STOPPED: _CandidateState.ValueType  # 6
+    """Stopped early: it cannot be an expert any more, and its score is known as an interval."""
 
 class CandidateState(_CandidateState, metaclass=_CandidateStateEnumTypeWrapper):
     """Where a candidate is."""
@@ -104,6 +106,8 @@ CANDIDATE_STATE_FAILED: CandidateState.ValueType  # 4
 """Failed for good."""
 CANDIDATE_STATE_CANCELLED: CandidateState.ValueType  # 5
 """Not wanted any more."""
+CANDIDATE_STATE_STOPPED: CandidateState.ValueType  # 6
+"""Stopped early: it cannot be an expert any more, and its score is known as an interval."""
 Global___CandidateState: typing_extensions.TypeAlias = CandidateState
 
 class _ArtifactKind:
@@ -270,6 +274,7 @@ class PopulationSpec(google.protobuf.message.Message):
     SEED_FIELD_NUMBER: builtins.int
     POOL_FIELD_NUMBER: builtins.int
     NOISE_FIELD_NUMBER: builtins.int
+    STATISTICS_FIELD_NUMBER: builtins.int
     size: builtins.int
     """N: candidates sampled and scored."""
     seed: builtins.int
@@ -278,6 +283,8 @@ class PopulationSpec(google.protobuf.message.Message):
     """"nested" or "published"."""
     noise: builtins.str
     """Noise scheme by name."""
+    statistics: builtins.str
+    """"experts" leaves out what changes no expert and no vote; "full" does all of it."""
     @property
     def prefixes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Nested population sizes to report, ascending; N alone when empty."""
@@ -295,10 +302,11 @@ class PopulationSpec(google.protobuf.message.Message):
         seed: builtins.int | None = ...,
         pool: builtins.str | None = ...,
         noise: builtins.str | None = ...,
+        statistics: builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_noise", b"_noise", "_pool", b"_pool", "_seed", b"_seed", "_size", b"_size", "noise", b"noise", "pool", b"pool", "seed", b"seed", "size", b"size"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_noise", b"_noise", "_pool", b"_pool", "_seed", b"_seed", "_size", b"_size", "_statistics", b"_statistics", "noise", b"noise", "pool", b"pool", "seed", b"seed", "size", b"size", "statistics", b"statistics"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_noise", b"_noise", "_pool", b"_pool", "_seed", b"_seed", "_size", b"_size", "ensemble_sizes", b"ensemble_sizes", "noise", b"noise", "pool", b"pool", "prefixes", b"prefixes", "seed", b"seed", "size", b"size"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_noise", b"_noise", "_pool", b"_pool", "_seed", b"_seed", "_size", b"_size", "_statistics", b"_statistics", "ensemble_sizes", b"ensemble_sizes", "noise", b"noise", "pool", b"pool", "prefixes", b"prefixes", "seed", b"seed", "size", b"size", "statistics", b"statistics"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__noise: typing_extensions.TypeAlias = typing.Literal["noise"]
     _WhichOneofArgType__noise: typing_extensions.TypeAlias = typing.Literal["_noise", b"_noise"]
@@ -308,6 +316,8 @@ class PopulationSpec(google.protobuf.message.Message):
     _WhichOneofArgType__seed: typing_extensions.TypeAlias = typing.Literal["_seed", b"_seed"]
     _WhichOneofReturnType__size: typing_extensions.TypeAlias = typing.Literal["size"]
     _WhichOneofArgType__size: typing_extensions.TypeAlias = typing.Literal["_size", b"_size"]
+    _WhichOneofReturnType__statistics: typing_extensions.TypeAlias = typing.Literal["statistics"]
+    _WhichOneofArgType__statistics: typing_extensions.TypeAlias = typing.Literal["_statistics", b"_statistics"]
     @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__noise) -> _WhichOneofReturnType__noise | None: ...
     @typing.overload
@@ -316,6 +326,8 @@ class PopulationSpec(google.protobuf.message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__seed) -> _WhichOneofReturnType__seed | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__size) -> _WhichOneofReturnType__size | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__statistics) -> _WhichOneofReturnType__statistics | None: ...
 
 Global___PopulationSpec: typing_extensions.TypeAlias = PopulationSpec
 
@@ -523,6 +535,7 @@ class Progress(google.protobuf.message.Message):
     THRESHOLD_REWARD_FIELD_NUMBER: builtins.int
     EXAMPLES_DONE_FIELD_NUMBER: builtins.int
     EXAMPLES_TOTAL_FIELD_NUMBER: builtins.int
+    CANDIDATES_STOPPED_FIELD_NUMBER: builtins.int
     jobs_done: builtins.int
     """Jobs done in the present phase."""
     jobs_total: builtins.int
@@ -539,6 +552,8 @@ class Progress(google.protobuf.message.Message):
     """Prompts calibrated."""
     examples_total: builtins.int
     """Prompts to calibrate in all."""
+    candidates_stopped: builtins.int
+    """Candidates of the experiment whose scoring was stopped early."""
     def __init__(
         self,
         *,
@@ -550,10 +565,11 @@ class Progress(google.protobuf.message.Message):
         threshold_reward: builtins.float | None = ...,
         examples_done: builtins.int = ...,
         examples_total: builtins.int = ...,
+        candidates_stopped: builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_best_reward", b"_best_reward", "_threshold_reward", b"_threshold_reward", "best_reward", b"best_reward", "threshold_reward", b"threshold_reward"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_best_reward", b"_best_reward", "_threshold_reward", b"_threshold_reward", "best_reward", b"best_reward", "examples_done", b"examples_done", "examples_total", b"examples_total", "jobs_done", b"jobs_done", "jobs_failed", b"jobs_failed", "jobs_running", b"jobs_running", "jobs_total", b"jobs_total", "threshold_reward", b"threshold_reward"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_best_reward", b"_best_reward", "_threshold_reward", b"_threshold_reward", "best_reward", b"best_reward", "candidates_stopped", b"candidates_stopped", "examples_done", b"examples_done", "examples_total", b"examples_total", "jobs_done", b"jobs_done", "jobs_failed", b"jobs_failed", "jobs_running", b"jobs_running", "jobs_total", b"jobs_total", "threshold_reward", b"threshold_reward"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__best_reward: typing_extensions.TypeAlias = typing.Literal["best_reward"]
     _WhichOneofArgType__best_reward: typing_extensions.TypeAlias = typing.Literal["_best_reward", b"_best_reward"]
@@ -757,6 +773,8 @@ class Candidate(google.protobuf.message.Message):
     HELDOUT_ATTEMPTS_FIELD_NUMBER: builtins.int
     HELDOUT_TOKENS_FIELD_NUMBER: builtins.int
     HELDOUT_SECONDS_FIELD_NUMBER: builtins.int
+    REWARD_LOWER_FIELD_NUMBER: builtins.int
+    REWARD_UPPER_FIELD_NUMBER: builtins.int
     index: builtins.int
     """Index in the population; -1 is the unperturbed base."""
     state: Global___CandidateState.ValueType
@@ -787,6 +805,10 @@ class Candidate(google.protobuf.message.Message):
     """Tokens generated on the held-out rows."""
     heldout_seconds: builtins.float
     """Seconds that answering the held-out rows took."""
+    reward_lower: builtins.float
+    """Least mean selection reward that a stopped candidate can have."""
+    reward_upper: builtins.float
+    """Largest one."""
     @property
     def descriptor(self) -> modnorm.v1.common_pb2.Descriptor:
         """Its descriptor."""
@@ -820,17 +842,27 @@ class Candidate(google.protobuf.message.Message):
         heldout_attempts: builtins.int = ...,
         heldout_tokens: builtins.int = ...,
         heldout_seconds: builtins.float = ...,
+        reward_lower: builtins.float | None = ...,
+        reward_upper: builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_heldout_metric", b"_heldout_metric", "_selection_reward", b"_selection_reward", "descriptor", b"descriptor", "heldout_metric", b"heldout_metric", "selection_reward", b"selection_reward"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_heldout_metric", b"_heldout_metric", "_reward_lower", b"_reward_lower", "_reward_upper", b"_reward_upper", "_selection_reward", b"_selection_reward", "descriptor", b"descriptor", "heldout_metric", b"heldout_metric", "reward_lower", b"reward_lower", "reward_upper", b"reward_upper", "selection_reward", b"selection_reward"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_heldout_metric", b"_heldout_metric", "_selection_reward", b"_selection_reward", "attempts", b"attempts", "descriptor", b"descriptor", "environment", b"environment", "error", b"error", "heldout_answers", b"heldout_answers", "heldout_attempts", b"heldout_attempts", "heldout_environment", b"heldout_environment", "heldout_metric", b"heldout_metric", "heldout_seconds", b"heldout_seconds", "heldout_tokens", b"heldout_tokens", "index", b"index", "seconds", b"seconds", "selection_answers", b"selection_answers", "selection_correct", b"selection_correct", "selection_reward", b"selection_reward", "selection_tokens", b"selection_tokens", "state", b"state", "worker", b"worker"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_heldout_metric", b"_heldout_metric", "_reward_lower", b"_reward_lower", "_reward_upper", b"_reward_upper", "_selection_reward", b"_selection_reward", "attempts", b"attempts", "descriptor", b"descriptor", "environment", b"environment", "error", b"error", "heldout_answers", b"heldout_answers", "heldout_attempts", b"heldout_attempts", "heldout_environment", b"heldout_environment", "heldout_metric", b"heldout_metric", "heldout_seconds", b"heldout_seconds", "heldout_tokens", b"heldout_tokens", "index", b"index", "reward_lower", b"reward_lower", "reward_upper", b"reward_upper", "seconds", b"seconds", "selection_answers", b"selection_answers", "selection_correct", b"selection_correct", "selection_reward", b"selection_reward", "selection_tokens", b"selection_tokens", "state", b"state", "worker", b"worker"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__heldout_metric: typing_extensions.TypeAlias = typing.Literal["heldout_metric"]
     _WhichOneofArgType__heldout_metric: typing_extensions.TypeAlias = typing.Literal["_heldout_metric", b"_heldout_metric"]
+    _WhichOneofReturnType__reward_lower: typing_extensions.TypeAlias = typing.Literal["reward_lower"]
+    _WhichOneofArgType__reward_lower: typing_extensions.TypeAlias = typing.Literal["_reward_lower", b"_reward_lower"]
+    _WhichOneofReturnType__reward_upper: typing_extensions.TypeAlias = typing.Literal["reward_upper"]
+    _WhichOneofArgType__reward_upper: typing_extensions.TypeAlias = typing.Literal["_reward_upper", b"_reward_upper"]
     _WhichOneofReturnType__selection_reward: typing_extensions.TypeAlias = typing.Literal["selection_reward"]
     _WhichOneofArgType__selection_reward: typing_extensions.TypeAlias = typing.Literal["_selection_reward", b"_selection_reward"]
     @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__heldout_metric) -> _WhichOneofReturnType__heldout_metric | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__reward_lower) -> _WhichOneofReturnType__reward_lower | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__reward_upper) -> _WhichOneofReturnType__reward_upper | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__selection_reward) -> _WhichOneofReturnType__selection_reward | None: ...
 
@@ -1241,6 +1273,7 @@ class Vote(google.protobuf.message.Message):
     VALID_FIELD_NUMBER: builtins.int
     SUPPORT_FIELD_NUMBER: builtins.int
     CORRECT_SUPPORT_FIELD_NUMBER: builtins.int
+    SKIPPED_FIELD_NUMBER: builtins.int
     row: builtins.int
     """Index of the held-out row."""
     answer: builtins.str
@@ -1253,6 +1286,8 @@ class Vote(google.protobuf.message.Message):
     """Experts that gave the winning answer."""
     correct_support: builtins.int
     """Experts whose own answer is right."""
+    skipped: builtins.int
+    """Experts that did not answer, since the vote was settled: the counts above are without them."""
     def __init__(
         self,
         *,
@@ -1262,10 +1297,11 @@ class Vote(google.protobuf.message.Message):
         valid: builtins.int = ...,
         support: builtins.int = ...,
         correct_support: builtins.int = ...,
+        skipped: builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_answer", b"_answer", "answer", b"answer"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_answer", b"_answer", "answer", b"answer", "correct", b"correct", "correct_support", b"correct_support", "row", b"row", "support", b"support", "valid", b"valid"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_answer", b"_answer", "answer", b"answer", "correct", b"correct", "correct_support", b"correct_support", "row", b"row", "skipped", b"skipped", "support", b"support", "valid", b"valid"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__answer: typing_extensions.TypeAlias = typing.Literal["answer"]
     _WhichOneofArgType__answer: typing_extensions.TypeAlias = typing.Literal["_answer", b"_answer"]

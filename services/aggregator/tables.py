@@ -126,6 +126,8 @@ class Experiment(SQLModel, table=True):
     """Jobs of the present phase; counted here, so that no report has to count rows."""
     jobs_done: int = Field(default=0, sa_column_kwargs=_FROM_ZERO)
     jobs_failed: int = Field(default=0, sa_column_kwargs=_FROM_ZERO)
+    candidates_stopped: int = Field(default=0, sa_column_kwargs=_FROM_ZERO)
+    """Candidates whose scoring was stopped early."""
 
 
 class Candidate(SQLModel, table=True):
@@ -173,7 +175,14 @@ class Job(SQLModel, table=True):
     """Stored answers whose vote is right."""
     error: str = Field(default="", sa_type=Text)
     metric: float | None = None
-    """Mean selection reward, or held-out metric of the candidate alone."""
+    """Mean selection reward, or held-out metric of the candidate alone; None while not known,
+    as that of a candidate that was stopped early, or of an expert that left rows out."""
+    reward_lower: float | None = None
+    """Least mean selection reward that is possible, of a candidate that was stopped early."""
+    reward_upper: float | None = None
+    """Largest one."""
+    skipped: bytes | None = Field(default=None, sa_type=LargeBinary)
+    """Rows that its last lease leaves out, packed; None where all are to be answered."""
     tokens: int = Field(default=0, sa_type=BigInteger)
     switch_seconds: float = 0.0
     generate_seconds: float = 0.0
@@ -227,6 +236,8 @@ class Vote(SQLModel, table=True):
     valid: int
     support: int
     correct_support: int
+    skipped: int = Field(default=0, sa_column_kwargs=_FROM_ZERO)
+    """Experts that left the row out: the counts are without them."""
 
 
 class Event(SQLModel, table=True):
