@@ -5,6 +5,7 @@ from dataclasses import asdict
 from typing import Literal, TypedDict
 
 from modnorm.analysis.environments import environments_of, mixed_settings
+from modnorm.analysis.evaluations import BudgetEntry, ensemble_cost, run_budget
 from modnorm.analysis.run_data import EnsembleRow, RunData
 from modnorm.analysis.statistics import prefix_statistics, vote_agreement
 
@@ -16,6 +17,7 @@ class BaseEntry(TypedDict):
 
     selection_reward: float | None
     heldout_metric: float | None
+    selection_accuracy: float | None
 
 
 class ExpertEntry(TypedDict):
@@ -38,6 +40,8 @@ class EnsembleEntry(TypedDict):
     correct: int
     rows: int
     agreement: dict[str, object] | None
+    budget: dict[str, int]
+    """Model-prompt evaluations of this (N, K) alone: answers that are stored."""
 
 
 class CandidatesEntry(TypedDict):
@@ -63,6 +67,7 @@ class ResultsDocument(TypedDict):
     experts: list[ExpertEntry]
     statistics: list[dict[str, object]]
     ensembles: list[EnsembleEntry]
+    budget: BudgetEntry
     mixed_environments: dict[str, list[str]]
     """Settings in which the machines that answered differ, with the values."""
 
@@ -80,7 +85,11 @@ def results_document(run: RunData) -> ResultsDocument:
         provenance=run.provenance,
         data={name: asdict(record) for name, record in run.data.items()},
         overlap=run.overlap,
-        base=BaseEntry(selection_reward=base, heldout_metric=run.base.heldout_metric),
+        base=BaseEntry(
+            selection_reward=base,
+            heldout_metric=run.base.heldout_metric,
+            selection_accuracy=_share(run.base.selection_correct, run.base.selection_answers),
+        ),
         candidates=CandidatesEntry(
             total=len(run.candidates),
             scored=len(run.order),
@@ -89,6 +98,7 @@ def results_document(run: RunData) -> ResultsDocument:
         experts=_experts(run),
         statistics=[asdict(prefix_statistics(run.rewards, n, base)) for n in run.prefixes],
         ensembles=[_ensemble(run, ensemble) for ensemble in sorted(run.ensembles, key=_size)],
+        budget=run_budget(run),
         mixed_environments=mixed_settings(environments_of(run)),
     )
 
@@ -122,7 +132,12 @@ def _ensemble(run: RunData, ensemble: EnsembleRow) -> EnsembleEntry:
         correct=ensemble.correct,
         rows=ensemble.rows,
         agreement=agreement,
+        budget=ensemble_cost(run, ensemble).as_dict(),
     )
+
+
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
 
 
 def _size(ensemble: EnsembleRow) -> tuple[int, int]:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from modnorm.analysis.document import ResultsDocument, results_document
 from modnorm.analysis.environments import environments_of, places
+from modnorm.analysis.evaluations import repeated_attempts, timing_scope
 from modnorm.analysis.files import encode_json, write_file
 from modnorm.analysis.plots import draw_plots
 from modnorm.analysis.report import render_report
@@ -26,7 +27,7 @@ from modnorm.analysis.run_data import CandidateRow, RunData
 
 COLUMNS = (
     "index", "seed", "state", "rank", "selection_reward", "gain", "heldout_metric",
-    "selection_tokens",
+    "selection_tokens", "selection_answers", "selection_correct",
 )  # fmt: skip
 """Columns of `candidates.csv`; `gain` is the selection reward less that of the base."""
 
@@ -69,6 +70,8 @@ def _candidates_csv(run: RunData) -> str:
                 _gain(candidate, run.base.selection_reward),
                 candidate.heldout_metric,
                 candidate.selection_tokens,
+                candidate.selection_answers,
+                candidate.selection_correct,
             ]
         )
     return text.getvalue()
@@ -94,6 +97,8 @@ def _timings(run: RunData) -> dict[str, object]:
             "attempts": candidate.attempts,
             "worker": candidate.worker,
             "seconds": candidate.seconds,
+            "heldout_attempts": candidate.heldout_attempts,
+            "heldout_seconds": candidate.heldout_seconds,
             "error": candidate.error,
             **places(candidate, known),
         }
@@ -101,7 +106,14 @@ def _timings(run: RunData) -> dict[str, object]:
     ]
     return {
         **run.timings,
+        "scope": timing_scope(run, _phases(run)),
+        "repeated_attempts": repeated_attempts(run),
         "environments": [dict(sorted(environment.items())) for environment in known],
         "base": places(run.base, known),
         "candidates": candidates,
     }
+
+
+def _phases(run: RunData) -> dict[str, float]:
+    phases = run.timings.get("phases")
+    return phases if isinstance(phases, dict) else {}

@@ -22,10 +22,19 @@ class CandidateRow:
     """Held-out metric of the candidate alone, a fraction; None unless it was an expert."""
     selection_tokens: int = 0
     """Tokens generated on the selection rows."""
+    selection_answers: int = 0
+    """Stored answers on the selection rows."""
+    selection_correct: int = 0
+    """Those of them whose vote is right."""
+    heldout_answers: int = 0
+    """Stored answers on the held-out rows; 0 unless it was an expert."""
     attempts: int = 1
     worker: str = ""
     seconds: float = 0.0
     """Time that scoring took."""
+    heldout_attempts: int = 0
+    heldout_seconds: float = 0.0
+    """Time that answering the held-out rows took."""
     error: str = ""
     """Why it failed."""
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -41,8 +50,13 @@ class BaseRow:
     selection_reward: float | None = None
     heldout_metric: float | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
-    """As of a candidate."""
+    """This and what follows are as of a candidate."""
     heldout_environment: Mapping[str, str] = field(default_factory=dict)
+    selection_answers: int = 0
+    selection_correct: int = 0
+    heldout_answers: int = 0
+    seconds: float = 0.0
+    heldout_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,8 @@ def test_candidates_are_in_order_with_rank_and_gain(make_run, directory):
         "seed": "1003",
         "state": "failed",
         "selection_tokens": "300",
+        "selection_answers": "0",
+        "selection_correct": "0",
     }
     best = next(row for row in rows if row["rank"] == "1")
     assert int(best["index"]) == run.order[0]
@@ -74,12 +76,16 @@ def test_timings_hold_what_may_differ(make_run, directory):
     write_run(directory, make_run(prefixes=(20,), failed=frozenset({3})))
     timings = json.loads((directory / "timings.json").read_text())
     assert timings["worker"] == "worker-1"
+    assert timings["repeated_attempts"] == {"selection": 0, "heldout": 0}
+    assert timings["scope"]["device"]["search"] == 20 * 1.5
     assert timings["candidates"][3]["error"] == "non-finite logits"
     assert timings["candidates"][4] == {
         "index": 4,
         "attempts": 1,
         "worker": "worker-1",
         "seconds": 1.5,
+        "heldout_attempts": 1,
+        "heldout_seconds": 0.0,
         "error": "",
         "environment": None,
         "heldout_environment": None,

@@ -1,0 +1,99 @@
+"""What a finished run cost: answers that were stored, and where its time went.
+
+One stored answer is one model-prompt evaluation of the paper (app. "Evaluation-Budget
+Accounting"). Whatever saved evaluations has left no answers, so it is not counted; attempts that
+failed have left none either, and are told apart.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypedDict
+
+from modnorm.analysis.run_data import CandidateRow, EnsembleRow, RunData
+from modnorm.search.budgets import Budget
+
+
+class BudgetEntry(TypedDict):
+    """Evaluations of a whole run."""
+
+    search: int
+    """Candidates on the selection rows."""
+    development: int
+    final: int
+    """Experts of any (N, K) on the held-out rows, each once."""
+    total: int
+    base: dict[str, int]
+    """The unperturbed model, outside the main run: `selection` and `heldout`."""
+
+
+def run_budget(run: RunData) -> BudgetEntry:
+    """Count the answers of a run; experts that several ensembles share are counted once."""
+    counted = _count(run.candidates, run.candidates)
+    return BudgetEntry(
+        search=counted.search,
+        development=counted.development,
+        final=counted.final,
+        total=counted.total,
+        base={"selection": run.base.selection_answers, "heldout": run.base.heldout_answers},
+    )
+
+
+def ensemble_cost(run: RunData, ensemble: EnsembleRow) -> Budget:
+    """Count what one (N, K) alone cost: the first N candidates, and its K experts."""
+    experts = [run.candidates[index] for index in ensemble.experts]
+    return _count(run.candidates[: ensemble.population], experts)
+
+
+def repeated_attempts(run: RunData) -> dict[str, int]:
+    """Count attempts that had to be made again, by phase; what they answered is not known."""
+    return {
+        "selection": _repeated(candidate.attempts for candidate in run.candidates),
+        "heldout": _repeated(candidate.heldout_attempts for candidate in run.candidates),
+    }
+
+
+def timing_scope(run: RunData, phases: Mapping[str, float]) -> dict[str, object]:
+    """Split the time of a run as the paper does (app. "Timing scope"), in seconds.
+
+    Search is the scale map, and each candidate written, answered, scored and restored; the end to
+    end adds setup and the vote. Calibration and the unperturbed model are outside.
+
+    Args:
+        run: The run.
+        phases: Seconds in each state of the experiment: `sampling`, `selecting` and so on.
+
+    Returns:
+        `device` is what workers spent on jobs, summed; `wall` what passed. With one worker,
+        `search` and `end_to_end` are the paper's; with several the first is the same sum, the
+        second what passed all the same.
+    """
+    base = run.base.seconds + run.base.heldout_seconds
+    device = {
+        "search": sum(candidate.seconds for candidate in run.candidates),
+        "final": sum(candidate.heldout_seconds for candidate in run.candidates),
+        "base": base,
+    }
+    wall = {
+        "setup": phases.get("pending", 0.0),
+        "search": phases.get("sampling", 0.0) + phases.get("selecting", 0.0),
+        "final": phases.get("voting", 0.0),
+    }
+    workers = {candidate.worker for candidate in run.candidates if candidate.worker}
+    return {
+        "search": phases.get("sampling", 0.0) + device["search"],
+        "end_to_end": max(0.0, sum(wall.values()) - (base if len(workers) == 1 else 0.0)),
+        "workers": len(workers),
+        "wall": wall,
+        "device": device,
+        "calibration": phases.get("calibrating", 0.0),
+    }
+
+
+def _count(searched: Sequence[CandidateRow], experts: Sequence[CandidateRow]) -> Budget:
+    return Budget(
+        search=sum(candidate.selection_answers for candidate in searched),
+        final=sum(candidate.heldout_answers for candidate in experts),
+    )
+
+
+def _repeated(attempts: Iterable[int]) -> int:
+    return sum(max(0, count - 1) for count in attempts)

@@ -1,0 +1,180 @@
+"""What a main run costs (paper, app. "Evaluation-Budget Accounting").
+
+The unit is one model-prompt evaluation: one response of one model to one prompt, generated and
+scored. A main run is search (or training), checkpoint selection on development rows, and the final
+evaluation; preparation and the choice of hyperparameters are counted apart. The defaults are the
+paper's settings; what a finished run did cost is counted by `modnorm.analysis.evaluations`.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Self
+
+from modnorm.errors import InvalidInputError
+
+SELECTION_ROWS = 200
+"""Selection or training prompts of every method of the paper."""
+DEVELOPMENT_ROWS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Model-prompt evaluations by what they are for."""
+
+    search: int = 0
+    """Candidates on the selection rows, or training."""
+    development: int = 0
+    """Checkpoints on the development rows."""
+    final: int = 0
+    """Experts, or the one model that a method returns, on the held-out rows."""
+
+    @property
+    def total(self) -> int:
+        """All of the main run."""
+        return self.search + self.development + self.final
+
+    def __add__(self, other: Self) -> "Budget":
+        return Budget(
+            self.search + other.search,
+            self.development + other.development,
+            self.final + other.final,
+        )
+
+    def as_dict(self) -> dict[str, int]:
+        """Return the counts and their total by name."""
+        return {
+            "search": self.search,
+            "development": self.development,
+            "final": self.final,
+            "total": self.total,
+        }
+
+
+def total_budget(budgets: Iterable[Budget]) -> Budget:
+    """Return the sum of budgets."""
+    return sum(budgets, Budget())
+
+
+def ensemble_budget(
+    population: int,
+    ensemble_size: int,
+    heldout_rows: int,
+    *,
+    selection_rows: int = SELECTION_ROWS,
+) -> Budget:
+    """Return B_MN(N, K, S) = 200 N + K S (eq. "mn_total_eval_budget"), RandOpt's as well.
+
+    Args:
+        population: N, the candidates scored.
+        ensemble_size: K, the experts that vote.
+        heldout_rows: S.
+        selection_rows: Rows that a candidate is scored on.
+    """
+    return Budget(search=selection_rows * population, final=ensemble_size * heldout_rows)
+
+
+def evolution_budget(
+    heldout_rows: int,
+    *,
+    iterations: int = 100,
+    candidates: int = 30,
+    selection_rows: int = SELECTION_ROWS,
+) -> Budget:
+    """Return B_ES(S) = 200 * 3,000 + S of iterative ES (eq. "es_total_eval_budget").
+
+    Args:
+        heldout_rows: S.
+        iterations: Updates.
+        candidates: Perturbed models per update.
+        selection_rows: Rows that each is scored on.
+    """
+    return Budget(search=selection_rows * iterations * candidates, final=heldout_rows)
+
+
+def two_point_budget(
+    heldout_rows: int,
+    *,
+    updates: int = 1_500,
+    selection_rows: int = SELECTION_ROWS,
+    development_interval: int = 100,
+    development_rows: int = DEVELOPMENT_ROWS,
+) -> Budget:
+    """Return B_MeZO(S) = B_ZO(S) = 2 * 1,500 * 200 + 16 * 500 + S (eq. "zo_total_eval_budget").
+
+    Args:
+        heldout_rows: S.
+        updates: Two-sided updates: two perturbed models each.
+        selection_rows: Training rows.
+        development_interval: Updates between development evaluations; there is one before the
+            first update.
+        development_rows: Rows of each.
+    """
+    return Budget(
+        search=2 * updates * selection_rows,
+        development=_checkpoints(updates, development_interval) * development_rows,
+        final=heldout_rows,
+    )
+
+
+def learning_rate_sweep(
+    *,
+    rates: int = 3,
+    updates: int = 500,
+    selection_rows: int = SELECTION_ROWS,
+    development_interval: int = 100,
+    development_rows: int = DEVELOPMENT_ROWS,
+) -> Budget:
+    """Return what choosing a learning rate of MeZO or ZO-Finetuner costs, outside the main run.
+
+    By default the paper's 600,000 training and 9,000 development evaluations.
+    """
+    trial = two_point_budget(
+        0,
+        updates=updates,
+        selection_rows=selection_rows,
+        development_interval=development_interval,
+        development_rows=development_rows,
+    )
+    return total_budget([trial] * rates)
+
+
+def monitoring_budget(heldout_rows: int, *, evaluations: int = 6) -> Budget:
+    """Return what watching iterative ES on the test rows costs: 6 S, outside the main run."""
+    return Budget(final=evaluations * heldout_rows)
+
+
+def matched_population(
+    reference: Budget,
+    ensemble_size: int,
+    heldout_rows: int,
+    *,
+    selection_rows: int = SELECTION_ROWS,
+) -> int:
+    """Return the largest N whose ensemble costs no more than another main run.
+
+    Raises:
+        InvalidInputError: the experts alone cost more.
+    """
+    left = reference.total - ensemble_size * heldout_rows
+    if left < selection_rows:
+        raise InvalidInputError(
+            f"{ensemble_size} experts on {heldout_rows} rows leave nothing of "
+            f"{reference.total} evaluations",
+            field="population.ensemble_sizes",
+            remedy="vote with fewer experts",
+        )
+    return left // selection_rows
+
+
+def evaluation_reduction(reference: Budget, budget: Budget) -> float:
+    """Return "Eval. red.": how many times the reference costs what a method does.
+
+    Args:
+        reference: Iterative ES in the paper (eq. "iterative_eval_reduction").
+        budget: The method's main run; not empty.
+    """
+    return reference.total / budget.total
+
+
+def _checkpoints(updates: int, interval: int) -> int:
+    return updates // interval + 1
