@@ -1,6 +1,6 @@
 """The vote of one ensemble over all rows (paper, app. "Decoding and tie breaking")."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, Self
 
@@ -25,12 +25,25 @@ class Ballot:
 
     votes: tuple[str | None, ...]
     correct: tuple[bool, ...]
+    skipped: tuple[bool, ...]
+    """Rows that it left out, since the vote on them was settled; it has no vote there."""
 
     @classmethod
     def of(cls, answers: Iterable[JudgedAnswer]) -> Self:
-        """Take the votes from answers in row order."""
+        """Take the votes from answers to all rows, in row order."""
         pairs = [(answer.vote, answer.correct) for answer in answers]
-        return cls(tuple(vote for vote, _ in pairs), tuple(correct for _, correct in pairs))
+        votes, correct = (tuple(vote for vote, _ in pairs), tuple(right for _, right in pairs))
+        return cls(votes, correct, (False,) * len(pairs))
+
+    @classmethod
+    def of_some(cls, answers: Mapping[int, JudgedAnswer], rows: int) -> Self:
+        """Take the votes from answers by row; the other rows were left out."""
+        given = [answers.get(row) for row in range(rows)]
+        return cls(
+            tuple(answer.vote if answer else None for answer in given),
+            tuple(answer is not None and answer.correct for answer in given),
+            tuple(answer is None for answer in given),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +60,8 @@ class RowVote:
     """Experts that gave the winning answer."""
     correct_support: int
     """Experts that were right."""
+    skipped: int = 0
+    """Experts that left the row out; the other counts are without them, the vote is the same."""
 
 
 def count_votes(ballots: Sequence[Ballot]) -> tuple[RowVote, ...]:
@@ -57,10 +72,13 @@ def count_votes(ballots: Sequence[Ballot]) -> tuple[RowVote, ...]:
     """
     votes = zip(*(ballot.votes for ballot in ballots), strict=True)
     correct = zip(*(ballot.correct for ballot in ballots), strict=True)
-    return tuple(map(_vote, votes, correct))
+    skipped = zip(*(ballot.skipped for ballot in ballots), strict=True)
+    return tuple(map(_vote, votes, correct, skipped))
 
 
-def _vote(votes: Sequence[str | None], correct: Sequence[bool]) -> RowVote:
+def _vote(
+    votes: Sequence[str | None], correct: Sequence[bool], skipped: Sequence[bool]
+) -> RowVote:
     tally = plurality(votes)
     return RowVote(
         answer=tally.answer,
@@ -68,4 +86,5 @@ def _vote(votes: Sequence[str | None], correct: Sequence[bool]) -> RowVote:
         valid=tally.valid,
         support=tally.support,
         correct_support=sum(correct),
+        skipped=sum(skipped),
     )

@@ -1,3 +1,5 @@
+from typing import NamedTuple
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,8 +12,13 @@ COLUMNS = st.integers(1, 5).flatmap(
 )
 
 
+class Said(NamedTuple):
+    vote: str | None
+    correct: bool
+
+
 def ballot(votes):
-    return Ballot(tuple(votes), tuple(vote == RIGHT for vote in votes))
+    return Ballot.of(Said(vote, vote == RIGHT) for vote in votes)
 
 
 def literal(votes):
@@ -32,10 +39,18 @@ def test_every_row_is_voted_on_as_the_paper_says(columns):
 
 
 def test_equal_answers_count_as_the_best_ranked_expert_was_judged():
-    first, second = Ballot(("x",), (True,)), Ballot(("x",), (False,))
+    first, second = Ballot.of([Said("x", True)]), Ballot.of([Said("x", False)])
     assert count_votes([first, second])[0].correct
     assert not count_votes([second, first])[0].correct
 
 
 def test_a_row_without_a_valid_answer_is_wrong():
     assert count_votes([ballot([None]), ballot([None])]) == (RowVote(None, False, 0, 0, 0),)
+
+
+def test_rows_that_are_left_out_are_counted_apart():
+    some = Ballot.of_some({1: Said("a", True)}, 2)
+    assert count_votes([some, ballot(["b", "a"])]) == (
+        RowVote("b", False, 1, 1, 0, skipped=1),
+        RowVote("a", True, 2, 2, 2),
+    )

@@ -31,7 +31,8 @@ def model(index, old, new, heldout=UNKNOWN):
 
 
 def ballot(*correct):
-    return Ballot(tuple("1" if hit else "2" for hit in correct), correct)
+    votes = tuple("1" if hit else "2" for hit in correct)
+    return Ballot(votes, correct, (False,) * len(votes))
 
 
 def vote(ensembles, models, ballots):

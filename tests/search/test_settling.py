@@ -1,0 +1,143 @@
+"""The short-circuit of votes against the plain loop: the same winners, rightly or wrongly."""
+
+from dataclasses import dataclass
+from itertools import product
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from modnorm.search.ballots import Ballot, count_votes
+from modnorm.search.ranking import expert_union, select_experts
+from modnorm.search.settling import Settling
+from modnorm.search.voting import plurality
+
+RIGHT = "a"
+
+
+@dataclass
+class Said:
+    vote: str | None
+
+    @property
+    def correct(self):
+        return self.vote == RIGHT
+
+
+def ballot(votes, left_out=()):
+    answers = {row: Said(vote) for row, vote in enumerate(votes) if row not in left_out}
+    return Ballot.of_some(answers, len(votes))
+
+
+@st.composite
+def known_votes(draw):
+    """Draw the votes of one row, best-ranked expert first; '?' for those that are missing."""
+    size = draw(st.integers(1, 6))
+    known = draw(st.lists(st.sampled_from([None, "a", "b", "c"]), min_size=size, max_size=size))
+    missing = draw(st.sets(st.integers(0, size - 1), max_size=3))
+    return ["?" if i in missing else vote for i, vote in enumerate(known)]
+
+
+@settings(max_examples=300)
+@given(known_votes())
+def test_a_row_is_settled_exactly_when_no_missing_answer_can_change_the_winner(votes):
+    experts = (9, *range(len(votes)))  # the first, who answers every row, has no valid answer
+    settling = Settling({(20, len(experts)): experts}, 1)
+    settling.take(9, ballot([None]))
+    for expert, vote in enumerate(votes):
+        if vote != "?":
+            settling.take(expert, ballot([vote]))
+    missing = [i for i, vote in enumerate(votes) if vote == "?"]
+    winners = set()
+    for completion in product([None, "a", "b", "c", "new"], repeat=len(missing)):
+        whole = list(votes)
+        for place, vote in zip(missing, completion, strict=True):
+            whole[place] = vote
+        winners.add(plurality(whole).answer)
+    asked = missing[0] if missing else 0
+    assert (settling.skippable(asked) == (0,)) is (len(winners) == 1)
+
+
+@st.composite
+def experiments(draw):
+    """Draw scores, prefixes and ensemble sizes."""
+    size = draw(st.integers(2, 12))
+    prefixes = tuple(sorted({size, draw(st.integers(1, size))}))
+    sizes = tuple(sorted({draw(st.integers(1, prefixes[0])) for _ in range(3)}))
+    rewards = draw(st.permutations([index / size for index in range(size)]))
+    return select_experts(rewards, prefixes, sizes)
+
+
+def vote(selection, table, base, workers, random):
+    """Let workers answer in any order, lose attempts and restart; return all ballots."""
+    rows = len(table[base])
+    pending = [*expert_union(selection), base]
+    random.shuffle(pending)
+    ballots: dict[int, Ballot] = {}
+    settling = Settling(selection, rows)
+    busy: list[tuple[int, tuple[int, ...]]] = []
+    while pending or busy:
+        if pending and len(busy) < workers:
+            expert = pending.pop()
+            busy.append((expert, settling.skippable(expert)))
+            continue
+        expert, left_out = busy.pop(random.randrange(len(busy)))
+        if random.random() < 0.1:  # the attempt is lost
+            pending.append(expert)
+            continue
+        ballots[expert] = ballot(table[expert], left_out)
+        settling.take(expert, ballots[expert])
+        if random.random() < 0.2:  # the aggregator starts anew, from what is stored
+            settling = Settling(selection, rows)
+            for each in random.sample(list(ballots), len(ballots)):
+                settling.take(each, ballots[each])
+    return ballots
+
+
+@settings(max_examples=200)
+@given(
+    experiments(),
+    st.integers(1, 6),
+    st.integers(1, 4),
+    st.sampled_from(["a", "ab", "aab", "abc", "aaab"]),
+    st.integers(0, 2**32),
+)
+def test_any_interleaving_gives_the_votes_of_the_plain_loop(
+    selection, rows, workers, alphabet, seed
+):
+    random, base = Random(seed), -1
+    choice = [None, *alphabet, *alphabet]
+    table = {
+        expert: [random.choice(choice) for _ in range(rows)]
+        for expert in (base, *expert_union(selection))
+    }
+    ballots = vote(selection, table, base, workers, random)
+    for (_, size), experts in selection.items():
+        plain = count_votes([ballot(table[expert]) for expert in experts])
+        short = count_votes([ballots[expert] for expert in experts])
+        for one, other in zip(plain, short, strict=True):
+            assert (one.answer, one.correct) == (other.answer, other.correct)
+            assert other.skipped or one == other
+            assert one.skipped == 0
+            assert size > 1 or not other.skipped
+    alone = {base, *(experts[0] for experts in selection.values())}
+    assert not any(any(ballots[expert].skipped) for expert in alone)
+
+
+def test_experts_that_agree_leave_the_others_nothing_to_do():
+    experts = tuple(range(9))
+    settling = Settling({(9, 9): experts}, 4)
+    for expert in experts[:4]:
+        settling.take(expert, ballot(["a", "a", "b", None]))
+        assert settling.skippable(8) == ()
+    settling.take(4, ballot(["a", "b", "b", None]))
+    assert settling.skippable(8) == (0, 2)
+    assert settling.taken == {0, 1, 2, 3, 4}
+
+
+def test_a_tie_is_settled_only_where_the_leader_ranks_first():
+    for answers, settled in (("aab", True), ("baa", False)):
+        settling = Settling({(5, 4): (0, 1, 2, 3)}, 1)
+        for expert, answer in enumerate(answers):
+            settling.take(expert, ballot([answer]))
+        assert (settling.skippable(3) == (0,)) is settled
