@@ -9,6 +9,7 @@ from typing import Protocol
 from modnorm.checkpoint.layout import Layout
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.lineage import Lineage
 
 
 class Finish(StrEnum):
@@ -41,7 +42,8 @@ class GenerationLimits:
 class Engine(Protocol):
     """A loaded model whose weights can become any candidate and come back, bit for bit.
 
-    An engine is used by one thread. Outside `candidate` it holds the pristine base.
+    An engine is used by one thread. Outside `candidate` it holds the pristine base: the model, or
+    the trained state that `rebase` named last.
     """
 
     @property
@@ -56,13 +58,28 @@ class Engine(Protocol):
     def environment(self) -> Mapping[str, str]:
         """Engine, library versions and device: what rounding may depend on, for the record."""
 
+    def rebase(self, lineage: Lineage | None) -> None:
+        """Let the end of a lineage be the base from now on; None for the model as it is on disk.
+
+        Steps that are missing from the state held are taken, or all of them from the model.
+
+        Raises:
+            IncompatibleError: the lineage is of another model, or its noise is not known here.
+            PreconditionError: a candidate is held.
+            EngineError: the infrastructure failed.
+        """
+
+    def moments(self) -> Sequence[tuple[float, float]]:
+        """Mean and unbiased variance of each physical tensor as it is, in canonical order."""
+
     def candidate(
         self, descriptor: Descriptor, scale_map: ScaleMap
     ) -> AbstractContextManager[Descriptor]:
         """Hold exactly the candidate inside the context; yield the descriptor, resolved.
 
         Raises:
-            IncompatibleError: the scale map is of another model or layout.
+            IncompatibleError: the scale map is of another model or layout, or the candidate is
+                drawn around another state than the one held.
             PreconditionError: another candidate is held.
             EngineError: the infrastructure failed.
         """

@@ -21,6 +21,7 @@ from modnorm.engines.views import weight_views
 from modnorm.errors import EngineError, InvalidInputError, PreconditionError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.lineage import Lineage
 from modnorm.perturbation.weights import CandidateWeights
 
 MAX_ROWS = 256
@@ -61,6 +62,7 @@ class TransformersEngine:
             self._layout,
             weight_views(self._layout, model, stored.dtype),
             model_digest=checkpoint.digest,
+            origin=stored.read,
         )
         self._model = CausalModel(model)
         self._max_rows = max_rows
@@ -89,6 +91,18 @@ class TransformersEngine:
             "threads": str(torch.get_num_threads()),
             "mode": "fast",
         }
+
+    def rebase(self, lineage: Lineage | None) -> None:
+        """Let the end of a lineage be the base from now on; see `Engine.rebase`."""
+        if self._held:
+            raise PreconditionError("the engine holds a candidate")
+        with infrastructure("walking a lineage"):
+            self._weights.rebase(lineage)
+
+    def moments(self) -> Sequence[tuple[float, float]]:
+        """Mean and unbiased variance of each physical tensor as it is, in canonical order."""
+        with infrastructure("reading the weights"):
+            return self._weights.moments()
 
     @contextmanager
     def candidate(self, descriptor: Descriptor, scale_map: ScaleMap) -> Iterator[Descriptor]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from modnorm.baselines.es import es_step
 from modnorm.checkpoint.families import physical_layout
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint
@@ -15,6 +16,7 @@ from modnorm.errors import CancelledError, IncompatibleError, InvalidInputError,
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.noise import Block
 from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.lineage import Lineage, Step
 from modnorm.perturbation.weights import CandidateWeights, WeightView
 from modnorm.tasks.protocol import Message
 
@@ -34,15 +36,19 @@ def independent_sha256(
     checkpoint: Checkpoint, descriptor: Descriptor, scale_map: ScaleMap
 ) -> tuple[str, Descriptor]:
     """Build a candidate from the stored, fused tensors alone."""
+    weights = independent_state(checkpoint)
+    resolved = weights.apply(descriptor, scale_map)
+    return weights.sha256(), resolved
+
+
+def independent_state(checkpoint: Checkpoint) -> CandidateWeights:
     stored = CheckpointWeights(checkpoint)
     tensors = {tensor.name: stored.read(tensor) for tensor in stored.layout}
     views = {
         tensor.name: [WeightView(tensors[tensor.name], Block((0, tensor.shape[0]), None))]
         for tensor in stored.layout
     }
-    weights = CandidateWeights(stored.layout, views, model_digest=checkpoint.digest)
-    resolved = weights.apply(descriptor, scale_map)
-    return weights.sha256(), resolved
+    return CandidateWeights(stored.layout, views, model_digest=checkpoint.digest)
 
 
 def test_layout_and_identity_are_those_of_the_checkpoint(
@@ -85,6 +91,52 @@ def test_base_descriptor_changes_nothing(
     before = engine.weights_sha256()
     with engine.candidate(draw(scale_map, 0, radius=0.0), scale_map):
         assert engine.weights_sha256() == before
+
+
+def lineage_of(checkpoint: Checkpoint) -> Lineage:
+    """Two updates of ES and one with an amplitude a tensor."""
+    amplitudes = tuple(0.5 + index % 2 for index in range(len(physical_layout(checkpoint.config))))
+    shaped = Step("zo_finetuner", (5,), (0.25,), 0.03125, amplitudes=amplitudes)
+    updates = (es_step((1, 2), (0.0, 1.0), 0.02), es_step((3, 4), (0.5, 0.25), 0.02))
+    return Lineage(checkpoint.digest, "portable-v1", steps=(*updates, shaped))
+
+
+def test_a_state_is_a_function_of_its_lineage(
+    engine: Engine, checkpoint: Checkpoint, scale_map: ScaleMap, draw: Draw
+) -> None:
+    lineage, base = lineage_of(checkpoint), engine.weights_sha256()
+    state = independent_state(checkpoint)
+    engine.rebase(lineage.until(1))
+    engine.rebase(lineage)
+    state.rebase(lineage)
+    trained = state.sha256()
+    assert engine.weights_sha256() == trained != base
+    for found, expected in zip(engine.moments(), state.moments(), strict=True):
+        assert found == pytest.approx(expected, abs=1e-6)
+    around = replace(draw(scale_map, 7), lineage=lineage.digest)
+    with engine.candidate(around, scale_map):
+        state.apply(around, scale_map)
+        assert engine.weights_sha256() == state.sha256() != trained
+    assert engine.weights_sha256() == trained
+    engine.rebase(None)
+    assert engine.weights_sha256() == base
+
+
+def test_a_candidate_of_another_state_is_refused(
+    engine: Engine, checkpoint: Checkpoint, scale_map: ScaleMap, draw: Draw
+) -> None:
+    before = engine.weights_sha256()
+    around = replace(draw(scale_map, 7), lineage=lineage_of(checkpoint).digest)
+    with (
+        pytest.raises(IncompatibleError, match="is of state"),
+        engine.candidate(around, scale_map),
+    ):
+        pass
+    with pytest.raises(IncompatibleError, match="of model"):
+        engine.rebase(Lineage("0" * 64, "portable-v1"))
+    with engine.candidate(draw(scale_map, 7), scale_map), pytest.raises(PreconditionError):
+        engine.rebase(None)
+    assert engine.weights_sha256() == before
 
 
 def test_one_candidate_at_a_time(engine: Engine, scale_map: ScaleMap, draw: Draw) -> None:

@@ -65,6 +65,7 @@ def unpack_descriptor(packed: Mapping[str, Value]) -> Descriptor:
         coefficients=None
         if packed["coefficients"] is None
         else unpack_floats(packed["coefficients"]),
+        lineage=str(packed["lineage"]),
     )
 
 

@@ -22,6 +22,7 @@ from modnorm.engines.vllm.workers import Workers
 from modnorm.errors import CandidateError, InvalidInputError, PreconditionError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.lineage import Lineage
 
 LOOK_EVERY = 64
 """Steps after which logits are looked at for NaN and infinity: looking waits for the device."""
@@ -84,6 +85,17 @@ class VllmEngine:
             "graphs": graph_mode(self._engine),
             "norms": "kernels" if self._workers.kernels else "plain",
         }
+
+    def rebase(self, lineage: Lineage | None) -> None:
+        """Let the end of a lineage be the base from now on; see `Engine.rebase`."""
+        if self._held:
+            raise PreconditionError("the engine holds a candidate")
+        self._require_idle()
+        self._workers.rebase(lineage)
+
+    def moments(self) -> Sequence[tuple[float, float]]:
+        """Mean and unbiased variance of each physical tensor as it is, in canonical order."""
+        return self._workers.moments()
 
     @contextmanager
     def candidate(self, descriptor: Descriptor, scale_map: ScaleMap) -> Iterator[Descriptor]:

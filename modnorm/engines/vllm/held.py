@@ -11,6 +11,7 @@ from modnorm.engines.vllm.shards import shard_views
 from modnorm.errors import IncompatibleError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.lineage import Lineage
 from modnorm.perturbation.weights import CandidateWeights, WeightView
 
 _Logits = Callable[..., object]
@@ -42,7 +43,9 @@ class HeldModel:
         stored = CheckpointWeights(resolve_checkpoint(str(directory.absolute())))
         views = shard_views(stored.layout, model, stored.dtype)
         _require_equal(stored, views)
-        self.weights = CandidateWeights(stored.layout, views, model_digest=model_digest)
+        self.weights = CandidateWeights(
+            stored.layout, views, model_digest=model_digest, origin=stored.read
+        )
         self._views = views
         self._caches = caches
         self._maps: dict[str, ScaleMap] = {}
@@ -53,6 +56,12 @@ class HeldModel:
     def learn(self, scale_map: ScaleMap) -> None:
         """Keep a scale map, in place of the one before."""
         self._maps = {scale_map.digest: scale_map}
+
+    def rebase(self, lineage: Lineage | None) -> None:
+        """Let the end of a lineage be the base; None for the model."""
+        self._settle()
+        self.weights.rebase(lineage)
+        self._settle()
 
     def apply(self, descriptor: Descriptor, scale_map: str) -> Descriptor:
         """Become the candidate, from the base; return it resolved.

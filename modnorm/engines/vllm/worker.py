@@ -19,6 +19,7 @@ from modnorm.engines.vllm.calls import (
 from modnorm.engines.vllm.held import HeldModel
 from modnorm.engines.vllm.linear import keep_plain_weights
 from modnorm.geometry.scale_map import ScaleMap
+from modnorm.perturbation.lineage import Lineage
 
 if TYPE_CHECKING:
 
@@ -59,6 +60,16 @@ class CandidateWorker:
     def modnorm_learn(self, scale_map: str) -> Answer:
         """Keep a scale map, as JSON, for the candidates to come."""
         return answer(lambda: self.modnorm_held.learn(ScaleMap.from_json(scale_map)))
+
+    def modnorm_rebase(self, lineage: str) -> Answer:
+        """Let the end of a lineage, as JSON, be the base; empty for the model."""
+        return answer(
+            lambda: self.modnorm_held.rebase(Lineage.from_json(lineage) if lineage else None)
+        )
+
+    def modnorm_moments(self) -> Answer:
+        """Return mean and variance of each tensor of a rank that holds all of them."""
+        return answer(lambda: [list(pair) for pair in self.modnorm_held.weights.moments()])
 
     def modnorm_is_pristine(self) -> Answer:
         """Whether the weights are those of the base, bit for bit: 1 or 0."""

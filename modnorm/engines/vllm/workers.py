@@ -17,6 +17,7 @@ from modnorm.errors import EngineError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.noise import Block
 from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.lineage import NO_LINEAGE, Lineage
 
 
 class Workers:
@@ -40,6 +41,7 @@ class Workers:
         self._layout = layout
         self._dtype = dtype
         self._known = ""
+        self._state: str | None = NO_LINEAGE
         held = self._call("modnorm_hold", model_digest)
         self.ranks = len(held)
         self.kernels = all(isinstance(one, dict) and one["kernels"] for one in held)
@@ -56,6 +58,24 @@ class Workers:
                 "the weights are not the base any more: something else wrote to them",
                 remedy="load the model again",
             )
+
+    def rebase(self, lineage: Lineage | None) -> None:
+        """Let the end of a lineage be the base on every rank; None for the model."""
+        target = lineage.digest if lineage else NO_LINEAGE
+        if target != self._state:
+            self._state = None
+            self._call("modnorm_rebase", lineage.to_json() if lineage else "")
+            self._state = target
+
+    def moments(self) -> list[tuple[float, float]]:
+        """Mean and variance of each physical tensor.
+
+        Raises:
+            PreconditionError: the tensors are cut into shards.
+        """
+        found = self._call("modnorm_moments")[0]
+        pairs = [unpack_floats(pair) for pair in found] if isinstance(found, list) else []
+        return [(mean, variance) for mean, variance in pairs]
 
     def apply(self, descriptor: Descriptor, scale_map: ScaleMap) -> Descriptor:
         """Become the candidate on every rank, with the same coefficients; return it resolved."""
