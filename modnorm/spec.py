@@ -75,6 +75,17 @@ def _sourced(value: object) -> object:
     return {"source": value} if isinstance(value, str) else value
 
 
+def _source_apart(data: object) -> object:
+    """Take an artifact that stands in the place of the radius to where it belongs."""
+    if not isinstance(data, Mapping):
+        return data
+    for name in ("radius", "sigma"):
+        if isinstance(data.get(name), Mapping):
+            rest = {key: value for key, value in data.items() if key != name}
+            return {**rest, "radius_source": data[name]}
+    return data
+
+
 class ModelSpec(_Section):
     """A pretrained causal language model and its revision."""
 
@@ -143,13 +154,31 @@ class Masses(_Section):
         return self
 
 
+class RadiusSource(_Section):
+    """The artifact that a radius was chosen in (docs/radius.md)."""
+
+    artifact: str = Field(min_length=1)
+    """Digest of the artifact. Where a user writes it, a file or a digest."""
+    transfer: bool = False
+    """Whether it may be of another model or task, as the paper transfers radii."""
+    protocol: Literal["grid", "functional-matching"] | None = None
+    """How it was chosen; put here, as the rest, by who reads the artifact."""
+    task: str | None = None
+    """Task that it was chosen on."""
+    model_digest: str | None = Field(default=None, pattern="^[0-9a-f]{64}$")
+    """Model that it was chosen for; None until the artifact was read."""
+
+
 class MethodSpec(_Section):
     """How candidates are drawn around the base."""
 
     name: str = Field(min_length=1)
     """Registered name: `modular_norm`, `randopt`, `base`, or an ablation (docs/methods.md)."""
     radius: _Float = Field(default=0.0, validation_alias=AliasChoices("radius", "sigma"))
-    """R of the modular norm; sigma of isotropic noise (`sigma` is accepted as its name)."""
+    """R of the modular norm; sigma of isotropic noise (`sigma` is accepted as its name). Where a
+    user writes it, an artifact may stand here instead: `{artifact: FILE}`."""
+    radius_source: RadiusSource | None = None
+    """The artifact that the radius is from; None where a number was given."""
     profile: str | None = None
     """Profile to use: a file or a digest; calibrated on the spot when absent."""
     masses: Masses = Masses()
@@ -159,18 +188,35 @@ class MethodSpec(_Section):
     def _sigma_is_of_isotropic_noise(cls, data: object) -> object:
         if isinstance(data, Mapping) and "sigma" in data and data.get("name") != "randopt":
             raise _field_fault("sigma", "sigma is the radius of randopt; give radius instead")
-        return data
+        return _source_apart(data)
 
     @model_validator(mode="after")
     def _radius_is_usable(self) -> Self:
-        if self.name == "base" and self.radius != 0:
+        if self.name == "base" and (self.radius != 0 or self.radius_source is not None):
             raise _field_fault("radius", "base moves nothing; leave the radius out")
+        if not self.is_settled:
+            if self.radius != 0:
+                raise _field_fault("radius", "is a number already; the artifact is not needed")
+            return self
         if self.name != "base" and not MIN_RADIUS <= self.radius <= MAX_RADIUS:
             raise _field_fault(
                 "radius",
                 f"radius (sigma for randopt) must be given, from {MIN_RADIUS:g} to {MAX_RADIUS:g}",
             )
         return self
+
+    @model_serializer(mode="wrap")
+    def _leave_out_no_source(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
+        """Keep the digests that specs had before radii could be named by an artifact."""
+        content: dict[str, object] = handler(self)
+        if self.radius_source is None:
+            content.pop("radius_source", None)
+        return content
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the radius is a number: no artifact is named that nobody has read yet."""
+        return self.radius_source is None or self.radius_source.model_digest is not None
 
 
 class CalibrationSpec(_Section):

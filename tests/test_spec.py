@@ -76,6 +76,13 @@ def test_a_radius_that_is_not_finite_is_refused(value, refused_field):
         ({"name": "modular_norm", "sigma": 0.1}, "method.sigma"),
         ({"name": "base", "radius": 0.1}, "method.radius"),
         ({"name": "modular_norm"}, "method.radius"),
+        ({"name": "modular_norm", "sigma": {"artifact": "r.json"}}, "method.sigma"),
+        ({"name": "base", "radius": {"artifact": "r.json"}}, "method.radius"),
+        ({"name": "randopt", "radius": {}}, "method.radius_source.artifact"),
+        (
+            {"name": "randopt", "radius": 0.1, "radius_source": {"artifact": "r.json"}},
+            "method.radius",
+        ),
         ({"name": "randopt", "sigma": 0.1, "radius": 0.1}, "method.sigma"),
     ],
 )
@@ -90,6 +97,29 @@ def test_a_radius_belongs_to_its_method(method, field):
             }
         )
     assert caught.value.field == field
+
+
+def method_spec(**method):
+    content = {
+        "model": "tiny-thicket",
+        "task": {"name": "countdown", "selection": "a.jsonl", "heldout": "b.jsonl"},
+        "method": method,
+        "population": {"size": 1},
+    }
+    return parse_spec(content)
+
+
+def test_an_artifact_may_stand_in_the_place_of_the_radius():
+    named = {"artifact": "runs/tune/radius.json"}
+    spec = method_spec(name="randopt", sigma=named)
+    assert spec == method_spec(name="randopt", radius=named)
+    assert not spec.method.is_settled
+    assert parse_spec(spec.model_dump(mode="json")) == spec
+
+
+def test_a_number_leaves_no_trace_of_artifacts_in_the_digest():
+    spec = method_spec(name="randopt", radius=0.1)
+    assert "radius_source" not in spec.model_dump(mode="json")["method"]
 
 
 def test_a_seed_may_be_text_as_in_the_json_of_a_64_bit_integer():

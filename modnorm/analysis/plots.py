@@ -1,75 +1,48 @@
 """The plots of a run, as PNG bytes that depend on the run's data alone."""
 
-import io
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LinearSegmentedColormap
-from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from modnorm.analysis.drawing import BARS, BASE, INK, RIGHT, WRONG, add_legend, name_axes, png
 from modnorm.analysis.run_data import EnsembleRow, RunData
 
-INK, MUTED, GRID = "#1f2933", "#66727f", "#e4e8ec"
-BARS, RIGHT, WRONG, BASE = "#8fc1de", "#2a6f97", "#d9a48f", "#b4472e"
 # Series are ordered by size, so their colours are too.
 _SEQUENCE = LinearSegmentedColormap.from_list("sizes", ["#8fc1de", "#2a6f97", "#0b2f4a"])
 _LINEAR_RANGE = 12
-_SIZE = (6.4, 3.8)
-_DPI = 160
 
 
 def draw_plots(run: RunData) -> dict[str, bytes]:
     """Return the PNG of every plot that the run has data for, by name."""
-    drawings: Mapping[str, tuple[bool, Callable[[Axes, RunData], None]]] = {
+    drawings: Mapping[str, tuple[bool, Callable[..., None]]] = {
         "accuracy-by-ensemble-size": (bool(run.ensembles), _by_ensemble_size),
         "accuracy-by-population": (len(run.prefixes) > 1, _by_population),
         "reward-histogram": (bool(run.order), _reward_histogram),
         "vote-support": (any(run.votes.values()), _vote_support),
     }
-    return {name: _png(draw, run) for name, (has_data, draw) in drawings.items() if has_data}
-
-
-def _png(draw: Callable[[Axes, RunData], None], run: RunData) -> bytes:
-    figure = Figure(figsize=_SIZE, dpi=_DPI, layout="constrained", facecolor="white")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    _prepare(axes)
-    draw(axes, run)
-    image = io.BytesIO()
-    figure.savefig(image, format="png", metadata={"Software": None})
-    return image.getvalue()
-
-
-def _prepare(axes: Axes) -> None:
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
-    axes.spines["bottom"].set_color(MUTED)
-    axes.tick_params(colors=MUTED, length=0, labelsize=9)
-    axes.grid(visible=True, axis="y", color=GRID, linewidth=0.8)
-    axes.set_axisbelow(True)
-
-
-def _label(axes: Axes, title: str, x: str, y: str) -> None:
-    axes.set_title(title, loc="left", fontsize=11, fontweight="bold", color=INK, pad=10)
-    axes.set_xlabel(x, color=MUTED, fontsize=9)
-    axes.set_ylabel(y, color=MUTED, fontsize=9)
+    return {
+        name: png(partial(draw, run=run))
+        for name, (has_data, draw) in drawings.items()
+        if has_data
+    }
 
 
 def _by_population(axes: Axes, run: RunData) -> None:
     groups = _grouped(run.ensembles, by=lambda e: e.ensemble_size, x=lambda e: e.population)
     _accuracy(axes, run, {f"K = {size}": points for size, points in groups.items()})
     _size_axis(axes, run.prefixes)
-    _label(axes, "Held-out accuracy against population", "N, candidates", "accuracy")
+    name_axes(axes, "Held-out accuracy against population", "N, candidates", "accuracy")
 
 
 def _by_ensemble_size(axes: Axes, run: RunData) -> None:
     groups = _grouped(run.ensembles, by=lambda e: e.population, x=lambda e: e.ensemble_size)
     _accuracy(axes, run, {f"N = {size}": points for size, points in groups.items()})
     _size_axis(axes, sorted({ensemble.ensemble_size for ensemble in run.ensembles}))
-    _label(axes, "Held-out accuracy against ensemble size", "K, experts that vote", "accuracy")
+    name_axes(axes, "Held-out accuracy against ensemble size", "K, experts that vote", "accuracy")
 
 
 def _size_axis(axes: Axes, sizes: Sequence[int]) -> None:
@@ -105,23 +78,12 @@ def _accuracy(axes: Axes, run: RunData, series: Mapping[str, _Points]) -> None:
     axes.set_ylim(bottom=0)
     axes.margins(y=0.12)
     axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-    _legend(axes)
+    add_legend(axes)
 
 
 def _base_line(draw: Callable[..., object], value: float | None) -> None:
     if value is not None:
         draw(value, color=BASE, linestyle=(0, (4, 3)), linewidth=1.5, label="base")
-
-
-def _legend(axes: Axes) -> None:
-    axes.legend(
-        frameon=False,
-        fontsize=9,
-        labelcolor=INK,
-        loc="center left",
-        bbox_to_anchor=(1.0, 0.5),
-        handlelength=1.4,
-    )
 
 
 def _reward_histogram(axes: Axes, run: RunData) -> None:
@@ -134,8 +96,8 @@ def _reward_histogram(axes: Axes, run: RunData) -> None:
         label = f"top {largest} from here"
         axes.axvline(rewards[largest - 1], color=INK, linewidth=1.2, label=label)
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-    _legend(axes)
-    _label(axes, "Selection reward of the candidates", "mean selection reward", "candidates")
+    add_legend(axes)
+    name_axes(axes, "Selection reward of the candidates", "mean selection reward", "candidates")
 
 
 def _vote_support(axes: Axes, run: RunData) -> None:
@@ -154,8 +116,8 @@ def _vote_support(axes: Axes, run: RunData) -> None:
     )
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-    _legend(axes)
-    _label(
+    add_legend(axes)
+    name_axes(
         axes,
         f"Vote support, N = {population}, K = {size}",
         "experts whose own answer is right",

@@ -11,7 +11,8 @@ from google.protobuf.message import Message
 
 from modnorm.client.channel import Credentials, open_channel
 from modnorm.client.convert import spec_to_proto
-from modnorm.client.settings import ConnectionSettings
+from modnorm.client.radius import carry_radius
+from modnorm.client.settings import ClientSettings, ConnectionSettings
 from modnorm.client.status import from_rpc_error
 from modnorm.client.watch import Watch
 from modnorm.errors import RateLimitedError
@@ -104,7 +105,8 @@ class ModnormClient:
     ) -> experiments.Experiment:
         """Create an experiment; the same request id gives the same experiment.
 
-        Where the spec names a task file, it is read here and its text goes with the spec.
+        Where the spec names a task file, it is read here and its text goes with the spec; a
+        radius that is named by an artifact becomes a number.
 
         Args:
             spec: What to run.
@@ -115,8 +117,10 @@ class ModnormClient:
             ConflictError: the request id belongs to another spec.
             UnavailableError: the aggregator, or a service that it needs, is down.
         """
+        cache = None if spec.method.is_settled else ClientSettings().cache_dir
+        whole = carry_radius(carry_declaration(spec), cache)
         request = experiments.CreateExperimentRequest(
-            request_id=request_id or str(uuid.uuid4()), spec=spec_to_proto(carry_declaration(spec))
+            request_id=request_id or str(uuid.uuid4()), spec=spec_to_proto(whole)
         )
         timeout = max(self._timeout, _SUBMIT_SECONDS)
         return self._call(self._stub.CreateExperiment, request, timeout).experiment

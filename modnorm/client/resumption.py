@@ -33,6 +33,26 @@ def take_up(client: ModnormClient, spec: ExperimentSpec) -> experiments.Experime
     return client.submit(spec, request_id=request_id)
 
 
+def take_up_shared(
+    client: ModnormClient, spec: ExperimentSpec, prefix: str
+) -> experiments.Experiment:
+    """Submit a spec to a lab that others use too.
+
+    Like `take_up`, the same spec is the same experiment, and one that failed is followed by
+    another; but nothing that somebody else may want is cancelled, and no list is read.
+
+    Args:
+        client: Connection to the lab.
+        spec: What to run.
+        prefix: What request ids of this kind begin with.
+    """
+    for name in _request_ids(spec):
+        experiment = client.submit(spec, request_id=f"{prefix}/{name}")
+        if experiment.state not in _ENDED_EARLY:
+            return experiment
+    raise AssertionError("request ids do not end")
+
+
 def _is_same_work(other: ExperimentSpec, spec: ExperimentSpec) -> bool:
     """Tell whether two specs differ in nothing but when to give up, and do differ in that."""
     return other != spec and other.work == spec.work

@@ -1,13 +1,31 @@
 """Choosing a scale as the paper does (app. B, "Scale selection")."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import yaml
 
-from modnorm.errors import InvalidInputError
+from modnorm.errors import ConflictError, InvalidInputError
+from modnorm.radius.objective import mean, smallest
+from modnorm.radius.schema import (
+    GridDocument,
+    GridRadius,
+    GridSettings,
+    GridTrial,
+    MethodSubject,
+    Subject,
+)
 from modnorm.spec import DataSpec, ExperimentSpec, parse_section, parse_spec
+from modnorm.v1.experiment_pb2 import Provenance
+
+_SHARED = (
+    "model_digest",
+    "profile_digest",
+    "scale_map_digest",
+    "selection_digest",
+    "heldout_digest",
+    "scorer",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,17 +36,8 @@ class Trial:
     seed: int
     metric: float
     """Ensemble metric on the development rows, a fraction."""
-
-
-@dataclass(frozen=True, slots=True)
-class Scale:
-    """One radius over all seeds."""
-
-    radius: float
-    mean: float
-    """Mean metric over the seeds."""
-    metrics: tuple[float, ...]
-    """Metric under each seed, in the order of the trials."""
+    provenance: Provenance
+    """What the experiment was made from."""
 
 
 def development_rows(text: str) -> DataSpec:
@@ -81,7 +90,7 @@ def trial_spec(
             **data,
             "name": f"{spec.name or spec.method.name} scale {radius:g} seed {seed}",
             "task": {**data["task"], "heldout": rows.model_dump(mode="json")},
-            "method": {**data["method"], "radius": radius},
+            "method": {**data["method"], "radius": radius, "radius_source": None},
             "population": {
                 **data["population"],
                 "seed": seed,
@@ -92,17 +101,75 @@ def trial_spec(
     )
 
 
-def summarise(trials: Sequence[Trial]) -> tuple[Scale, ...]:
-    """Return the mean of each radius, ascending by radius."""
-    radii = sorted({trial.radius for trial in trials})
-    return tuple(_scale(radius, trials) for radius in radii)
+def grid_document(example: ExperimentSpec, trials: Sequence[Trial]) -> GridDocument:
+    """Return what a grid's artifact holds: the highest mean metric, ties to the smaller radius.
+
+    Args:
+        example: The spec of one of the trials.
+        trials: All of them: every radius under the same seeds, in the same order.
+
+    Raises:
+        ConflictError: they were not made from the same model, rows and profile.
+    """
+    found = _common(trials)
+    radii = tuple(_grid_radius(radius, trials) for radius in sorted({t.radius for t in trials}))
+    return GridDocument(
+        model=Subject(
+            name=example.model.name,
+            revision=example.model.revision,
+            digest=found.model_digest,
+        ),
+        task=example.task.name,
+        method=MethodSubject(
+            name=example.method.name,
+            masses=example.method.masses,
+            profile=found.profile_digest or None,
+            scale_map=found.scale_map_digest,
+        ),
+        radius=smallest([(one.radius, -one.mean) for one in radii]),
+        settings=_settings(example, found, [trial.seed for trial in radii[0].trials]),
+        radii=radii,
+    )
 
 
-def select_scale(scales: Sequence[Scale]) -> Scale:
-    """Return the scale with the highest mean metric; of exact ties, the smallest radius."""
-    return min(scales, key=lambda scale: (-scale.mean, scale.radius))
+def _settings(example: ExperimentSpec, found: Provenance, seeds: Sequence[int]) -> GridSettings:
+    return GridSettings(
+        population=example.population.size,
+        ensemble_size=example.population.ensemble_sizes[0],
+        seeds=tuple(seeds),
+        pool=example.population.pool,
+        noise=example.population.noise,
+        scorer=found.scorer,
+        max_tokens=example.task.max_tokens,
+        engine=example.engine,
+        selection=example.task.selection,
+        selection_digest=found.selection_digest,
+        development=example.task.heldout,
+        development_digest=found.heldout_digest,
+    )
 
 
-def _scale(radius: float, trials: Sequence[Trial]) -> Scale:
-    metrics = tuple(trial.metric for trial in trials if trial.radius == radius)
-    return Scale(radius, math.fsum(metrics) / len(metrics), metrics)
+def _common(trials: Sequence[Trial]) -> Provenance:
+    """Return what all trials were made from; only the digest of the spec may differ."""
+    first = trials[0].provenance
+    for trial in trials:
+        for field in _SHARED:
+            there, here = getattr(first, field), getattr(trial.provenance, field)
+            if there != here:
+                raise ConflictError(
+                    f"the trials do not compare: {field} is {there[:16]} at radius "
+                    f"{trials[0].radius:g}, {here[:16]} at radius {trial.radius:g}",
+                    field=field.removesuffix("_digest"),
+                    remedy="what the spec names was changed between them; try the grid again in "
+                    "another directory",
+                )
+    return first
+
+
+def _grid_radius(radius: float, trials: Sequence[Trial]) -> GridRadius:
+    tried = tuple(
+        GridTrial(seed=trial.seed, metric=trial.metric)
+        for trial in trials
+        if trial.radius == radius
+    )
+    return GridRadius(radius=radius, mean=mean([trial.metric for trial in tried]), trials=tried)

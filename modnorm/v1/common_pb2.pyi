@@ -254,6 +254,59 @@ class Masses(google.protobuf.message.Message):
 Global___Masses: typing_extensions.TypeAlias = Masses
 
 @typing.final
+class RadiusSource(google.protobuf.message.Message):
+    """The artifact that a radius was chosen in."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ARTIFACT_FIELD_NUMBER: builtins.int
+    TRANSFER_FIELD_NUMBER: builtins.int
+    PROTOCOL_FIELD_NUMBER: builtins.int
+    TASK_FIELD_NUMBER: builtins.int
+    MODEL_DIGEST_FIELD_NUMBER: builtins.int
+    artifact: builtins.str
+    """SHA-256 of the artifact's canonical JSON."""
+    transfer: builtins.bool
+    """Whether it may be of another model or task."""
+    protocol: builtins.str
+    """"grid" or "functional-matching"."""
+    task: builtins.str
+    """Task that it was chosen on."""
+    model_digest: builtins.str
+    """Digest of the model that it was chosen for."""
+    def __init__(
+        self,
+        *,
+        artifact: builtins.str = ...,
+        transfer: builtins.bool | None = ...,
+        protocol: builtins.str | None = ...,
+        task: builtins.str | None = ...,
+        model_digest: builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_model_digest", b"_model_digest", "_protocol", b"_protocol", "_task", b"_task", "_transfer", b"_transfer", "model_digest", b"model_digest", "protocol", b"protocol", "task", b"task", "transfer", b"transfer"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_model_digest", b"_model_digest", "_protocol", b"_protocol", "_task", b"_task", "_transfer", b"_transfer", "artifact", b"artifact", "model_digest", b"model_digest", "protocol", b"protocol", "task", b"task", "transfer", b"transfer"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__model_digest: typing_extensions.TypeAlias = typing.Literal["model_digest"]
+    _WhichOneofArgType__model_digest: typing_extensions.TypeAlias = typing.Literal["_model_digest", b"_model_digest"]
+    _WhichOneofReturnType__protocol: typing_extensions.TypeAlias = typing.Literal["protocol"]
+    _WhichOneofArgType__protocol: typing_extensions.TypeAlias = typing.Literal["_protocol", b"_protocol"]
+    _WhichOneofReturnType__task: typing_extensions.TypeAlias = typing.Literal["task"]
+    _WhichOneofArgType__task: typing_extensions.TypeAlias = typing.Literal["_task", b"_task"]
+    _WhichOneofReturnType__transfer: typing_extensions.TypeAlias = typing.Literal["transfer"]
+    _WhichOneofArgType__transfer: typing_extensions.TypeAlias = typing.Literal["_transfer", b"_transfer"]
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__model_digest) -> _WhichOneofReturnType__model_digest | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__protocol) -> _WhichOneofReturnType__protocol | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__task) -> _WhichOneofReturnType__task | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__transfer) -> _WhichOneofReturnType__transfer | None: ...
+
+Global___RadiusSource: typing_extensions.TypeAlias = RadiusSource
+
+@typing.final
 class MethodSpec(google.protobuf.message.Message):
     """How candidates are drawn around the base."""
 
@@ -263,6 +316,7 @@ class MethodSpec(google.protobuf.message.Message):
     RADIUS_FIELD_NUMBER: builtins.int
     PROFILE_FIELD_NUMBER: builtins.int
     MASSES_FIELD_NUMBER: builtins.int
+    RADIUS_SOURCE_FIELD_NUMBER: builtins.int
     name: builtins.str
     """"modular_norm", "randopt", "rmsnorm_only" or "base"."""
     radius: builtins.float
@@ -273,6 +327,10 @@ class MethodSpec(google.protobuf.message.Message):
     def masses(self) -> Global___Masses:
         """Group masses; the paper's when absent."""
 
+    @property
+    def radius_source(self) -> Global___RadiusSource:
+        """Where the radius is from; absent where it was given as a number."""
+
     def __init__(
         self,
         *,
@@ -280,10 +338,11 @@ class MethodSpec(google.protobuf.message.Message):
         radius: builtins.float | None = ...,
         profile: builtins.str | None = ...,
         masses: Global___Masses | None = ...,
+        radius_source: Global___RadiusSource | None = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_masses", b"_masses", "_profile", b"_profile", "_radius", b"_radius", "masses", b"masses", "profile", b"profile", "radius", b"radius"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_masses", b"_masses", "_profile", b"_profile", "_radius", b"_radius", "_radius_source", b"_radius_source", "masses", b"masses", "profile", b"profile", "radius", b"radius", "radius_source", b"radius_source"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_masses", b"_masses", "_profile", b"_profile", "_radius", b"_radius", "masses", b"masses", "name", b"name", "profile", b"profile", "radius", b"radius"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_masses", b"_masses", "_profile", b"_profile", "_radius", b"_radius", "_radius_source", b"_radius_source", "masses", b"masses", "name", b"name", "profile", b"profile", "radius", b"radius", "radius_source", b"radius_source"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__masses: typing_extensions.TypeAlias = typing.Literal["masses"]
     _WhichOneofArgType__masses: typing_extensions.TypeAlias = typing.Literal["_masses", b"_masses"]
@@ -291,12 +350,16 @@ class MethodSpec(google.protobuf.message.Message):
     _WhichOneofArgType__profile: typing_extensions.TypeAlias = typing.Literal["_profile", b"_profile"]
     _WhichOneofReturnType__radius: typing_extensions.TypeAlias = typing.Literal["radius"]
     _WhichOneofArgType__radius: typing_extensions.TypeAlias = typing.Literal["_radius", b"_radius"]
+    _WhichOneofReturnType__radius_source: typing_extensions.TypeAlias = typing.Literal["radius_source"]
+    _WhichOneofArgType__radius_source: typing_extensions.TypeAlias = typing.Literal["_radius_source", b"_radius_source"]
     @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__masses) -> _WhichOneofReturnType__masses | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__profile) -> _WhichOneofReturnType__profile | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__radius) -> _WhichOneofReturnType__radius | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__radius_source) -> _WhichOneofReturnType__radius_source | None: ...
 
 Global___MethodSpec: typing_extensions.TypeAlias = MethodSpec
 

@@ -68,6 +68,7 @@ class Admissions:
             PreconditionError: the task runs programs, and there is no sandbox.
             UnavailableError: a service that knows more is down, or the sandbox does not isolate.
         """
+        _check_settled(spec)
         isolation = await asyncio.to_thread(check_sandbox, spec.task.name, self._sandbox)
         data = await asyncio.to_thread(self._load, spec)
         max_tokens = spec.task.max_tokens or data.task.max_tokens
@@ -75,6 +76,7 @@ class Admissions:
         with _blaming_rows(spec, data):
             model = await self._sampler.inspect(spec, prompts, max_tokens)
         _check_length(spec, model.longest_prompt, max_tokens)
+        _check_radius(spec, model.model_digest)
         await self._sampler.descriptors(spec, _PROBE_DIGEST, 1)
         needs_profile = await self._sampler.needs_profile(spec, model.model_digest)
         if needs_profile and spec.method.profile is None:
@@ -187,6 +189,28 @@ def _check_length(spec: ExperimentSpec, longest_prompt: int, max_tokens: int) ->
             f"the longest prompt has {longest_prompt} tokens, and {max_tokens} may follow",
             field="engine.max_model_len",
             remedy=f"raise it to {needed}, or leave it out",
+        )
+
+
+def _check_settled(spec: ExperimentSpec) -> None:
+    """Refuse a radius that is still the name of an artifact: clients send a number."""
+    if not spec.method.is_settled:
+        raise InvalidInputError(
+            "names an artifact that the client has not read",
+            field="method.radius",
+            remedy="submit with modnorm's client, or give the number",
+        )
+
+
+def _check_radius(spec: ExperimentSpec, model_digest: str) -> None:
+    """Refuse a radius that was chosen for another model."""
+    source = spec.method.radius_source
+    if source is not None and not source.transfer and source.model_digest != model_digest:
+        raise InvalidInputError(
+            f"the radius artifact is of model {(source.model_digest or '')[:12]}, "
+            f"this is model {model_digest[:12]} ({spec.model.name})",
+            field="method.radius",
+            remedy="choose one for this model, or say `transfer: true` beside the artifact",
         )
 
 

@@ -2,7 +2,7 @@ import pytest
 
 from modnorm.client import ModnormClient
 from modnorm.client.convert import spec_from_proto, spec_to_proto
-from modnorm.client.resumption import take_up
+from modnorm.client.resumption import take_up, take_up_shared
 from modnorm.spec import FailureSpec
 from modnorm.v1 import experiment_pb2 as experiments
 
@@ -88,3 +88,18 @@ def test_what_succeeded_is_not_cancelled(client, lab, spec, patient):
     lab.add(spec.digest, spec, SUCCEEDED)
     take_up(client, patient)
     assert lab.stored[spec.digest].state == SUCCEEDED
+
+
+def test_in_a_shared_lab_the_same_spec_is_the_same_experiment(client, lab, spec, patient):
+    first = take_up_shared(client, spec, "tune")
+    assert first.request_id == f"tune/{spec.digest}"
+    assert take_up_shared(client, spec, "tune").id == first.id
+    assert take_up_shared(client, patient, "tune").id != first.id
+    assert [one.state for one in lab.stored.values()] == [PENDING, PENDING]
+
+
+@pytest.mark.parametrize("state", [FAILED, CANCELLED])
+def test_in_a_shared_lab_another_experiment_follows_one_that_ended_early(client, lab, spec, state):
+    for attempt in ("", "/2"):
+        lab.add(f"tune/{spec.digest}{attempt}", spec, state)
+    assert take_up_shared(client, spec, "tune").request_id == f"tune/{spec.digest}/3"

@@ -1,29 +1,57 @@
 import pytest
 
-from modnorm.client.tuning import Trial, development_rows, select_scale, summarise, trial_spec
-from modnorm.errors import InvalidInputError
+from modnorm.client.tuning import Trial, development_rows, grid_document, trial_spec
+from modnorm.errors import ConflictError, InvalidInputError
 from modnorm.spec import DataSpec
+from modnorm.v1.experiment_pb2 import Provenance
+
+PROVENANCE = {
+    "model_digest": "a" * 64,
+    "scale_map_digest": "b" * 64,
+    "selection_digest": "c" * 64,
+    "heldout_digest": "d" * 64,
+    "scorer": "countdown-v1",
+}
 
 
-def grid(metrics):
+def grid(metrics, **provenance):
     return [
-        Trial(radius, seed, metric)
+        Trial(radius, 39 + seed, metric, Provenance(**{**PROVENANCE, **provenance}))
         for radius, values in metrics.items()
         for seed, metric in enumerate(values)
     ]
 
 
-def test_the_highest_mean_over_seeds_is_selected():
-    scales = summarise(grid({0.32: (0.9, 0.0), 0.16: (0.5, 0.5)}))
-    assert [scale.radius for scale in scales] == [0.16, 0.32]
-    assert select_scale(scales).radius == 0.16
+def test_the_highest_mean_over_seeds_is_selected(spec):
+    found = grid_document(spec, grid({0.32: (0.9, 0.0), 0.16: (0.5, 0.5)}))
+    assert [one.radius for one in found.radii] == [0.16, 0.32]
+    assert found.radius == 0.16
 
 
-def test_exact_ties_go_to_the_smaller_scale():
+def test_exact_ties_go_to_the_smaller_scale(spec):
     # Sums in any order are the same only when they are exact: 0.1 + 0.2 + 0.3 is not.
-    scales = summarise(grid({0.5: (0.1, 0.2, 0.3), 0.25: (0.3, 0.2, 0.1)}))
-    assert scales[0].mean == scales[1].mean
-    assert select_scale(scales).radius == 0.25
+    found = grid_document(spec, grid({0.5: (0.1, 0.2, 0.3), 0.25: (0.3, 0.2, 0.1)}))
+    assert found.radii[0].mean == found.radii[1].mean
+    assert found.radius == 0.25
+
+
+def test_the_artifact_says_what_the_trials_were_made_from(spec):
+    found = grid_document(spec, grid({0.5: (0.1, 0.2)}, profile_digest="e" * 64))
+    assert found.model.digest == "a" * 64
+    assert found.method.profile == "e" * 64
+    assert found.settings.selection_digest == "c" * 64
+    assert found.settings.development_digest == "d" * 64
+    assert found.settings.seeds == (39, 40)
+    assert grid_document(spec, grid({0.5: (0.1,)})).method.profile is None
+
+
+@pytest.mark.parametrize("field", [*PROVENANCE, "profile_digest"])
+def test_trials_of_other_inputs_do_not_compare(field, spec):
+    trials = grid({0.16: (0.5,)}) + grid({0.32: (0.5,)}, **{field: "9" * 64})
+    with pytest.raises(ConflictError) as caught:
+        grid_document(spec, trials)
+    assert caught.value.field == field.removesuffix("_digest")
+    assert caught.value.remedy
 
 
 def test_a_trial_reports_its_n_and_k_alone_on_the_development_rows(spec):

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from modnorm.radius.artifact import RadiusArtifact
 from services.aggregator.database import Database
 from services.aggregator.stores.experiments import ExperimentStore
 
@@ -212,26 +213,35 @@ def test_several_specs_share_a_lab_and_compare(modnorm, write_spec, finished, re
     assert rows[0]["base"] == rows[1]["base"]
 
 
-def test_tuning_selects_the_best_mean_and_can_be_refined(modnorm, write_spec, tmp_path):
+def test_tuning_selects_the_best_mean_can_be_refined_and_is_named_by_the_spec(
+    modnorm, write_spec, tmp_path
+):
+    grid_of, run = tmp_path / "grid", tmp_path / "run"
     spec_file = write_spec(
         "tuned",
-        method={"name": "randopt", "sigma": 0.005},
+        method={"name": "randopt", "sigma": {"artifact": str(grid_of / "radius.json")}},
         population={"size": 2, "ensemble_sizes": [1]},
         task__selection={"source": "bundled:countdown-selection", "limit": 4},
     )
     rows = {"source": "bundled:countdown-development", "offset": 8, "limit": 4}
-    grid = ("--seeds", "39,40", "--heldout", json.dumps(rows))
-    modnorm("tune", spec_file, "--radii", "0.004", *grid, "--out", tmp_path)
-    before = done(tmp_path)
-    ended = modnorm(
-        "tune", spec_file, "--radii", "0.004,0.008", *grid, "--out", tmp_path, "--json"
-    )
-    document = json.loads(ended.stdout)
-    assert len(document["trials"]) == 4
-    assert document["development"].items() >= rows.items()
-    means = {scale["radius"]: scale["mean"] for scale in document["scales"]}
+    grid = ("--seeds", "39,40", "--heldout", json.dumps(rows), "--out", grid_of)
+    modnorm("tune", spec_file, "--radii", "0.004", *grid)
+    before = done(grid_of)
+    ended = modnorm("tune", spec_file, "--radii", "0.004,0.008", *grid, "--json")
+    shown = json.loads(ended.stdout)
+    document = shown["artifact"]
+    assert [len(one["trials"]) for one in document["radii"]] == [2, 2]
+    assert document["settings"]["development"].items() >= rows.items()
+    means = {one["radius"]: one["mean"] for one in document["radii"]}
     best = max(means.values())
-    assert document["selected"] == min(radius for radius in means if means[radius] == best)
-    after = done(tmp_path)
+    assert document["radius"] == min(radius for radius in means if means[radius] == best)
+    after = done(grid_of)
     assert {name: after[name] for name in before} == before
-    assert json.loads((tmp_path / "tune.json").read_text()) == document
+    assert RadiusArtifact.load(grid_of / "radius.json").digest == shown["digest"]
+    assert (grid_of / "radius.png").read_bytes().startswith(b"\x89PNG")
+
+    modnorm("run", spec_file, "--out", run)
+    method = json.loads((run / "results.json").read_text())["spec"]["method"]
+    assert method["radius"] == document["radius"]
+    assert method["radius_source"]["artifact"] == shown["digest"]
+    assert method["radius_source"]["model_digest"] == document["model"]["digest"]

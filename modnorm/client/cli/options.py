@@ -7,6 +7,7 @@ import typer
 from pydantic import ValidationError
 
 from modnorm.client.client import ModnormClient
+from modnorm.client.radius import carry_radius
 from modnorm.client.settings import ClientSettings
 from modnorm.errors import InvalidInputError
 from modnorm.spec import ExperimentSpec, load_spec
@@ -39,7 +40,20 @@ def settings() -> ClientSettings:
 
 
 def read_spec(path: Path) -> ExperimentSpec:
-    """Read a spec, and the task file that it may name: labs get the text.
+    """Read a spec, and the task file and the radius artifact that it may name.
+
+    Labs get the text of the one and the number in the other.
+
+    Raises:
+        InvalidInputError: one of them is missing or does not hold together, or they do not fit.
+    """
+    return carry_radius(read_unsettled_spec(path), settings().cache_dir)
+
+
+def read_unsettled_spec(path: Path) -> ExperimentSpec:
+    """Read a spec, and the task file that it may name, but no radius artifact.
+
+    For commands that choose the radius: the artifact that the spec names may be theirs to make.
 
     Raises:
         InvalidInputError: one of them is missing, is not YAML, or does not hold together.

@@ -1,28 +1,32 @@
 """`modnorm tune`: the paper's choice of a scale on development rows."""
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.table import Table
 
-from modnorm.client.cli.console import emit_json, percent, stderr, stdout, table
-from modnorm.client.cli.experiment import carry_out, interruptible
-from modnorm.client.cli.options import Json, Quiet, SpecFile, numbers, read_spec, settings
-from modnorm.client.client import ModnormClient
-from modnorm.client.embedded import embedded_client
-from modnorm.client.rundir import RunDirectory, hold
-from modnorm.client.tuning import (
-    Scale,
-    Trial,
-    development_rows,
-    select_scale,
-    summarise,
-    trial_spec,
+from modnorm.client.cli.console import percent, table
+from modnorm.client.cli.experiment import carry_out, follow_to_end, interruptible
+from modnorm.client.cli.options import (
+    Json,
+    Quiet,
+    SpecFile,
+    connect,
+    numbers,
+    read_unsettled_spec,
+    settings,
 )
+from modnorm.client.cli.radius import conclude
+from modnorm.client.embedded import embedded_client
+from modnorm.client.resumption import take_up_shared
+from modnorm.client.rundir import RunDirectory, hold
+from modnorm.client.tuning import Trial, development_rows, grid_document, trial_spec
+from modnorm.radius.artifact import RadiusArtifact
+from modnorm.radius.schema import GridDocument
 from modnorm.spec import ExperimentSpec
+from modnorm.v1 import experiment_pb2 as experiments
 
 Radii = Annotated[
     str, typer.Option("--radii", "--sigmas", metavar="R,R,...", help="Scales to try.")
@@ -39,7 +43,17 @@ Heldout = Annotated[
 EnsembleSize = Annotated[
     int | None, typer.Option(metavar="K", help="Ensemble to compare [default: the largest].")
 ]
-Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Directory of the trials.")]
+Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Directory of the artifact.")]
+TuneServer = Annotated[
+    str | None,
+    typer.Option(
+        "--server",
+        metavar="HOST:PORT",
+        help="Run the trials in this lab, all at once, instead of in this process.",
+    ),
+]
+
+_PREFIX = "tune"
 
 
 def tune(  # noqa: PLR0913 - each argument is an option of the command
@@ -50,15 +64,17 @@ def tune(  # noqa: PLR0913 - each argument is an option of the command
     seeds: Seeds = "39,40,41",
     heldout: Heldout = None,
     ensemble_size: EnsembleSize = None,
+    server: TuneServer = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Choose the radius (sigma for randopt) with the best mean ensemble on development rows.
 
     Every scale is tried under every seed; ties go to the smaller scale. Started again, the same
-    command goes on where it was broken off; a finer grid repeats no trial that it shares.
+    command goes on where it was broken off; a finer grid repeats no trial that it shares. The
+    artifact, DIR/radius.json, can stand in a spec in the place of the radius.
     """
-    spec = read_spec(spec_file)
+    spec = read_unsettled_spec(spec_file)
     rows = None if heldout is None else development_rows(heldout)
     size = ensemble_size or max(spec.population.ensemble_sizes)
     specs = [
@@ -67,57 +83,54 @@ def tune(  # noqa: PLR0913 - each argument is an option of the command
         for seed in numbers(seeds, "seeds", int)
     ]
     RunDirectory(out).check_holds_no_run()
+    with hold(out):
+        trials = (
+            _embedded(specs, out, quiet=quiet)
+            if server is None
+            else _in_lab(specs, server, quiet=quiet)
+        )
+        document = grid_document(specs[0], trials)
+        conclude(RadiusArtifact.of(document), _table(document), out, as_json=as_json)
+
+
+def _embedded(specs: Sequence[ExperimentSpec], out: Path, *, quiet: bool) -> list[Trial]:
     with (
         interruptible("stopped; the same command goes on from here"),
-        hold(out),
         embedded_client(out, settings()) as client,
     ):
-        trials = [_trial(client, trial, quiet=quiet) for trial in specs]
-    _conclude(spec, specs[0], trials, out, as_json=as_json)
+        return [_trial(spec, carry_out(client, spec, quiet=quiet)) for spec in specs]
 
 
-def _trial(client: ModnormClient, spec: ExperimentSpec, *, quiet: bool) -> Trial:
-    ended = carry_out(client, spec, quiet=quiet)
-    metric = ended.ensembles[0].metric
-    return Trial(spec.method.radius, spec.population.seed, metric)
+def _in_lab(specs: Sequence[ExperimentSpec], server: str, *, quiet: bool) -> list[Trial]:
+    """Submit all trials before any is waited for: the evaluators share them out."""
+    with (
+        connect(server) as client,
+        interruptible("the trials go on in the lab; the same command finds them"),
+    ):
+        accepted = [take_up_shared(client, spec, _PREFIX) for spec in specs]
+        return [
+            _trial(spec, follow_to_end(client, experiment, quiet=quiet))
+            for spec, experiment in zip(specs, accepted, strict=True)
+        ]
 
 
-def _conclude(
-    spec: ExperimentSpec,
-    example: ExperimentSpec,
-    trials: Sequence[Trial],
-    out: Path,
-    *,
-    as_json: bool,
-) -> None:
-    scales = summarise(trials)
-    chosen = select_scale(scales)
-    document = {
-        "method": spec.method.name,
-        "population": spec.population.size,
-        "ensemble_size": example.population.ensemble_sizes[0],
-        "selection": example.task.selection.model_dump(mode="json"),
-        "development": example.task.heldout.model_dump(mode="json"),
-        "trials": [asdict(trial) for trial in trials],
-        "scales": [asdict(scale) for scale in scales],
-        "selected": chosen.radius,
-    }
-    (out / "tune.json").write_text(json.dumps(document, indent=2) + "\n")
-    if as_json:
-        emit_json(document)
-        return
-    stdout().print(_table(scales, chosen))
-    stderr().print(f"written to {out / 'tune.json'}", soft_wrap=True)
+def _trial(spec: ExperimentSpec, ended: experiments.Experiment) -> Trial:
+    return Trial(
+        radius=spec.method.radius,
+        seed=spec.population.seed,
+        metric=ended.ensembles[0].metric,
+        provenance=ended.provenance,
+    )
 
 
-def _table(scales: Sequence[Scale], chosen: Scale) -> object:
+def _table(document: GridDocument) -> Table:
     rows = [
         (
-            f"{scale.radius:g}",
-            percent(scale.mean),
-            "  ".join(percent(metric) for metric in scale.metrics),
-            "selected" if scale is chosen else "",
+            f"{one.radius:g}",
+            percent(one.mean),
+            "  ".join(percent(trial.metric) for trial in one.trials),
+            "selected" if one.radius == document.radius else "",
         )
-        for scale in scales
+        for one in document.radii
     ]
     return table(("scale", "mean", "by seed", ""), rows)

@@ -40,6 +40,8 @@ BAD_SPECS: dict[str, dict[str, object]] = {
     "task.heldout": {"task__heldout": {"source": "bundled:word-problems-selection", "limit": 5}},
 }
 
+OTHER_MODELS_RADIUS = {"artifact": "a" * 64, "protocol": "grid", "model_digest": "b" * 64}
+
 
 def test_what_cannot_run_is_refused_whole_and_nothing_is_stored(start_lab, spec):
     async def scenario():
@@ -50,6 +52,10 @@ def test_what_cannot_run_is_refused_whole_and_nothing_is_stored(start_lab, spec)
             for request_id in ("", "x" * 129, "a\nb", "a\0b"):
                 async with lab.raises(InvalidInputError, "request_id"):
                     await lab.create(spec(), request_id)
+            for source in ({"artifact": "radius.json"}, OTHER_MODELS_RADIUS):
+                method = {"name": "randopt", "radius": 0.1 if len(source) > 1 else 0.0}
+                async with lab.raises(InvalidInputError, "method.radius"):
+                    await lab.create(spec(method={**method, "radius_source": source}))
             for radius in (float("nan"), float("inf"), -1.0, 0.0):
                 message = spec()
                 message.method.radius = radius

@@ -1,0 +1,53 @@
+"""The style of all plots, and PNG bytes that depend on what is drawn alone."""
+
+import io
+from collections.abc import Callable
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+INK, MUTED, GRID = "#1f2933", "#66727f", "#e4e8ec"
+BARS, RIGHT, WRONG, BASE = "#8fc1de", "#2a6f97", "#d9a48f", "#b4472e"
+_SIZE = (6.4, 3.8)
+_DPI = 160
+
+
+def png(draw: Callable[[Axes], None]) -> bytes:
+    """Return what a function draws on one pair of axes, as PNG bytes."""
+    figure = Figure(figsize=_SIZE, dpi=_DPI, layout="constrained", facecolor="white")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    _prepare(axes)
+    draw(axes)
+    image = io.BytesIO()
+    figure.savefig(image, format="png", metadata={"Software": None})
+    return image.getvalue()
+
+
+def _prepare(axes: Axes) -> None:
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    axes.spines["bottom"].set_color(MUTED)
+    axes.tick_params(colors=MUTED, length=0, labelsize=9)
+    axes.grid(visible=True, axis="y", color=GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+
+
+def name_axes(axes: Axes, title: str, x: str, y: str) -> None:
+    """Set title and names of the axes."""
+    axes.set_title(title, loc="left", fontsize=11, fontweight="bold", color=INK, pad=10)
+    axes.set_xlabel(x, color=MUTED, fontsize=9)
+    axes.set_ylabel(y, color=MUTED, fontsize=9)
+
+
+def add_legend(axes: Axes) -> None:
+    """Put the legend to the right of the axes."""
+    axes.legend(
+        frameon=False,
+        fontsize=9,
+        labelcolor=INK,
+        loc="center left",
+        bbox_to_anchor=(1.0, 0.5),
+        handlelength=1.4,
+    )

@@ -1,0 +1,73 @@
+"""Radii that specs name by an artifact: read where the spec is read, so that labs get numbers."""
+
+import re
+from pathlib import Path
+
+from modnorm.errors import InvalidInputError
+from modnorm.radius.artifact import RadiusArtifact
+from modnorm.spec import ExperimentSpec
+from modnorm.tasks.files import confined
+
+_DIGEST = re.compile("[0-9a-f]{64}")
+_FIELD = "method.radius"
+
+
+def radius_folder(cache: Path) -> Path:
+    """Return where the artifacts made on this machine are kept, each as `DIGEST.json`."""
+    return cache / "radii"
+
+
+def carry_radius(spec: ExperimentSpec, cache: Path | None = None) -> ExperimentSpec:
+    """Return a spec whose radius is a number, read from the artifact that it names, if any.
+
+    Args:
+        spec: A spec as a user writes it, or one whose radius is a number already.
+        cache: Cache directory of the client, where digests are looked up; none when absent.
+
+    Raises:
+        InvalidInputError: there is no such artifact, or it is of another task or method.
+    """
+    source = spec.method.radius_source
+    if source is None or spec.method.is_settled:
+        return spec
+    return _find(source.artifact, cache).settle(spec)
+
+
+def keep_artifact(artifact: RadiusArtifact, cache: Path) -> None:
+    """Keep an artifact where specs can name it by its digest.
+
+    Raises:
+        InvalidInputError: the cache directory cannot be written.
+    """
+    path = radius_folder(cache) / f"{artifact.digest}.json"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_suffix(".tmp")
+        draft.write_text(artifact.to_json(), encoding="utf-8")
+        draft.replace(path)
+    except OSError as error:
+        raise InvalidInputError(
+            f"cannot write {path}: {error.strerror}",
+            field="cache_dir",
+            remedy="set MODNORM_CACHE_DIR to a directory that can be written",
+        ) from error
+
+
+def _find(name: str, cache: Path | None) -> RadiusArtifact:
+    if not _DIGEST.fullmatch(name):
+        return RadiusArtifact.load(confined(name, _FIELD, None))
+    path = None if cache is None else radius_folder(cache) / f"{name}.json"
+    if path is None or not path.is_file():
+        raise InvalidInputError(
+            f"there is no radius artifact {name[:16]}... on this machine",
+            field=_FIELD,
+            remedy="name the file that `modnorm tune` or `modnorm match` wrote",
+        )
+    artifact = RadiusArtifact.load(path)
+    if artifact.digest != name:
+        raise InvalidInputError(
+            f"{path} holds another artifact than its name says",
+            field=_FIELD,
+            remedy="remove it, and name the file that `modnorm tune` or `modnorm match` wrote",
+        )
+    return artifact

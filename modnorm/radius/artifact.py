@@ -1,0 +1,132 @@
+"""The radius artifact: measurements and the radius that they choose, by content."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Self
+
+from pydantic import TypeAdapter, ValidationError
+
+from modnorm.errors import InvalidInputError
+from modnorm.radius.schema import Document, GridDocument, MatchingDocument
+from modnorm.spec import ExperimentSpec, RadiusSource
+
+_DOCUMENT: TypeAdapter[GridDocument | MatchingDocument] = TypeAdapter(Document)
+_MAX_BYTES = 64 * 2**20
+
+
+@dataclass(frozen=True)
+class RadiusArtifact:
+    """An artifact by its content; two are equal when their canonical JSON is."""
+
+    canonical: str
+    """The whole document: sorted keys, no blanks."""
+
+    @classmethod
+    def of(cls, document: GridDocument | MatchingDocument) -> Self:
+        """Return the artifact of a document."""
+        content = document.model_dump(mode="json")
+        return cls(json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read an artifact, whatever its formatting.
+
+        Raises:
+            InvalidInputError: it is none, or its radius is not what its measurements choose.
+        """
+        try:
+            return cls.of(_DOCUMENT.validate_json(text))
+        except ValidationError as error:
+            fault = error.errors(include_url=False, include_input=False)[0]
+            path = "".join(f"{step}." for step in fault["loc"]).removesuffix(".")
+            reason = fault["msg"].removeprefix("Value error, ")
+            where = f"{path}: " if path else ""
+            raise _fault(f"not a radius artifact: {where}{reason}") from error
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read an artifact's file.
+
+        Raises:
+            InvalidInputError: it cannot be read or is no artifact.
+        """
+        try:
+            if path.stat().st_size > _MAX_BYTES:
+                raise _fault(f"{path} is too large for a radius artifact")
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise _fault(f"cannot read {path}: {error}") from error
+        return cls.from_json(text)
+
+    def to_json(self) -> str:
+        """Return the canonical JSON, whose SHA-256 is the digest."""
+        return self.canonical
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the canonical JSON."""
+        return hashlib.sha256(self.canonical.encode()).hexdigest()
+
+    @cached_property
+    def document(self) -> GridDocument | MatchingDocument:
+        """The content."""
+        return _DOCUMENT.validate_json(self.canonical)
+
+    def settle(self, spec: ExperimentSpec) -> ExperimentSpec:
+        """Return a spec with the radius chosen here, and where it is from.
+
+        Whether the model is the same is known to who has it: services compare its digest.
+
+        Args:
+            spec: A spec that names this artifact.
+
+        Raises:
+            InvalidInputError: the artifact is of another task or method, or of other masses.
+        """
+        found = self.document
+        named = spec.method.radius_source
+        transfer = named is not None and named.transfer
+        if found.method.name != spec.method.name:
+            raise _misfit(
+                f"it is of method {found.method.name}, the spec is of {spec.method.name}",
+                f"tune {spec.method.name}, or give a number",
+            )
+        if found.method.masses != spec.method.masses:
+            raise _misfit(
+                "it was chosen with other masses", "tune with the masses of the spec again"
+            )
+        if found.task != spec.task.name and not transfer:
+            raise _misfit(
+                f"it was chosen on task {found.task}, the spec is of {spec.task.name}",
+                "choose one on this task, or say `transfer: true` beside the artifact",
+            )
+        source = RadiusSource(
+            artifact=self.digest,
+            transfer=transfer,
+            protocol=found.protocol,
+            task=found.task,
+            model_digest=found.model.digest,
+        )
+        method = {
+            **spec.method.model_dump(mode="json"),
+            "radius": found.radius,
+            "radius_source": source.model_dump(mode="json"),
+        }
+        return spec.model_copy(update={"method": type(spec.method).model_validate(method)})
+
+
+def _misfit(reason: str, remedy: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"the radius artifact does not fit: {reason}", field="method.radius", remedy=remedy
+    )
+
+
+def _fault(message: str) -> InvalidInputError:
+    return InvalidInputError(
+        message,
+        field="method.radius",
+        remedy="give what `modnorm tune` or `modnorm match` wrote, or a number",
+    )

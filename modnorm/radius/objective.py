@@ -1,0 +1,47 @@
+"""What a radius is chosen by (paper, eq. radius_matching_objective and "Scale selection")."""
+
+import math
+from collections.abc import Sequence
+
+from modnorm.errors import InvalidInputError
+
+
+def matching_objective(kl: float, hidden: float, *, iso_kl: float, iso_hidden: float) -> float:
+    """Return J(R) = ln(KL / KL_iso)^2 + ln(h / h_iso)^2; 0 at a match.
+
+    Args:
+        kl: Mean symmetric KL divergence at the radius, not negative.
+        hidden: Mean relative hidden displacement at the radius, not negative.
+        iso_kl: The same of the isotropic reference, positive.
+        iso_hidden: The same of the isotropic reference, positive.
+
+    Returns:
+        J; infinite where the radius moves nothing at all.
+    """
+    if kl <= 0 or hidden <= 0:
+        return math.inf
+    return math.log(kl / iso_kl) ** 2 + math.log(hidden / iso_hidden) ** 2
+
+
+def smallest(objectives: Sequence[tuple[float, float]]) -> float:
+    """Return the radius with the smallest objective; of exact ties, the smaller radius.
+
+    Args:
+        objectives: Radius and objective; an infinite objective is never chosen.
+
+    Raises:
+        InvalidInputError: no objective is finite.
+    """
+    usable = [(objective, radius) for radius, objective in objectives if math.isfinite(objective)]
+    if not usable:
+        raise InvalidInputError(
+            "no radius moves the model: rounding leaves nothing of any candidate",
+            field="radii",
+            remedy="try larger radii",
+        )
+    return min(usable)[1]
+
+
+def mean(values: Sequence[float]) -> float:
+    """Return the arithmetic mean, whose rounding does not depend on the order."""
+    return math.fsum(values) / len(values)

@@ -1,0 +1,231 @@
+"""The JSON schema of radius artifacts: every measurement, and the radius that they choose."""
+
+import math
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from modnorm.radius.objective import matching_objective, mean, smallest
+from modnorm.spec import DataSpec, EngineSpec, Masses
+
+GRID, MATCHING = "grid", "functional-matching"
+
+Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Figure = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class _Schema(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Subject(_Schema):
+    """The model that the radius is for."""
+
+    name: str = Field(min_length=1)
+    revision: str | None
+    digest: Digest
+
+
+class MethodSubject(_Schema):
+    """The method that the radius is of, with all that its scales depend on."""
+
+    name: str = Field(min_length=1)
+    masses: Masses
+    profile: Digest | None
+    """Digest of the profile; None for methods without one."""
+    scale_map: Digest
+
+
+class GridSettings(_Schema):
+    """What all trials of a grid have in common."""
+
+    population: int = Field(ge=1)
+    """N."""
+    ensemble_size: int = Field(ge=1)
+    """K."""
+    seeds: tuple[int, ...] = Field(min_length=1)
+    """Population seeds, in the order given."""
+    pool: str
+    noise: str
+    scorer: str
+    max_tokens: int | None
+    engine: EngineSpec
+    selection: DataSpec
+    selection_digest: Digest
+    development: DataSpec
+    """Rows that the ensembles are compared on."""
+    development_digest: Digest
+
+
+class GridTrial(_Schema):
+    """One experiment of a grid."""
+
+    seed: int
+    metric: float = Field(allow_inf_nan=False)
+    """Ensemble metric on the development rows, a fraction."""
+
+
+class GridRadius(_Schema):
+    """One radius of a grid."""
+
+    radius: Positive
+    mean: float = Field(allow_inf_nan=False)
+    """Mean metric over the seeds."""
+    trials: tuple[GridTrial, ...] = Field(min_length=1)
+
+
+class MatchingSettings(_Schema):
+    """How functional displacement is measured (paper, table "Functional-matching protocol")."""
+
+    prompts: int = Field(default=64, ge=1, le=100_000)
+    candidates: int = Field(default=25, ge=1)
+    """Candidates measured of each condition: the first of the pool."""
+    pool_size: int = Field(default=100, ge=1)
+    """Size of the pool, of which the published seeds depend."""
+    seed: int = Field(default=42, ge=0)
+    """Population seed of the pool."""
+    pool: Literal["nested", "published"] = "nested"
+    noise: str = "portable-v1"
+    batch: int = Field(default=4, ge=1)
+    """Prompts run at a time, padded on the right."""
+    max_prompt_tokens: int = Field(default=512, ge=2)
+    """A longer prompt is refused; none is cut."""
+
+    @model_validator(mode="after")
+    def _candidates_are_of_the_pool(self) -> Self:
+        if self.candidates > self.pool_size:
+            raise ValueError(
+                f"{self.candidates} candidates are more than the pool has ({self.pool_size})"
+            )
+        return self
+
+
+class Candidate(_Schema):
+    """One perturbed model against the base (`modnorm.radius.displacement.Displacement`)."""
+
+    seed: int = Field(ge=0)
+    kl: Figure
+    hidden: Figure
+    hidden_rms: Figure
+    states: tuple[Figure, ...]
+
+
+class Condition(_Schema):
+    """A scale with its candidates; its figures are their arithmetic means."""
+
+    radius: Positive
+    """R, or sigma of the reference."""
+    kl: Figure
+    hidden: Figure
+    hidden_rms: Figure
+    candidates: tuple[Candidate, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _figures_are_means(self) -> Self:
+        for name in ("kl", "hidden", "hidden_rms"):
+            if getattr(self, name) != mean([getattr(one, name) for one in self.candidates]):
+                raise ValueError(f"{name} is not the mean over the candidates")
+        return self
+
+
+class MatchedCondition(Condition):
+    """A radius and its objective."""
+
+    objective: Figure | None
+    """J(R); None where the radius moves nothing."""
+
+
+class Reference(Condition):
+    """Isotropic noise."""
+
+    scale_map: Digest
+
+
+class _Artifact(_Schema):
+    schema_version: Literal[1] = 1
+    kind: Literal["radius"] = "radius"
+    model: Subject
+    task: str = Field(min_length=1)
+    """Name of the task whose rows or prompts were used."""
+    method: MethodSubject
+    radius: Positive
+    """The choice."""
+
+
+class GridDocument(_Artifact):
+    """A grid: the highest mean metric, of exact ties the smaller radius."""
+
+    protocol: Literal["grid"] = "grid"
+    settings: GridSettings
+    radii: tuple[GridRadius, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _holds_together(self) -> Self:
+        _check_ascending([one.radius for one in self.radii])
+        for one in self.radii:
+            if tuple(trial.seed for trial in one.trials) != self.settings.seeds:
+                raise ValueError(f"radius {one.radius:g} was not tried under every seed")
+            if one.mean != mean([trial.metric for trial in one.trials]):
+                raise ValueError(f"the mean of radius {one.radius:g} is not that of its trials")
+        _check_choice(self.radius, smallest([(one.radius, -one.mean) for one in self.radii]))
+        return self
+
+
+class MatchingDocument(_Artifact):
+    """Functional matching: the smallest J, of exact ties the smaller radius."""
+
+    protocol: Literal["functional-matching"] = "functional-matching"
+    settings: MatchingSettings
+    prompts_sha256: Digest
+    positions: int = Field(ge=1)
+    """Positions compared for each candidate."""
+    environment: dict[str, str]
+    """What rounding may depend on: dtype, device, library versions, threads."""
+    reference: Reference
+    radii: tuple[MatchedCondition, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _holds_together(self) -> Self:
+        _check_ascending([one.radius for one in self.radii])
+        seeds = [candidate.seed for candidate in self.reference.candidates]
+        if len(seeds) != self.settings.candidates:
+            raise ValueError(f"the reference has {len(seeds)} candidates")
+        for one in self.radii:
+            if [candidate.seed for candidate in one.candidates] != seeds:
+                raise ValueError(f"radius {one.radius:g} was measured on other seeds")
+            if one.objective != objective(one, self.reference):
+                raise ValueError(f"the objective of radius {one.radius:g} is not J")
+        _check_choice(
+            self.radius,
+            smallest(
+                [
+                    (one.radius, math.inf if one.objective is None else one.objective)
+                    for one in self.radii
+                ]
+            ),
+        )
+        return self
+
+
+Document = Annotated[GridDocument | MatchingDocument, Field(discriminator="protocol")]
+
+
+def objective(one: Condition, reference: Condition) -> float | None:
+    """Return J of a condition; None where it moves nothing."""
+    if not (reference.kl and reference.hidden):
+        raise ValueError("the reference moves nothing")
+    found = matching_objective(
+        one.kl, one.hidden, iso_kl=reference.kl, iso_hidden=reference.hidden
+    )
+    return found if math.isfinite(found) else None
+
+
+def _check_ascending(radii: list[float]) -> None:
+    if sorted(set(radii)) != radii:
+        raise ValueError("the radii must be ascending, each once")
+
+
+def _check_choice(given: float, chosen: float) -> None:
+    if given != chosen:
+        raise ValueError(f"radius is {given:g}, but the measurements choose {chosen:g}")

@@ -1,0 +1,126 @@
+import json
+
+import pytest
+
+from modnorm.errors import InvalidInputError
+from modnorm.radius.artifact import RadiusArtifact
+from modnorm.spec import parse_spec
+
+METRICS = {0.08: (0.5, 0.25), 0.16: (0.25, 0.75)}
+
+
+@pytest.fixture
+def make_spec():
+    def make(artifact, *, name="randopt", task="countdown", **more):
+        return parse_spec(
+            {
+                "model": "somebody/Small",
+                "task": {"name": task, "selection": "s.jsonl", "heldout": "h.jsonl"},
+                "method": {"name": name, "radius": {"artifact": artifact, **more}},
+                "population": {"size": 2},
+            }
+        )
+
+    return make
+
+
+def test_the_digest_is_of_the_content_not_of_its_formatting(make_grid):
+    artifact = make_grid(METRICS, 0.16)
+    again = RadiusArtifact.from_json(json.dumps(json.loads(artifact.to_json()), indent=3))
+    assert again == artifact
+    assert again.digest == artifact.digest
+
+
+def test_a_radius_that_the_measurements_do_not_choose_is_refused(make_grid):
+    content = json.loads(make_grid(METRICS, 0.16).to_json())
+    content["radius"] = 0.08
+    with pytest.raises(InvalidInputError, match=r"the measurements choose 0\.16") as caught:
+        RadiusArtifact.from_json(json.dumps(content))
+    assert caught.value.field == "method.radius"
+
+
+def test_a_grid_tie_goes_to_the_smaller_radius(make_grid):
+    # Sums in any order are the same only when they are exact: 0.1 + 0.2 + 0.3 is not.
+    tied = {0.5: (0.1, 0.2, 0.3), 0.25: (0.3, 0.2, 0.1)}
+    assert RadiusArtifact.from_json(make_grid(tied, 0.25).to_json()).document.radius == 0.25
+    with pytest.raises(ValueError, match=r"choose 0\.25"):
+        make_grid(tied, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (("radii", 0, "trials", 0, "metric"), 0.9, "mean of radius 0.08"),
+        (("radii", 1, "trials", 1, "seed"), 7, "every seed"),
+        (("radii", 1, "radius"), 0.01, "ascending"),
+        (("model", "digest"), "abc", "model.digest"),
+        (("protocol",), "guess", "protocol"),
+    ],
+)
+def test_damaged_content_is_refused_with_its_place(make_grid, path, value, message):
+    content = json.loads(make_grid(METRICS, 0.16).to_json())
+    place = content
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = value
+    with pytest.raises(InvalidInputError, match=message):
+        RadiusArtifact.from_json(json.dumps(content))
+
+
+def test_matching_figures_are_those_of_the_candidates(make_matching):
+    artifact = make_matching([(1.0, 2.0)], {0.1: [(0.5, 1.0)], 0.2: [(2.0, 1.0)]}, 0.1)
+    for path, value in ((("kl",), 9.0), (("objective",), 0.25)):
+        content = json.loads(artifact.to_json())
+        content["radii"][0][path[0]] = value
+        with pytest.raises(InvalidInputError, match=path[0]):
+            RadiusArtifact.from_json(json.dumps(content))
+
+
+def test_a_radius_that_moves_nothing_is_recorded_and_never_chosen(make_matching):
+    artifact = make_matching([(1.0, 1.0)], {0.001: [(0.0, 0.0)], 0.1: [(3.0, 2.0)]}, 0.1)
+    assert [one.objective is None for one in artifact.document.radii] == [True, False]
+
+
+def test_a_spec_gets_number_and_digest(make_grid, make_spec):
+    artifact = make_grid(METRICS, 0.16)
+    settled = artifact.settle(make_spec("radius.json"))
+    assert settled.method.radius == 0.16
+    assert settled.method.is_settled
+    assert settled.method.radius_source.artifact == artifact.digest
+    assert settled.method.radius_source.model_digest == "a" * 64
+    assert settled.method.radius_source.protocol == "grid"
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [({"name": "frobenius"}, "method randopt"), ({"task": "gsm8k"}, "task countdown")],
+)
+def test_a_spec_of_another_method_or_task_is_refused(make_grid, make_spec, more, message):
+    with pytest.raises(InvalidInputError, match=message) as caught:
+        make_grid(METRICS, 0.16).settle(make_spec("radius.json", **more))
+    assert caught.value.field == "method.radius"
+    assert caught.value.remedy
+
+
+def test_a_transfer_to_another_task_is_said_in_the_spec(make_grid, make_spec):
+    spec = make_spec("radius.json", task="gsm8k", transfer=True)
+    settled = make_grid(METRICS, 0.16).settle(spec)
+    assert settled.method.radius == 0.16
+    assert settled.method.radius_source.transfer
+    assert settled.method.radius_source.task == "countdown"
+
+
+def test_other_masses_are_refused(make_grid, make_spec):
+    content = make_spec("radius.json").model_dump(mode="json")
+    content["method"]["masses"]["mlp"] = 2.0
+    with pytest.raises(InvalidInputError, match="masses"):
+        make_grid(METRICS, 0.16).settle(parse_spec(content))
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"kind": "radius"}', "\ud800"])
+def test_what_is_no_artifact_is_refused(content, tmp_path):
+    path = tmp_path / "radius.json"
+    path.write_text(content, errors="surrogatepass")
+    with pytest.raises(InvalidInputError) as caught:
+        RadiusArtifact.load(path)
+    assert caught.value.field == "method.radius"

@@ -1,0 +1,40 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from modnorm.errors import InvalidInputError
+from modnorm.radius.objective import matching_objective, smallest
+
+FIGURES = st.floats(1e-6, 1e3)
+
+
+@given(FIGURES, FIGURES)
+def test_a_match_is_zero(kl, hidden):
+    assert matching_objective(kl, hidden, iso_kl=kl, iso_hidden=hidden) == 0
+
+
+@given(FIGURES, FIGURES, FIGURES, FIGURES)
+def test_the_objective_is_the_formula_and_punishes_both_sides_alike(kl, hidden, iso_kl, iso_h):
+    found = matching_objective(kl, hidden, iso_kl=iso_kl, iso_hidden=iso_h)
+    mirrored = matching_objective(iso_kl, iso_h, iso_kl=kl, iso_hidden=hidden)
+    plain = (math.log(kl) - math.log(iso_kl)) ** 2 + (math.log(hidden) - math.log(iso_h)) ** 2
+    assert found == pytest.approx(plain, abs=1e-9)
+    assert mirrored == pytest.approx(found, abs=1e-9)
+
+
+def test_what_moves_nothing_is_infinitely_far():
+    assert matching_objective(0.0, 1.0, iso_kl=1.0, iso_hidden=1.0) == math.inf
+    assert matching_objective(1.0, 0.0, iso_kl=1.0, iso_hidden=1.0) == math.inf
+
+
+def test_the_smallest_objective_is_chosen_and_exact_ties_go_to_the_smaller_radius():
+    assert smallest([(0.64, 0.5), (0.32, 0.25), (0.16, 0.75)]) == 0.32
+    assert smallest([(0.64, 0.25), (0.32, 0.25), (0.16, 0.75)]) == 0.32
+    assert smallest([(0.01, math.inf), (0.64, 9.0)]) == 0.64
+
+
+def test_no_radius_that_moves_the_model_is_an_error():
+    with pytest.raises(InvalidInputError, match="larger radii"):
+        smallest([(0.01, math.inf)])
