@@ -90,6 +90,7 @@ class TransformersEngine:
             "device": torch.cuda.get_device_name(self._model.device) if gpu else "cpu",
             "threads": str(torch.get_num_threads()),
             "mode": "fast",
+            "norms": "kernels" if self._weights.has_kernels else "plain",
         }
 
     def rebase(self, lineage: Lineage | None) -> None:

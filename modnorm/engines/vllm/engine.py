@@ -9,6 +9,7 @@ import vllm
 from vllm import SamplingParams
 from vllm.distributed import cleanup_dist_env_and_memory
 from vllm.platforms import current_platform
+from vllm.sampling_params import RequestOutputKind
 
 from modnorm.checkpoint.layout import Layout
 from modnorm.checkpoint.prompts import PromptEncoder, check_fit
@@ -171,6 +172,8 @@ class VllmEngine:
             stop_token_ids=sorted(self._encoder.stop_ids),
             ignore_eos=True,
             detokenize=False,
+            # An answer in progress is nobody's concern, and vLLM would write it out at every step.
+            output_kind=RequestOutputKind.FINAL_ONLY,
         )
         with vllm_failures("submitting prompts"):
             for index, prompt in enumerate(rendered(self._engine, prompts)):
