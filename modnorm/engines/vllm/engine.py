@@ -166,7 +166,20 @@ class VllmEngine:
             self._abort()
 
     def _submit(self, prompts: Sequence[Sequence[int]], limits: GenerationLimits) -> None:
-        params = SamplingParams(
+        with vllm_failures("submitting prompts"):
+            for index, prompt in enumerate(rendered(self._engine, prompts)):
+                self._requests += 1
+                name = str(self._requests)
+                self._waiting[name] = index
+                self._engine.add_request(name, prompt, self._sampling(index, limits))
+
+    def _sampling(
+        self,
+        index: int,  # noqa: ARG002 - for engines that bound each answer by itself
+        limits: GenerationLimits,
+    ) -> SamplingParams:
+        """Return what vLLM is told of one prompt's answer."""
+        return SamplingParams(
             temperature=0.0,
             max_tokens=limits.max_tokens,
             stop_token_ids=sorted(self._encoder.stop_ids),
@@ -175,12 +188,6 @@ class VllmEngine:
             # An answer in progress is nobody's concern, and vLLM would write it out at every step.
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
-        with vllm_failures("submitting prompts"):
-            for index, prompt in enumerate(rendered(self._engine, prompts)):
-                self._requests += 1
-                name = str(self._requests)
-                self._waiting[name] = index
-                self._engine.add_request(name, prompt, params)
 
     def _abort(self) -> None:
         """Drop what is not answered yet."""

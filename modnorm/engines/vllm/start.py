@@ -95,7 +95,7 @@ def start_vllm(
     # Workers are forked otherwise, from a process with threads; vLLM reads it nowhere else.
     os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")  # noqa: TID251 - its only way in
     with vllm_failures(f"loading {checkpoint.name} into vLLM"):
-        arguments = _arguments(checkpoint, layout, dtype, settings)
+        arguments = engine_arguments(checkpoint, layout, dtype, settings)
         config = EngineArgs(**arguments).create_engine_config()
         _require_settings(config)
         try:
@@ -149,9 +149,14 @@ def vllm_failures(what: str) -> Iterator[None]:
         raise EngineError(f"{what} failed: {type(error).__name__}: {error}") from error
 
 
-def _arguments(
+def engine_arguments(
     checkpoint: Checkpoint, layout: Layout, dtype: torch.dtype, settings: EngineSettings
 ) -> dict[str, object]:
+    """Return what vLLM is started with.
+
+    Raises:
+        IncompatibleError: the model does not fit, or this vLLM lacks a setting.
+    """
     length = min(settings.max_model_len or checkpoint.max_position, checkpoint.max_position)
     ranks = settings.tensor_parallel_size
     on_gpu = not current_platform.is_cpu()

@@ -1,0 +1,87 @@
+"""The contenders of a search, by name.
+
+- `published`: the published loop.
+- `one`: one engine of this project with CUDA graphs.
+- `mpsE`: E engine processes on the GPU under NVIDIA's MPS, pulling from one queue.
+- `NAME+stop`: the same, and candidates that cannot be among the K best are stopped.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+
+from benchmarks.gpu_search.messages import Settings
+from benchmarks.gpu_search.mps import mps_daemon
+from benchmarks.gpu_search.processes import Child, ending
+
+STOP = "+stop"
+PUBLISHED = "published"
+ONE = "one"
+_MPS = re.compile(r"mps([2-9])")
+_OURS = "benchmarks.gpu_search.ours"
+_THEIRS = "benchmarks.gpu_search.published"
+_SHARE = 0.9
+
+
+@dataclass(frozen=True)
+class Contender:
+    """Who searches, and how.
+
+    Attributes:
+        name: As on the command line.
+        pool: What has to run for it: `published`, `one` or `mps`.
+        engines: Engines that it uses.
+        stops: Whether candidates are stopped early.
+    """
+
+    name: str
+    pool: str
+    engines: int
+    stops: bool
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Engines that are up.
+
+    Attributes:
+        engines: One process each.
+        environment: What the first of them runs on.
+    """
+
+    engines: Sequence[Child]
+    environment: Mapping[str, str]
+
+
+def contender_named(name: str) -> Contender:
+    """Return a contender.
+
+    Raises:
+        SystemExit: there is none of this name.
+    """
+    base = name.removesuffix(STOP)
+    stops = base != name
+    if base == ONE or (base == PUBLISHED and not stops):
+        return Contender(name, base, 1, stops)
+    if found := _MPS.fullmatch(base):
+        return Contender(name, "mps", int(found[1]), stops)
+    raise SystemExit(f"there is no contender {name!r}: published, one, mps2 to mps9, each +stop")
+
+
+@contextmanager
+def pool_of(contenders: Sequence[Contender], settings: Settings) -> Iterator[Pool]:
+    """Start what some contenders of one pool need, until the context ends.
+
+    vLLM measures the memory that is free while it starts, so one starts after the other.
+    """
+    kind, count = contenders[0].pool, max(one.engines for one in contenders)
+    with ExitStack() as stack:
+        variables = stack.enter_context(mps_daemon()) if kind == "mps" else {}
+        module = _THEIRS if kind == PUBLISHED else _OURS
+        given = replace(settings, share=_SHARE / count)
+        engines = [Child(f"{kind} {n}", module, given, variables) for n in range(count)]
+        stack.enter_context(ending(*engines))
+        found = [engine.ask("start") for engine in engines]
+        first = found[0]
+        yield Pool(engines, dict(first) if isinstance(first, dict) else {})

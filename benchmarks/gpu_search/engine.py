@@ -1,0 +1,42 @@
+"""The project's engine, with the lengths of answers given: nothing of its loop is replaced."""
+
+from collections.abc import Callable, Generator, Sequence
+
+from vllm import SamplingParams
+
+from benchmarks.gpu_search.outcome import Stopwatch, watched
+from modnorm.checkpoint.reference import Checkpoint
+from modnorm.engines.protocol import Completion, GenerationLimits
+from modnorm.engines.settings import EngineSettings
+from modnorm.engines.vllm.engine import VllmEngine
+
+
+class DrawnEngine(VllmEngine):
+    """Ends each answer at the length that was drawn for it; stop tokens do not.
+
+    Attributes:
+        lengths: Tokens of each answer of the next request.
+        stopwatch: Times the steps.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, settings: EngineSettings) -> None:
+        super().__init__(checkpoint, settings)
+        self.lengths: Sequence[int] = ()
+        self.stopwatch = Stopwatch()
+
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        limits: GenerationLimits,
+        *,
+        poll: Callable[[], None] | None = None,
+    ) -> Generator[Completion]:
+        """Answer as `VllmEngine` does, and time the steps."""
+        timed = watched(self.stopwatch, lambda: len(self._waiting), poll)
+        return super().generate(prompts, limits, poll=timed)
+
+    def _sampling(self, index: int, limits: GenerationLimits) -> SamplingParams:
+        length = min(self.lengths[index], limits.max_tokens)
+        return SamplingParams(
+            temperature=0.0, max_tokens=length, ignore_eos=True, detokenize=False
+        )

@@ -1,0 +1,41 @@
+"""The floor under a search: each decode step reads all weights once."""
+
+import time
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from statistics import median
+
+import torch
+
+REPEATS = 10
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much to copy."""
+
+    bytes: int
+
+
+def serve(connection: Connection, size: Size) -> None:
+    """Say the device and the bytes a second that a copy reads and writes together."""
+    on_gpu = torch.cuda.is_available()
+    device = torch.device("cuda" if on_gpu else "cpu")
+    source = torch.ones(size.bytes, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    seconds = median([_copy(source, target) for _ in range(REPEATS + 1)][1:])
+    name = torch.cuda.get_device_name(device) if on_gpu else "cpu"
+    connection.send({"device": name, "bandwidth": 2 * size.bytes / seconds})
+
+
+def _copy(source: torch.Tensor, target: torch.Tensor) -> float:
+    _wait(source)
+    started = time.perf_counter()
+    target.copy_(source)
+    _wait(source)
+    return time.perf_counter() - started
+
+
+def _wait(tensor: torch.Tensor) -> None:
+    if tensor.is_cuda:
+        torch.cuda.synchronize(tensor.device)

@@ -1,0 +1,106 @@
+"""Random weights in the shape of a real model: for time, answers do not matter.
+
+    python -m benchmarks.gpu_search make-model FOLDER [--shape 1.5b|tiny] [--seed 1] [--device cpu]
+
+Matrices and biases are normal with a standard deviation of 0.02, norm weights are 1: logits then
+have a standard deviation near 0.8, and stay finite at the radii of the paper. The tokenizer is
+that of the bundled model, with a made-up word for each id that it lacks.
+"""
+
+import argparse
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+from benchmarks.gpu_search.shapes import SHAPES
+from modnorm.checkpoint.families import physical_layout
+from modnorm.checkpoint.layout import PhysicalTensor
+from modnorm.checkpoint.reference import resolve_checkpoint
+
+TEMPLATE = "tiny-thicket"
+SPREAD = 0.02
+_COPIED = ("generation_config.json", "chat_template.jinja")
+_SPACE = "\u0120"
+"""What a byte-level vocabulary writes for a space."""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Say what can be chosen."""
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--shape", choices=sorted(SHAPES), default="1.5b")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the checkpoint and say what it is."""
+    make_model(options.folder, options.shape, seed=options.seed, device=options.device)
+    checkpoint = resolve_checkpoint(str(options.folder.absolute()))
+    elements = sum(tensor.numel for tensor in physical_layout(checkpoint.config))
+    print(f"{options.folder}: {elements:,} weights, digest {checkpoint.digest}")
+    return 0
+
+
+def make_model(folder: Path, shape: str, *, seed: int, device: str) -> None:
+    """Write a checkpoint with random bfloat16 weights.
+
+    Args:
+        folder: Where to; made if it is not there.
+        shape: A name of `SHAPES`.
+        seed: Of the weights; the same seed gives the same weights on the same kind of device.
+        device: Where they are drawn.
+    """
+    template = resolve_checkpoint(TEMPLATE).directory
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in _COPIED:
+        shutil.copy(template / name, folder / name)
+    config = _config(template, SHAPES[shape])
+    _write(folder / "config.json", config)
+    _write(folder / "tokenizer.json", _tokenizer(template, SHAPES[shape]["vocab_size"]))
+    settings = json.loads((template / "tokenizer_config.json").read_text())
+    settings["model_max_length"] = SHAPES[shape]["max_position_embeddings"]
+    _write(folder / "tokenizer_config.json", settings)
+    weights = _weights(config, seed, torch.device(device))
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def _config(template: Path, sizes: Mapping[str, int]) -> dict[str, object]:
+    config: dict[str, object] = json.loads((template / "config.json").read_text())
+    layers = ["full_attention"] * sizes["num_hidden_layers"]
+    return config | dict(sizes) | {"layer_types": layers, "dtype": "bfloat16"}
+
+
+def _tokenizer(template: Path, size: int) -> dict[str, object]:
+    tokenizer: dict[str, dict[str, dict[str, int]]] = json.loads(
+        (template / "tokenizer.json").read_text()
+    )
+    words = tokenizer["model"]["vocab"]
+    known = set(words.values())
+    words.update({f"{_SPACE}w{index}": index for index in range(size) if index not in known})
+    return dict(tokenizer)
+
+
+def _weights(
+    config: Mapping[str, object], seed: int, device: torch.device
+) -> dict[str, torch.Tensor]:
+    torch.manual_seed(seed)
+    return {
+        part.name: _drawn(tensor, part.rows, device)
+        for tensor in physical_layout(config)
+        for part in tensor.parts
+    }
+
+
+def _drawn(tensor: PhysicalTensor, rows: int, device: torch.device) -> torch.Tensor:
+    shape = (rows, *tensor.shape[1:])
+    if "norm" in tensor.name:
+        return torch.ones(shape, dtype=torch.bfloat16)
+    return torch.randn(shape, device=device).mul_(SPREAD).to(torch.bfloat16).cpu()
+
+
+def _write(path: Path, content: Mapping[str, object]) -> None:
+    path.write_text(json.dumps(content), encoding="utf-8")

@@ -1,0 +1,128 @@
+"""One engine of this project as a contender: the library's scoring of one candidate."""
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
+
+from benchmarks.gpu_search.candidates import descriptor_of, scale_map_of, seeds_of
+from benchmarks.gpu_search.engine import DrawnEngine
+from benchmarks.gpu_search.messages import WARM_UP, News, Settings, Turn
+from benchmarks.gpu_search.outcome import Outcome
+from benchmarks.gpu_search.stopping import Place, is_hopeless
+from benchmarks.gpu_search.workload import DrawnTask
+from modnorm.checkpoint.reference import resolve_checkpoint
+from modnorm.engines.protocol import GenerationLimits
+from modnorm.engines.settings import EngineSettings
+from modnorm.search.ranking import mean_reward
+from modnorm.search.scoring import score_candidate
+
+JUDGES = 2
+
+
+class _StoppedError(Exception):
+    """The candidate cannot be among the best any more."""
+
+
+class Contender:
+    """An engine and all that candidates are scored with."""
+
+    def __init__(self, settings: Settings) -> None:
+        checkpoint = resolve_checkpoint(settings.model)
+        self.engine = DrawnEngine(
+            checkpoint, EngineSettings(gpu_memory_utilization=settings.share)
+        )
+        self._workload = settings.workload
+        self._prompts = settings.workload.prompts()
+        self._scale_map = scale_map_of(checkpoint)
+        self._seeds = seeds_of(settings.population)
+        self._judges = ThreadPoolExecutor(JUDGES)
+
+    def warm_up(self) -> None:
+        """Evaluate a candidate with short answers: kernels are compiled, buffers taken."""
+        usual, self._workload = self._workload, self._workload.shortened(WARM_UP)
+        self.evaluate(0, _nothing)
+        self._workload = usual
+
+    def evaluate(self, candidate: int, floor: Callable[[], Place | None]) -> Outcome:
+        """Score a candidate, or stop it.
+
+        Args:
+            candidate: Its index.
+            floor: Returns the place of the K-th best complete candidate as it is now.
+        """
+        rows = self._workload.table(candidate)
+        self.engine.lengths = self._workload.answers(candidate).lengths
+        self.engine.stopwatch.take()
+        task = DrawnTask(self._workload.cap)
+
+        def on_progress(_: int) -> None:
+            if is_hopeless(candidate, tuple(task.rewards), len(rows), floor()):
+                raise _StoppedError
+
+        began = time.perf_counter()
+        try:
+            result = score_candidate(
+                self.engine,
+                task,
+                rows,
+                self._prompts,
+                descriptor_of(self._scale_map, self._seeds[candidate]),
+                self._scale_map,
+                GenerationLimits(self._workload.cap),
+                judges=self._judges,
+                on_progress=on_progress,
+            )
+        except _StoppedError:
+            return self._stopped(candidate, began)
+        return Outcome(
+            candidate=candidate,
+            score=mean_reward([answer.reward for answer in result.answers]),
+            began=began,
+            ended=time.perf_counter(),
+            switch=result.switch_seconds,
+            generate=result.generate_seconds,
+            judge=result.score_seconds,
+            classes=self.engine.stopwatch.take(),
+        )
+
+    def close(self) -> None:
+        """Free the model."""
+        self._judges.shutdown()
+        self.engine.close()
+
+    def _stopped(self, candidate: int, began: float) -> Outcome:
+        ended = time.perf_counter()
+        classes = self.engine.stopwatch.take()
+        generate = sum(seconds for _, seconds in classes.values())
+        switch = ended - began - generate
+        return Outcome(candidate, None, began, ended, switch, generate, 0.0, classes)
+
+
+def serve(connection: Connection, settings: Settings) -> None:
+    """Start when told to, say when ready, then evaluate candidates until told None."""
+    if connection.recv() is None:
+        return
+    contender = Contender(settings)
+    contender.warm_up()
+    connection.send(dict(contender.engine.environment))
+    floor: Place | None = None
+
+    def latest() -> Place | None:
+        nonlocal floor
+        while connection.poll():
+            if not isinstance(message := connection.recv(), News):
+                raise TypeError(f"{message} in the middle of a candidate")
+            floor = message.floor
+        return floor
+
+    while (message := connection.recv()) is not None:
+        if isinstance(message, Turn):
+            floor = message.floor
+            look = latest if message.stops else _nothing
+            connection.send(contender.evaluate(message.candidate, look))
+    contender.close()
+
+
+def _nothing() -> None:
+    """Return no floor: nothing is stopped."""

@@ -1,0 +1,115 @@
+"""Contenders in processes of their own: a GPU's memory comes back only when a process ends."""
+
+import multiprocessing
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from multiprocessing.connection import Connection
+
+QUIET: Mapping[str, str] = {
+    "HF_HUB_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_LOGGING_LEVEL": "WARNING",
+    # The published code has its scheduler in the driver's process; so has the project's engine.
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+}
+END_SECONDS = 60.0
+
+
+class Child:
+    """A process that answers messages, one at a time.
+
+    Args:
+        name: For messages to people.
+        module: Its function `serve(connection, settings)` is what the process does; only there is
+            it imported.
+        settings: What that function is given.
+        variables: What its environment has besides.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        module: str,
+        settings: object,
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.name = name
+        self.connection, theirs = context.Pipe()
+        self._process = context.Process(
+            target=_run, args=(module, theirs, settings, {**QUIET, **(variables or {})}), name=name
+        )
+        self._process.start()
+        theirs.close()
+
+    def tell(self, message: object) -> None:
+        """Send a message.
+
+        Raises:
+            SystemExit: the process has ended.
+        """
+        try:
+            self.connection.send(message)
+        except OSError as error:
+            raise self._gone() from error
+
+    def answer(self) -> object:
+        """Wait for what it says.
+
+        Raises:
+            SystemExit: the process has ended.
+        """
+        try:
+            answer: object = self.connection.recv()
+        except (EOFError, OSError) as error:
+            raise self._gone() from error
+        return answer
+
+    def ask(self, message: object) -> object:
+        """Send a message and wait for the answer."""
+        self.tell(message)
+        return self.answer()
+
+    def end(self) -> None:
+        """Have it end; kill it when it does not."""
+        with suppress(OSError):  # it may have ended
+            self.connection.send(None)
+        self._process.join(END_SECONDS)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+        self.connection.close()
+
+    def _gone(self) -> SystemExit:
+        self._process.join(END_SECONDS)
+        return SystemExit(f"{self.name} has ended with {self._process.exitcode}; see above")
+
+
+@contextmanager
+def ending(*children: Child) -> Iterator[None]:
+    """End processes with the context."""
+    try:
+        yield
+    finally:
+        for child in children:
+            child.end()
+
+
+def environment(changes: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of this process, changed."""
+    return {**os.environ, **changes}  # noqa: TID251 - for programs that are started
+
+
+def variable(name: str) -> str:
+    """Return a variable of the environment, empty where it is not set."""
+    return os.environ.get(name, "")  # noqa: TID251 - PATH, and what CUDA reads
+
+
+def _run(
+    module: str, connection: Connection, settings: object, variables: Mapping[str, str]
+) -> None:
+    for name, value in variables.items():
+        os.environ[name] = value  # noqa: TID251 - vLLM and CUDA read it there alone
+    import_module(module).serve(connection, settings)

@@ -1,0 +1,76 @@
+"""What the published loop does to vLLM's weights, in our own words (facts of its code).
+
+Noise is drawn again from the seed of the candidate for every tensor, in the weights' dtype and on
+their device; its norm is measured on a float32 copy, with a wait for the device; the step is added
+in place, and taken back by doing all of it again with the opposite sign. The allocator's cache is
+emptied each time.
+"""
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from modnorm.engines.vllm.linear import keep_plain_weights
+
+EPSILON = 1e-12
+ITERATIONS = 8
+
+# On vLLM's CPU build noise would not reach the weights otherwise; on a GPU it does nothing.
+keep_plain_weights()
+
+
+class PublishedWorker:
+    """Mixed into vLLM's worker class."""
+
+    if TYPE_CHECKING:
+        published_scales: dict[str, float]
+
+        def get_model(self) -> torch.nn.Module:
+            """Return vLLM's model."""
+
+    def published_learn(self, scales: dict[str, float]) -> int:
+        """Keep the scale of each tensor."""
+        self.published_scales = scales
+        return len(scales)
+
+    def published_change(self, seed: int, radius: float, sign: int) -> int:
+        """Add the noise of a seed, or subtract it."""
+        torch.manual_seed(seed)
+        model = self.get_model()
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                self._change(name, parameter.data, seed, sign * radius)
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+            torch.cuda.synchronize()
+        return seed
+
+    def _change(self, name: str, weight: torch.Tensor, seed: int, radius: float) -> None:
+        generator = torch.Generator(device=weight.device)
+        generator.manual_seed(seed)
+        noise = torch.randn(
+            weight.shape, dtype=weight.dtype, device=weight.device, generator=generator
+        )
+        norm = max(natural_norm(name, noise), EPSILON)
+        weight.add_(noise, alpha=radius / max(self.published_scales[name] * norm, EPSILON))
+
+
+def natural_norm(name: str, noise: torch.Tensor) -> float:
+    """Return the norm that noise is divided by: as the name and the rank of a tensor have it."""
+    values = noise.float()
+    if values.dim() == 2 and "embed" in name:
+        return float(values.norm(dim=1).max().item())
+    if values.dim() == 2:
+        return _spectral_norm(values)
+    return float(values.abs().max().item())
+
+
+def _spectral_norm(values: torch.Tensor) -> float:
+    columns = values.shape[1]
+    right = torch.full((columns,), columns**-0.5, device=values.device)
+    for _ in range(ITERATIONS):
+        left = values @ right
+        left = left / left.norm().clamp_min(EPSILON)
+        right = values.T @ left
+        right = right / right.norm().clamp_min(EPSILON)
+    return float((values @ right).norm().item())

@@ -1,0 +1,62 @@
+"""Results of a search as tables."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+Figures = Mapping[str, Any]
+_HEAD = (
+    *("contender", "engines", "candidates", "stopped", "seconds", "s/candidate", "x published"),
+    *("switch s", "steps", "x floor", "waiting %", "right"),
+)
+
+
+def print_report(content: Figures) -> None:
+    """Print who took how long, and how long their steps were."""
+    floor, contenders = content["floor"], content["contenders"]
+    step = floor["weight_bytes"] / floor["bandwidth"]
+    print(
+        f"\n{floor['device']}: {floor['bandwidth'] / 1e12:.2f} TB/s read and written, "
+        f"{floor['weight_bytes'] / 1e9:.2f} GB of weights: {1e3 * step:.3f} ms a step at least\n"
+    )
+    print_table([_HEAD, *_rows(contenders, step)])
+    print("\nmilliseconds a step (steps), by sequences in it\n")
+    print_table(list(_batches(contenders)))
+
+
+def print_table(lines: Sequence[Sequence[str]]) -> None:
+    """Print a table as Markdown, the first line its head."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for number, line in enumerate(lines):
+        cells = [cell.rjust(width) for cell, width in zip(line, widths, strict=True)]
+        print(f"| {' | '.join(cells)} |")
+        if number == 0:
+            print(f"|{'|'.join('-' * (width + 1) + ':' for width in widths)}|")
+
+
+def _rows(contenders: Figures, step: float) -> Iterator[Sequence[str]]:
+    published = contenders.get("published")
+    for name, found in contenders.items():
+        each, seconds = found["seconds_a_candidate"], found["seconds"]
+        ratio = f"{published['seconds_a_candidate'] / each:.2f}" if published else ""
+        yield (
+            *(name, str(found["engines"]), str(found["candidates"]), str(found["stopped"])),
+            *(f"{seconds:.1f}", f"{each:.3f}", ratio),
+            f"{found['switch'] / found['candidates']:.4f}",
+            str(found["steps"]),
+            f"{seconds / (found['steps'] * step):.2f}",
+            f"{100 * found['waiting'] / (seconds * found['engines']):.1f}",
+            "yes" if found["right"] else "NO",
+        )
+
+
+def _batches(contenders: Figures) -> Iterator[Sequence[str]]:
+    kept = {name: found["steps_by_batch"] for name, found in contenders.items()}
+    classes = sorted({int(upper) for found in kept.values() for upper in found})
+    yield ("contender", *(f"to {upper}" for upper in classes))
+    for name, found in kept.items():
+        by_class = {int(upper): figures for upper, figures in found.items()}
+        yield (name, *(_cell(by_class.get(upper)) for upper in classes))
+
+
+def _cell(figures: Sequence[float] | None) -> str:
+    return f"{1e3 * figures[1] / figures[0]:.2f} ({figures[0]})" if figures else ""

@@ -1,0 +1,49 @@
+"""Results in a file, so that one search may take several commands."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+Figures = dict[str, Any]
+"""What one contender took; JSON."""
+
+
+class Results:
+    """A file of results, written anew with each that comes.
+
+    Args:
+        path: The file; read if it is there.
+        settings: What all results must have been found with.
+
+    Raises:
+        SystemExit: those in the file were found with other settings.
+    """
+
+    def __init__(self, path: Path, settings: Mapping[str, object]) -> None:
+        self._path = path
+        self.content: Figures = {"settings": dict(settings), "contenders": {}}
+        if path.exists():
+            self.content = json.loads(path.read_text())
+            if self.content["settings"] != dict(settings):
+                raise SystemExit(f"{path} has results of other settings: name another file")
+
+    @property
+    def contenders(self) -> dict[str, Figures]:
+        """Figures by contender."""
+        found: dict[str, Figures] = self.content["contenders"]
+        return found
+
+    def add(self, name: str, figures: Mapping[str, object]) -> None:
+        """Take in what a contender took."""
+        self.contenders[name] = dict(figures)
+        self._write()
+
+    def put(self, key: str, figures: Mapping[str, object]) -> None:
+        """Take in what no contender is about."""
+        self.content[key] = dict(figures)
+        self._write()
+
+    def _write(self) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._path.write_text(json.dumps(self.content, indent=2) + "\n")

@@ -1,0 +1,152 @@
+"""Seconds of a search: the published loop against this project, on one GPU, on the same work.
+
+    python -m benchmarks.gpu_search search MODEL --out FILE [--only published mps3 mps3+stop ...]
+
+One contender after the other evaluates the same candidates (`workload`). Their results go to FILE
+as they come; a later call with the same settings leaves out those that are there, so that a
+search may be spread over several commands. `--seconds` ends contenders without early stop before
+their last candidate: seconds a candidate are compared then.
+
+Exits with 1 where scores are not those that were drawn, or where the K best after early stops are
+not those of the plain loop.
+"""
+
+import argparse
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from itertools import groupby
+from pathlib import Path
+
+from benchmarks.gpu_search.contenders import Contender, Pool, contender_named, pool_of
+from benchmarks.gpu_search.driver import Plan, search
+from benchmarks.gpu_search.expected import drawn_scores
+from benchmarks.gpu_search.floor import Size
+from benchmarks.gpu_search.messages import Settings
+from benchmarks.gpu_search.outcome import Outcome, together
+from benchmarks.gpu_search.processes import Child, ending
+from benchmarks.gpu_search.report import print_report
+from benchmarks.gpu_search.results import Results
+from benchmarks.gpu_search.stopping import top
+from benchmarks.gpu_search.workload import RATES, Workload
+from modnorm.checkpoint.families import physical_layout
+from modnorm.checkpoint.reference import resolve_checkpoint
+
+DEFAULT = ("published", "one", "one+stop", "mps2", "mps3", "mps4", "mps3+stop")
+_POOLS = ("published", "one", "mps")
+_COPIED = 2**32
+"""Bytes of the copy that measures bandwidth; less for a small model."""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Say what can be chosen."""
+    usual = Workload()
+    parser.add_argument("model", help="checkpoint, of make-model for instance")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--only", nargs="+", default=DEFAULT, metavar="NAME")
+    parser.add_argument("--candidates", type=int, default=32)
+    parser.add_argument("--experts", type=int, default=8)
+    parser.add_argument("--seconds", type=float, default=3600.0)
+    parser.add_argument("--rates", choices=sorted(RATES), default=usual.rates)
+    parser.add_argument("--rows", type=int, default=usual.rows)
+    parser.add_argument("--median", type=int, default=usual.median)
+    parser.add_argument("--cap", type=int, default=usual.cap)
+    parser.add_argument("--seed", type=int, default=usual.seed)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the contenders that have no results yet, and print all results."""
+    workload = _workload(options)
+    results = Results(options.out, _settings(options, workload))
+    settings = Settings(options.model, workload, options.candidates)
+    if "floor" not in results.content:
+        results.put("floor", _floor(options.model))
+    pending = [contender_named(name) for name in options.only if name not in results.contenders]
+    for _, group in groupby(sorted(pending, key=_start_order), key=lambda one: one.pool):
+        _run_pool(list(group), settings, options, results)
+    print_report(results.content)
+    return 0 if all(found["right"] for found in results.contenders.values()) else 1
+
+
+def _workload(options: argparse.Namespace) -> Workload:
+    config = resolve_checkpoint(options.model).config
+    return Workload(
+        rows=options.rows,
+        median=options.median,
+        cap=options.cap,
+        rates=options.rates,
+        vocabulary=int(str(config["vocab_size"])),
+        seed=options.seed,
+    )
+
+
+def _settings(options: argparse.Namespace, workload: Workload) -> dict[str, object]:
+    """Return what results must have in common to be compared."""
+    digest = resolve_checkpoint(options.model).digest
+    sizes = {"candidates": options.candidates, "experts": options.experts}
+    return {"model": digest, **sizes, **asdict(workload)}
+
+
+def _floor(model: str) -> dict[str, object]:
+    """Return the weights' bytes and the GPU's bandwidth."""
+    layout = physical_layout(resolve_checkpoint(model).config)
+    weights = 2 * sum(tensor.numel for tensor in layout)
+    copy = Child("copy", "benchmarks.gpu_search.floor", Size(min(_COPIED, 16 * weights)))
+    with ending(copy):
+        found = copy.answer()
+    return {"weight_bytes": weights, **(dict(found) if isinstance(found, dict) else {})}
+
+
+def _start_order(contender: Contender) -> tuple[int, int, bool]:
+    return _POOLS.index(contender.pool), contender.engines, contender.stops
+
+
+def _run_pool(
+    contenders: Sequence[Contender],
+    settings: Settings,
+    options: argparse.Namespace,
+    results: Results,
+) -> None:
+    began = time.perf_counter()
+    with pool_of(contenders, settings) as pool:
+        start = round(time.perf_counter() - began, 1)
+        for contender in contenders:
+            found = _run(contender, pool, settings, options)
+            results.add(contender.name, {**found, "start_seconds": start})
+
+
+def _run(
+    contender: Contender, pool: Pool, settings: Settings, options: argparse.Namespace
+) -> dict[str, object]:
+    print(f"{contender.name}: {contender.engines} engine(s)", flush=True)
+    plan = Plan(
+        options.candidates,
+        options.experts if contender.stops else None,
+        3600.0 if contender.stops else options.seconds,
+    )
+    outcomes, seconds = search(pool.engines[: contender.engines], plan)
+    busy = sum(one.ended - one.began for one in outcomes)
+    return {
+        "engines": contender.engines,
+        "candidates": len(outcomes),
+        "stopped": sum(one.score is None for one in outcomes),
+        "seconds": seconds,
+        "seconds_a_candidate": seconds / len(outcomes),
+        "switch": sum(one.switch for one in outcomes),
+        "generate": sum(one.generate for one in outcomes),
+        "judge": sum(one.judge for one in outcomes),
+        "waiting": seconds * contender.engines - busy,
+        "steps": sum(one.steps for one in outcomes),
+        "steps_by_batch": together([one.classes for one in outcomes]),
+        "right": _is_right(outcomes, settings.workload, plan, options.experts),
+        "environment": dict(pool.environment),
+    }
+
+
+def _is_right(outcomes: Sequence[Outcome], workload: Workload, plan: Plan, experts: int) -> bool:
+    """Whether scores are those that were drawn, and the best those of the plain loop."""
+    expected = drawn_scores(workload, plan.candidates)
+    scores = {one.candidate: one.score for one in outcomes if one.score is not None}
+    same = all(score == expected[candidate] for candidate, score in scores.items())
+    complete = len(outcomes) == plan.candidates
+    return same and (not complete or top(scores, experts) == top(expected, experts))

@@ -1,0 +1,145 @@
+"""What every contender is given: prompts, and how each candidate answers them.
+
+Random weights say nothing sensible, so lengths and answers are drawn, from seeds alone:
+
+- Prompts are 120 to 180 random token ids.
+- The length of an answer is log-normal with a median of 180 tokens and a tenth of its mass beyond
+  the cap of 1,024, where it is cut.
+- A candidate has a rate of right answers (`RATES`). Given it, an answer of up to twice the median
+  is right twice as often as a longer one, and twenty times as often as one that was cut.
+- The text of an answer is what the model said, and then a Countdown expression that is right or
+  wrong as was drawn; none where the answer was cut and is wrong. The task's scorer judges it.
+
+The search knows the length and the reward of an answer when it is complete, and not before.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import log
+
+import numpy as np
+
+from modnorm.tasks.countdown import Countdown
+from modnorm.tasks.protocol import Judgement, Message, Row
+
+BEST_REWARD = 1.1
+"""Countdown's reward of a right answer in the right format."""
+_TENTH = 1.2815515655446004
+"""The quantile of the standard normal that a tenth lies beyond."""
+_LONG, _CUT = 1 / 2, 1 / 20
+"""How often a long answer, and one that was cut, is right, compared with a short one."""
+_SHARES = (0.694, 0.206, 0.1)
+"""Short, long and cut among all answers, whatever median and cap are: for these defaults."""
+_FIRST_WORD = 8
+"""Ids below are special tokens."""
+
+Rate = Callable[[np.random.Generator], float]
+RATES: Mapping[str, Rate] = {
+    # Ten perturbations of the bundled model ranged from 0.09 to 0.73.
+    "wide": lambda draws: float(draws.uniform(0.09, 0.73)),
+    # About the published base on GSM8K (0.705), a few points to either side.
+    "narrow": lambda draws: float(np.clip(draws.normal(0.705, 0.025), 0.0, 0.8)),
+}
+
+
+@dataclass(frozen=True)
+class Answers:
+    """How one candidate answers."""
+
+    lengths: tuple[int, ...]
+    """Tokens of each answer."""
+    right: tuple[bool, ...]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """All that is drawn, as the seeds and sizes that it follows from."""
+
+    rows: int = 200
+    median: int = 180
+    cap: int = 1024
+    rates: str = "wide"
+    vocabulary: int = 151936
+    seed: int = 42
+
+    def prompts(self) -> tuple[tuple[int, ...], ...]:
+        """Return the token ids of each prompt."""
+        draws = self._draws(0)
+        sizes = draws.integers(120, 181, self.rows)
+        return tuple(
+            tuple(draws.integers(_FIRST_WORD, self.vocabulary, size).tolist()) for size in sizes
+        )
+
+    def answers(self, candidate: int) -> Answers:
+        """Return how a candidate answers; nothing of it depends on other candidates."""
+        draws = self._draws(1, candidate)
+        rate = RATES[self.rates](draws)
+        spread = log(self.cap / self.median) / _TENTH
+        lengths = np.exp(draws.normal(log(self.median), spread, self.rows))
+        lengths = np.clip(np.ceil(lengths), 1, self.cap).astype(int)
+        right = draws.random(self.rows) < rate * self._weights(lengths)
+        return Answers(tuple(lengths.tolist()), tuple(right.tolist()))
+
+    def table(self, candidate: int) -> tuple[Row, ...]:
+        """Return the rows of a candidate: a puzzle, and what it will answer."""
+        given = self.answers(candidate)
+        puzzles = self._draws(2).integers(1, 100, (self.rows, 3)).tolist()
+        return tuple(
+            _row(numbers, right=right, cut=length >= self.cap)
+            for numbers, length, right in zip(puzzles, given.lengths, given.right, strict=True)
+        )
+
+    def shortened(self, cap: int) -> "Workload":
+        """Return the same with short answers, to warm a contender up."""
+        return replace(self, cap=cap, median=max(1, cap // 2))
+
+    def _weights(self, lengths: "np.typing.NDArray[np.int_]") -> "np.typing.NDArray[np.float64]":
+        weights = np.where(lengths > 2 * self.median, _LONG, 1.0)
+        weights = np.where(lengths >= self.cap, _CUT, weights)
+        mean = sum(share * kind for share, kind in zip(_SHARES, (1, _LONG, _CUT), strict=True))
+        return weights / mean
+
+    def _draws(self, *stream: int) -> np.random.Generator:
+        return np.random.default_rng((self.seed, *stream))
+
+
+def _row(numbers: Sequence[int], *, right: bool, cut: bool) -> Row:
+    first, second, third = numbers
+    sign = "+" if right else "-"
+    said = f"</think>\n<answer>({first} {sign} {second}) + {third}</answer>"
+    tail = "" if cut and not right else said
+    return {"numbers": list(numbers), "target": sum(numbers), "tail": tail}
+
+
+class DrawnTask:
+    """Countdown, judged in earnest, on texts whose ends were drawn.
+
+    Attributes:
+        rewards: Reward of each answer that has been judged, in the order of judging.
+    """
+
+    name = "countdown"
+    scorer = "countdown-v1"
+
+    def __init__(self, max_tokens: int) -> None:
+        self.max_tokens = max_tokens
+        self.rewards: list[float] = []
+        self._task = Countdown()
+
+    def parse(self, raw: Mapping[str, object]) -> Row:
+        """Return a row as it is."""
+        return raw
+
+    def messages(self, row: Row) -> tuple[Message, ...]:
+        """Return Countdown's prompt; the workload has prompts of its own."""
+        return self._task.messages(row)
+
+    def judge(self, row: Row, completion: str) -> Judgement:
+        """Judge what the model said and the end that was drawn."""
+        judgement = self._task.judge(row, completion + str(row["tail"]))
+        self.rewards.append(judgement.reward)
+        return judgement
+
+    def metric(self, rows: Sequence[Row], correct: Sequence[bool]) -> float:
+        """Accuracy."""
+        return self._task.metric(rows, correct)
