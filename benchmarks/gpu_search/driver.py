@@ -2,13 +2,13 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from multiprocessing.connection import wait
+from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Connection, wait
 
 from benchmarks.gpu_search.messages import News, Turn
 from benchmarks.gpu_search.outcome import Outcome
 from benchmarks.gpu_search.processes import Child
-from benchmarks.gpu_search.stopping import Place, floor_of
+from modnorm.search.stopping import Bar, Bars
 
 
 @dataclass(frozen=True)
@@ -31,50 +31,56 @@ class _Search:
     """One search that is under way."""
 
     plan: Plan
+    bars: Bars
     began: float = field(default_factory=time.perf_counter)
     begun: int = 0
-    scores: dict[int, float] = field(default_factory=dict)
     outcomes: list[Outcome] = field(default_factory=list)
 
-    @property
-    def floor(self) -> Place | None:
-        return None if self.plan.experts is None else floor_of(self.scores, self.plan.experts)
+    def bar(self, candidate: int) -> Bar | None:
+        return None if self.plan.experts is None else self.bars.of(candidate)
 
     def next_turn(self) -> Turn | None:
         late = time.perf_counter() - self.began > self.plan.seconds
         if self.begun == self.plan.candidates or late:
             return None
+        candidate = self.begun
         self.begun += 1
-        return Turn(self.begun - 1, self.plan.experts is not None, self.floor)
+        return Turn(candidate, self.plan.experts is not None, self.bar(candidate))
 
     def take(self, outcome: Outcome) -> None:
         self.outcomes.append(outcome)
         if outcome.score is not None:
-            self.scores[outcome.candidate] = outcome.score
+            self.bars.complete(outcome.candidate, outcome.score)
 
 
 def search(engines: Sequence[Child], plan: Plan) -> tuple[list[Outcome], float]:
     """Evaluate candidates on some engines; return what came of each, and the seconds of it all."""
-    run = _Search(plan)
-    busy = {engine.connection: engine for engine in engines if _begin(engine, run)}
-    while busy:
-        for ready in wait(list(busy)):
-            engine = busy.pop(ready)  # type: ignore[call-overload]  # what was given is returned
-            known = run.floor
-            run.take(_outcome(engine))
-            if (floor := run.floor) is not None and floor != known:
-                for other in busy.values():
-                    other.tell(News(floor))
-            if _begin(engine, run):
-                busy[engine.connection] = engine
-    return run.outcomes, time.perf_counter() - run.began
+    run = _Search(plan, Bars([plan.candidates], plan.experts or plan.candidates))
+    free, busy = list(engines), dict[Connection, tuple[Child, Turn]]()
+    while True:
+        for engine in free:
+            if (turn := run.next_turn()) is not None:
+                engine.tell(turn)
+                busy[engine.connection] = engine, turn
+        if not busy:
+            return run.outcomes, time.perf_counter() - run.began
+        ready = wait(list(busy))
+        free = [_take(*busy.pop(one), run) for one in list(busy) if one in ready]
+        _spread(busy, run)
 
 
-def _begin(engine: Child, run: _Search) -> bool:
-    turn = run.next_turn()
-    if turn is not None:
-        engine.tell(turn)
-    return turn is not None
+def _take(engine: Child, _: Turn, run: _Search) -> Child:
+    run.take(_outcome(engine))
+    return engine
+
+
+def _spread(busy: "dict[Connection, tuple[Child, Turn]]", run: _Search) -> None:
+    """Tell the others of a bar that has risen."""
+    for connection, (engine, turn) in busy.items():
+        bar = run.bar(turn.candidate)
+        if bar != turn.bar:
+            engine.tell(News(bar))
+            busy[connection] = engine, replace(turn, bar=bar)
 
 
 def _outcome(engine: Child) -> Outcome:

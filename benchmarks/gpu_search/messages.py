@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from benchmarks.gpu_search.stopping import Place
 from benchmarks.gpu_search.workload import Workload
+from modnorm.search.stopping import Bar
 
 WARM_UP = 8
 """Tokens of each answer of the candidate that is not counted."""
@@ -27,12 +27,12 @@ class Turn:
     candidate: int
     stops: bool = False
     """Whether it may be stopped early."""
-    floor: Place | None = None
-    """Place of the K-th best complete candidate; None while there are fewer."""
+    bar: Bar | None = None
+    """What it must still be able to pass."""
 
 
 @dataclass(frozen=True)
 class News:
-    """A floor that has risen while a candidate is being evaluated; not answered."""
+    """A bar that has risen while the candidate is being evaluated; not answered."""
 
-    floor: Place
+    bar: Bar | None

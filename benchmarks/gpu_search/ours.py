@@ -9,13 +9,13 @@ from benchmarks.gpu_search.candidates import descriptor_of, scale_map_of, seeds_
 from benchmarks.gpu_search.engine import DrawnEngine
 from benchmarks.gpu_search.messages import WARM_UP, News, Settings, Turn
 from benchmarks.gpu_search.outcome import Outcome
-from benchmarks.gpu_search.stopping import Place, is_hopeless
 from benchmarks.gpu_search.workload import DrawnTask
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.engines.protocol import GenerationLimits
 from modnorm.engines.settings import EngineSettings
 from modnorm.search.ranking import mean_reward
 from modnorm.search.scoring import score_candidate
+from modnorm.search.stopping import Bar, EarlyStop
 
 JUDGES = 2
 
@@ -41,23 +41,24 @@ class Contender:
     def warm_up(self) -> None:
         """Evaluate a candidate with short answers: kernels are compiled, buffers taken."""
         usual, self._workload = self._workload, self._workload.shortened(WARM_UP)
-        self.evaluate(0, _nothing)
+        self.evaluate(0, None)
         self._workload = usual
 
-    def evaluate(self, candidate: int, floor: Callable[[], Place | None]) -> Outcome:
+    def evaluate(self, candidate: int, bar: Callable[[], Bar | None] | None) -> Outcome:
         """Score a candidate, or stop it.
 
         Args:
             candidate: Its index.
-            floor: Returns the place of the K-th best complete candidate as it is now.
+            bar: Returns what it must still be able to pass; None where nothing is stopped.
         """
         rows = self._workload.table(candidate)
         self.engine.lengths = self._workload.answers(candidate).lengths
         self.engine.stopwatch.take()
         task = DrawnTask(self._workload.cap)
+        stop = EarlyStop(candidate, task.reward_bounds, bar) if bar else None
 
         def on_progress(_: int) -> None:
-            if is_hopeless(candidate, tuple(task.rewards), len(rows), floor()):
+            if stop and stop.decide(tuple(task.rewards), len(rows)) is not None:
                 raise _StoppedError
 
         began = time.perf_counter()
@@ -106,23 +107,19 @@ def serve(connection: Connection, settings: Settings) -> None:
     contender = Contender(settings)
     contender.warm_up()
     connection.send(dict(contender.engine.environment))
-    floor: Place | None = None
+    bar: Bar | None = None
 
-    def latest() -> Place | None:
-        nonlocal floor
+    def latest() -> Bar | None:
+        nonlocal bar
         while connection.poll():
             if not isinstance(message := connection.recv(), News):
                 raise TypeError(f"{message} in the middle of a candidate")
-            floor = message.floor
-        return floor
+            bar = message.bar
+        return bar
 
     while (message := connection.recv()) is not None:
         if isinstance(message, Turn):
-            floor = message.floor
-            look = latest if message.stops else _nothing
+            bar = message.bar
+            look = latest if message.stops else None
             connection.send(contender.evaluate(message.candidate, look))
     contender.close()
-
-
-def _nothing() -> None:
-    """Return no floor: nothing is stopped."""

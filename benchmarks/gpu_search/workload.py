@@ -22,8 +22,6 @@ import numpy as np
 from modnorm.tasks.countdown import Countdown
 from modnorm.tasks.protocol import Judgement, Message, Row
 
-BEST_REWARD = 1.1
-"""Countdown's reward of a right answer in the right format."""
 _TENTH = 1.2815515655446004
 """The quantile of the standard normal that a tenth lies beyond."""
 _LONG, _CUT = 1 / 2, 1 / 20
@@ -120,6 +118,7 @@ class DrawnTask:
 
     name = "countdown"
     scorer = "countdown-v1"
+    reward_bounds = Countdown.reward_bounds
 
     def __init__(self, max_tokens: int) -> None:
         self.max_tokens = max_tokens
