@@ -16,6 +16,7 @@
         ├── EngineError        infrastructure: try again, here or elsewhere
         ├── CandidateError     this candidate cannot be evaluated anywhere (NaN logits, say)
         └── IncompatibleError  no candidate of this experiment can be evaluated by this worker
+            └── DoesNotFitError  its memory is too small for the model
 
 `modnorm.client.status` maps the tree to gRPC status codes and back, in one table.
 """
@@ -117,3 +118,7 @@ class CandidateError(EvaluationError):
 
 class IncompatibleError(EvaluationError):
     """No candidate of the experiment can be evaluated here (another model, missing weights)."""
+
+
+class DoesNotFitError(IncompatibleError):
+    """The model needs more memory than the engine may take."""

@@ -35,7 +35,13 @@ CODES: dict[type[errors.ModnormError], grpc.StatusCode] = {
 }
 _BY_NAME: dict[str, type[errors.ModnormError]] = {
     kind.__name__: kind
-    for kind in (*CODES, errors.EngineError, errors.CandidateError, errors.IncompatibleError)
+    for kind in (
+        *CODES,
+        errors.EngineError,
+        errors.CandidateError,
+        errors.IncompatibleError,
+        errors.DoesNotFitError,
+    )
 }
 _BY_CODE: dict[grpc.StatusCode, type[errors.ModnormError]] = {
     code: kind for kind, code in reversed(CODES.items())

@@ -55,8 +55,9 @@ def load_engine(
         )
     if name == _VLLM or (name == "auto" and _VLLM in engine_names() and _has_gpu()):
         return _load_vllm(checkpoint, settings or EngineSettings())
-    _require_plain(settings or EngineSettings())
-    return TransformersEngine(checkpoint)
+    settings = settings or EngineSettings()
+    _require_plain(settings)
+    return TransformersEngine(checkpoint, gpu_share=settings.gpu_memory_utilization)
 
 
 def _require_plain(settings: EngineSettings) -> None:

@@ -13,13 +13,17 @@ class Numerics(StrEnum):
     """Not on what shares its batch: vLLM's batch-invariant kernels."""
 
 
+DEFAULT_SHARE = 0.9
+"""Part of a GPU's memory that an engine takes which has it to itself."""
+
+
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """Settings of the vLLM engine; other engines use none of them."""
+    """Settings of the vLLM engine; of them other engines have the part of the memory."""
 
     max_model_len: int | None = None
     """Longest sequence in tokens, prompt and completion together; the model's own when None."""
-    gpu_memory_utilization: float = 0.9
+    gpu_memory_utilization: float = DEFAULT_SHARE
     """Share of a GPU's memory for everything: both copies of the weights, noise, cache."""
     tensor_parallel_size: int = 1
     """GPUs that one model is spread over."""

@@ -16,9 +16,10 @@ from modnorm.engines.causal import CausalModel
 from modnorm.engines.failures import infrastructure
 from modnorm.engines.greedy import GreedyDecoder
 from modnorm.engines.protocol import Completion, Finish, GenerationLimits
+from modnorm.engines.settings import DEFAULT_SHARE
 from modnorm.engines.slots import ATTENTION, bytes_per_token
 from modnorm.engines.views import weight_views
-from modnorm.errors import EngineError, InvalidInputError, PreconditionError
+from modnorm.errors import DoesNotFitError, EngineError, InvalidInputError, PreconditionError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.lineage import Lineage
@@ -39,6 +40,7 @@ class TransformersEngine:
         checkpoint: The model on disk.
         device: Where to run; the first CUDA device, or else the CPU, when absent.
         max_rows: Sequences decoded at once.
+        gpu_share: Part of a GPU's memory that the engine may take.
 
     Raises:
         InvalidInputError: the stored tensors are not what `config.json` says.
@@ -52,6 +54,7 @@ class TransformersEngine:
         *,
         device: torch.device | None = None,
         max_rows: int = MAX_ROWS,
+        gpu_share: float = DEFAULT_SHARE,
     ) -> None:
         stored = CheckpointWeights(checkpoint)
         self._checkpoint = checkpoint
@@ -66,7 +69,9 @@ class TransformersEngine:
         )
         self._model = CausalModel(model)
         self._max_rows = max_rows
-        self._cache_tokens = _cache_bytes(model) // bytes_per_token(model.config, stored.dtype)
+        self._cache_tokens = _cache_bytes(model, gpu_share) // bytes_per_token(
+            model.config, stored.dtype
+        )
         self._held = False
 
     @property
@@ -209,9 +214,17 @@ def _load(checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device) -> P
     return model
 
 
-def _cache_bytes(model: PreTrainedModel) -> int:
+def _cache_bytes(model: PreTrainedModel, share: float) -> int:
+    """Return the bytes of keys and values; all of a GPU is what an engine has by default."""
     if model.device.type != "cuda":
         return CPU_CACHE_BYTES
-    total = torch.cuda.get_device_properties(model.device).total_memory
+    whole = torch.cuda.get_device_properties(model.device).total_memory
+    total = whole * min(1.0, share / DEFAULT_SHARE)
     weights = sum(parameter.nbytes for parameter in model.parameters())
+    if total <= 2 * weights:
+        raise DoesNotFitError(
+            f"two copies of {weights / 2**30:.1f} GiB do not fit in {total / 2**30:.1f} GiB",
+            field="engine",
+            remedy="lower the evaluator's MODNORM_ENGINES_PER_GPU, or use a larger GPU",
+        )
     return int(GPU_CACHE_SHARE * (total - 2 * weights))

@@ -112,6 +112,10 @@ class EvaluatorSettings(QueueSettings):
     """HOST:PORT of a sandbox service; empty where no task runs programs."""
     gpu_memory_utilization: float = Field(default=0.9, gt=0, le=1)
     """Share of a GPU's memory that vLLM engines on it take together."""
+    load_lock: Path | None = None
+    """File that workers of one GPU lock in turn while they load: engines measure free memory."""
+    may_make_room: bool = False
+    """Whether to end, for fewer workers on this GPU, when a model does not fit its share."""
     supervised: bool = False
     """Whether standard input is a supervisor's: when it ends, so does the evaluator."""
 
@@ -123,6 +127,17 @@ class SupervisorSettings(EvaluatorSettings):
     """GPUs that get a worker each: `all`, or a list such as `0,1`; one worker when empty."""
     visible_devices: str | None = Field(default=None, validation_alias="CUDA_VISIBLE_DEVICES")
     """What `all` means, where it is set."""
+    engines_per_gpu: Literal["auto", "1", "2", "3", "4"] = "auto"
+    """Workers that share a GPU and its memory. `auto` is one without NVIDIA's MPS; with it as many
+    as models leave room for, up to a measured number (docs/engines.md)."""
+    mps: Literal["auto", "on", "off"] = "auto"
+    """Whether workers share GPUs by NVIDIA's MPS: `auto` where it runs, `on` starts a daemon."""
+    gpus_per_worker: int = Field(default=1, ge=1)
+    """Neighbouring GPUs of one worker, for models that are spread over several."""
+    engine_ports: int = Field(default=23_000, ge=1024, le=60_000)
+    """First of the ports of engines on loopback; each worker has a hundred."""
+    silence_seconds: float = Field(default=120.0, gt=0)
+    """A worker that answers no health check for this long is killed and started again."""
 
 
 class DatabaseSettings(ServiceSettings):

@@ -1,19 +1,26 @@
 """A worker process that is started again whenever it ends.
 
 Its standard input is a pipe that nothing is written to: it ends with this process, however that
-ends, and so tells the worker.
+ends, and so tells the worker. It leads a process group: what its engine started ends with it.
 """
 
 import asyncio
 import logging
+import os
+import signal
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 logger = logging.getLogger(__name__)
 
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 30.0
 """Seconds before a new start: doubled with each that fails, as good as new after this long."""
+START_SECONDS = 900.0
+"""A worker that has not answered yet imports large libraries, perhaps from a slow disk."""
+MAKES_ROOM = 76
+"""Exit code of a worker whose model needs the memory of those that it shares a GPU with."""
 
 
 class Child:
@@ -23,8 +30,8 @@ class Child:
         name: What logs call it.
         command: Program and arguments.
         environment: Its whole environment.
+        address: Where it answers health checks.
         grace: Seconds after which it is killed when it was told to stop.
-        first_pause: Seconds before the first new start.
     """
 
     def __init__(
@@ -33,16 +40,18 @@ class Child:
         command: Sequence[str],
         environment: Mapping[str, str],
         *,
+        address: str,
         grace: float,
-        first_pause: float = FIRST_PAUSE,
     ) -> None:
+        self.address = address
         self._name = name
         self._command = tuple(command)
         self._environment = dict(environment)
         self._grace = grace
-        self._first_pause = first_pause
         self._stopping = asyncio.Event()
         self._process: asyncio.subprocess.Process | None = None
+        self._has_answered = False
+        self._heard = 0.0
 
     def stop(self) -> None:
         """Have `run` end the process and return."""
@@ -53,23 +62,43 @@ class Child:
         if self._process is not None and self._process.returncode is None:
             self._process.terminate()
 
-    async def run(self) -> None:
-        """Keep the process alive until told to stop; return once it is gone."""
-        pause = self._first_pause
+    def hear(self) -> None:
+        """Note that it answered."""
+        self._has_answered, self._heard = True, time.monotonic()
+
+    def end_silence(self, longest: float) -> None:
+        """Kill a process that has not answered for so many seconds; `run` starts another."""
+        silence = time.monotonic() - self._heard
+        if silence <= (longest if self._has_answered else max(longest, START_SECONDS)):
+            return
+        if self._process is not None and self._process.returncode is None:
+            extra = {"worker": self._name, "silence": round(silence)}
+            logger.error("a worker does not answer and is killed", extra=extra)
+            self._process.kill()
+
+    async def run(self) -> int | None:
+        """Keep the process alive until told to stop; return once it is gone.
+
+        Returns:
+            MAKES_ROOM when it ended for others to go with it, else None.
+        """
+        pause = FIRST_PAUSE
         while not self._stopping.is_set():
             began = time.monotonic()
-            reason = await self._run_once()
-            if self._stopping.is_set():
-                return
+            self._has_answered, self._heard = False, began
+            code, reason = await self._run_once()
+            if self._stopping.is_set() or code == MAKES_ROOM:
+                return code if code == MAKES_ROOM else None
             if time.monotonic() - began > LONGEST_PAUSE:
-                pause = self._first_pause
+                pause = FIRST_PAUSE
             fields = {"worker": self._name, "reason": reason, "pause": pause}
             logger.error("a worker ended by itself", extra=fields)
             await self._told_to_stop(within=pause)
             pause = min(2 * pause, LONGEST_PAUSE)
+        return None
 
-    async def _run_once(self) -> str:
-        """Run the process to its end; return what it ended with."""
+    async def _run_once(self) -> tuple[int | None, str]:
+        """Run the process to its end; return what it ended with, as a number and in words."""
         try:
             # In a group of its own: Ctrl-C reaches it through `stop`, and only so.
             process = await asyncio.create_subprocess_exec(
@@ -79,7 +108,7 @@ class Child:
                 process_group=0,
             )
         except OSError as error:  # too many processes, no memory: neither lasts
-            return str(error)
+            return None, str(error)
         self._process = process
         told = asyncio.create_task(self._stopping.wait())
         ended = asyncio.create_task(process.wait())
@@ -87,7 +116,9 @@ class Child:
         told.cancel()
         if not ended.done():
             await self._end(process)
-        return f"exit code {await ended}"
+        code = await ended
+        _kill_group(process.pid)
+        return code, f"exit code {code}"
 
     async def _end(self, process: asyncio.subprocess.Process) -> None:
         """Ask the process to end; kill it when it has not in time."""
@@ -104,3 +135,9 @@ class Child:
             await asyncio.wait_for(self._stopping.wait(), within)
         except TimeoutError:
             return
+
+
+def _kill_group(leader: int) -> None:
+    """End what a worker left behind: ranks of its engine would keep the GPU's memory."""
+    with suppress(ProcessLookupError):
+        os.killpg(leader, signal.SIGKILL)

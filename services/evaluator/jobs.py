@@ -14,6 +14,7 @@ from modnorm.client.convert import descriptor_from_proto
 from modnorm.engines import Engine, EngineSettings, GenerationLimits, load_engine
 from modnorm.errors import (
     CancelledError,
+    DoesNotFitError,
     EngineError,
     IncompatibleError,
     InvalidInputError,
@@ -58,6 +59,8 @@ class JobRunner:
         model_roots: Directories under which local models must lie; anywhere when None.
         heartbeat_seconds: Longest pause between heartbeats.
         gpu_share: Part of a GPU's memory that the engine may take.
+        load_lock: File that workers of one GPU lock in turn while they load.
+        may_make_room: Whether to end when a model does not fit that part.
         sandbox: Runs programs that models wrote; None where no task does.
         load: Makes engines.
         metrics: What is counted.
@@ -71,6 +74,8 @@ class JobRunner:
         model_roots: Sequence[Path] | None,
         heartbeat_seconds: float,
         gpu_share: float = EngineSettings().gpu_memory_utilization,
+        load_lock: Path | None = None,
+        may_make_room: bool = False,
         sandbox: Runner | None = None,
         load: LoadEngine = load_engine,
         metrics: EvaluatorMetrics | None = None,
@@ -79,14 +84,19 @@ class JobRunner:
         self._gateway = gateway
         self._shutdown = shutdown
         self._artifacts = Artifacts(gateway)
-        self._models = Models(self._artifacts, model_roots, self._counted(load), gpu_share)
+        self._models = Models(
+            self._artifacts, model_roots, self._counted(load), share=gpu_share, lock=load_lock
+        )
         self._programs = Programs(sandbox)
         self._judges = ThreadPoolExecutor(len(os.sched_getaffinity(0)), "judge")
         self._task = lru_cache(maxsize=KEPT)(self._make_task)
         self._heartbeat_seconds = heartbeat_seconds
         self._failures = 0
+        self._may_make_room = may_make_room
         self.spent = False
         """Whether this process can load no engine any more that is asked for; another can."""
+        self.makes_room = False
+        """Whether that is for want of memory, which fewer workers on the GPU would have."""
         self._in_hand: messages.Job | None = None
 
     def run(self, job_id: str) -> None:
@@ -173,7 +183,7 @@ class JobRunner:
         fences = self._check_programs(job.task)
         declaration = job.declaration if job.HasField("declaration") else None
         task = self._task(job.task, job.scorer, declaration)
-        model = self._load(job)
+        model = self._load(job, lease)
         result = self._score(job, task, model, lease)
         environment = {**model.engine.environment, **fences}
         self._gateway.report(
@@ -188,13 +198,26 @@ class JobRunner:
         except (EngineError, PreconditionError, UnavailableError) as error:
             raise _UnfitError(str(error)) from error
 
-    def _load(self, job: messages.Job) -> LoadedModel:
+    def _load(self, job: messages.Job, lease: HeldLease) -> LoadedModel:
         """Load the model of a job, without counting an attempt where a new process is needed."""
         try:
-            return self._models.load(job)
+            return self._models.load(job, lambda: self._go_on(lease, 0))
+        except StaleLeaseError:
+            raise
         except PreconditionError as error:
             self.spent = True
             raise _UnfitError(str(error)) from error
+        except DoesNotFitError as error:
+            if not self._may_make_room:
+                raise
+            self.spent = self.makes_room = True
+            raise _UnfitError(str(error)) from error
+
+    def _go_on(self, lease: HeldLease, done: int) -> None:
+        """Note progress, and stop when the work is not wanted or the worker is to end."""
+        lease.progress(done)
+        if self._shutdown.overdue:
+            raise _HandedBackError
 
     def _make_task(self, name: str, scorer: str, declaration: str | None) -> Task:
         """Make a task with the scorer that the experiment has; called once for each.
@@ -225,12 +248,7 @@ class JobRunner:
         prompts = model.prompts(task, job.rows_digest)
         lease.total = len(rows)
 
-        def on_progress(done: int) -> None:
-            lease.progress(done)
-            if self._shutdown.overdue:
-                raise _HandedBackError
-
-        on_progress(0)
+        self._go_on(lease, 0)
         return score_candidate(
             model.engine,
             task,
@@ -240,7 +258,7 @@ class JobRunner:
             self._artifacts.scale_map(job.descriptor.scale_map_digest),
             GenerationLimits(job.max_tokens),
             judges=self._judges,
-            on_progress=on_progress,
+            on_progress=lambda done: self._go_on(lease, done),
         )
 
     def _start_over(self) -> None:

@@ -12,6 +12,7 @@ from modnorm.errors import IncompatibleError
 from modnorm.tasks import Task
 from modnorm.v1 import evaluation_pb2 as messages
 from services.evaluator.artifacts import KEPT, Artifacts
+from services.evaluator.turn import turn
 
 logger = logging.getLogger(__name__)
 
@@ -85,19 +86,31 @@ class Models:
         roots: Directories under which local models must lie; anywhere when None.
         load: Makes engines.
         share: Part of a GPU's memory that an engine may take.
+        lock: File that workers of one GPU lock in turn while they load.
     """
 
     def __init__(
-        self, artifacts: Artifacts, roots: Sequence[Path] | None, load: LoadEngine, share: float
+        self,
+        artifacts: Artifacts,
+        roots: Sequence[Path] | None,
+        load: LoadEngine,
+        *,
+        share: float,
+        lock: Path | None,
     ) -> None:
         self._artifacts = artifacts
         self._roots = roots
         self._load = load
         self._share = share
+        self._lock = lock
         self._loaded: LoadedModel | None = None
 
-    def load(self, job: messages.Job) -> LoadedModel:
+    def load(self, job: messages.Job, poll: Callable[[], None]) -> LoadedModel:
         """Return the model of a job, loading it unless it is there.
+
+        Args:
+            job: The job.
+            poll: Called while another worker of the GPU loads; what it raises ends the wait.
 
         Raises:
             IncompatibleError: the model here is not the one that the job is of.
@@ -119,7 +132,8 @@ class Models:
             )
         self.close()
         logger.info("loading a model", extra={"model": job.model.name, "engine": job.engine})
-        engine = self._load(job.engine, checkpoint, key.settings)
+        with turn(self._lock, poll):
+            engine = self._load(job.engine, checkpoint, key.settings)
         self._loaded = LoadedModel(key, checkpoint, engine, self._artifacts)
         return self._loaded
 

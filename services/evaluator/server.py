@@ -15,6 +15,7 @@ from modnorm.errors import UnavailableError
 from services.common.run import run_service
 from services.common.server import RunningServer, start_server
 from services.common.settings import EvaluatorSettings
+from services.evaluator.child import MAKES_ROOM
 from services.evaluator.worker import Worker
 
 LOOK_SECONDS = 1.0
@@ -59,6 +60,7 @@ class EvaluatorService:
         Raises:
             UnavailableError: the worker had ended by itself; the process must not end as if it
                 had been told to, or nobody restarts it.
+            SystemExit: it had, for a model that needs the memory of others on its GPU.
         """
         if self._health:
             self._health.cancel()
@@ -66,6 +68,8 @@ class EvaluatorService:
             await self._server.set_serving(serving=False)
             await asyncio.to_thread(self._worker.stop)
             await self._server.stop(self._settings.stop_grace)
+        if self._broke_down and self._worker.makes_room:
+            raise SystemExit(MAKES_ROOM)
         if self._broke_down:
             raise UnavailableError("the worker ended by itself")
 

@@ -1,15 +1,16 @@
 """A host's evaluators as one process: `python -m services.evaluator.supervisor`.
 
-One worker process a GPU, since an engine owns its GPU and a crash of one must not end the others.
-Workers inherit the environment; each has its device, a health address of its own, and the port of
-its metrics: that of MODNORM_METRICS_ADDRESS plus the worker's number.
+Each worker is a process with one engine on one GPU, or on a share of one: a crash of one must not
+end the others. Workers inherit the environment; each has its device, its share of the memory,
+ports and a compile cache of its own, and the port of its metrics: that of MODNORM_METRICS_ADDRESS
+plus the worker's number. One that ends, or answers no health check for long, is started again.
 """
 
 import asyncio
 import logging
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import grpc.aio
@@ -21,12 +22,23 @@ from services.common.server import RunningServer, start_server
 from services.common.settings import SupervisorSettings, inherited_environment
 from services.evaluator.child import Child
 from services.evaluator.devices import chosen_devices
+from services.evaluator.group import Group
+from services.evaluator.mps import chosen_mps
+from services.evaluator.placement import (
+    Place,
+    address_of,
+    environment_of,
+    grouped,
+    wanted_engines,
+)
 
 COMMAND = (sys.executable, "-m", "services.evaluator.server")
 LOOK_SECONDS = 1.0
 """Seconds between two looks at the workers' health."""
 STOP_SECONDS = 20.0
 """Seconds beyond the grace period after which a worker that was told to stop is killed."""
+ANSWERS = frozenset({"SERVING", "NOT_SERVING", "SERVICE_UNKNOWN", "UNKNOWN"})
+"""What a worker says of itself; anything else is silence."""
 
 logger = logging.getLogger(__name__)
 
@@ -35,9 +47,13 @@ class Supervisor:
     """Workers, kept alive, and a server that says SERVING while all of them do.
 
     Args:
-        settings: Where to listen, and which devices get a worker.
-        devices: CUDA devices, one a worker; a single worker without one when empty.
+        settings: Where to listen, and how GPUs are shared.
+        devices: CUDA devices; a single worker without one when empty.
         command: Program of a worker.
+
+    Raises:
+        InvalidInputError: the settings do not go together.
+        UnavailableError: MPS is wanted, and does not start.
     """
 
     def __init__(
@@ -49,10 +65,15 @@ class Supervisor:
         self._settings = settings
         self._folder = tempfile.TemporaryDirectory(prefix="modnorm-")
         self._command = tuple(command)
-        self._children = {
-            address: self._child(number, device, address)
-            for number, (device, address) in enumerate(self._addresses(devices))
-        }
+        inherited = inherited_environment()
+        home = Path(self._folder.name)
+        self._mps = chosen_mps(settings.mps, inherited, home) if devices else None
+        self._inherited = inherited | (self._mps.changes if self._mps else {})
+        engines = wanted_engines(settings, has_mps=self._mps is not None) if devices else 1
+        self._groups = [
+            Group(device or "cpu", engines, self._maker(index * engines, device))
+            for index, device in enumerate(grouped(devices, settings.gpus_per_worker) or ("",))
+        ]
         self._server: RunningServer | None = None
         self._runs: list[asyncio.Task[None]] = []
         self._health: asyncio.Task[None] | None = None
@@ -70,64 +91,66 @@ class Supervisor:
             self._settings.bind_address, _nothing, settings=self._settings
         )
         await self._server.set_serving(serving=False)
-        self._runs = [asyncio.create_task(child.run()) for child in self._children.values()]
+        self._runs = [asyncio.create_task(group.run()) for group in self._groups]
         self._health = asyncio.create_task(self._report_health(self._server))
-        logger.info("workers", extra={"count": len(self._children)})
+        extra = {"count": len(self._children), "mps": self._mps is not None}
+        logger.info("workers", extra=extra)
 
     async def stop(self) -> None:
         """Have all workers finish or hand back their jobs, then close."""
         if self._health is not None:
             self._health.cancel()
-        for child in self._children.values():
-            child.stop()
+        for group in self._groups:
+            group.stop()
         await asyncio.gather(*self._runs)
+        if self._mps is not None:
+            await asyncio.to_thread(self._mps.close)
         if self._server is not None:
             await self._server.stop(self._settings.stop_grace)
         self._folder.cleanup()
 
     def hurry(self) -> None:
         """Have all workers hand back their jobs now."""
-        for child in self._children.values():
-            child.hurry()
+        for group in self._groups:
+            group.hurry()
 
-    def _addresses(self, devices: Sequence[str]) -> Sequence[tuple[str, str]]:
+    @property
+    def _children(self) -> Sequence[Child]:
+        return [child for group in self._groups for child in group.children]
+
+    def _maker(self, first: int, device: str) -> Callable[[int], Sequence[Child]]:
+        """Return what makes the workers of a device, whose places begin with `first`."""
+
+        def make(engines: int) -> Sequence[Child]:
+            places = [Place(first + slot, device, slot, engines) for slot in range(engines)]
+            return [self._child(place) for place in places]
+
+        return make
+
+    def _child(self, place: Place) -> Child:
         folder = Path(self._folder.name)
-        return [
-            (device, f"unix:{folder / str(number)}")
-            for number, device in enumerate(devices or ("",))
-        ]
-
-    def _child(self, number: int, device: str, address: str) -> Child:
-        environment = inherited_environment() | self._changes(device, address, number)
-        grace = self._settings.stop_grace + STOP_SECONDS
-        return Child(device or "cpu", self._command, environment, grace=grace)
-
-    def _changes(self, device: str, address: str, number: int) -> dict[str, str]:
-        """Return what a worker's environment has of its own."""
-        changes = {
-            "MODNORM_SUPERVISED": "true",
-            "MODNORM_BIND_ADDRESS": address,
-            "MODNORM_METRICS_ADDRESS": _later_port(self._settings.metrics_address, number),
-        }
-        if device:
-            changes["CUDA_VISIBLE_DEVICES"] = device
-            if self._settings.worker_name:
-                changes["MODNORM_WORKER_NAME"] = f"{self._settings.worker_name}-{device}"
-        return changes
+        return Child(
+            f"{place.device}.{place.slot}" if place.device else "cpu",
+            self._command,
+            environment_of(place, self._settings, self._inherited, folder),
+            address=address_of(place, folder),
+            grace=self._settings.stop_grace + STOP_SECONDS,
+        )
 
     async def _report_health(self, server: RunningServer) -> None:
         while True:
-            statuses = await asyncio.gather(
-                *(asyncio.to_thread(check, address) for address in self._children)
-            )
-            await server.set_serving(serving=all(status == "SERVING" for status in statuses))
+            found = await asyncio.gather(*(self._look(child) for child in self._children))
+            await server.set_serving(serving=all(found))
             await asyncio.sleep(LOOK_SECONDS)
 
-
-def _later_port(address: str, number: int) -> str:
-    """Return the address some ports further: workers cannot share one."""
-    host, _, port = address.rpartition(":")
-    return f"{host}:{int(port) + number}" if port.isdecimal() and int(port) else address
+    async def _look(self, child: Child) -> bool:
+        """Return whether a worker works; kill one that has said nothing for too long."""
+        status = await asyncio.to_thread(check, child.address)
+        if status in ANSWERS:
+            child.hear()
+        else:
+            child.end_silence(self._settings.silence_seconds)
+        return status == "SERVING"
 
 
 def _nothing(_: grpc.aio.Server) -> Sequence[str]:

@@ -73,6 +73,8 @@ class Worker:
             model_roots=settings.model_roots,
             heartbeat_seconds=settings.heartbeat_seconds,
             gpu_share=settings.gpu_memory_utilization,
+            load_lock=settings.load_lock,
+            may_make_room=settings.may_make_room,
             sandbox=sandbox or sandbox_at(settings.sandbox_target, shown),
             load=load,
             metrics=EvaluatorMetrics(registry or CollectorRegistry()),
@@ -96,6 +98,11 @@ class Worker:
         connection = self._controller.consumer.connection
         connected = connection is not None and bool(connection.connected)
         return connected and not self._shutdown.requested.is_set()
+
+    @property
+    def makes_room(self) -> bool:
+        """Whether it ended by itself because a model needs a larger share of the GPU."""
+        return self._runner.makes_room
 
     def run(self) -> None:
         """Work until told to stop. Waits for a broker or an aggregator that is down."""

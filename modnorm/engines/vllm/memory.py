@@ -12,7 +12,7 @@ import torch
 
 from modnorm.checkpoint.families import Dimensions
 from modnorm.checkpoint.layout import Layout
-from modnorm.errors import IncompatibleError
+from modnorm.errors import DoesNotFitError
 
 CPU_CACHE_BYTES = 4 * 2**30
 """Most that the key-value cache takes of a host's memory."""
@@ -42,13 +42,13 @@ def vllm_share(
         ranks: GPUs that the model is spread over.
 
     Raises:
-        IncompatibleError: the model does not fit twice.
+        DoesNotFitError: the model does not fit twice.
     """
     copy = weight_bytes(layout, dtype, ranks)
     largest = max(prod(tensor.shape) for tensor in layout) * torch.float32.itemsize
     share = utilization - (copy + max(_NOISE_BYTES, largest)) / total
     if share < copy / total + _LEAST_SHARE:
-        raise IncompatibleError(
+        raise DoesNotFitError(
             f"the model does not fit: two copies of {copy / 2**30:.1f} GiB and room to work in "
             f"{utilization:.0%} of {total / 2**30:.1f} GiB",
             field="engine",

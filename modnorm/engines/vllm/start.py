@@ -1,6 +1,7 @@
 """Starting vLLM with exactly the settings that candidates need."""
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
@@ -19,7 +20,7 @@ from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines.settings import EngineSettings
 from modnorm.engines.vllm.memory import cpu_cache_bytes, vllm_share
 from modnorm.engines.vllm.numerics import choose_numerics, require_offered
-from modnorm.errors import EngineError, IncompatibleError, ModnormError
+from modnorm.errors import DoesNotFitError, EngineError, IncompatibleError, ModnormError
 
 WORKER = "modnorm.engines.vllm.worker.CandidateWorker"
 _REQUIRED: Mapping[str, object] = MappingProxyType(
@@ -32,6 +33,12 @@ _REQUIRED: Mapping[str, object] = MappingProxyType(
     }
 )
 """Keys and values of a prefix would be those of the base; the others are not understood here."""
+
+
+_BUSY = "Free memory on device"
+"""What vLLM says when others hold the memory that it is to take; so in 0.26 to 0.32."""
+_SMALL = re.compile(r"cache blocks|KV cache", re.IGNORECASE)
+"""What it says when its share has no room for keys and values."""
 
 
 class Output(Protocol):
@@ -132,7 +139,8 @@ def vllm_failures(what: str) -> Iterator[None]:
         what: What was being done, for the message.
 
     Raises:
-        IncompatibleError: vLLM refuses the model or its size.
+        DoesNotFitError: its share of the memory is too small.
+        IncompatibleError: vLLM refuses the model for another reason.
         EngineError: anything else failed.
     """
     try:
@@ -140,7 +148,10 @@ def vllm_failures(what: str) -> Iterator[None]:
     except ModnormError:
         raise
     except ValueError as error:  # settings and sizes that vLLM refuses; pydantic's error is one
-        raise IncompatibleError(
+        if _BUSY in str(error):
+            raise EngineError(f"{what} failed: {error}") from error
+        refusal = DoesNotFitError if _SMALL.search(str(error)) else IncompatibleError
+        raise refusal(
             f"{what} failed: {error}",
             field="engine",
             remedy="change the engine's settings, or use the transformers engine",

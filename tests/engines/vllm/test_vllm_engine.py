@@ -23,6 +23,7 @@ from modnorm.engines.vllm.shards import shard_views
 from modnorm.engines.vllm.start import _require_settings, vllm_failures
 from modnorm.errors import (
     CandidateError,
+    DoesNotFitError,
     EngineError,
     IncompatibleError,
     InvalidInputError,
@@ -245,8 +246,12 @@ def test_prompts_longer_than_the_engine_was_started_for_are_refused(
 
 
 def test_what_vllm_raises_is_told_apart() -> None:
-    with pytest.raises(IncompatibleError), vllm_failures("loading"):
+    with pytest.raises(DoesNotFitError), vllm_failures("loading"):
         raise ValueError("No available memory for the cache blocks")
+    with pytest.raises(EngineError, match="Free memory"), vllm_failures("loading"):
+        raise ValueError("Free memory on device cuda:0 (1.0/80.0 GiB) on startup is less than")
+    with pytest.raises(IncompatibleError), vllm_failures("loading"):
+        raise ValueError("no such setting")
     with pytest.raises(EngineError, match="out of memory"), vllm_failures("loading"):
         raise torch.OutOfMemoryError("CUDA out of memory")
     with pytest.raises(CandidateError), vllm_failures("loading"):

@@ -12,6 +12,7 @@ from modnorm.client.convert import descriptor_from_proto
 from modnorm.engines import Engine, EngineSettings, GenerationLimits, load_engine
 from modnorm.errors import (
     CancelledError,
+    DoesNotFitError,
     PreconditionError,
     StaleLeaseError,
     UnavailableError,
@@ -344,3 +345,27 @@ def test_a_process_that_cannot_load_what_another_can_hands_the_job_back_and_is_s
     runner.close()
     assert aggregator.failures["a"].kind == messages.FAILURE_KIND_RELEASED
     assert runner.spent
+
+
+@pytest.mark.parametrize("may_make_room", [True, False])
+def test_a_model_that_does_not_fit_a_share_makes_room_or_ends_the_experiment(
+    gateway: JobGateway, shutdown: Shutdown, aggregator, add_job: AddJob, may_make_room: bool
+) -> None:
+    def load(*_: object) -> Engine:
+        raise DoesNotFitError("two copies of 3.1 GiB", remedy="lower MODNORM_ENGINES_PER_GPU")
+
+    runner = JobRunner(
+        gateway,
+        shutdown,
+        model_roots=(),
+        heartbeat_seconds=1,
+        load=load,
+        may_make_room=may_make_room,
+    )
+    add_job()
+    runner.run("a")
+    runner.close()
+    expected = messages.FAILURE_KIND_RELEASED if may_make_room else messages.FAILURE_KIND_FATAL
+    assert aggregator.failures["a"].kind == expected
+    assert "ENGINES_PER_GPU" in aggregator.failures["a"].reason
+    assert runner.makes_room == may_make_room

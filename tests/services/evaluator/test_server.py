@@ -10,6 +10,7 @@ from modnorm.v1 import evaluation_pb2 as messages
 from services.common.healthcheck import check
 from services.common.queue import make_celery, publish
 from services.common.settings import EvaluatorSettings
+from services.evaluator.child import MAKES_ROOM
 from services.evaluator.server import EvaluatorService
 
 WORKER_THAT_ENDS = """
@@ -41,6 +42,15 @@ def test_serving_once_it_consumes_and_gone_once_stopped(
     publish(make_celery(settings.broker_url), "a")
     asyncio.run(_serve(settings, aggregator))
     assert set(aggregator.reports) == {"a"}
+
+
+def test_a_worker_that_makes_room_ends_with_the_code_that_says_so() -> None:
+    program = WORKER_THAT_ENDS.replace(
+        "    return service", "    service._worker._runner.makes_room = True\n    return service"
+    )
+    command = [sys.executable, "-c", program]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == MAKES_ROOM, ended.stderr[-2000:]
 
 
 def test_a_worker_that_ends_by_itself_ends_the_process_with_an_error() -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import uuid
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
@@ -63,6 +64,19 @@ def alive(pid):
     return True
 
 
+def gone(pid):
+    """Whether a process has ended; one that nobody has waited for yet has."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return True
+    return state == "Z"
+
+
+def shares(folder):
+    return {name: float(note[1]) for name, note in notes(folder).items() if len(note) == 2}
+
+
 @pytest.fixture
 def stub(tmp_path):
     return (sys.executable, "-c", STUB, str(tmp_path))
@@ -90,6 +104,58 @@ def test_each_device_has_a_worker_and_all_of_them_make_it_healthy(tmp_path, stub
         return [int(note[0]) for note in noted.values()]
 
     assert not any(map(alive, asyncio.run(scenario())))
+
+
+def test_a_worker_that_is_stopped_for_good_is_killed_and_started_again(tmp_path, stub):
+    async def scenario():
+        async with running(("0", "1"), stub, silence_seconds=1.0) as supervisor:
+            await until(serving(supervisor), "serving")
+            before = notes(tmp_path)
+            os.kill(int(before["0"][0]), signal.SIGSTOP)
+            await until(lambda: notes(tmp_path)["0"] != before["0"], "a new worker")
+            await until(serving(supervisor), "serving again")
+            assert notes(tmp_path)["1"] == before["1"]
+            assert not alive(int(before["0"][0]))
+
+    asyncio.run(scenario())
+
+
+def test_what_a_worker_started_ends_with_it(tmp_path):
+    parent = (
+        "import os, subprocess, sys, time; from pathlib import Path;"
+        "rank = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']);"
+        "Path(sys.argv[1], str(os.getpid())).write_text(str(rank.pid)); time.sleep(600)"
+    )
+
+    async def scenario():
+        async with running((), (sys.executable, "-c", parent, str(tmp_path))):
+            await until(lambda: [*notes(tmp_path).values()][:1] not in ([], [[]]), "its rank")
+            ((worker, (rank,)),) = notes(tmp_path).items()
+            os.kill(int(worker), signal.SIGKILL)
+            await until(lambda: gone(int(rank)), "the end of the rank")
+
+    asyncio.run(scenario())
+
+
+def test_workers_make_room_for_a_model_that_does_not_fit_their_share(tmp_path):
+    crowded = (
+        "import os, sys, time; from pathlib import Path;"
+        "share = os.environ['MODNORM_GPU_MEMORY_UTILIZATION'];"
+        "slot = os.environ['MODNORM_WORKER_NAME'];"
+        "Path(sys.argv[1], slot).write_text(f'{os.getpid()} {share}');"
+        "sys.exit(76) if slot == 'host-0.1' and float(share) < 0.3 else time.sleep(600)"
+    )
+    changes = {"worker_name": "host", "engines_per_gpu": "4"}
+
+    async def scenario():
+        command = (sys.executable, "-c", crowded, str(tmp_path))
+        async with running(("0",), command, **changes):
+            await until(lambda: shares(tmp_path).get("host-0.1") == 0.3, "fewer workers")
+            await until(lambda: shares(tmp_path).get("host-0.2") == 0.3, "all of them anew")
+            return [pid for pid, _ in notes(tmp_path).values()]
+
+    started = asyncio.run(scenario())
+    assert all(gone(int(pid)) for pid in started)
 
 
 def test_a_worker_that_is_killed_is_started_again(tmp_path, stub):

@@ -1,0 +1,120 @@
+"""Which workers a host has, and what each has of its own."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from modnorm.errors import InvalidInputError
+from services.common.settings import SupervisorSettings
+
+ENGINES_UNDER_MPS = 3
+"""Engines that share a GPU where nothing else is said and NVIDIA's MPS lets them overlap."""
+PORTS_EACH = 100
+"""Ports of each worker's engine, from `engine_ports` on."""
+COMPILE_CACHES = ("VLLM_CACHE_ROOT", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
+"""Variables that name a folder of compiled kernels: two compilers in one break each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where one worker runs."""
+
+    number: int
+    """Of all the places of the host, whether there is a worker there or not."""
+    device: str
+    """Its CUDA devices, separated by commas; empty on a CPU."""
+    slot: int
+    """Which of the workers on the device it is."""
+    engines: int
+    """Workers on the device."""
+
+
+def wanted_engines(settings: SupervisorSettings, *, has_mps: bool) -> int:
+    """Return how many engines share a GPU.
+
+    Raises:
+        InvalidInputError: several are asked for, of models that are spread over several GPUs.
+    """
+    asked, spread = settings.engines_per_gpu, settings.gpus_per_worker > 1
+    if asked == "auto":
+        return ENGINES_UNDER_MPS if has_mps and not spread else 1
+    if spread and int(asked) > 1:
+        raise InvalidInputError(
+            "a worker with several GPUs does not share them",
+            field="engines_per_gpu",
+            remedy="leave MODNORM_ENGINES_PER_GPU or MODNORM_GPUS_PER_WORKER at 1",
+        )
+    return int(asked)
+
+
+def grouped(devices: Sequence[str], size: int) -> tuple[str, ...]:
+    """Return the devices of each worker, neighbours together.
+
+    Raises:
+        InvalidInputError: some would be left over.
+    """
+    if len(devices) % size:
+        raise InvalidInputError(
+            f"{len(devices)} GPUs are no groups of {size}",
+            field="gpus_per_worker",
+            remedy="change MODNORM_GPUS_PER_WORKER or MODNORM_DEVICES",
+        )
+    starts = range(0, len(devices), size)
+    return tuple(",".join(devices[start : start + size]) for start in starts)
+
+
+def environment_of(
+    place: Place, settings: SupervisorSettings, inherited: Mapping[str, str], folder: Path
+) -> dict[str, str]:
+    """Return the whole environment of a worker.
+
+    Args:
+        place: Where it runs.
+        settings: The supervisor's settings.
+        inherited: The supervisor's environment.
+        folder: Where the workers of this host meet: sockets and locks.
+    """
+    changes = {
+        "MODNORM_SUPERVISED": "true",
+        "MODNORM_BIND_ADDRESS": address_of(place, folder),
+        "MODNORM_METRICS_ADDRESS": _later_port(settings.metrics_address, place.number),
+    }
+    if place.device:
+        changes |= _on_gpu(place, settings, inherited)
+    if place.engines > 1:
+        changes |= {
+            "MODNORM_LOAD_LOCK": str(folder / f"{place.number - place.slot}.lock"),
+            "MODNORM_MAY_MAKE_ROOM": str(settings.engines_per_gpu == "auto"),
+        }
+    return {**inherited, **changes}
+
+
+def address_of(place: Place, folder: Path) -> str:
+    """Return where a worker answers health checks."""
+    return f"unix:{folder / str(place.number)}"
+
+
+def _on_gpu(
+    place: Place, settings: SupervisorSettings, inherited: Mapping[str, str]
+) -> dict[str, str]:
+    number = str(place.number)
+    caches = {
+        name: str(Path(inherited.get(name) or settings.cache_dir / name.lower()) / number)
+        for name in COMPILE_CACHES
+    }
+    changes = {
+        **caches,
+        "CUDA_VISIBLE_DEVICES": place.device,
+        "VLLM_PORT": str(settings.engine_ports + PORTS_EACH * place.number),
+        "MODNORM_GPU_MEMORY_UTILIZATION": repr(settings.gpu_memory_utilization / place.engines),
+    }
+    if settings.worker_name:
+        slot = f".{place.slot}" if place.engines > 1 else ""
+        changes["MODNORM_WORKER_NAME"] = f"{settings.worker_name}-{place.device}{slot}"
+    return changes
+
+
+def _later_port(address: str, number: int) -> str:
+    """Return the address some ports further: workers cannot share one."""
+    host, _, port = address.rpartition(":")
+    return f"{host}:{int(port) + number}" if port.isdecimal() and int(port) else address

@@ -1,0 +1,73 @@
+from pathlib import Path
+
+import pytest
+
+from modnorm.errors import InvalidInputError
+from services.common.settings import SupervisorSettings
+from services.evaluator.placement import (
+    COMPILE_CACHES,
+    ENGINES_UNDER_MPS,
+    Place,
+    environment_of,
+    grouped,
+    wanted_engines,
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "has_mps", "engines"),
+    [
+        ({}, False, 1),
+        ({}, True, ENGINES_UNDER_MPS),
+        ({"engines_per_gpu": "2"}, False, 2),
+        ({"engines_per_gpu": "1"}, True, 1),
+        ({"gpus_per_worker": 2}, True, 1),
+    ],
+)
+def test_engines_share_a_gpu_where_that_pays_or_is_asked_for(changes, has_mps, engines):
+    assert wanted_engines(SupervisorSettings(**changes), has_mps=has_mps) == engines
+
+
+def test_a_worker_with_several_gpus_shares_none():
+    settings = SupervisorSettings(engines_per_gpu="2", gpus_per_worker=2)
+    with pytest.raises(InvalidInputError) as caught:
+        wanted_engines(settings, has_mps=True)
+    assert caught.value.field == "engines_per_gpu"
+
+
+def test_gpus_are_grouped_for_models_that_are_spread():
+    assert grouped(("0", "1", "2", "3"), 2) == ("0,1", "2,3")
+    assert grouped((), 2) == ()
+    with pytest.raises(InvalidInputError) as caught:
+        grouped(("0", "1", "2"), 2)
+    assert caught.value.field == "gpus_per_worker"
+
+
+def test_workers_of_a_gpu_share_its_memory_and_nothing_else():
+    settings = SupervisorSettings(
+        metrics_address="127.0.0.1:9100", worker_name="host", gpu_memory_utilization=0.9
+    )
+    places = [Place(3 + slot, "GPU-7", slot, 3) for slot in range(3)]
+    given = {"TRITON_CACHE_DIR": "/triton", "HOME": "/root"}
+    found = [environment_of(place, settings, given, Path("/run")) for place in places]
+    for name in (*COMPILE_CACHES, "VLLM_PORT", "MODNORM_BIND_ADDRESS", "MODNORM_WORKER_NAME"):
+        assert len({environment[name] for environment in found}) == 3, name
+    assert [environment["MODNORM_METRICS_ADDRESS"] for environment in found] == [
+        f"127.0.0.1:910{number}" for number in (3, 4, 5)
+    ]
+    assert found[1]["TRITON_CACHE_DIR"] == "/triton/4"
+    assert sum(float(one["MODNORM_GPU_MEMORY_UTILIZATION"]) for one in found) == pytest.approx(0.9)
+    for name in ("CUDA_VISIBLE_DEVICES", "MODNORM_LOAD_LOCK", "HOME"):
+        assert len({environment[name] for environment in found}) == 1, name
+    neighbour = environment_of(Place(6, "GPU-8", 0, 3), settings, given, Path("/run"))
+    assert neighbour["MODNORM_LOAD_LOCK"] != found[0]["MODNORM_LOAD_LOCK"]
+
+
+def test_a_worker_that_has_its_gpu_alone_waits_for_nobody_and_keeps_its_name():
+    settings = SupervisorSettings(worker_name="host")
+    alone = environment_of(Place(1, "1", 0, 1), settings, {}, Path("/run"))
+    assert alone["MODNORM_WORKER_NAME"] == "host-1"
+    assert "MODNORM_LOAD_LOCK" not in alone
+    assert "CUDA_VISIBLE_DEVICES" not in environment_of(
+        Place(0, "", 0, 1), settings, {}, Path("/run")
+    )
