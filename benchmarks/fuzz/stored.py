@@ -17,7 +17,7 @@ from modnorm.v1 import evaluation_pb2, experiment_pb2, sampling_pb2
 from services.aggregator import tables
 
 WAIT_SECONDS = 60.0
-_ENDS = ("ReportJob", "FailJob")
+_ENDS = ("ReportJob", "FailJob", "Work")
 Contents = Mapping[str, Sequence[str]]
 
 
@@ -99,7 +99,7 @@ def unasked(before: Contents, after: Contents, accepted: Mapping[str, int]) -> I
     if created > accepted.get("CreateExperiment", 0):
         yield f"{created} experiments were created"
     answered = len(after["answers"]) - len(before["answers"])
-    if answered > accepted.get("ReportJob", 0):
+    if answered > sum(accepted.get(name, 0) for name in ("ReportJob", "Work")):
         yield f"{answered} reports were stored"
     changing = ("CreateExperiment", "CancelExperiment", "ClaimJob", "Heartbeat", *_ENDS)
     if not any(accepted.get(name) for name in changing):
@@ -140,3 +140,8 @@ def _valid(
     for path, message in singles.items():
         yield path, (message.SerializeToString(),)
     yield f"{jobs}ReportJob", [part.SerializeToString() for part in report]
+    calls = (
+        evaluation_pb2.WorkRequest(heartbeat=evaluation_pb2.HeartbeatRequest(lease=job.lease)),
+        evaluation_pb2.WorkRequest(report=evaluation_pb2.WholeReport(parts=report)),
+    )
+    yield f"{jobs}Work", [call.SerializeToString() for call in calls]

@@ -85,10 +85,11 @@ def from_rpc_error(error: grpc.RpcError) -> errors.ModnormError:
     status = rpc_status.from_call(cast("grpc.Call", error)) if ended else None
     if status is None or status.code == code_pb2.OK:
         return _from_bare(error)
-    return _from_details(status)
+    return from_status(status)
 
 
-def _from_details(status: status_pb2.Status) -> errors.ModnormError:
+def from_status(status: status_pb2.Status) -> errors.ModnormError:
+    """Decode what `to_status` encoded."""
     kind: type[errors.ModnormError] = errors.ModnormError
     remedy: str | None = None
     field: str | None = None

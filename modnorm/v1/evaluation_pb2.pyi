@@ -582,6 +582,119 @@ class FailJobResponse(google.protobuf.message.Message):
 Global___FailJobResponse: typing_extensions.TypeAlias = FailJobResponse
 
 @typing.final
+class WorkRequest(google.protobuf.message.Message):
+    """One call of a worker."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CLAIM_FIELD_NUMBER: builtins.int
+    HEARTBEAT_FIELD_NUMBER: builtins.int
+    REPORT_FIELD_NUMBER: builtins.int
+    FAIL_FIELD_NUMBER: builtins.int
+    @property
+    def claim(self) -> Global___ClaimJobRequest:
+        """As of ClaimJob."""
+
+    @property
+    def heartbeat(self) -> Global___HeartbeatRequest:
+        """As of Heartbeat."""
+
+    @property
+    def report(self) -> Global___WholeReport:
+        """As of ReportJob."""
+
+    @property
+    def fail(self) -> Global___FailJobRequest:
+        """As of FailJob."""
+
+    def __init__(
+        self,
+        *,
+        claim: Global___ClaimJobRequest | None = ...,
+        heartbeat: Global___HeartbeatRequest | None = ...,
+        report: Global___WholeReport | None = ...,
+        fail: Global___FailJobRequest | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["call", b"call", "claim", b"claim", "fail", b"fail", "heartbeat", b"heartbeat", "report", b"report"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["call", b"call", "claim", b"claim", "fail", b"fail", "heartbeat", b"heartbeat", "report", b"report"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_call: typing_extensions.TypeAlias = typing.Literal["claim", "heartbeat", "report", "fail"]
+    _WhichOneofArgType_call: typing_extensions.TypeAlias = typing.Literal["call", b"call"]
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_call) -> _WhichOneofReturnType_call | None: ...
+
+Global___WorkRequest: typing_extensions.TypeAlias = WorkRequest
+
+@typing.final
+class WholeReport(google.protobuf.message.Message):
+    """A report that fits one message; larger ones are streamed to ReportJob."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PARTS_FIELD_NUMBER: builtins.int
+    @property
+    def parts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ReportJobRequest]:
+        """What ReportJob would be sent, in order."""
+
+    def __init__(
+        self,
+        *,
+        parts: collections.abc.Iterable[Global___ReportJobRequest] | None = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["parts", b"parts"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___WholeReport: typing_extensions.TypeAlias = WholeReport
+
+@typing.final
+class WorkResponse(google.protobuf.message.Message):
+    """The answer to one call."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CLAIM_FIELD_NUMBER: builtins.int
+    HEARTBEAT_FIELD_NUMBER: builtins.int
+    REPORT_FIELD_NUMBER: builtins.int
+    FAIL_FIELD_NUMBER: builtins.int
+    STATUS_FIELD_NUMBER: builtins.int
+    status: builtins.bytes
+    """The call was refused: a google.rpc.Status, what it would have ended with by itself."""
+    @property
+    def claim(self) -> Global___ClaimJobResponse:
+        """To a claim."""
+
+    @property
+    def heartbeat(self) -> Global___HeartbeatResponse:
+        """To a heartbeat."""
+
+    @property
+    def report(self) -> Global___ReportJobResponse:
+        """To a report."""
+
+    @property
+    def fail(self) -> Global___FailJobResponse:
+        """To news of a failure."""
+
+    def __init__(
+        self,
+        *,
+        claim: Global___ClaimJobResponse | None = ...,
+        heartbeat: Global___HeartbeatResponse | None = ...,
+        report: Global___ReportJobResponse | None = ...,
+        fail: Global___FailJobResponse | None = ...,
+        status: builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["answer", b"answer", "claim", b"claim", "fail", b"fail", "heartbeat", b"heartbeat", "report", b"report", "status", b"status"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["answer", b"answer", "claim", b"claim", "fail", b"fail", "heartbeat", b"heartbeat", "report", b"report", "status", b"status"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_answer: typing_extensions.TypeAlias = typing.Literal["claim", "heartbeat", "report", "fail", "status"]
+    _WhichOneofArgType_answer: typing_extensions.TypeAlias = typing.Literal["answer", b"answer"]
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_answer) -> _WhichOneofReturnType_answer | None: ...
+
+Global___WorkResponse: typing_extensions.TypeAlias = WorkResponse
+
+@typing.final
 class FetchRowsRequest(google.protobuf.message.Message):
     """Rows of a split."""
 

@@ -55,6 +55,11 @@ class JobServiceStub(object):
                 request_serializer=modnorm_dot_v1_dot_evaluation__pb2.FailJobRequest.SerializeToString,
                 response_deserializer=modnorm_dot_v1_dot_evaluation__pb2.FailJobResponse.FromString,
                 _registered_method=True)
+        self.Work = channel.stream_stream(
+                '/modnorm.v1.JobService/Work',
+                request_serializer=modnorm_dot_v1_dot_evaluation__pb2.WorkRequest.SerializeToString,
+                response_deserializer=modnorm_dot_v1_dot_evaluation__pb2.WorkResponse.FromString,
+                _registered_method=True)
         self.FetchRows = channel.unary_stream(
                 '/modnorm.v1.JobService/FetchRows',
                 request_serializer=modnorm_dot_v1_dot_evaluation__pb2.FetchRowsRequest.SerializeToString,
@@ -99,6 +104,14 @@ class JobServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Work(self, request_iterator, context):
+        """The four calls above over one stream, which lasts as long as the worker: each request gets one
+        response, in order. A request that is refused leaves the stream as it is.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def FetchRows(self, request, context):
         """Streams the rows of a split, in order.
         """
@@ -135,6 +148,11 @@ def add_JobServiceServicer_to_server(servicer, server):
                     servicer.FailJob,
                     request_deserializer=modnorm_dot_v1_dot_evaluation__pb2.FailJobRequest.FromString,
                     response_serializer=modnorm_dot_v1_dot_evaluation__pb2.FailJobResponse.SerializeToString,
+            ),
+            'Work': grpc.stream_stream_rpc_method_handler(
+                    servicer.Work,
+                    request_deserializer=modnorm_dot_v1_dot_evaluation__pb2.WorkRequest.FromString,
+                    response_serializer=modnorm_dot_v1_dot_evaluation__pb2.WorkResponse.SerializeToString,
             ),
             'FetchRows': grpc.unary_stream_rpc_method_handler(
                     servicer.FetchRows,
@@ -256,6 +274,33 @@ class JobService(object):
             '/modnorm.v1.JobService/FailJob',
             modnorm_dot_v1_dot_evaluation__pb2.FailJobRequest.SerializeToString,
             modnorm_dot_v1_dot_evaluation__pb2.FailJobResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Work(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/modnorm.v1.JobService/Work',
+            modnorm_dot_v1_dot_evaluation__pb2.WorkRequest.SerializeToString,
+            modnorm_dot_v1_dot_evaluation__pb2.WorkResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -35,6 +35,10 @@ class JobServiceStub:
     """Stores the result of a job: a header, then answers. Repeating it changes nothing."""
     FailJob: grpc.UnaryUnaryMultiCallable[modnorm.v1.evaluation_pb2.FailJobRequest, modnorm.v1.evaluation_pb2.FailJobResponse]
     """Says that an attempt failed. It is never a score."""
+    Work: grpc.StreamStreamMultiCallable[modnorm.v1.evaluation_pb2.WorkRequest, modnorm.v1.evaluation_pb2.WorkResponse]
+    """The four calls above over one stream, which lasts as long as the worker: each request gets one
+    response, in order. A request that is refused leaves the stream as it is.
+    """
     FetchRows: grpc.UnaryStreamMultiCallable[modnorm.v1.evaluation_pb2.FetchRowsRequest, modnorm.v1.evaluation_pb2.FetchRowsResponse]
     """Streams the rows of a split, in order."""
     GetScaleMap: grpc.UnaryUnaryMultiCallable[modnorm.v1.evaluation_pb2.GetScaleMapRequest, modnorm.v1.evaluation_pb2.GetScaleMapResponse]
@@ -53,6 +57,10 @@ class JobServiceAsyncStub(JobServiceStub):
     """Stores the result of a job: a header, then answers. Repeating it changes nothing."""
     FailJob: grpc.aio.UnaryUnaryMultiCallable[modnorm.v1.evaluation_pb2.FailJobRequest, modnorm.v1.evaluation_pb2.FailJobResponse]  # type: ignore[assignment]
     """Says that an attempt failed. It is never a score."""
+    Work: grpc.aio.StreamStreamMultiCallable[modnorm.v1.evaluation_pb2.WorkRequest, modnorm.v1.evaluation_pb2.WorkResponse]  # type: ignore[assignment]
+    """The four calls above over one stream, which lasts as long as the worker: each request gets one
+    response, in order. A request that is refused leaves the stream as it is.
+    """
     FetchRows: grpc.aio.UnaryStreamMultiCallable[modnorm.v1.evaluation_pb2.FetchRowsRequest, modnorm.v1.evaluation_pb2.FetchRowsResponse]  # type: ignore[assignment]
     """Streams the rows of a split, in order."""
     GetScaleMap: grpc.aio.UnaryUnaryMultiCallable[modnorm.v1.evaluation_pb2.GetScaleMapRequest, modnorm.v1.evaluation_pb2.GetScaleMapResponse]  # type: ignore[assignment]
@@ -92,6 +100,16 @@ class JobServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[modnorm.v1.evaluation_pb2.FailJobResponse, collections.abc.Awaitable[modnorm.v1.evaluation_pb2.FailJobResponse]]:
         """Says that an attempt failed. It is never a score."""
+
+    @abc.abstractmethod
+    def Work(
+        self,
+        request_iterator: _MaybeAsyncIterator[modnorm.v1.evaluation_pb2.WorkRequest],
+        context: _ServicerContext,
+    ) -> typing.Union[collections.abc.Iterator[modnorm.v1.evaluation_pb2.WorkResponse], collections.abc.AsyncIterator[modnorm.v1.evaluation_pb2.WorkResponse]]:
+        """The four calls above over one stream, which lasts as long as the worker: each request gets one
+        response, in order. A request that is refused leaves the stream as it is.
+        """
 
     @abc.abstractmethod
     def FetchRows(

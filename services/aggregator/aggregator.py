@@ -33,6 +33,7 @@ from services.aggregator.stores import (
 from services.aggregator.stores.census import CensusStore
 from services.aggregator.upstream import Calibrator, Sampler
 from services.common.channels import open_channel
+from services.common.metrics import CallMetrics
 from services.common.queue import make_celery
 from services.common.server import RunningServer, start_server
 from services.common.settings import AggregatorSettings
@@ -59,6 +60,7 @@ class Aggregator:
         self._settings = settings
         self._registry = registry
         self._metrics = AggregatorMetrics(registry)
+        self._calls = CallMetrics(registry)
         self._database = Database(settings.database_url)
         self._stores = Stores(
             ExperimentStore(self._database),
@@ -91,7 +93,9 @@ class Aggregator:
         )
         self._conductor = self._make_conductor(sampler, calibrator)
         self._reaper = Reaper(self._stores.jobs, self._changes, self._metrics)
-        self._jobs = JobServicer(self._stores, self._changes, self._metrics, self._workers)
+        self._jobs = JobServicer(
+            self._stores, self._changes, self._metrics, self._workers, self._calls
+        )
         self._server: RunningServer | None = None
         self._background: list[asyncio.Task[None]] = []
 
@@ -121,7 +125,7 @@ class Aggregator:
         self._registry.register(LabCollector(self._census))
         settings = self._settings
         self._server = await start_server(
-            settings.bind_address, self._register, self._registry, settings
+            settings.bind_address, self._register, self._registry, settings, self._calls
         )
         self._background = [
             asyncio.create_task(work)
@@ -135,6 +139,7 @@ class Aggregator:
 
     async def stop(self) -> None:
         """Refuse new calls, finish those in progress, and let go of everything."""
+        self._jobs.end_streams()
         if self._server is not None:
             await self._server.stop(self._settings.stop_grace)
         for task in self._background:

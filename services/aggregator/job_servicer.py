@@ -2,16 +2,16 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterable, AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc.aio
-from structlog.contextvars import bind_contextvars
 from typing_extensions import override
 
 from modnorm.client.convert import descriptor_from_proto
 from modnorm.errors import InvalidInputError, TooLargeError
 from modnorm.v1 import evaluation_pb2, evaluation_pb2_grpc
+from modnorm.v1.evaluation_pb2 import WorkRequest, WorkResponse
 from services.aggregator.background import Changes, job_names
 from services.aggregator.codec import StoredAnswer
 from services.aggregator.lanes import Lane
@@ -22,6 +22,9 @@ from services.aggregator.states import TERMINAL, ArtifactKind
 from services.aggregator.status import Workers
 from services.aggregator.stores import Stores
 from services.aggregator.stores.jobs import Beat, Change, Claim, ClaimRequest, FailureKind
+from services.aggregator.streams import WorkStreams
+from services.common.logging import naming
+from services.common.metrics import CallMetrics
 
 SERVICE = "modnorm.v1.JobService"
 BATCH_BYTES = 512 * 1024
@@ -47,10 +50,16 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         changes: What to do about what reports change.
         metrics: What is counted.
         workers: Remembers who asked for jobs.
+        measured: Counts the calls on streams.
     """
 
     def __init__(
-        self, stores: Stores, changes: Changes, metrics: AggregatorMetrics, workers: Workers
+        self,
+        stores: Stores,
+        changes: Changes,
+        metrics: AggregatorMetrics,
+        workers: Workers,
+        measured: CallMetrics,
     ) -> None:
         self._workers = workers
         self._stores = stores
@@ -61,6 +70,11 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         self._claims: Lane[ClaimRequest, Claim | None] = Lane(thread, jobs.claim_all)
         self._beats: Lane[Beat, bool] = Lane(thread, jobs.heartbeat_all)
         self._reports: Lane[Report, Change] = Lane(thread, jobs.report_all)
+        self._streams = WorkStreams(self._answer, measured)
+
+    def end_streams(self) -> None:
+        """Let streams end, and open no others: the server is about to stop."""
+        self._streams.close()
 
     def close(self) -> None:
         """Let go of the thread; used when no call is in progress any more."""
@@ -75,14 +89,20 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         ],
     ) -> evaluation_pb2.ClaimJobResponse:
         """Lease a job, if it is still to be done."""
+        return await self._claim(request)
+
+    async def _claim(
+        self, request: evaluation_pb2.ClaimJobRequest
+    ) -> evaluation_pb2.ClaimJobResponse:
         if not request.worker:
             raise InvalidInputError("a worker has a name", field="worker")
         self._workers.heard(request.worker, request.version)
         claim = await self._claims.submit(ClaimRequest(request.job_id, request.worker))
         if claim is None:
             return evaluation_pb2.ClaimJobResponse()
-        bind_contextvars(**job_names(claim.job))
-        logger.debug("leased")
+        if logger.isEnabledFor(logging.DEBUG):
+            with naming(**job_names(claim.job)):
+                logger.debug("leased")
         seconds = self._stores.jobs.lease_seconds
         return evaluation_pb2.ClaimJobResponse(job=job_message(claim, seconds))
 
@@ -95,6 +115,11 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         ],
     ) -> evaluation_pb2.HeartbeatResponse:
         """Extend a lease, and tell whether the work is still wanted."""
+        return await self._beat(request)
+
+    async def _beat(
+        self, request: evaluation_pb2.HeartbeatRequest
+    ) -> evaluation_pb2.HeartbeatResponse:
         lease = request.lease
         cancel = await self._beats.submit(Beat(lease.job_id, lease.token, request.answers_done))
         return evaluation_pb2.HeartbeatResponse(cancel=cancel)
@@ -108,7 +133,12 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         ],
     ) -> evaluation_pb2.ReportJobResponse:
         """Store the result of a job."""
-        report = await _read_report(request_iterator)
+        return await self._report(request_iterator)
+
+    async def _report(
+        self, parts: AsyncIterable[evaluation_pb2.ReportJobRequest]
+    ) -> evaluation_pb2.ReportJobResponse:
+        report = await _read_report(parts)
         change = await self._reports.submit(report)
         self._metrics.reported(change, report)
         await self._follow_up(change, logging.DEBUG, "scored")
@@ -123,6 +153,11 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         ],
     ) -> evaluation_pb2.FailJobResponse:
         """Store that an attempt failed."""
+        return await self._fail(request)
+
+    async def _fail(
+        self, request: evaluation_pb2.FailJobRequest
+    ) -> evaluation_pb2.FailJobResponse:
         kind = _KINDS.get(request.kind)
         if kind is None:
             raise InvalidInputError("name a kind of failure", field="kind")
@@ -135,6 +170,16 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         level = logging.INFO if kind is FailureKind.RELEASED else logging.WARNING
         await self._follow_up(change, level, f"attempt {kind}: {reason}")
         return evaluation_pb2.FailJobResponse()
+
+    @override
+    async def Work(
+        self,
+        request_iterator: AsyncIterable[WorkRequest],
+        context: grpc.aio.ServicerContext[WorkRequest, WorkResponse],
+    ) -> AsyncIterator[WorkResponse]:
+        """Answer the calls of one worker."""
+        async for response in self._streams.serve(request_iterator):
+            yield response
 
     @override
     async def FetchRows(
@@ -165,14 +210,40 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         )
         return evaluation_pb2.GetScaleMapResponse(json=text)
 
+    async def _answer(self, call: WorkRequest) -> WorkResponse:
+        """Answer one call on a stream as if it had come by itself."""
+        match call.WhichOneof("call"):
+            case "claim":
+                return WorkResponse(claim=await self._claim(call.claim))
+            case "heartbeat":
+                return WorkResponse(heartbeat=await self._beat(call.heartbeat))
+            case "report":
+                return WorkResponse(report=await self._report(_each(call.report.parts)))
+            case "fail":
+                return WorkResponse(fail=await self._fail(call.fail))
+            case _:
+                raise InvalidInputError("a call is a claim, heartbeat, report or failure")
+
     async def _follow_up(self, change: Change, level: int, message: str) -> None:
         """Tell everybody concerned; say in the log what happened, and what it led to."""
-        if change.job is not None and change.experiment is not None:
-            bind_contextvars(**job_names(change.job))
+        found = change.experiment
+        moved = found is not None and (found.state in TERMINAL or len(change.pending) > 1)
+        if change.job is None or found is None or not (moved or logger.isEnabledFor(level)):
+            await self._changes.follow_up(change)
+            return
+        # Not beyond this call, which others may follow on the same stream.
+        with naming(**job_names(change.job)):
             logger.log(level, message)
-            if change.experiment.state in TERMINAL or len(change.pending) > 1:
-                logger.info("experiment is %s", change.experiment.state)
-        await self._changes.follow_up(change)
+            if moved:
+                logger.info("experiment is %s", found.state)
+            await self._changes.follow_up(change)
+
+
+async def _each(
+    parts: Iterable[evaluation_pb2.ReportJobRequest],
+) -> AsyncIterator[evaluation_pb2.ReportJobRequest]:
+    for part in parts:
+        yield part
 
 
 async def _read_report(parts: AsyncIterable[evaluation_pb2.ReportJobRequest]) -> Report:

@@ -25,6 +25,8 @@ _Behaviour = Callable[..., object]
 _Read = Callable[..., object]
 
 if TYPE_CHECKING:
+    from google.rpc import status_pb2
+
     Context = grpc.aio.ServicerContext[bytes, ResponseT]
 
 MAX_MESSAGE = 600
@@ -130,16 +132,21 @@ async def _abort(error: Exception, context: Context[ResponseT], method: str) -> 
     """End the call with the status of an error."""
     if isinstance(error, grpc.aio.AbortError):
         raise error
-    if not isinstance(error, ModnormError):
-        error = _defect(error, method)
-    if len(error.message) > MAX_MESSAGE:
-        error.message = f"{error.message[:MAX_MESSAGE]} [...]"
-    status = rpc_status.to_status(to_status(error))
+    status = rpc_status.to_status(described(error, method))
     try:
         await context.abort(status.code, status.details, status.trailing_metadata)
     except grpc.aio.InternalError:
         # gRPC has ended the call itself, over a message that is too large, or the caller went.
         raise asyncio.CancelledError from None
+
+
+def described(error: Exception, method: str) -> status_pb2.Status:
+    """Return the status of a call that raised an error; a defect is logged under an id."""
+    if not isinstance(error, ModnormError):
+        error = _defect(error, method)
+    if len(error.message) > MAX_MESSAGE:
+        error.message = f"{error.message[:MAX_MESSAGE]} [...]"
+    return to_status(error)
 
 
 def _defect(error: Exception, method: str) -> ModnormError:

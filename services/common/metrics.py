@@ -91,6 +91,11 @@ class CallMetrics(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # only
         )
         self._handlers: Wrapping[Any, Any] = Wrapping(self._timed)
 
+    def ended(self, service: str, method: str, code: str, seconds: float) -> None:
+        """Count a call that ended; also one of many on a stream, under its own method."""
+        self._seconds.labels(service, method).observe(seconds)
+        self._calls.labels(service, method, code).inc()
+
     async def intercept_service(
         self,
         continuation: Callable[
@@ -126,8 +131,7 @@ class CallMetrics(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # only
             code = _code(context)
             raise
         finally:
-            self._seconds.labels(service, method).observe(time.perf_counter() - start)
-            self._calls.labels(service, method, code).inc()
+            self.ended(service, method, code, time.perf_counter() - start)
 
 
 def _code(context: object) -> str:

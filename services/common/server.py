@@ -75,6 +75,7 @@ async def start_server(
     register: Register,
     registry: CollectorRegistry | None = None,
     settings: ServiceSettings | None = None,
+    measured: CallMetrics | None = None,
 ) -> RunningServer:
     """Start a server in the running event loop.
 
@@ -83,6 +84,8 @@ async def start_server(
         register: Adds the servicers.
         registry: Where the metrics of its calls go; nowhere when absent.
         settings: Tokens, rates and certificates; those of the environment when absent.
+        measured: Counts its calls, where servicers count some too; made of the registry when
+            absent.
 
     Raises:
         UnavailableError: the address cannot be listened on.
@@ -90,7 +93,7 @@ async def start_server(
         InvalidInputError: a file of the settings cannot be read.
     """
     settings = settings or ServiceSettings()
-    measured = CallMetrics(registry or CollectorRegistry())
+    measured = measured or CallMetrics(registry or CollectorRegistry())
     access = AccessInterceptor(settings)
     server = grpc.aio.server(
         interceptors=(measured, ErrorInterceptor(), access, CallNames()), options=_OPTIONS

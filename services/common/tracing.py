@@ -1,5 +1,6 @@
 """Traces, where the environment asks for them."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -35,3 +36,11 @@ def traced(settings: TracingSettings, service: str) -> Iterator[bool]:
         yield True
     finally:
         telemetry.stop()
+
+
+def calls_are_traced() -> bool:
+    """Tell whether each call over the channels that this process opens now is a span."""
+    instrumentation = sys.modules.get("opentelemetry.instrumentation.grpc")
+    if instrumentation is None:
+        return False
+    return bool(instrumentation.GrpcInstrumentorClient().is_instrumented_by_opentelemetry)

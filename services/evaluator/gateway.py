@@ -22,12 +22,9 @@ from modnorm.client.status import from_rpc_error
 from modnorm.errors import CancelledError, UnavailableError
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
+from services.evaluator.calls import BULK_SECONDS, CALL_SECONDS, StreamedCalls
 from services.evaluator.shutdown import Shutdown
 
-CALL_SECONDS = 30.0
-HEARTBEAT_SECONDS = 10.0
-BULK_SECONDS = 300.0
-"""Deadline of calls that stream rows or answers."""
 REPORT_PATIENCE = 600.0
 """Seconds that a finished result waits for an aggregator that is down."""
 FAILURE_PATIENCE = 30.0
@@ -61,6 +58,7 @@ class JobGateway:
         self.worker = worker
         self._version = version("modnorm")
         self._stub = stub
+        self._calls = StreamedCalls(stub)
         self._shutdown = shutdown
 
     def claim(self, job_id: str) -> messages.Job | None:
@@ -75,7 +73,7 @@ class JobGateway:
             job_id=job_id, worker=self.worker, version=self._version
         )
         response = self._retry(
-            lambda: self._stub.ClaimJob(request, timeout=CALL_SECONDS),
+            lambda: self._calls.claim(request),
             stop_when_event_set(self._shutdown.requested),
         )
         return response.job if response.HasField("job") else None
@@ -88,7 +86,7 @@ class JobGateway:
         """
         request = messages.HeartbeatRequest(lease=lease, answers_done=done, answers_total=total)
         with _errors():
-            return self._stub.Heartbeat(request, timeout=HEARTBEAT_SECONDS).cancel
+            return self._calls.heartbeat(request).cancel
 
     def report(self, parts: Callable[[], Iterator[messages.ReportJobRequest]]) -> None:
         """Store a result; `parts` is called again for each attempt.
@@ -98,7 +96,7 @@ class JobGateway:
             UnavailableError: the aggregator stayed away.
         """
         self._retry(
-            lambda: self._stub.ReportJob(parts(), timeout=BULK_SECONDS),
+            lambda: self._calls.report(parts()),
             stop_after_delay(REPORT_PATIENCE) | _StopWhenOverdue(self._shutdown),
             sleep=self._shutdown.sleep,
         )
@@ -114,7 +112,7 @@ class JobGateway:
         """
         request = messages.FailJobRequest(lease=lease, kind=kind, reason=reason)
         self._retry(
-            lambda: self._stub.FailJob(request, timeout=CALL_SECONDS),
+            lambda: self._calls.fail(request),
             stop_after_delay(FAILURE_PATIENCE) | _StopWhenOverdue(self._shutdown),
             sleep=self._shutdown.sleep,
         )
@@ -169,8 +167,8 @@ class JobGateway:
 def _errors() -> Iterator[None]:
     try:
         yield
-    except grpc.RpcError as error:
-        met = from_rpc_error(error)
+    except (grpc.RpcError, CancelledError) as error:
+        met = from_rpc_error(error) if isinstance(error, grpc.RpcError) else error
         if isinstance(met, CancelledError):
             # A server that stops cancels its calls; that a job is not wanted is said otherwise.
             raise UnavailableError(met.message) from error

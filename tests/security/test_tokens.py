@@ -2,6 +2,7 @@
 
 import json
 import logging
+from itertools import islice
 
 import grpc
 import pytest
@@ -29,6 +30,7 @@ from modnorm.v1 import (
 )
 from services.common.access.roles import ALLOWED, OPEN
 from services.common.healthcheck import check
+from services.evaluator.calls import StreamedCalls
 
 HOMES = {
     experiment_pb2: "aggregator",
@@ -175,6 +177,44 @@ def test_too_many_calls_are_told_when_to_come_again(lab, channel):
     met = from_rpc_error(raised.value)
     assert isinstance(met, RateLimitedError)
     assert 0 < met.wait <= 1 / 2
+
+
+def beats(connected):
+    """Say over one stream, again and again, that nobody's job goes on."""
+    calls = StreamedCalls(evaluation_pb2_grpc.JobServiceStub(connected))
+    while True:
+        with pytest.raises(NotFoundError):
+            calls.heartbeat(evaluation_pb2.HeartbeatRequest())
+        yield
+
+
+def test_each_call_on_a_stream_is_let_in_for_itself(lab, channel):
+    eager = beats(channel(lab.token("eager-worker", [Role.WORKER], rate=2)))
+    with pytest.raises(grpc.RpcError) as raised:
+        exhaust([islice(eager, 100)])
+    assert isinstance(from_rpc_error(raised.value), RateLimitedError)
+    gone = beats(channel(lab.token("short-lived-worker", [Role.WORKER])))
+    next(gone)
+    revoke_token(lab.accepted, "short-lived-worker")
+    with pytest.raises(grpc.RpcError) as raised:
+        exhaust([islice(gone, 20_000)])
+    assert isinstance(from_rpc_error(raised.value), UnauthenticatedError)
+
+
+def test_a_stream_outlives_the_token_that_it_was_opened_with(lab, channel, tmp_path):
+    file = tmp_path / "token"
+    alive = beats(channel(Credentials(token_file=file)))
+    for name in ("before", "after"):
+        text, kept = make_token(f"{name}-streaming", [Role.WORKER])
+        add_token(lab.accepted, kept)
+        file.write_text(f"{text}\n")
+        next(alive)
+    revoke_token(lab.accepted, "before-streaming")
+    probe = beats(channel(lab.token("probe", [Role.WORKER])))
+    revoke_token(lab.accepted, "probe")
+    with pytest.raises(grpc.RpcError):
+        exhaust([islice(probe, 20_000)])
+    next(alive)
 
 
 def test_the_client_waits_its_turn(lab, client):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NoReturn, TypeVar, cast
 
 import grpc
 import grpc.aio
@@ -22,6 +23,7 @@ from services.common.access.callers import ANYONE, Caller, set_caller
 from services.common.access.limits import RateLimits
 from services.common.access.roles import ALLOWED, OPEN
 from services.common.access.token_file import TokenFile
+from services.common.handlers import surrounded
 
 if TYPE_CHECKING:
     from modnorm.client.tokens import AcceptedToken
@@ -43,6 +45,9 @@ logger = logging.getLogger(__name__)
 
 class AccessInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # only in its stubs
     """Lets a call in when its token is good, its role suffices and its rate is within bounds.
+
+    On a stream of requests and answers each request counts as a call: it may last for days, in
+    which tokens expire and are revoked.
 
     Stands inside of the `ErrorInterceptor`, which turns what is raised here into a status.
 
@@ -76,7 +81,40 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  
         except ModnormError as error:
             return self._refusal(error, method)
         set_caller(caller)
+        if handler.request_streaming and handler.response_streaming:
+            return self._checking_each(handler, handler_call_details)
         return handler
+
+    def _checking_each(
+        self,
+        handler: grpc.RpcMethodHandler[RequestT, ResponseT],
+        call: grpc.HandlerCallDetails,
+    ) -> grpc.RpcMethodHandler[RequestT, ResponseT]:
+        """Return a handler of a stream that lasts: each message is let in for itself."""
+
+        async def let_in(
+            requests: AsyncIterator[RequestT], context: Context
+        ) -> AsyncIterator[RequestT]:
+            first = True  # it was let in with the call
+            async for request in requests:
+                if not first:
+                    self._let_in_or_log(call, context)
+                first = False
+                yield request
+
+        @contextmanager
+        def enter(requests: RequestT, context: object) -> Iterator[RequestT]:
+            stream = cast("AsyncIterator[RequestT]", requests)
+            yield cast("RequestT", let_in(stream, cast("Context", context)))
+
+        return surrounded(handler, enter)
+
+    def _let_in_or_log(self, call: grpc.HandlerCallDetails, context: Context) -> None:
+        try:
+            self._let_in(call.method, call.invocation_metadata)
+        except ModnormError as error:
+            self._log(error, call.method, context.peer())
+            raise
 
     def _let_in(self, method: str, metadata: Metadata) -> Caller:
         if self._tokens is None:

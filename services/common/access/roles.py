@@ -29,6 +29,7 @@ _SERVICES: Mapping[str, Mapping[str, AbstractSet[Role]]] = {
         "Heartbeat": _WORK,
         "ReportJob": _WORK,
         "FailJob": _WORK,
+        "Work": _WORK,
         "FetchRows": _WORK,
         "GetScaleMap": _WORK,
     },

@@ -225,6 +225,10 @@ class SyntheticWorker:
         return response.job if response.HasField("job") else None
 
     async def report(self, job):
+        await self.jobs.ReportJob(iter(await self.parts(job)), timeout=SECONDS)
+        self.reports.append(job.lease.job_id)
+
+    async def parts(self, job):
         rows = await self.rows(job.rows_digest)
         header = evaluation_pb2.ReportHeader(
             lease=job.lease,
@@ -233,12 +237,10 @@ class SyntheticWorker:
             environment={"engine": "made up", "rows": job.rows_digest},
         )
         batch = evaluation_pb2.AnswerBatch(answers=answers_of(job.descriptor, rows))
-        parts = [
+        return [
             evaluation_pb2.ReportJobRequest(header=header),
             evaluation_pb2.ReportJobRequest(answers=batch),
         ]
-        await self.jobs.ReportJob(iter(parts), timeout=SECONDS)
-        self.reports.append(job.lease.job_id)
 
     async def rows(self, digest):
         request = evaluation_pb2.FetchRowsRequest(rows_digest=digest)

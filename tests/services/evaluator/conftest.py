@@ -1,11 +1,14 @@
 """A real gRPC server with a job service that remembers what it was told."""
 
 import hashlib
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import islice
+from typing import NoReturn, cast
 
 import grpc
 import pytest
@@ -38,6 +41,26 @@ class Report:
     parts: int
 
 
+def _set(event: threading.Event) -> threading.Event:
+    event.set()
+    return event
+
+
+class _RefusedError(Exception):
+    def __init__(self, status: bytes) -> None:
+        self.status = status
+
+
+class _Refusing:
+    """The context of a call on a stream: refuses that call alone."""
+
+    @staticmethod
+    def abort_with_status(status: grpc.Status) -> NoReturn:
+        details = dict(status.trailing_metadata or ())["grpc-status-details-bin"]
+        assert isinstance(details, bytes)
+        raise _RefusedError(details)
+
+
 @dataclass
 class Aggregator(evaluation_pb2_grpc.JobServiceServicer):
     """Leases each job once, and does as it is told otherwise."""
@@ -52,6 +75,14 @@ class Aggregator(evaluation_pb2_grpc.JobServiceServicer):
     heartbeats: list[messages.HeartbeatRequest] = field(default_factory=list)
     reports: dict[str, Report] = field(default_factory=dict)
     failures: dict[str, messages.FailJobRequest] = field(default_factory=dict)
+    streams: bool = True
+    """Whether it has the rpc for calls over a stream."""
+    opened: int = 0
+    """Streams that were opened."""
+    endurance: int | None = None
+    """Calls after which a stream breaks."""
+    answering: threading.Event = field(default_factory=lambda: _set(threading.Event()))
+    """Cleared while no call on a stream is answered."""
 
     def ClaimJob(  # noqa: N802 - named by the contract
         self, request: messages.ClaimJobRequest, context: grpc.ServicerContext
@@ -82,6 +113,35 @@ class Aggregator(evaluation_pb2_grpc.JobServiceServicer):
         self._enter("FailJob", context)
         self.failures[request.lease.job_id] = request
         return messages.FailJobResponse()
+
+    def Work(  # noqa: N802 - named by the contract
+        self, request_iterator: Iterator[messages.WorkRequest], context: grpc.ServicerContext
+    ) -> Iterator[messages.WorkResponse]:
+        if not self.streams:
+            context.abort(grpc.StatusCode.UNIMPLEMENTED, "no such rpc")
+        self.opened += 1
+        for call in islice(request_iterator, self.endurance):
+            self.answering.wait()
+            yield self._answer(call)
+        if self.endurance:
+            context.abort(grpc.StatusCode.UNAVAILABLE, "broken")
+
+    def _answer(self, call: messages.WorkRequest) -> messages.WorkResponse:
+        refusing = cast("grpc.ServicerContext", _Refusing())
+        try:
+            match call.WhichOneof("call"):
+                case "claim":
+                    return messages.WorkResponse(claim=self.ClaimJob(call.claim, refusing))
+                case "heartbeat":
+                    answer = self.Heartbeat(call.heartbeat, refusing)
+                    return messages.WorkResponse(heartbeat=answer)
+                case "report":
+                    stored = self.ReportJob(iter(call.report.parts), refusing)
+                    return messages.WorkResponse(report=stored)
+                case _:
+                    return messages.WorkResponse(fail=self.FailJob(call.fail, refusing))
+        except _RefusedError as error:
+            return messages.WorkResponse(status=error.status)
 
     def FetchRows(  # noqa: N802 - named by the contract
         self, request: messages.FetchRowsRequest, context: grpc.ServicerContext

@@ -1,0 +1,128 @@
+"""Calls of workers over streams: answered as by themselves, ended when the aggregator stops."""
+
+import asyncio
+
+import grpc
+import pytest
+from google.rpc import status_pb2
+
+from modnorm.client.status import from_status
+from modnorm.errors import InvalidInputError, NotFoundError, StaleLeaseError
+from modnorm.v1 import evaluation_pb2 as messages
+from modnorm.v1 import experiment_pb2
+
+SECONDS = 60
+SELECTING = experiment_pb2.EXPERIMENT_STATE_SELECTING
+
+
+class Stream:
+    """A stream of one worker, call by call."""
+
+    def __init__(self, jobs):
+        self._stream = jobs.Work(timeout=SECONDS)
+
+    async def call(self, **call):
+        await self._stream.write(messages.WorkRequest(**call))
+        return await self._stream.read()
+
+    async def refused(self, **call):
+        answer = await self.call(**call)
+        assert answer.WhichOneof("answer") == "status"
+        return from_status(status_pb2.Status.FromString(answer.status))
+
+    async def end(self):
+        await self._stream.done_writing()
+        assert await self._stream.read() is grpc.aio.EOF  # type: ignore[attr-defined]  # not in its stubs
+        assert await self._stream.code() is grpc.StatusCode.OK
+
+    async def ended(self):
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await self._stream.read()
+        return raised.value.code(), raised.value.details()
+
+
+def claim(job_id, worker="streaming"):
+    return messages.ClaimJobRequest(job_id=job_id, worker=worker)
+
+
+async def taken(worker):
+    """Take the next job id off the queue, once it is there."""
+    async with asyncio.timeout(SECONDS):
+        while not (job_id := await asyncio.to_thread(worker.take)):
+            pass
+    return job_id
+
+
+@pytest.fixture
+def selecting(start_lab, spec):
+    """Run a scenario with a lab, a worker and its stream, in the midst of a selection."""
+
+    def run(scenario):
+        async def whole():
+            async with start_lab() as lab:
+                created = await lab.create(spec())
+                await lab.reach(created.id, SELECTING)
+                await scenario(lab, lab.worker(), Stream(lab.jobs), created.id)
+
+        asyncio.run(whole())
+
+    return run
+
+
+def test_calls_on_a_stream_lease_extend_report_and_fail(selecting):
+    async def scenario(lab, worker, stream, experiment_id):
+        first, second = await taken(worker), await taken(worker)
+        answer = await stream.call(claim=claim(first))
+        lease = answer.claim.job.lease
+        assert lease.job_id == first
+        assert not (await stream.call(claim=claim(first))).claim.HasField("job")
+        beat = await stream.call(heartbeat=messages.HeartbeatRequest(lease=lease, answers_done=1))
+        assert beat.HasField("heartbeat")
+        assert not beat.heartbeat.cancel
+        whole = messages.WholeReport(parts=await worker.parts(answer.claim.job))
+        for _ in range(2):
+            assert (await stream.call(report=whole)).HasField("report")
+        other = (await stream.call(claim=claim(second))).claim.job.lease
+        kind = messages.FAILURE_KIND_INFRASTRUCTURE
+        failure = messages.FailJobRequest(lease=other, kind=kind, reason="no power")
+        assert (await stream.call(fail=failure)).HasField("fail")
+        await stream.end()
+        assert (await lab.get(experiment_id)).progress.jobs_done == 1
+        again = (await worker.claim(second)).lease
+        assert again.token > other.token
+
+    selecting(scenario)
+
+
+def test_a_refused_call_leaves_the_stream_and_all_else_as_it_is(selecting):
+    async def scenario(lab, worker, stream, experiment_id):
+        job = (await stream.call(claim=claim(await taken(worker)))).claim.job
+        parts = await worker.parts(job)
+        parts[0].header.lease.token += 1
+        whole, cut = messages.WholeReport(parts=parts), messages.WholeReport(parts=parts[1:])
+        assert type(await stream.refused(report=whole)) is StaleLeaseError
+        unknown = messages.HeartbeatRequest()
+        assert type(await stream.refused(heartbeat=unknown)) is NotFoundError
+        nameless = messages.ClaimJobRequest(job_id=job.lease.job_id)
+        for malformed in (stream.refused(), stream.refused(report=cut)):
+            assert type(await malformed) is InvalidInputError
+        assert type(await stream.refused(claim=nameless)) is InvalidInputError
+        assert (await lab.get(experiment_id)).progress.jobs_done == 0
+        parts[0].header.lease.token -= 1
+        assert (await stream.call(report=messages.WholeReport(parts=parts))).HasField("report")
+        await stream.end()
+
+    selecting(scenario)
+
+
+def test_streams_end_when_the_aggregator_stops(selecting):
+    async def scenario(lab, worker, stream, _):
+        await stream.call(claim=claim(await taken(worker)))
+        lab.aggregator._jobs.end_streams()
+        late = Stream(lab.jobs)
+        for one in (stream, late):
+            code, details = await one.ended()
+            assert code is grpc.StatusCode.UNAVAILABLE
+            assert "stopping" in details
+
+    selecting(scenario)

@@ -1,0 +1,88 @@
+"""A worker's calls over one stream, and what becomes of them when there is none."""
+
+import grpc
+import pytest
+
+from modnorm.errors import StaleLeaseError, UnavailableError
+from modnorm.v1 import evaluation_pb2 as messages
+from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
+from services.evaluator.gateway import JobGateway
+from services.evaluator.line import Line
+
+
+def lease(job_id: str = "a") -> messages.Lease:
+    return messages.Lease(job_id=job_id, token=1, seconds=60.0)
+
+
+def parts(batches: int):
+    """Yield a report with some batches of one answer each."""
+    yield messages.ReportJobRequest(header=messages.ReportHeader(lease=lease()))
+    for row in range(batches):
+        answer = messages.Answer(row=row, completion="x")
+        yield messages.ReportJobRequest(answers=messages.AnswerBatch(answers=[answer]))
+
+
+def offer(aggregator, *job_ids: str) -> None:
+    aggregator.jobs.update({one: messages.Job(lease=lease(one)) for one in job_ids})
+
+
+def work(gateway: JobGateway) -> None:
+    """Make every call once."""
+    job = gateway.claim("a")
+    assert job is not None
+    assert job.lease == lease()
+    assert gateway.claim("a") is None
+    assert not gateway.heartbeat(lease(), 1, 2)
+    gateway.report(lambda: parts(1))
+    gateway.fail(lease("b"), messages.FAILURE_KIND_CANDIDATE, "reason")
+
+
+@pytest.mark.parametrize("streams", [True, False])
+def test_calls_share_a_stream_where_there_is_that_rpc(gateway, aggregator, streams) -> None:
+    offer(aggregator, "a")
+    aggregator.streams = streams
+    work(gateway)
+    assert aggregator.opened == int(streams)
+    assert aggregator.calls == {"ClaimJob": 2, "Heartbeat": 1, "ReportJob": 1, "FailJob": 1}
+    assert aggregator.failures["b"].reason == "reason"
+    assert aggregator.reports["a"].parts == 2
+
+
+@pytest.mark.parametrize("batches", [0, 1, 2, 5])
+def test_only_reports_of_one_batch_share_it(gateway, aggregator, batches) -> None:
+    gateway.report(lambda: parts(batches))
+    assert aggregator.opened == int(batches < 2)
+    assert [one.row for one in aggregator.reports["a"].answers] == list(range(batches))
+
+
+@pytest.mark.parametrize("streams", [True, False])
+def test_a_refusal_is_the_error_that_the_aggregator_met(gateway, aggregator, streams) -> None:
+    aggregator.streams = streams
+    aggregator.errors["Heartbeat"] = [StaleLeaseError("lost", field="lease.token", remedy="stop")]
+    with pytest.raises(StaleLeaseError, match="lost") as raised:
+        gateway.heartbeat(lease(), 1, 2)
+    assert (raised.value.field, raised.value.remedy) == ("lease.token", "stop")
+    assert not gateway.heartbeat(lease(), 1, 2)
+
+
+def test_a_stream_that_broke_is_opened_again(gateway, aggregator) -> None:
+    aggregator.endurance = 2
+    offer(aggregator, *"abcdef")
+    for job_id in "abcdef":
+        assert gateway.claim(job_id) == messages.Job(lease=lease(job_id))
+    assert aggregator.opened == 3
+
+
+def test_a_late_answer_is_not_that_of_the_next_call(target, aggregator) -> None:
+    offer(aggregator, "late", "next")
+    with grpc.insecure_channel(target) as channel:
+        line = Line(JobServiceStub(channel))
+        aggregator.answering.clear()
+        late, following = (
+            messages.WorkRequest(claim=messages.ClaimJobRequest(job_id=job_id))
+            for job_id in ("late", "next")
+        )
+        with pytest.raises(UnavailableError, match="no answer"):
+            line.call(late, 0.05)
+        aggregator.answering.set()
+        assert line.call(following, 30.0).claim.job.lease.job_id == "next"
