@@ -69,9 +69,8 @@ class TransformersEngine:
         )
         self._model = CausalModel(model)
         self._max_rows = max_rows
-        self._cache_tokens = _cache_bytes(model, gpu_share) // bytes_per_token(
-            model.config, stored.dtype
-        )
+        per_token = bytes_per_token(model.config, stored.dtype)
+        self._cache_tokens = _cache_bytes(model, gpu_share) // per_token
         self._held = False
 
     @property
