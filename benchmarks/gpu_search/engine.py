@@ -3,6 +3,7 @@
 from collections.abc import Callable, Generator, Sequence
 
 from vllm import SamplingParams
+from vllm.sampling_params import RequestOutputKind
 
 from benchmarks.gpu_search.outcome import Stopwatch, watched
 from modnorm.checkpoint.reference import Checkpoint
@@ -38,5 +39,9 @@ class DrawnEngine(VllmEngine):
     def _sampling(self, index: int, limits: GenerationLimits) -> SamplingParams:
         length = min(self.lengths[index], limits.max_tokens)
         return SamplingParams(
-            temperature=0.0, max_tokens=length, ignore_eos=True, detokenize=False
+            temperature=0.0,
+            max_tokens=length,
+            ignore_eos=True,
+            detokenize=False,
+            output_kind=RequestOutputKind.FINAL_ONLY,
         )
