@@ -112,6 +112,9 @@ class EvaluatorSettings(QueueSettings):
     """HOST:PORT of a sandbox service; empty where no task runs programs."""
     gpu_memory_utilization: float = Field(default=0.9, gt=0, le=1)
     """Share of a GPU's memory that vLLM engines on it take together."""
+    stall_seconds: float = Field(default=600.0, gt=0)
+    """An engine that ends no decode step for this long hangs: its process ends, and its supervisor
+    starts another. Loading a model may take three times as long."""
     load_lock: Path | None = None
     """File that workers of one GPU lock in turn while they load: engines measure free memory."""
     may_make_room: bool = False

@@ -34,6 +34,7 @@ from services.evaluator.lease import HeldLease
 from services.evaluator.metrics import EvaluatorMetrics, JobOutcome
 from services.evaluator.models import LoadedModel, LoadEngine, Models
 from services.evaluator.programs import Programs
+from services.evaluator.pulse import Pulse
 from services.evaluator.reports import failure_kind, report_parts
 from services.evaluator.shutdown import Shutdown
 
@@ -59,6 +60,7 @@ class JobRunner:
         model_roots: Directories under which local models must lie; anywhere when None.
         heartbeat_seconds: Longest pause between heartbeats.
         gpu_share: Part of a GPU's memory that the engine may take.
+        pulse: Where the engine's signs of life are noted.
         load_lock: File that workers of one GPU lock in turn while they load.
         may_make_room: Whether to end when a model does not fit that part.
         sandbox: Runs programs that models wrote; None where no task does.
@@ -74,6 +76,7 @@ class JobRunner:
         model_roots: Sequence[Path] | None,
         heartbeat_seconds: float,
         gpu_share: float = EngineSettings().gpu_memory_utilization,
+        pulse: Pulse | None = None,
         load_lock: Path | None = None,
         may_make_room: bool = False,
         sandbox: Runner | None = None,
@@ -91,6 +94,7 @@ class JobRunner:
         self._judges = ThreadPoolExecutor(len(os.sched_getaffinity(0)), "judge")
         self._task = lru_cache(maxsize=KEPT)(self._make_task)
         self._heartbeat_seconds = heartbeat_seconds
+        self._pulse = pulse or Pulse(float("inf"))
         self._failures = 0
         self._may_make_room = may_make_room
         self.spent = False
@@ -124,11 +128,21 @@ class JobRunner:
 
         The worker may still report it: a report is taken as long as nobody else has begun.
         """
+        self._tell(messages.FAILURE_KIND_RELEASED, "the worker does not stop in time")
+
+    def abandon(self) -> None:
+        """Fail the job in hand for an engine that hangs; from any thread.
+
+        It counts as an attempt: a candidate that hangs every engine fails in the end.
+        """
+        self._tell(messages.FAILURE_KIND_INFRASTRUCTURE, "the engine shows no sign of life")
+
+    def _tell(self, kind: messages.FailureKind.ValueType, reason: str) -> None:
         job = self._in_hand
         if job is not None:
             with naming(**_names(job)):
-                logger.warning("handed back: the worker does not stop in time")
-                self._fail(job, messages.FAILURE_KIND_RELEASED, "the worker is stopping")
+                logger.warning("given up: %s", reason)
+                self._fail(job, kind, reason)
 
     def close(self) -> None:
         """Free the loaded model."""
@@ -183,8 +197,10 @@ class JobRunner:
         fences = self._check_programs(job.task)
         declaration = job.declaration if job.HasField("declaration") else None
         task = self._task(job.task, job.scorer, declaration)
-        model = self._load(job, lease)
-        result = self._score(job, task, model, lease)
+        with self._pulse.loading():
+            model = self._load(job, lease)
+        with self._pulse.working():
+            result = self._score(job, task, model, lease)
         environment = {**model.engine.environment, **fences}
         self._gateway.report(
             lambda: report_parts(job.lease, self._gateway.worker, result, environment)
@@ -215,6 +231,7 @@ class JobRunner:
 
     def _go_on(self, lease: HeldLease, done: int) -> None:
         """Note progress, and stop when the work is not wanted or the worker is to end."""
+        self._pulse.beat()
         lease.progress(done)
         if self._shutdown.overdue:
             raise _HandedBackError

@@ -2,24 +2,33 @@
 
 import asyncio
 import logging
+import os
 import signal
 import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 
 import grpc.aio
 from prometheus_client import CollectorRegistry
 
+from modnorm.engines import load_engine
 from modnorm.errors import UnavailableError
 from services.common.run import run_service
 from services.common.server import RunningServer, start_server
 from services.common.settings import EvaluatorSettings
 from services.evaluator.child import MAKES_ROOM
+from services.evaluator.models import LoadEngine
 from services.evaluator.worker import Worker
 
 LOOK_SECONDS = 1.0
 """Seconds between two looks at whether the worker consumes."""
+
+TELL_SECONDS = 10.0
+"""Seconds for telling the aggregator of a job that an engine hangs on."""
+HANGS = 70
+"""Exit code of a process whose engine hangs."""
 
 logger = logging.getLogger(__name__)
 
@@ -28,11 +37,14 @@ class EvaluatorService:
     """The worker in a thread, and a server that only answers health checks about it."""
 
     def __init__(
-        self, settings: EvaluatorSettings, registry: CollectorRegistry | None = None
+        self,
+        settings: EvaluatorSettings,
+        registry: CollectorRegistry | None = None,
+        load: LoadEngine = load_engine,
     ) -> None:
         self._settings = settings
         self._registry = registry or CollectorRegistry()
-        self._worker = Worker(settings, registry=self._registry)
+        self._worker = Worker(settings, registry=self._registry, load=load)
         self._thread = threading.Thread(target=self._worker.run, name="worker", daemon=True)
         self._server: RunningServer | None = None
         self._health: asyncio.Task[None] | None = None
@@ -80,10 +92,19 @@ class EvaluatorService:
     async def _report_health(self, server: RunningServer) -> None:
         while self._thread.is_alive():
             await server.set_serving(serving=self._worker.serving)
+            if self._worker.hangs:
+                await self._give_up()
             await asyncio.sleep(LOOK_SECONDS)
         logger.critical("the worker ended by itself")
         self._broke_down = True
         signal.raise_signal(signal.SIGTERM)
+
+    async def _give_up(self) -> None:
+        """End this process, whose engine hangs: no thread in a kernel can be told to stop."""
+        logger.critical("the engine hangs, this process ends")
+        with suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.to_thread(self._worker.abandon), TELL_SECONDS)
+        os._exit(HANGS)
 
 
 def end_with_supervisor() -> None:
@@ -103,8 +124,17 @@ def _nothing(_: grpc.aio.Server) -> Sequence[str]:
     return ()
 
 
-if __name__ == "__main__":
+def main(load: LoadEngine = load_engine) -> None:
+    """Evaluate until told to stop.
+
+    Args:
+        load: Makes engines.
+    """
     settings = EvaluatorSettings()
     if settings.supervised:
         threading.Thread(target=end_with_supervisor, name="supervisor", daemon=True).start()
-    run_service(settings, lambda registry: EvaluatorService(settings, registry))
+    run_service(settings, lambda registry: EvaluatorService(settings, registry, load))
+
+
+if __name__ == "__main__":
+    main()

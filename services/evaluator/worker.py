@@ -24,6 +24,7 @@ from services.evaluator.hints import HintConsumer
 from services.evaluator.jobs import JobRunner
 from services.evaluator.metrics import EvaluatorMetrics
 from services.evaluator.models import LoadEngine
+from services.evaluator.pulse import Pulse
 from services.evaluator.shutdown import Shutdown
 
 JOIN_SECONDS = 10.0
@@ -56,6 +57,7 @@ class Worker:
     ) -> None:
         self._settings = settings
         self._shutdown = Shutdown(settings.stop_grace)
+        self._pulse = Pulse(settings.stall_seconds)
         self._running = threading.Lock()
         self._name = settings.worker_name or f"{platform.node()}-{os.getpid()}"
         self._app = app = make_celery(settings.broker_url)
@@ -73,6 +75,7 @@ class Worker:
             model_roots=settings.model_roots,
             heartbeat_seconds=settings.heartbeat_seconds,
             gpu_share=settings.gpu_memory_utilization,
+            pulse=self._pulse,
             load_lock=settings.load_lock,
             may_make_room=settings.may_make_room,
             sandbox=sandbox or sandbox_at(settings.sandbox_target, shown),
@@ -98,6 +101,15 @@ class Worker:
         connection = self._controller.consumer.connection
         connected = connection is not None and bool(connection.connected)
         return connected and not self._shutdown.requested.is_set()
+
+    @property
+    def hangs(self) -> bool:
+        """Whether the engine has shown no sign of life for too long."""
+        return self._pulse.has_stopped
+
+    def abandon(self) -> None:
+        """Fail the job in hand, for a process that is about to end; from another thread."""
+        self._runner.abandon()
 
     @property
     def makes_room(self) -> bool:

@@ -106,20 +106,6 @@ def test_each_device_has_a_worker_and_all_of_them_make_it_healthy(tmp_path, stub
     assert not any(map(alive, asyncio.run(scenario())))
 
 
-def test_a_worker_that_is_stopped_for_good_is_killed_and_started_again(tmp_path, stub):
-    async def scenario():
-        async with running(("0", "1"), stub, silence_seconds=1.0) as supervisor:
-            await until(serving(supervisor), "serving")
-            before = notes(tmp_path)
-            os.kill(int(before["0"][0]), signal.SIGSTOP)
-            await until(lambda: notes(tmp_path)["0"] != before["0"], "a new worker")
-            await until(serving(supervisor), "serving again")
-            assert notes(tmp_path)["1"] == before["1"]
-            assert not alive(int(before["0"][0]))
-
-    asyncio.run(scenario())
-
-
 def test_what_a_worker_started_ends_with_it(tmp_path):
     parent = (
         "import os, subprocess, sys, time; from pathlib import Path;"

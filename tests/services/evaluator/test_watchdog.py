@@ -1,0 +1,127 @@
+"""A real worker under a real supervisor: killed, stopped and hung in the middle of a candidate."""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import asynccontextmanager
+
+from modnorm.v1 import evaluation_pb2 as messages
+from services.common.queue import make_celery, publish
+from services.common.settings import SupervisorSettings
+from services.evaluator.jobs import JobRunner
+from services.evaluator.pulse import Pulse
+from services.evaluator.supervisor import Supervisor
+
+SECONDS = 90.0
+AddJob = Callable[..., messages.Job]
+HANGING = """
+import sys, time
+from pathlib import Path
+from modnorm.engines import load_engine
+from services.evaluator.server import main
+
+def load(*told):
+    hang, engine = Path(sys.argv[1]), load_engine(*told)
+    generate = engine.generate
+
+    def hung(prompts, limits, poll=None):
+        for completion in generate(prompts, limits, poll=poll):
+            yield completion
+            while hang.exists():
+                time.sleep(1)
+
+    engine.generate = hung
+    return engine
+
+main(load)
+"""
+"""A worker whose engine hangs after its first answer as long as a file exists."""
+
+
+@asynccontextmanager
+async def supervised(redis_url, target, hang, monkeypatch):
+    changes = {
+        "MODNORM_BROKER_URL": redis_url,
+        "MODNORM_AGGREGATOR_TARGET": target,
+        "MODNORM_HEARTBEAT_SECONDS": "0.05",
+        "MODNORM_STALL_SECONDS": "4",
+        "MODNORM_TORCH_THREADS": "1",
+    }
+    for name, value in changes.items():
+        monkeypatch.setenv(name, value)
+    settings = SupervisorSettings(bind_address="127.0.0.1:0", stop_grace=0.5, silence_seconds=1.5)
+    supervisor = Supervisor(settings, (), (sys.executable, "-c", HANGING, str(hang)))
+    await supervisor.start()
+    try:
+        yield lambda: getattr(supervisor._children[0]._process, "pid", None)
+    finally:
+        await supervisor.stop()
+
+
+async def until(condition, what):
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, f"in vain: {what}"
+        await asyncio.sleep(0.02)
+
+
+def test_a_candidate_whose_worker_is_killed_stopped_or_hangs_is_redone_alike(
+    redis_url, target, aggregator, add_job: AddJob, runner: JobRunner, tmp_path, monkeypatch
+) -> None:
+    add_job("undisturbed", max_tokens=300)
+    runner.run("undisturbed")
+    expected = aggregator.reports["undisturbed"]
+    app, hang = make_celery(redis_url), tmp_path / "hang"
+
+    def offer(token):
+        """Offer the job, as an aggregator does whose lease has ended, or was given back."""
+        add_job("a", max_tokens=300).lease.token = token
+        aggregator.heartbeats.clear()
+        publish(app, "a")
+
+    def is_in_the_middle():
+        return any(0 < beat.answers_done < beat.answers_total for beat in aggregator.heartbeats)
+
+    async def disturb(worker, token, signal_number):
+        offer(token)
+        await until(is_in_the_middle, "the middle of the candidate")
+        before = worker()
+        if signal_number is not None:
+            os.kill(before, signal_number)
+        await until(lambda: worker() != before, "a new process")
+
+    async def scenario():
+        async with supervised(redis_url, target, hang, monkeypatch) as worker:
+            hang.touch()
+            await disturb(worker, 1, signal.SIGKILL)
+            await disturb(worker, 2, signal.SIGSTOP)
+            assert not aggregator.failures
+            await disturb(worker, 3, None)
+            assert aggregator.failures["a"].kind == messages.FAILURE_KIND_INFRASTRUCTURE
+            assert aggregator.failures["a"].lease.token == 3
+            hang.unlink()
+            offer(4)
+            await until(lambda: "a" in aggregator.reports, "the report")
+
+    asyncio.run(scenario())
+    found = aggregator.reports["a"]
+    assert found.header.lease.token == 4
+    assert found.header.descriptor == expected.header.descriptor
+    assert found.answers == expected.answers
+
+
+def test_a_pulse_stops_only_where_signs_of_life_are_due() -> None:
+    pulse = Pulse(0.0)
+    assert not pulse.has_stopped
+    pulse.beat()
+    assert not pulse.has_stopped
+    with pulse.working():
+        time.sleep(0.01)
+        assert pulse.has_stopped
+    assert not pulse.has_stopped
+    patient = Pulse(60.0)
+    with patient.loading():
+        assert not patient.has_stopped
