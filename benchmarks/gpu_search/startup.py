@@ -1,0 +1,73 @@
+"""Seconds from the start of a process to its first answer.
+
+    python -m benchmarks.gpu_search startup MODEL [--warm 2] [--out FILE]
+
+First with empty compile caches (vLLM, Triton, torch, CUDA), then with what that left. Imports,
+the engine (weights, graphs, pristine copy) and the first answer of a candidate are told apart.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from benchmarks.gpu_search.processes import Child, ending
+
+CACHES = ("VLLM_CACHE_ROOT", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "CUDA_CACHE_PATH")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is started, and when that began."""
+
+    model: str
+    began: float
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Say what can be chosen."""
+    parser.add_argument("model")
+    parser.add_argument("--warm", type=int, default=2, help="starts with warm caches")
+    parser.add_argument("--out", type=Path)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Start with cold and warm caches, and print what each took."""
+    with tempfile.TemporaryDirectory(prefix="caches-", ignore_cleanup_errors=True) as folder:
+        variables = {name: str(Path(folder) / name.lower()) for name in CACHES}
+        found = {"cold": _start(options.model, variables)}
+        for number in range(options.warm):
+            found[f"warm {number + 1}"] = _start(options.model, variables)
+    text = json.dumps(found, indent=2)
+    print(text)
+    if options.out:
+        options.out.write_text(text + "\n")
+    return 0
+
+
+def _start(model: str, variables: dict[str, str]) -> object:
+    settings = Settings(model, time.perf_counter())
+    child = Child("startup", "benchmarks.gpu_search.startup", settings, variables)
+    with ending(child):
+        return child.answer()
+
+
+def serve(connection: Connection, settings: Settings) -> None:
+    """Send the seconds since the start after each step."""
+    seconds = {}
+
+    def passed(step: str) -> None:
+        seconds[step] = round(time.perf_counter() - settings.began, 2)
+
+    from benchmarks.gpu_search.first_answer import first_answer, load  # noqa: PLC0415 - timed
+
+    passed("imports")
+    engine = load(settings.model)
+    passed("engine")
+    first_answer(engine, settings.model)
+    passed("first_answer")
+    connection.send(seconds)
+    engine.close()

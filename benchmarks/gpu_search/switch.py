@@ -1,0 +1,110 @@
+"""Becoming a candidate inside vLLM: the engine's whole `candidate()`, and the way back.
+
+    python -m benchmarks.gpu_search switch MODEL [--repeats 20] [--candidates 300] [--out FILE]
+
+Milliseconds, medians after one that is not counted: the comparison with the base, the calls of
+vLLM's workers, noise, norms and weights of a candidate that nobody has met, the same with known
+coefficients, and restoring the base. Then SHA-256 of the base before and after many candidates;
+exits with 1 where they differ. `benchmarks.gpu_kernels` has the same without vLLM.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from statistics import median
+
+from benchmarks.gpu_search.candidates import descriptor_of, scale_map_of, seeds_of
+from benchmarks.gpu_search.processes import Child, ending
+from modnorm.checkpoint.reference import resolve_checkpoint
+from modnorm.engines import Engine, load_engine
+from modnorm.geometry.scale_map import ScaleMap
+from modnorm.perturbation.descriptor import Descriptor
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is measured."""
+
+    model: str
+    repeats: int
+    candidates: int
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Say what can be chosen."""
+    parser.add_argument("model")
+    parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument("--candidates", type=int, default=300)
+    parser.add_argument("--out", type=Path)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measure, print, and say by the exit code whether the base is what it was."""
+    settings = Settings(options.model, options.repeats, options.candidates)
+    child = Child("switch", "benchmarks.gpu_search.switch", settings)
+    with ending(child):
+        found = child.answer()
+    text = json.dumps(found, indent=2)
+    print(text)
+    if options.out:
+        options.out.write_text(text + "\n")
+    return 0 if isinstance(found, dict) and found["no_drift"] else 1
+
+
+def serve(connection: Connection, settings: Settings) -> None:
+    """Send the figures."""
+    checkpoint = resolve_checkpoint(settings.model)
+    scale_map = scale_map_of(checkpoint)
+    seeds = seeds_of(2 * settings.repeats + settings.candidates + 2)
+    engine = load_engine("vllm", checkpoint)
+    before = engine.weights_sha256()
+    fresh = [descriptor_of(scale_map, seed) for seed in seeds]
+    first, known = fresh[: settings.repeats + 1], fresh[settings.repeats + 1 :]
+    resolved = [_resolved(engine, one, scale_map) for one in known[: settings.repeats + 1]]
+    figures = {
+        "first": _summary(list(_times(engine, first, scale_map))),
+        "known": _summary(list(_times(engine, resolved, scale_map))),
+    }
+    for one in known[settings.repeats + 1 :][: settings.candidates]:
+        _resolved(engine, one, scale_map)
+    after = engine.weights_sha256()
+    connection.send(
+        {
+            "environment": dict(engine.environment),
+            "milliseconds": figures,
+            "candidates": settings.candidates,
+            "base_sha256": before,
+            "no_drift": before == after,
+        }
+    )
+    engine.close()
+
+
+def _resolved(engine: Engine, descriptor: Descriptor, scale_map: ScaleMap) -> Descriptor:
+    with engine.candidate(descriptor, scale_map) as resolved:
+        return resolved
+
+
+def _times(
+    engine: Engine, descriptors: Sequence[Descriptor], scale_map: ScaleMap
+) -> Iterator[tuple[float, float]]:
+    """Yield the seconds of becoming each candidate, and of the way back."""
+    for descriptor in descriptors:
+        started = time.perf_counter()
+        with engine.candidate(descriptor, scale_map):
+            there = time.perf_counter()
+        yield there - started, time.perf_counter() - there
+
+
+def _summary(times: Sequence[tuple[float, float]]) -> dict[str, float]:
+    there, back = zip(*times[1:], strict=True)
+    return {
+        "cold": round(1e3 * times[0][0], 3),
+        "candidate": round(1e3 * median(there), 3),
+        "slowest": round(1e3 * max(there), 3),
+        "restore": round(1e3 * median(back), 3),
+    }

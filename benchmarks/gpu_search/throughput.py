@@ -1,0 +1,160 @@
+"""Tokens a second: the project's engine against plain vLLM, on the same prompts.
+
+    python -m benchmarks.gpu_search throughput MODEL [--rounds 5] [--out FILE]
+
+All are started with the same engine arguments, are up at the same time on one GPU, each with its
+share of the memory, and answer the same request in turns: 200 prompts of 120 to 180 tokens, answer
+lengths as in `search`. Plain vLLM is `LLM.generate` without the worker extension, in one process
+(as the project's engine) and as it comes, with its core in a process of its own. It makes no
+text; the project's engine does, as scoring needs it.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+from benchmarks.gpu_search.processes import Child, ending
+from benchmarks.gpu_search.workload import Workload
+from modnorm.checkpoint.reference import resolve_checkpoint
+from modnorm.engines.protocol import GenerationLimits
+from modnorm.engines.settings import EngineSettings
+
+if TYPE_CHECKING:
+    from vllm import LLM
+
+ENGINE = "engine"
+CONTENDERS = {
+    ENGINE: "0",
+    "vllm in one process": "0",
+    "vllm": "1",
+}
+"""What VLLM_ENABLE_V1_MULTIPROCESSING is for each; the project's engine does not read it."""
+Generate = Callable[[], int]
+"""Answers the request; returns the generated tokens."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What one of them is started with."""
+
+    name: str
+    model: str
+    workload: Workload
+    share: float
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Say what can be chosen."""
+    usual = Workload()
+    parser.add_argument("model")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rows", type=int, default=usual.rows)
+    parser.add_argument("--median", type=int, default=usual.median)
+    parser.add_argument("--cap", type=int, default=usual.cap)
+    parser.add_argument("--out", type=Path)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measure in turns and print medians."""
+    words = int(str(resolve_checkpoint(options.model).config["vocab_size"]))
+    workload = Workload(options.rows, options.median, options.cap, vocabulary=words)
+    share = 0.9 / len(CONTENDERS)
+    rates: dict[str, list[float]] = {name: [] for name in CONTENDERS}
+    with ExitStack() as stack:
+        children = {}
+        for name, processes in CONTENDERS.items():
+            child = Child(
+                name,
+                "benchmarks.gpu_search.throughput",
+                Settings(name, options.model, workload, share),
+                {"VLLM_ENABLE_V1_MULTIPROCESSING": processes},
+            )
+            stack.enter_context(ending(child))
+            child.answer()  # vLLM measures free memory while it starts: one after the other
+            children[name] = child
+        for _ in range(options.rounds + 1):
+            for name, child in children.items():
+                rates[name].append(float(str(child.ask("generate"))))
+    _report({name: found[1:] for name, found in rates.items()}, options.out)
+    return 0
+
+
+def _report(rates: dict[str, list[float]], out: Path | None) -> None:
+    middle = {name: median(found) for name, found in rates.items()}
+    content = {
+        "tokens_a_second": {name: round(rate, 1) for name, rate in middle.items()},
+        "rounds": {name: [round(one, 1) for one in found] for name, found in rates.items()},
+        "engine_to_plain": {
+            name: round(middle[ENGINE] / rate, 4)
+            for name, rate in middle.items()
+            if name != ENGINE
+        },
+    }
+    text = json.dumps(content, indent=2)
+    print(text)
+    if out:
+        out.write_text(text + "\n")
+
+
+def serve(connection: Connection, settings: Settings) -> None:
+    """Start, then answer the request as often as asked; say the tokens a second of each."""
+    generate, close = _engine(settings) if settings.name == ENGINE else _plain(settings)
+    connection.send("ready")
+    while connection.recv() is not None:
+        started = time.perf_counter()
+        tokens = generate()
+        connection.send(tokens / (time.perf_counter() - started))
+    close()
+
+
+def _engine(settings: Settings) -> tuple[Generate, Callable[[], None]]:
+    from benchmarks.gpu_search.engine import DrawnEngine  # noqa: PLC0415 - brings vLLM
+
+    engine = DrawnEngine(
+        resolve_checkpoint(settings.model), EngineSettings(gpu_memory_utilization=settings.share)
+    )
+    engine.lengths = settings.workload.answers(0).lengths
+    prompts = settings.workload.prompts()
+    limits = GenerationLimits(settings.workload.cap)
+    return lambda: sum(done.tokens for done in engine.generate(prompts, limits)), engine.close
+
+
+def _plain(settings: Settings) -> tuple[Generate, Callable[[], None]]:
+    from vllm import SamplingParams  # noqa: PLC0415 - brings vLLM
+
+    engine = _start(settings)
+    prompts = [{"prompt_token_ids": list(ids)} for ids in settings.workload.prompts()]
+    params = [
+        SamplingParams(temperature=0.0, max_tokens=length, ignore_eos=True, detokenize=False)
+        for length in settings.workload.answers(0).lengths
+    ]
+
+    def generate() -> int:
+        requests = engine.generate(prompts, params, use_tqdm=False)
+        return sum(len(request.outputs[0].token_ids) for request in requests)
+
+    return generate, engine.llm_engine.engine_core.shutdown
+
+
+def _start(settings: Settings) -> "LLM":
+    """Start plain vLLM with the engine's arguments, its worker extension left out."""
+    from vllm import LLM  # noqa: PLC0415 - brings vLLM
+
+    from modnorm.checkpoint.weights import CheckpointWeights  # noqa: PLC0415 - beside its user
+    from modnorm.engines.vllm.linear import keep_plain_weights  # noqa: PLC0415 - brings vLLM
+    from modnorm.engines.vllm.start import engine_arguments  # noqa: PLC0415 - brings vLLM
+
+    keep_plain_weights()
+    checkpoint = resolve_checkpoint(settings.model)
+    stored = CheckpointWeights(checkpoint)
+    share = EngineSettings(gpu_memory_utilization=settings.share)
+    arguments = engine_arguments(checkpoint, stored.layout, stored.dtype, share)
+    del arguments["worker_extension_cls"]
+    return LLM(**arguments)
