@@ -59,12 +59,16 @@ def postgres(folder: Path | None) -> Iterator[tuple[str, int]]:
 
 
 @contextmanager
-def broker() -> Iterator[tuple[str, int]]:
-    """Run Redis as the lab does, with an append-only file; yield its URL and process."""
+def broker(folder: Path | None = None) -> Iterator[tuple[str, int]]:
+    """Run Redis as the lab does, with an append-only file; yield its URL and process.
+
+    Args:
+        folder: Where `redis-server` is; on PATH when None.
+    """
     port = free_port()
     with _directory() as root:
         url = f"redis://127.0.0.1:{port}/0"
-        command = [_program("redis-server", None), "--port", port, "--bind", "127.0.0.1"]
+        command = [_program("redis-server", folder), "--port", port, "--bind", "127.0.0.1"]
         options = ["--appendonly", "yes", "--save", "", "--dir", root]
         with _process([*command, *options], root / "log", lambda: _pings(url)) as pid:
             yield url, pid

@@ -1,0 +1,168 @@
+"""One experiment on 1, 2, 4 GPUs of one host: how much of the GPUs a search gets.
+
+    python -m benchmarks.gpu_search scaling MODEL [--gpus 1 2 4] [--population 63] [--out FILE]
+        [--redis FOLDER] [--database sqlite|postgres]
+
+A whole lab: Redis, sampler, aggregator and one evaluator process a GPU, all real. Before each
+measured experiment evaluators are added, and small experiments run until each of them holds the
+model. The search phase lasts from the event that selection begins to the event that voting does;
+efficiency is T1 / (G * TG). The base is scored too: N = 63 makes 64 jobs. Answers are real: random
+weights hardly ever stop, so nearly all are as long as `--max-tokens`. Every candidate answers
+every row (`statistics: full`).
+"""
+
+import argparse
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Mapping
+from itertools import count
+from pathlib import Path
+
+from benchmarks.gpu_search.candidates import METHOD, RADIUS
+from benchmarks.gpu_search.lab import Lab, Plan, running_lab
+from benchmarks.gpu_search.report import print_table
+from modnorm.client import ModnormClient
+from modnorm.spec import ExperimentSpec, parse_spec
+from modnorm.v1 import experiment_pb2 as experiments
+
+Figures = dict[str, object]
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Say what can be chosen."""
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--gpus", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--population", type=int, default=63)
+    parser.add_argument("--rows", type=int, default=200)
+    parser.add_argument("--max-tokens", type=int, default=256)
+    parser.add_argument("--engine", default="vllm")
+    parser.add_argument("--redis", type=Path, help="folder of redis-server; PATH without it")
+    parser.add_argument("--database", choices=("sqlite", "postgres"), default="sqlite")
+    parser.add_argument("--out", type=Path)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the experiments and print the efficiency of each."""
+    found: dict[int, Figures] = {}
+    with tempfile.TemporaryDirectory(prefix="lab-", ignore_cleanup_errors=True) as name:
+        models = options.model.absolute().parent
+        plan = Plan(Path(name), models, options.redis, options.database == "postgres")
+        with running_lab(plan) as lab, ModnormClient(lab.target) as client:
+            for gpus in sorted(options.gpus):
+                _warm_up(lab, client, gpus, options)
+                found[gpus] = _measure(client, gpus, options)
+                _keep(found, options)
+    _print(found)
+    return 0
+
+
+def _warm_up(lab: Lab, client: ModnormClient, gpus: int, options: argparse.Namespace) -> None:
+    """Add evaluators, and have every one of them score something."""
+    while len(lab.workers) < gpus:
+        lab.add_evaluator()
+    warm: set[str] = set()
+    for number in count():
+        lab.require_workers()
+        if warm.issuperset(lab.workers):
+            return
+        spec = _spec(options, f"warm {gpus}.{number}", 2 * gpus - 1, max_tokens=4)
+        warm.update(_workers(client, _finished(client, spec)))
+
+
+def _measure(client: ModnormClient, gpus: int, options: argparse.Namespace) -> Figures:
+    spec = _spec(options, f"{gpus} GPUs", options.population, max_tokens=options.max_tokens)
+    identity = client.submit(spec).id
+    began, ended = _search_phase(client, identity)
+    candidates = list(client.candidates(identity))
+    seconds = ended - began
+    return {
+        "seconds": seconds,
+        "jobs": len(candidates),
+        "seconds_a_job": seconds / len(candidates),
+        "tokens": sum(one.selection_tokens for one in candidates),
+        "busy_share": sum(one.seconds for one in candidates) / (gpus * seconds),
+        "jobs_by_worker": dict(Counter(one.worker for one in candidates)),
+        "environment": dict(candidates[0].environment),
+    }
+
+
+def _search_phase(client: ModnormClient, identity: str) -> tuple[float, float]:
+    """Return when selection began and when it was over, by the aggregator's clock."""
+    began = None
+    for event in client.watch(identity):
+        now = event.time.seconds + 1e-9 * event.time.nanos
+        if event.state == experiments.EXPERIMENT_STATE_SELECTING and began is None:
+            began = now
+        if event.state > experiments.EXPERIMENT_STATE_SELECTING:
+            if began is None or event.state >= experiments.EXPERIMENT_STATE_FAILED:
+                raise SystemExit(f"the experiment has failed: {client.get(identity).error}")
+            _wait(client, identity)
+            return began, now
+    raise SystemExit("the experiment ended without an event of its end")
+
+
+def _finished(client: ModnormClient, spec: ExperimentSpec) -> str:
+    identity: str = client.submit(spec).id
+    _wait(client, identity)
+    return identity
+
+
+def _wait(client: ModnormClient, identity: str) -> None:
+    for _ in client.watch(identity):
+        pass
+    found = client.get(identity)
+    if found.state != experiments.EXPERIMENT_STATE_SUCCEEDED:
+        raise SystemExit(f"the experiment has not succeeded: {found.error}")
+
+
+def _workers(client: ModnormClient, identity: str) -> set[str]:
+    return {candidate.worker for candidate in client.candidates(identity)}
+
+
+def _spec(
+    options: argparse.Namespace, name: str, population: int, *, max_tokens: int
+) -> ExperimentSpec:
+    return parse_spec(
+        {
+            "name": name,
+            "model": str(options.model.absolute()),
+            "task": {
+                "name": "countdown",
+                "selection": {"source": "bundled:countdown-selection", "limit": options.rows},
+                "heldout": {"source": "bundled:countdown-heldout", "limit": 1},
+                "max_tokens": max_tokens,
+            },
+            "method": {"name": METHOD, "radius": RADIUS},
+            "population": {"size": population, "statistics": "full"},
+            "engine": options.engine,
+        }
+    )
+
+
+def _keep(found: Mapping[int, Figures], options: argparse.Namespace) -> None:
+    if options.out:
+        content = {"max_tokens": options.max_tokens, "rows": options.rows, "gpus": found}
+        options.out.write_text(json.dumps(content, indent=2) + "\n")
+
+
+def _print(found: Mapping[int, Figures]) -> None:
+    base, lines = min(found), [("GPUs", "jobs", "seconds", "s/job", "busy %", "efficiency")]
+    for gpus, figures in found.items():
+        seconds = _number(figures["seconds"])
+        efficiency = base * _number(found[base]["seconds"]) / (gpus * seconds)
+        lines.append(
+            (
+                str(gpus),
+                str(figures["jobs"]),
+                f"{seconds:.1f}",
+                f"{_number(figures['seconds_a_job']):.3f}",
+                f"{100 * _number(figures['busy_share']):.1f}",
+                f"{efficiency:.3f}",
+            )
+        )
+    print_table(lines)
+
+
+def _number(value: object) -> float:
+    return float(str(value))
