@@ -13,6 +13,7 @@ from modnorm.client.cli import (
     data,
     doctor,
     lab,
+    match,
     rescore,
     run,
     scales,
@@ -59,6 +60,7 @@ app.command("cancel")(lab.cancel)
 app.command("rescore")(rescore.rescore)
 app.command("compare")(compare.compare)
 app.command("tune")(tune.tune)
+app.command("match")(match.match)
 app.command("scales")(scales.scales)
 app.command("calibrate")(calibrate.calibrate)
 app.command("doctor")(doctor.doctor)

@@ -1,0 +1,140 @@
+"""`modnorm match`: the radius that moves a model as far as isotropic noise does."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from modnorm.client.cli.console import stderr, table
+from modnorm.client.cli.experiment import interruptible
+from modnorm.client.cli.options import (
+    Json,
+    Quiet,
+    SpecFile,
+    numbers,
+    read_unsettled_spec,
+    settings,
+)
+from modnorm.client.cli.radius import conclude
+from modnorm.client.rundir import RunDirectory, hold
+from modnorm.radius.artifact import RadiusArtifact
+from modnorm.radius.schema import MatchingDocument, MatchingSettings
+from modnorm.spec import ExperimentSpec
+
+if TYPE_CHECKING:
+    from modnorm.radius.matching import Step
+
+Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Directory of the artifact.")]
+Radii = Annotated[str, typer.Option("--radii", metavar="R,R,...", help="Radii to try.")]
+Sigma = Annotated[float, typer.Option("--sigma", help="Isotropic noise to match.")]
+Prompts = Annotated[int, typer.Option("--prompts", min=1, help="Selection rows that are read.")]
+Candidates = Annotated[
+    int, typer.Option("--candidates", min=1, max=100, help="Candidates of each condition.")
+]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Population seed of the candidates.")]
+
+
+def match(  # noqa: PLR0913 - each argument is an option of the command
+    spec_file: SpecFile,
+    *,
+    out: Out,
+    radii: Radii = "0.01,0.02,0.04,0.08,0.16,0.32,0.64",
+    sigma: Sigma = 0.0005,
+    prompts: Prompts = 64,
+    candidates: Candidates = 25,
+    seed: Seed = 42,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Choose the radius that changes the model's function as isotropic noise does.
+
+    No answers are generated and no labels read: next-token distributions and hidden states are
+    compared on the first selection rows' prompts, with the same candidate seeds for every radius.
+    Model, task, method, profile, pool and noise are those of the spec. Started again, the same
+    command goes on where it was broken off; other radii measure nothing twice. The artifact,
+    DIR/radius.json, can stand in a spec in the place of the radius.
+    """
+    spec = read_unsettled_spec(spec_file)
+    tried = numbers(radii, "radii", float)
+    how = MatchingSettings(
+        prompts=prompts,
+        candidates=candidates,
+        seed=seed,
+        pool=spec.population.pool,
+        noise=spec.population.noise,
+    )
+    RunDirectory(out).check_holds_no_run()
+    with interruptible("stopped; the same command goes on from here"), hold(out):
+        document = _measure(spec, tried, sigma, how, out, quiet=quiet)
+        conclude(RadiusArtifact.of(document), _table(document), out, as_json=as_json)
+
+
+def _measure(  # noqa: PLR0913 - what a matching is made of
+    spec: ExperimentSpec,
+    radii: tuple[float, ...],
+    sigma: float,
+    how: MatchingSettings,
+    out: Path,
+    *,
+    quiet: bool,
+) -> MatchingDocument:
+    from modnorm.client.matching import make_plan
+    from modnorm.radius.matching import match as measure
+
+    columns = (TextColumn("{task.description}"), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=stderr(), disable=quiet) as progress:
+        calibrating = progress.add_task("calibrating", total=None, visible=False)
+
+        def on_calibration(done: int, total: int) -> None:
+            progress.update(calibrating, completed=done, total=total, visible=True)
+
+        plan = make_plan(
+            spec,
+            radii=radii,
+            sigma=sigma,
+            settings=how,
+            folder=out,
+            client=settings(),
+            on_calibration=on_calibration,
+        )
+        shown = _Measurements(progress, how.candidates)
+        return measure(plan, out / "measurements.jsonl", on_step=shown)
+
+
+class _Measurements:
+    """A bar, and a line for each condition when all of its candidates are measured."""
+
+    def __init__(self, progress: Progress, candidates: int) -> None:
+        self._progress = progress
+        self._bar = progress.add_task("measuring", total=None)
+        self._candidates = candidates
+
+    def __call__(self, step: "Step") -> None:
+        self._progress.update(self._bar, completed=step.done, total=step.total)
+        if step.done % self._candidates == 0 and not self._progress.disable:
+            conditions = f"{step.done // self._candidates}/{step.total // self._candidates}"
+            self._progress.console.print(f"{conditions}  {step.method} {step.radius:g} measured")
+
+
+def _table(document: MatchingDocument) -> Table:
+    reference = document.reference
+    rows = [
+        ("isotropic", f"{reference.radius:g}", *_figures(reference.kl, reference.hidden), "", "")
+    ]
+    rows += [
+        (
+            document.method.name,
+            f"{one.radius:g}",
+            *_figures(one.kl, one.hidden),
+            "-" if one.objective is None else f"{one.objective:.4f}",
+            "selected" if one.radius == document.radius else "",
+        )
+        for one in document.radii
+    ]
+    return table(("method", "scale", "KL", "hidden", "J", ""), rows)
+
+
+def _figures(kl: float, hidden: float) -> tuple[str, str]:
+    return f"{kl:.3e}", f"{hidden:.4f}"

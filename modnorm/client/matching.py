@@ -1,0 +1,160 @@
+"""From a spec to a functional matching on this machine."""
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from modnorm.calibration.calibrate import VERSION, calibrate, calibration_prompts
+from modnorm.calibration.profile import Profile
+from modnorm.checkpoint.prompts import PromptEncoder
+from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
+from modnorm.checkpoint.weights import CheckpointWeights
+from modnorm.client.settings import ClientSettings
+from modnorm.errors import InvalidInputError
+from modnorm.geometry.scale_map import ScaleMap
+from modnorm.perturbation.methods import build_scale_map, needs_profile
+from modnorm.radius.digests import json_digest
+from modnorm.radius.matching import MatchingPlan
+from modnorm.radius.schema import MatchingSettings
+from modnorm.spec import ExperimentSpec, MethodSpec
+from modnorm.tasks.data import load_rows
+from modnorm.tasks.files import confined
+from modnorm.tasks.registry import get_task
+
+REFERENCE = "randopt"
+"""Method of the isotropic reference."""
+_DIGEST = re.compile("[0-9a-f]{64}")
+
+CalibrationProgress = Callable[[int, int], None]
+
+
+def make_plan(  # noqa: PLR0913 - all but the spec by keyword; they are the command's options
+    spec: ExperimentSpec,
+    *,
+    radii: Sequence[float],
+    sigma: float,
+    settings: MatchingSettings,
+    folder: Path,
+    client: ClientSettings,
+    on_calibration: CalibrationProgress | None = None,
+) -> MatchingPlan:
+    """Return the matching that a spec asks for: its model, method and first selection rows.
+
+    A profile that the method needs and the spec does not name is calibrated as an experiment
+    would have it, and kept in the folder.
+
+    Args:
+        spec: The spec; its radius does not matter.
+        radii: Radii to try.
+        sigma: Standard deviation of the isotropic reference.
+        settings: How displacement is measured.
+        folder: Directory of the matching, which exists.
+        client: Settings of the client.
+        on_calibration: Called with prompts calibrated and prompts in all.
+
+    Raises:
+        InvalidInputError: names the field of the spec that is at fault.
+    """
+    if spec.method.name == "base":
+        raise InvalidInputError("base moves nothing", field="method.name", remedy="name a method")
+    checkpoint = resolve_checkpoint(spec.model.name, spec.model.revision)
+    encoded = _prompts(spec, checkpoint, max(settings.prompts, spec.calibration.examples), client)
+    profile = _profile(spec, checkpoint, encoded, folder, client, on_calibration)
+    return MatchingPlan(
+        checkpoint=checkpoint,
+        task=spec.task.name,
+        prompts=encoded[: settings.prompts],
+        scale_map=_scale_map(spec.method, checkpoint, profile),
+        reference=_scale_map(MethodSpec(name=REFERENCE, radius=sigma), checkpoint, None),
+        masses=spec.method.masses,
+        profile=profile.digest if profile else None,
+        sigma=sigma,
+        radii=tuple(sorted(radii)),
+        settings=settings,
+    )
+
+
+def _prompts(
+    spec: ExperimentSpec, checkpoint: Checkpoint, count: int, client: ClientSettings
+) -> list[list[int]]:
+    named = spec.task
+    task = get_task(named.name, scorer=named.scorer, declaration=named.declaration)
+    rows = load_rows(task, named.selection, field="task.selection", folders=client.split_folders)
+    encoder = PromptEncoder(checkpoint)
+    return [encoder.encode(task.messages(row)) for row in rows[:count]]
+
+
+def _scale_map(method: MethodSpec, checkpoint: Checkpoint, profile: Profile | None) -> ScaleMap:
+    return build_scale_map(
+        method.name,
+        config=checkpoint.config,
+        model_digest=checkpoint.digest,
+        masses=method.masses,
+        weights=CheckpointWeights(checkpoint) if profile else None,
+        sensitivities=profile.sensitivities if profile else None,
+    )
+
+
+def _profile(  # noqa: PLR0913, PLR0917 - what a profile is found or made by
+    spec: ExperimentSpec,
+    checkpoint: Checkpoint,
+    prompts: list[list[int]],
+    folder: Path,
+    client: ClientSettings,
+    on_progress: CalibrationProgress | None,
+) -> Profile | None:
+    """Return the profile that the method needs: named, calibrated before, or calibrated now."""
+    named = spec.method.profile
+    if not needs_profile(spec.method.name):
+        if named is not None:
+            raise InvalidInputError(
+                f"{spec.method.name} uses no profile",
+                field="method.profile",
+                remedy="leave it out",
+            )
+        return None
+    if named is None:
+        return _calibrated(spec, checkpoint, prompts, folder, on_progress)
+    found = Profile.load(_profile_file(named, client.cache_dir))
+    found.check_matches(checkpoint)
+    return found
+
+
+def _profile_file(name: str, cache: Path) -> Path:
+    """Return the file of a profile by its name in a spec: a digest is one calibrated here."""
+    if not _DIGEST.fullmatch(name):
+        return confined(name, "method.profile", None)
+    path = cache / "profiles" / f"{name}.json"
+    if not path.is_file():
+        raise InvalidInputError(
+            f"there is no profile {name[:16]}... on this machine",
+            field="method.profile",
+            remedy="name its file, or leave it out to have one calibrated",
+        )
+    return path
+
+
+def _calibrated(
+    spec: ExperimentSpec,
+    checkpoint: Checkpoint,
+    prompts: list[list[int]],
+    folder: Path,
+    on_progress: CalibrationProgress | None,
+) -> Profile:
+    settings = spec.calibration
+    used = calibration_prompts(prompts, settings)
+    inputs = {
+        "version": VERSION,
+        "model": checkpoint.digest,
+        "settings": settings.model_dump(mode="json"),
+        "prompts": used,
+        "task": spec.task.name,
+    }
+    path = folder / f"profile-{json_digest(inputs)[:16]}.json"
+    if path.is_file():
+        return Profile.load(path)
+    found = calibrate(checkpoint, used, settings, task=spec.task.name, on_progress=on_progress)
+    draft = path.with_suffix(".tmp")
+    draft.write_text(found.to_json(), encoding="utf-8")
+    draft.replace(path)
+    return found
