@@ -14,9 +14,9 @@ from modnorm.errors import InvalidInputError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.methods import build_scale_map, needs_profile
 from modnorm.radius.digests import json_digest
-from modnorm.radius.matching import MatchingPlan
+from modnorm.radius.matching import MatchingPlan, check_scales
 from modnorm.radius.schema import MatchingSettings
-from modnorm.spec import ExperimentSpec, MethodSpec
+from modnorm.spec import ExperimentSpec, Masses
 from modnorm.tasks.data import load_rows
 from modnorm.tasks.files import confined
 from modnorm.tasks.registry import get_task
@@ -57,6 +57,7 @@ def make_plan(  # noqa: PLR0913 - all but the spec by keyword; they are the comm
     """
     if spec.method.name == "base":
         raise InvalidInputError("base moves nothing", field="method.name", remedy="name a method")
+    check_scales(radii, sigma)
     checkpoint = resolve_checkpoint(spec.model.name, spec.model.revision)
     encoded = _prompts(spec, checkpoint, max(settings.prompts, spec.calibration.examples), client)
     profile = _profile(spec, checkpoint, encoded, folder, client, on_calibration)
@@ -64,8 +65,8 @@ def make_plan(  # noqa: PLR0913 - all but the spec by keyword; they are the comm
         checkpoint=checkpoint,
         task=spec.task.name,
         prompts=encoded[: settings.prompts],
-        scale_map=_scale_map(spec.method, checkpoint, profile),
-        reference=_scale_map(MethodSpec(name=REFERENCE, radius=sigma), checkpoint, None),
+        scale_map=_scale_map(spec.method.name, checkpoint, spec.method.masses, profile),
+        reference=_scale_map(REFERENCE, checkpoint, Masses(), None),
         masses=spec.method.masses,
         profile=profile.digest if profile else None,
         sigma=sigma,
@@ -84,12 +85,14 @@ def _prompts(
     return [encoder.encode(task.messages(row)) for row in rows[:count]]
 
 
-def _scale_map(method: MethodSpec, checkpoint: Checkpoint, profile: Profile | None) -> ScaleMap:
+def _scale_map(
+    method: str, checkpoint: Checkpoint, masses: Masses, profile: Profile | None
+) -> ScaleMap:
     return build_scale_map(
-        method.name,
+        method,
         config=checkpoint.config,
         model_digest=checkpoint.digest,
-        masses=method.masses,
+        masses=masses,
         weights=CheckpointWeights(checkpoint) if profile else None,
         sensitivities=profile.sensitivities if profile else None,
     )

@@ -1,6 +1,6 @@
 """Functional matching: the radius that moves a model as isotropic noise does (app. B)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -36,6 +36,21 @@ SIGMA = 0.0005
 """Standard deviation of the paper's isotropic reference."""
 RADII = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64)
 """The paper's grid for Llama, Gemma and OLMo."""
+
+
+def check_scales(radii: Sequence[float], sigma: float) -> None:
+    """Refuse scales that no candidate can have.
+
+    Raises:
+        InvalidInputError: a radius or sigma is out of range, or there is no radius.
+    """
+    for name, values in (("radii", radii), ("sigma", (sigma,))):
+        if not values or not all(MIN_RADIUS <= value <= MAX_RADIUS for value in values):
+            raise InvalidInputError(
+                f"must be numbers from {MIN_RADIUS:g} to {MAX_RADIUS:g}",
+                field=name,
+                remedy="for instance the paper's: --radii 0.08,0.16,0.32 --sigma 0.0005",
+            )
 
 
 @dataclass(frozen=True)
@@ -93,12 +108,7 @@ class MatchingPlan:
         Raises:
             InvalidInputError: names the field at fault.
         """
-        for name, values in (("radii", self.radii), ("sigma", (self.sigma,))):
-            for value in values:
-                if not MIN_RADIUS <= value <= MAX_RADIUS:
-                    raise InvalidInputError(
-                        f"{value:g} is not in [{MIN_RADIUS:g}, {MAX_RADIUS:g}]", field=name
-                    )
+        check_scales(self.radii, self.sigma)
         if len(self.prompts) != self.settings.prompts:
             raise InvalidInputError(
                 f"there are {len(self.prompts)} prompts, {self.settings.prompts} are wanted",

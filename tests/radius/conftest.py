@@ -1,5 +1,26 @@
-import pytest
+"""Artifacts made by hand, and tiny random models of every family, in float32."""
 
+from collections.abc import Callable, Mapping
+
+import pytest
+import torch
+from transformers import (
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Olmo3Config,
+    Olmo3ForCausalLM,
+    PreTrainedModel,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from modnorm.checkpoint.reference import resolve_checkpoint
+from modnorm.geometry.scale_map import ScaleMap
+from modnorm.perturbation.methods import build_scale_map
 from modnorm.radius.artifact import RadiusArtifact
 from modnorm.radius.objective import mean
 from modnorm.radius.schema import (
@@ -18,6 +39,35 @@ from modnorm.radius.schema import (
 )
 from modnorm.spec import DataSpec, EngineSpec, Masses
 
+SIZES: dict[str, object] = {
+    "vocab_size": 60,
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 4,
+    "max_position_embeddings": 64,
+    "initializer_range": 0.3,
+    "tie_word_embeddings": False,
+}
+WINDOWS: dict[str, object] = {
+    "sliding_window": 4,
+    "layer_types": ["sliding_attention", "full_attention"],
+}
+BUILDERS: Mapping[str, Callable[[], PreTrainedModel]] = {
+    "qwen2": lambda: Qwen2ForCausalLM(
+        Qwen2Config.from_dict({**SIZES, "tie_word_embeddings": True})
+    ),
+    "qwen3": lambda: Qwen3ForCausalLM(
+        Qwen3Config.from_dict({**SIZES, "tie_word_embeddings": True})
+    ),
+    "llama": lambda: LlamaForCausalLM(LlamaConfig.from_dict(SIZES)),
+    "gemma3_text": lambda: Gemma3ForCausalLM(
+        Gemma3TextConfig.from_dict({**SIZES, **WINDOWS, "tie_word_embeddings": True})
+    ),
+    "olmo3": lambda: Olmo3ForCausalLM(Olmo3Config.from_dict({**SIZES, **WINDOWS})),
+}
 MODEL = Subject(name="somebody/Small", revision=None, digest="a" * 64)
 
 
@@ -104,3 +154,48 @@ def make_matching():
         return RadiusArtifact.of(document)
 
     return make
+
+
+@pytest.fixture
+def families():
+    """Families that `checkpoint` is made of."""
+    return set(BUILDERS)
+
+
+@pytest.fixture(params=BUILDERS)
+def checkpoint(request, tmp_path):
+    """A random model of each family on disk, whose norms are not all one; no tokenizer."""
+    with torch.random.fork_rng():
+        torch.manual_seed(7)
+        model = BUILDERS[request.param]()
+    for name, parameter in model.named_parameters():
+        if "norm" in name:
+            parameter.data.add_(torch.linspace(-0.3, 0.4, parameter.numel()))
+    model.save_pretrained(tmp_path / "model")
+    return resolve_checkpoint(str(tmp_path / "model"))
+
+
+@pytest.fixture
+def scale_map():
+    """Build the scale map of a method that needs no profile, on a model."""
+
+    def make(checkpoint, method) -> ScaleMap:
+        return build_scale_map(
+            method,
+            config=checkpoint.config,
+            model_digest=checkpoint.digest,
+            masses=Masses(),
+            weights=None,
+            sensitivities=None,
+        )
+
+    return make
+
+
+PROMPTS = [[5, 6, 7], list(range(20, 33)), [3 * i % 59 for i in range(11, 20)], [1, 2]]
+
+
+@pytest.fixture
+def prompts():
+    """Prompts of very different lengths, from two tokens on."""
+    return [list(prompt) for prompt in PROMPTS]

@@ -1,0 +1,121 @@
+"""`modnorm match` on the bundled model, with a handful of prompts and candidates."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import yaml
+
+from modnorm.client.radius import carry_radius
+from modnorm.spec import load_spec
+
+FEW = ("--prompts", "3", "--candidates", "2", "--radii", "0.02,0.16", "--sigma", "0.004")
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("MODNORM_CACHE_DIR", str(folder))
+    return folder
+
+
+@pytest.fixture
+def write_spec(spec, tmp_path):
+    """Write a spec whose radius is named by an artifact that is not there yet."""
+
+    def write(**method):
+        content = spec.model_dump(mode="json")
+        named = {"artifact": str(tmp_path / "out" / "radius.json")}
+        file = tmp_path / "spec.yaml"
+        file.write_text(yaml.safe_dump({**content, "method": {"radius": named, **method}}))
+        return file
+
+    return write
+
+
+def start(*arguments):
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "modnorm", *map(str, arguments)]
+    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+
+
+def measured(out):
+    path = out / "measurements.jsonl"
+    return len(path.read_bytes().splitlines()) - 1 if path.exists() else 0
+
+
+def test_killed_and_started_again_it_ends_in_the_same_artifact_which_the_spec_names(
+    write_spec, modnorm_json, tmp_path, cache
+):
+    spec_file, out = write_spec(name="no_sensitivity"), tmp_path / "out"
+    with start("match", spec_file, "--out", out, *FEW) as process:
+        deadline = time.monotonic() + 120
+        while measured(out) < 2:
+            assert process.poll() is None, process.stderr and process.stderr.read()
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+    assert not (out / "radius.json").exists()
+    again = modnorm_json("match", spec_file, "--out", out, *FEW)
+    undisturbed = modnorm_json("match", spec_file, "--out", tmp_path / "whole", *FEW)
+    assert again == undisturbed
+    for name in ("radius.json", "radius.png", "measurements.jsonl"):
+        assert (out / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert (cache / "radii" / f"{again['digest']}.json").exists()
+
+    named = carry_radius(load_spec(spec_file)).method
+    assert named.radius == again["artifact"]["radius"]
+    assert named.radius_source is not None
+    assert named.radius_source.artifact == again["digest"]
+    assert named.radius_source.protocol == "functional-matching"
+
+
+def test_the_profile_is_calibrated_as_in_an_experiment_and_kept(
+    write_spec, modnorm, modnorm_json, tmp_path, cache
+):
+    spec_file, out = write_spec(name="modular_norm"), tmp_path / "out"
+    content = yaml.safe_load(spec_file.read_text())
+    content["calibration"] = {"examples": 2, "iterations": 1}
+    spec_file.write_text(yaml.safe_dump(content))
+    few = ("--prompts", "2", "--candidates", "1", "--radii", "0.16")
+    first = modnorm_json("match", spec_file, "--out", out, *few)
+    (profile,) = out.glob("profile-*.json")
+    assert first["artifact"]["method"]["profile"] is not None
+    code, shown, _ = modnorm("match", spec_file, "--out", out, *few, "--quiet")
+    assert code == 0
+    assert first["digest"] in shown
+    other = json.loads(profile.read_text())
+    other["layers"]["0"]["mlp_module"]["value"] *= 2
+    profile.write_text(json.dumps(other))
+    named = write_spec(name="modular_norm", profile=str(profile))
+    found = modnorm_json("match", named, "--out", out, *few)["artifact"]["method"]
+    assert found["profile"] != first["artifact"]["method"]["profile"]
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments", "field"),
+    [
+        ({"name": "base", "radius": 0.0}, (), "method.name"),
+        ({"name": "guess"}, (), "method.name"),
+        ({"name": "randopt", "profile": "p.json"}, (), "method.profile"),
+        ({"name": "modular_norm", "profile": "no-such.json"}, (), "method.profile"),
+        ({"name": "modular_norm", "profile": "0" * 64}, (), "method.profile"),
+        ({"name": "randopt"}, ("--radii", "0.1,0.1"), "radii"),
+        ({"name": "randopt"}, ("--radii", "0"), "radii"),
+        ({"name": "randopt"}, ("--sigma", "0"), "sigma"),
+        ({"name": "randopt"}, ("--prompts", "5000"), "task.selection"),
+    ],
+)
+def test_what_cannot_be_matched_is_refused(
+    method, arguments, field, write_spec, modnorm, tmp_path, cache
+):
+    code, _, err = modnorm(
+        "match", write_spec(**method), "--out", tmp_path / "out", "--quiet", *arguments
+    )
+    assert code == 2
+    assert err.startswith(f"error: {field}: ")
+    assert not (tmp_path / "out" / "measurements.jsonl").exists()

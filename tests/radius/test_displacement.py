@@ -1,0 +1,99 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from modnorm.radius.displacement import Outputs, Tally, symmetric_kl
+
+
+def logits(seed, positions=5, vocabulary=40, spread=4.0):
+    return spread * torch.randn(
+        positions, vocabulary, generator=torch.Generator().manual_seed(seed)
+    )
+
+
+def plain_kl(p_logits, q_logits):
+    """Both directions written out, in float64."""
+
+    def log_softmax(x):
+        x = x - x.max(-1, keepdims=True)
+        return x - np.log(np.exp(x).sum(-1, keepdims=True))
+
+    p, q = (log_softmax(x.double().numpy()) for x in (p_logits, q_logits))
+    forward = (np.exp(p) * (p - q)).sum(-1)
+    backward = (np.exp(q) * (q - p)).sum(-1)
+    return (forward + backward) / 2
+
+
+def tally(*batches):
+    counted = Tally()
+    for base, other in batches:
+        counted.add(base, other)
+    return counted.displacement()
+
+
+def test_identical_logits_have_no_divergence():
+    for dtype in (torch.bfloat16, torch.float32):
+        same = logits(1).to(dtype)
+        assert symmetric_kl(same, same.clone()).tolist() == [0.0] * 5
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 10**6), st.sampled_from([0.01, 1.0, 20.0]))
+def test_the_divergence_is_symmetric_and_that_of_the_formula(seed, spread):
+    base = logits(seed, spread=spread)
+    other = base + 0.3 * spread * logits(seed + 1, spread=1.0)
+    found = symmetric_kl(base, other)
+    assert torch.equal(found, symmetric_kl(other, base))
+    np.testing.assert_allclose(found.numpy(), plain_kl(base, other), rtol=2e-4, atol=1e-9)
+    assert (found >= 0).all()
+
+
+def test_a_shift_of_all_logits_is_no_change():
+    base = logits(3)
+    assert symmetric_kl(base, base + 2.0).max() < 1e-10
+
+
+def test_many_positions_are_taken_in_parts():
+    base, other = logits(4, positions=300), logits(5, positions=300)
+    found = symmetric_kl(base, other)
+    assert found.shape == (300,)
+    np.testing.assert_allclose(found.numpy(), plain_kl(base, other), rtol=2e-4)
+
+
+def test_hidden_states_times_one_and_a_half_are_half_away():
+    states = torch.randn(3, 5, 8, generator=torch.Generator().manual_seed(0))
+    base, other = Outputs(logits(1), states), Outputs(logits(1), 1.5 * states)
+    found = tally((base, other))
+    assert found.hidden == pytest.approx(0.5, abs=1e-7)
+    assert found.states == pytest.approx((0.5, 0.5, 0.5), abs=1e-7)
+    assert found.hidden_rms == pytest.approx(0.5 * float(states[-1].square().mean().sqrt()))
+    assert found.kl == 0
+
+
+def test_every_position_weighs_the_same_in_whichever_batch_it_is():
+    states = torch.randn(2, 7, 4, generator=torch.Generator().manual_seed(1)) * torch.arange(
+        1.0, 8.0
+    ).reshape(1, 7, 1)
+    moved = states + torch.randn(2, 7, 4, generator=torch.Generator().manual_seed(2))
+    one, two = logits(1, positions=7), logits(2, positions=7)
+    whole = tally((Outputs(one, states), Outputs(two, moved)))
+    parts = tally(
+        *(
+            (Outputs(one[cut], states[:, cut]), Outputs(two[cut], moved[:, cut]))
+            for cut in (slice(0, 1), slice(1, 7))
+        )
+    )
+    assert parts.kl == pytest.approx(whole.kl)
+    assert parts.hidden == pytest.approx(whole.hidden)
+    assert whole.kl == pytest.approx(plain_kl(one, two).mean(), rel=1e-4)
+    last, change = states[-1].double(), (moved - states)[-1].double()
+    assert whole.hidden == pytest.approx(float(change.norm() / last.norm()))
+
+
+def test_what_is_no_number_is_said():
+    broken = logits(1)
+    broken[0, 0] = torch.nan
+    states = torch.ones(1, 5, 2)
+    assert not tally((Outputs(logits(1), states), Outputs(broken, states))).is_finite

@@ -1,0 +1,202 @@
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from modnorm.checkpoint.pretrained import load_pretrained
+from modnorm.checkpoint.reference import resolve_checkpoint
+from modnorm.checkpoint.weights import CheckpointWeights
+from modnorm.errors import CandidateError, ConflictError, InvalidInputError
+from modnorm.noise import get_scheme
+from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.population import population_seeds
+from modnorm.radius.artifact import RadiusArtifact
+from modnorm.radius.bench import Bench
+from modnorm.radius.matching import MatchingPlan, match
+from modnorm.radius.schema import MatchingSettings
+from modnorm.spec import Masses
+
+SIGMA = 0.01
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def make_plan(prompts, scale_map):
+    def make(checkpoint):
+        return MatchingPlan(
+            checkpoint=checkpoint,
+            task="countdown",
+            prompts=prompts,
+            scale_map=scale_map(checkpoint, "no_sensitivity"),
+            reference=scale_map(checkpoint, "randopt"),
+            masses=Masses(),
+            profile=None,
+            sigma=SIGMA,
+            radii=(0.05, 0.2, 0.8),
+            settings=MatchingSettings(prompts=len(prompts), candidates=2, batch=2),
+        )
+
+    return make
+
+
+@pytest.fixture
+def plan(make_plan, checkpoint):
+    return make_plan(checkpoint)
+
+
+@pytest.fixture
+def journal(tmp_path):
+    return tmp_path / "measurements.jsonl"
+
+
+def perturbed(checkpoint, seed, sigma):
+    """Isotropic noise added by hand, part by part."""
+    model = load_pretrained(checkpoint, dtype=torch.float32, attention="eager").eval()
+    parameters = dict(model.named_parameters())
+    noise = get_scheme("portable-v1")
+    for tensor in CheckpointWeights(checkpoint).layout:
+        z = noise.sample(seed, tensor.name, tensor.shape, dtype=torch.float32, device=CPU)
+        start = 0
+        for part in tensor.parts:
+            rows = z[start : start + part.rows].reshape(parameters[part.name].shape)
+            parameters[part.name].data.add_(sigma * rows)
+            start += part.rows
+    return model
+
+
+@torch.inference_mode()
+def plain_displacement(base, other, prompts):
+    """One prompt at a time without padding; float64 throughout; sums written out."""
+    kl, moved, length = [], 0.0, 0.0
+    for prompt in prompts:
+        ids = torch.tensor([prompt])
+        one, two = (m(input_ids=ids, output_hidden_states=True) for m in (base, other))
+        p, q = (out.logits[0, :-1].double().log_softmax(-1).numpy() for out in (one, two))
+        kl += list(((np.exp(p) * (p - q)).sum(-1) + (np.exp(q) * (q - p)).sum(-1)) / 2)
+        h, g = (out.hidden_states[-1][0, :-1].double().numpy() for out in (one, two))
+        moved += float(((g - h) ** 2).sum())
+        length += float((h**2).sum())
+    return float(np.mean(kl)), float(np.sqrt(moved / length))
+
+
+def test_figures_are_those_of_a_plain_float64_reference(plan, journal):
+    document = match(plan, journal, device=CPU)
+    base = load_pretrained(plan.checkpoint, dtype=torch.float32, attention="eager").eval()
+    for candidate in document.reference.candidates:
+        other = perturbed(plan.checkpoint, candidate.seed, SIGMA)
+        kl, hidden = plain_displacement(base, other, plan.prompts)
+        assert candidate.kl == pytest.approx(kl, rel=1e-3)
+        assert candidate.hidden == pytest.approx(hidden, rel=1e-4)
+    assert document.positions == 23
+    assert document.reference.kl == np.mean([one.kl for one in document.reference.candidates])
+    seeds = population_seeds(42, 100, "nested")[:2]
+    for one in (document.reference, *document.radii):
+        assert tuple(candidate.seed for candidate in one.candidates) == seeds
+    displacements = [one.hidden for one in document.radii]
+    assert displacements == sorted(displacements)
+    assert RadiusArtifact.from_json(RadiusArtifact.of(document).to_json()).document == document
+
+
+def test_isotropic_noise_matches_itself(plan, journal):
+    radii = (SIGMA / 2, SIGMA, 2 * SIGMA)
+    same = replace(plan, scale_map=plan.reference, radii=radii)
+    document = match(same, journal, device=CPU)
+    assert document.radius == SIGMA
+    found = [one.objective for one in document.radii]
+    assert found[1] == 0
+    assert all(objective for objective in (found[0], found[2]))
+
+
+@pytest.mark.parametrize("checkpoint", ["llama"], indirect=True)
+class TestOneFamily:
+    """What does not depend on the family."""
+
+    def test_broken_off_and_started_again_it_ends_in_the_same_artifact(
+        self, plan, journal, tmp_path
+    ):
+        whole = RadiusArtifact.of(match(plan, tmp_path / "whole.jsonl", device=CPU))
+
+        def break_off(step):
+            if step.done == 3:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            match(plan, journal, on_step=break_off, device=CPU)
+        kept = journal.read_bytes()
+        assert len(kept.splitlines()) == 1 + 3
+        journal.write_bytes(kept + b'{"scale_map": "half a li')
+        again = RadiusArtifact.of(match(plan, journal, device=CPU))
+        assert again == whole
+        assert journal.read_bytes().startswith(kept)
+        assert journal.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+
+    def test_a_finer_grid_measures_nothing_twice(self, plan, journal):
+        match(plan, journal, device=CPU)
+        before = journal.read_bytes()
+        document = match(replace(plan, radii=(0.05, 0.1, 0.2, 0.8)), journal, device=CPU)
+        added = journal.read_bytes().removeprefix(before).splitlines()
+        assert [json.loads(line)["radius"] for line in added] == [0.1, 0.1]
+        assert len(document.radii) == 4
+
+    def test_measurements_of_other_prompts_are_not_taken_up(self, plan, journal):
+        match(plan, journal, device=CPU)
+        other = replace(plan, prompts=[*plan.prompts[:-1], [4, 5]])
+        with pytest.raises(ConflictError, match="prompts") as caught:
+            match(other, journal, device=CPU)
+        assert caught.value.field == "out"
+
+    @pytest.mark.parametrize("content", [b"{}\n", b"rows\n", b'{"inputs": 3}\n', b"[]\n\n"])
+    def test_a_file_that_is_no_journal_is_left_alone(self, content, plan, journal):
+        journal.write_bytes(content)
+        with pytest.raises(ConflictError):
+            match(plan, journal, device=CPU)
+        assert journal.read_bytes() == content
+
+    def test_a_damaged_line_is_said(self, plan, journal):
+        match(plan, journal, device=CPU)
+        journal.write_bytes(journal.read_bytes().replace(b'"kl": ', b'"kl": -', 1))
+        with pytest.raises(ConflictError, match="damaged"):
+            match(plan, journal, device=CPU)
+
+    @pytest.mark.parametrize(
+        ("changes", "field"),
+        [
+            ({"radii": (0.0, 0.1)}, "radii"),
+            ({"radii": (float("nan"),)}, "radii"),
+            ({"sigma": -1.0}, "sigma"),
+            ({"settings": MatchingSettings(prompts=9)}, "task.selection"),
+        ],
+    )
+    def test_what_cannot_be_measured_is_refused_first(self, changes, field, plan, journal):
+        with pytest.raises(InvalidInputError) as caught:
+            match(replace(plan, **changes), journal, device=CPU)
+        assert caught.value.field == field
+        assert not journal.exists()
+
+    def test_scales_that_rounding_swallows_are_not_chosen(
+        self, make_plan, checkpoint, journal, tmp_path
+    ):
+        model = load_pretrained(checkpoint, dtype=torch.bfloat16, attention="eager")
+        model.save_pretrained(tmp_path / "bfloat16")
+        plan = make_plan(resolve_checkpoint(str(tmp_path / "bfloat16")))
+        document = match(replace(plan, radii=(1e-9, 0.2)), journal, device=CPU)
+        assert document.radii[0].objective is None
+        assert document.radius == 0.2
+        with pytest.raises(InvalidInputError) as caught:
+            match(replace(plan, sigma=1e-9), journal, device=CPU)
+        assert caught.value.field == "sigma"
+        with pytest.raises(InvalidInputError) as caught:
+            match(replace(plan, radii=(1e-9,)), journal, device=CPU)
+        assert caught.value.field == "radii"
+
+    def test_a_candidate_whose_outputs_overflow_is_named_and_leaves_the_base(self, plan):
+        bench = Bench(plan.checkpoint, plan.prompts, batch_size=2, device=CPU)
+        isotropic = plan.reference
+        usual = Descriptor("portable-v1", 3, "randopt", SIGMA, isotropic.digest)
+        before = bench.displacement(usual, isotropic)
+        with pytest.raises(CandidateError, match="seed 3 at 2e") as caught:
+            bench.displacement(replace(usual, radius=2e38), isotropic)
+        assert caught.value.field == "radii"
+        assert bench.displacement(usual, isotropic) == before
