@@ -1,0 +1,80 @@
+"""The upper tail of a population: who gains, how many, and what a tail alone would predict.
+
+Gains are over the unperturbed model and in percentage points. Rewards are means of a few hundred
+rows, so that a gain that equals a threshold may miss it by a rounding: comparisons allow for one.
+"""
+
+import math
+from collections.abc import Sequence
+
+from modnorm.errors import InvalidInputError
+
+ROUNDING = 1e-9
+"""Percentage points by which a gain may miss a threshold that it equals."""
+
+
+def gains(scores: Sequence[float], base: float) -> tuple[float, ...]:
+    """Return the gains of candidates in percentage points; scores and base are fractions."""
+    return tuple(100 * (score - base) for score in scores)
+
+
+def survival(points: Sequence[float], thresholds: Sequence[float]) -> tuple[float, ...]:
+    """Return the fraction of candidates that gain at least each threshold.
+
+    With accuracies this is the solution density delta(t) (eq. "solution_density"), with selection
+    rewards p(tau) (app. "Tail-Implied Population Efficiency").
+
+    Args:
+        points: Gain of each candidate, at least one.
+        thresholds: In percentage points.
+
+    Raises:
+        InvalidInputError: there are no candidates.
+    """
+    if not points:
+        raise InvalidInputError("there are no candidates to look at")
+    return tuple(
+        sum(point >= threshold - ROUNDING for point in points) / len(points)
+        for threshold in thresholds
+    )
+
+
+def cutoff(points: Sequence[float], selected: int) -> float:
+    """Return the gain of the last of the `selected` best candidates.
+
+    Raises:
+        InvalidInputError: there are fewer candidates.
+    """
+    if not 1 <= selected <= len(points):
+        raise InvalidInputError(f"{selected} of {len(points)} candidates cannot be selected")
+    return sorted(points, reverse=True)[selected - 1]
+
+
+def required_population(
+    hit_rate: float, *, hits: int = 10, probability: float = 0.9
+) -> int | None:
+    """Return N_req: the least N with P[Bin(N, p) >= hits] >= probability.
+
+    (App. "Tail-Implied Population Efficiency", eq. "tail_required_population".)
+
+    Args:
+        hit_rate: p, the fraction of candidates above the threshold.
+        hits: Candidates wanted above it.
+        probability: How likely they have to be.
+
+    Returns:
+        N; None when no candidate is above the threshold, so that no N is enough.
+    """
+    if hit_rate <= 0:
+        return None
+    miss = math.log1p(-hit_rate) if hit_rate < 1 else -math.inf
+    # P[Bin(N, p) >= h] is the chance that the h-th hit comes at draw h, h + 1, ... or N.
+    population, log_ways, reached = hits, 0.0, 0.0
+    while True:
+        misses = population - hits
+        exponent = hits * math.log(hit_rate) + log_ways + (misses * miss if misses else 0.0)
+        reached += math.exp(exponent)
+        if reached >= probability:
+            return population
+        population += 1
+        log_ways += math.log((population - 1) / (population - hits))

@@ -1,0 +1,169 @@
+"""The cells of a suite: one experiment spec each."""
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+from modnorm.errors import InvalidInputError
+from modnorm.perturbation.methods import METHODS
+from modnorm.spec import ExperimentSpec, parse_spec
+from modnorm.suites.declaration import Fragment, Suite, Where
+
+_NOT_IN_NAMES = re.compile(r"[^a-z0-9.]+")
+_LONGEST_NAME = 100
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One combination of options and a seed."""
+
+    id: str
+    """Name of its directory: the labels, then the seed."""
+    labels: Mapping[str, str]
+    """Option by axis, and `seed`."""
+    seed: int
+    spec: ExperimentSpec
+    """Without a profile, where it is to use that of another cell."""
+    profile_of: str | None = None
+    """Id of the cell whose profile it uses."""
+
+    def with_profile(self, digest: str) -> ExperimentSpec:
+        """Return the spec with the profile that another cell calibrated."""
+        method = self.spec.method.model_copy(update={"profile": digest})
+        return self.spec.model_copy(update={"method": method})
+
+
+def make_cells(suite: Suite, settings: Sequence[Fragment] = ()) -> tuple[Cell, ...]:
+    """Return the cells in the order of the axes as declared, the seed last.
+
+    Args:
+        suite: The suite.
+        settings: Fragments laid over every cell at last.
+
+    Raises:
+        InvalidInputError: a cell's spec is not sound, or two cells have one name; names the cell
+            and the field.
+    """
+    cells = [
+        _cell(suite, labels, seed, settings)
+        for labels in _combinations(suite)
+        for seed in suite.seeds
+    ]
+    _check_names(cells)
+    return tuple(_with_origins(suite, cells))
+
+
+def overlay(lower: Fragment, upper: Fragment) -> dict[str, object]:
+    """Lay a fragment over another: mappings merge, all else is replaced."""
+    merged = dict(lower)
+    for key, value in upper.items():
+        below = merged.get(key)
+        if isinstance(below, Mapping) and isinstance(value, Mapping):
+            merged[key] = overlay(below, value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def matches(labels: Mapping[str, str], where: Where) -> bool:
+    """Tell whether a cell has one of the options named on every axis named."""
+    return all(
+        labels.get(axis) in ((found,) if isinstance(found, str) else found)
+        for axis, found in where.items()
+    )
+
+
+def _combinations(suite: Suite) -> Iterator[dict[str, str]]:
+    for options in product(*suite.axes.values()):
+        labels = dict(zip(suite.axes, options, strict=True))
+        if not any(matches(labels, where) for where in suite.exclude):
+            yield labels
+
+
+def _cell(
+    suite: Suite, labels: Mapping[str, str], seed: int, settings: Sequence[Fragment]
+) -> Cell:
+    named = {**labels, "seed": str(seed)}
+    content = overlay({}, suite.base)
+    for axis, label in labels.items():
+        content = overlay(content, suite.axes[axis][label])
+    for override in suite.overrides:
+        if matches(named, override.where):
+            content = overlay(content, override.set)
+    content = overlay(content, {"population": {"seed": seed}})
+    for fragment in settings:
+        content = overlay(content, fragment)
+    where = " / ".join(named.values())
+    try:
+        spec = parse_spec(content)
+    except InvalidInputError as error:
+        raise InvalidInputError(
+            f"{error.field}: {error.message}", field=f"cell {where}", remedy=error.remedy
+        ) from error
+    spec = spec.model_copy(update={"name": _title(spec)})
+    return Cell(_name(named), named, seed, spec)
+
+
+def _title(spec: ExperimentSpec) -> str:
+    """Name an experiment by its content, so that suites that share it make one experiment."""
+    model = spec.model.name.rpartition("/")[2]
+    drawn = spec.population
+    return f"{model} {spec.task.name} {spec.method.name} N={drawn.size} seed {drawn.seed}"[:200]
+
+
+def _name(labels: Mapping[str, str]) -> str:
+    text = "_".join(_NOT_IN_NAMES.sub("-", label.lower()).strip("-.") for label in labels.values())
+    if len(text) <= _LONGEST_NAME:
+        return text
+    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+    return f"{text[: _LONGEST_NAME - 9]}-{digest}"
+
+
+def _check_names(cells: Sequence[Cell]) -> None:
+    names = [cell.id for cell in cells]
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidInputError(
+                f"two cells are named {name!r}", field="axes", remedy="tell their options apart"
+            )
+    if not cells:
+        raise InvalidInputError("there are no cells left", field="exclude")
+
+
+def _with_origins(suite: Suite, cells: Sequence[Cell]) -> Iterator[Cell]:
+    """Name the cell whose profile each cell uses, where the suite shares profiles."""
+    shared = suite.profiles
+    if shared is None:
+        yield from cells
+        return
+    origins = [
+        cell
+        for cell in cells
+        if cell.labels[shared.axis] == shared.origin and _calibrates(cell.spec)
+    ]
+    for cell in cells:
+        if not _calibrates(cell.spec) or cell.labels[shared.axis] == shared.origin:
+            yield cell
+            continue
+        yield replace(cell, profile_of=_origin(cell, origins))
+
+
+def _origin(cell: Cell, origins: Sequence[Cell]) -> str:
+    for origin in origins:
+        if (origin.spec.model, origin.spec.calibration) == (
+            cell.spec.model,
+            cell.spec.calibration,
+        ):
+            return origin.id
+    raise InvalidInputError(
+        f"no cell calibrates the model of {cell.id}",
+        field="profiles.from",
+        remedy="leave the option in, or name the profile with method.profile",
+    )
+
+
+def _calibrates(spec: ExperimentSpec) -> bool:
+    method = METHODS.get(spec.method.name)
+    return method is not None and method.needs_profile and spec.method.profile is None

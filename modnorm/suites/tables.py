@@ -1,0 +1,187 @@
+"""The tables of a suite file: which numbers stand where, and what the paper has there."""
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+Pick = Mapping[str, str | int]
+"""One option of each axis named, `N` and `K` among them."""
+Labels = tuple[str, ...]
+
+
+def _label(value: object) -> object:
+    return value if isinstance(value, str | bool) or value is None else str(value)
+
+
+def _pick(value: object) -> object:
+    """Read N and K as numbers and options as text."""
+    if not isinstance(value, Mapping):
+        return value
+    return {axis: v if axis in {"N", "K"} else _label(v) for axis, v in value.items()}
+
+
+Picked = Annotated[Pick, BeforeValidator(_pick)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Published(_Section):
+    """What the paper prints in the place of a table."""
+
+    source: str
+    values: object
+    """Mappings by the labels of the row, then of the column; in each place a mean, or mean and
+    sample SD."""
+
+
+class Contrast(_Section):
+    """An order that the paper reports: one option ahead of others, cell by cell."""
+
+    axis: str
+    of: str
+    against: Labels
+
+
+class _Table(_Section):
+    title: str
+    source: str = ""
+    paper: Published | None = None
+    digits: int = Field(default=2, ge=0, le=6)
+
+    @property
+    def axes(self) -> Labels:
+        """Axes that rows and columns run over."""
+        return ()
+
+    def references(self) -> Iterator[tuple[str, Mapping[str, str]]]:
+        """Yield the options that the table names, by its own field."""
+        yield from ()
+
+
+class _RowTable(_Table):
+    rows: Labels = Field(min_length=1)
+    """Axes whose combinations are the rows."""
+
+    @property
+    def axes(self) -> Labels:
+        """Axes that rows and columns run over."""
+        return self.rows
+
+
+def _options(pick: Pick) -> dict[str, str]:
+    return {axis: str(label) for axis, label in pick.items() if axis not in {"N", "K", "seed"}}
+
+
+class MetricTable(_RowTable):
+    """Held-out metric of ensembles, in percent: mean and sample SD over seeds."""
+
+    kind: Literal["metric"]
+    columns: Labels = ()
+    at: Picked = {}
+    """What is fixed: one option of an axis, N or K."""
+    at_row: Mapping[str, Picked] = {}
+    """The same, for single options of the first axis of the rows."""
+    base_row: str | None = None
+    """Label of a row for the unperturbed model, which every cell measures."""
+    reduction: bool = False
+    """Whether to add "Eval. red.": the cost of iterative ES over that of the row."""
+    contrast: Contrast | None = None
+
+    @property
+    def axes(self) -> Labels:
+        """Axes that rows and columns run over, `N` and `K` among them."""
+        return (*self.rows, *self.columns)
+
+    def references(self) -> Iterator[tuple[str, Mapping[str, str]]]:
+        """Yield the options that the table names."""
+        yield "at", _options(self.at)
+        for label, pick in self.at_row.items():
+            yield f"at_row.{label}", _options(pick) | {self.rows[0]: label}
+
+
+class Comparison(_Section):
+    """Two places whose numbers are compared seed by seed."""
+
+    label: str
+    of: Picked
+    against: Picked
+
+
+class _ComparingTable(_Table):
+    compare: tuple[Comparison, ...] = Field(min_length=1)
+
+    def references(self) -> Iterator[tuple[str, Mapping[str, str]]]:
+        """Yield the options that the table names."""
+        for index, pair in enumerate(self.compare):
+            yield f"compare.{index}.of", _options(pair.of)
+            yield f"compare.{index}.against", _options(pair.against)
+
+
+class DifferenceTable(_ComparingTable):
+    """Mean differences in percentage points, a column a comparison, a row each K."""
+
+    kind: Literal["difference"]
+    ensemble_sizes: tuple[int, ...] = Field(min_length=1)
+
+
+class SpeedupTable(_ComparingTable):
+    """Time of `against` over time of `of`, seed by seed; a row a comparison."""
+
+    kind: Literal["speedup"]
+
+
+class SupportTable(_ComparingTable):
+    """Exact decomposition of an accuracy difference (app. "Support Redistribution")."""
+
+    kind: Literal["support"]
+
+
+class TailTable(_ComparingTable):
+    """Required populations by threshold (app. "Tail-Implied Population Efficiency")."""
+
+    kind: Literal["tail"]
+    thresholds: tuple[float, ...] = Field(min_length=1)
+    """Selection-reward gains over the base, in percentage points."""
+    hits: int = Field(default=10, ge=1)
+    probability: float = Field(default=0.9, gt=0, lt=1)
+
+
+class WallClockTable(_RowTable):
+    """Minutes of search and of the whole pipeline (app. "Timing scope")."""
+
+    kind: Literal["wall_clock"]
+
+
+class DensityTable(_RowTable):
+    """Percentage of candidates whose accuracy gain reaches a threshold.
+
+    (App. "Solution Density on Countdown and GSM8K".)
+    """
+
+    kind: Literal["density"]
+    thresholds: tuple[float, ...] = Field(min_length=1)
+    """In percentage points."""
+
+
+class SurvivalTable(_RowTable):
+    """Percentage of candidates whose selection-reward gain reaches a threshold (fig. 3)."""
+
+    kind: Literal["survival"]
+    thresholds: tuple[float, ...] = Field(min_length=1)
+    """In percentage points."""
+
+
+TableSpec = Annotated[
+    MetricTable
+    | DifferenceTable
+    | SpeedupTable
+    | SupportTable
+    | TailTable
+    | WallClockTable
+    | DensityTable
+    | SurvivalTable,
+    Field(discriminator="kind"),
+]

@@ -1,0 +1,66 @@
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from modnorm.analysis.support import count_support, decompose
+from modnorm.errors import InvalidInputError
+
+SIZE = 4
+votes = st.lists(st.tuples(st.integers(0, SIZE), st.booleans()), min_size=1, max_size=40)
+
+
+@given(votes, votes)
+def test_the_terms_add_up_to_the_difference(one, other):
+    first, second = count_support(one, SIZE), count_support(other, SIZE)
+    difference = Fraction(sum(c for _, c in one), len(one)) - Fraction(
+        sum(c for _, c in other), len(other)
+    )
+    assert decompose(first, second).total == pytest.approx(float(difference), abs=1e-12)
+    assert decompose(second, first).support == pytest.approx(-decompose(first, second).support)
+
+
+def literal(one, other):
+    """The paper's sums in exact arithmetic, where every q is defined."""
+
+    def p(found, m):
+        return Fraction(found.rows[m], found.total)
+
+    def q(found, m):
+        return Fraction(found.right[m], found.rows[m])
+
+    support = sum((p(one, m) - p(other, m)) * (q(one, m) + q(other, m)) for m in range(SIZE + 1))
+    voting = sum((p(one, m) + p(other, m)) * (q(one, m) - q(other, m)) for m in range(SIZE + 1))
+    return float(support / 2), float(voting / 2)
+
+
+@given(votes, votes)
+def test_the_terms_are_those_of_the_paper(one, other):
+    every = [(m, m > 1) for m in range(SIZE + 1)]
+    first, second = count_support(one + every, SIZE), count_support(other + every, SIZE)
+    found = decompose(first, second)
+    assert (found.support, found.voting) == pytest.approx(literal(first, second), abs=1e-12)
+
+
+def test_rows_that_only_one_ensemble_has_count_as_support():
+    one = count_support([(0, False), (2, True)], 2)
+    other = count_support([(0, False), (1, False)], 2)
+    assert decompose(one, other).support == pytest.approx(0.5)
+    assert decompose(one, other).voting == 0.0
+
+
+def test_support_is_counted_by_right_experts():
+    found = count_support([(0, False), (3, True), (3, False), (4, True)], SIZE)
+    assert found.rows == (1, 0, 0, 2, 1)
+    assert found.right == (0, 0, 0, 1, 1)
+    assert found.accuracy == 0.5
+    assert found.shares == (0.25, 0.0, 0.0, 0.5, 0.25)
+    assert [found.conditional(m) for m in (0, 1, 3)] == [0.0, None, 0.5]
+
+
+def test_what_cannot_be_is_refused():
+    with pytest.raises(InvalidInputError, match="0 to 2 right experts"):
+        count_support([(3, True)], 2)
+    with pytest.raises(InvalidInputError, match="of one size"):
+        decompose(count_support([(0, False)], 1), count_support([(0, False)], 2))

@@ -1,0 +1,109 @@
+"""Tails against the paper's published densities, required populations and ratios (facts 10)."""
+
+import math
+from statistics import fmean, stdev
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from modnorm.analysis.tail import cutoff, gains, required_population, survival
+from modnorm.errors import InvalidInputError
+
+POPULATION = 300
+# Candidates of 300 above each threshold on GSM8K, seeds 42 to 44, and the published N_req.
+RANDOPT = {
+    0.0: ((157, 161, 144), (25, 24, 27)),
+    0.5: ((142, 141, 120), (28, 28, 33)),
+    1.0: ((115, 103, 98), (35, 39, 41)),
+    1.5: ((93, 87, 79), (44, 47, 52)),
+    2.0: ((69, 64, 70), (60, 64, 59)),
+    2.5: ((56, 51, 54), (74, 81, 77)),
+    3.0: ((42, 33, 38), (99, 127, 110)),
+    3.5: ((25, 24, 27), (168, 175, 156)),
+    4.0: ((15, 20, 19), (282, 211, 222)),
+    4.5: ((13, 14, 14), (326, 302, 302)),
+    5.0: ((11, 10, 9), (385, 424, 471)),
+    5.5: ((7, 5, 6), (607, 850, 708)),
+}
+MODULAR = {
+    0.0: ((164, 175, 139), (23, 22, 28)),
+    0.5: ((144, 159, 123), (27, 24, 32)),
+    1.0: ((129, 144, 102), (31, 27, 39)),
+    1.5: ((109, 122, 82), (37, 33, 50)),
+    2.0: ((81, 103, 63), (50, 39, 65)),
+    2.5: ((71, 80, 51), (58, 51, 81)),
+    3.0: ((60, 63, 42), (69, 65, 99)),
+    3.5: ((42, 49, 30), (99, 85, 140)),
+    4.0: ((32, 40, 21), (131, 104, 201)),
+    4.5: ((22, 25, 16), (192, 168, 264)),
+    5.0: ((19, 23, 13), (222, 183, 326)),
+    5.5: ((13, 13, 8), (326, 326, 531)),
+}
+# Mean and sample SD of the three ratios, as published.
+RATIOS = {
+    1.5: (1.217810537810538, 0.1937135677865708),
+    2.0: (1.2495726495726496, 0.3691714102333548),
+    2.5: (1.2715715490112605, 0.31883065747109235),
+    3.0: (1.499913291217639, 0.42512597241022976),
+    3.5: (1.6233596468890585, 0.47655193909523513),
+    4.0: (1.7619985071705477, 0.5727857284085102),
+    4.5: (1.546491702741703, 0.35216673917825553),
+    5.0: (1.8319864670060788, 0.4442184622648643),
+}
+
+
+def required(above):
+    found = required_population(above / POPULATION)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("table", [RANDOPT, MODULAR])
+def test_required_populations_are_the_published_ones(table):
+    for above, published in table.values():
+        assert tuple(map(required, above)) == published
+
+
+def test_ratios_are_the_published_ones():
+    for threshold, (mean, sd) in RATIOS.items():
+        pairs = zip(RANDOPT[threshold][0], MODULAR[threshold][0], strict=True)
+        ratios = [required(r) / required(m) for r, m in pairs]
+        assert fmean(ratios) == pytest.approx(mean, abs=1e-12)
+        assert stdev(ratios) == pytest.approx(sd, abs=1e-12)
+    assert {f"{mean:.1f}" for mean, _ in RATIOS.values()} >= {"1.2", "1.8"}
+
+
+def at_least(population, rate, hits):
+    """P[Bin(N, p) >= hits], literally."""
+    return 1 - math.fsum(
+        math.comb(population, k) * rate**k * (1 - rate) ** (population - k) for k in range(hits)
+    )
+
+
+@given(st.integers(1, 60), st.integers(1, 6), st.sampled_from([0.5, 0.9, 0.99]))
+def test_a_required_population_is_the_least_that_is_enough(percent, hits, probability):
+    rate = percent / 100
+    found = required_population(rate, hits=hits, probability=probability)
+    assert found is not None
+    assert at_least(found, rate, hits) >= probability - 1e-9
+    assert found == hits or at_least(found - 1, rate, hits) < probability + 1e-9
+
+
+def test_no_population_is_enough_where_nobody_is_above():
+    assert required_population(0.0) is None
+    assert required_population(1.0) == 10
+
+
+def test_a_gain_that_equals_the_threshold_counts_in_spite_of_rounding():
+    rewards = [0.705 + steps * 0.005 for steps in range(10)]
+    points = gains(rewards, 0.705)
+    assert survival(points, (0.0, 0.5, 4.5, 5.0)) == (1.0, 0.9, 0.1, 0.0)
+
+
+def test_the_cutoff_is_the_gain_of_the_last_one_selected():
+    assert cutoff([0.5, 3.0, 2.0, -1.0], 2) == 2.0
+    with pytest.raises(InvalidInputError, match="5 of 4 candidates"):
+        cutoff([0.5, 3.0, 2.0, -1.0], 5)
+    with pytest.raises(InvalidInputError, match="no candidates"):
+        survival([], (1.0,))
