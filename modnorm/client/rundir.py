@@ -25,6 +25,11 @@ def state_directory(path: Path) -> Path:
     return path / _STATE
 
 
+def lock_file(path: Path) -> Path:
+    """Return the file that a process holds while it works in a directory."""
+    return path / _LOCK
+
+
 def spec_file(path: Path) -> Path:
     """Return where the run of a directory keeps its spec."""
     return path / _SPEC
@@ -93,7 +98,7 @@ def hold(path: Path) -> Iterator[None]:
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(path / _LOCK, timeout=0)
+        lock = FileLock(lock_file(path), timeout=0)
         lock.acquire()
     except Timeout as error:
         raise PreconditionError(

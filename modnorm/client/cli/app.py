@@ -17,6 +17,7 @@ from modnorm.client.cli import (
     rescore,
     run,
     scales,
+    suite,
     token,
     tune,
 )
@@ -65,6 +66,7 @@ app.command("scales")(scales.scales)
 app.command("calibrate")(calibrate.calibrate)
 app.command("doctor")(doctor.doctor)
 app.add_typer(data.app, name="data")
+app.add_typer(suite.app, name="suite")
 app.add_typer(token.app, name="token")
 
 

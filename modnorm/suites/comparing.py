@@ -1,0 +1,285 @@
+"""Tables that set two places against each other, seed by seed."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from modnorm.analysis.support import Decomposition, count_support, decompose
+from modnorm.analysis.tail import cutoff, gains, required_population, survival
+from modnorm.errors import InvalidInputError
+from modnorm.suites.cells import Cell, matches
+from modnorm.suites.figures import BuiltTable, Figure, FigureRow, PublishedTable
+from modnorm.suites.metric import by_seed, points_of
+from modnorm.suites.outcomes import Outcome, Outcomes
+from modnorm.suites.tables import (
+    Comparison,
+    DifferenceTable,
+    Pick,
+    SpeedupTable,
+    SupportTable,
+    TailTable,
+)
+
+Pair = tuple[Outcome, Outcome]
+_AllTables = DifferenceTable | SpeedupTable | SupportTable | TailTable
+
+
+@dataclass(frozen=True)
+class Filling:
+    """What a table is filled from."""
+
+    cells: Sequence[Cell]
+    outcomes: Outcomes
+    field: str
+    """Place of the table in the suite file, for errors."""
+
+    def published(self, spec: _AllTables) -> PublishedTable:
+        """Return the paper's numbers of a table."""
+        return PublishedTable(spec.paper.values if spec.paper else None, f"{self.field}.paper")
+
+    def chosen(self, pick: Pick) -> dict[int, Cell]:
+        """Return the cells that a pick points to, by seed.
+
+        Raises:
+            InvalidInputError: it points to none, or to two of a seed.
+        """
+        where = {axis: str(v) for axis, v in pick.items() if axis not in {"N", "K"}}
+        found: dict[int, Cell] = {}
+        for cell in self.cells:
+            if matches(cell.labels, where):
+                if cell.seed in found:
+                    raise InvalidInputError(
+                        f"{where} points to several cells of a seed",
+                        field=self.field,
+                        remedy="name an option of every axis",
+                    )
+                found[cell.seed] = cell
+        if not found:
+            raise InvalidInputError(f"{where} points to no cell", field=self.field)
+        return found
+
+    def pairs(self, pair: Comparison) -> tuple[dict[int, Pair], int]:
+        """Return the finished pairs of cells by seed, and how many there should be."""
+        one, other = self.chosen(pair.of), self.chosen(pair.against)
+        seeds = sorted(one.keys() & other.keys())
+        found = {}
+        for seed in seeds:
+            first, second = self.outcomes.of(one[seed]), self.outcomes.of(other[seed])
+            if first is not None and second is not None:
+                found[seed] = (first, second)
+        return found, len(seeds)
+
+
+def difference_table(spec: DifferenceTable, filling: Filling) -> BuiltTable:
+    """Fill a table of accuracy differences, paired by seed."""
+    published = filling.published(spec)
+
+    def figure(size: int, pair: Comparison) -> Figure:
+        one, seeds = _metrics(filling, {**pair.of, "K": size})
+        other, _ = _metrics(filling, {**pair.against, "K": size})
+        values = {seed: one[seed] - other[seed] for seed in one if seed in other}
+        return Figure(values, seeds, published.find((str(size), pair.label)))
+
+    rows = [
+        FigureRow((str(size),), tuple(figure(size, pair) for pair in spec.compare))
+        for size in spec.ensemble_sizes
+    ]
+    return _built(spec, ("K",), tuple(pair.label for pair in spec.compare), rows)
+
+
+def speedup_table(spec: SpeedupTable, filling: Filling) -> BuiltTable:
+    """Fill a table of time ratios: mean of the ratios, not ratio of the means (paper)."""
+    published = filling.published(spec)
+    columns = {"Search": "search", "End-to-end": "end_to_end"}
+
+    def figure(pair: Comparison, column: str) -> Figure:
+        found, seeds = filling.pairs(pair)
+        values = {
+            seed: seconds(against, columns[column]) / seconds(of, columns[column])
+            for seed, (of, against) in found.items()
+        }
+        return Figure(values, seeds, published.find((pair.label, column)))
+
+    rows = [
+        FigureRow((pair.label,), tuple(figure(pair, column) for column in columns))
+        for pair in spec.compare
+    ]
+    return _built(spec, ("",), tuple(columns), rows)
+
+
+def support_table(spec: SupportTable, filling: Filling) -> BuiltTable:
+    """Fill the decomposition of accuracy differences, in points: by seed, and the mean."""
+    published = filling.published(spec)
+    terms: dict[str, Callable[[Decomposition], float]] = {
+        "Support redistribution": lambda found: found.support,
+        "Conditional voting": lambda found: found.voting,
+        "Total": lambda found: found.total,
+    }
+    rows = []
+    for pair in spec.compare:
+        found, seeds = _decompositions(filling, pair)
+        for seed in sorted(filling.chosen(pair.of)):
+            here = {seed: found[seed]} if seed in found else {}
+            labels = (pair.label, str(seed))
+            figures = _terms(here, 1, terms, labels, published)
+            rows.append(FigureRow(labels, figures))
+        labels = (pair.label, "mean")
+        rows.append(FigureRow(labels, _terms(found, seeds, terms, labels, published)))
+    return _built(spec, ("", "seed"), tuple(terms), rows)
+
+
+def tail_table(spec: TailTable, filling: Filling) -> BuiltTable:
+    """Fill required populations by threshold: `against` over `of`, seed by seed."""
+    published = filling.published(spec)
+    rows, notes = [], []
+    for pair in spec.compare:
+        found, seeds = filling.pairs(pair)
+        for outcome in (each for both in found.values() for each in both):
+            require_full(outcome, filling.field)
+        for threshold in spec.thresholds:
+            labels = (pair.label, f"{threshold:g}")
+            figures = _tail(spec, found, threshold)
+            rows.append(
+                FigureRow(
+                    labels,
+                    tuple(
+                        Figure(values, seeds, published.find((*labels, column)))
+                        for column, values in figures.items()
+                    ),
+                )
+            )
+        notes += _cutoffs(spec, pair, filling)
+    columns = ("p of, %", "p against, %", "N_req ratio")
+    return _built(spec, ("", "threshold"), columns, rows, notes)
+
+
+def require_full(outcome: Outcome, field: str) -> None:
+    """Make sure that every candidate answered every selection row.
+
+    Raises:
+        InvalidInputError: candidates that could not become experts were stopped.
+    """
+    if outcome.has_stopped_candidates:
+        raise InvalidInputError(
+            f"{outcome.cell.id} did not score all of its candidates to the end",
+            field=field,
+            remedy="set population.statistics to full for this suite",
+        )
+
+
+def seconds(outcome: Outcome, scope: str) -> float:
+    """Return a time of the paper's scope: `search` or `end_to_end`.
+
+    Raises:
+        InvalidInputError: the run's times do not say.
+    """
+    found = outcome.timings.get("scope")
+    value = found.get(scope) if isinstance(found, Mapping) else None
+    if not isinstance(value, int | float) or value <= 0:
+        raise InvalidInputError(
+            f"{outcome.directory / 'timings.json'} has no time of {scope}", field="directory"
+        )
+    return float(value)
+
+
+def _metrics(filling: Filling, pick: Pick) -> tuple[dict[int, float], int]:
+    points = [point for point in points_of(filling.cells) if point.fits(pick)]
+    if not points:
+        raise InvalidInputError(f"{dict(pick)} points to no ensemble", field=filling.field)
+    return by_seed(points, filling.outcomes, field=filling.field)
+
+
+def _decompositions(filling: Filling, pair: Comparison) -> tuple[dict[int, Decomposition], int]:
+    found, seeds = filling.pairs(pair)
+    size = int(pair.of["K"])
+    return {
+        seed: decompose(
+            count_support(one.votes(int(pair.of["N"]), size), size),
+            count_support(other.votes(int(pair.against["N"]), size), size),
+        )
+        for seed, (one, other) in found.items()
+    }, seeds
+
+
+def _terms(
+    found: Mapping[int, Decomposition],
+    seeds: int,
+    terms: Mapping[str, Callable[[Decomposition], float]],
+    labels: tuple[str, ...],
+    published: PublishedTable,
+) -> tuple[Figure, ...]:
+    return tuple(
+        Figure(
+            {seed: 100 * term(each) for seed, each in found.items()},
+            seeds,
+            published.find((*labels, name)),
+        )
+        for name, term in terms.items()
+    )
+
+
+def _tail(
+    spec: TailTable, found: Mapping[int, Pair], threshold: float
+) -> dict[str, dict[int, float]]:
+    of: dict[int, float] = {}
+    against: dict[int, float] = {}
+    ratios: dict[int, float] = {}
+    for seed, (one, other) in found.items():
+        rates = [survival(reward_gains(each), (threshold,))[0] for each in (one, other)]
+        of[seed], against[seed] = (100 * rate for rate in rates)
+        needed = [
+            required_population(rate, hits=spec.hits, probability=spec.probability)
+            for rate in rates
+        ]
+        if needed[0] is not None and needed[1] is not None:
+            ratios[seed] = needed[1] / needed[0]
+    return {"of": of, "against": against, "ratio": ratios}
+
+
+def reward_gains(outcome: Outcome) -> tuple[float, ...]:
+    """Return the selection-reward gains of a population, in percentage points.
+
+    Raises:
+        InvalidInputError: the base was not measured.
+    """
+    base = outcome.document["base"]["selection_reward"]
+    if base is None:
+        raise InvalidInputError(f"{outcome.cell.id} has not measured the base", field="directory")
+    return gains([candidate.reward for candidate in outcome.candidates], base)
+
+
+def _cutoffs(spec: TailTable, pair: Comparison, filling: Filling) -> list[str]:
+    """Say at which gain the selection cut, where a pick names its N."""
+    notes = []
+    for name, pick in (("of", pair.of), ("against", pair.against)):
+        if "N" not in pick:
+            continue
+        population = int(pick["N"])
+        found = [filling.outcomes.of(cell) for cell in filling.chosen(pick).values()]
+        points = [reward_gains(each)[:population] for each in found if each is not None]
+        enough = [each for each in points if len(each) >= spec.hits]
+        if enough:
+            mean = sum(cutoff(each, spec.hits) for each in enough) / len(enough)
+            notes.append(
+                f"{pair.label}, {name}: the top {spec.hits} of N = {population} begin at a gain "
+                f"of {mean:.2f} points, mean of {len(enough)} seeds"
+            )
+    return notes
+
+
+def _built(
+    spec: _AllTables,
+    headings: tuple[str, ...],
+    columns: tuple[str, ...],
+    rows: Sequence[FigureRow],
+    notes: Sequence[str] = (),
+) -> BuiltTable:
+    return BuiltTable(
+        title=spec.title,
+        source=spec.source,
+        headings=headings,
+        columns=columns,
+        rows=tuple(rows),
+        digits=spec.digits,
+        notes=tuple(notes),
+        paper_source=spec.paper.source if spec.paper else None,
+    )
