@@ -18,14 +18,20 @@ def png(draw: Callable[[Axes], None]) -> bytes:
     figure = Figure(figsize=_SIZE, dpi=_DPI, layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    _prepare(axes)
+    prepare(axes)
     draw(axes)
+    return saved(figure)
+
+
+def saved(figure: Figure) -> bytes:
+    """Return a figure as PNG bytes without the name of what wrote them."""
     image = io.BytesIO()
     figure.savefig(image, format="png", metadata={"Software": None})
     return image.getvalue()
 
 
-def _prepare(axes: Axes) -> None:
+def prepare(axes: Axes) -> None:
+    """Give a pair of axes the style."""
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     axes.spines["bottom"].set_color(MUTED)

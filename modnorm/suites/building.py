@@ -41,7 +41,7 @@ def build_tables(loaded: LoadedSuite, outcomes: Outcomes) -> tuple[BuiltTable, .
 
 
 def _build(spec: TableSpec, loaded: LoadedSuite, outcomes: Outcomes, field: str) -> BuiltTable:  # noqa: PLR0911 - one a kind
-    filling = Filling(loaded.cells, outcomes, field)
+    filling = Filling(loaded.suite, loaded.cells, outcomes, field)
     match spec:
         case MetricTable():
             return metric_table(spec, loaded.suite, loaded.cells, outcomes, field)

@@ -75,6 +75,12 @@ def matches(labels: Mapping[str, str], where: Where) -> bool:
     )
 
 
+def place_of(suite: Suite, axis: str, label: str) -> int:
+    """Return where an option stands on its axis; of N, K and the seed, which have none, itself."""
+    options = suite.axes.get(axis)
+    return int(label) if options is None else list(options).index(label)
+
+
 def _combinations(suite: Suite) -> Iterator[dict[str, str]]:
     for options in product(*suite.axes.values()):
         labels = dict(zip(suite.axes, options, strict=True))

@@ -7,6 +7,7 @@ from modnorm.analysis.support import Decomposition, count_support, decompose
 from modnorm.analysis.tail import cutoff, gains, required_population, survival
 from modnorm.errors import InvalidInputError
 from modnorm.suites.cells import Cell, matches
+from modnorm.suites.declaration import Suite
 from modnorm.suites.figures import BuiltTable, Figure, FigureRow, PublishedTable
 from modnorm.suites.metric import by_seed, points_of
 from modnorm.suites.outcomes import Outcome, Outcomes
@@ -27,6 +28,7 @@ _AllTables = DifferenceTable | SpeedupTable | SupportTable | TailTable
 class Filling:
     """What a table is filled from."""
 
+    suite: Suite
     cells: Sequence[Cell]
     outcomes: Outcomes
     field: str

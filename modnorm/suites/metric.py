@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from modnorm.errors import InvalidInputError
-from modnorm.suites.cells import Cell
+from modnorm.suites.cells import Cell, place_of
 from modnorm.suites.declaration import Suite
 from modnorm.suites.figures import BuiltTable, Figure, FigureRow, PublishedTable
 from modnorm.suites.outcomes import Outcomes
@@ -139,11 +139,7 @@ class _Order:
         return tuple(sorted(found, key=lambda labels: self._key(axes, labels)))
 
     def _key(self, axes: Sequence[str], labels: Sequence[str]) -> tuple[int, ...]:
-        return tuple(self._place(a, label) for a, label in zip(axes, labels, strict=True))
-
-    def _place(self, axis: str, label: str) -> int:
-        options = self.suite.axes.get(axis)
-        return int(label) if options is None else list(options).index(label)
+        return tuple(place_of(self.suite, a, label) for a, label in zip(axes, labels, strict=True))
 
 
 def _base_row(  # noqa: PLR0913, PLR0917 - all that a row is made of

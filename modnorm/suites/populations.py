@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from modnorm.analysis.tail import gains, survival
 from modnorm.errors import InvalidInputError
-from modnorm.suites.cells import Cell
+from modnorm.suites.cells import Cell, place_of
 from modnorm.suites.comparing import Filling, require_full, reward_gains, seconds
 from modnorm.suites.figures import BuiltTable, Figure, FigureRow, PublishedTable
 from modnorm.suites.outcomes import Outcome
@@ -103,7 +103,11 @@ def _filled(
 
 def _groups(spec: _RowTables, filling: Filling) -> dict[tuple[str, ...], list[Cell]]:
     groups: dict[tuple[str, ...], list[Cell]] = {}
-    for cell in filling.cells:
+
+    def place(cell: Cell) -> list[int]:
+        return [place_of(filling.suite, axis, cell.labels[axis]) for axis in spec.rows]
+
+    for cell in sorted(filling.cells, key=place):
         labels = tuple(cell.labels[axis] for axis in spec.rows)
         groups.setdefault(labels, []).append(cell)
     for labels, cells in groups.items():

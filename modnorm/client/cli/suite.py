@@ -1,5 +1,6 @@
 """`modnorm suite`: many experiments declared together, run, and set beside the paper."""
 
+import json
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from modnorm.client.suites.standing import CellStanding
     from modnorm.suites import Cell, LoadedSuite
     from modnorm.suites.declaration import Fragment
+    from modnorm.suites.figures import BuiltTable
     from modnorm.suites.plan import SuitePlan
 
 app = typer.Typer(
@@ -147,13 +149,14 @@ def tables(  # noqa: PLR0913 - each argument is an option of the command
 
     loaded = _reload(suite_file, out)
     outcomes = load_outcomes(loaded.cells, _directory(out, loaded))
-    text = _written(build_tables(loaded, outcomes), "json" if as_json else format_)
+    built = build_tables(loaded, outcomes)
+    text = _written(built, "json" if as_json else format_)
     if write is None:
         typer.echo(text, nl=False)
     else:
         write.write_text(text, encoding="utf-8")
     if plots is not None:
-        _draw(loaded, outcomes, plots)
+        _draw(loaded, built, plots)
 
 
 def _load(path: Path, set_: Sequence[str] | None) -> "LoadedSuite":
@@ -247,7 +250,7 @@ def _runner(  # noqa: PLR0913, PLR0917 - wiring
         submit=submit,
         finish=partial(_finish, client),
         patience=0.0 if embedded else _PATIENCE_SECONDS,
-        listen=_pass_over if quiet else _tell,
+        listen=_pass_over if quiet else _Telling(),
     )
 
 
@@ -267,10 +270,19 @@ def _finish(
     write_results(client, experiment, place)
 
 
-def _tell(cell: "Cell", record: "CellRecord") -> None:
-    extent = f" {record.done}/{record.total}" if record.total else ""
-    text = record.error or (f"{record.phase}{extent}" if record.phase else "")
-    stderr().print(f"{cell.id}: {record.state} {text}".rstrip(), soft_wrap=True, markup=False)
+class _Telling:
+    """Prints a line where a cell enters a state or a phase."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, tuple[str, str]] = {}
+
+    def __call__(self, cell: "Cell", record: "CellRecord") -> None:
+        now = (str(record.state), record.phase)
+        if self._told.get(cell.id) == now:
+            return
+        self._told[cell.id] = now
+        text = record.error or (record.phase if record.state == "submitted" else "")
+        stderr().print(f"{cell.id}: {record.state} {text}".rstrip(), soft_wrap=True, markup=False)
 
 
 def _pass_over(_cell: "Cell", _record: "CellRecord") -> None:
@@ -332,25 +344,18 @@ def _standing_row(standing: "CellStanding") -> tuple[str, str, str]:
     return standing.cell, standing.state, known
 
 
-def _written(built: Sequence[object], how: str) -> str:
-    import json
-
-    from modnorm.suites.figures import BuiltTable
+def _written(built: Sequence["BuiltTable"], how: str) -> str:
     from modnorm.suites.rendering import to_document, to_markdown, to_text
 
-    found = [each for each in built if isinstance(each, BuiltTable)]
     if how == "json":
-        return json.dumps([to_document(each) for each in found], indent=2) + "\n"
-    return "\n".join((to_markdown if how == "markdown" else to_text)(each) for each in found)
+        return json.dumps([to_document(each) for each in built], indent=2) + "\n"
+    return "\n".join((to_markdown if how == "markdown" else to_text)(each) for each in built)
 
 
-def _draw(loaded: "LoadedSuite", outcomes: object, place: Path) -> None:
-    from modnorm.suites.drawing import draw_suite
-    from modnorm.suites.outcomes import Outcomes
+def _draw(loaded: "LoadedSuite", built: Sequence["BuiltTable"], place: Path) -> None:
+    from modnorm.suites.drawing import draw_tables
 
-    if not isinstance(outcomes, Outcomes):
-        return
     place.mkdir(parents=True, exist_ok=True)
-    for name, image in draw_suite(loaded, outcomes).items():
+    for name, image in draw_tables(loaded.suite.tables, built).items():
         (place / f"{name}.png").write_bytes(image)
         stderr().print(f"{place / name}.png", soft_wrap=True)

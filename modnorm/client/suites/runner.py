@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from modnorm.client.client import ModnormClient
 from modnorm.client.rundir import RunDirectory
@@ -26,15 +25,10 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
 
 Submit = Callable[[ModnormClient, ExperimentSpec], experiments.Experiment]
 """Submits a cell's spec, or finds its experiment."""
+Listener = Callable[[Cell, CellRecord], None]
+"""Is told what becomes of cells."""
 Finish = Callable[[experiments.Experiment, RunDirectory], None]
 """Writes the files of a finished cell."""
-
-
-class Listener(Protocol):
-    """Is told what becomes of cells."""
-
-    def __call__(self, cell: Cell, record: CellRecord) -> None:
-        """Take note of a change."""
 
 
 @dataclass
@@ -87,8 +81,8 @@ class SuiteRunner:
 
     def _sort(self) -> None:
         """Tell what is finished from what waits, before anything is submitted."""
-        for outcome in load_outcomes(self.origins, self.directory).finished.values():
-            self._profiles[outcome.cell.id] = outcome.profile
+        for origin in load_outcomes(self.origins, self.directory).finished.values():
+            self._profiles[origin.cell.id] = origin.profile
         outcomes = load_outcomes(self.cells, self.directory)
         for cell in self.cells:
             if cell.id in outcomes.strangers:
