@@ -10,6 +10,7 @@ from typing import Self
 from modnorm.engines.protocol import Completion, Engine, Finish, GenerationLimits
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
+from modnorm.search.stopping import Bar, EarlyStop, Interval, score_interval
 from modnorm.tasks.protocol import Row, Task
 
 
@@ -34,16 +35,19 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class CandidateResult:
-    """A candidate's answers to all rows, in row order."""
+    """A candidate's answers, in row order."""
 
     descriptor: Descriptor
     """Resolved: it rebuilds the very weights that answered."""
     answers: tuple[Answer, ...]
+    """To all rows; of a candidate that was stopped early, those that it gave until then."""
     switch_seconds: float
     """Making the candidate and restoring the base."""
     generate_seconds: float
     score_seconds: float
     """Judging after the last answer; the rest of it ran beside the generation."""
+    stopped: Interval | None = None
+    """What the score of a candidate that was stopped early can be; None where it is complete."""
 
 
 def score_candidate(  # noqa: PLR0913, PLR0917 - one call, all of what a score depends on
@@ -57,6 +61,7 @@ def score_candidate(  # noqa: PLR0913, PLR0917 - one call, all of what a score d
     *,
     judges: Executor,
     on_progress: Callable[[int], None],
+    stop: EarlyStop | None = None,
 ) -> CandidateResult:
     """Turn the engine into a candidate, let it answer all rows, judge the answers.
 
@@ -71,6 +76,8 @@ def score_candidate(  # noqa: PLR0913, PLR0917 - one call, all of what a score d
         judges: Threads that judge answers while the others are still being generated.
         on_progress: Called between decode steps with the number of finished answers; what it
             raises (`CancelledError`, say) aborts the work.
+        stop: Looked at between decode steps too: a candidate that is out is not scored to its
+            end. None scores it to its end whatever it says.
 
     Raises:
         CandidateError: the candidate cannot be evaluated.
@@ -79,19 +86,25 @@ def score_candidate(  # noqa: PLR0913, PLR0917 - one call, all of what a score d
     """
     started = time.perf_counter()
     with _Judging(judges, task, rows) as judging:
+        watch = _Watch(judging, stop, on_progress)
         with engine.candidate(descriptor, scale_map) as resolved:
             ready = time.perf_counter()
-            _complete(engine, prompts, limits, judging, on_progress)
+            whole = _complete(engine, prompts, limits, judging, watch)
             generated = time.perf_counter()
         restored = time.perf_counter()
-        answers = judging.answers()
+        answers = judging.answers() if whole else judging.finished()
     return CandidateResult(
         descriptor=resolved,
         answers=answers,
         switch_seconds=(ready - started) + (restored - generated),
         generate_seconds=generated - ready,
         score_seconds=time.perf_counter() - restored,
+        stopped=None if whole or stop is None else _interval(answers, len(rows), stop),
     )
+
+
+def _interval(answers: Sequence[Answer], rows: int, stop: EarlyStop) -> Interval:
+    return score_interval([answer.reward for answer in answers], rows, stop.bounds)
 
 
 class _Judging:
@@ -102,6 +115,9 @@ class _Judging:
         self._task = task
         self._rows = rows
         self._judged: dict[int, Future[Answer]] = {}
+        self._unread: list[Future[Answer]] = []
+        self.rewards: list[float] = []
+        """Of the answers that were judged when it was looked at last, in no order."""
 
     def __enter__(self) -> Self:
         return self
@@ -115,13 +131,68 @@ class _Judging:
         """Completions that came."""
         return len(self._judged)
 
+    @property
+    def total(self) -> int:
+        """Completions that there will be."""
+        return len(self._rows)
+
+    @property
+    def complete(self) -> bool:
+        """Whether all completions came."""
+        return len(self._judged) == len(self._rows)
+
     def judge(self, completion: Completion) -> None:
         row = self._rows[completion.index]
-        self._judged[completion.index] = self._judges.submit(_judge, self._task, row, completion)
+        judged = self._judges.submit(_judge, self._task, row, completion)
+        self._judged[completion.index] = judged
+        self._unread.append(judged)
+
+    def look(self) -> None:
+        """Take in the rewards that have become known."""
+        unread: list[Future[Answer]] = []
+        for judged in self._unread:
+            if judged.done():
+                self.rewards.append(judged.result().reward)
+            else:
+                unread.append(judged)
+        self._unread = unread
 
     def answers(self) -> tuple[Answer, ...]:
         """Wait for all answers, in row order."""
         return tuple(self._judged[index].result() for index in range(len(self._rows)))
+
+    def finished(self) -> tuple[Answer, ...]:
+        """Return the answers that are judged by now, in row order."""
+        judged = (self._judged[index] for index in sorted(self._judged))
+        return tuple(each.result() for each in judged if each.done())
+
+
+class _OutOfReachError(Exception):
+    """The candidate is out."""
+
+
+class _Watch:
+    """Looks, between decode steps, at whether the work goes on."""
+
+    def __init__(
+        self, judging: _Judging, stop: EarlyStop | None, on_progress: Callable[[int], None]
+    ) -> None:
+        self._judging = judging
+        self._stop = stop
+        self._on_progress = on_progress
+        self._seen: tuple[int, Bar | None] | None = None
+
+    def __call__(self) -> None:
+        """Raise when the candidate is out, or what `on_progress` raises."""
+        judging, stop = self._judging, self._stop
+        self._on_progress(judging.count)
+        if stop is None or judging.complete:
+            return
+        judging.look()
+        seen = len(judging.rewards), stop.bar()
+        if seen != self._seen and stop.decide(judging.rewards, judging.total):
+            raise _OutOfReachError
+        self._seen = seen
 
 
 def _complete(
@@ -129,14 +200,17 @@ def _complete(
     prompts: Sequence[Sequence[int]],
     limits: GenerationLimits,
     judging: _Judging,
-    on_progress: Callable[[int], None],
-) -> None:
-    """Have all prompts completed, and every completion judged."""
-    generation = engine.generate(prompts, limits, poll=lambda: on_progress(judging.count))
-    with closing(generation) as completions:
-        for completion in completions:
-            judging.judge(completion)
-            on_progress(judging.count)
+    watch: _Watch,
+) -> bool:
+    """Have the prompts completed, and every completion judged; return whether all of them are."""
+    try:
+        with closing(engine.generate(prompts, limits, poll=watch)) as completions:
+            for completion in completions:
+                judging.judge(completion)
+                watch()
+    except _OutOfReachError:
+        return False
+    return True
 
 
 def _judge(task: Task, row: Row, completion: Completion) -> Answer:

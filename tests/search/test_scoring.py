@@ -10,12 +10,15 @@ from modnorm.errors import CancelledError, IncompatibleError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.methods import build_scale_map
+from modnorm.search.ranking import mean_reward
 from modnorm.search.scoring import CandidateResult, score_candidate
+from modnorm.search.stopping import Bar, EarlyStop
 from modnorm.spec import DataSpec, Masses
-from modnorm.tasks import Row, get_task
+from modnorm.tasks import Row
+from modnorm.tasks.countdown import Countdown
 from modnorm.tasks.data import load_rows
 
-TASK = get_task("countdown")
+TASK = Countdown()
 LIMITS = GenerationLimits(max_tokens=192)
 JUDGES = ThreadPoolExecutor(2)
 
@@ -216,6 +219,77 @@ def test_scale_map_of_another_candidate_is_refused(
             judges=JUDGES,
             on_progress=_ignore,
         )
+
+
+def stop_at(bar: Bar | None) -> EarlyStop:
+    return EarlyStop(7, TASK.reward_bounds, lambda: bar)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_candidate_that_is_out_is_not_scored_to_its_end(
+    engine: Engine,
+    rows: Sequence[Row],
+    prompts: Sequence[Sequence[int]],
+    descriptor: Descriptor,
+    scale_map: ScaleMap,
+    result: CandidateResult,
+    *,
+    late: bool,
+) -> None:
+    score = mean_reward([answer.reward for answer in result.answers])
+    # Out with the first answer that is wrong, or before it says anything: 3 ranks before 7.
+    largest = TASK.reward_bounds.largest
+    bar = Bar(largest - 0.5 / len(rows) if late else largest, 3)
+    before = engine.weights_sha256()
+    seen: list[int] = []
+    stopped = score_candidate(
+        engine,
+        TASK,
+        rows,
+        prompts,
+        descriptor,
+        scale_map,
+        LIMITS,
+        judges=JUDGES,
+        on_progress=seen.append,
+        stop=stop_at(bar),
+    )
+    assert stopped.stopped is not None
+    assert stopped.stopped.lower <= score <= stopped.stopped.upper
+    assert bar.shuts_out(stopped.stopped.upper, 7)
+    assert set(stopped.answers) < set(result.answers)
+    assert bool(stopped.answers) is late
+    assert stopped.descriptor == result.descriptor
+    assert seen[-1] < len(rows)
+    assert engine.weights_sha256() == before
+
+
+@pytest.mark.parametrize("raised", [False, True])
+def test_a_candidate_that_can_still_be_an_expert_is_scored_to_its_end(
+    engine: Engine,
+    rows: Sequence[Row],
+    prompts: Sequence[Sequence[int]],
+    descriptor: Descriptor,
+    scale_map: ScaleMap,
+    result: CandidateResult,
+    *,
+    raised: bool,
+) -> None:
+    score = mean_reward([answer.reward for answer in result.answers])
+    scored = score_candidate(
+        engine,
+        TASK,
+        rows,
+        prompts,
+        descriptor,
+        scale_map,
+        LIMITS,
+        judges=JUDGES,
+        on_progress=_ignore,
+        stop=stop_at(Bar(score, 8) if raised else None),
+    )
+    assert scored.stopped is None
+    assert scored.answers == result.answers
 
 
 def _ignore(_: int) -> None:
