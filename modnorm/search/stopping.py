@@ -68,13 +68,15 @@ class Bars:
         """Return the bar of a candidate; None where it has none, as the base never has.
 
         The candidate has to rank after the K-th best of every prefix that includes it. Of these
-        the smallest prefix has the weakest, since its candidates are in the others too.
+        the smallest prefix has the weakest, since its candidates are in the others too. May be
+        called while another thread takes scores in: it then returns the bar before or after.
         """
         if index < 0:
             return None
         for prefix, best in zip(self._prefixes, self._best, strict=True):
             if index < prefix:
-                return Bar(-best[-1][0], best[-1][1]) if len(best) == self._size else None
+                full, last = len(best) == self._size, best[-1] if best else (0.0, 0)
+                return Bar(-last[0], last[1]) if full else None
         return None
 
 

@@ -45,6 +45,16 @@ def unpack_answers(blob: bytes) -> tuple[StoredAnswer, ...]:
     return tuple(StoredAnswer(*fields) for fields in json.loads(unpack_text(blob)))
 
 
+def pack_rows(rows: Sequence[int]) -> bytes:
+    """Compress row numbers."""
+    return pack_text(json.dumps(list(rows)))
+
+
+def unpack_rows(blob: bytes) -> tuple[int, ...]:
+    """Return the row numbers that `pack_rows` compressed."""
+    return tuple(json.loads(unpack_text(blob)))
+
+
 def pack_coefficients(coefficients: Sequence[float]) -> bytes:
     """Pack float32 values as little-endian bytes, which are equal when the values are."""
     return _little_endian(array("f", coefficients)).tobytes()

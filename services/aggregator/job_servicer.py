@@ -15,7 +15,7 @@ from modnorm.v1.evaluation_pb2 import WorkRequest, WorkResponse
 from services.aggregator.background import Changes, job_names
 from services.aggregator.codec import StoredAnswer
 from services.aggregator.lanes import Lane
-from services.aggregator.messages import job_message
+from services.aggregator.messages import bar_message, job_message
 from services.aggregator.metrics import AggregatorMetrics
 from services.aggregator.reports import Report
 from services.aggregator.states import TERMINAL, ArtifactKind
@@ -122,7 +122,8 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
     ) -> evaluation_pb2.HeartbeatResponse:
         lease = request.lease
         cancel = await self._beats.submit(Beat(lease.job_id, lease.token, request.answers_done))
-        return evaluation_pb2.HeartbeatResponse(cancel=cancel)
+        bar = self._stores.jobs.known_bar(request.experiment_id, request.candidate)
+        return evaluation_pb2.HeartbeatResponse(cancel=cancel, bar=bar_message(bar))
 
     @override
     async def ReportJob(
@@ -274,6 +275,7 @@ async def _read_report(parts: AsyncIterable[evaluation_pb2.ReportJobRequest]) ->
         switch_seconds=header.switch_seconds,
         generate_seconds=header.generate_seconds,
         score_seconds=header.score_seconds,
+        stopped=header.stopped,
     )
 
 

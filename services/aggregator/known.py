@@ -56,11 +56,19 @@ class Known:
         Raises:
             PreconditionError: this version has no such scorer.
         """
-        spec, digest = spec_of(experiment).task, experiment.heldout_digest
-        key = (spec.name, spec.declaration, experiment.scorer)
-        task = self._tasks.find(key, lambda: task_of(experiment))
+        digest = experiment.heldout_digest
         rows = self._rows.find(digest, lambda: load_rows(session, digest))
-        return task.metric(rows, correct)
+        return self.task(experiment).metric(rows, correct)
+
+    def task(self, experiment: Experiment) -> "Task":
+        """Return the task of an experiment.
+
+        Raises:
+            PreconditionError: this version has no such scorer.
+        """
+        spec = spec_of(experiment).task
+        key = (spec.name, spec.declaration, experiment.scorer)
+        return self._tasks.find(key, lambda: task_of(experiment))
 
 
 class _Recent(Generic[ValueT]):

@@ -7,6 +7,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from modnorm.client.convert import descriptor_to_proto, spec_to_proto
 from modnorm.perturbation.descriptor import Descriptor
+from modnorm.search.stopping import Bar
 from modnorm.v1 import common_pb2, evaluation_pb2, experiment_pb2
 from services.aggregator.codec import StoredAnswer, unpack_coefficients
 from services.aggregator.lifecycle import spec_of
@@ -81,7 +82,9 @@ def candidate_message(record: CandidateRecord) -> experiment_pb2.Candidate:
     return experiment_pb2.Candidate(
         index=record.candidate.index,
         descriptor=_descriptor(record.candidate),
-        state=_CANDIDATE_STATES[job.state],
+        state=_candidate_state(job),
+        reward_lower=job.reward_lower,
+        reward_upper=job.reward_upper,
         selection_reward=job.metric,
         heldout_metric=heldout.metric if heldout else None,
         attempts=_attempts(job),
@@ -127,6 +130,7 @@ def vote_message(vote: Vote) -> experiment_pb2.Vote:
         valid=vote.valid,
         support=vote.support,
         correct_support=vote.correct_support,
+        skipped=vote.skipped,
     )
 
 
@@ -149,8 +153,20 @@ def job_message(claim: Claim, lease_seconds: float) -> evaluation_pb2.Job:
         rows_digest=experiment.selection_digest if selecting else experiment.heldout_digest,
         candidate=job.candidate,
         declaration=spec.task.declaration,
+        bar=bar_message(claim.bar),
+        skipped_rows=claim.skipped,
         engine_spec=common_pb2.EngineSpec(**spec.engine.model_dump(exclude_none=True)),
     )
+
+
+def bar_message(bar: Bar | None) -> evaluation_pb2.Bar | None:
+    """Return a bar, if there is one."""
+    return None if bar is None else evaluation_pb2.Bar(reward=bar.reward, index=bar.index)
+
+
+def _candidate_state(job: Job) -> experiment_pb2.CandidateState.ValueType:
+    stopped = job.state is JobState.DONE and job.reward_upper is not None
+    return experiment_pb2.CANDIDATE_STATE_STOPPED if stopped else _CANDIDATE_STATES[job.state]
 
 
 def _descriptor(candidate: Candidate | CandidateRow) -> common_pb2.Descriptor:

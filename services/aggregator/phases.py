@@ -7,13 +7,13 @@ import json
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
 
-from sqlmodel import Session, col, select
+from sqlmodel import Session
 
 from modnorm.errors import InvalidInputError, PreconditionError
-from modnorm.search.ballots import Ballot, RowVote, count_votes
-from modnorm.search.ranking import Selection, expert_union, select_experts
+from modnorm.search.ballots import RowVote, count_votes
+from modnorm.search.ranking import expert_union
 from services.aggregator.artifacts import load_rows
-from services.aggregator.codec import unpack_answers
+from services.aggregator.election import ballots_of, selection_of
 from services.aggregator.lifecycle import (
     add_jobs,
     end,
@@ -27,7 +27,7 @@ from services.aggregator.rows import AnyJob
 from services.aggregator.standing import Standing
 from services.aggregator.states import BASE_INDEX, ExperimentState, JobState, Split
 from services.aggregator.succession import take_over
-from services.aggregator.tables import AnswerSheet, Ensemble, Experiment, Job, Vote
+from services.aggregator.tables import Ensemble, Experiment, Vote
 
 _STATES = {
     Split.SELECTION: ExperimentState.SELECTING,
@@ -109,7 +109,7 @@ def _finish_phase(session: Session, experiment: Experiment, split: Split, now: f
 
 
 def _start_voting(session: Session, experiment: Experiment, now: float) -> None:
-    experts = expert_union(_selection(session, experiment))
+    experts = expert_union(selection_of(session, experiment))
     add_jobs(session, experiment, Split.HELDOUT, (BASE_INDEX, *experts))
     message = f"selected: {len(experts)} experts and the base answer the held-out rows"
     _begin(session, experiment, Split.HELDOUT, message, now)
@@ -126,28 +126,11 @@ def _begin(
         _finish_phase(session, experiment, split, now)
 
 
-def _selection(session: Session, experiment: Experiment) -> Selection:
-    """Return the experts of every (N, K)."""
-    population = spec_of(experiment).population
-    rewards: list[float | None] = [None] * population.size
-    scored = session.exec(
-        select(Job.candidate, Job.metric).where(
-            Job.experiment_id == experiment.id,
-            Job.split == Split.SELECTION,
-            Job.state == JobState.DONE,
-            Job.candidate != BASE_INDEX,
-        )
-    )
-    for candidate, reward in scored:
-        rewards[candidate] = reward
-    return select_experts(rewards, population.reported_prefixes, population.ensemble_sizes)
-
-
 def _finish(session: Session, experiment: Experiment, now: float) -> None:
-    selection = _selection(session, experiment)
+    selection = selection_of(session, experiment)
     task = task_of(experiment)
     rows = load_rows(session, experiment.heldout_digest)
-    ballots = {expert: _ballot(session, experiment, expert) for expert in expert_union(selection)}
+    ballots = dict(ballots_of(session, experiment))
     # All votes are counted before any is stored: an experiment that fails here keeps none.
     counted: list[tuple[Ensemble, tuple[RowVote, ...]]] = []
     for (population, size), experts in selection.items():
@@ -166,19 +149,6 @@ def _finish(session: Session, experiment: Experiment, now: float) -> None:
     for ensemble, votes in counted:
         _store_ensemble(session, ensemble, votes)
     end(session, experiment, ExperimentState.SUCCEEDED, "finished", now)
-
-
-def _ballot(session: Session, experiment: Experiment, candidate: int) -> Ballot:
-    sheet = session.exec(
-        select(AnswerSheet.content)
-        .join(Job, col(Job.id) == col(AnswerSheet.job_id))
-        .where(
-            Job.experiment_id == experiment.id,
-            Job.split == Split.HELDOUT,
-            Job.candidate == candidate,
-        )
-    ).one()
-    return Ballot.of(unpack_answers(sheet))
 
 
 def _store_ensemble(session: Session, ensemble: Ensemble, votes: Sequence[RowVote]) -> None:

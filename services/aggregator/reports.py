@@ -1,7 +1,7 @@
 """What a worker reports of a job, and whether it fits the job."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlmodel import Session
@@ -9,9 +9,12 @@ from sqlmodel import Session
 from modnorm.errors import InvalidInputError
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.search.ranking import mean_reward
-from services.aggregator.codec import StoredAnswer, pack_coefficients
+from modnorm.search.stopping import Interval, score_interval
+from modnorm.tasks import stated_bounds
+from services.aggregator.codec import StoredAnswer, pack_coefficients, unpack_rows
 from services.aggregator.known import Known
 from services.aggregator.rows import CandidateRow, JobRow
+from services.aggregator.shortcuts import Shortcuts
 from services.aggregator.states import Split
 from services.aggregator.tables import Experiment
 
@@ -30,16 +33,35 @@ class Report:
     switch_seconds: float
     generate_seconds: float
     score_seconds: float
+    stopped: bool = False
+    """Whether the candidate was stopped early; then there are answers to some rows only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checks:
+    """What reports are checked against."""
+
+    known: Known
+    shortcuts: Shortcuts
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What a report says of the candidate."""
 
-    metric: float
-    """Mean selection reward, or held-out metric of the candidate alone."""
+    metric: float | None
+    """Mean selection reward, or held-out metric of the candidate alone; None where rows that
+    either needs are left out."""
     coefficients: bytes
     """Packed, as the candidate keeps them."""
+    stopped: Interval | None
+    """What the mean selection reward of a candidate that was stopped early can be."""
+
+    def __str__(self) -> str:
+        """Say it, for people."""
+        if self.stopped is not None:
+            return f"stopped early, {self.stopped.upper:.4f} at most"
+        return "the votes left are settled" if self.metric is None else f"{self.metric:.4f}"
 
 
 def evaluate_report(  # noqa: PLR0913, PLR0917 - a report and all that it must fit
@@ -48,47 +70,84 @@ def evaluate_report(  # noqa: PLR0913, PLR0917 - a report and all that it must f
     job: JobRow,
     candidate: CandidateRow,
     report: Report,
-    known: Known,
+    checks: Checks,
 ) -> Outcome:
     """Check a report against its job, and reduce it to a metric and coefficients.
 
     Raises:
-        InvalidInputError: a row is missing, repeated or unknown, a number is out of range, or
-            the descriptor is not that of the job.
+        InvalidInputError: a row is missing, repeated or unknown, a number is out of range, the
+            descriptor is not that of the job, or the candidate could still be an expert.
+        IncompatibleError: a reward is not what the task states.
     """
     _check_seconds(report)
-    selecting = job.split is Split.SELECTION
-    count = experiment.selection_rows if selecting else experiment.heldout_rows
-    _check_answers(report.answers, count)
-    active = known.active_tensors(session, candidate.scale_map_digest)
+    for answer in report.answers:
+        _check_answer(answer)
+    active = checks.known.active_tensors(session, candidate.scale_map_digest)
     coefficients = _check_descriptor(candidate, report.descriptor, active)
-    if selecting:
+    if report.stopped:
+        stopped = _check_stop(session, experiment, job, report, checks)
+        return Outcome(None, coefficients, stopped)
+    if job.split is Split.SELECTION:
+        _check_rows(report.answers, experiment.selection_rows)
         metric = mean_reward([answer.reward for answer in report.answers])
-    else:
-        correct = [answer.correct for answer in report.answers]
-        metric = known.heldout_metric(session, experiment, correct)
-    return Outcome(metric, coefficients)
+        return Outcome(metric, coefficients, None)
+    rows = experiment.heldout_rows
+    _check_rows(report.answers, rows, unpack_rows(job.skipped) if job.skipped else ())
+    if len(report.answers) < rows:
+        return Outcome(None, coefficients, None)
+    correct = [answer.correct for answer in report.answers]
+    metric = checks.known.heldout_metric(session, experiment, correct)
+    return Outcome(metric, coefficients, None)
 
 
-def _check_answers(answers: Sequence[StoredAnswer], count: int) -> None:
-    if [answer.row for answer in answers] != list(range(count)):
+def _check_stop(
+    session: Session, experiment: Experiment, job: JobRow, report: Report, checks: Checks
+) -> Interval:
+    """Return the interval of a candidate that was rightly stopped early."""
+    rows = experiment.selection_rows
+    bounds = stated_bounds(checks.known.task(experiment))
+    if job.split is not Split.SELECTION or bounds is None:
+        raise InvalidInputError("nothing may be stopped early here", field="header.stopped")
+    _check_rows(report.answers, rows, range(rows))
+    interval = score_interval([answer.reward for answer in report.answers], rows, bounds)
+    for fresh in (False, True):
+        bar = checks.shortcuts.bar(session, experiment, job.candidate, fresh=fresh)
+        if bar is not None and bar.shuts_out(interval.upper, job.candidate):
+            return interval
+    raise InvalidInputError(
+        f"candidate {job.candidate} can still reach {interval.upper:g} and be an expert",
+        field="header.stopped",
+        remedy="score it to its end",
+    )
+
+
+def _check_rows(
+    answers: Sequence[StoredAnswer], count: int, optional: Collection[int] = ()
+) -> None:
+    """Make sure that answers are in order and cover all rows but those that are optional."""
+    rows = [answer.row for answer in answers]
+    given = set(rows)
+    missing = set(range(count)) - given - set(optional)
+    if missing or rows != sorted(given) or not given <= set(range(count)):
         raise InvalidInputError(
             f"the answers must cover the rows 0 to {count - 1}, each once and in order",
             field="answers.row",
         )
-    for answer in answers:
-        if not math.isfinite(answer.reward):
-            raise InvalidInputError(
-                f"the reward of row {answer.row} is not finite", field="answers.reward"
-            )
-        if answer.correct and answer.vote is None:
-            raise InvalidInputError(
-                f"row {answer.row} has no vote and cannot be correct", field="answers.correct"
-            )
-        if answer.tokens < 0:
-            raise InvalidInputError(
-                f"row {answer.row} has a negative number of tokens", field="answers.tokens"
-            )
+
+
+def _check_answer(answer: StoredAnswer) -> None:
+    if not math.isfinite(answer.reward):
+        raise InvalidInputError(
+            f"the reward of row {answer.row} is not finite", field="answers.reward"
+        )
+    if answer.correct and answer.vote is None:
+        raise InvalidInputError(
+            f"row {answer.row} has no vote and cannot be correct", field="answers.correct"
+        )
+    if answer.tokens < 0:
+        raise InvalidInputError(
+            f"row {answer.row} has a negative number of tokens", field="answers.tokens"
+        )
 
 
 def _check_seconds(report: Report) -> None:

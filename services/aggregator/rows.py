@@ -13,7 +13,9 @@ from services.aggregator.states import BASE_INDEX, JobState, Split
 from services.aggregator.tables import Candidate, Job
 
 _ROWS_AT_A_TIME = 1_000
-_JOB = ("id", "experiment_id", "candidate", "split", "state", "attempts", "token", "worker")
+_JOB = (
+    "id", "experiment_id", "candidate", "split", "state", "attempts", "token", "worker", "skipped",
+)  # fmt: skip
 _CANDIDATE = ("index", "noise", "seed", "method", "radius", "scale_map_digest", "coefficients")
 
 
@@ -29,6 +31,7 @@ class JobRow:
     attempts: int
     token: int
     worker: str
+    skipped: bytes | None
     lease_deadline: float | None = None
     error: str = ""
     metric: float | None = None

@@ -57,6 +57,7 @@ class Standing:
             jobs_running=self._running,
             examples_done=experiment.examples_done,
             examples_total=experiment.examples_total,
+            candidates_stopped=experiment.candidates_stopped,
         )
         if self._rewards:
             progress.best_reward = self._rewards[-1]
@@ -91,6 +92,7 @@ def _best_rewards(session: Session, experiment_id: str, count: int) -> Sequence[
             Job.split == Split.SELECTION,
             Job.state == JobState.DONE,
             Job.candidate != BASE_INDEX,
+            col(Job.metric).is_not(None),
         )
         .order_by(col(Job.metric).desc())
         .limit(count)

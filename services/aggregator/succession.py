@@ -7,10 +7,14 @@ again: its results are copied, with the worker and the environment that they are
 All functions work inside a caller's write transaction that has locked the experiment.
 """
 
+from collections.abc import Mapping
+
 from sqlalchemy import func, insert, literal
 from sqlalchemy import select as plain_select
 from sqlmodel import Session, col, select
 
+from modnorm.search.stopping import Bars
+from services.aggregator.election import selection_of
 from services.aggregator.lifecycle import close_job, spec_of
 from services.aggregator.states import ExperimentState, JobState, Split
 from services.aggregator.tables import AnswerSheet, Candidate, Experiment, Job
@@ -32,6 +36,8 @@ _RESULT = (
     "answers_done",
     "correct",
     "metric",
+    "reward_lower",
+    "reward_upper",
     "tokens",
     "switch_seconds",
     "generate_seconds",
@@ -57,17 +63,53 @@ def take_over(session: Session, experiment: Experiment, split: Split) -> str | N
         return None
     pending = _jobs(session, experiment.id, split, JobState.PENDING)
     finished = _jobs(session, predecessor, split, JobState.DONE)
-    taken = 0
-    for index, (there, done) in finished.items():
-        if index not in pending or not _same_descriptor(pending[index][0], there):
-            continue
-        candidate, job = pending[index]
+    common = {
+        index: (*pending[index], *found)
+        for index, found in finished.items()
+        if index in pending and _same_descriptor(pending[index][0], found[0])
+    }
+    if split is Split.SELECTION:
+        valid = _valid_scores(experiment, {index: job for index, (*_, job) in common.items()})
+    else:
+        whole = len(common) == len(finished) and _same_experts(session, experiment, predecessor)
+        valid = {i for i, (*_, job) in common.items() if whole or job.metric is not None}
+    for index in sorted(valid):
+        candidate, job, there, done = common[index]
         candidate.coefficients = there.coefficients
         _copy_result(session, done, job)
+        experiment.candidates_stopped += done.reward_upper is not None
         close_job(experiment, job, done=True)
-        taken += 1
     session.flush()
-    return f"{taken} results are taken over from experiment {predecessor}" if taken else None
+    return f"{len(valid)} results are taken over from experiment {predecessor}" if valid else None
+
+
+def _valid_scores(experiment: Experiment, done: Mapping[int, Job]) -> set[int]:
+    """Return whose results hold.
+
+    Those with complete scores do, and of those that were stopped early the ones that are out by
+    the complete scores which are taken over with them.
+    """
+    population = spec_of(experiment).population
+    bars = Bars(population.reported_prefixes, population.ensemble_sizes[-1])
+    complete = {index: job.metric for index, job in done.items() if job.metric is not None}
+    for index, score in complete.items():
+        bars.complete(index, score)
+    stopped = {i: job.reward_upper for i, job in done.items() if job.reward_upper is not None}
+    out = {
+        index
+        for index, upper in stopped.items()
+        if (bar := bars.of(index)) is not None and bar.shuts_out(upper, index)
+    }
+    return {*complete, *out}
+
+
+def _same_experts(session: Session, experiment: Experiment, predecessor: str) -> bool:
+    """Tell whether the predecessor selected the same experts.
+
+    Where it did not, rows that were left out there may be needed here.
+    """
+    other = session.get_one(Experiment, predecessor)
+    return selection_of(session, other) == selection_of(session, experiment)
 
 
 def _predecessor(session: Session, experiment: Experiment, split: Split) -> str | None:

@@ -6,6 +6,7 @@ from enum import StrEnum
 from sqlmodel import Session, col, select
 
 from modnorm.errors import NotFoundError, StaleLeaseError
+from modnorm.search.stopping import Bar
 from services.aggregator.rows import AnyJob, CandidateRow, JobRow
 from services.aggregator.states import BASE_INDEX, JobState
 from services.aggregator.tables import Experiment, Job
@@ -35,6 +36,10 @@ class Claim:
     job: JobRow
     candidate: CandidateRow
     experiment: Experiment
+    bar: Bar | None = None
+    """What a candidate has to be able to reach; None where it is scored to its end."""
+    skipped: tuple[int, ...] = ()
+    """Held-out rows that need no answer, ascending."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,13 @@ from collections.abc import Callable, Sequence
 from sqlalchemy import func, or_, update
 from sqlmodel import Session, col, select
 
+from modnorm.search.stopping import Bar
 from services.aggregator.database import Database
 from services.aggregator.known import Known
 from services.aggregator.lifecycle import close_job, end, lock_experiment, record, spec_of
 from services.aggregator.phases import job_ended
 from services.aggregator.reports import Report
+from services.aggregator.shortcuts import Shortcuts
 from services.aggregator.states import ExperimentState, JobState
 from services.aggregator.stores.attempts import (
     Beat,
@@ -56,6 +58,7 @@ class JobStore:
         self._database = database
         self._clock = clock
         self._known = Known()
+        self._shortcuts = Shortcuts()
         self.lease_seconds = lease_seconds
 
     def claim(self, job_id: str, worker: str) -> Claim | None:
@@ -109,7 +112,15 @@ class JobStore:
 
     def report_all(self, reports: Sequence[Report]) -> Sequence[Change | Exception]:
         """Answer reports that arrived together, the first one first."""
-        return together(self._database, self._store, [PackedReport.of(one) for one in reports])
+        answers = together(self._database, self._store, [PackedReport.of(one) for one in reports])
+        for answer in answers:
+            if isinstance(answer, Change) and answer.job is not None:
+                self._shortcuts.scored(answer.job)
+        return answers
+
+    def known_bar(self, experiment_id: str, candidate: int) -> Bar | None:
+        """Return the bar of a candidate as far as it is in memory; None where there is none."""
+        return self._shortcuts.known_bar(experiment_id, candidate)
 
     def fail(self, job_id: str, token: int, kind: FailureKind, reason: str) -> Change:
         """Store that an attempt failed; repeating it changes nothing.
@@ -191,7 +202,8 @@ class JobStore:
         return now + 2 * self.lease_seconds
 
     def _claim(self, session: Session, requests: Sequence[ClaimRequest]) -> Sequence[Claim | None]:
-        return lease_jobs(session, requests, self._clock() + self.lease_seconds)
+        deadline = self._clock() + self.lease_seconds
+        return lease_jobs(session, requests, deadline, self._shortcuts)
 
     def _extend(self, session: Session, beats: Sequence[Beat]) -> Sequence[bool | None]:
         """Extend leases together; None where that needs a look at the job alone."""
@@ -214,7 +226,7 @@ class JobStore:
     def _store(
         self, session: Session, reports: Sequence[PackedReport]
     ) -> Sequence[Change | Exception]:
-        return Reporting(session, self._known, self._clock()).store(reports)
+        return Reporting(session, self._known, self._shortcuts, self._clock()).store(reports)
 
     def _end_attempt(
         self, session: Session, experiment: Experiment, job: Job, kind: FailureKind, reason: str

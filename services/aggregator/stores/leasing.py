@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from sqlalchemy import bindparam, update
 from sqlmodel import Session, col, select
 
+from services.aggregator.codec import pack_rows
 from services.aggregator.rows import Work, select_work
-from services.aggregator.states import JobState
+from services.aggregator.shortcuts import Shortcuts
+from services.aggregator.states import JobState, Split
 from services.aggregator.stores.attempts import Beat, Claim, ClaimRequest
 from services.aggregator.tables import Experiment, Job
 
@@ -24,6 +26,7 @@ _LEASE = (
         worker=bindparam("by"),
         lease_deadline=bindparam("until"),
         answers_done=0,
+        skipped=bindparam("left_out"),
     )
 )
 _EXTEND = (
@@ -34,7 +37,7 @@ _EXTEND = (
 
 
 def lease_jobs(
-    session: Session, requests: Sequence[ClaimRequest], deadline: float
+    session: Session, requests: Sequence[ClaimRequest], deadline: float, shortcuts: Shortcuts
 ) -> list[Claim | None]:
     """Lease those of the jobs that are pending, each to who asked for it first.
 
@@ -42,6 +45,7 @@ def lease_jobs(
         session: The transaction.
         requests: Who asks for what.
         deadline: When the leases end.
+        shortcuts: What need not be done.
 
     Returns:
         What each got; None where the job is not pending (any more), or is locked.
@@ -52,13 +56,14 @@ def lease_jobs(
         .with_for_update(of=Job, skip_locked=True)
     )
     pending = {work.job.id: work for work in map(Work.of, session.execute(query))}
-    claims = [_lease(session, pending.pop(one.job_id, None), one) for one in requests]
+    claims = [_lease(session, pending.pop(one.job_id, None), one, shortcuts) for one in requests]
     leased = [
         {
             "key": claim.job.id,
             "next_token": claim.job.token,
             "by": claim.job.worker,
             "until": deadline,
+            "left_out": pack_rows(claim.skipped) if claim.skipped else None,
         }
         for claim in claims
         if claim
@@ -87,11 +92,18 @@ def extend_leases(session: Session, beats: Sequence[Beat], deadline: float) -> l
     return in_force
 
 
-def _lease(session: Session, work: Work | None, request: ClaimRequest) -> Claim | None:
+def _lease(
+    session: Session, work: Work | None, request: ClaimRequest, shortcuts: Shortcuts
+) -> Claim | None:
     if work is None:
         return None
-    work.job.state = JobState.LEASED
-    work.job.token += 1
-    work.job.worker = request.worker
-    experiment = session.get_one(Experiment, work.job.experiment_id)
-    return Claim(work.job, work.candidate, experiment)
+    job = work.job
+    job.state = JobState.LEASED
+    job.token += 1
+    job.worker = request.worker
+    experiment = session.get_one(Experiment, job.experiment_id)
+    if job.split is Split.SELECTION:
+        bar = shortcuts.bar(session, experiment, job.candidate)
+        return Claim(job, work.candidate, experiment, bar=bar)
+    skipped = shortcuts.skippable(session, experiment, job.candidate)
+    return Claim(job, work.candidate, experiment, skipped=skipped)

@@ -9,8 +9,9 @@ from modnorm.errors import ModnormError
 from services.aggregator.known import Known
 from services.aggregator.lifecycle import close_job, event_of, has_open_jobs, standing_of
 from services.aggregator.phases import job_ended
-from services.aggregator.reports import Outcome, Report, evaluate_report
+from services.aggregator.reports import Checks, Outcome, Report, evaluate_report
 from services.aggregator.rows import AnyJob, CandidateRow, JobRow, Work, select_work
+from services.aggregator.shortcuts import Shortcuts
 from services.aggregator.standing import Standing
 from services.aggregator.states import ExperimentState, JobState, Split
 from services.aggregator.stores.attempts import (
@@ -39,12 +40,13 @@ class Reporting:
     Args:
         session: The transaction.
         known: What reports are checked against.
+        shortcuts: What candidates have to be able to reach.
         now: The time.
     """
 
-    def __init__(self, session: Session, known: Known, now: float) -> None:
+    def __init__(self, session: Session, known: Known, shortcuts: Shortcuts, now: float) -> None:
         self._session = session
-        self._known = known
+        self._checks = Checks(known, shortcuts)
         self._now = now
         self._standings: dict[str, Standing] = {}
         self._writes = Writes()
@@ -82,7 +84,7 @@ class Reporting:
         if job.state not in {JobState.LEASED, JobState.PENDING}:
             raise stale(job)
         return evaluate_report(
-            self._session, held.experiment, job, held.candidate, report, self._known
+            self._session, held.experiment, job, held.candidate, report, self._checks
         )
 
     def _keep(self, held: _Held, packed: PackedReport, outcome: Outcome) -> Change:
@@ -92,10 +94,11 @@ class Reporting:
         job.metric = outcome.metric
         job.attempts += was_leased  # it counts, unless it did when its lease ended
         job.worker = packed.report.worker or job.worker
+        experiment.candidates_stopped += outcome.stopped is not None
         close_job(experiment, job, done=True)
         standing.scored(job, was_leased=was_leased)
         self._writes.result(job, packed, outcome)
-        message = f"{title(job)}: {outcome.metric:.4f}"
+        message = f"{title(job)}: {outcome}"
         if has_open_jobs(experiment):
             self._writes.event(event_of(experiment, message, self._now, standing))
         else:

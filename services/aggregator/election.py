@@ -1,0 +1,60 @@
+"""Who is selected, and what experts say, from what is stored."""
+
+from collections.abc import Collection, Iterator
+
+from sqlmodel import Session, col, select
+
+from modnorm.search.ballots import Ballot
+from modnorm.search.ranking import Selection, select_experts
+from services.aggregator.codec import unpack_answers
+from services.aggregator.lifecycle import spec_of
+from services.aggregator.states import BASE_INDEX, JobState, Split
+from services.aggregator.tables import AnswerSheet, Experiment, Job
+
+
+def selection_of(session: Session, experiment: Experiment) -> Selection:
+    """Return the experts of every (N, K); the selection is over.
+
+    Raises:
+        PreconditionError: fewer than K candidates of a prefix have a score.
+        InvalidInputError: a score is not finite.
+    """
+    population = spec_of(experiment).population
+    rewards: list[float | None] = [None] * population.size
+    scored = session.exec(
+        select(Job.candidate, Job.metric).where(
+            Job.experiment_id == experiment.id,
+            Job.split == Split.SELECTION,
+            Job.state == JobState.DONE,
+            Job.candidate != BASE_INDEX,
+        )
+    )
+    for candidate, reward in scored:
+        rewards[candidate] = reward
+    return select_experts(rewards, population.reported_prefixes, population.ensemble_sizes)
+
+
+def ballots_of(
+    session: Session, experiment: Experiment, *, but: Collection[int] = ()
+) -> Iterator[tuple[int, Ballot]]:
+    """Yield what the experts say that have answered the held-out rows, by candidate.
+
+    Args:
+        session: The transaction.
+        experiment: The experiment.
+        but: Candidates that are not wanted.
+    """
+    sheets = session.exec(
+        select(Job.candidate, AnswerSheet.content)
+        .join(AnswerSheet, col(AnswerSheet.job_id) == col(Job.id))
+        .where(
+            Job.experiment_id == experiment.id,
+            Job.split == Split.HELDOUT,
+            Job.state == JobState.DONE,
+            Job.candidate != BASE_INDEX,
+            col(Job.candidate).not_in(but),
+        )
+    )
+    for candidate, content in sheets:
+        answers = {answer.row: answer for answer in unpack_answers(content)}
+        yield candidate, Ballot.of_some(answers, experiment.heldout_rows)
