@@ -133,7 +133,7 @@ def _look_up(session: Session, experiment: Experiment, bars: Bars) -> None:
                 bars.complete(candidate, score)
 
 
-def _scores(experiment: Experiment, prefix: int) -> Select[tuple[int, float | None]]:
+def _scores(experiment: Experiment, prefix: int) -> Select[int, float | None]:
     """Return the query for the complete scores of the first candidates."""
     return select(col(Job.candidate), col(Job.metric)).where(
         col(Job.experiment_id) == experiment.id,

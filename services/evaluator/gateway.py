@@ -78,15 +78,36 @@ class JobGateway:
         )
         return response.job if response.HasField("job") else None
 
-    def heartbeat(self, lease: messages.Lease, done: int, total: int) -> bool:
-        """Extend a lease, once; return whether the work is not wanted any more.
+    def heartbeat(
+        self,
+        lease: messages.Lease,
+        done: int,
+        total: int,
+        *,
+        experiment_id: str = "",
+        candidate: int = 0,
+    ) -> messages.HeartbeatResponse:
+        """Extend a lease, once; return whether the work is still wanted.
+
+        Args:
+            lease: The lease.
+            done: Answers so far.
+            total: Answers in all.
+            experiment_id: The experiment, where the bar of the candidate is wanted too.
+            candidate: The candidate.
 
         Raises:
             StaleLeaseError: the lease is lost.
         """
-        request = messages.HeartbeatRequest(lease=lease, answers_done=done, answers_total=total)
+        request = messages.HeartbeatRequest(
+            lease=lease,
+            answers_done=done,
+            answers_total=total,
+            experiment_id=experiment_id,
+            candidate=candidate,
+        )
         with _errors():
-            return self._calls.heartbeat(request).cancel
+            return self._calls.heartbeat(request)
 
     def report(self, parts: Callable[[], Iterator[messages.ReportJobRequest]]) -> None:
         """Store a result; `parts` is called again for each attempt.

@@ -25,6 +25,7 @@ from modnorm.errors import (
 )
 from modnorm.sandbox import Runner
 from modnorm.search.scoring import CandidateResult, score_candidate
+from modnorm.search.stopping import EarlyStop
 from modnorm.tasks import Task, get_stored_task, paper_tasks
 from modnorm.v1 import evaluation_pb2 as messages
 from services.common.logging import naming
@@ -36,6 +37,13 @@ from services.evaluator.models import LoadedModel, LoadEngine, Models
 from services.evaluator.programs import Programs
 from services.evaluator.pulse import Pulse
 from services.evaluator.reports import failure_kind, report_parts
+from services.evaluator.shortcuts import (
+    Hurdle,
+    early_stop,
+    nothing_to_answer,
+    open_rows,
+    renumbered,
+)
 from services.evaluator.shutdown import Shutdown
 
 LONGEST_PAUSE = 60.0
@@ -161,8 +169,9 @@ class JobRunner:
     def _work(self, job: messages.Job) -> JobOutcome:
         """Evaluate a job, report the result or why there is none, and tell how it ended."""
         try:
-            with HeldLease(self._gateway, job.lease, seconds=self._heartbeat_seconds) as lease:
-                self._evaluate(job, lease)
+            hurdle, pause = Hurdle(job), self._heartbeat_seconds
+            with HeldLease(self._gateway, job.lease, seconds=pause, hurdle=hurdle) as lease:
+                self._evaluate(job, lease, hurdle)
             self._failures = 0
         except (CancelledError, StaleLeaseError) as error:
             logger.info("dropped: %s", error)
@@ -193,19 +202,27 @@ class JobRunner:
 
         return counted
 
-    def _evaluate(self, job: messages.Job, lease: HeldLease) -> None:
+    def _evaluate(self, job: messages.Job, lease: HeldLease, hurdle: Hurdle) -> None:
         fences = self._check_programs(job.task)
         declaration = job.declaration if job.HasField("declaration") else None
         task = self._task(job.task, job.scorer, declaration)
+        rows = open_rows(job, len(self._artifacts.rows(job.rows_digest)))
+        if not rows:
+            self._report(job, nothing_to_answer(job), {})
+            return
         with self._pulse.loading():
             model = self._load(job, lease)
         with self._pulse.working():
-            result = self._score(job, task, model, lease)
-        environment = {**model.engine.environment, **fences}
+            result = self._score(job, task, model, lease, rows, early_stop(job, task, hurdle))
+        self._report(job, renumbered(result, rows), {**model.engine.environment, **fences})
+        self._metrics.scored(result)
+
+    def _report(
+        self, job: messages.Job, result: CandidateResult, environment: Mapping[str, str]
+    ) -> None:
         self._gateway.report(
             lambda: report_parts(job.lease, self._gateway.worker, result, environment)
         )
-        self._metrics.scored(result)
 
     def _check_programs(self, task: str) -> Mapping[str, str]:
         """Look at the sandbox before any work, and without counting an attempt against the job."""
@@ -258,24 +275,32 @@ class JobRunner:
                 "install the package and the version that the experiment was made with"
             ) from error
 
-    def _score(
-        self, job: messages.Job, task: Task, model: LoadedModel, lease: HeldLease
+    def _score(  # noqa: PLR0913, PLR0917 - a job and all that it takes
+        self,
+        job: messages.Job,
+        task: Task,
+        model: LoadedModel,
+        lease: HeldLease,
+        numbers: Sequence[int],
+        stop: EarlyStop | None,
     ) -> CandidateResult:
+        """Answer the rows of these numbers; in the result they are counted from 0."""
         rows = self._artifacts.rows(job.rows_digest)
         prompts = model.prompts(task, job.rows_digest)
-        lease.total = len(rows)
+        lease.total = len(numbers)
 
         self._go_on(lease, 0)
         return score_candidate(
             model.engine,
             task,
-            rows,
-            prompts,
+            [rows[number] for number in numbers],
+            [prompts[number] for number in numbers],
             descriptor_from_proto(job.descriptor),
             self._artifacts.scale_map(job.descriptor.scale_map_digest),
             GenerationLimits(job.max_tokens),
             judges=self._judges,
             on_progress=lambda done: self._go_on(lease, done),
+            stop=stop,
         )
 
     def _start_over(self) -> None:

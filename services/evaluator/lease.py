@@ -10,6 +10,7 @@ from typing import Self
 from modnorm.errors import CancelledError, ModnormError, NotFoundError, StaleLeaseError
 from modnorm.v1 import evaluation_pb2 as messages
 from services.evaluator.gateway import JobGateway
+from services.evaluator.shortcuts import Hurdle
 
 STALL_SECONDS = 1_800.0
 """A worker that shows no sign of life for this long lets its lease go: loading a large model
@@ -26,11 +27,19 @@ class HeldLease:
         lease: The lease.
         seconds: Longest pause between heartbeats; a third of the lease at most.
         total: Answers in all, for the progress that heartbeats carry.
+        hurdle: Told of the bar whenever a heartbeat is.
     """
 
     def __init__(
-        self, gateway: JobGateway, lease: messages.Lease, *, seconds: float, total: int = 0
+        self,
+        gateway: JobGateway,
+        lease: messages.Lease,
+        *,
+        seconds: float,
+        total: int = 0,
+        hurdle: Hurdle | None = None,
     ) -> None:
+        self._hurdle = hurdle
         self.lease = lease
         self.total = total
         self._gateway = gateway
@@ -79,15 +88,24 @@ class HeldLease:
 
     def _beat_once(self) -> None:
         try:
-            unwanted = self._gateway.heartbeat(self.lease, self._done, self.total)
+            experiment_id, candidate = self._hurdle.about if self._hurdle else ("", 0)
+            answer = self._gateway.heartbeat(
+                self.lease,
+                self._done,
+                self.total,
+                experiment_id=experiment_id,
+                candidate=candidate,
+            )
         except (StaleLeaseError, NotFoundError) as error:
             self._verdict = error
         except ModnormError as error:
             # Whatever went wrong over there says nothing about the lease, which may well last.
             logger.warning("heartbeat failed: %s", error, extra=self._names())
         else:
-            if unwanted:
+            if answer.cancel:
                 self._verdict = CancelledError("the work is not wanted any more")
+            if self._hurdle and answer.HasField("bar"):
+                self._hurdle.rise(answer.bar)
 
     def _names(self) -> dict[str, object]:
         return {"job": self.lease.job_id, "token": self.lease.token}

@@ -15,15 +15,23 @@ BATCH_BYTES = 2**20
 def report_parts(
     lease: messages.Lease, worker: str, result: CandidateResult, environment: Mapping[str, str]
 ) -> Iterator[messages.ReportJobRequest]:
-    """Yield a header, then the answers in row order."""
+    """Yield a header, then the answers in row order.
+
+    Args:
+        lease: The lease that the work was done under.
+        worker: Who did it.
+        result: The result.
+        environment: What the answers may depend on; empty where nothing was answered.
+    """
     header = messages.ReportHeader(
         lease=lease,
         descriptor=descriptor_to_proto(result.descriptor),
         worker=worker,
-        environment={"python": platform.python_version(), **environment},
+        environment={"python": platform.python_version(), **environment} if environment else {},
         switch_seconds=result.switch_seconds,
         generate_seconds=result.generate_seconds,
         score_seconds=result.score_seconds,
+        stopped=result.stopped is not None,
     )
     yield messages.ReportJobRequest(header=header)
     for batch in _batches([_answer(answer) for answer in result.answers]):

@@ -32,7 +32,7 @@ def work(gateway: JobGateway) -> None:
     assert job is not None
     assert job.lease == lease()
     assert gateway.claim("a") is None
-    assert not gateway.heartbeat(lease(), 1, 2)
+    assert not gateway.heartbeat(lease(), 1, 2).cancel
     gateway.report(lambda: parts(1))
     gateway.fail(lease("b"), messages.FAILURE_KIND_CANDIDATE, "reason")
 
@@ -62,7 +62,7 @@ def test_a_refusal_is_the_error_that_the_aggregator_met(gateway, aggregator, str
     with pytest.raises(StaleLeaseError, match="lost") as raised:
         gateway.heartbeat(lease(), 1, 2)
     assert (raised.value.field, raised.value.remedy) == ("lease.token", "stop")
-    assert not gateway.heartbeat(lease(), 1, 2)
+    assert not gateway.heartbeat(lease(), 1, 2).cancel
 
 
 def test_a_stream_that_broke_is_opened_again(gateway, aggregator) -> None:
