@@ -40,7 +40,12 @@ def write_spec(tmp_path_factory):
                 "max_tokens": 48,
             },
             "method": {"name": "modular_norm", "radius": 0.32},
-            "population": {"size": 6, "prefixes": [3, 6], "ensemble_sizes": [1, 2]},
+            "population": {
+                "size": 6,
+                "prefixes": [3, 6],
+                "ensemble_sizes": [1, 2],
+                "statistics": "full",
+            },
             "calibration": {"examples": 4},
         }
         for path, value in changes.items():

@@ -134,7 +134,13 @@ def client(lab):
 @pytest.fixture(scope="module")
 def spec_file(write_spec):
     return write_spec(
-        "lab", population={"size": 12, "prefixes": [6, 12], "ensemble_sizes": [1, 3]}
+        "lab",
+        population={
+            "size": 12,
+            "prefixes": [6, 12],
+            "ensemble_sizes": [1, 3],
+            "statistics": "full",
+        },
     )
 
 

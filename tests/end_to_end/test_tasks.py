@@ -177,7 +177,7 @@ def run(client, tmp_path):
             "model": "tiny-thicket",
             "task": {**task, "scorer": scorer},
             "method": {"name": "randopt", "radius": 0.001},
-            "population": {"size": 3, "ensemble_sizes": [1, 3]},
+            "population": {"size": 3, "ensemble_sizes": [1, 3], "statistics": "full"},
         }
         return carry_out(client, parse_spec(spec), quiet=True)
 
