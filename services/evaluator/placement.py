@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from modnorm.errors import InvalidInputError
-from services.common.settings import SupervisorSettings
 
 ENGINES_UNDER_MPS = 3
 """Engines that share a GPU where nothing else is said and NVIDIA's MPS lets them overlap."""
@@ -13,6 +13,38 @@ PORTS_EACH = 100
 """Ports of each worker's engine, from `engine_ports` on."""
 COMPILE_CACHES = ("VLLM_CACHE_ROOT", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
 """Variables that name a folder of compiled kernels: two compilers in one break each other."""
+
+
+class Sharing(Protocol):
+    """What of `SupervisorSettings` says how GPUs are shared."""
+
+    @property
+    def engines_per_gpu(self) -> str:
+        """`auto`, or a number."""
+
+    @property
+    def gpus_per_worker(self) -> int:
+        """Neighbouring GPUs of one worker."""
+
+    @property
+    def gpu_memory_utilization(self) -> float:
+        """Part of a GPU's memory that all engines on it take."""
+
+    @property
+    def engine_ports(self) -> int:
+        """First of the ports of engines."""
+
+    @property
+    def cache_dir(self) -> Path:
+        """Where compile caches go that have no folder of their own."""
+
+    @property
+    def metrics_address(self) -> str:
+        """Where the first worker shows its metrics."""
+
+    @property
+    def worker_name(self) -> str:
+        """What the names of workers begin with; each names itself when empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +61,7 @@ class Place:
     """Workers on the device."""
 
 
-def wanted_engines(settings: SupervisorSettings, *, has_mps: bool) -> int:
+def wanted_engines(settings: Sharing, *, has_mps: bool) -> int:
     """Return how many engines share a GPU.
 
     Raises:
@@ -64,7 +96,7 @@ def grouped(devices: Sequence[str], size: int) -> tuple[str, ...]:
 
 
 def environment_of(
-    place: Place, settings: SupervisorSettings, inherited: Mapping[str, str], folder: Path
+    place: Place, settings: Sharing, inherited: Mapping[str, str], folder: Path
 ) -> dict[str, str]:
     """Return the whole environment of a worker.
 
@@ -94,9 +126,7 @@ def address_of(place: Place, folder: Path) -> str:
     return f"unix:{folder / str(place.number)}"
 
 
-def _on_gpu(
-    place: Place, settings: SupervisorSettings, inherited: Mapping[str, str]
-) -> dict[str, str]:
+def _on_gpu(place: Place, settings: Sharing, inherited: Mapping[str, str]) -> dict[str, str]:
     number = str(place.number)
     caches = {
         name: str(Path(inherited.get(name) or settings.cache_dir / name.lower()) / number)
