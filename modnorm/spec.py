@@ -33,6 +33,8 @@ _FIELD_FAULT = "field_fault"
 MAX_POPULATION = 100_000
 """Largest N accepted: the paper's largest population is 3,000."""
 MAX_SEED = 2**63 - 1
+MAX_TWO_SIDED_SEED = MAX_SEED // 1_000_003 - 1
+"""Largest seed of a run with two sides: seeds of its steps are 64-bit integers."""
 MAX_MASS = 1e6
 """Largest mass of a group; only ratios of masses matter."""
 MAX_DECLARATION = 65_536
@@ -84,6 +86,13 @@ def _source_apart(data: object) -> object:
             rest = {key: value for key, value in data.items() if key != name}
             return {**rest, "radius_source": data[name]}
     return data
+
+
+def _over(given: object, defaults: Mapping[str, object]) -> object:
+    """Return a section over its defaults; what is no section is left to be refused."""
+    if given is None:
+        return dict(defaults)
+    return {**defaults, **given} if isinstance(given, Mapping) else given
 
 
 class ModelSpec(_Section):
@@ -345,6 +354,60 @@ class FailureSpec(_Section):
     """Failed candidates that the experiment tolerates; they are left out of the ranking."""
 
 
+_TWO_SIDED: Mapping[str, Mapping[str, object]] = {
+    "method": {"radius": 0.001},
+    "population": {"size": 2, "statistics": "full"},
+    "iterative": {"updates": 1500, "rate": 1e-6, "report": "best"},
+}
+ITERATIVE_DEFAULTS: Mapping[str, Mapping[str, Mapping[str, object]]] = {
+    "es": {
+        "method": {"radius": 0.001},
+        "population": {"size": 30, "statistics": "full"},
+        "iterative": {"updates": 100, "rate": 0.0005, "report": "last"},
+    },
+    "mezo": _TWO_SIDED,
+    "zo_finetuner": _TWO_SIDED,
+}
+"""Sections of a spec by iterative method, where it says nothing else (paper, app. E.1)."""
+
+
+class IterativeSpec(_Section):
+    """How a model is trained by perturbations alone (paper, app. E.1; docs/baselines.md)."""
+
+    updates: _Int = Field(ge=1, le=100_000)
+    """Updates of the model; 100 for ES, 1,500 for the others."""
+    rate: _Float = Field(gt=0, le=1e6)
+    """alpha of ES, learning rate of the others."""
+    report: Literal["last", "best"]
+    """The state that the held-out rows are answered with: the last, or the best on the
+    development rows by accuracy, then mean reward, then fewest updates."""
+    development: Annotated[DataSpec, BeforeValidator(_sourced)] | None = None
+    """Rows that choose among the states."""
+    evaluate_every: _Int = Field(default=100, ge=1)
+    """Updates between two states that answer the development rows; the first one does, too."""
+    monitor: tuple[_Int, ...] = ()
+    """Updates after which the held-out rows are answered as well; this chooses nothing."""
+    rounding: Literal["once", "published"] = "once"
+    """`published`: updates and perturbations of ES are rounded before they are added, too."""
+    generator: str | None = None
+    """Prepared generator of `zo_finetuner`: a file."""
+
+    @model_validator(mode="after")
+    def _states_are_known(self) -> Self:
+        if (self.report == "best") != (self.development is not None):
+            raise _field_fault(
+                "development",
+                "the best state is chosen on development rows: name them"
+                if self.development is None
+                else "nothing is chosen on these rows; set report to best, or leave them out",
+            )
+        if sorted(set(self.monitor)) != list(self.monitor):
+            raise _field_fault("monitor", "must be distinct and ascending")
+        if self.monitor and not 0 <= self.monitor[0] <= self.monitor[-1] <= self.updates:
+            raise _field_fault("monitor", f"must be from 0 to {self.updates}")
+        return self
+
+
 class ExperimentSpec(_Section):
     """Model, task, method, N, prefixes, K list and seed: everything that defines an experiment."""
 
@@ -357,6 +420,50 @@ class ExperimentSpec(_Section):
     calibration: CalibrationSpec = CalibrationSpec()
     engine: Annotated[EngineSpec, BeforeValidator(_named)] = EngineSpec()
     failures: FailureSpec = FailureSpec()
+    iterative: IterativeSpec | None = None
+    """Settings of an iterative method; None for all others."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_in_iterative(cls, data: object) -> object:
+        """Give an iterative method its sections, each with the paper's settings."""
+        method = _named(data.get("method")) if isinstance(data, Mapping) else None
+        if not isinstance(data, Mapping) or not isinstance(method, Mapping):
+            return data
+        defaults = ITERATIVE_DEFAULTS.get(str(method.get("name")), {})
+        given = {**data, "method": method}
+        return {**given, **{name: _over(given.get(name), part) for name, part in defaults.items()}}
+
+    @model_validator(mode="after")
+    def _iterative_fits(self) -> Self:
+        name, population = self.method.name, self.population
+        if self.iterative is None:
+            return self
+        if name not in ITERATIVE_DEFAULTS:
+            raise _field_fault("iterative", f"{name} makes no updates; leave this out")
+        if population.prefixes or population.ensemble_sizes != (1,):
+            raise _field_fault("population", f"{name} trains one model: no prefixes, no ensembles")
+        if population.statistics != "full":
+            raise _field_fault("population.statistics", f"{name} needs every reward: full")
+        if name != "es" and population.size != 2:
+            raise _field_fault("population.size", f"{name} has two sides a step: 2")
+        if name != "es" and population.seed > MAX_TWO_SIDED_SEED:
+            raise _field_fault("population.seed", f"must be at most {MAX_TWO_SIDED_SEED}")
+        if name != "es" and self.iterative.rounding != "once":
+            raise _field_fault("iterative.rounding", f"{name} rounds once")
+        if (name == "zo_finetuner") != (self.iterative.generator is not None):
+            raise _field_fault("iterative.generator", "zo_finetuner needs one, no other method")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _leave_out_not_iterative(
+        self, handler: SerializerFunctionWrapHandler
+    ) -> dict[str, object]:
+        """Keep the digests that specs had before there were iterative methods."""
+        content: dict[str, object] = handler(self)
+        if self.iterative is None:
+            content.pop("iterative", None)
+        return content
 
     @property
     def work(self) -> Self:

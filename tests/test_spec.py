@@ -202,3 +202,50 @@ def test_statistics_of_experts_are_the_default_and_leave_the_digest_as_it_was():
         parsed = parse_spec({**spec, "population": {"size": 4, "statistics": statistics}})
         assert (parsed.digest == before) is same
         assert parse_spec(parsed.model_dump(mode="json")) == parsed
+
+
+ITERATIVE = {
+    "model": "tiny-thicket",
+    "task": {"name": "countdown", "selection": "bundled:a", "heldout": "bundled:b"},
+}
+
+
+def test_iterative_methods_have_the_settings_of_the_paper():
+    es = parse_spec({**ITERATIVE, "method": "es"})
+    mezo = parse_spec({**ITERATIVE, "method": "mezo", "iterative": {"development": "bundled:c"}})
+
+    assert es.iterative is not None
+    assert (es.method.radius, es.population.size, es.iterative.updates) == (0.001, 30, 100)
+    assert (es.iterative.rate, es.iterative.report) == (0.0005, "last")
+    assert mezo.iterative is not None
+    assert (mezo.method.radius, mezo.population.size, mezo.iterative.updates) == (0.001, 2, 1500)
+    assert (mezo.iterative.rate, mezo.iterative.report) == (1e-6, "best")
+    assert mezo.iterative.evaluate_every == 100
+
+
+@pytest.mark.parametrize(
+    ("sections", "field"),
+    [
+        ({"method": "mezo"}, "iterative.development"),
+        ({"method": "es", "iterative": {"development": "bundled:c"}}, "iterative.development"),
+        ({"method": "es", "iterative": {"monitor": [0, 101]}}, "iterative.monitor"),
+        ({"method": "es", "population": {"ensemble_sizes": [1, 2]}}, "population"),
+        ({"method": "es", "population": {"statistics": "experts"}}, "population.statistics"),
+        ({"method": {"name": "randopt", "radius": 1}, "iterative": {"updates": 1}}, "iterative"),
+        ({"method": "mezo", "population": {"size": 3}}, "population.size"),
+        ({"method": "mezo", "population": {"seed": 2**62}}, "population.seed"),
+        ({"method": "mezo", "iterative": {"rounding": "published"}}, "iterative.rounding"),
+        ({"method": "zo_finetuner"}, "iterative.generator"),
+    ],
+)
+def test_iterative_settings_that_do_not_fit_are_refused(sections, field):
+    rest = {"rate": 1.0, "report": "last"} if "randopt" in str(sections) else {}
+    if sections["method"] in {"mezo", "zo_finetuner"} and field != "iterative.development":
+        rest = {"development": "bundled:c"}
+    iterative = {**rest, **sections.get("iterative", {})}
+    size = {} if "es" in str(sections["method"]) else {"population": {"size": 2}}
+    spec = {**ITERATIVE, **size, **sections, **({"iterative": iterative} if iterative else {})}
+
+    with pytest.raises(InvalidInputError) as caught:
+        parse_spec(spec)
+    assert caught.value.field == field

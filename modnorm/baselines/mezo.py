@@ -9,8 +9,6 @@ from modnorm.perturbation.lineage import Step, as_float32
 
 KIND = "mezo"
 SEED_STRIDE = 1_000_003
-MAX_SEED = (2**63 - 1) // SEED_STRIDE - 1
-"""Largest seed of a run: seeds of steps are 64-bit integers."""
 
 
 def step_seed(seed: int, step: int) -> int:

@@ -97,6 +97,7 @@ def descriptor_to_proto(descriptor: Descriptor) -> common_pb2.Descriptor:
         radius=descriptor.radius,
         scale_map_digest=descriptor.scale_map,
         coefficients=descriptor.coefficients or (),
+        lineage_digest=descriptor.lineage,
     )
 
 
@@ -109,4 +110,5 @@ def descriptor_from_proto(message: common_pb2.Descriptor) -> Descriptor:
         radius=message.radius,
         scale_map=message.scale_map_digest,
         coefficients=tuple(message.coefficients) or None,
+        lineage=message.lineage_digest,
     )

@@ -143,6 +143,9 @@ METHODS: Mapping[str, Method] = MappingProxyType(
         "attention_only_published": Method(_attention_only_published, needs_profile=True),
         "mlp_only": Method(_mlp_only, needs_profile=True),
         "base": Method(_base, needs_profile=False),
+        "es": Method(_randopt, needs_profile=False),
+        "mezo": Method(_randopt, needs_profile=False),
+        "zo_finetuner": Method(_randopt, needs_profile=False),
     }
 )
 """Methods by the name that specs and scale maps carry."""

@@ -102,6 +102,7 @@ class Descriptor(google.protobuf.message.Message):
     RADIUS_FIELD_NUMBER: builtins.int
     SCALE_MAP_DIGEST_FIELD_NUMBER: builtins.int
     COEFFICIENTS_FIELD_NUMBER: builtins.int
+    LINEAGE_DIGEST_FIELD_NUMBER: builtins.int
     noise: builtins.str
     """Noise scheme by name, "portable-v1" for instance."""
     seed: builtins.int
@@ -112,6 +113,8 @@ class Descriptor(google.protobuf.message.Message):
     """Radius R, or sigma for isotropic noise."""
     scale_map_digest: builtins.str
     """Digest of the scale map that the candidate was drawn with."""
+    lineage_digest: builtins.str
+    """Digest of the trained state that the candidate is drawn around; empty for the base model."""
     @property
     def coefficients(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
         """R / (s_p * norm(Z_p)) of each active tensor; empty until whoever evaluates first resolves it."""
@@ -125,8 +128,9 @@ class Descriptor(google.protobuf.message.Message):
         radius: builtins.float = ...,
         scale_map_digest: builtins.str = ...,
         coefficients: collections.abc.Iterable[builtins.float] | None = ...,
+        lineage_digest: builtins.str = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["coefficients", b"coefficients", "method", b"method", "noise", b"noise", "radius", b"radius", "scale_map_digest", b"scale_map_digest", "seed", b"seed"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["coefficients", b"coefficients", "lineage_digest", b"lineage_digest", "method", b"method", "noise", b"noise", "radius", b"radius", "scale_map_digest", b"scale_map_digest", "seed", b"seed"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___Descriptor: typing_extensions.TypeAlias = Descriptor

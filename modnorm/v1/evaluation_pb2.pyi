@@ -32,6 +32,8 @@ class _SplitEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumType
     """The rows that rank candidates."""
     SPLIT_HELDOUT: _Split.ValueType  # 2
     """The rows that are voted on."""
+    SPLIT_DEVELOPMENT: _Split.ValueType  # 3
+    """The rows that choose among the states of an iterative run."""
 
 class Split(_Split, metaclass=_SplitEnumTypeWrapper):
     """Which rows a job answers."""
@@ -42,6 +44,8 @@ SPLIT_SELECTION: Split.ValueType  # 1
 """The rows that rank candidates."""
 SPLIT_HELDOUT: Split.ValueType  # 2
 """The rows that are voted on."""
+SPLIT_DEVELOPMENT: Split.ValueType  # 3
+"""The rows that choose among the states of an iterative run."""
 Global___Split: typing_extensions.TypeAlias = Split
 
 class _FailureKind:
@@ -771,3 +775,55 @@ class GetScaleMapResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___GetScaleMapResponse: typing_extensions.TypeAlias = GetScaleMapResponse
+
+@typing.final
+class FetchLineageRequest(google.protobuf.message.Message):
+    """The way to a state of an iterative run."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    EXPERIMENT_ID_FIELD_NUMBER: builtins.int
+    DIGEST_FIELD_NUMBER: builtins.int
+    AFTER_FIELD_NUMBER: builtins.int
+    experiment_id: builtins.str
+    """The experiment."""
+    digest: builtins.str
+    """Digest of the state."""
+    after: builtins.int
+    """Steps that the worker has already."""
+    def __init__(
+        self,
+        *,
+        experiment_id: builtins.str = ...,
+        digest: builtins.str = ...,
+        after: builtins.int = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["after", b"after", "digest", b"digest", "experiment_id", b"experiment_id"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___FetchLineageRequest: typing_extensions.TypeAlias = FetchLineageRequest
+
+@typing.final
+class FetchLineageResponse(google.protobuf.message.Message):
+    """Some steps, in order."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ORIGIN_JSON_FIELD_NUMBER: builtins.int
+    STEPS_JSON_FIELD_NUMBER: builtins.int
+    origin_json: builtins.str
+    """The lineage without its steps, as JSON; in the first message."""
+    @property
+    def steps_json(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Steps as JSON objects."""
+
+    def __init__(
+        self,
+        *,
+        origin_json: builtins.str = ...,
+        steps_json: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["origin_json", b"origin_json", "steps_json", b"steps_json"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___FetchLineageResponse: typing_extensions.TypeAlias = FetchLineageResponse

@@ -70,6 +70,11 @@ class JobServiceStub(object):
                 request_serializer=modnorm_dot_v1_dot_evaluation__pb2.GetScaleMapRequest.SerializeToString,
                 response_deserializer=modnorm_dot_v1_dot_evaluation__pb2.GetScaleMapResponse.FromString,
                 _registered_method=True)
+        self.FetchLineage = channel.unary_stream(
+                '/modnorm.v1.JobService/FetchLineage',
+                request_serializer=modnorm_dot_v1_dot_evaluation__pb2.FetchLineageRequest.SerializeToString,
+                response_deserializer=modnorm_dot_v1_dot_evaluation__pb2.FetchLineageResponse.FromString,
+                _registered_method=True)
 
 
 class JobServiceServicer(object):
@@ -126,6 +131,13 @@ class JobServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def FetchLineage(self, request, context):
+        """Streams the steps of an iterative run that lead to a state, in order.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_JobServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -163,6 +175,11 @@ def add_JobServiceServicer_to_server(servicer, server):
                     servicer.GetScaleMap,
                     request_deserializer=modnorm_dot_v1_dot_evaluation__pb2.GetScaleMapRequest.FromString,
                     response_serializer=modnorm_dot_v1_dot_evaluation__pb2.GetScaleMapResponse.SerializeToString,
+            ),
+            'FetchLineage': grpc.unary_stream_rpc_method_handler(
+                    servicer.FetchLineage,
+                    request_deserializer=modnorm_dot_v1_dot_evaluation__pb2.FetchLineageRequest.FromString,
+                    response_serializer=modnorm_dot_v1_dot_evaluation__pb2.FetchLineageResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -355,6 +372,33 @@ class JobService(object):
             '/modnorm.v1.JobService/GetScaleMap',
             modnorm_dot_v1_dot_evaluation__pb2.GetScaleMapRequest.SerializeToString,
             modnorm_dot_v1_dot_evaluation__pb2.GetScaleMapResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FetchLineage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/modnorm.v1.JobService/FetchLineage',
+            modnorm_dot_v1_dot_evaluation__pb2.FetchLineageRequest.SerializeToString,
+            modnorm_dot_v1_dot_evaluation__pb2.FetchLineageResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -43,6 +43,8 @@ class JobServiceStub:
     """Streams the rows of a split, in order."""
     GetScaleMap: grpc.UnaryUnaryMultiCallable[modnorm.v1.evaluation_pb2.GetScaleMapRequest, modnorm.v1.evaluation_pb2.GetScaleMapResponse]
     """Returns a scale map by digest."""
+    FetchLineage: grpc.UnaryStreamMultiCallable[modnorm.v1.evaluation_pb2.FetchLineageRequest, modnorm.v1.evaluation_pb2.FetchLineageResponse]
+    """Streams the steps of an iterative run that lead to a state, in order."""
 
 @typing.type_check_only
 class JobServiceAsyncStub(JobServiceStub):
@@ -65,6 +67,8 @@ class JobServiceAsyncStub(JobServiceStub):
     """Streams the rows of a split, in order."""
     GetScaleMap: grpc.aio.UnaryUnaryMultiCallable[modnorm.v1.evaluation_pb2.GetScaleMapRequest, modnorm.v1.evaluation_pb2.GetScaleMapResponse]  # type: ignore[assignment]
     """Returns a scale map by digest."""
+    FetchLineage: grpc.aio.UnaryStreamMultiCallable[modnorm.v1.evaluation_pb2.FetchLineageRequest, modnorm.v1.evaluation_pb2.FetchLineageResponse]  # type: ignore[assignment]
+    """Streams the steps of an iterative run that lead to a state, in order."""
 
 class JobServiceServicer(metaclass=abc.ABCMeta):
     """The evaluators' side of the aggregator: jobs are claimed, kept alive and reported here."""
@@ -126,5 +130,13 @@ class JobServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[modnorm.v1.evaluation_pb2.GetScaleMapResponse, collections.abc.Awaitable[modnorm.v1.evaluation_pb2.GetScaleMapResponse]]:
         """Returns a scale map by digest."""
+
+    @abc.abstractmethod
+    def FetchLineage(
+        self,
+        request: modnorm.v1.evaluation_pb2.FetchLineageRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[collections.abc.Iterator[modnorm.v1.evaluation_pb2.FetchLineageResponse], collections.abc.AsyncIterator[modnorm.v1.evaluation_pb2.FetchLineageResponse]]:
+        """Streams the steps of an iterative run that lead to a state, in order."""
 
 def add_JobServiceServicer_to_server(servicer: JobServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

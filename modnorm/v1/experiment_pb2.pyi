@@ -126,6 +126,10 @@ class _ArtifactKindEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._E
     """Selection rows, JSON lines."""
     ARTIFACT_KIND_HELDOUT_ROWS: _ArtifactKind.ValueType  # 4
     """Held-out rows, JSON lines."""
+    ARTIFACT_KIND_DEVELOPMENT_ROWS: _ArtifactKind.ValueType  # 5
+    """Development rows, JSON lines."""
+    ARTIFACT_KIND_LINEAGE: _ArtifactKind.ValueType  # 6
+    """Lineage of the state that is reported, or of the last one, JSON."""
 
 class ArtifactKind(_ArtifactKind, metaclass=_ArtifactKindEnumTypeWrapper):
     """What kind of artifact."""
@@ -140,6 +144,10 @@ ARTIFACT_KIND_SELECTION_ROWS: ArtifactKind.ValueType  # 3
 """Selection rows, JSON lines."""
 ARTIFACT_KIND_HELDOUT_ROWS: ArtifactKind.ValueType  # 4
 """Held-out rows, JSON lines."""
+ARTIFACT_KIND_DEVELOPMENT_ROWS: ArtifactKind.ValueType  # 5
+"""Development rows, JSON lines."""
+ARTIFACT_KIND_LINEAGE: ArtifactKind.ValueType  # 6
+"""Lineage of the state that is reported, or of the last one, JSON."""
 Global___ArtifactKind: typing_extensions.TypeAlias = ArtifactKind
 
 @typing.final
@@ -365,6 +373,87 @@ class FailureSpec(google.protobuf.message.Message):
 Global___FailureSpec: typing_extensions.TypeAlias = FailureSpec
 
 @typing.final
+class IterativeSpec(google.protobuf.message.Message):
+    """How a model is trained by perturbations alone."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    UPDATES_FIELD_NUMBER: builtins.int
+    RATE_FIELD_NUMBER: builtins.int
+    REPORT_FIELD_NUMBER: builtins.int
+    DEVELOPMENT_FIELD_NUMBER: builtins.int
+    EVALUATE_EVERY_FIELD_NUMBER: builtins.int
+    MONITOR_FIELD_NUMBER: builtins.int
+    ROUNDING_FIELD_NUMBER: builtins.int
+    GENERATOR_FIELD_NUMBER: builtins.int
+    updates: builtins.int
+    """Updates of the model."""
+    rate: builtins.float
+    """Step size of "es", learning rate of the others."""
+    report: builtins.str
+    """Which state is reported: "last", or "best" on the development rows."""
+    evaluate_every: builtins.int
+    """Updates between two states that answer the development rows."""
+    rounding: builtins.str
+    """"once" or "published": how often an update is rounded on its way into a weight."""
+    generator: builtins.str
+    """File of the prepared generator of "zo_finetuner"."""
+    @property
+    def development(self) -> Global___DataSpec:
+        """Rows that choose among the states; none for "last"."""
+
+    @property
+    def monitor(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Updates after which the held-out rows are answered as well, which chooses nothing."""
+
+    def __init__(
+        self,
+        *,
+        updates: builtins.int | None = ...,
+        rate: builtins.float | None = ...,
+        report: builtins.str | None = ...,
+        development: Global___DataSpec | None = ...,
+        evaluate_every: builtins.int | None = ...,
+        monitor: collections.abc.Iterable[builtins.int] | None = ...,
+        rounding: builtins.str | None = ...,
+        generator: builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_development", b"_development", "_evaluate_every", b"_evaluate_every", "_generator", b"_generator", "_rate", b"_rate", "_report", b"_report", "_rounding", b"_rounding", "_updates", b"_updates", "development", b"development", "evaluate_every", b"evaluate_every", "generator", b"generator", "rate", b"rate", "report", b"report", "rounding", b"rounding", "updates", b"updates"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_development", b"_development", "_evaluate_every", b"_evaluate_every", "_generator", b"_generator", "_rate", b"_rate", "_report", b"_report", "_rounding", b"_rounding", "_updates", b"_updates", "development", b"development", "evaluate_every", b"evaluate_every", "generator", b"generator", "monitor", b"monitor", "rate", b"rate", "report", b"report", "rounding", b"rounding", "updates", b"updates"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__development: typing_extensions.TypeAlias = typing.Literal["development"]
+    _WhichOneofArgType__development: typing_extensions.TypeAlias = typing.Literal["_development", b"_development"]
+    _WhichOneofReturnType__evaluate_every: typing_extensions.TypeAlias = typing.Literal["evaluate_every"]
+    _WhichOneofArgType__evaluate_every: typing_extensions.TypeAlias = typing.Literal["_evaluate_every", b"_evaluate_every"]
+    _WhichOneofReturnType__generator: typing_extensions.TypeAlias = typing.Literal["generator"]
+    _WhichOneofArgType__generator: typing_extensions.TypeAlias = typing.Literal["_generator", b"_generator"]
+    _WhichOneofReturnType__rate: typing_extensions.TypeAlias = typing.Literal["rate"]
+    _WhichOneofArgType__rate: typing_extensions.TypeAlias = typing.Literal["_rate", b"_rate"]
+    _WhichOneofReturnType__report: typing_extensions.TypeAlias = typing.Literal["report"]
+    _WhichOneofArgType__report: typing_extensions.TypeAlias = typing.Literal["_report", b"_report"]
+    _WhichOneofReturnType__rounding: typing_extensions.TypeAlias = typing.Literal["rounding"]
+    _WhichOneofArgType__rounding: typing_extensions.TypeAlias = typing.Literal["_rounding", b"_rounding"]
+    _WhichOneofReturnType__updates: typing_extensions.TypeAlias = typing.Literal["updates"]
+    _WhichOneofArgType__updates: typing_extensions.TypeAlias = typing.Literal["_updates", b"_updates"]
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__development) -> _WhichOneofReturnType__development | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__evaluate_every) -> _WhichOneofReturnType__evaluate_every | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__generator) -> _WhichOneofReturnType__generator | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__rate) -> _WhichOneofReturnType__rate | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__report) -> _WhichOneofReturnType__report | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__rounding) -> _WhichOneofReturnType__rounding | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__updates) -> _WhichOneofReturnType__updates | None: ...
+
+Global___IterativeSpec: typing_extensions.TypeAlias = IterativeSpec
+
+@typing.final
 class ExperimentSpec(google.protobuf.message.Message):
     """Everything that defines an experiment."""
 
@@ -378,6 +467,7 @@ class ExperimentSpec(google.protobuf.message.Message):
     CALIBRATION_FIELD_NUMBER: builtins.int
     ENGINE_FIELD_NUMBER: builtins.int
     FAILURES_FIELD_NUMBER: builtins.int
+    ITERATIVE_FIELD_NUMBER: builtins.int
     name: builtins.str
     """A label for people."""
     @property
@@ -408,6 +498,10 @@ class ExperimentSpec(google.protobuf.message.Message):
     def failures(self) -> Global___FailureSpec:
         """Retry settings."""
 
+    @property
+    def iterative(self) -> Global___IterativeSpec:
+        """Settings of iterative methods."""
+
     def __init__(
         self,
         *,
@@ -419,10 +513,11 @@ class ExperimentSpec(google.protobuf.message.Message):
         calibration: modnorm.v1.common_pb2.CalibrationSpec | None = ...,
         engine: modnorm.v1.common_pb2.EngineSpec | None = ...,
         failures: Global___FailureSpec | None = ...,
+        iterative: Global___IterativeSpec | None = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_calibration", b"_calibration", "_engine", b"_engine", "_failures", b"_failures", "_name", b"_name", "calibration", b"calibration", "engine", b"engine", "failures", b"failures", "method", b"method", "model", b"model", "name", b"name", "population", b"population", "task", b"task"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_calibration", b"_calibration", "_engine", b"_engine", "_failures", b"_failures", "_iterative", b"_iterative", "_name", b"_name", "calibration", b"calibration", "engine", b"engine", "failures", b"failures", "iterative", b"iterative", "method", b"method", "model", b"model", "name", b"name", "population", b"population", "task", b"task"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_calibration", b"_calibration", "_engine", b"_engine", "_failures", b"_failures", "_name", b"_name", "calibration", b"calibration", "engine", b"engine", "failures", b"failures", "method", b"method", "model", b"model", "name", b"name", "population", b"population", "task", b"task"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_calibration", b"_calibration", "_engine", b"_engine", "_failures", b"_failures", "_iterative", b"_iterative", "_name", b"_name", "calibration", b"calibration", "engine", b"engine", "failures", b"failures", "iterative", b"iterative", "method", b"method", "model", b"model", "name", b"name", "population", b"population", "task", b"task"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__calibration: typing_extensions.TypeAlias = typing.Literal["calibration"]
     _WhichOneofArgType__calibration: typing_extensions.TypeAlias = typing.Literal["_calibration", b"_calibration"]
@@ -430,6 +525,8 @@ class ExperimentSpec(google.protobuf.message.Message):
     _WhichOneofArgType__engine: typing_extensions.TypeAlias = typing.Literal["_engine", b"_engine"]
     _WhichOneofReturnType__failures: typing_extensions.TypeAlias = typing.Literal["failures"]
     _WhichOneofArgType__failures: typing_extensions.TypeAlias = typing.Literal["_failures", b"_failures"]
+    _WhichOneofReturnType__iterative: typing_extensions.TypeAlias = typing.Literal["iterative"]
+    _WhichOneofArgType__iterative: typing_extensions.TypeAlias = typing.Literal["_iterative", b"_iterative"]
     _WhichOneofReturnType__name: typing_extensions.TypeAlias = typing.Literal["name"]
     _WhichOneofArgType__name: typing_extensions.TypeAlias = typing.Literal["_name", b"_name"]
     @typing.overload
@@ -438,6 +535,8 @@ class ExperimentSpec(google.protobuf.message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__engine) -> _WhichOneofReturnType__engine | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__failures) -> _WhichOneofReturnType__failures | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__iterative) -> _WhichOneofReturnType__iterative | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__name) -> _WhichOneofReturnType__name | None: ...
 
@@ -460,6 +559,7 @@ class Experiment(google.protobuf.message.Message):
     PROVENANCE_FIELD_NUMBER: builtins.int
     BASE_FIELD_NUMBER: builtins.int
     ENSEMBLES_FIELD_NUMBER: builtins.int
+    STATES_FIELD_NUMBER: builtins.int
     id: builtins.str
     """Server-made id."""
     request_id: builtins.str
@@ -496,6 +596,10 @@ class Experiment(google.protobuf.message.Message):
     def ensembles(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___EnsembleResult]:
         """Results of each (N, K), once known."""
 
+    @property
+    def states(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___StateResult]:
+        """States of an iterative run that were evaluated, in order."""
+
     def __init__(
         self,
         *,
@@ -510,10 +614,11 @@ class Experiment(google.protobuf.message.Message):
         provenance: Global___Provenance | None = ...,
         base: Global___BaseResult | None = ...,
         ensembles: collections.abc.Iterable[Global___EnsembleResult] | None = ...,
+        states: collections.abc.Iterable[Global___StateResult] | None = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_base", b"_base", "base", b"base", "create_time", b"create_time", "end_time", b"end_time", "progress", b"progress", "provenance", b"provenance", "spec", b"spec"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_base", b"_base", "base", b"base", "create_time", b"create_time", "end_time", b"end_time", "ensembles", b"ensembles", "error", b"error", "id", b"id", "progress", b"progress", "provenance", b"provenance", "request_id", b"request_id", "spec", b"spec", "state", b"state"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_base", b"_base", "base", b"base", "create_time", b"create_time", "end_time", b"end_time", "ensembles", b"ensembles", "error", b"error", "id", b"id", "progress", b"progress", "provenance", b"provenance", "request_id", b"request_id", "spec", b"spec", "state", b"state", "states", b"states"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__base: typing_extensions.TypeAlias = typing.Literal["base"]
     _WhichOneofArgType__base: typing_extensions.TypeAlias = typing.Literal["_base", b"_base"]
@@ -536,6 +641,8 @@ class Progress(google.protobuf.message.Message):
     EXAMPLES_DONE_FIELD_NUMBER: builtins.int
     EXAMPLES_TOTAL_FIELD_NUMBER: builtins.int
     CANDIDATES_STOPPED_FIELD_NUMBER: builtins.int
+    UPDATES_DONE_FIELD_NUMBER: builtins.int
+    UPDATES_TOTAL_FIELD_NUMBER: builtins.int
     jobs_done: builtins.int
     """Jobs done in the present phase."""
     jobs_total: builtins.int
@@ -554,6 +661,10 @@ class Progress(google.protobuf.message.Message):
     """Prompts to calibrate in all."""
     candidates_stopped: builtins.int
     """Candidates of the experiment whose scoring was stopped early."""
+    updates_done: builtins.int
+    """Updates of an iterative run that were made."""
+    updates_total: builtins.int
+    """Updates in all."""
     def __init__(
         self,
         *,
@@ -566,10 +677,12 @@ class Progress(google.protobuf.message.Message):
         examples_done: builtins.int = ...,
         examples_total: builtins.int = ...,
         candidates_stopped: builtins.int = ...,
+        updates_done: builtins.int = ...,
+        updates_total: builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_best_reward", b"_best_reward", "_threshold_reward", b"_threshold_reward", "best_reward", b"best_reward", "threshold_reward", b"threshold_reward"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_best_reward", b"_best_reward", "_threshold_reward", b"_threshold_reward", "best_reward", b"best_reward", "candidates_stopped", b"candidates_stopped", "examples_done", b"examples_done", "examples_total", b"examples_total", "jobs_done", b"jobs_done", "jobs_failed", b"jobs_failed", "jobs_running", b"jobs_running", "jobs_total", b"jobs_total", "threshold_reward", b"threshold_reward"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_best_reward", b"_best_reward", "_threshold_reward", b"_threshold_reward", "best_reward", b"best_reward", "candidates_stopped", b"candidates_stopped", "examples_done", b"examples_done", "examples_total", b"examples_total", "jobs_done", b"jobs_done", "jobs_failed", b"jobs_failed", "jobs_running", b"jobs_running", "jobs_total", b"jobs_total", "threshold_reward", b"threshold_reward", "updates_done", b"updates_done", "updates_total", b"updates_total"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__best_reward: typing_extensions.TypeAlias = typing.Literal["best_reward"]
     _WhichOneofArgType__best_reward: typing_extensions.TypeAlias = typing.Literal["_best_reward", b"_best_reward"]
@@ -599,6 +712,8 @@ class Provenance(google.protobuf.message.Message):
     SPEC_DIGEST_FIELD_NUMBER: builtins.int
     SELECTION_REVISION_FIELD_NUMBER: builtins.int
     HELDOUT_REVISION_FIELD_NUMBER: builtins.int
+    DEVELOPMENT_DIGEST_FIELD_NUMBER: builtins.int
+    DEVELOPMENT_ROWS_FIELD_NUMBER: builtins.int
     model_digest: builtins.str
     """Digest of the model."""
     profile_digest: builtins.str
@@ -621,6 +736,10 @@ class Provenance(google.protobuf.message.Message):
     """Commit of the Hugging Face dataset that the selection rows are of; empty where there is none."""
     heldout_revision: builtins.str
     """The same of the held-out rows."""
+    development_digest: builtins.str
+    """Digest of the development rows; empty where there are none."""
+    development_rows: builtins.int
+    """Number of development rows."""
     def __init__(
         self,
         *,
@@ -635,8 +754,10 @@ class Provenance(google.protobuf.message.Message):
         spec_digest: builtins.str = ...,
         selection_revision: builtins.str = ...,
         heldout_revision: builtins.str = ...,
+        development_digest: builtins.str = ...,
+        development_rows: builtins.int = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["heldout_digest", b"heldout_digest", "heldout_revision", b"heldout_revision", "heldout_rows", b"heldout_rows", "model_digest", b"model_digest", "profile_digest", b"profile_digest", "scale_map_digest", b"scale_map_digest", "scorer", b"scorer", "selection_digest", b"selection_digest", "selection_revision", b"selection_revision", "selection_rows", b"selection_rows", "spec_digest", b"spec_digest"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["development_digest", b"development_digest", "development_rows", b"development_rows", "heldout_digest", b"heldout_digest", "heldout_revision", b"heldout_revision", "heldout_rows", b"heldout_rows", "model_digest", b"model_digest", "profile_digest", b"profile_digest", "scale_map_digest", b"scale_map_digest", "scorer", b"scorer", "selection_digest", b"selection_digest", "selection_revision", b"selection_revision", "selection_rows", b"selection_rows", "spec_digest", b"spec_digest"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___Provenance: typing_extensions.TypeAlias = Provenance
@@ -673,6 +794,67 @@ class BaseResult(google.protobuf.message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__selection_reward) -> _WhichOneofReturnType__selection_reward | None: ...
 
 Global___BaseResult: typing_extensions.TypeAlias = BaseResult
+
+@typing.final
+class StateResult(google.protobuf.message.Message):
+    """A state of an iterative run."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    UPDATES_FIELD_NUMBER: builtins.int
+    LINEAGE_DIGEST_FIELD_NUMBER: builtins.int
+    DEVELOPMENT_METRIC_FIELD_NUMBER: builtins.int
+    DEVELOPMENT_REWARD_FIELD_NUMBER: builtins.int
+    HELDOUT_METRIC_FIELD_NUMBER: builtins.int
+    REPORTED_FIELD_NUMBER: builtins.int
+    MEAN_REWARD_FIELD_NUMBER: builtins.int
+    updates: builtins.int
+    """Updates that it is made of."""
+    lineage_digest: builtins.str
+    """Digest of its lineage."""
+    development_metric: builtins.float
+    """Metric on the development rows."""
+    development_reward: builtins.float
+    """Mean reward on the development rows."""
+    heldout_metric: builtins.float
+    """Metric on the held-out rows."""
+    reported: builtins.bool
+    """Whether it is the one that the run reports."""
+    mean_reward: builtins.float
+    """Mean selection reward of the candidates that were drawn around it."""
+    def __init__(
+        self,
+        *,
+        updates: builtins.int = ...,
+        lineage_digest: builtins.str = ...,
+        development_metric: builtins.float | None = ...,
+        development_reward: builtins.float | None = ...,
+        heldout_metric: builtins.float | None = ...,
+        reported: builtins.bool = ...,
+        mean_reward: builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_development_metric", b"_development_metric", "_development_reward", b"_development_reward", "_heldout_metric", b"_heldout_metric", "_mean_reward", b"_mean_reward", "development_metric", b"development_metric", "development_reward", b"development_reward", "heldout_metric", b"heldout_metric", "mean_reward", b"mean_reward"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_development_metric", b"_development_metric", "_development_reward", b"_development_reward", "_heldout_metric", b"_heldout_metric", "_mean_reward", b"_mean_reward", "development_metric", b"development_metric", "development_reward", b"development_reward", "heldout_metric", b"heldout_metric", "lineage_digest", b"lineage_digest", "mean_reward", b"mean_reward", "reported", b"reported", "updates", b"updates"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__development_metric: typing_extensions.TypeAlias = typing.Literal["development_metric"]
+    _WhichOneofArgType__development_metric: typing_extensions.TypeAlias = typing.Literal["_development_metric", b"_development_metric"]
+    _WhichOneofReturnType__development_reward: typing_extensions.TypeAlias = typing.Literal["development_reward"]
+    _WhichOneofArgType__development_reward: typing_extensions.TypeAlias = typing.Literal["_development_reward", b"_development_reward"]
+    _WhichOneofReturnType__heldout_metric: typing_extensions.TypeAlias = typing.Literal["heldout_metric"]
+    _WhichOneofArgType__heldout_metric: typing_extensions.TypeAlias = typing.Literal["_heldout_metric", b"_heldout_metric"]
+    _WhichOneofReturnType__mean_reward: typing_extensions.TypeAlias = typing.Literal["mean_reward"]
+    _WhichOneofArgType__mean_reward: typing_extensions.TypeAlias = typing.Literal["_mean_reward", b"_mean_reward"]
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__development_metric) -> _WhichOneofReturnType__development_metric | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__development_reward) -> _WhichOneofReturnType__development_reward | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__heldout_metric) -> _WhichOneofReturnType__heldout_metric | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__mean_reward) -> _WhichOneofReturnType__mean_reward | None: ...
+
+Global___StateResult: typing_extensions.TypeAlias = StateResult
 
 @typing.final
 class EnsembleResult(google.protobuf.message.Message):

@@ -44,6 +44,7 @@ class Split(StrEnum):
 
     SELECTION = "selection"
     HELDOUT = "heldout"
+    DEVELOPMENT = "development"
 
 
 class ArtifactKind(StrEnum):
@@ -56,3 +57,8 @@ class ArtifactKind(StrEnum):
 
 BASE_INDEX = -1
 """Candidate index of the unperturbed model."""
+
+
+def state_index(updates: int) -> int:
+    """Return the candidate index of a state of an iterative run; the base is the first state."""
+    return BASE_INDEX - updates

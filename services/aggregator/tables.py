@@ -126,6 +126,11 @@ class Experiment(SQLModel, table=True):
     """Jobs of the present phase; counted here, so that no report has to count rows."""
     jobs_done: int = Field(default=0, sa_column_kwargs=_FROM_ZERO)
     jobs_failed: int = Field(default=0, sa_column_kwargs=_FROM_ZERO)
+    development_digest: str = Field(
+        default="", sa_type=Text, sa_column_kwargs={"server_default": ""}
+    )
+    """Rows that choose among the states of an iterative run; empty where there are none."""
+    development_rows: int = Field(default=0, sa_column_kwargs=_FROM_ZERO)
     candidates_stopped: int = Field(default=0, sa_column_kwargs=_FROM_ZERO)
     """Candidates whose scoring was stopped early."""
 
@@ -145,6 +150,22 @@ class Candidate(SQLModel, table=True):
     scale_map_digest: str = Field(sa_type=Text)
     coefficients: bytes | None = Field(default=None, sa_type=LargeBinary)
     """Packed float32; None until the first report resolves them."""
+    lineage: str = Field(default="", sa_type=Text, sa_column_kwargs={"server_default": ""})
+    """Digest of the trained state that it is drawn around; empty for the base model."""
+
+
+class Update(SQLModel, table=True):
+    """One step of the lineage of an iterative run."""
+
+    __tablename__ = "updates"
+    __table_args__ = (ForeignKeyConstraint(["experiment_id"], ["experiments.id"]),)
+
+    experiment_id: str = Field(primary_key=True, sa_type=Text)
+    index: int = Field(primary_key=True, sa_column_kwargs={"autoincrement": False})
+    step: str = Field(sa_type=Text)
+    """JSON of a `modnorm.perturbation.lineage.Step`."""
+    digest: str = Field(sa_type=Text)
+    """Digest of the state after it."""
 
 
 class Job(SQLModel, table=True):

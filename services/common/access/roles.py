@@ -32,6 +32,7 @@ _SERVICES: Mapping[str, Mapping[str, AbstractSet[Role]]] = {
         "Work": _WORK,
         "FetchRows": _WORK,
         "GetScaleMap": _WORK,
+        "FetchLineage": _WORK,
     },
     "modnorm.v1.CalibrationService": {"Calibrate": _INSIDE, "GetProfile": _INSIDE},
     "modnorm.v1.SamplingService": {
