@@ -32,6 +32,13 @@ class _Data:
     task: Task
     selection: LoadedRows
     heldout: LoadedRows
+    development: LoadedRows | None
+
+    @property
+    def all_rows(self) -> Sequence[Row]:
+        """The rows of all splits, in the order of their prompts."""
+        development = self.development.rows if self.development else ()
+        return (*self.selection.rows, *self.heldout.rows, *development)
 
 
 class Admissions:
@@ -72,7 +79,7 @@ class Admissions:
         isolation = await asyncio.to_thread(check_sandbox, spec.task.name, self._sandbox)
         data = await asyncio.to_thread(self._load, spec)
         max_tokens = spec.task.max_tokens or data.task.max_tokens
-        prompts = [data.task.messages(row) for row in (*data.selection.rows, *data.heldout.rows)]
+        prompts = [data.task.messages(row) for row in data.all_rows]
         with _blaming_rows(spec, data):
             model = await self._sampler.inspect(spec, prompts, max_tokens)
         _check_length(spec, model.longest_prompt, max_tokens)
@@ -98,6 +105,8 @@ class Admissions:
             profile=await self._profile(spec, model.model_digest, needed=needs_profile),
             fences=isolation.summary if isolation else "",
             overlap=_overlap(data.selection, data.heldout),
+            development=_stored_rows(data.development.rows) if data.development else None,
+            development_rows=len(data.development.rows) if data.development else 0,
         )
 
     def _load(self, spec: ExperimentSpec) -> _Data:
@@ -110,8 +119,16 @@ class Admissions:
             )
         task = get_stored_task(named.name, scorer=named.scorer, declaration=named.declaration)
         load = partial(load_data, task, roots=roots, folders=self._split_folders)
+        chosen_on = spec.iterative.development if spec.iterative else None
+        if chosen_on is not None and chosen_on in {named.selection, named.heldout}:
+            raise InvalidInputError(
+                "names the same rows as the task does",
+                field="iterative.development",
+                remedy="name other rows, or another offset: what was trained on chooses badly",
+            )
         return _Data(
             task=task,
+            development=load(chosen_on, field="iterative.development") if chosen_on else None,
             selection=load(named.selection, field="task.selection"),
             heldout=load(named.heldout, field="task.heldout"),
         )
@@ -169,14 +186,20 @@ def _blaming_rows(spec: ExperimentSpec, data: _Data) -> Iterator[None]:
         found = _PROMPT.fullmatch(error.field or "")
         if found is None:
             raise
-        index, split = int(found[1]), "selection"
-        named, rows = spec.task.selection, data.selection
-        if index >= len(rows.rows):
-            index, split = index - len(rows.rows), "heldout"
-            named, rows = spec.task.heldout, data.heldout
+        index = int(found[1])
+        splits = [
+            ("task.selection", spec.task.selection, data.selection),
+            ("task.heldout", spec.task.heldout, data.heldout),
+        ]
+        if data.development and spec.iterative and spec.iterative.development:
+            place = "iterative.development"
+            splits.append((place, spec.iterative.development, data.development))
+        while index >= len(splits[0][2].rows):
+            index -= len(splits.pop(0)[2].rows)
+        field, named, rows = splits[0]
         raise InvalidInputError(
             f"{named.source}, {rows.places[index]}: {error.message}",
-            field=f"task.{split}",
+            field=field,
             remedy=error.remedy,
         ) from error
 

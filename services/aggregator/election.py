@@ -34,6 +34,21 @@ def selection_of(session: Session, experiment: Experiment) -> Selection:
     return select_experts(rewards, population.reported_prefixes, population.ensemble_sizes)
 
 
+def ballot_of(session: Session, experiment: Experiment, candidate: int) -> Ballot:
+    """Return what one candidate, the base perhaps, says that has answered all held-out rows."""
+    content = session.exec(
+        select(AnswerSheet.content)
+        .join(Job, col(AnswerSheet.job_id) == col(Job.id))
+        .where(
+            Job.experiment_id == experiment.id,
+            Job.split == Split.HELDOUT,
+            Job.candidate == candidate,
+        )
+    ).one()
+    answers = {answer.row: answer for answer in unpack_answers(content)}
+    return Ballot.of_some(answers, experiment.heldout_rows)
+
+
 def ballots_of(
     session: Session, experiment: Experiment, *, but: Collection[int] = ()
 ) -> Iterator[tuple[int, Ballot]]:

@@ -211,6 +211,24 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         )
         return evaluation_pb2.GetScaleMapResponse(json=text)
 
+    @override
+    async def FetchLineage(
+        self,
+        request: evaluation_pb2.FetchLineageRequest,
+        context: grpc.aio.ServicerContext[
+            evaluation_pb2.FetchLineageRequest, evaluation_pb2.FetchLineageResponse
+        ],
+    ) -> AsyncIterator[evaluation_pb2.FetchLineageResponse]:
+        """Stream the steps that lead to a state."""
+        lineage = await asyncio.to_thread(
+            self._stores.results.lineage, request.experiment_id, request.digest
+        )
+        origin = lineage.until(0).to_json()
+        yield evaluation_pb2.FetchLineageResponse(origin_json=origin)
+        steps = lineage.steps[max(0, request.after) :]
+        for batch in _batches([step.to_json() for step in steps]):
+            yield evaluation_pb2.FetchLineageResponse(steps_json=batch)
+
     async def _answer(self, call: WorkRequest) -> WorkResponse:
         """Answer one call on a stream as if it had come by itself."""
         match call.WhichOneof("call"):

@@ -8,7 +8,7 @@ import asyncio
 import json
 
 from modnorm.errors import UnavailableError
-from modnorm.perturbation.descriptor import base_descriptor
+from modnorm.perturbation.descriptor import Descriptor, base_descriptor
 from modnorm.spec import ExperimentSpec, MethodSpec
 from services.aggregator.background import Changes
 from services.aggregator.lifecycle import spec_of, task_of
@@ -120,8 +120,10 @@ class Journey:
         profile_json = await asyncio.to_thread(self._profile, experiment)
         scale_map = await self._sampler.scale_map(spec, digest, profile_json)
         base_map = await self._sampler.scale_map(spec, digest, None, _BASE)
-        size = spec.population.size
-        population = await self._sampler.descriptors(spec, scale_map.digest, size)
+        population: tuple[Descriptor, ...] = ()
+        if spec.iterative is None:
+            size = spec.population.size
+            population = await self._sampler.descriptors(spec, scale_map.digest, size)
         base = base_descriptor(base_map.digest, spec.population.noise)
         maps = (scale_map, base_map)
         await asyncio.to_thread(self._experiments.sampled, experiment.id, maps, base, population)

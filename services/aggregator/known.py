@@ -43,20 +43,20 @@ class Known:
 
         return self._active.find(digest, load)
 
-    def heldout_metric(
-        self, session: Session, experiment: Experiment, correct: Sequence[bool]
+    def metric(
+        self, session: Session, experiment: Experiment, digest: str, correct: Sequence[bool]
     ) -> float:
-        """Return the held-out metric of one candidate alone.
+        """Return the metric of one candidate alone.
 
         Args:
             session: The transaction.
             experiment: The experiment.
+            digest: Which rows were answered.
             correct: Whether each answer is right, in row order.
 
         Raises:
             PreconditionError: this version has no such scorer.
         """
-        digest = experiment.heldout_digest
         rows = self._rows.find(digest, lambda: load_rows(session, digest))
         return self.task(experiment).metric(rows, correct)
 

@@ -5,13 +5,14 @@ taken in one order, the experiment before its jobs, so that transactions never w
 """
 
 import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 
 from sqlalchemy import insert, update
 from sqlmodel import Session, col
 
 from modnorm.errors import InvalidInputError, NotFoundError, PreconditionError
+from modnorm.perturbation.descriptor import Descriptor
 from modnorm.spec import ExperimentSpec
 from modnorm.tasks import Task, get_stored_task
 from modnorm.v1 import experiment_pb2
@@ -24,7 +25,7 @@ from services.aggregator.states import (
     JobState,
     Split,
 )
-from services.aggregator.tables import Event, Experiment, Job
+from services.aggregator.tables import Candidate, Event, Experiment, Job
 
 _EVENTS = insert(Event.metadata.tables["events"])
 _JOB_NAMESPACE = uuid.UUID("6f0f6c8e-6f0b-5d2a-9d0c-1f3f4a3c1b52")
@@ -153,6 +154,27 @@ def add_jobs(
         for candidate in candidates
     )
     insert_rows(session, Job, rows)
+    session.flush()
+
+
+def add_candidates(
+    session: Session, experiment_id: str, descriptors: Mapping[int, Descriptor]
+) -> None:
+    """Store candidates by index, coefficients unresolved."""
+    rows = (
+        {
+            "experiment_id": experiment_id,
+            "index": index,
+            "noise": descriptor.noise,
+            "seed": descriptor.seed,
+            "method": descriptor.method,
+            "radius": descriptor.radius,
+            "scale_map_digest": descriptor.scale_map,
+            "lineage": descriptor.lineage,
+        }
+        for index, descriptor in descriptors.items()
+    )
+    insert_rows(session, Candidate, rows)
     session.flush()
 
 

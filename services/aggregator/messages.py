@@ -11,6 +11,7 @@ from modnorm.search.stopping import Bar
 from modnorm.v1 import common_pb2, evaluation_pb2, experiment_pb2
 from services.aggregator.codec import StoredAnswer, unpack_coefficients
 from services.aggregator.lifecycle import spec_of
+from services.aggregator.reports import rows_of
 from services.aggregator.rows import CandidateRow
 from services.aggregator.states import ExperimentState, JobState, Split
 from services.aggregator.stores.experiments import ExperimentRecord
@@ -21,6 +22,7 @@ from services.aggregator.tables import Candidate, Ensemble, Event, Experiment, J
 _SPLITS = {
     Split.SELECTION: evaluation_pb2.SPLIT_SELECTION,
     Split.HELDOUT: evaluation_pb2.SPLIT_HELDOUT,
+    Split.DEVELOPMENT: evaluation_pb2.SPLIT_DEVELOPMENT,
 }
 _CANDIDATE_STATES = {
     JobState.PENDING: experiment_pb2.CANDIDATE_STATE_PENDING,
@@ -138,7 +140,6 @@ def job_message(claim: Claim, lease_seconds: float) -> evaluation_pb2.Job:
     """Return a leased job with all that a worker needs to know."""
     job, experiment = claim.job, claim.experiment
     spec = spec_of(experiment)
-    selecting = job.split is Split.SELECTION
     return evaluation_pb2.Job(
         lease=evaluation_pb2.Lease(job_id=job.id, token=job.token, seconds=lease_seconds),
         experiment_id=experiment.id,
@@ -150,7 +151,7 @@ def job_message(claim: Claim, lease_seconds: float) -> evaluation_pb2.Job:
         max_tokens=experiment.max_tokens,
         descriptor=_descriptor(claim.candidate),
         split=_SPLITS[job.split],
-        rows_digest=experiment.selection_digest if selecting else experiment.heldout_digest,
+        rows_digest=rows_of(experiment, job.split)[0],
         candidate=job.candidate,
         declaration=spec.task.declaration,
         bar=bar_message(claim.bar),
@@ -179,6 +180,7 @@ def _descriptor(candidate: Candidate | CandidateRow) -> common_pb2.Descriptor:
             radius=candidate.radius,
             scale_map=candidate.scale_map_digest,
             coefficients=unpack_coefficients(packed) if packed is not None else None,
+            lineage=candidate.lineage,
         )
     )
 
@@ -207,6 +209,8 @@ def _provenance(experiment: Experiment) -> experiment_pb2.Provenance:
         spec_digest=experiment.spec_digest,
         selection_revision=experiment.selection_revision or "",
         heldout_revision=experiment.heldout_revision or "",
+        development_digest=experiment.development_digest,
+        development_rows=experiment.development_rows,
     )
 
 

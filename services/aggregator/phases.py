@@ -10,10 +10,10 @@ from dataclasses import asdict
 from sqlmodel import Session
 
 from modnorm.errors import InvalidInputError, PreconditionError
-from modnorm.search.ballots import RowVote, count_votes
-from modnorm.search.ranking import expert_union
+from modnorm.search.ballots import Ballot, RowVote, count_votes
+from modnorm.search.ranking import Selection, expert_union
 from services.aggregator.artifacts import load_rows
-from services.aggregator.election import ballots_of, selection_of
+from services.aggregator.election import ballot_of, ballots_of, selection_of
 from services.aggregator.lifecycle import (
     add_jobs,
     end,
@@ -25,9 +25,22 @@ from services.aggregator.lifecycle import (
 )
 from services.aggregator.rows import AnyJob
 from services.aggregator.standing import Standing
-from services.aggregator.states import BASE_INDEX, ExperimentState, JobState, Split
+from services.aggregator.states import (
+    BASE_INDEX,
+    ExperimentState,
+    JobState,
+    Split,
+    state_index,
+)
 from services.aggregator.succession import take_over
 from services.aggregator.tables import Ensemble, Experiment, Vote
+from services.aggregator.updates import (
+    final_candidates,
+    go_on,
+    is_iterative,
+    reported_updates,
+    start_updates,
+)
 
 _STATES = {
     Split.SELECTION: ExperimentState.SELECTING,
@@ -47,6 +60,11 @@ def start_selecting(
         candidates: Their indices, the base's among them.
         now: The time.
     """
+    if is_iterative(experiment):
+        start_updates(session, experiment, now)
+        if not has_open_jobs(experiment):
+            _finish_phase(session, experiment, Split.SELECTION, now)
+        return
     add_jobs(session, experiment, Split.SELECTION, candidates)
     message = f"scoring the base and {len(candidates) - 1} candidates"
     _begin(session, experiment, Split.SELECTION, message, now)
@@ -82,6 +100,8 @@ def job_ended(  # noqa: PLR0913 - what happened, and where
 
 def _too_much(experiment: Experiment, job: AnyJob) -> str | None:
     """Return why an experiment cannot go on after a failed job, if it cannot."""
+    if job.candidate < BASE_INDEX:
+        return f"the state after {BASE_INDEX - job.candidate} updates failed: {job.error}"
     if job.candidate == BASE_INDEX:
         return f"the unperturbed model could not be evaluated: {job.error}"
     if job.split is Split.HELDOUT:
@@ -100,7 +120,10 @@ def _finish_phase(session: Session, experiment: Experiment, split: Split, now: f
     """Select the experts after the selection, vote after the held-out answers."""
     session.flush()
     try:
-        if split is Split.SELECTION:
+        if is_iterative(experiment) and experiment.state is ExperimentState.SELECTING:
+            if go_on(session, experiment, now):
+                _start_final(session, experiment, now)
+        elif split is Split.SELECTION:
             _start_voting(session, experiment, now)
         else:
             _finish(session, experiment, now)
@@ -115,6 +138,15 @@ def _start_voting(session: Session, experiment: Experiment, now: float) -> None:
     _begin(session, experiment, Split.HELDOUT, message, now)
 
 
+def _start_final(session: Session, experiment: Experiment, now: float) -> None:
+    """Have the held-out rows answered by the state that an iterative run reports."""
+    wanted = final_candidates(session, experiment)
+    add_jobs(session, experiment, Split.HELDOUT, wanted)
+    reported = reported_updates(session, experiment)
+    message = f"the state after {reported} updates is reported"
+    _begin(session, experiment, Split.HELDOUT, message, now)
+
+
 def _begin(
     session: Session, experiment: Experiment, split: Split, message: str, now: float
 ) -> None:
@@ -126,11 +158,19 @@ def _begin(
         _finish_phase(session, experiment, split, now)
 
 
+def _voters(session: Session, experiment: Experiment) -> tuple[Selection, dict[int, Ballot]]:
+    """Return the experts of every (N, K) and what they say; an iterative run has one model."""
+    if not is_iterative(experiment):
+        return selection_of(session, experiment), dict(ballots_of(session, experiment))
+    drawn = experiment.updates_done * spec_of(experiment).population.size
+    reported = state_index(reported_updates(session, experiment))
+    return {(drawn, 1): (reported,)}, {reported: ballot_of(session, experiment, reported)}
+
+
 def _finish(session: Session, experiment: Experiment, now: float) -> None:
-    selection = selection_of(session, experiment)
+    selection, ballots = _voters(session, experiment)
     task = task_of(experiment)
     rows = load_rows(session, experiment.heldout_digest)
-    ballots = dict(ballots_of(session, experiment))
     # All votes are counted before any is stored: an experiment that fails here keeps none.
     counted: list[tuple[Ensemble, tuple[RowVote, ...]]] = []
     for (population, size), experts in selection.items():

@@ -80,6 +80,7 @@ def evaluate_report(  # noqa: PLR0913, PLR0917 - a report and all that it must f
         IncompatibleError: a reward is not what the task states.
     """
     _check_seconds(report)
+    rows_digest, count = rows_of(experiment, job.split)
     for answer in report.answers:
         _check_answer(answer)
     active = checks.known.active_tensors(session, candidate.scale_map_digest)
@@ -91,13 +92,23 @@ def evaluate_report(  # noqa: PLR0913, PLR0917 - a report and all that it must f
         _check_rows(report.answers, experiment.selection_rows)
         metric = mean_reward([answer.reward for answer in report.answers])
         return Outcome(metric, coefficients, None)
-    rows = experiment.heldout_rows
-    _check_rows(report.answers, rows, unpack_rows(job.skipped) if job.skipped else ())
-    if len(report.answers) < rows:
+    _check_rows(report.answers, count, unpack_rows(job.skipped) if job.skipped else ())
+    if len(report.answers) < count:
         return Outcome(None, coefficients, None)
     correct = [answer.correct for answer in report.answers]
-    metric = checks.known.heldout_metric(session, experiment, correct)
+    metric = checks.known.metric(session, experiment, rows_digest, correct)
     return Outcome(metric, coefficients, None)
+
+
+def rows_of(experiment: Experiment, split: Split) -> tuple[str, int]:
+    """Return digest and number of the rows that a split of an experiment consists of."""
+    match split:
+        case Split.SELECTION:
+            return experiment.selection_digest, experiment.selection_rows
+        case Split.HELDOUT:
+            return experiment.heldout_digest, experiment.heldout_rows
+        case Split.DEVELOPMENT:
+            return experiment.development_digest, experiment.development_rows
 
 
 def _check_stop(
@@ -164,6 +175,7 @@ def _check_descriptor(candidate: CandidateRow, reported: Descriptor, active: int
         candidate.method,
         candidate.radius,
         candidate.scale_map_digest,
+        candidate.lineage,
     )
     if stored != (
         reported.noise,
@@ -171,6 +183,7 @@ def _check_descriptor(candidate: CandidateRow, reported: Descriptor, active: int
         reported.method,
         reported.radius,
         reported.scale_map,
+        reported.lineage,
     ):
         raise InvalidInputError(
             f"the descriptor is not that of candidate {candidate.index}", field="descriptor"

@@ -16,7 +16,16 @@ _ROWS_AT_A_TIME = 1_000
 _JOB = (
     "id", "experiment_id", "candidate", "split", "state", "attempts", "token", "worker", "skipped",
 )  # fmt: skip
-_CANDIDATE = ("index", "noise", "seed", "method", "radius", "scale_map_digest", "coefficients")
+_CANDIDATE = (
+    "index",
+    "noise",
+    "seed",
+    "method",
+    "radius",
+    "scale_map_digest",
+    "coefficients",
+    "lineage",
+)
 
 
 @dataclass(slots=True)
@@ -48,6 +57,7 @@ class CandidateRow:
     radius: float
     scale_map_digest: str
     coefficients: bytes | None
+    lineage: str = ""
 
     @property
     def is_base(self) -> bool:

@@ -58,6 +58,7 @@ class Standing:
             examples_done=experiment.examples_done,
             examples_total=experiment.examples_total,
             candidates_stopped=experiment.candidates_stopped,
+            updates_done=experiment.updates_done,
         )
         if self._rewards:
             progress.best_reward = self._rewards[-1]

@@ -27,9 +27,10 @@ _CONDITIONS = (
     "max_tokens",
     "selection_digest",
     "heldout_digest",
+    "development_digest",
 )
 """What experiments share, beside the spec, when an answer of one is an answer of the other."""
-_DESCRIPTOR = ("noise", "seed", "method", "radius", "scale_map_digest")
+_DESCRIPTOR = ("noise", "seed", "method", "radius", "scale_map_digest", "lineage")
 _RESULT = (
     "attempts",
     "worker",
@@ -68,7 +69,9 @@ def take_over(session: Session, experiment: Experiment, split: Split) -> str | N
         for index, found in finished.items()
         if index in pending and _same_descriptor(pending[index][0], found[0])
     }
-    if split is Split.SELECTION:
+    if spec_of(experiment).population.statistics == "full":
+        valid = {index for index, (*_, job) in common.items() if job.metric is not None}
+    elif split is Split.SELECTION:
         valid = _valid_scores(experiment, {index: job for index, (*_, job) in common.items()})
     else:
         whole = len(common) == len(finished) and _same_experts(session, experiment, predecessor)

@@ -131,6 +131,8 @@ class Experiment(SQLModel, table=True):
     )
     """Rows that choose among the states of an iterative run; empty where there are none."""
     development_rows: int = Field(default=0, sa_column_kwargs=_FROM_ZERO)
+    updates_done: int = Field(default=0, sa_column_kwargs=_FROM_ZERO)
+    """Steps of the lineage of an iterative run."""
     candidates_stopped: int = Field(default=0, sa_column_kwargs=_FROM_ZERO)
     """Candidates whose scoring was stopped early."""
 

@@ -6,6 +6,7 @@ from functools import lru_cache
 
 from modnorm.errors import UnavailableError
 from modnorm.geometry.scale_map import ScaleMap
+from modnorm.perturbation.lineage import Lineage, Step
 from modnorm.tasks.protocol import Row
 from services.evaluator.gateway import JobGateway
 
@@ -22,8 +23,29 @@ class Artifacts:
 
     def __init__(self, gateway: JobGateway) -> None:
         self._gateway = gateway
+        self._lineages: dict[str, Lineage] = {}
         self.rows = lru_cache(maxsize=KEPT)(self._fetch_rows)
         self.scale_map = lru_cache(maxsize=KEPT)(self._fetch_scale_map)
+
+    def lineage(self, experiment_id: str, digest: str) -> Lineage:
+        """Return the lineage of a state; steps that came before are not fetched again."""
+        known = self._lineages.pop(experiment_id, None)
+        found = self._extended(experiment_id, digest, known)
+        if found.digest != digest and known is not None:
+            found = self._extended(experiment_id, digest, None)
+        _check(found.digest, digest)
+        while len(self._lineages) >= KEPT:
+            self._lineages.pop(next(iter(self._lineages)))
+        self._lineages[experiment_id] = found
+        return found
+
+    def _extended(self, experiment_id: str, digest: str, known: Lineage | None) -> Lineage:
+        if known is not None and digest in known.digests:
+            return known.until(known.digests.index(digest))
+        after = len(known.steps) if known else 0
+        origin, steps = self._gateway.lineage(experiment_id, digest, after)
+        start = known or Lineage.from_json(origin)
+        return start.extended(*map(Step.from_json, steps))
 
     def _fetch_rows(self, digest: str) -> tuple[Row, ...]:
         """Return the rows of a digest, in order."""

@@ -155,6 +155,28 @@ class JobGateway:
         )
         return response.json
 
+    def lineage(self, experiment_id: str, digest: str, after: int) -> tuple[str, list[str]]:
+        """Return the origin of an iterative run, and its steps to a state as JSON texts.
+
+        Args:
+            experiment_id: The run.
+            digest: The state.
+            after: Steps that are known already.
+        """
+        request = messages.FetchLineageRequest(
+            experiment_id=experiment_id, digest=digest, after=after
+        )
+
+        def fetch() -> tuple[str, list[str]]:
+            parts = list(self._stub.FetchLineage(request, timeout=BULK_SECONDS))
+            origin = parts[0].origin_json if parts else ""
+            return origin, [step for part in parts for step in part.steps_json]
+
+        return self._retry(
+            fetch,
+            stop_after_delay(FAILURE_PATIENCE) | stop_when_event_set(self._shutdown.requested),
+        )
+
     def _retry(
         self,
         call: Callable[[], ResultT],

@@ -290,6 +290,7 @@ class JobRunner:
         lease.total = len(numbers)
 
         self._go_on(lease, 0)
+        self._reach_state(job, model.engine)
         return score_candidate(
             model.engine,
             task,
@@ -302,6 +303,11 @@ class JobRunner:
             on_progress=lambda done: self._go_on(lease, done),
             stop=stop,
         )
+
+    def _reach_state(self, job: messages.Job, engine: Engine) -> None:
+        """Bring an engine to the state that the candidate of a job is drawn around."""
+        state = job.descriptor.lineage_digest
+        engine.rebase(self._artifacts.lineage(job.experiment_id, state) if state else None)
 
     def _start_over(self) -> None:
         """Let go of an engine that may be broken; the next job loads it again."""

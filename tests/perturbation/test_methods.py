@@ -43,7 +43,9 @@ def test_the_methods_of_the_paper_are_registered():
         "attention_only",
         "attention_only_published",
         "base",
+        "es",
         "frobenius",
+        "mezo",
         "mlp_only",
         "modular_norm",
         "no_recursive_scaling",
@@ -53,6 +55,7 @@ def test_the_methods_of_the_paper_are_registered():
         "randopt",
         "rmsnorm_only",
         "rmsnorm_scale_correction",
+        "zo_finetuner",
     )
     assert tuple(name for name in method_names() if needs_profile(name)) == CALIBRATED
 

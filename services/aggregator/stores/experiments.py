@@ -17,6 +17,7 @@ from modnorm.v1 import experiment_pb2
 from services.aggregator.artifacts import keep_artifact
 from services.aggregator.database import Database
 from services.aggregator.lifecycle import (
+    add_candidates,
     end,
     lock_experiment,
     move,
@@ -25,7 +26,6 @@ from services.aggregator.lifecycle import (
     unknown_experiment,
 )
 from services.aggregator.phases import start_selecting
-from services.aggregator.rows import insert_rows
 from services.aggregator.states import (
     BASE_INDEX,
     CONDUCTED,
@@ -34,7 +34,7 @@ from services.aggregator.states import (
     ExperimentState,
     Split,
 )
-from services.aggregator.tables import Candidate, Ensemble, Event, Experiment, Job
+from services.aggregator.tables import Ensemble, Event, Experiment, Job
 
 _EXPERIMENT_NAMESPACE = uuid.UUID("2c0c1f5e-2f0e-5a8b-8f57-6f1b5f3d9a10")
 
@@ -68,6 +68,9 @@ class Admission:
     """What programs of the model run behind, for people; empty where none run."""
     overlap: int = 0
     """Held-out rows that are selection rows too."""
+    development: StoredText | None = None
+    """Rows that choose among the states of an iterative run."""
+    development_rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,12 +288,7 @@ class ExperimentStore:
                 keep_artifact(session, ArtifactKind.SCALE_MAP, scale_map.digest, json_text)
             experiment.scale_map_digest = scale_maps[0].digest
             descriptors = {BASE_INDEX: base, **dict(enumerate(population))}
-            rows = (
-                _candidate(experiment_id, index, descriptor)
-                for index, descriptor in descriptors.items()
-            )
-            insert_rows(session, Candidate, rows)
-            session.flush()
+            add_candidates(session, experiment_id, descriptors)
             start_selecting(session, experiment, descriptors, self._clock())
 
 
@@ -325,6 +323,8 @@ def _new_experiment(request_id: str, tenant: str, admission: Admission, now: flo
         heldout_rows=admission.heldout_rows,
         selection_revision=admission.selection_revision,
         heldout_revision=admission.heldout_revision,
+        development_digest=admission.development.digest if admission.development else "",
+        development_rows=admission.development_rows,
     )
 
 
@@ -341,23 +341,12 @@ def _created(admission: Admission) -> str:
 
 def _keep_inputs(session: Session, admission: Admission) -> None:
     # In one order, so that two experiments that share rows never wait for each other.
-    for rows in sorted((admission.selection, admission.heldout), key=lambda one: one.digest):
+    found = (admission.selection, admission.heldout, admission.development)
+    for rows in sorted((one for one in found if one), key=lambda one: one.digest):
         keep_artifact(session, ArtifactKind.ROWS, rows.digest, rows.text)
     if admission.profile:
         profile = admission.profile
         keep_artifact(session, ArtifactKind.PROFILE, profile.digest, profile.text)
-
-
-def _candidate(experiment_id: str, index: int, descriptor: Descriptor) -> dict[str, object]:
-    return {
-        "experiment_id": experiment_id,
-        "index": index,
-        "noise": descriptor.noise,
-        "seed": descriptor.seed,
-        "method": descriptor.method,
-        "radius": descriptor.radius,
-        "scale_map_digest": descriptor.scale_map,
-    }
 
 
 def _record_of(session: Session, experiment: Experiment) -> ExperimentRecord:

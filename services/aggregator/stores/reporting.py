@@ -23,6 +23,7 @@ from services.aggregator.stores.attempts import (
 )
 from services.aggregator.stores.writes import PackedReport, Writes
 from services.aggregator.tables import Experiment, Job
+from services.aggregator.updates import is_iterative, opened_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +120,8 @@ def change_of(session: Session, experiment: Experiment, job: AnyJob) -> Change:
     if job.state is JobState.PENDING:
         return Change(experiment.id, (job.id,), job, experiment)
     entered = job.split is Split.SELECTION and experiment.state is ExperimentState.VOTING
+    if is_iterative(experiment):
+        entered = opened_by(experiment, job)
     pending = pending_jobs(session, experiment.id) if entered else ()
     return Change(experiment.id, pending, job, experiment)
 

@@ -7,6 +7,7 @@ from sqlalchemy.orm import aliased
 from sqlmodel import Session, col, select
 
 from modnorm.errors import NotFoundError
+from modnorm.perturbation.lineage import Lineage
 from services.aggregator.artifacts import load_text
 from services.aggregator.codec import StoredAnswer, unpack_answers
 from services.aggregator.database import Database
@@ -20,6 +21,7 @@ from services.aggregator.tables import (
     Job,
     Vote,
 )
+from services.aggregator.updates import is_iterative, lineage_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,21 @@ class ResultStore:
                 .order_by(col(Vote.row))
                 .limit(limit)
             ).all()
+
+    def lineage(self, experiment_id: str, digest: str) -> Lineage:
+        """Return the lineage of a state of an iterative run.
+
+        Raises:
+            NotFoundError: there is no such experiment, or it has no such state.
+        """
+        with self._database.read() as session:
+            experiment = session.get(Experiment, experiment_id)
+            if experiment is None:
+                raise unknown_experiment(experiment_id)
+            lineage = lineage_of(session, experiment) if is_iterative(experiment) else None
+        if lineage is None or digest not in lineage.digests:
+            raise NotFoundError(f"there is no state {digest[:64]!r}", field="digest")
+        return lineage.until(lineage.digests.index(digest))
 
     def artifact(self, digest: str, kind: ArtifactKind) -> str:
         """Return an artifact by content.

@@ -20,6 +20,7 @@ from modnorm.client.status import to_status
 from modnorm.errors import ModnormError, NotFoundError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.lineage import Lineage
 from modnorm.perturbation.methods import build_scale_map
 from modnorm.spec import DataSpec, Masses
 from modnorm.tasks import get_task
@@ -67,6 +68,8 @@ class Aggregator(evaluation_pb2_grpc.JobServiceServicer):
 
     rows: dict[str, list[str]] = field(default_factory=dict)
     scale_maps: dict[str, str] = field(default_factory=dict)
+    lineages: dict[str, Lineage] = field(default_factory=dict)
+    """By experiment."""
     jobs: dict[str, messages.Job] = field(default_factory=dict)
     errors: dict[str, list[ModnormError]] = field(default_factory=dict)
     """Method -> errors of its next calls."""
@@ -158,6 +161,16 @@ class Aggregator(evaluation_pb2_grpc.JobServiceServicer):
         if request.digest not in self.scale_maps:
             self._abort(NotFoundError("no such scale map"), context)
         return messages.GetScaleMapResponse(json=self.scale_maps[request.digest])
+
+    def FetchLineage(  # noqa: N802 - named by the contract
+        self, request: messages.FetchLineageRequest, context: grpc.ServicerContext
+    ) -> Iterator[messages.FetchLineageResponse]:
+        self._enter("FetchLineage", context)
+        lineage = self.lineages[request.experiment_id]
+        yield messages.FetchLineageResponse(origin_json=lineage.until(0).to_json())
+        until = lineage.digests.index(request.digest)
+        steps = [step.to_json() for step in lineage.steps[request.after : until]]
+        yield messages.FetchLineageResponse(steps_json=steps)
 
     def wait_for(self, job_id: str, seconds: float = 60.0) -> None:
         """Wait until a job is reported or failed."""

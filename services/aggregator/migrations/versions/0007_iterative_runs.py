@@ -13,10 +13,9 @@ def upgrade() -> None:
     """Add what iterative runs keep; until now there were none."""
     for table, name in (("candidates", "lineage"), ("experiments", "development_digest")):
         op.add_column(table, sa.Column(name, sa.Text(), nullable=False, server_default=""))
-    op.add_column(
-        "experiments",
-        sa.Column("development_rows", sa.Integer(), nullable=False, server_default="0"),
-    )
+    for name in ("development_rows", "updates_done"):
+        column = sa.Column(name, sa.Integer(), nullable=False, server_default="0")
+        op.add_column("experiments", column)
     op.create_table(
         "updates",
         sa.Column("experiment_id", sa.Text(), nullable=False),

@@ -1,0 +1,273 @@
+"""Iterative runs: updates of one model, each computed when the last of its candidates is scored.
+
+A batch is what can be evaluated at once: the candidates around the present state, and that state
+itself where it is due on the development or held-out rows. The transaction that stores the last
+report of a batch appends the step to the lineage and opens the next one, so a run that is killed
+anywhere goes on from there.
+
+All functions work inside a caller's write transaction that has locked the experiment.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from math import fsum
+
+from sqlmodel import Session, col, select
+
+from modnorm.baselines.checkpoints import DevelopmentResult, best_state
+from modnorm.baselines.es import es_seeds, es_step
+from modnorm.baselines.mezo import mezo_step, step_seed
+from modnorm.errors import PreconditionError
+from modnorm.perturbation.descriptor import BASE, Descriptor
+from modnorm.perturbation.lineage import Lineage, Rounding, Step, next_digest
+from modnorm.search.ranking import mean_reward
+from modnorm.spec import ExperimentSpec, IterativeSpec
+from services.aggregator.codec import unpack_answers
+from services.aggregator.lifecycle import (
+    add_candidates,
+    add_jobs,
+    has_open_jobs,
+    move,
+    record,
+    spec_of,
+)
+from services.aggregator.rows import AnyJob
+from services.aggregator.states import (
+    BASE_INDEX,
+    ExperimentState,
+    JobState,
+    Split,
+    state_index,
+)
+from services.aggregator.succession import take_over
+from services.aggregator.tables import AnswerSheet, Candidate, Experiment, Job, Update
+
+Batch = Mapping[Split, Collection[int]]
+"""Candidate indices by the rows that they answer."""
+
+
+def is_iterative(experiment: Experiment) -> bool:
+    """Whether an experiment trains one model by updates."""
+    return spec_of(experiment).iterative is not None
+
+
+def start_updates(session: Session, experiment: Experiment, now: float) -> None:
+    """Open the first batch: the base on the selection rows, too."""
+    first = _batch(session, experiment)
+    first = {**first, Split.SELECTION: (BASE_INDEX, *first[Split.SELECTION])}
+    remark = _open(session, experiment, first)
+    message = f"{_settings(experiment).updates} updates follow{remark}"
+    move(session, experiment, ExperimentState.SELECTING, message, now)
+
+
+def go_on(session: Session, experiment: Experiment, now: float) -> bool:
+    """Take the step of a batch that is over, and open the next one.
+
+    Returns:
+        Whether all updates are made and evaluated.
+
+    Raises:
+        PreconditionError: the step cannot be computed: a candidate that it needs has failed.
+    """
+    total = _settings(experiment).updates
+    while not has_open_jobs(experiment):
+        if experiment.updates_done == total:
+            return True
+        step = _take_step(session, experiment)
+        batch = _batch(session, experiment)
+        remark = _open(session, experiment, batch)
+        scored = [score for score in step.scores if score is not None]
+        message = (
+            f"update {experiment.updates_done} of {total}: "
+            f"mean reward {fsum(scored) / len(scored):.4f}{remark}"
+        )
+        session.flush()
+        record(session, experiment, message, now)
+        if not any(batch.values()):
+            return True
+    return False
+
+
+def opened_by(experiment: Experiment, job: AnyJob) -> bool:
+    """Whether the end of a job may have opened a batch: what is pending has to be published."""
+    if experiment.state is ExperimentState.VOTING:
+        return True
+    size = spec_of(experiment).population.size
+    of_update = job.candidate // size if job.candidate >= 0 else BASE_INDEX - job.candidate
+    return of_update < experiment.updates_done
+
+
+def final_candidates(session: Session, experiment: Experiment) -> tuple[int, ...]:
+    """Return the base and the reported state, as far as they have not answered held-out rows."""
+    reported = reported_updates(session, experiment)
+    _add_state(session, experiment, reported)
+    answered = session.exec(
+        select(Job.candidate).where(Job.experiment_id == experiment.id, Job.split == Split.HELDOUT)
+    ).all()
+    wanted = sorted({BASE_INDEX, state_index(reported)} - set(answered), reverse=True)
+    return tuple(wanted)
+
+
+def reported_updates(session: Session, experiment: Experiment) -> int:
+    """Return the updates of the state that the run reports."""
+    if _settings(experiment).report == "last":
+        return experiment.updates_done
+    return best_state(development_results(session, experiment)).step
+
+
+def development_results(session: Session, experiment: Experiment) -> list[DevelopmentResult]:
+    """Return what states answered on the development rows, in order."""
+    found = session.exec(
+        select(Job.candidate, Job.metric, AnswerSheet.content)
+        .join(AnswerSheet, col(AnswerSheet.job_id) == col(Job.id))
+        .where(Job.experiment_id == experiment.id, Job.split == Split.DEVELOPMENT)
+        .order_by(col(Job.candidate).desc())
+    )
+    return [
+        DevelopmentResult(
+            step=BASE_INDEX - index,
+            accuracy=metric or 0.0,
+            reward=mean_reward([answer.reward for answer in unpack_answers(sheet)]),
+        )
+        for index, metric, sheet in found
+    ]
+
+
+def lineage_of(session: Session, experiment: Experiment, updates: int | None = None) -> Lineage:
+    """Return the lineage of the first updates of a run; of all that were made when absent."""
+    query = (
+        select(Update.step)
+        .where(Update.experiment_id == experiment.id)
+        .order_by(col(Update.index))
+        .limit(updates)
+    )
+    steps = map(Step.from_json, session.exec(query))
+    return _origin(experiment).extended(*steps)
+
+
+def state_digest(session: Session, experiment: Experiment, updates: int) -> str:
+    """Return the digest of a state by its number of updates."""
+    if not updates:
+        return _origin(experiment).digest
+    return session.exec(
+        select(Update.digest).where(
+            Update.experiment_id == experiment.id, Update.index == updates - 1
+        )
+    ).one()
+
+
+def _settings(experiment: Experiment) -> IterativeSpec:
+    settings = spec_of(experiment).iterative
+    if settings is None:
+        raise PreconditionError(f"{spec_of(experiment).method.name} makes no updates")
+    return settings
+
+
+def _origin(experiment: Experiment) -> Lineage:
+    rounding = Rounding(_settings(experiment).rounding)
+    return Lineage(experiment.model_digest, spec_of(experiment).population.noise, rounding)
+
+
+def _batch(session: Session, experiment: Experiment) -> dict[Split, Collection[int]]:
+    """Store the candidates that the present state calls for; return what they have to answer."""
+    settings, updates = _settings(experiment), experiment.updates_done
+    last = updates == settings.updates
+    wanted: dict[Split, Collection[int]] = {Split.SELECTION: ()}
+    if not last:
+        wanted[Split.SELECTION] = _add_population(session, experiment)
+    due = last or updates % settings.evaluate_every == 0
+    if due and experiment.development_digest:
+        wanted[Split.DEVELOPMENT] = (state_index(updates),)
+    if updates in settings.monitor:
+        wanted[Split.HELDOUT] = (state_index(updates),)
+    if len(wanted) > 1:
+        _add_state(session, experiment, updates)
+    return wanted
+
+
+def _open(session: Session, experiment: Experiment, batch: Batch) -> str:
+    """Store the jobs of a batch; return a remark on what is taken over."""
+    for split, candidates in batch.items():
+        add_jobs(session, experiment, split, candidates)
+    experiment.jobs_total = sum(map(len, batch.values()))
+    remarks = [take_over(session, experiment, split) for split in batch]
+    return "".join(f"; {remark}" for remark in remarks if remark)
+
+
+def _add_population(session: Session, experiment: Experiment) -> range:
+    spec, update = spec_of(experiment), experiment.updates_done
+    state = state_digest(session, experiment, update)
+    first = update * spec.population.size
+    around = _around(spec, update, state, experiment.scale_map_digest or "")
+    add_candidates(session, experiment.id, dict(enumerate(around, first)))
+    return range(first, first + spec.population.size)
+
+
+def _around(spec: ExperimentSpec, update: int, state: str, scale_map: str) -> Iterator[Descriptor]:
+    """Yield the candidates of one update."""
+    noise, method = spec.population.noise, spec.method
+    if method.name == "es":
+        seeds = es_seeds(spec.population.seed, update, spec.population.size)
+        radii = [method.radius] * len(seeds)
+    else:
+        seeds = (step_seed(spec.population.seed, update),) * 2
+        radii = [method.radius, -method.radius]
+    for seed, radius in zip(seeds, radii, strict=True):
+        yield Descriptor(noise, seed, method.name, radius, scale_map, lineage=state)
+
+
+def _add_state(session: Session, experiment: Experiment, updates: int) -> None:
+    """Store a state as a candidate that nothing moves, unless it is there."""
+    index = state_index(updates)
+    if session.get(Candidate, (experiment.id, index)) is not None:
+        return
+    base = session.get_one(Candidate, (experiment.id, BASE_INDEX))
+    state = state_digest(session, experiment, updates)
+    still = Descriptor(base.noise, 0, BASE, 0.0, base.scale_map_digest, lineage=state)
+    add_candidates(session, experiment.id, {index: still})
+
+
+def _take_step(session: Session, experiment: Experiment) -> Step:
+    """Append the step that the scored candidates of the present state lead to."""
+    update = experiment.updates_done
+    step = _step(session, experiment)
+    state = state_digest(session, experiment, update)
+    session.add(
+        Update(
+            experiment_id=experiment.id,
+            index=update,
+            step=step.to_json(),
+            digest=next_digest(state, step),
+        )
+    )
+    experiment.updates_done += 1
+    session.flush()
+    return step
+
+
+def _step(session: Session, experiment: Experiment) -> Step:
+    spec, settings = spec_of(experiment), _settings(experiment)
+    update, size = experiment.updates_done, spec.population.size
+    rewards = _rewards(session, experiment, update * size, size)
+    if spec.method.name == "es":
+        seeds = es_seeds(spec.population.seed, update, size)
+        return es_step(seeds, rewards, settings.rate)
+    seed = step_seed(spec.population.seed, update)
+    return mezo_step(seed, *rewards, epsilon=spec.method.radius, rate=settings.rate)
+
+
+def _rewards(
+    session: Session, experiment: Experiment, first: int, count: int
+) -> list[float | None]:
+    """Return the mean rewards of some candidates in order; None where one failed."""
+    scored = dict(
+        session.exec(
+            select(Job.candidate, Job.metric).where(
+                Job.experiment_id == experiment.id,
+                Job.split == Split.SELECTION,
+                Job.state == JobState.DONE,
+                col(Job.candidate) >= first,
+                col(Job.candidate) < first + count,
+            )
+        ).all()
+    )
+    return [scored.get(index) for index in range(first, first + count)]
