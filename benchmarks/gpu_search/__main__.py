@@ -9,6 +9,7 @@ python -m benchmarks.gpu_search scaling MODEL           a lab with one GPU and m
 """
 
 import argparse
+import signal
 import sys
 from importlib import import_module
 from types import ModuleType
@@ -29,6 +30,8 @@ def main() -> int:
     if name not in COMMANDS:
         print(__doc__)
         return 2
+    # Told to end, it ends what it has started: a daemon would outlive it.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     module = import_module(f"benchmarks.gpu_search.{COMMANDS[name]}")
     return int(module.run(_options(name, module)))
 

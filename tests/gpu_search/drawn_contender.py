@@ -1,0 +1,22 @@
+"""A contender without a model: it takes no time and knows what was drawn."""
+
+from multiprocessing.connection import Connection
+
+from benchmarks.gpu_search.expected import drawn_scores
+from benchmarks.gpu_search.messages import Settings, Turn
+from benchmarks.gpu_search.outcome import Outcome
+
+
+def serve(connection: Connection, settings: Settings) -> None:
+    """Stop candidates whose whole score does not pass the bar that they began with."""
+    scores = drawn_scores(settings.workload, settings.population)
+    while (message := connection.recv()) is not None:
+        if message == "fail":
+            raise RuntimeError("as told")
+        if isinstance(message, Turn):
+            score, bar = scores[message.candidate], message.bar
+            out = bar is not None and bar.shuts_out(score, message.candidate)
+            found = None if out else score
+            connection.send(
+                Outcome(message.candidate, found, 0.0, 1.0, 0.1, 0.8, 0.1, {4: (9, 1)})
+            )

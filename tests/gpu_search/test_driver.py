@@ -1,0 +1,84 @@
+"""Candidates are shared out among processes, and the best come out whoever stops early."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from benchmarks.gpu_search.contenders import contender_named
+from benchmarks.gpu_search.driver import Plan, search
+from benchmarks.gpu_search.expected import drawn_scores
+from benchmarks.gpu_search.messages import Settings
+from benchmarks.gpu_search.outcome import Stopwatch, together
+from benchmarks.gpu_search.processes import Child, ending
+from benchmarks.gpu_search.results import Results
+from benchmarks.gpu_search.workload import Workload
+from modnorm.search.ranking import rank
+
+POPULATION, EXPERTS = 24, 4
+WORKLOAD = Workload(rows=20)
+
+
+@pytest.fixture(scope="module")
+def engines() -> Iterator[Sequence[Child]]:
+    settings = Settings("", WORKLOAD, POPULATION)
+    children = [
+        Child(f"engine {n}", "tests.gpu_search.drawn_contender", settings) for n in range(2)
+    ]
+    with ending(*children):
+        yield children
+
+
+def test_every_candidate_is_scored_once(engines: Sequence[Child]) -> None:
+    outcomes, _ = search(engines, Plan(POPULATION))
+    found = {one.candidate: one.score for one in outcomes}
+    assert len(outcomes) == POPULATION
+    assert found == drawn_scores(WORKLOAD, POPULATION)
+
+
+def test_early_stop_keeps_the_best(engines: Sequence[Child]) -> None:
+    outcomes, _ = search(engines, Plan(POPULATION, EXPERTS))
+    scores = {one.candidate: one.score for one in outcomes}
+    plain = drawn_scores(WORKLOAD, POPULATION)
+    best, expected = (
+        rank([found[index] for index in range(POPULATION)], POPULATION)[:EXPERTS]
+        for found in (scores, plain)
+    )
+    assert best == expected
+    assert any(score is None for score in scores.values())
+
+
+def test_no_candidate_is_begun_after_the_time_is_over(engines: Sequence[Child]) -> None:
+    assert search(engines, Plan(POPULATION, seconds=-1.0))[0] == []
+
+
+def test_a_contender_that_ends_is_told_of() -> None:
+    child = Child("it", "tests.gpu_search.drawn_contender", Settings("", WORKLOAD, 1))
+    with ending(child), pytest.raises(SystemExit, match="it has ended with 1"):
+        child.ask("fail")
+
+
+def test_results_are_kept_for_a_next_command(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    Results(path, {"seed": 1}).add("one", {"seconds": 2.0})
+    assert Results(path, {"seed": 1}).contenders == {"one": {"seconds": 2.0}}
+    with pytest.raises(SystemExit, match="other settings"):
+        Results(path, {"seed": 2})
+
+
+def test_contenders_have_names() -> None:
+    assert contender_named("mps3+stop").engines == 3
+    assert contender_named("one").pool == "one"
+    for wrong in ("published+stop", "mps1", "two"):
+        with pytest.raises(SystemExit, match="no contender"):
+            contender_named(wrong)
+
+
+def test_steps_are_counted_by_their_sequences() -> None:
+    stopwatch = Stopwatch()
+    for running in (200, 3, 2):
+        stopwatch.step(running)
+    classes = stopwatch.take()
+    assert {upper: steps for upper, (steps, _) in classes.items()} == {256: 1, 4: 2}
+    assert together([classes, classes])[4][0] == 4
+    assert stopwatch.take() == {}
