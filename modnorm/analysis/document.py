@@ -21,9 +21,13 @@ class BaseEntry(TypedDict):
 
 
 class ExpertEntry(TypedDict):
-    """An expert of some (N, K); `rank` is its place in the whole population, from 1."""
+    """An expert of some (N, K).
 
-    rank: int
+    `rank` is its place in the whole population, from 1; None where it depends on what stopped
+    candidates would have scored. `heldout_metric` is None where it left rows out.
+    """
+
+    rank: int | None
     index: int
     seed: int
     selection_reward: float
@@ -40,15 +44,20 @@ class EnsembleEntry(TypedDict):
     correct: int
     rows: int
     agreement: dict[str, object] | None
+    """None where the counts of some votes are partial."""
+    partial_votes: int
+    """Rows on which some experts did not answer, since the vote was settled."""
     budget: dict[str, int]
     """Model-prompt evaluations of this (N, K) alone: answers that are stored."""
 
 
 class CandidatesEntry(TypedDict):
-    """How many candidates there are, and the indices of those that failed."""
+    """How many candidates there are, and the indices of those that have no complete score."""
 
     total: int
     scored: int
+    stopped: list[int]
+    """Stopped early: they could not become experts any more."""
     failed: list[int]
 
 
@@ -93,10 +102,17 @@ def results_document(run: RunData) -> ResultsDocument:
         candidates=CandidatesEntry(
             total=len(run.candidates),
             scored=len(run.order),
-            failed=[c.index for c in run.candidates if c.selection_reward is None],
+            stopped=sorted(run.stopped),
+            failed=[
+                each.index
+                for each in run.candidates
+                if each.selection_reward is None and each.stopped is None
+            ],
         ),
         experts=_experts(run),
-        statistics=[asdict(prefix_statistics(run.rewards, n, base)) for n in run.prefixes],
+        statistics=[
+            asdict(prefix_statistics(run.rewards, n, base, run.stopped)) for n in run.prefixes
+        ],
         ensembles=[_ensemble(run, ensemble) for ensemble in sorted(run.ensembles, key=_size)],
         budget=run_budget(run),
         mixed_environments=mixed_settings(environments_of(run)),
@@ -105,13 +121,13 @@ def results_document(run: RunData) -> ResultsDocument:
 
 def _experts(run: RunData) -> list[ExpertEntry]:
     chosen = {index for ensemble in run.ensembles for index in ensemble.experts}
-    entries = []
-    for place, index in enumerate(run.order, 1):
+    entries, ranks = [], run.ranks
+    for index in run.order:
         candidate = run.candidates[index]
         if index in chosen and candidate.selection_reward is not None:
             entries.append(
                 ExpertEntry(
-                    rank=place,
+                    rank=ranks.get(index),
                     index=index,
                     seed=candidate.seed,
                     selection_reward=candidate.selection_reward,
@@ -123,7 +139,10 @@ def _experts(run: RunData) -> list[ExpertEntry]:
 
 def _ensemble(run: RunData, ensemble: EnsembleRow) -> EnsembleEntry:
     votes = run.votes.get(_size(ensemble))
-    agreement = asdict(vote_agreement(votes, ensemble.ensemble_size)) if votes else None
+    partial = sum(vote.skipped > 0 for vote in votes or ())
+    agreement = None
+    if votes and not partial:
+        agreement = asdict(vote_agreement(votes, ensemble.ensemble_size))
     return EnsembleEntry(
         population=ensemble.population,
         ensemble_size=ensemble.ensemble_size,
@@ -132,7 +151,26 @@ def _ensemble(run: RunData, ensemble: EnsembleRow) -> EnsembleEntry:
         correct=ensemble.correct,
         rows=ensemble.rows,
         agreement=agreement,
+        partial_votes=partial,
         budget=ensemble_cost(run, ensemble).as_dict(),
+    )
+
+
+def describe_shortcuts(document: ResultsDocument) -> str | None:
+    """Say what was left out since it changes no expert and no vote; None where nothing was."""
+    candidates, remarks = document["candidates"], []
+    if candidates.get("stopped"):
+        remarks.append(
+            f"{len(candidates['stopped'])} of {candidates['total']} candidates were stopped early"
+        )
+    partial = max((each.get("partial_votes", 0) for each in document["ensembles"]), default=0)
+    if partial:
+        remarks.append(f"on up to {partial} held-out rows the vote was settled before all voted")
+    if not remarks:
+        return None
+    return (
+        f"{'; '.join(remarks)}. Experts, votes and accuracies are those of the whole work; "
+        "figures that need all of it are left out (population.statistics: full has them)."
     )
 
 

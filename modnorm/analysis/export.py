@@ -1,8 +1,9 @@
 """A run directory: every file is a function of the run's data and is written whole or not at all.
 
 - `results.json`: everything that depends on the experiment alone; written last
-- `candidates.csv`: one line a candidate
-- `votes.jsonl`: one line for each (N, K, row)
+- `candidates.csv`: one line a candidate; one that was stopped early has no selection reward but
+  the bounds of it, and a rank is left out where it depends on such bounds
+- `votes.jsonl`: one line for each (N, K, row); with `skipped` experts the counts are partial
 - `plots/*.png`: the report's plots
 - `report.html`: one page, self-contained
 - `timings.json`: times, workers, environments, attempts, ids and failure reasons: all that may
@@ -28,6 +29,7 @@ from modnorm.analysis.run_data import CandidateRow, RunData
 COLUMNS = (
     "index", "seed", "state", "rank", "selection_reward", "gain", "heldout_metric",
     "selection_tokens", "selection_answers", "selection_correct",
+    "reward_lower", "reward_upper",
 )  # fmt: skip
 """Columns of `candidates.csv`; `gain` is the selection reward less that of the base."""
 
@@ -55,7 +57,7 @@ def write_run(directory: Path, run: RunData) -> ResultsDocument:
 
 
 def _candidates_csv(run: RunData) -> str:
-    places = {index: place for place, index in enumerate(run.order, 1)}
+    ranks = run.ranks
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -65,13 +67,15 @@ def _candidates_csv(run: RunData) -> str:
                 candidate.index,
                 candidate.seed,
                 candidate.state,
-                places.get(candidate.index),
+                ranks.get(candidate.index),
                 candidate.selection_reward,
                 _gain(candidate, run.base.selection_reward),
                 candidate.heldout_metric,
                 candidate.selection_tokens,
                 candidate.selection_answers,
                 candidate.selection_correct,
+                candidate.stopped and candidate.stopped.lower,
+                candidate.stopped and candidate.stopped.upper,
             ]
         )
     return text.getvalue()

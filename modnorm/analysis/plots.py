@@ -9,7 +9,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from modnorm.analysis.drawing import BARS, BASE, INK, RIGHT, WRONG, add_legend, name_axes, png
-from modnorm.analysis.run_data import EnsembleRow, RunData
+from modnorm.analysis.run_data import EnsembleRow, RunData, VoteRow
 
 # Series are ordered by size, so their colours are too.
 _SEQUENCE = LinearSegmentedColormap.from_list("sizes", ["#8fc1de", "#2a6f97", "#0b2f4a"])
@@ -22,7 +22,7 @@ def draw_plots(run: RunData) -> dict[str, bytes]:
         "accuracy-by-ensemble-size": (bool(run.ensembles), _by_ensemble_size),
         "accuracy-by-population": (len(run.prefixes) > 1, _by_population),
         "reward-histogram": (bool(run.order), _reward_histogram),
-        "vote-support": (any(run.votes.values()), _vote_support),
+        "vote-support": (bool(_whole_votes(run)), _vote_support),
     }
     return {
         name: png(partial(draw, run=run))
@@ -89,7 +89,9 @@ def _base_line(draw: Callable[..., object], value: float | None) -> None:
 def _reward_histogram(axes: Axes, run: RunData) -> None:
     rewards = sorted((reward for reward in run.rewards if reward is not None), reverse=True)
     bins = int(np.clip(2 * np.sqrt(len(rewards)), 8, 40))
-    axes.hist(rewards, bins=bins, color=BARS, edgecolor="white", linewidth=1, label="candidates")
+    stopped = len(run.stopped)
+    label = f"scored to the end\n({stopped} stopped, not shown)" if stopped else "candidates"
+    axes.hist(rewards, bins=bins, color=BARS, edgecolor="white", linewidth=1, label=label)
     _base_line(axes.axvline, run.base.selection_reward)
     largest = max((ensemble.ensemble_size for ensemble in run.ensembles), default=0)
     if 0 < largest <= len(rewards):
@@ -100,9 +102,15 @@ def _reward_histogram(axes: Axes, run: RunData) -> None:
     name_axes(axes, "Selection reward of the candidates", "mean selection reward", "candidates")
 
 
+def _whole_votes(run: RunData) -> Sequence[VoteRow]:
+    """Return the votes of the largest ensemble; none where counts of them are partial."""
+    votes = run.votes[max(run.votes)] if run.votes else ()
+    return () if any(vote.skipped for vote in votes) else votes
+
+
 def _vote_support(axes: Axes, run: RunData) -> None:
-    population, size = max(key for key, votes in run.votes.items() if votes)
-    votes = run.votes[population, size]
+    population, size = max(run.votes)
+    votes = _whole_votes(run)
     supports = np.arange(size + 1)
     counts = {
         right: np.bincount(

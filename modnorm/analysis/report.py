@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from modnorm.analysis.document import EnsembleEntry, ResultsDocument
+from modnorm.analysis.document import EnsembleEntry, ResultsDocument, describe_shortcuts
 from modnorm.analysis.environments import describe_mixed
 
 BEST_SHOWN = 10
@@ -51,6 +51,7 @@ def render_report(document: ResultsDocument, plots: Mapping[str, bytes]) -> str:
         table=_table(document),
         best=document["experts"][:BEST_SHOWN],
         settings=_settings(document),
+        shortcuts=describe_shortcuts(document),
         mixed=describe_mixed(document["mixed_environments"]),
         plots=[
             _plot(name, caption, plots[name]) for name, caption in _PLOTS.items() if name in plots

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from modnorm.search.ranking import rank
+from modnorm.search.stopping import Interval, certain_ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,11 +16,14 @@ class CandidateRow:
     seed: int
     """Seed of its noise."""
     state: str
-    """`scored` or `failed`."""
+    """`scored`, `stopped` early, or `failed`."""
     selection_reward: float | None = None
     """Mean selection reward; None unless scored."""
+    stopped: Interval | None = None
+    """What the mean selection reward of a candidate that was stopped early can be."""
     heldout_metric: float | None = None
-    """Held-out metric of the candidate alone, a fraction; None unless it was an expert."""
+    """Held-out metric of the candidate alone, a fraction; None unless it was an expert and
+    answered every row."""
     selection_tokens: int = 0
     """Tokens generated on the selection rows."""
     selection_answers: int = 0
@@ -87,6 +91,8 @@ class VoteRow:
     """Experts that gave the winning answer."""
     correct_support: int
     """Experts whose own answer is right."""
+    skipped: int = 0
+    """Experts that did not answer, since the vote was settled: the counts are without them."""
 
 
 @dataclass(frozen=True)
@@ -139,13 +145,23 @@ class RunData:
 
     @property
     def rewards(self) -> list[float | None]:
-        """Selection reward of each candidate, in candidate order; None where it failed."""
+        """Complete selection reward of each candidate, in candidate order; else None."""
         return [candidate.selection_reward for candidate in self.candidates]
 
     @property
     def order(self) -> tuple[int, ...]:
-        """Scored candidates of the whole population, best first."""
+        """Candidates of the whole population with a complete score, best first."""
         return rank(self.rewards, len(self.candidates))
+
+    @property
+    def stopped(self) -> dict[int, Interval]:
+        """What the scores of candidates that were stopped early can be, by index."""
+        return {each.index: each.stopped for each in self.candidates if each.stopped is not None}
+
+    @property
+    def ranks(self) -> dict[int, int]:
+        """Rank in the whole population from 1, by index, best first, where it is certain."""
+        return certain_ranks(self.rewards, self.stopped)
 
     @property
     def prefixes(self) -> tuple[int, ...]:

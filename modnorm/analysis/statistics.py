@@ -1,34 +1,43 @@
 """Figures of a population prefix and of a vote."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
 from modnorm.analysis.run_data import VoteRow
 from modnorm.errors import InvalidInputError
+from modnorm.search.stopping import Interval
 
 
 @dataclass(frozen=True, slots=True)
 class PrefixStatistics:
-    """Selection rewards of the scored candidates among the first N."""
+    """Selection rewards among the first N candidates; failed ones are left out.
+
+    Figures are None where they depend on what candidates that were stopped early would still
+    have scored.
+    """
 
     population: int
     scored: int
-    mean: float
+    """Candidates with a complete score."""
+    stopped: int
+    """Candidates that were stopped early."""
+    mean: float | None
     sample_sd: float | None
-    """None with fewer than two candidates."""
+    """None with fewer than two candidates, too."""
     density: float | None
     """Fraction of candidates strictly better than the base; None when the base is not known."""
-    top1: float
+    top1: float | None
     top5_mean: float | None
-    """None with fewer than five candidates."""
+    """None with fewer than five candidates, too."""
     top10_mean: float | None
-    """None with fewer than ten candidates."""
-    p90: float
-    p95: float
-    p99: float
+    """None with fewer than ten candidates, too."""
+    p90: float | None
+    p95: float | None
+    p99: float | None
     """Percentiles with linear interpolation."""
 
 
@@ -51,14 +60,19 @@ class VoteAgreement:
 
 
 def prefix_statistics(
-    rewards: Sequence[float | None], population: int, base: float | None
+    rewards: Sequence[float | None],
+    population: int,
+    base: float | None,
+    stopped: Mapping[int, Interval] = MappingProxyType({}),
 ) -> PrefixStatistics:
-    """Summarise the first `population` candidates; failed ones (None) are left out.
+    """Summarise the first `population` candidates; failed ones are left out.
 
     Args:
-        rewards: Selection reward of each candidate, in candidate order.
+        rewards: Complete selection reward of each candidate, in candidate order; None where
+            there is none.
         population: N, the prefix.
         base: Selection reward of the base.
+        stopped: What the rewards of candidates that were stopped early can be, by index.
 
     Raises:
         InvalidInputError: no candidate of the prefix is scored.
@@ -66,25 +80,39 @@ def prefix_statistics(
     scored = [reward for reward in rewards[:population] if reward is not None]
     if not scored:
         raise InvalidInputError(f"none of the first {population} candidates is scored")
-    best = sorted(scored, reverse=True)
-    p90, p95, p99 = (float(q) for q in np.percentile(scored, (90, 95, 99)))
+    open_ended = [interval for index, interval in stopped.items() if index < population]
+    low = _figures([*scored, *(interval.lower for interval in open_ended)], base)
+    high = _figures([*scored, *(interval.upper for interval in open_ended)], base)
+    # No figure falls when a reward grows: one that is equal at both ends is equal between.
+    known = {name: value if value == high[name] else None for name, value in low.items()}
+    spread = float(np.std(scored, ddof=1)) if len(scored) > 1 and not open_ended else None
     return PrefixStatistics(
         population=population,
         scored=len(scored),
-        mean=float(np.mean(scored)),
-        sample_sd=float(np.std(scored, ddof=1)) if len(scored) > 1 else None,
-        density=None if base is None else sum(r > base for r in scored) / len(scored),
-        top1=best[0],
-        top5_mean=_head_mean(best, 5),
-        top10_mean=_head_mean(best, 10),
-        p90=p90,
-        p95=p95,
-        p99=p99,
+        stopped=len(open_ended),
+        sample_sd=spread,
+        **known,
     )
 
 
+def _figures(rewards: Sequence[float], base: float | None) -> dict[str, float | None]:
+    """Return the figures that grow with each reward, by name."""
+    best = sorted(rewards, reverse=True)
+    p90, p95, p99 = (float(q) for q in np.percentile(rewards, (90, 95, 99)))
+    return {
+        "mean": float(np.mean(rewards)),
+        "density": None if base is None else sum(r > base for r in rewards) / len(rewards),
+        "top1": best[0],
+        "top5_mean": _head_mean(best, 5),
+        "top10_mean": _head_mean(best, 10),
+        "p90": p90,
+        "p95": p95,
+        "p99": p99,
+    }
+
+
 def vote_agreement(votes: Sequence[VoteRow], ensemble_size: int) -> VoteAgreement:
-    """Summarise the votes of one ensemble; at least one row."""
+    """Summarise the votes of one ensemble; at least one row, to which every expert answered."""
     rows = len(votes)
     shares = [vote.support / vote.valid for vote in votes if vote.valid]
     right = Counter(vote.correct_support for vote in votes)

@@ -15,8 +15,13 @@ from modnorm.analysis.run_data import (
 from modnorm.client.client import ModnormClient
 from modnorm.client.convert import spec_from_proto
 from modnorm.errors import PreconditionError
+from modnorm.search.stopping import Interval
 from modnorm.v1 import experiment_pb2 as experiments
 
+_STATES = {
+    experiments.CANDIDATE_STATE_SCORED: "scored",
+    experiments.CANDIDATE_STATE_STOPPED: "stopped",
+}
 BASE = -1
 """Index of the unperturbed model among the candidates."""
 
@@ -109,7 +114,10 @@ def _candidate(message: experiments.Candidate) -> CandidateRow:
     return CandidateRow(
         index=message.index,
         seed=message.descriptor.seed,
-        state="scored" if scored else "failed",
+        state=_STATES.get(message.state, "failed"),
+        stopped=Interval(message.reward_lower, message.reward_upper)
+        if message.state == experiments.CANDIDATE_STATE_STOPPED
+        else None,
         selection_reward=message.selection_reward if scored else None,
         heldout_metric=message.heldout_metric if message.HasField("heldout_metric") else None,
         selection_tokens=message.selection_tokens,
@@ -163,6 +171,7 @@ def _vote(message: experiments.Vote) -> VoteRow:
         valid=message.valid,
         support=message.support,
         correct_support=message.correct_support,
+        skipped=message.skipped,
     )
 
 

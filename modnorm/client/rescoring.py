@@ -1,7 +1,7 @@
 """A finished experiment judged by another scorer, from the completions that its lab stored."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
 from typing import Literal, TypedDict
@@ -89,15 +89,16 @@ def rescore_experiment(
         on_progress: Called with the number of models judged and of all models.
 
     Raises:
-        PreconditionError: the experiment has not succeeded.
+        PreconditionError: the experiment has not succeeded, or answers were left out.
         InvalidInputError: the stored rows do not fit the task.
         EngineError: the task runs programs, and its sandbox fails.
         UnavailableError: the lab, or the sandbox, cannot be reached.
     """
     _check_succeeded(experiment)
+    found = list(client.candidates(experiment.id))
+    _check_complete(found)
     selection = _Split(client, experiment.id, evaluation.SPLIT_SELECTION, task, judges)
     heldout = _Split(client, experiment.id, evaluation.SPLIT_HELDOUT, task, judges)
-    found = list(client.candidates(experiment.id))
     models, ballots = [], {}
     for candidate in found:
         model, ballot = _model(candidate, selection, heldout)
@@ -214,6 +215,21 @@ def _rows(
             field="task.name",
             remedy="bring back the task that the experiment was made with",
         ) from error
+
+
+def _check_complete(candidates: Sequence[experiments.Candidate]) -> None:
+    """Make sure that every answer is there which another scorer may need."""
+    stopped = sum(one.state == experiments.CANDIDATE_STATE_STOPPED for one in candidates)
+    partial = sum(
+        one.heldout_attempts > 0 and not one.HasField("heldout_metric") for one in candidates
+    )
+    if stopped or partial:
+        raise PreconditionError(
+            f"{stopped} candidates were stopped early and {partial} experts left rows out, which "
+            "another scorer might rank or vote otherwise",
+            field="population.statistics",
+            remedy="run the experiment with population.statistics: full",
+        )
 
 
 def _check_succeeded(experiment: experiments.Experiment) -> None:

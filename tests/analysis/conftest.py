@@ -1,11 +1,13 @@
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from modnorm.analysis import BaseRow, CandidateRow, EnsembleRow, RowsRecord, RunData, VoteRow
 from modnorm.search.ranking import select_experts
+from modnorm.search.stopping import Interval
 from modnorm.search.voting import plurality
 
 ROWS = 60
@@ -140,6 +142,33 @@ def make_run() -> Callable[..., RunData]:
 @pytest.fixture
 def run(make_run: Callable[..., RunData]) -> RunData:
     return make_run()
+
+
+@pytest.fixture
+def shortened(run: RunData) -> RunData:
+    """The same run, but every candidate that is no expert was stopped, and rows were left out.
+
+    The votes of the largest ensemble are partial, and one of its experts is.
+    """
+    chosen = {index for ensemble in run.ensembles for index in ensemble.experts}
+    best = {ensemble.experts[0] for ensemble in run.ensembles}
+    partial = next(index for index in run.ensembles[-1].experts if index not in best)
+    candidates = [
+        replace(each, heldout_metric=None, heldout_answers=ROWS - 1)
+        if each.index == partial
+        else each
+        if each.index in chosen or each.selection_reward is None
+        else replace(
+            each,
+            state="stopped",
+            selection_reward=None,
+            stopped=Interval(each.selection_reward - 0.2, each.selection_reward),
+        )
+        for each in run.candidates
+    ]
+    key = max(run.votes)
+    votes = [replace(run.votes[key][0], skipped=1), *run.votes[key][1:]]
+    return replace(run, candidates=candidates, votes={**run.votes, key: votes})
 
 
 @pytest.fixture

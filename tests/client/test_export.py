@@ -10,6 +10,7 @@ from modnorm.client.convert import spec_to_proto
 from modnorm.client.export import fetch_run
 from modnorm.client.rundir import RunDirectory
 from modnorm.errors import PreconditionError
+from modnorm.search.stopping import Interval
 from modnorm.v1 import common_pb2 as common
 from modnorm.v1 import experiment_pb2 as experiments
 
@@ -87,6 +88,26 @@ def client(serve, servicer):
     )
     with ModnormClient(serve(service)) as made:
         yield made
+
+
+def test_a_candidate_that_was_stopped_has_bounds_and_no_score(serve, servicer, experiment):
+    stopped = candidate(1, None)
+    stopped.state = experiments.CANDIDATE_STATE_STOPPED
+    stopped.reward_lower, stopped.reward_upper = 0.25, 0.5
+    found = [candidate(-1, 0.125), candidate(0, 0.75), stopped, candidate(2, 0.5)]
+    service = servicer(
+        ListCandidates=lambda *_: experiments.ListCandidatesResponse(candidates=found),
+        ListVotes=lambda *_: experiments.ListVotesResponse(votes=[experiments.Vote(skipped=1)]),
+        WatchExperiment=lambda *_: iter(()),
+        GetArtifact=lambda *_: iter((experiments.GetArtifactResponse(chunk=b"1"),)),
+    )
+    with ModnormClient(serve(service)) as client:
+        run = fetch_run(client, experiment)
+    assert [each.state for each in run.candidates] == ["scored", "stopped", "scored"]
+    assert run.rewards == [0.75, None, 0.5]
+    assert run.stopped == {1: Interval(0.25, 0.5)}
+    assert run.ranks == {0: 1}
+    assert run.votes[4, 2][0].skipped == 1
 
 
 def test_a_run_holds_all_that_its_files_need(client, experiment, spec, tmp_path):

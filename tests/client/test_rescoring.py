@@ -35,6 +35,20 @@ def test_the_same_scorer_changes_nothing(client, gsm8k_experiment):
     assert found.best_single.reselected == found.best_single.index
 
 
+@pytest.mark.parametrize(
+    "left_out",
+    [
+        experiments.Candidate(state=experiments.CANDIDATE_STATE_STOPPED, reward_upper=0.4),
+        experiments.Candidate(selection_reward=0.5, heldout_attempts=1),
+    ],
+)
+def test_what_was_left_out_cannot_be_scored_again(serve_stored, gsm8k_experiment, left_out):
+    target = serve_stored(gsm8k_experiment, [left_out], {}, {})
+    with ModnormClient(target) as client, pytest.raises(PreconditionError) as raised:
+        rescore_experiment(client, gsm8k_experiment, get_task("gsm8k"))
+    assert raised.value.field == "population.statistics"
+
+
 def test_another_scorer_judges_every_completion_anew(reference):
     assert (reference.old_scorer, reference.new_scorer) == ("gsm8k-v1", "gsm8k-reference-v1")
     assert (reference.selection, reference.heldout) == (Judged(8, 2), Judged(6, 1))

@@ -148,6 +148,9 @@ def _show(experiment: experiments.Experiment, *, as_json: bool, brief: bool = Fa
     console.print(f"{experiment.id}  {state_name(experiment.state)}", soft_wrap=True)
     if experiment.error:
         console.print(experiment.error, soft_wrap=True)
+    if stopped := experiment.progress.candidates_stopped:
+        total = experiment.spec.population.size
+        console.print(f"{stopped} of {total} candidates were stopped early", soft_wrap=True)
     if not brief:
         console.print(table(("ensemble", "held-out", "right"), _ensembles(experiment)))
 

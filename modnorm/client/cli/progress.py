@@ -197,6 +197,8 @@ def _figures(progress: experiments.Progress, base: float | None, size: int) -> l
         figures.append(f"top-{size} {progress.threshold_reward:.4f}")
     if base is not None:
         figures.append(f"base {base:.4f}")
+    if progress.candidates_stopped:
+        figures.append(f"stopped early {progress.candidates_stopped}")
     if progress.jobs_failed:
         figures.append(f"failed {progress.jobs_failed}")
     return figures

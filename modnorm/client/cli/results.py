@@ -20,15 +20,18 @@ def write_results(
 ) -> Path:
     """Fetch a finished experiment, write its files, and return where the report is.
 
-    A run that was answered in environments that differ says so on stderr.
+    A run that was answered in environments that differ says so on stderr, and one in which work
+    was left out too.
     """
+    from modnorm.analysis.document import describe_shortcuts
     from modnorm.analysis.environments import describe_mixed
     from modnorm.analysis.export import write_run
     from modnorm.client.export import fetch_run
 
     document = write_run(directory.path, fetch_run(client, experiment))
-    if note := describe_mixed(document["mixed_environments"]):
-        stderr().print(f"note: {note}", soft_wrap=True)
+    for note in (describe_shortcuts(document), describe_mixed(document["mixed_environments"])):
+        if note:
+            stderr().print(f"note: {note}", soft_wrap=True)
     return directory.path / "report.html"
 
 
