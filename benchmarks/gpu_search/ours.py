@@ -20,10 +20,6 @@ from modnorm.search.stopping import Bar, EarlyStop
 JUDGES = 2
 
 
-class _StoppedError(Exception):
-    """The candidate cannot be among the best any more."""
-
-
 class Contender:
     """An engine and all that candidates are scored with."""
 
@@ -51,34 +47,26 @@ class Contender:
             candidate: Its index.
             bar: Returns what it must still be able to pass; None where nothing is stopped.
         """
-        rows = self._workload.table(candidate)
-        self.engine.lengths = self._workload.answers(candidate).lengths
+        answers = self._workload.answers(candidate)
+        self.engine.lengths = answers.lengths
         self.engine.stopwatch.take()
         task = DrawnTask(self._workload.cap)
-        stop = EarlyStop(candidate, task.reward_bounds, bar) if bar else None
-
-        def on_progress(_: int) -> None:
-            if stop and stop.decide(tuple(task.rewards), len(rows)) is not None:
-                raise _StoppedError
-
         began = time.perf_counter()
-        try:
-            result = score_candidate(
-                self.engine,
-                task,
-                rows,
-                self._prompts,
-                descriptor_of(self._scale_map, self._seeds[candidate]),
-                self._scale_map,
-                GenerationLimits(self._workload.cap),
-                judges=self._judges,
-                on_progress=on_progress,
-            )
-        except _StoppedError:
-            return self._stopped(candidate, began)
+        result = score_candidate(
+            self.engine,
+            task,
+            self._workload.table(candidate),
+            self._prompts,
+            descriptor_of(self._scale_map, self._seeds[candidate]),
+            self._scale_map,
+            GenerationLimits(self._workload.cap),
+            judges=self._judges,
+            on_progress=_go_on,
+            stop=EarlyStop(candidate, task.reward_bounds, bar) if bar else None,
+        )
         return Outcome(
             candidate=candidate,
-            score=mean_reward([answer.reward for answer in result.answers]),
+            score=None if result.stopped else mean_reward([one.reward for one in result.answers]),
             began=began,
             ended=time.perf_counter(),
             switch=result.switch_seconds,
@@ -91,13 +79,6 @@ class Contender:
         """Free the model."""
         self._judges.shutdown()
         self.engine.close()
-
-    def _stopped(self, candidate: int, began: float) -> Outcome:
-        ended = time.perf_counter()
-        classes = self.engine.stopwatch.take()
-        generate = sum(seconds for _, seconds in classes.values())
-        switch = ended - began - generate
-        return Outcome(candidate, None, began, ended, switch, generate, 0.0, classes)
 
 
 def serve(connection: Connection, settings: Settings) -> None:
@@ -123,3 +104,7 @@ def serve(connection: Connection, settings: Settings) -> None:
             look = latest if message.stops else None
             connection.send(contender.evaluate(message.candidate, look))
     contender.close()
+
+
+def _go_on(_: int) -> None:
+    """Let the work go on."""

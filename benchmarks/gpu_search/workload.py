@@ -149,11 +149,7 @@ def _row(numbers: Sequence[int], *, right: bool, cut: bool) -> Row:
 
 
 class DrawnTask:
-    """Countdown, judged in earnest, on texts whose ends were drawn.
-
-    Attributes:
-        rewards: Reward of each answer that has been judged, in the order of judging.
-    """
+    """Countdown, judged in earnest, on texts whose ends were drawn."""
 
     name = "countdown"
     scorer = "countdown-v1"
@@ -161,7 +157,6 @@ class DrawnTask:
 
     def __init__(self, max_tokens: int) -> None:
         self.max_tokens = max_tokens
-        self.rewards: list[float] = []
         self._task = Countdown()
 
     def parse(self, raw: Mapping[str, object]) -> Row:
@@ -174,9 +169,7 @@ class DrawnTask:
 
     def judge(self, row: Row, completion: str) -> Judgement:
         """Judge what the model said and the end that was drawn."""
-        judgement = self._task.judge(row, completion + str(row["tail"]))
-        self.rewards.append(judgement.reward)
-        return judgement
+        return self._task.judge(row, completion + str(row["tail"]))
 
     def metric(self, rows: Sequence[Row], correct: Sequence[bool]) -> float:
         """Accuracy."""
