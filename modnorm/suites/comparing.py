@@ -21,6 +21,7 @@ from modnorm.suites.tables import (
 )
 
 Pair = tuple[Outcome, Outcome]
+_TAIL_COLUMNS = ("p of, %", "p against, %", "N_req ratio")
 _AllTables = DifferenceTable | SpeedupTable | SupportTable | TailTable
 
 
@@ -150,8 +151,7 @@ def tail_table(spec: TailTable, filling: Filling) -> BuiltTable:
                 )
             )
         notes += _cutoffs(spec, pair, filling)
-    columns = ("p of, %", "p against, %", "N_req ratio")
-    return _built(spec, ("", "threshold"), columns, rows, notes)
+    return _built(spec, ("", "threshold"), _TAIL_COLUMNS, rows, notes)
 
 
 def require_full(outcome: Outcome, field: str) -> None:
@@ -234,7 +234,7 @@ def _tail(
         ]
         if needed[0] is not None and needed[1] is not None:
             ratios[seed] = needed[1] / needed[0]
-    return {"of": of, "against": against, "ratio": ratios}
+    return dict(zip(_TAIL_COLUMNS, (of, against, ratios), strict=True))
 
 
 def reward_gains(outcome: Outcome) -> tuple[float, ...]:

@@ -68,7 +68,7 @@ class SharedProfile(SuiteSection):
 class Suite(SuiteSection):
     """The content of a suite file."""
 
-    name: str = Field(pattern=r"[a-z0-9][a-z0-9-]*", max_length=60)
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=60)
     title: str
     source: str = ""
     """Where in the paper it is from."""

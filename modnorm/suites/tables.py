@@ -98,6 +98,8 @@ class MetricTable(_RowTable):
     def references(self) -> Iterator[tuple[str, Mapping[str, str]]]:
         """Yield the options that the table names."""
         yield "at", _options(self.at)
+        if self.contrast is not None:
+            yield "contrast", {self.contrast.axis: self.contrast.of}
         for label, pick in self.at_row.items():
             yield f"at_row.{label}", _options(pick) | {self.rows[0]: label}
 

@@ -1,0 +1,57 @@
+"""The suites that ship: every one expands, and every published figure has its place."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from modnorm.suites import load_suite
+from modnorm.suites.building import build_tables
+from modnorm.suites.outcomes import load_outcomes
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+FILES = sorted(
+    path
+    for folder in ("paper", "tiny")
+    for path in (EXAMPLES / folder).glob("*.yaml")
+    if path.stem != "parts"
+)
+CELLS = {
+    "paper-ablations": 24,
+    "paper-candidate-rewards": 42,
+    "paper-density": 12,
+    "paper-families": 36,
+    "paper-large-population": 12,
+    "paper-population-scaling": 12,
+    "paper-transfer": 189,
+    "paper-wall-clock": 12,
+}
+
+
+def leaves(values):
+    if isinstance(values, Mapping):
+        return sum(leaves(value) for value in values.values())
+    return 1
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_a_suite_expands_and_places_the_papers_figures(path, tmp_path):
+    loaded = load_suite(path)
+    assert len(loaded.cells) == CELLS.get(loaded.suite.name, len(loaded.cells))
+    assert {cell.seed for cell in loaded.cells} == {42, 43, 44}
+    tables = build_tables(loaded, load_outcomes(loaded.cells, tmp_path))
+    for spec, table in zip(loaded.suite.tables, tables, strict=True):
+        placed = sum(figure.paper is not None for row in table.rows for figure in row.figures)
+        assert placed == (leaves(spec.paper.values) if spec.paper else 0), table.title
+        assert table.missing == sum(len(row.figures) for row in table.rows) > 0
+
+
+def test_suites_of_the_paper_share_the_cells_that_they_share():
+    by_name = {path.stem: load_suite(path) for path in FILES if path.parent.name == "paper"}
+
+    def digests(name):
+        return {cell.id: cell.spec.digest for cell in by_name[name].cells}
+
+    rewards = set(digests("candidate-rewards").values())
+    assert rewards <= set(digests("transfer").values())
+    assert len(rewards) == 42

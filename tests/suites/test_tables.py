@@ -1,0 +1,199 @@
+"""Every kind of table from made-up results, against figures worked out by hand."""
+
+from statistics import fmean, stdev
+from typing import Any
+
+import pytest
+
+from modnorm.errors import InvalidInputError
+from modnorm.suites.building import build_tables
+from modnorm.suites.outcomes import load_outcomes
+
+METRIC: dict[str, Any] = {
+    "kind": "metric",
+    "title": "Accuracy",
+    "rows": ["method", "N"],
+    "columns": ["task"],
+}
+PAIR: dict[str, Any] = {
+    "label": "more",
+    "of": {"method": "MN", "task": "more"},
+    "against": {"method": "RandOpt", "task": "more"},
+}
+SIZES = {name: {**PAIR[name], "N": 4, "K": 2} for name in ("of", "against")}
+Finished = dict[str, tuple[dict[tuple[int, int], float], dict[str, Any]]]
+REWARDS = (0.2, 0.3, 0.4, 0.5)
+
+
+@pytest.fixture
+def build(load, finish, tmp_path):
+    """Fill the table of a suite from results; `finished` gives the arguments of each cell."""
+
+    def make(table, finished, **changes):
+        loaded = load(tables=[table], **changes)
+        cells = {cell.id: cell for cell in loaded.cells}
+        for name, (metrics, more) in finished.items():
+            finish(cells[name], metrics=metrics, **{"rewards": REWARDS, **more})
+        return build_tables(loaded, load_outcomes(loaded.cells, tmp_path / "out"))[0]
+
+    return make
+
+
+def by_label(table):
+    return {row.labels: dict(zip(table.columns, row.figures, strict=True)) for row in table.rows}
+
+
+def test_metrics_stand_by_axes_with_mean_and_sample_sd(build):
+    finished: Finished = {
+        "mn_more_42": ({(4, 2): 0.5}, {}),
+        "mn_more_43": ({(4, 2): 0.6}, {}),
+        "randopt_more_42": ({(4, 2): 0.4, (2, 2): 0.3}, {}),
+    }
+    paper = {"source": "p", "values": {"MN": {4: {"more": [54, 7], "puzzles": 50}}}}
+    table = build({**METRIC, "at": {"K": 2}, "paper": paper}, finished)
+    rows = by_label(table)
+    assert list(rows) == [("RandOpt", "2"), ("RandOpt", "4"), ("MN", "2"), ("MN", "4")]
+    assert table.columns == ("puzzles", "more")
+    full = rows["MN", "4"]["more"]
+    assert (full.mean, full.sd) == pytest.approx((55.0, stdev([50, 60])))
+    assert full.is_complete
+    assert (full.paper.mean, full.paper.sd) == (54.0, 7.0)
+    assert rows["MN", "4"]["puzzles"].paper.sd is None
+    assert rows["MN", "4"]["puzzles"].mean is None
+    part = rows["RandOpt", "2"]["more"]
+    assert (part.values, part.seeds, part.sd) == ({42: 30.0}, 2, None)
+    assert table.missing == 6
+
+
+def test_the_base_is_a_row_that_any_cell_measures(build):
+    finished: Finished = {
+        "mn_more_42": ({}, {"base": 0.25}),
+        "randopt_more_43": ({}, {"base": 0.35}),
+    }
+    table = build({**METRIC, "at": {"K": 1}, "base_row": "base"}, finished)
+    found = by_label(table)["base", ""]
+    assert found["more"].values == {42: 25.0, 43: 35.0}
+    assert found["puzzles"].mean is None
+
+
+def test_a_table_that_does_not_tell_cells_apart_is_refused(build):
+    with pytest.raises(InvalidInputError, match="several cells are in one place") as caught:
+        build(METRIC, {})
+    assert caught.value.field == "tables.0"
+
+
+def test_orders_are_compared_with_the_papers(build):
+    contrast = {"axis": "method", "of": "MN", "against": ["RandOpt"]}
+    paper = {
+        "source": "p",
+        "values": {"MN": {"puzzles": 9, "more": 2}, "RandOpt": {"puzzles": 1, "more": 2}},
+    }
+    finished: Finished = {
+        f"{method}_{task}_{seed}": ({(4, 2): value}, {})
+        for seed in (42, 43)
+        for task, ours in (("puzzles", (0.5, 0.4)), ("more", (0.5, 0.4)))
+        for method, value in zip(("mn", "randopt"), ours, strict=True)
+    }
+    spec = {**METRIC, "rows": ["method"], "at": {"N": 4, "K": 2}}
+    table = build({**spec, "contrast": contrast, "paper": paper}, finished)
+    (note,) = table.notes
+    assert note.startswith("MN above RandOpt: 2 of 2 places; in the paper 1 of 2, 1 tied; ")
+    assert note.endswith("another order than the paper's: more")
+
+
+def test_differences_are_paired_by_seed(build):
+    finished: Finished = {
+        "mn_more_42": ({(2, 1): 0.5}, {}),
+        "mn_more_43": ({(2, 1): 0.6}, {}),
+        "randopt_more_42": ({(4, 1): 0.45}, {}),
+        "randopt_more_43": ({(4, 1): 0.75}, {}),
+    }
+    pair = {"label": "x", "of": {**PAIR["of"], "N": 2}, "against": {**PAIR["against"], "N": 4}}
+    spec = {"kind": "difference", "title": "d", "ensemble_sizes": [1], "compare": [pair]}
+    found = by_label(build(spec, finished))["1",]["x"]
+    assert found.values == pytest.approx({42: 5.0, 43: -15.0})
+
+
+def test_densities_count_accuracy_and_survival_counts_rewards(build):
+    finished: Finished = {"mn_more_42": ({}, {"rewards": (0.1, 0.24, 0.3, 0.5)})}
+    for kind, expected in (("density", (75.0, 50.0, 25.0)), ("survival", (75.0, 50.0, 25.0))):
+        spec = {"kind": kind, "title": "d", "rows": ["method", "task"], "thresholds": [0, 10, 30]}
+        figures = by_label(build(spec, finished))["MN", "more"]
+        assert tuple(figure.mean for figure in figures.values()) == pytest.approx(expected)
+
+
+def test_tails_give_required_populations_and_cutoffs(build):
+    finished: Finished = {
+        "mn_more_42": ({}, {"rewards": (0.3, 0.3, 0.3, 0.3)}),
+        "randopt_more_42": ({}, {"rewards": (0.3, 0.3, 0.1, 0.1)}),
+    }
+    spec = {
+        "kind": "tail",
+        "title": "t",
+        "thresholds": [5, 20],
+        "hits": 1,
+        "probability": 0.9,
+        "compare": [{**PAIR, "of": {**PAIR["of"], "N": 2}}],
+    }
+    table = build(spec, finished)
+    near, far = by_label(table)["more", "5"], by_label(table)["more", "20"]
+    assert near["p of, %"].mean == 100.0
+    assert near["p against, %"].mean == 50.0
+    assert near["N_req ratio"].values == {42: 4.0}  # 1 - 0.5 ** 4 is the first above 0.9
+    assert far["N_req ratio"].values == {}
+    assert table.notes == (
+        "more, of: the top 1 of N = 2 begin at a gain of 10.00 points, mean of 1 seeds",
+    )
+
+
+def test_support_is_decomposed_by_seed_and_on_average(build):
+    finished: Finished = {
+        "mn_more_42": ({}, {"right": [2, 2, 2, 0]}),
+        "randopt_more_42": ({}, {"right": [2, 0, 0, 0]}),
+    }
+    spec = {"kind": "support", "title": "s", "compare": [{"label": "x", **SIZES}]}
+    rows = by_label(build(spec, finished))
+    assert list(rows) == [("x", "42"), ("x", "43"), ("x", "mean")]
+    assert rows["x", "42"]["Support redistribution"].mean == pytest.approx(50.0)
+    assert rows["x", "42"]["Conditional voting"].mean == pytest.approx(0.0)
+    assert rows["x", "43"]["Total"].mean is None
+    assert rows["x", "mean"]["Total"].values == pytest.approx({42: 50.0})
+
+
+def test_times_are_minutes_and_speedups_are_ratios_by_seed(build):
+    finished: Finished = {
+        f"{method}_more_{seed}": ({}, {"seconds": seconds})
+        for method, both in (("mn", (60, 120)), ("randopt", (180, 240)))
+        for seed, seconds in zip((42, 43), both, strict=True)
+    }
+    spec = {"kind": "wall_clock", "title": "w", "rows": ["task", "method"]}
+    found = by_label(build(spec, finished))["more", "MN"]
+    assert found["Search"].values == {42: 5.0, 43: 10.0}
+    assert found["Total"].values == {42: 6.0, 43: 12.0}
+    speedup = {"kind": "speedup", "title": "s", "compare": [PAIR]}
+    ratio = by_label(build(speedup, finished))["more",]["Search"]
+    assert (ratio.mean, ratio.sd) == pytest.approx((fmean([3, 2]), stdev([3, 2])))
+
+
+def test_results_of_other_settings_are_left_out_and_named(build, load):
+    spec = load().cells[-1].spec.model_dump(mode="json")
+    spec["method"]["radius"] = 0.7
+    table = build({**METRIC, "at": {"K": 2}}, {"mn_more_43": ({(4, 2): 0.6}, {"spec": spec})})
+    assert by_label(table)["MN", "4"]["more"].mean is None
+    assert table.notes == ("left out: mn_more_43 holds a run of other settings (method.radius)",)
+
+
+@pytest.mark.parametrize("values", ["x", [1, 2, 3], [True, 1]])
+def test_published_figures_are_numbers(build, values):
+    paper = {"source": "p", "values": {"MN": {4: {"more": values}}}}
+    with pytest.raises(InvalidInputError, match="neither a mean nor"):
+        build({**METRIC, "at": {"K": 2}, "paper": paper}, {})
+
+
+def test_a_pick_that_points_to_no_or_several_cells_is_refused(build):
+    vague = {"label": "x", "of": {"method": "MN"}, "against": {"method": "RandOpt"}}
+    with pytest.raises(InvalidInputError, match="several cells of a seed"):
+        build({"kind": "speedup", "title": "s", "compare": [vague]}, {})
+    absent = {"label": "x", "of": {**PAIR["of"], "N": 3}, "against": PAIR["against"]}
+    with pytest.raises(InvalidInputError, match="points to no ensemble"):
+        build({"kind": "difference", "title": "s", "ensemble_sizes": [1], "compare": [absent]}, {})
