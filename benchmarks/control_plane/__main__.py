@@ -109,7 +109,7 @@ def _measure(lab: Lab, size: int, options: argparse.Namespace) -> None:
     print(f"N = {size}: {state} {final.error}")
     print(f"  from creation to the first job {began - start:.2f} s")
     _print_calls(measured)
-    _print_usage(usage, len(measured.reported))
+    _print_usage(usage, measured)
 
 
 def _wait_for_selection(stub: ExperimentServiceStub, experiment_id: str) -> None:
@@ -155,11 +155,13 @@ def _print_calls(measured: Measured) -> None:
             print(f"  {name}: p50 {p50:.1f} ms, p99 {p99:.1f}, p99.9 {p999:.1f}, max {worst:.0f}")
 
 
-def _print_usage(usage: Usage, reports: int) -> None:
+def _print_usage(usage: Usage, measured: Measured) -> None:
     steps = usage.memory[:: max(1, len(usage.memory) // 10)]
     print(
         "  memory of the aggregator:", *(f"{when:.0f} s {mib:.0f}" for when, mib in steps), "MiB"
     )
+    usage.cpu["evaluators"] = measured.cpu
+    reports = len(measured.reported)
     cpu = ", ".join(f"{name} {1e6 * used / reports:.0f}" for name, used in usage.cpu.items())
     print(f"  processor microseconds a report: {cpu}")
 

@@ -6,11 +6,11 @@ from itertools import islice
 from typing import Self
 
 from sqlalchemy import Row, insert, select
-from sqlalchemy.sql import Select
-from sqlmodel import Session, SQLModel, col
+from sqlmodel import Session, SQLModel
 
+from services.aggregator.bulk import ByIds
 from services.aggregator.states import BASE_INDEX, JobState, Split
-from services.aggregator.tables import Candidate, Job
+from services.aggregator.tables import Job
 
 _ROWS_AT_A_TIME = 1_000
 _JOB = (
@@ -74,25 +74,42 @@ class Work:
 
     @classmethod
     def of(cls, row: Row[tuple[object, ...]]) -> Self:
-        """Split a row of `select_work`."""
+        """Split a row of the columns of both."""
         values: Sequence[object] = tuple(row)
         cut = len(_JOB)
         return cls(JobRow(*values[:cut]), CandidateRow(*values[cut:]))  # type: ignore[arg-type]  # by place
 
 
-def select_work(job_ids: Collection[str]) -> Select[tuple[object, ...]]:
-    """Return the query for jobs with their candidates."""
-    columns = [getattr(Job, name) for name in _JOB] + [getattr(Candidate, n) for n in _CANDIDATE]
-    return (
-        select(*columns)
-        .join_from(
-            Job,
-            Candidate,
-            (col(Candidate.experiment_id) == col(Job.experiment_id))
-            & (col(Candidate.index) == col(Job.candidate)),
-        )
-        .where(col(Job.id).in_(job_ids))
-    )
+_JOBS, _CANDIDATES = Job.metadata.tables["jobs"], Job.metadata.tables["candidates"]
+_WORK = select(
+    *(_JOBS.c[name] for name in _JOB), *(_CANDIDATES.c[name] for name in _CANDIDATE)
+).join_from(
+    _JOBS,
+    _CANDIDATES,
+    (_CANDIDATES.c.experiment_id == _JOBS.c.experiment_id)
+    & (_CANDIDATES.c.index == _JOBS.c.candidate),
+)
+_LOCKED = ByIds(_JOBS.c.id, lambda found: _WORK.where(found).with_for_update(of=_JOBS))
+_PENDING = ByIds(
+    _JOBS.c.id,
+    lambda found: _WORK.where(found, _JOBS.c.state == JobState.PENDING).with_for_update(
+        of=_JOBS, skip_locked=True
+    ),
+)
+
+
+def lock_work(session: Session, job_ids: Collection[str]) -> dict[str, Work]:
+    """Lock jobs, and return them with their candidates, by id."""
+    return _by_id(_LOCKED.execute(session, job_ids))
+
+
+def lock_pending_work(session: Session, job_ids: Collection[str]) -> dict[str, Work]:
+    """Return the same of those jobs that are pending and that nobody else has locked."""
+    return _by_id(_PENDING.execute(session, job_ids))
+
+
+def _by_id(rows: Iterable[Row[tuple[object, ...]]]) -> dict[str, Work]:
+    return {work.job.id: work for work in map(Work.of, rows)}
 
 
 AnyJob = Job | JobRow

@@ -4,13 +4,32 @@ from bisect import insort
 from collections.abc import Sequence
 from typing import Self
 
-from sqlalchemy import func
-from sqlmodel import Session, col, select
+from sqlalchemy import bindparam, func, select
+from sqlmodel import Session
 
 from modnorm.v1 import experiment_pb2
 from services.aggregator.rows import AnyJob
 from services.aggregator.states import BASE_INDEX, JobState, Split
 from services.aggregator.tables import Experiment, Job
+
+_JOBS = Job.metadata.tables["jobs"]
+_RUNNING = select(func.count()).where(
+    _JOBS.c.experiment_id == bindparam("experiment"),
+    _JOBS.c.split.in_(Split),
+    _JOBS.c.state == JobState.LEASED,
+)
+_BEST = (
+    select(_JOBS.c.metric)
+    .where(
+        _JOBS.c.experiment_id == bindparam("experiment"),
+        _JOBS.c.split == Split.SELECTION,
+        _JOBS.c.state == JobState.DONE,
+        _JOBS.c.candidate != BASE_INDEX,
+        _JOBS.c.metric.is_not(None),
+    )
+    .order_by(_JOBS.c.metric.desc())
+    .limit(bindparam("count"))
+)
 
 
 class Standing:
@@ -33,6 +52,7 @@ class Standing:
     @classmethod
     def of(cls, session: Session, experiment_id: str, size: int) -> Self:
         """Ask the database; what the session has changed is flushed."""
+        session.flush()
         running = _running_jobs(session, experiment_id)
         return cls(running, _best_rewards(session, experiment_id, size), size)
 
@@ -76,26 +96,11 @@ def _running_jobs(session: Session, experiment_id: str) -> int:
 
     Not a counter of the experiment, which every claim would have to lock.
     """
-    return session.exec(
-        select(func.count()).where(
-            Job.experiment_id == experiment_id,
-            col(Job.split).in_(Split),
-            Job.state == JobState.LEASED,
-        )
-    ).one()
+    count: int = session.connection().execute(_RUNNING, {"experiment": experiment_id}).scalar_one()
+    return count
 
 
 def _best_rewards(session: Session, experiment_id: str, count: int) -> Sequence[float]:
-    rewards = session.exec(
-        select(Job.metric)
-        .where(
-            Job.experiment_id == experiment_id,
-            Job.split == Split.SELECTION,
-            Job.state == JobState.DONE,
-            Job.candidate != BASE_INDEX,
-            col(Job.metric).is_not(None),
-        )
-        .order_by(col(Job.metric).desc())
-        .limit(count)
-    )
+    parameters = {"experiment": experiment_id, "count": count}
+    rewards = session.connection().execute(_BEST, parameters).scalars()
     return [reward for reward in rewards if reward is not None]

@@ -6,34 +6,33 @@ not the experiments before them: if they waited, they could wait in a circle.
 
 from collections.abc import Sequence
 
-from sqlalchemy import bindparam, update
-from sqlmodel import Session, col, select
+from sqlalchemy import select
+from sqlmodel import Session
 
+from services.aggregator.bulk import ByIds, update
 from services.aggregator.codec import pack_rows
-from services.aggregator.rows import Work, select_work
+from services.aggregator.rows import Work, lock_pending_work
 from services.aggregator.shortcuts import Shortcuts
 from services.aggregator.states import JobState, Split
 from services.aggregator.stores.attempts import Beat, Claim, ClaimRequest
 from services.aggregator.tables import Experiment, Job
 
 _JOBS = Job.metadata.tables["jobs"]
-_LEASE = (
-    update(_JOBS)
-    .where(_JOBS.c.id == bindparam("key"))
-    .values(
-        state=JobState.LEASED,
-        token=bindparam("next_token"),
-        worker=bindparam("by"),
-        lease_deadline=bindparam("until"),
-        answers_done=0,
-        skipped=bindparam("left_out"),
-    )
+_LEASE = update(
+    _JOBS,
+    ("id",),
+    ("token", "worker", "lease_deadline", "skipped"),
+    {"state": JobState.LEASED, "answers_done": 0},
 )
-_EXTEND = (
-    update(_JOBS)
-    .where(_JOBS.c.id == bindparam("key"))
-    .values(lease_deadline=bindparam("until"), answers_done=bindparam("done"))
+_LEASED = ByIds(
+    _JOBS.c.id,
+    lambda found: (
+        select(_JOBS.c.id, _JOBS.c.token)
+        .where(found, _JOBS.c.state == JobState.LEASED)
+        .with_for_update(skip_locked=True)
+    ),
 )
+_EXTEND = update(_JOBS, ("id",), ("lease_deadline", "answers_done"), {})
 
 
 def lease_jobs(
@@ -50,45 +49,39 @@ def lease_jobs(
     Returns:
         What each got; None where the job is not pending (any more), or is locked.
     """
-    query = (
-        select_work({request.job_id for request in requests})
-        .where(col(Job.state) == JobState.PENDING)
-        .with_for_update(of=Job, skip_locked=True)
-    )
-    pending = {work.job.id: work for work in map(Work.of, session.execute(query))}
+    pending = lock_pending_work(session, {request.job_id for request in requests})
     claims = [_lease(session, pending.pop(one.job_id, None), one, shortcuts) for one in requests]
     leased = [
         {
-            "key": claim.job.id,
-            "next_token": claim.job.token,
-            "by": claim.job.worker,
-            "until": deadline,
-            "left_out": pack_rows(claim.skipped) if claim.skipped else None,
+            "id": claim.job.id,
+            "token": claim.job.token,
+            "worker": claim.job.worker,
+            "lease_deadline": deadline,
+            "skipped": pack_rows(claim.skipped) if claim.skipped else None,
         }
         for claim in claims
         if claim
     ]
-    if leased:
-        session.connection().execute(_LEASE, leased)
+    _LEASE.execute(session, leased)
     return claims
 
 
 def extend_leases(session: Session, beats: Sequence[Beat], deadline: float) -> list[bool]:
     """Extend those of the leases that are in force, and tell which were; others may be locked."""
-    query = (
-        select(Job.id, Job.token)
-        .where(col(Job.id).in_({beat.job_id for beat in beats}), Job.state == JobState.LEASED)
-        .with_for_update(skip_locked=True)
-    )
-    tokens = dict(session.exec(query).all())
+    leased = _LEASED.execute(session, {beat.job_id for beat in beats})
+    tokens = {row.id: row.token for row in leased}
     in_force = [tokens.get(beat.job_id) == beat.token for beat in beats]
-    extended = [
-        {"key": beat.job_id, "until": deadline, "done": beat.answers_done}
+    # The last of several under one lease, by the job.
+    extended = {
+        beat.job_id: {
+            "id": beat.job_id,
+            "lease_deadline": deadline,
+            "answers_done": beat.answers_done,
+        }
         for beat, holds in zip(beats, in_force, strict=True)
         if holds
-    ]
-    if extended:
-        session.connection().execute(_EXTEND, extended)
+    }
+    _EXTEND.execute(session, list(extended.values()))
     return in_force
 
 

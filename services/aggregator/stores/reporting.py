@@ -3,14 +3,16 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from sqlmodel import Session, col, select
+from sqlalchemy import select
+from sqlmodel import Session, col
 
 from modnorm.errors import ModnormError
+from services.aggregator.bulk import ByIds, ids_of
 from services.aggregator.known import Known
 from services.aggregator.lifecycle import close_job, event_of, has_open_jobs, standing_of
 from services.aggregator.phases import job_ended
 from services.aggregator.reports import Checks, Outcome, Report, evaluate_report
-from services.aggregator.rows import AnyJob, CandidateRow, JobRow, Work, select_work
+from services.aggregator.rows import AnyJob, CandidateRow, JobRow, lock_work
 from services.aggregator.shortcuts import Shortcuts
 from services.aggregator.standing import Standing
 from services.aggregator.states import ExperimentState, JobState, Split
@@ -24,6 +26,18 @@ from services.aggregator.stores.attempts import (
 from services.aggregator.stores.writes import PackedReport, Writes
 from services.aggregator.tables import Experiment, Job
 from services.aggregator.updates import is_iterative, opened_by
+
+_JOBS = Job.metadata.tables["jobs"]
+_EXPERIMENTS = ByIds(
+    _JOBS.c.id,
+    lambda found: (
+        select(Experiment)
+        .where(col(Experiment.id).in_(select(_JOBS.c.experiment_id).where(found)))
+        .order_by(col(Experiment.id))
+        .with_for_update(of=Experiment)
+    ),
+)
+"""The experiments of some jobs, to be locked in one order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,16 +142,9 @@ def change_of(session: Session, experiment: Experiment, job: AnyJob) -> Change:
 
 def _lock(session: Session, job_ids: Collection[str]) -> dict[str, _Held]:
     """Lock the experiments of jobs, in one order, then the jobs."""
-    of_jobs = select(Job.experiment_id).where(col(Job.id).in_(job_ids)).distinct()
-    experiments = session.exec(
-        select(Experiment)
-        .where(col(Experiment.id).in_(session.exec(of_jobs).all()))
-        .order_by(col(Experiment.id))
-        .with_for_update()
-    )
-    by_id = {experiment.id: experiment for experiment in experiments}
-    locked = session.execute(select_work(job_ids).with_for_update(of=Job))
+    experiments = session.execute(_EXPERIMENTS.of(session), ids_of(job_ids))
+    by_id = {experiment.id: experiment for experiment in experiments.scalars()}
     return {
-        work.job.id: _Held(work.job, work.candidate, by_id[work.job.experiment_id])
-        for work in map(Work.of, locked)
+        key: _Held(work.job, work.candidate, by_id[work.job.experiment_id])
+        for key, work in lock_work(session, job_ids).items()
     }

@@ -4,9 +4,9 @@ import json
 from dataclasses import dataclass
 from typing import Self
 
-from sqlalchemy import bindparam, insert, update
 from sqlmodel import Session
 
+from services.aggregator.bulk import insert, update
 from services.aggregator.codec import pack_answers
 from services.aggregator.reports import Outcome, Report
 from services.aggregator.rows import JobRow
@@ -28,20 +28,12 @@ _FILLED_IN = (
     "score_seconds",
     "environment",
 )
-_RESULT = (
-    update(_JOBS)
-    .where(_JOBS.c.id == bindparam("key"))
-    .values({name: bindparam(name) for name in _FILLED_IN} | {"error": "", "lease_deadline": None})
-)
-_ANSWERS = insert(Job.metadata.tables["answers"])
-_EVENTS = insert(Job.metadata.tables["events"])
-_COEFFICIENTS = (
-    update(_CANDIDATES)
-    .where(
-        _CANDIDATES.c.experiment_id == bindparam("of_experiment"),
-        _CANDIDATES.c.index == bindparam("place"),
-    )
-    .values(coefficients=bindparam("packed"))
+_RESULT = update(_JOBS, ("id",), _FILLED_IN, {"error": "", "lease_deadline": None})
+_COEFFICIENTS = update(_CANDIDATES, ("experiment_id", "index"), ("coefficients",), {})
+_ANSWERS = insert(Job.metadata.tables["answers"], ("job_id", "content"))
+_EVENTS = insert(
+    Job.metadata.tables["events"],
+    ("experiment_id", "cursor", "time", "message", "state", "progress"),
 )
 
 
@@ -76,7 +68,7 @@ class Writes:
         report = packed.report
         self._results.append(
             {
-                "key": job.id,
+                "id": job.id,
                 "state": job.state,
                 "attempts": job.attempts,
                 "worker": job.worker,
@@ -94,9 +86,9 @@ class Writes:
         )
         self._coefficients.append(
             {
-                "of_experiment": job.experiment_id,
-                "place": job.candidate,
-                "packed": outcome.coefficients,
+                "experiment_id": job.experiment_id,
+                "index": job.candidate,
+                "coefficients": outcome.coefficients,
             }
         )
         content = pack_answers(report.answers) if packed.answers is None else packed.answers
@@ -108,13 +100,11 @@ class Writes:
 
     def flush(self, session: Session) -> None:
         """Write all that is noted."""
-        connection = session.connection()
         for statement, rows in (
             (_RESULT, self._results),
             (_COEFFICIENTS, self._coefficients),
             (_ANSWERS, self._answers),
             (_EVENTS, self._events),
         ):
-            if rows:
-                connection.execute(statement, rows)
-                rows.clear()
+            statement.execute(session, rows)
+            rows.clear()

@@ -1,0 +1,131 @@
+"""Statements about many rows at a time.
+
+Postgres gets one statement with an array a column: one round trip and one plan, which is made once
+whatever the number of rows. SQLite, which has no arrays and is nearby, gets the rows one by one.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Generic, TypeVarTuple
+
+from sqlalchemy import (
+    ColumnElement,
+    Executable,
+    Row,
+    Select,
+    TableValuedAlias,
+    bindparam,
+    column,
+    func,
+    select,
+)
+from sqlalchemy import any_ as any_of
+from sqlalchemy import insert as insert_into
+from sqlalchemy import update as update_of
+from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.sql.schema import Table
+from sqlmodel import Session
+
+Ts = TypeVarTuple("Ts")
+
+_PREFIX = "new_"
+"""Parameters must not have the names of columns."""
+_IDS = "ids"
+
+
+class RowStatement:
+    """A statement that is executed for each of some rows, in any order.
+
+    Args:
+        each: About one row, by parameters.
+        together: About all of them, by parameters that are lists.
+        names: The columns that rows have.
+    """
+
+    def __init__(self, each: Executable, together: Executable, names: Sequence[str]) -> None:
+        self._each, self._together = each, together
+        self._names = tuple(names)
+
+    def execute(self, session: Session, rows: Sequence[Mapping[str, object]]) -> None:
+        """Execute it for rows, given by column; no two have the same key."""
+        if not rows:
+            return
+        connection = session.connection()
+        if is_postgres(session):
+            lists = {_PREFIX + name: [row[name] for row in rows] for name in self._names}
+            connection.execute(self._together, lists)
+        else:
+            named = [{_PREFIX + name: row[name] for name in self._names} for row in rows]
+            connection.execute(self._each, named)
+
+
+def update(
+    table: Table, keys: Sequence[str], names: Sequence[str], constants: Mapping[str, object]
+) -> RowStatement:
+    """Return the update of rows by their keys.
+
+    Args:
+        table: The table.
+        keys: Columns that say which row.
+        names: Columns that get a value of the row.
+        constants: Values of columns that are the same for all.
+    """
+    rows = _rows(table, (*keys, *names))
+    each = update_of(table).where(*(table.c[key] == bindparam(_PREFIX + key) for key in keys))
+    together = update_of(table).where(*(table.c[key] == rows.c[key] for key in keys))
+    return RowStatement(
+        each.values({**{name: bindparam(_PREFIX + name) for name in names}, **constants}),
+        together.values({**{name: rows.c[name] for name in names}, **constants}),
+        (*keys, *names),
+    )
+
+
+def insert(table: Table, names: Sequence[str]) -> RowStatement:
+    """Return the insertion of rows, of which some columns are given."""
+    rows = _rows(table, names)
+    return RowStatement(
+        insert_into(table).values({name: bindparam(_PREFIX + name) for name in names}),
+        insert_into(table).from_select(list(names), select(*(rows.c[name] for name in names))),
+        names,
+    )
+
+
+class ByIds(Generic[*Ts]):
+    """A query for the rows of some ids, made once.
+
+    Args:
+        key: The column of the ids.
+        query: Makes it, given the condition that a row has one of the ids.
+    """
+
+    def __init__(
+        self,
+        key: ColumnElement[str],
+        query: Callable[[ColumnElement[bool]], Select[*Ts]],
+    ) -> None:
+        self._postgres = query(key == any_of(bindparam(_IDS, type_=ARRAY(key.type))))
+        self._other = query(key.in_(bindparam(_IDS, expanding=True)))
+
+    def of(self, session: Session) -> Select[*Ts]:
+        """Return the query itself, whose parameter is `ids_of` some ids."""
+        return self._postgres if is_postgres(session) else self._other
+
+    def execute(self, session: Session, ids: Collection[str]) -> Iterable[Row[*Ts]]:
+        """Return the rows; nothing of them is kept track of."""
+        return session.connection().execute(self.of(session), ids_of(ids))
+
+
+def ids_of(ids: Collection[str]) -> dict[str, list[str]]:
+    """Return the parameter of a query by ids."""
+    return {_IDS: list(ids)}
+
+
+def is_postgres(session: Session) -> bool:
+    """Tell which of the two databases it is."""
+    return session.connection().dialect.name == "postgresql"
+
+
+def _rows(table: Table, names: Sequence[str]) -> TableValuedAlias:
+    """Return a table of rows, a list a column."""
+    lists = [bindparam(_PREFIX + name, type_=ARRAY(table.c[name].type)) for name in names]
+    columns = [column(name, table.c[name].type) for name in names]
+    return func.unnest(*lists).table_valued(*columns, name="rows").render_derived()

@@ -1,0 +1,81 @@
+"""Rows that are stored and changed together are as if that had been done one by one."""
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import Engine, create_engine, delete, select
+from sqlmodel import Session, SQLModel
+
+from services.aggregator.bulk import ByIds, insert, update
+from services.aggregator.states import JobState, Split
+from services.aggregator.tables import Job
+
+JOBS = Job.metadata.tables["jobs"]
+COLUMNS = ("id", "experiment_id", "candidate", "split", "metric", "tokens", "environment")
+INSERT = insert(JOBS, COLUMNS)
+UPDATE = update(JOBS, ("id",), ("worker", "metric"), {"state": JobState.DONE})
+FIND = ByIds(JOBS.c.id, lambda found: select(JOBS).where(found).order_by(JOBS.c.id))
+
+ODD = st.sampled_from(
+    ["", "NULL", '"', "\\", "{}", "a,b", "{a}", "'", "\\x00", " a ", "é\n", "%s"]
+)
+TEXTS = ODD | st.text(st.characters(codec="utf-8"), max_size=8)
+METRICS = st.none() | st.floats(allow_nan=False)
+ROWS = st.lists(
+    st.tuples(TEXTS, METRICS, st.integers(-(2**63), 2**63 - 1), TEXTS),
+    max_size=5,
+    unique_by=lambda row: row[0].replace("\0", "\ufffd"),
+)
+
+
+@pytest.fixture
+def engine(database_url) -> Iterator[Engine]:
+    """The tables alone, on either database, without what ties jobs to experiments."""
+    engine = create_engine(database_url.replace("postgresql:", "postgresql+psycopg:"))
+    with engine.begin() as connection:
+        for table in ("experiments", "candidates", "jobs"):
+            SQLModel.metadata.tables[table].create(connection)
+        if connection.dialect.name == "postgresql":
+            connection.exec_driver_sql("SET session_replication_role = replica")
+    yield engine
+    engine.dispose()
+
+
+@settings(
+    max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
+@given(rows=ROWS, worker=TEXTS)
+@example(rows=[("\0", 1.0, 0, "\0"), ("b", None, 0, "")], worker="\0")
+def test_what_is_written_is_read_again(engine, rows, worker) -> None:
+    jobs = [
+        dict(zip(COLUMNS, (key, "e", place, Split.SELECTION, metric, tokens, text), strict=True))
+        for place, (key, metric, tokens, text) in enumerate(rows)
+    ]
+    with Session(engine) as session, session.begin():
+        if session.connection().dialect.name == "postgresql":
+            session.connection().exec_driver_sql("SET session_replication_role = replica")
+        session.connection().execute(delete(JOBS))
+        INSERT.execute(session, jobs)
+        changed = [
+            {"id": job["id"], "worker": worker, "metric": float(place)}
+            for place, job in enumerate(jobs[::2])
+        ]
+        UPDATE.execute(session, changed)
+        wanted = [job["id"] for job in jobs[:3]]
+        found = {row.candidate: row for row in FIND.execute(session, wanted)}
+    assert sorted(found) == list(range(len(wanted)))
+    for place, row in found.items():
+        key, metric, tokens, text = rows[place]
+        stored = (_storable(key), tokens, _storable(text), Split.SELECTION, 0)
+        assert (row.id, row.tokens, row.environment, row.split, row.attempts) == stored
+        if place % 2:
+            assert (row.state, row.worker, row.metric) == (JobState.PENDING, "", metric)
+        else:
+            assert (row.state, row.worker) == (JobState.DONE, _storable(worker))
+            assert row.metric == place // 2
+
+
+def _storable(text: str) -> str:
+    return text.replace("\0", "\ufffd")
