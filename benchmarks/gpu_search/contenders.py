@@ -7,13 +7,15 @@
 """
 
 import re
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from benchmarks.gpu_search.messages import Settings
-from benchmarks.gpu_search.mps import mps_daemon
-from benchmarks.gpu_search.processes import Child, ending
+from benchmarks.gpu_search.processes import Child, ending, environment
+from services.evaluator.mps import start_mps
 
 STOP = "+stop"
 PUBLISHED = "published"
@@ -77,7 +79,7 @@ def pool_of(contenders: Sequence[Contender], settings: Settings) -> Iterator[Poo
     """
     kind, count = contenders[0].pool, max(one.engines for one in contenders)
     with ExitStack() as stack:
-        variables = stack.enter_context(mps_daemon()) if kind == "mps" else {}
+        variables = _mps(stack) if kind == "mps" else {}
         module = _THEIRS if kind == PUBLISHED else _OURS
         given = replace(settings, share=_SHARE / count)
         engines = [Child(f"{kind} {n}", module, given, variables) for n in range(count)]
@@ -85,3 +87,11 @@ def pool_of(contenders: Sequence[Contender], settings: Settings) -> Iterator[Poo
         found = [engine.ask("start") for engine in engines]
         first = found[0]
         yield Pool(engines, dict(first) if isinstance(first, dict) else {})
+
+
+def _mps(stack: ExitStack) -> Mapping[str, str]:
+    """Start NVIDIA's MPS as an evaluator does; return what its clients need."""
+    made = tempfile.TemporaryDirectory(prefix="mps-", ignore_cleanup_errors=True)
+    daemon = start_mps(environment({}), Path(stack.enter_context(made)))
+    stack.callback(daemon.close)
+    return daemon.changes

@@ -1,15 +1,15 @@
-"""A lab on one host: broker, sampler, aggregator, and an evaluator process for each GPU."""
+"""A lab on one host: broker, sampler, aggregator, and evaluators below their supervisor."""
 
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.control_plane.servers import broker, free_port, postgres, service
-from benchmarks.gpu_search.processes import environment
+from benchmarks.gpu_search.processes import QUIET, environment
 from services.common.healthcheck import check
 
 START_SECONDS = 300.0
@@ -34,7 +34,7 @@ class Plan:
 
 
 class Lab:
-    """Servers that run, and evaluators that are added one by one.
+    """Servers that run.
 
     Args:
         plan: What it is made of.
@@ -44,7 +44,6 @@ class Lab:
     def __init__(self, plan: Plan, stack: ExitStack) -> None:
         self._plan = plan
         self._stack = stack
-        self._workers: dict[str, subprocess.Popen[bytes]] = {}
         common = {"cache_dir": plan.folder / "cache", "model_roots": plan.models}
         self._broker_url, _ = stack.enter_context(broker(plan.redis))
         sampler, _ = stack.enter_context(service("sampler", common))
@@ -56,52 +55,40 @@ class Lab:
         }
         self.target, _ = stack.enter_context(service("aggregator", settings))
 
-    @property
-    def workers(self) -> Sequence[str]:
-        """Names of the evaluators."""
-        return tuple(self._workers)
+    @contextmanager
+    def evaluators(self, gpus: int, engines: int) -> Iterator[None]:
+        """Run a host's evaluators until the context ends.
 
-    def add_evaluator(self) -> None:
-        """Start one more evaluator, on the next GPU."""
-        device = str(len(self._workers))
-        name, address = f"gpu{device}", f"127.0.0.1:{free_port()}"
+        Args:
+            gpus: GPUs that it has.
+            engines: Engines that share each of them, under MPS where there are several.
+        """
+        address = f"127.0.0.1:{free_port()}"
         variables = {
-            "CUDA_VISIBLE_DEVICES": device,
+            **QUIET,
+            "MODNORM_DEVICES": ",".join(map(str, range(gpus))),
+            "MODNORM_ENGINES_PER_GPU": str(engines),
+            "MODNORM_MPS": "on" if engines > 1 else "off",
             "MODNORM_BIND_ADDRESS": address,
             "MODNORM_AGGREGATOR_TARGET": self.target,
             "MODNORM_BROKER_URL": self._broker_url,
-            "MODNORM_WORKER_NAME": name,
+            "MODNORM_WORKER_NAME": "gpu",
             "MODNORM_MODEL_ROOTS": str(self._plan.models),
             "MODNORM_CACHE_DIR": str(self._plan.folder / "cache"),
         }
-        log = self._stack.enter_context((self._plan.folder / f"{name}.log").open("wb"))
-        process = subprocess.Popen(
-            [sys.executable, "-m", "services.evaluator.server"],
-            env=environment(variables),
-            stdout=log,
-            stderr=log,
-        )
-        self._stack.callback(_end, process)
-        self._workers[name] = process
-        self._await(name, address)
-
-    def require_workers(self) -> None:
-        """See that no evaluator has ended.
-
-        Raises:
-            SystemExit: one has.
-        """
-        for name, process in self._workers.items():
-            if process.poll() is not None:
-                raise SystemExit(f"{name} has ended:\n{self._said(name)}")
-
-    def _await(self, name: str, address: str) -> None:
-        deadline = time.monotonic() + START_SECONDS
-        while check(address) != "SERVING":
-            self.require_workers()
-            if time.monotonic() > deadline:
-                raise SystemExit(f"{name} does not start:\n{self._said(name)}")
-            time.sleep(0.2)
+        path = self._plan.folder / "evaluators.log"
+        with path.open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "services.evaluator.supervisor"],
+                env=environment(variables),
+                stdout=log,
+                stderr=log,
+            )
+        try:
+            _await(process, address, path)
+            yield
+        finally:
+            _end(process)
 
     def _database(self) -> str:
         if not self._plan.postgres:
@@ -109,15 +96,22 @@ class Lab:
         url, _ = self._stack.enter_context(postgres(None))
         return url
 
-    def _said(self, name: str) -> str:
-        return (self._plan.folder / f"{name}.log").read_text(errors="replace")[-3000:]
-
 
 @contextmanager
 def running_lab(plan: Plan) -> Iterator[Lab]:
     """Run a lab without evaluators until the context ends."""
     with ExitStack() as stack:
         yield Lab(plan, stack)
+
+
+def _await(process: "subprocess.Popen[bytes]", address: str, log: Path) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while check(address) != "SERVING":
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise SystemExit(
+                f"evaluators do not start:\n{log.read_text(errors='replace')[-3000:]}"
+            )
+        time.sleep(0.2)
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:

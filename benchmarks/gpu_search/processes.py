@@ -102,11 +102,6 @@ def environment(changes: Mapping[str, str]) -> dict[str, str]:
     return {**os.environ, **changes}  # noqa: TID251 - for programs that are started
 
 
-def variable(name: str) -> str:
-    """Return a variable of the environment, empty where it is not set."""
-    return os.environ.get(name, "")  # noqa: TID251 - PATH, and what CUDA reads
-
-
 def _run(
     module: str, connection: Connection, settings: object, variables: Mapping[str, str]
 ) -> None:

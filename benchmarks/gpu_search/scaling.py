@@ -1,14 +1,14 @@
 """One experiment on 1, 2, 4 GPUs of one host: how much of the GPUs a search gets.
 
     python -m benchmarks.gpu_search scaling MODEL [--gpus 1 2 4] [--population 63] [--out FILE]
-        [--redis FOLDER] [--database sqlite|postgres]
+        [--engines 1] [--redis FOLDER] [--database sqlite|postgres]
 
-A whole lab: Redis, sampler, aggregator and one evaluator process a GPU, all real. Before each
-measured experiment evaluators are added, and small experiments run until each of them holds the
-model. The search phase lasts from the event that selection begins to the event that voting does;
-efficiency is T1 / (G * TG). The base is scored too: N = 63 makes 64 jobs. Answers are real: random
-weights hardly ever stop, so nearly all are as long as `--max-tokens`. Every candidate answers
-every row (`statistics: full`).
+A whole lab: Redis, sampler, aggregator and the supervisor of a host's evaluators, all real. Before
+each measured experiment small ones run until every evaluator holds the model. The search phase
+lasts from the event that selection begins to the event that voting does; efficiency is
+T1 / (G * TG). The base is scored too: N = 63 makes 64 jobs. Answers are real: random weights
+hardly ever stop, so nearly all are as long as `--max-tokens`. Every candidate answers every row
+(`statistics: full`).
 """
 
 import argparse
@@ -20,7 +20,7 @@ from itertools import count
 from pathlib import Path
 
 from benchmarks.gpu_search.candidates import METHOD, RADIUS
-from benchmarks.gpu_search.lab import Lab, Plan, running_lab
+from benchmarks.gpu_search.lab import Plan, running_lab
 from benchmarks.gpu_search.report import print_table
 from modnorm.client import ModnormClient
 from modnorm.spec import ExperimentSpec, parse_spec
@@ -33,6 +33,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Say what can be chosen."""
     parser.add_argument("model", type=Path)
     parser.add_argument("--gpus", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--engines", type=int, default=1, help="on each GPU, under MPS")
     parser.add_argument("--population", type=int, default=63)
     parser.add_argument("--rows", type=int, default=200)
     parser.add_argument("--max-tokens", type=int, default=256)
@@ -50,24 +51,22 @@ def run(options: argparse.Namespace) -> int:
         plan = Plan(Path(name), models, options.redis, options.database == "postgres")
         with running_lab(plan) as lab, ModnormClient(lab.target) as client:
             for gpus in sorted(options.gpus):
-                _warm_up(lab, client, gpus, options)
-                found[gpus] = _measure(client, gpus, options)
+                with lab.evaluators(gpus, options.engines):
+                    _warm_up(client, gpus, options)
+                    found[gpus] = _measure(client, gpus, options)
                 _keep(found, options)
     _print(found)
     return 0
 
 
-def _warm_up(lab: Lab, client: ModnormClient, gpus: int, options: argparse.Namespace) -> None:
-    """Add evaluators, and have every one of them score something."""
-    while len(lab.workers) < gpus:
-        lab.add_evaluator()
-    warm: set[str] = set()
+def _warm_up(client: ModnormClient, gpus: int, options: argparse.Namespace) -> None:
+    """Have every worker score something, so that it holds the model."""
+    wanted, warm = gpus * options.engines, set[str]()
     for number in count():
-        lab.require_workers()
-        if warm.issuperset(lab.workers):
+        if len(warm) >= wanted:
             return
-        spec = _spec(options, f"warm {gpus}.{number}", 2 * gpus - 1, max_tokens=4)
-        warm.update(_workers(client, _finished(client, spec)))
+        spec = _spec(options, f"warm {gpus}.{number}", 2 * wanted - 1, max_tokens=4)
+        warm |= _workers(client, _finished(client, spec))
 
 
 def _measure(client: ModnormClient, gpus: int, options: argparse.Namespace) -> Figures:
@@ -142,7 +141,8 @@ def _spec(
 
 def _keep(found: Mapping[int, Figures], options: argparse.Namespace) -> None:
     if options.out:
-        content = {"max_tokens": options.max_tokens, "rows": options.rows, "gpus": found}
+        chosen = {name: getattr(options, name) for name in ("engines", "rows", "max_tokens")}
+        content = {**chosen, "gpus": found}
         options.out.write_text(json.dumps(content, indent=2) + "\n")
 
 
