@@ -2,9 +2,9 @@
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future
-from contextlib import closing
-from dataclasses import dataclass
+from concurrent.futures import Executor, Future, wait
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
 from typing import Self
 
 from modnorm.engines.protocol import Completion, Engine, Finish, GenerationLimits
@@ -65,6 +65,40 @@ def score_candidate(  # noqa: PLR0913, PLR0917 - one call, all of what a score d
 ) -> CandidateResult:
     """Turn the engine into a candidate, let it answer all rows, judge the answers.
 
+    What it takes and raises is what `answer_candidate` does.
+    """
+    with answer_candidate(
+        engine,
+        task,
+        rows,
+        prompts,
+        descriptor,
+        scale_map,
+        limits,
+        judges=judges,
+        on_progress=on_progress,
+        stop=stop,
+    ) as answered:
+        return answered.result()
+
+
+def answer_candidate(  # noqa: PLR0913, PLR0917 - one call, all of what a score depends on
+    engine: Engine,
+    task: Task,
+    rows: Sequence[Row],
+    prompts: Sequence[Sequence[int]],
+    descriptor: Descriptor,
+    scale_map: ScaleMap,
+    limits: GenerationLimits,
+    *,
+    judges: Executor,
+    on_progress: Callable[[int], None],
+    stop: EarlyStop | None = None,
+) -> "Answered":
+    """Turn the engine into a candidate and let it answer all rows; judges work beside it.
+
+    Returns before the last answers are judged: the engine is free for another candidate.
+
     Args:
         engine: Holds the base; holds it again afterwards, whatever happens.
         task: Judges the completions.
@@ -85,22 +119,67 @@ def score_candidate(  # noqa: PLR0913, PLR0917 - one call, all of what a score d
         EngineError: the infrastructure failed.
     """
     started = time.perf_counter()
-    with _Judging(judges, task, rows) as judging:
+    with ExitStack() as undone:
+        judging = undone.enter_context(_Judging(judges, task, rows))
         watch = _Watch(judging, stop, on_progress)
         with engine.candidate(descriptor, scale_map) as resolved:
             ready = time.perf_counter()
             whole = _complete(engine, prompts, limits, judging, watch)
             generated = time.perf_counter()
         restored = time.perf_counter()
-        answers = judging.answers() if whole else judging.finished()
-    return CandidateResult(
-        descriptor=resolved,
-        answers=answers,
-        switch_seconds=(ready - started) + (restored - generated),
-        generate_seconds=generated - ready,
-        score_seconds=time.perf_counter() - restored,
-        stopped=None if whole or stop is None else _interval(answers, len(rows), stop),
+        partial = None if whole else judging.finished()
+        undone.pop_all()
+    stopped = None if partial is None or stop is None else _interval(partial, len(rows), stop)
+    return Answered(
+        judging,
+        CandidateResult(
+            descriptor=resolved,
+            answers=partial or (),
+            switch_seconds=(ready - started) + (restored - generated),
+            generate_seconds=generated - ready,
+            score_seconds=0.0,
+            stopped=stopped,
+        ),
+        whole=whole,
     )
+
+
+class Answered:
+    """A candidate that has given its answers, some of which may not be judged yet.
+
+    A context, which drops on leaving what is not judged by then.
+
+    Args:
+        judging: Its answers.
+        result: What is known besides.
+        whole: Whether all of them count; only those in `result` otherwise.
+    """
+
+    def __init__(self, judging: "_Judging", result: CandidateResult, *, whole: bool) -> None:
+        self._judging = judging
+        self._result = result
+        self._whole = whole
+        self._since = time.perf_counter()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._judging.drop()
+
+    def is_judged(self, within: float) -> bool:
+        """Wait for so many seconds at most; return whether `result` waits for nothing more."""
+        return not self._whole or self._judging.is_over(within)
+
+    def result(self) -> CandidateResult:
+        """Wait for the last judgement; whatever it raises is raised here.
+
+        Returns:
+            The result; its `score_seconds` reach from the last answer until now.
+        """
+        answers = self._judging.answers() if self._whole else self._result.answers
+        waited = time.perf_counter() - self._since
+        return replace(self._result, answers=answers, score_seconds=waited)
 
 
 def _interval(answers: Sequence[Answer], rows: int, stop: EarlyStop) -> Interval:
@@ -123,8 +202,16 @@ class _Judging:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.drop()
+
+    def drop(self) -> None:
+        """Judge no more of them."""
         for judged in self._judged.values():
             judged.cancel()
+
+    def is_over(self, within: float) -> bool:
+        """Wait for so many seconds at most; return whether all completions are judged."""
+        return not wait(self._judged.values(), timeout=within).not_done
 
     @property
     def count(self) -> int:

@@ -2,10 +2,11 @@
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
+from contextlib import ExitStack
 from pathlib import Path
+from typing import TypeVar
 
 from prometheus_client import CollectorRegistry
 
@@ -15,26 +16,22 @@ from modnorm.engines import Engine, EngineSettings, GenerationLimits, load_engin
 from modnorm.errors import (
     CancelledError,
     DoesNotFitError,
-    EngineError,
-    IncompatibleError,
-    InvalidInputError,
     ModnormError,
     PreconditionError,
     StaleLeaseError,
-    UnavailableError,
 )
 from modnorm.sandbox import Runner
-from modnorm.search.scoring import CandidateResult, score_candidate
+from modnorm.search.scoring import Answered, CandidateResult, answer_candidate
 from modnorm.search.stopping import EarlyStop
-from modnorm.tasks import Task, get_stored_task, paper_tasks
+from modnorm.tasks import Task
 from modnorm.v1 import evaluation_pb2 as messages
 from services.common.logging import naming
-from services.evaluator.artifacts import KEPT, Artifacts
+from services.evaluator.artifacts import Artifacts
+from services.evaluator.behind import Behind
 from services.evaluator.gateway import JobGateway
 from services.evaluator.lease import HeldLease
 from services.evaluator.metrics import EvaluatorMetrics, JobOutcome
 from services.evaluator.models import LoadedModel, LoadEngine, Models
-from services.evaluator.programs import Programs
 from services.evaluator.pulse import Pulse
 from services.evaluator.reports import failure_kind, report_parts
 from services.evaluator.shortcuts import (
@@ -45,8 +42,14 @@ from services.evaluator.shortcuts import (
     renumbered,
 )
 from services.evaluator.shutdown import Shutdown
+from services.evaluator.tasks import Tasks, UnfitError
 
 LONGEST_PAUSE = 60.0
+LOOK_SECONDS = 0.2
+"""Seconds between two looks at whether a job whose answers are being judged is still wanted."""
+
+Work = Callable[[], None]
+ResultT = TypeVar("ResultT")
 
 logger = logging.getLogger(__name__)
 
@@ -55,12 +58,11 @@ class _HandedBackError(Exception):
     """The worker stops before the job is done."""
 
 
-class _UnfitError(Exception):
-    """This worker lacks what the job needs; another may have it."""
-
-
 class JobRunner:
     """Evaluates jobs, one at a time; used by one thread.
+
+    The engine has one job. Another may be behind it, whose last answers are judged and reported
+    in a thread of its own; both leases are kept alive.
 
     Args:
         gateway: The aggregator.
@@ -98,24 +100,31 @@ class JobRunner:
         self._models = Models(
             self._artifacts, model_roots, self._counted(load), share=gpu_share, lock=load_lock
         )
-        self._programs = Programs(sandbox)
+        self._tasks = Tasks(sandbox)
         self._judges = ThreadPoolExecutor(len(os.sched_getaffinity(0)), "judge")
-        self._task = lru_cache(maxsize=KEPT)(self._make_task)
         self._heartbeat_seconds = heartbeat_seconds
         self._pulse = pulse or Pulse(float("inf"))
+        self._behind = Behind()
         self._failures = 0
+        self._late_failures = 0
         self._may_make_room = may_make_room
         self.spent = False
         """Whether this process can load no engine any more that is asked for; another can."""
         self.makes_room = False
         """Whether that is for want of memory, which fewer workers on the GPU would have."""
-        self._in_hand: messages.Job | None = None
+        self._in_hand: list[messages.Job] = []
 
     def run(self, job_id: str) -> None:
-        """Claim a job, evaluate it, report the result or why there is none.
+        """Do a job to its end; see `begin`."""
+        self.begin(job_id)
+        self._behind.settle()
 
-        A job that is done, taken or gone is left alone. Whatever goes wrong ends here: a bad job
-        never ends the worker, and what the aggregator does not hear it finds out by the lease.
+    def begin(self, job_id: str) -> None:
+        """Claim a job, have its rows answered, report the result or why there is none.
+
+        Returns when the engine is free again, and no other job is behind this one. A job that is
+        done, taken or gone is left alone. Whatever goes wrong ends here: a bad job never ends the
+        worker, and what the aggregator does not hear it finds out by the lease.
         """
         with naming(job=job_id):
             try:
@@ -126,34 +135,42 @@ class JobRunner:
             if job is None:
                 logger.info("nothing to do")
                 return
-            with naming(**_names(job)), self._metrics.busy.track_inprogress():
-                self._in_hand = job
-                self._metrics.ended(self._work(job))
-                self._in_hand = None
+            with naming(**_names(job)):
+                self._in_hand.append(job)
+                with self._metrics.busy.track_inprogress():
+                    finish = self._guarded(job, lambda: self._answer(job), at_engine=True)
+                if finish is None:
+                    self._in_hand.remove(job)
+                else:
+                    self._failures = 0
+                    self._behind.hand_over(lambda: self._finish(job, finish))
 
     def release(self) -> None:
-        """Hand the job in hand back for a worker that cannot be stopped; from any thread.
+        """Hand the jobs in hand back for a worker that cannot be stopped; from any thread.
 
-        The worker may still report it: a report is taken as long as nobody else has begun.
+        The worker may still report them: a report is taken as long as nobody else has begun.
         """
-        self._tell(messages.FAILURE_KIND_RELEASED, "the worker does not stop in time")
+        for job in tuple(self._in_hand):
+            self._tell(job, messages.FAILURE_KIND_RELEASED, "the worker does not stop in time")
 
     def abandon(self) -> None:
-        """Fail the job in hand for an engine that hangs; from any thread.
+        """Fail the job of an engine that hangs, hand back the one behind it; from any thread.
 
         It counts as an attempt: a candidate that hangs every engine fails in the end.
         """
-        self._tell(messages.FAILURE_KIND_INFRASTRUCTURE, "the engine shows no sign of life")
+        hangs = "the engine shows no sign of life"
+        for place, job in enumerate(reversed(self._in_hand)):
+            behind = messages.FAILURE_KIND_RELEASED
+            self._tell(job, behind if place else messages.FAILURE_KIND_INFRASTRUCTURE, hangs)
 
-    def _tell(self, kind: messages.FailureKind.ValueType, reason: str) -> None:
-        job = self._in_hand
-        if job is not None:
-            with naming(**_names(job)):
-                logger.warning("given up: %s", reason)
-                self._fail(job, kind, reason)
+    def _tell(self, job: messages.Job, kind: messages.FailureKind.ValueType, reason: str) -> None:
+        with naming(**_names(job)):
+            logger.warning("given up: %s", reason)
+            self._fail(job, kind, reason)
 
     def close(self) -> None:
-        """Free the loaded model."""
+        """Finish what is behind, free the loaded model."""
+        self._behind.close()
         self._judges.shutdown(cancel_futures=True)
         self._models.close()
 
@@ -164,36 +181,79 @@ class JobRunner:
         Longer with each infrastructure failure in a row, lest one broken worker spend the
         attempts of every job.
         """
-        return min(2.0**self._failures, LONGEST_PAUSE) if self._failures else 0.0
+        failures = self._failures + self._late_failures
+        return min(2.0**failures, LONGEST_PAUSE) if failures else 0.0
 
-    def _work(self, job: messages.Job) -> JobOutcome:
-        """Evaluate a job, report the result or why there is none, and tell how it ended."""
+    def _answer(self, job: messages.Job) -> Work:
+        """Have a job's rows answered; return what is left to do, under the lease that is held."""
+        hurdle, pause = Hurdle(job), self._heartbeat_seconds
+        with ExitStack() as held:
+            lease = held.enter_context(
+                HeldLease(self._gateway, job.lease, seconds=pause, hurdle=hurdle)
+            )
+            report = self._evaluate(job, lease, hurdle)
+            still_held = held.pop_all()
+
+        def finish() -> None:
+            with still_held:
+                report()
+
+        return finish
+
+    def _finish(self, job: messages.Job, finish: Work) -> None:
+        """Do what is left of a job that was answered."""
+
+        def finished() -> JobOutcome:
+            finish()
+            return JobOutcome.REPORTED
+
+        outcome = self._guarded(job, finished, at_engine=False)
+        if outcome is not None:
+            self._late_failures = 0
+            logger.info("reported")
+            self._metrics.ended(outcome)
+        self._in_hand.remove(job)
+
+    def _guarded(
+        self, job: messages.Job, work: Callable[[], ResultT], *, at_engine: bool
+    ) -> ResultT | None:
+        """Do a part of a job; None where it ends here, of which the aggregator then knows.
+
+        Args:
+            job: The job.
+            work: The part.
+            at_engine: Whether a failure of the infrastructure may be the engine's.
+        """
         try:
-            hurdle, pause = Hurdle(job), self._heartbeat_seconds
-            with HeldLease(self._gateway, job.lease, seconds=pause, hurdle=hurdle) as lease:
-                self._evaluate(job, lease, hurdle)
-            self._failures = 0
+            return work()
         except (CancelledError, StaleLeaseError) as error:
             logger.info("dropped: %s", error)
-            return JobOutcome.DROPPED
+            outcome = JobOutcome.DROPPED
         except _HandedBackError:
             logger.info("handed back")
             self._fail(job, messages.FAILURE_KIND_RELEASED, "the worker is stopping")
-            return JobOutcome.HANDED_BACK
-        except _UnfitError as error:
+            outcome = JobOutcome.HANDED_BACK
+        except UnfitError as error:
             logger.warning("handed back: %s", error)
             self._failures += 1
             self._fail(job, messages.FAILURE_KIND_RELEASED, str(error))
-            return JobOutcome.UNFIT
+            outcome = JobOutcome.UNFIT
         except Exception as error:
             logger.exception("the attempt failed")
             kind = failure_kind(error)
             self._fail(job, kind, f"{type(error).__name__}: {error}")
             if kind == messages.FAILURE_KIND_INFRASTRUCTURE:
-                self._start_over()
-            return JobOutcome.FAILED
-        logger.info("reported")
-        return JobOutcome.REPORTED
+                self._note_failure(at_engine=at_engine)
+            outcome = JobOutcome.FAILED
+        self._metrics.ended(outcome)
+        return None
+
+    def _note_failure(self, *, at_engine: bool) -> None:
+        """Wait longer before the next job, with an engine that is loaded anew."""
+        if at_engine:
+            self._start_over()
+        else:
+            self._late_failures += 1
 
     def _counted(self, load: LoadEngine) -> LoadEngine:
         def counted(engine: str, checkpoint: Checkpoint, settings: EngineSettings) -> Engine:
@@ -202,20 +262,28 @@ class JobRunner:
 
         return counted
 
-    def _evaluate(self, job: messages.Job, lease: HeldLease, hurdle: Hurdle) -> None:
-        fences = self._check_programs(job.task)
-        declaration = job.declaration if job.HasField("declaration") else None
-        task = self._task(job.task, job.scorer, declaration)
+    def _evaluate(self, job: messages.Job, lease: HeldLease, hurdle: Hurdle) -> Work:
+        """Have a job's rows answered; return what is left to do."""
+        fences = self._tasks.check(job.task)
+        task = self._tasks.of(job)
         rows = open_rows(job, len(self._artifacts.rows(job.rows_digest)))
         if not rows:
-            self._report(job, nothing_to_answer(job), {})
-            return
+            return lambda: self._report(job, nothing_to_answer(job), {})
         with self._pulse.loading():
             model = self._load(job, lease)
         with self._pulse.working():
-            result = self._score(job, task, model, lease, rows, early_stop(job, task, hurdle))
-        self._report(job, renumbered(result, rows), {**model.engine.environment, **fences})
-        self._metrics.scored(result)
+            answered = self._score(job, task, model, lease, rows, early_stop(job, task, hurdle))
+        environment = {**model.engine.environment, **fences}
+
+        def report() -> None:
+            with answered:
+                while not answered.is_judged(LOOK_SECONDS):
+                    self._keep(lease, len(rows))
+                result = answered.result()
+            self._report(job, renumbered(result, rows), environment)
+            self._metrics.scored(result)
+
+        return report
 
     def _report(
         self, job: messages.Job, result: CandidateResult, environment: Mapping[str, str]
@@ -223,13 +291,6 @@ class JobRunner:
         self._gateway.report(
             lambda: report_parts(job.lease, self._gateway.worker, result, environment)
         )
-
-    def _check_programs(self, task: str) -> Mapping[str, str]:
-        """Look at the sandbox before any work, and without counting an attempt against the job."""
-        try:
-            return self._programs.check(task)
-        except (EngineError, PreconditionError, UnavailableError) as error:
-            raise _UnfitError(str(error)) from error
 
     def _load(self, job: messages.Job, lease: HeldLease) -> LoadedModel:
         """Load the model of a job, without counting an attempt where a new process is needed."""
@@ -239,41 +300,23 @@ class JobRunner:
             raise
         except PreconditionError as error:
             self.spent = True
-            raise _UnfitError(str(error)) from error
+            raise UnfitError(str(error)) from error
         except DoesNotFitError as error:
             if not self._may_make_room:
                 raise
             self.spent = self.makes_room = True
-            raise _UnfitError(str(error)) from error
+            raise UnfitError(str(error)) from error
 
     def _go_on(self, lease: HeldLease, done: int) -> None:
         """Note progress, and stop when the work is not wanted or the worker is to end."""
         self._pulse.beat()
+        self._keep(lease, done)
+
+    def _keep(self, lease: HeldLease, done: int) -> None:
+        """The same, away from the engine."""
         lease.progress(done)
         if self._shutdown.overdue:
             raise _HandedBackError
-
-    def _make_task(self, name: str, scorer: str, declaration: str | None) -> Task:
-        """Make a task with the scorer that the experiment has; called once for each.
-
-        Raises:
-            IncompatibleError: this version scores a task of the paper otherwise.
-            _UnfitError: the package of another task is not installed here, or in another version.
-        """
-        try:
-            return get_stored_task(
-                name, scorer=scorer, sandbox=self._programs.sandbox, declaration=declaration
-            )
-        except InvalidInputError as error:
-            if name in paper_tasks():
-                raise IncompatibleError(
-                    f"this worker does not score {name} with {scorer}",
-                    remedy="run evaluators of the version that the experiment was made with",
-                ) from error
-            raise _UnfitError(
-                f"this worker does not have {name} with the scorer {scorer}: {error.message}; "
-                "install the package and the version that the experiment was made with"
-            ) from error
 
     def _score(  # noqa: PLR0913, PLR0917 - a job and all that it takes
         self,
@@ -283,7 +326,7 @@ class JobRunner:
         lease: HeldLease,
         numbers: Sequence[int],
         stop: EarlyStop | None,
-    ) -> CandidateResult:
+    ) -> Answered:
         """Answer the rows of these numbers; in the result they are counted from 0."""
         rows = self._artifacts.rows(job.rows_digest)
         prompts = model.prompts(task, job.rows_digest)
@@ -291,7 +334,7 @@ class JobRunner:
 
         self._go_on(lease, 0)
         self._reach_state(job, model.engine)
-        return score_candidate(
+        return answer_candidate(
             model.engine,
             task,
             [rows[number] for number in numbers],

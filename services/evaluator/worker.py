@@ -159,7 +159,7 @@ class Worker:
         def evaluate(job_id: str) -> None:
             if self._shutdown.requested.wait(self._runner.pause):
                 raise Reject("the worker is stopping", requeue=True)
-            self._runner.run(job_id)
+            self._runner.begin(job_id)
             if self._runner.spent:
                 logger.error("this process is spent: a new one has to take its place")
                 self._controller.consumer.call_soon(_shut_down)

@@ -1,0 +1,70 @@
+"""The tasks of jobs, as this worker has them."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+from modnorm.errors import (
+    EngineError,
+    IncompatibleError,
+    InvalidInputError,
+    PreconditionError,
+    UnavailableError,
+)
+from modnorm.sandbox import Runner
+from modnorm.tasks import Task, get_stored_task, paper_tasks
+from modnorm.v1 import evaluation_pb2 as messages
+from services.evaluator.artifacts import KEPT
+from services.evaluator.programs import Programs
+
+
+class UnfitError(Exception):
+    """This worker lacks what the job needs; another may have it."""
+
+
+class Tasks:
+    """Makes tasks, and looks after the sandbox of those that run programs; used by one thread.
+
+    Args:
+        sandbox: Runs programs that models wrote; None where no task does.
+    """
+
+    def __init__(self, sandbox: Runner | None) -> None:
+        self._programs = Programs(sandbox)
+        self._made = lru_cache(maxsize=KEPT)(self._make)
+
+    def check(self, task: str) -> Mapping[str, str]:
+        """Look at the sandbox before any work; return what to record about it.
+
+        Raises:
+            UnfitError: the task cannot be judged now, which is no attempt at the job.
+        """
+        try:
+            return self._programs.check(task)
+        except (EngineError, PreconditionError, UnavailableError) as error:
+            raise UnfitError(str(error)) from error
+
+    def of(self, job: messages.Job) -> Task:
+        """Return a job's task with the scorer that its experiment has.
+
+        Raises:
+            IncompatibleError: this version scores a task of the paper otherwise.
+            UnfitError: the package of another task is not installed here, or in another version.
+        """
+        declaration = job.declaration if job.HasField("declaration") else None
+        return self._made(job.task, job.scorer, declaration)
+
+    def _make(self, name: str, scorer: str, declaration: str | None) -> Task:
+        try:
+            return get_stored_task(
+                name, scorer=scorer, sandbox=self._programs.sandbox, declaration=declaration
+            )
+        except InvalidInputError as error:
+            if name in paper_tasks():
+                raise IncompatibleError(
+                    f"this worker does not score {name} with {scorer}",
+                    remedy="run evaluators of the version that the experiment was made with",
+                ) from error
+            raise UnfitError(
+                f"this worker does not have {name} with the scorer {scorer}: {error.message}; "
+                "install the package and the version that the experiment was made with"
+            ) from error
