@@ -8,6 +8,7 @@ from modnorm.analysis.environments import environments_of, mixed_settings
 from modnorm.analysis.evaluations import BudgetEntry, ensemble_cost, run_budget
 from modnorm.analysis.run_data import EnsembleRow, RunData
 from modnorm.analysis.statistics import prefix_statistics, vote_agreement
+from modnorm.analysis.trajectory import IterativeEntry, iterative_entry
 
 SCHEMA: Literal["modnorm-results-1"] = "modnorm-results-1"
 
@@ -77,6 +78,8 @@ class ResultsDocument(TypedDict):
     statistics: list[dict[str, object]]
     ensembles: list[EnsembleEntry]
     budget: BudgetEntry
+    iterative: IterativeEntry | None
+    """Of a run of an iterative method; its one expert is a state, not a candidate."""
     mixed_environments: dict[str, list[str]]
     """Settings in which the machines that answered differ, with the values."""
 
@@ -115,6 +118,7 @@ def results_document(run: RunData) -> ResultsDocument:
         ],
         ensembles=[_ensemble(run, ensemble) for ensemble in sorted(run.ensembles, key=_size)],
         budget=run_budget(run),
+        iterative=iterative_entry(run),
         mixed_environments=mixed_settings(environments_of(run)),
     )
 

@@ -27,7 +27,7 @@ class BudgetEntry(TypedDict):
 
 def run_budget(run: RunData) -> BudgetEntry:
     """Count the answers of a run; experts that several ensembles share are counted once."""
-    counted = _count(run.candidates, run.candidates)
+    counted = _count(run.candidates, run.candidates) + _states(run)
     return BudgetEntry(
         search=counted.search,
         development=counted.development,
@@ -39,8 +39,8 @@ def run_budget(run: RunData) -> BudgetEntry:
 
 def ensemble_cost(run: RunData, ensemble: EnsembleRow) -> Budget:
     """Count what one (N, K) alone cost: the first N candidates, and its K experts."""
-    experts = [run.candidates[index] for index in ensemble.experts]
-    return _count(run.candidates[: ensemble.population], experts)
+    experts = [run.candidates[index] for index in ensemble.experts if index >= 0]
+    return _count(run.candidates[: ensemble.population], experts) + _states(run)
 
 
 def repeated_attempts(run: RunData) -> dict[str, int]:
@@ -86,6 +86,14 @@ def timing_scope(run: RunData, phases: Mapping[str, float]) -> dict[str, object]
         "device": device,
         "calibration": phases.get("calibrating", 0.0),
     }
+
+
+def _states(run: RunData) -> Budget:
+    """Count what the states of an iterative run answered, without those that were but watched."""
+    return Budget(
+        development=sum(state.development_answers for state in run.states),
+        final=sum(state.heldout_answers for state in run.states if state.reported),
+    )
 
 
 def _count(searched: Sequence[CandidateRow], experts: Sequence[CandidateRow]) -> Budget:

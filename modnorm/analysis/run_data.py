@@ -78,6 +78,29 @@ class EnsembleRow:
 
 
 @dataclass(frozen=True, slots=True)
+class StateRow:
+    """A state of an iterative run that was evaluated."""
+
+    updates: int
+    """Updates that it is made of."""
+    lineage: str
+    """Digest of its lineage."""
+    reported: bool
+    """Whether the held-out figures of the run are its."""
+    mean_reward: float | None = None
+    """Mean selection reward of the candidates around it; None after the last update."""
+    development_metric: float | None = None
+    development_reward: float | None = None
+    heldout_metric: float | None = None
+    development_answers: int = 0
+    development_tokens: int = 0
+    development_attempts: int = 0
+    heldout_answers: int = 0
+    heldout_tokens: int = 0
+    heldout_attempts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class VoteRow:
     """The vote on one held-out row."""
 
@@ -136,6 +159,8 @@ class RunData:
     """Votes of each (N, K), in row order."""
     overlap: int = 0
     """Held-out rows that are selection rows too."""
+    states: Sequence[StateRow] = ()
+    """Of an iterative run, in order; it has one ensemble of one expert, a state."""
     timings: Mapping[str, object] = field(default_factory=dict)
     """Times, ids and machine names, as JSON values."""
 

@@ -10,6 +10,7 @@ from modnorm.analysis.run_data import (
     EnsembleRow,
     RowsRecord,
     RunData,
+    StateRow,
     VoteRow,
 )
 from modnorm.client.client import ModnormClient
@@ -62,6 +63,7 @@ def fetch_run(client: ModnormClient, experiment: experiments.Experiment) -> RunD
             ]
             for each in experiment.ensembles
         },
+        states=[_state(each) for each in experiment.states],
         timings=_timings(experiment, client.watch(experiment.id)),
     )
 
@@ -160,6 +162,25 @@ def _ensemble(message: experiments.EnsembleResult) -> EnsembleRow:
         metric=message.metric,
         correct=message.correct,
         rows=message.rows,
+    )
+
+
+def _state(message: experiments.StateResult) -> StateRow:
+    developed = message.HasField("development_metric")
+    return StateRow(
+        updates=message.updates,
+        lineage=message.lineage_digest,
+        reported=message.reported,
+        development_answers=message.development_answers,
+        development_tokens=message.development_tokens,
+        development_attempts=message.development_attempts,
+        heldout_answers=message.heldout_answers,
+        heldout_tokens=message.heldout_tokens,
+        heldout_attempts=message.heldout_attempts,
+        mean_reward=message.mean_reward if message.HasField("mean_reward") else None,
+        development_metric=message.development_metric if developed else None,
+        development_reward=message.development_reward if developed else None,
+        heldout_metric=message.heldout_metric if message.HasField("heldout_metric") else None,
     )
 
 

@@ -49,10 +49,14 @@ def _digests(
     named = spec.task
     task = get_task(named.name, scorer=named.scorer, declaration=named.declaration)
     yield "task", task.scorer, provenance.scorer
-    for field, rows, digest in (
+    splits = [
         ("task.selection", spec.task.selection, provenance.selection_digest),
         ("task.heldout", spec.task.heldout, provenance.heldout_digest),
-    ):
+    ]
+    if spec.iterative and spec.iterative.development:
+        chosen_on = spec.iterative.development
+        splits.append(("iterative.development", chosen_on, provenance.development_digest))
+    for field, rows, digest in splits:
         if not is_dataset(rows.source):
             yield field, rows_digest(load_rows(task, rows, field=field, folders=folders)), digest
     model, profile = spec.model.name, spec.method.profile

@@ -808,6 +808,12 @@ class StateResult(google.protobuf.message.Message):
     HELDOUT_METRIC_FIELD_NUMBER: builtins.int
     REPORTED_FIELD_NUMBER: builtins.int
     MEAN_REWARD_FIELD_NUMBER: builtins.int
+    DEVELOPMENT_ANSWERS_FIELD_NUMBER: builtins.int
+    DEVELOPMENT_TOKENS_FIELD_NUMBER: builtins.int
+    DEVELOPMENT_ATTEMPTS_FIELD_NUMBER: builtins.int
+    HELDOUT_ANSWERS_FIELD_NUMBER: builtins.int
+    HELDOUT_TOKENS_FIELD_NUMBER: builtins.int
+    HELDOUT_ATTEMPTS_FIELD_NUMBER: builtins.int
     updates: builtins.int
     """Updates that it is made of."""
     lineage_digest: builtins.str
@@ -822,6 +828,18 @@ class StateResult(google.protobuf.message.Message):
     """Whether it is the one that the run reports."""
     mean_reward: builtins.float
     """Mean selection reward of the candidates that were drawn around it."""
+    development_answers: builtins.int
+    """Stored answers on the development rows."""
+    development_tokens: builtins.int
+    """Tokens generated for them."""
+    development_attempts: builtins.int
+    """Attempts that they took."""
+    heldout_answers: builtins.int
+    """Stored answers on the held-out rows."""
+    heldout_tokens: builtins.int
+    """Tokens generated for them."""
+    heldout_attempts: builtins.int
+    """Attempts that they took."""
     def __init__(
         self,
         *,
@@ -832,10 +850,16 @@ class StateResult(google.protobuf.message.Message):
         heldout_metric: builtins.float | None = ...,
         reported: builtins.bool = ...,
         mean_reward: builtins.float | None = ...,
+        development_answers: builtins.int = ...,
+        development_tokens: builtins.int = ...,
+        development_attempts: builtins.int = ...,
+        heldout_answers: builtins.int = ...,
+        heldout_tokens: builtins.int = ...,
+        heldout_attempts: builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_development_metric", b"_development_metric", "_development_reward", b"_development_reward", "_heldout_metric", b"_heldout_metric", "_mean_reward", b"_mean_reward", "development_metric", b"development_metric", "development_reward", b"development_reward", "heldout_metric", b"heldout_metric", "mean_reward", b"mean_reward"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_development_metric", b"_development_metric", "_development_reward", b"_development_reward", "_heldout_metric", b"_heldout_metric", "_mean_reward", b"_mean_reward", "development_metric", b"development_metric", "development_reward", b"development_reward", "heldout_metric", b"heldout_metric", "lineage_digest", b"lineage_digest", "mean_reward", b"mean_reward", "reported", b"reported", "updates", b"updates"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_development_metric", b"_development_metric", "_development_reward", b"_development_reward", "_heldout_metric", b"_heldout_metric", "_mean_reward", b"_mean_reward", "development_answers", b"development_answers", "development_attempts", b"development_attempts", "development_metric", b"development_metric", "development_reward", b"development_reward", "development_tokens", b"development_tokens", "heldout_answers", b"heldout_answers", "heldout_attempts", b"heldout_attempts", "heldout_metric", b"heldout_metric", "heldout_tokens", b"heldout_tokens", "lineage_digest", b"lineage_digest", "mean_reward", b"mean_reward", "reported", b"reported", "updates", b"updates"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__development_metric: typing_extensions.TypeAlias = typing.Literal["development_metric"]
     _WhichOneofArgType__development_metric: typing_extensions.TypeAlias = typing.Literal["_development_metric", b"_development_metric"]

@@ -24,6 +24,7 @@ from services.aggregator.notifier import Notifier
 from services.aggregator.paging import decode_token, encode_token, page_size
 from services.aggregator.states import BASE_INDEX, ArtifactKind, Split
 from services.aggregator.stores import Stores
+from services.aggregator.stores.experiments import ExperimentRecord
 from services.aggregator.tables import Experiment
 from services.common.access import current_caller
 
@@ -37,6 +38,7 @@ _WATCH_BATCH = 200
 _SPLITS = {
     evaluation_pb2.SPLIT_SELECTION: Split.SELECTION,
     evaluation_pb2.SPLIT_HELDOUT: Split.HELDOUT,
+    evaluation_pb2.SPLIT_DEVELOPMENT: Split.DEVELOPMENT,
 }
 
 
@@ -256,10 +258,19 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         """Stream what the results of an experiment depend on."""
         await self._check_visible(request.experiment_id)
         record = await asyncio.to_thread(self._stores.experiments.get, request.experiment_id)
-        kind, digest = _artifact_of(record.experiment, request.kind)
-        text = await asyncio.to_thread(self._stores.results.artifact, digest, kind)
+        if request.kind == experiment_pb2.ARTIFACT_KIND_LINEAGE:
+            text = await asyncio.to_thread(self._lineage, record)
+        else:
+            kind, digest = _artifact_of(record.experiment, request.kind)
+            text = await asyncio.to_thread(self._stores.results.artifact, digest, kind)
         for chunk in _chunks(text.encode()):
             yield experiment_pb2.GetArtifactResponse(chunk=chunk)
+
+    def _lineage(self, record: ExperimentRecord) -> str:
+        """Return the lineage of the state that is reported, or of the last one."""
+        reported = [state.digest for state in record.states if state.reported]
+        lineage = self._stores.results.lineage(record.experiment.id, *reported)
+        return lineage.to_json()
 
     async def _check_visible(self, experiment_id: str) -> None:
         """Hide what other tenants have as if it were not there."""
@@ -292,6 +303,10 @@ def _artifact_of(
             experiment.selection_digest,
         ),
         experiment_pb2.ARTIFACT_KIND_HELDOUT_ROWS: (ArtifactKind.ROWS, experiment.heldout_digest),
+        experiment_pb2.ARTIFACT_KIND_DEVELOPMENT_ROWS: (
+            ArtifactKind.ROWS,
+            experiment.development_digest or None,
+        ),
     }
     if kind not in places:
         raise InvalidInputError("name a kind of artifact", field="kind")

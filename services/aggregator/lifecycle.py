@@ -110,7 +110,7 @@ def event_of(
         "time": now,
         "message": message,
         "state": experiment.state,
-        "progress": standing.progress(experiment).SerializeToString(deterministic=True),
+        "progress": _progress(experiment, standing).SerializeToString(deterministic=True),
     }
 
 
@@ -201,4 +201,11 @@ def standing_of(session: Session, experiment: Experiment) -> Standing:
 
 def progress_of(session: Session, experiment: Experiment) -> experiment_pb2.Progress:
     """Tell the same as a message."""
-    return standing_of(session, experiment).progress(experiment)
+    return _progress(experiment, standing_of(session, experiment))
+
+
+def _progress(experiment: Experiment, standing: Standing) -> experiment_pb2.Progress:
+    progress = standing.progress(experiment)
+    settings = spec_of(experiment).iterative
+    progress.updates_total = settings.updates if settings else 0
+    return progress

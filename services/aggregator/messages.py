@@ -18,6 +18,7 @@ from services.aggregator.stores.experiments import ExperimentRecord
 from services.aggregator.stores.jobs import Claim
 from services.aggregator.stores.results import CandidateRecord
 from services.aggregator.tables import Candidate, Ensemble, Event, Experiment, Job, Vote
+from services.aggregator.trajectory import StateRecord
 
 _SPLITS = {
     Split.SELECTION: evaluation_pb2.SPLIT_SELECTION,
@@ -37,7 +38,7 @@ def experiment_message(record: ExperimentRecord) -> experiment_pb2.Experiment:
     """Return an experiment with its results."""
     message = experiment_summary(record.experiment, record.progress)
     metrics = {job.split: job.metric for job in record.base}
-    if metrics:
+    if {Split.SELECTION, Split.HELDOUT} & metrics.keys():
         message.base.CopyFrom(
             experiment_pb2.BaseResult(
                 selection_reward=metrics.get(Split.SELECTION),
@@ -45,6 +46,7 @@ def experiment_message(record: ExperimentRecord) -> experiment_pb2.Experiment:
             )
         )
     message.ensembles.extend(_ensemble(ensemble) for ensemble in record.ensembles)
+    message.states.extend(map(_state_result, record.states))
     return message
 
 
@@ -182,6 +184,25 @@ def _descriptor(candidate: Candidate | CandidateRow) -> common_pb2.Descriptor:
             coefficients=unpack_coefficients(packed) if packed is not None else None,
             lineage=candidate.lineage,
         )
+    )
+
+
+def _state_result(state: StateRecord) -> experiment_pb2.StateResult:
+    development, heldout = state.development, state.heldout
+    return experiment_pb2.StateResult(
+        updates=state.updates,
+        lineage_digest=state.digest,
+        development_metric=state.result.accuracy if state.result else None,
+        development_reward=state.result.reward if state.result else None,
+        heldout_metric=heldout.metric if heldout else None,
+        reported=state.reported,
+        mean_reward=state.mean_reward,
+        development_answers=development.answers_done if development else 0,
+        development_tokens=development.tokens if development else 0,
+        development_attempts=development.attempts if development else 0,
+        heldout_answers=heldout.answers_done if heldout else 0,
+        heldout_tokens=heldout.tokens if heldout else 0,
+        heldout_attempts=heldout.attempts if heldout else 0,
     )
 
 

@@ -155,6 +155,24 @@ def state_digest(session: Session, experiment: Experiment, updates: int) -> str:
     ).one()
 
 
+def rewards_of(session: Session, experiment: Experiment, update: int) -> list[float | None]:
+    """Return the mean rewards of an update's candidates in order; None where there is none."""
+    count = spec_of(experiment).population.size
+    first = update * count
+    scored = dict(
+        session.exec(
+            select(Job.candidate, Job.metric).where(
+                Job.experiment_id == experiment.id,
+                Job.split == Split.SELECTION,
+                Job.state == JobState.DONE,
+                col(Job.candidate) >= first,
+                col(Job.candidate) < first + count,
+            )
+        ).all()
+    )
+    return [scored.get(index) for index in range(first, first + count)]
+
+
 def _settings(experiment: Experiment) -> IterativeSpec:
     settings = spec_of(experiment).iterative
     if settings is None:
@@ -247,27 +265,9 @@ def _take_step(session: Session, experiment: Experiment) -> Step:
 def _step(session: Session, experiment: Experiment) -> Step:
     spec, settings = spec_of(experiment), _settings(experiment)
     update, size = experiment.updates_done, spec.population.size
-    rewards = _rewards(session, experiment, update * size, size)
+    rewards = rewards_of(session, experiment, update)
     if spec.method.name == "es":
         seeds = es_seeds(spec.population.seed, update, size)
         return es_step(seeds, rewards, settings.rate)
     seed = step_seed(spec.population.seed, update)
     return mezo_step(seed, *rewards, epsilon=spec.method.radius, rate=settings.rate)
-
-
-def _rewards(
-    session: Session, experiment: Experiment, first: int, count: int
-) -> list[float | None]:
-    """Return the mean rewards of some candidates in order; None where one failed."""
-    scored = dict(
-        session.exec(
-            select(Job.candidate, Job.metric).where(
-                Job.experiment_id == experiment.id,
-                Job.split == Split.SELECTION,
-                Job.state == JobState.DONE,
-                col(Job.candidate) >= first,
-                col(Job.candidate) < first + count,
-            )
-        ).all()
-    )
-    return [scored.get(index) for index in range(first, first + count)]

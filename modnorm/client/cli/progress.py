@@ -175,6 +175,8 @@ _REWARDED = frozenset(
 
 def _extent(event: Event) -> tuple[int, int]:
     progress = event.progress
+    if event.state == experiments.EXPERIMENT_STATE_SELECTING and progress.updates_total:
+        return progress.updates_done, progress.updates_total
     if event.state == experiments.EXPERIMENT_STATE_CALIBRATING:
         return progress.examples_done, progress.examples_total
     return progress.jobs_done, progress.jobs_total
@@ -199,6 +201,8 @@ def _figures(progress: experiments.Progress, base: float | None, size: int) -> l
         figures.append(f"base {base:.4f}")
     if progress.candidates_stopped:
         figures.append(f"stopped early {progress.candidates_stopped}")
+    if progress.updates_total and progress.jobs_total:
+        figures.append(f"jobs {progress.jobs_done}/{progress.jobs_total}")
     if progress.jobs_failed:
         figures.append(f"failed {progress.jobs_failed}")
     return figures

@@ -13,6 +13,7 @@ from modnorm.v1 import experiment_pb2 as experiments
 
 if TYPE_CHECKING:
     from modnorm.analysis.document import ResultsDocument
+    from modnorm.analysis.trajectory import IterativeEntry
 
 
 def write_results(
@@ -44,6 +45,10 @@ def read_results(directory: RunDirectory) -> "ResultsDocument":
 
 def results_table(document: "ResultsDocument") -> Table:
     """Return the held-out figures of a run: base, best single, every ensemble."""
+    if iterative := document.get("iterative"):
+        rows = [(_state_name(state, iterative), *_figures(state)) for state in iterative["states"]]
+        headings = (_title(document["spec"]), "reward around", "development", "held-out")
+        return table(headings, rows)
     experts, ensembles = document["experts"], document["ensembles"]
     best = experts[0]["heldout_metric"] if experts else None
     rows = [
@@ -55,6 +60,19 @@ def results_table(document: "ResultsDocument") -> Table:
         for found in ensembles
     ]
     return table((_title(document["spec"]), "held-out"), rows)
+
+
+def _state_name(state: Mapping[str, object], iterative: "IterativeEntry") -> str:
+    """Return what a row calls a state; the one that the run reports is marked."""
+    name = f"after {state['updates']} updates" if state["updates"] else "base"
+    return f"{name} *" if state["updates"] == iterative["reported"] else name
+
+
+def _figures(state: Mapping[str, object]) -> tuple[str, ...]:
+    reward = state["mean_reward"]
+    shown = f"{reward:.4f}" if isinstance(reward, float) else "-"
+    metrics = (state["development_metric"], state["heldout_metric"])
+    return shown, *(percent(one if isinstance(one, float) else None) for one in metrics)
 
 
 def _title(spec: Mapping[str, object]) -> str:

@@ -35,6 +35,7 @@ from services.aggregator.states import (
     Split,
 )
 from services.aggregator.tables import Ensemble, Event, Experiment, Job
+from services.aggregator.trajectory import StateRecord, states_of
 
 _EXPERIMENT_NAMESPACE = uuid.UUID("2c0c1f5e-2f0e-5a8b-8f57-6f1b5f3d9a10")
 
@@ -82,6 +83,8 @@ class ExperimentRecord:
     base: Sequence[Job]
     """The base's jobs that are done, one a split."""
     ensembles: Sequence[Ensemble]
+    states: Sequence[StateRecord] = ()
+    """Of an iterative run."""
 
 
 class ExperimentStore:
@@ -363,4 +366,5 @@ def _record_of(session: Session, experiment: Experiment) -> ExperimentRecord:
         .where(Ensemble.experiment_id == experiment.id)
         .order_by(col(Ensemble.population), col(Ensemble.ensemble_size))
     ).all()
-    return ExperimentRecord(experiment, progress_of(session, experiment), base, ensembles)
+    states = states_of(session, experiment)
+    return ExperimentRecord(experiment, progress_of(session, experiment), base, ensembles, states)

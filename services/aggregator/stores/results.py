@@ -120,8 +120,8 @@ class ResultStore:
                 .limit(limit)
             ).all()
 
-    def lineage(self, experiment_id: str, digest: str) -> Lineage:
-        """Return the lineage of a state of an iterative run.
+    def lineage(self, experiment_id: str, digest: str | None = None) -> Lineage:
+        """Return the lineage of a state of an iterative run, of the last one when absent.
 
         Raises:
             NotFoundError: there is no such experiment, or it has no such state.
@@ -131,8 +131,10 @@ class ResultStore:
             if experiment is None:
                 raise unknown_experiment(experiment_id)
             lineage = lineage_of(session, experiment) if is_iterative(experiment) else None
+        if lineage is not None and digest is None:
+            return lineage
         if lineage is None or digest not in lineage.digests:
-            raise NotFoundError(f"there is no state {digest[:64]!r}", field="digest")
+            raise NotFoundError("the experiment has no such state", field="digest")
         return lineage.until(lineage.digests.index(digest))
 
     def artifact(self, digest: str, kind: ArtifactKind) -> str:

@@ -1,0 +1,78 @@
+"""An iterative run: the states that were evaluated, and what it all cost."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TypedDict
+
+from modnorm.analysis.run_data import RunData, StateRow
+from modnorm.baselines.ledger import Ledger, Purpose
+
+
+class IterativeEntry(TypedDict):
+    """What `results.json` says of an iterative run."""
+
+    states: list[dict[str, object]]
+    """States that were evaluated, in order, each a `StateRow` without its counts."""
+    reported: int
+    """Updates of the one that the held-out figures are of."""
+    ledger: dict[str, dict[str, int]]
+    """By purpose: models attempted and completed, model-prompt pairs, tokens."""
+    main_run: int
+    """Model-prompt pairs of search, development and final evaluation together."""
+
+
+_FIGURES = (
+    "updates", "lineage", "mean_reward", "development_metric", "development_reward",
+    "heldout_metric",
+)  # fmt: skip
+
+
+def iterative_entry(run: RunData) -> IterativeEntry | None:
+    """Return what there is to say of an iterative run; None of another one."""
+    if not run.states:
+        return None
+    ledger = ledger_of(run)
+    return IterativeEntry(
+        states=[{name: getattr(state, name) for name in _FIGURES} for state in run.states],
+        reported=next(state.updates for state in run.states if state.reported),
+        ledger={str(purpose): asdict(ledger[purpose]) for purpose in Purpose},
+        main_run=ledger.main_run,
+    )
+
+
+def ledger_of(run: RunData) -> Ledger:
+    """Count what an iterative run cost, from the answers that are stored.
+
+    The unperturbed model on the selection rows is outside; its held-out and development answers
+    are those of the first state.
+    """
+    ledger = Ledger()
+    for candidate in run.candidates:
+        ledger = ledger.charged(
+            Purpose.SEARCH,
+            attempts=candidate.attempts,
+            pairs=candidate.selection_answers,
+            tokens=candidate.selection_tokens,
+        )
+    for state in run.states:
+        for purpose, cost in _costs(state).items():
+            ledger = ledger.charged(purpose, **cost)
+    return ledger
+
+
+def _costs(state: StateRow) -> Mapping[Purpose, Mapping[str, int]]:
+    """Return what a state answered: for the choice, and as the final one or to be watched."""
+    costs: dict[Purpose, Mapping[str, int]] = {}
+    if state.development_answers:
+        costs[Purpose.DEVELOPMENT] = {
+            "attempts": state.development_attempts,
+            "pairs": state.development_answers,
+            "tokens": state.development_tokens,
+        }
+    if state.heldout_answers:
+        costs[Purpose.FINAL if state.reported else Purpose.MONITORING] = {
+            "attempts": state.heldout_attempts,
+            "pairs": state.heldout_answers,
+            "tokens": state.heldout_tokens,
+        }
+    return costs
