@@ -240,7 +240,7 @@ def test_states_are_known_by_their_digests_alone(start_lab, spec):
 
 def test_rows_that_choose_are_not_those_of_the_task(start_lab, spec):
     same = {"source": "bundled:word-problems-selection", "limit": 5}
-    message = spec(**{**MEZO, "iterative": {**MEZO["iterative"], "development": same}})
+    message = spec(**MEZO, iterative__development=same)
 
     async def scenario():
         async with start_lab() as lab, lab.raises(InvalidInputError, "iterative.development"):
