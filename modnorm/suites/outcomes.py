@@ -86,14 +86,24 @@ class Outcome:
         return cast("Mapping[str, object]", json.loads(text))
 
     def votes(self, population: int, ensemble_size: int) -> tuple[tuple[int, bool], ...]:
-        """Return, of each held-out row, how many experts are right and whether the vote is."""
+        """Return, of each held-out row, how many experts are right and whether the vote is.
+
+        Raises:
+            InvalidInputError: some experts left rows out whose vote was settled.
+        """
         with (self.directory / "votes.jsonl").open(encoding="utf-8") as lines:
-            votes = (json.loads(line) for line in lines)
-            return tuple(
-                (vote["correct_support"], vote["correct"])
-                for vote in votes
+            found = [
+                vote
+                for vote in map(json.loads, lines)
                 if (vote["population"], vote["ensemble_size"]) == (population, ensemble_size)
+            ]
+        if any(vote.get("skipped") for vote in found):
+            raise InvalidInputError(
+                f"experts of {self.cell.id} left rows out whose vote was settled",
+                field="population.statistics",
+                remedy="set it to full for this suite",
             )
+        return tuple((vote["correct_support"], vote["correct"]) for vote in found)
 
 
 @dataclass(frozen=True)

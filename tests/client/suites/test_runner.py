@@ -1,0 +1,265 @@
+"""The runner against a lab that ends experiments as a test tells it."""
+
+import json
+from dataclasses import dataclass, field
+
+import grpc
+import pytest
+
+from modnorm.client import ModnormClient
+from modnorm.client.resumption import take_up_shared
+from modnorm.client.suites import CellState, Journal, SuiteRunner
+from modnorm.client.suites.standing import BROKEN_OFF, count_states, suite_standing
+from modnorm.errors import ConflictError, UnavailableError
+from modnorm.suites.cells import make_cells
+from modnorm.suites.declaration import Suite
+from modnorm.v1 import experiment_pb2 as experiments
+
+PENDING = experiments.EXPERIMENT_STATE_PENDING
+SELECTING = experiments.EXPERIMENT_STATE_SELECTING
+SUCCEEDED = experiments.EXPERIMENT_STATE_SUCCEEDED
+FAILED = experiments.EXPERIMENT_STATE_FAILED
+PROFILE = "ab" * 32
+
+SUITE = Suite.model_validate(
+    {
+        "name": "small",
+        "title": "Small",
+        "base": {"model": "tiny-thicket", "population": {"size": 2}},
+        "axes": {
+            "method": {
+                "r": {"method": {"name": "randopt", "sigma": 0.01}},
+                "m": {"method": {"name": "modular_norm", "radius": 0.2}},
+            },
+            "task": {
+                name: {"task": {"name": "countdown", "selection": f"{name}.jsonl", "heldout": "h"}}
+                for name in ("a", "b")
+            },
+        },
+        "seeds": [1],
+        "profiles": {"axis": "task", "from": "a"},
+    }
+)
+CELLS = make_cells(SUITE)
+NAMES = [cell.id for cell in CELLS]
+
+
+@dataclass
+class Lab:
+    """Keeps experiments by request id; each ends when it was looked at often enough."""
+
+    looks: int = 1
+    failing: set[str] = field(default_factory=set)
+    """Selection sources whose experiments fail."""
+    refused: set[str] = field(default_factory=set)
+    """Selection sources that are refused."""
+    down: bool = False
+    stored: dict[str, experiments.Experiment] = field(default_factory=dict)
+    seen: dict[str, int] = field(default_factory=dict)
+    most: int = 0
+    """Most experiments that were under way at a time."""
+
+    def create(self, request, context):
+        self._check(context)
+        source = request.spec.task.selection.source
+        if source in self.refused:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"no rows in {source}")
+        if request.request_id not in self.stored:
+            self.stored[request.request_id] = experiments.Experiment(
+                id=f"e{len(self.stored)}",
+                request_id=request.request_id,
+                spec=request.spec,
+                state=PENDING,
+            )
+        open_ones = [one for one in self.stored.values() if one.state in {PENDING, SELECTING}]
+        self.most = max(self.most, len(open_ones))
+        return experiments.CreateExperimentResponse(experiment=self.stored[request.request_id])
+
+    def get(self, request, context):
+        self._check(context)
+        (found,) = [one for one in self.stored.values() if one.id == request.id]
+        self.seen[found.id] = self.seen.get(found.id, 0) + 1
+        if found.state in {PENDING, SELECTING}:
+            self._advance(found)
+        return experiments.GetExperimentResponse(experiment=found)
+
+    def list(self, request, context):
+        self._check(context)
+        return experiments.ListExperimentsResponse()
+
+    def _advance(self, found):
+        if found.spec.method.name == "modular_norm":
+            found.provenance.profile_digest = PROFILE
+        if self.seen[found.id] <= self.looks:
+            found.state = SELECTING
+        elif found.spec.task.selection.source in self.failing:
+            found.state, found.error = FAILED, "the disk is full"
+        else:
+            found.state = SUCCEEDED
+
+    def _check(self, context):
+        if self.down:
+            context.abort(grpc.StatusCode.UNAVAILABLE, "down")
+
+
+@pytest.fixture
+def lab():
+    return Lab()
+
+
+@pytest.fixture
+def client(lab, serve, servicer):
+    service = servicer(
+        CreateExperiment=lab.create, GetExperiment=lab.get, ListExperiments=lab.list
+    )
+    with ModnormClient(serve(service)) as made:
+        yield made
+
+
+@pytest.fixture
+def run(client, tmp_path, monkeypatch):
+    """Run the cells; returns whether all are finished, and the cells whose files were written."""
+    monkeypatch.setattr("modnorm.client.suites.runner.FIRST_PAUSE", 0.001)
+
+    def make(cells=CELLS, *, in_flight=1):
+        written = []
+
+        def finish(experiment, place):
+            written.append(place.path.name)
+            results = {
+                "schema": "modnorm-results-1",
+                "spec": json.loads((place.path / "spec.json").read_text()),
+                "provenance": {"profile_digest": experiment.provenance.profile_digest},
+            }
+            (place.path / "results.json").write_text(json.dumps(results))
+
+        journal = Journal(tmp_path, SUITE.name)
+        journal.begin(())
+        runner = SuiteRunner(
+            client=client,
+            cells=cells,
+            origins=CELLS,
+            directory=tmp_path,
+            journal=journal,
+            submit=lambda lab, spec: take_up_shared(lab, spec, "suite"),
+            finish=finish,
+            in_flight=in_flight,
+        )
+        return runner.run(), written
+
+    return make
+
+
+def states(tmp_path):
+    return {each.cell: each.state for each in suite_standing(SUITE.name, CELLS, tmp_path)}
+
+
+def test_every_cell_runs_once_and_is_written(run, lab, tmp_path):
+    assert states(tmp_path) == dict.fromkeys(NAMES, "waiting")
+    assert run() == (True, NAMES)
+    assert states(tmp_path) == dict.fromkeys(NAMES, "finished")
+    assert run() == (True, [])
+    assert len(lab.stored) == 4
+    assert lab.most == 1
+
+
+def test_request_ids_are_made_from_the_cells(run, lab):
+    run(CELLS[:1])
+    (name,) = lab.stored
+    assert name == f"suite/{CELLS[0].spec.digest}"
+
+
+def test_several_are_in_flight_at_a_time(run, lab):
+    lab.looks = 3
+    run(CELLS[:3], in_flight=3)
+    assert lab.most == 3
+
+
+def test_a_cell_waits_for_the_profile_that_it_uses(run, lab):
+    assert run() == (True, NAMES)
+    profiles = {
+        (one.spec.method.name, one.spec.task.selection.source): one.spec.method.profile
+        for one in lab.stored.values()
+    }
+    assert profiles["modular_norm", "b.jsonl"] == PROFILE
+    assert profiles["modular_norm", "a.jsonl"] == ""
+
+
+def test_profiles_of_finished_cells_are_known_to_the_next_run(run):
+    run(CELLS[2:3])
+    assert run(CELLS[3:]) == (True, NAMES[3:])
+
+
+def test_a_profile_that_no_cell_makes_fails_what_uses_it(run, tmp_path):
+    finished, _ = run(CELLS[3:])
+    assert not finished
+    (standing,) = suite_standing(SUITE.name, CELLS[3:], tmp_path)
+    assert "m_a_1, whose profile it uses, is not among the cells" in standing.record.error
+
+
+def test_a_failed_cell_stops_no_other_and_is_tried_again(run, lab, tmp_path):
+    lab.failing = {"a.jsonl"}
+    assert run() == (False, ["r_b_1", "m_b_1"])
+    found = {each.cell: each for each in suite_standing(SUITE.name, CELLS, tmp_path)}
+    assert found["r_a_1"].state == "failed"
+    assert found["r_a_1"].record.error == "the disk is full"
+    lab.failing = set()
+    assert run() == (True, ["r_a_1", "m_a_1"])
+    assert f"suite/{CELLS[0].spec.digest}/2" in lab.stored
+
+
+def test_a_refused_cell_stops_no_other(run, lab, tmp_path):
+    lab.refused = {"b.jsonl"}
+    assert run() == (False, ["r_a_1", "m_a_1"])
+    assert count_states(suite_standing(SUITE.name, CELLS, tmp_path)) == {
+        "finished": 2,
+        "failed": 2,
+    }
+
+
+def test_what_was_submitted_is_found_again(run, lab, tmp_path):
+    run(CELLS[:1])
+    (tmp_path / NAMES[0] / "results.json").unlink()
+    assert states(tmp_path)[NAMES[0]] == "waiting"
+    assert run(CELLS[:1]) == (True, NAMES[:1])
+    assert len(lab.stored) == 1
+
+
+def test_a_lab_that_is_down_ends_the_run(run, lab, tmp_path):
+    lab.down = True
+    with pytest.raises(UnavailableError):
+        run(CELLS[:1])
+    assert states(tmp_path)[NAMES[0]] == "waiting"
+
+
+def test_cells_of_a_command_that_ended_are_broken_off(tmp_path):
+    journal = Journal(tmp_path, SUITE.name)
+    journal.begin(())
+    journal.note(NAMES[0], state=CellState.SUBMITTED, experiment="e1")
+    assert states(tmp_path)[NAMES[0]] == BROKEN_OFF
+
+
+def test_a_directory_of_other_settings_is_refused_before_anything_runs(run, lab, tmp_path):
+    run(CELLS[:1])
+    results = tmp_path / NAMES[0] / "results.json"
+    document = json.loads(results.read_text())
+    document["spec"]["method"]["radius"] = 0.7
+    results.write_text(json.dumps(document))
+    with pytest.raises(ConflictError, match="a run of other settings") as caught:
+        run()
+    assert caught.value.field == "r_a_1: method.radius"
+    assert len(lab.stored) == 1
+
+
+def test_a_journal_belongs_to_one_suite_with_its_settings(tmp_path):
+    Journal(tmp_path, "one").begin(({"engine": "vllm"},))
+    again = Journal(tmp_path, "one")
+    again.check([{"engine": "vllm"}])
+    with pytest.raises(ConflictError) as caught:
+        again.check([])
+    assert caught.value.field == "set"
+    with pytest.raises(ConflictError, match="is of the suite 'one'"):
+        Journal(tmp_path, "two")
+    (tmp_path / "suite.json").write_text("[]")
+    with pytest.raises(ConflictError, match="not of schema"):
+        Journal(tmp_path, "one")
