@@ -75,8 +75,10 @@ def _votes(cell: Cell, right: Sequence[int], size: int) -> list[VoteRow]:
 
 
 @pytest.fixture
-def finish(tmp_path: Path) -> Callable[..., Path]:
+def finish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
     """Write made-up results of a cell; returns the directory of the suite."""
+    # Plots of single runs take most of the time, and no table reads them.
+    monkeypatch.setattr("modnorm.analysis.export.draw_plots", lambda _run: {})
 
     def make(
         cell: Cell,

@@ -54,13 +54,13 @@ class Lab:
     refused: set[str] = field(default_factory=set)
     """Selection sources that are refused."""
     down: bool = False
+    """Whether nothing can be looked at."""
     stored: dict[str, experiments.Experiment] = field(default_factory=dict)
     seen: dict[str, int] = field(default_factory=dict)
     most: int = 0
     """Most experiments that were under way at a time."""
 
     def create(self, request, context):
-        self._check(context)
         source = request.spec.task.selection.source
         if source in self.refused:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"no rows in {source}")
@@ -76,7 +76,8 @@ class Lab:
         return experiments.CreateExperimentResponse(experiment=self.stored[request.request_id])
 
     def get(self, request, context):
-        self._check(context)
+        if self.down:
+            context.abort(grpc.StatusCode.UNAVAILABLE, "down")
         (found,) = [one for one in self.stored.values() if one.id == request.id]
         self.seen[found.id] = self.seen.get(found.id, 0) + 1
         if found.state in {PENDING, SELECTING}:
@@ -84,7 +85,6 @@ class Lab:
         return experiments.GetExperimentResponse(experiment=found)
 
     def list(self, request, context):
-        self._check(context)
         return experiments.ListExperimentsResponse()
 
     def _advance(self, found):
@@ -97,10 +97,6 @@ class Lab:
         else:
             found.state = SUCCEEDED
 
-    def _check(self, context):
-        if self.down:
-            context.abort(grpc.StatusCode.UNAVAILABLE, "down")
-
 
 @pytest.fixture
 def lab():
@@ -112,7 +108,7 @@ def client(lab, serve, servicer):
     service = servicer(
         CreateExperiment=lab.create, GetExperiment=lab.get, ListExperiments=lab.list
     )
-    with ModnormClient(serve(service)) as made:
+    with ModnormClient(serve(service), timeout=1.0) as made:
         yield made
 
 
@@ -225,11 +221,14 @@ def test_what_was_submitted_is_found_again(run, lab, tmp_path):
     assert len(lab.stored) == 1
 
 
-def test_a_lab_that_is_down_ends_the_run(run, lab, tmp_path):
-    lab.down = True
+def test_a_lab_that_goes_down_ends_the_run(run, lab, tmp_path):
+    lab.looks, lab.down = 2, True
     with pytest.raises(UnavailableError):
         run(CELLS[:1])
-    assert states(tmp_path)[NAMES[0]] == "waiting"
+    assert states(tmp_path)[NAMES[0]] == BROKEN_OFF
+    lab.down = False
+    assert run(CELLS[:1]) == (True, NAMES[:1])
+    assert len(lab.stored) == 1
 
 
 def test_cells_of_a_command_that_ended_are_broken_off(tmp_path):

@@ -1,0 +1,92 @@
+"""A suite through its front door: run, killed, resumed, and set beside the paper's table."""
+
+import json
+import sqlite3
+import subprocess
+import sys
+import time
+
+import pytest
+import yaml
+
+ROWS = 5
+SUITE = {
+    "name": "tiny",
+    "title": "Tiny",
+    "base": {
+        "model": "tiny-thicket",
+        "task": {
+            "name": "countdown",
+            "selection": {"source": "bundled:countdown-selection", "limit": ROWS},
+            "heldout": {"source": "bundled:countdown-heldout", "limit": ROWS},
+            "max_tokens": 32,
+        },
+        "population": {
+            "size": 3,
+            "prefixes": [2, 3],
+            "ensemble_sizes": [1, 2],
+            "statistics": "full",
+        },
+    },
+    "axes": {"method": {"RandOpt": {"method": {"name": "randopt", "sigma": 0.016}}}},
+    "seeds": [42, 43],
+    "tables": [
+        {
+            "kind": "metric",
+            "title": "Accuracy",
+            "rows": ["method", "N"],
+            "columns": ["K"],
+            "paper": {"source": "a paper", "values": {"RandOpt": {3: {2: [35.5, 1.25]}}}},
+        }
+    ],
+}
+
+
+@pytest.fixture
+def suite_file(tmp_path):
+    path = tmp_path / "tiny.yaml"
+    path.write_text(yaml.safe_dump(SUITE, sort_keys=False))
+    return path
+
+
+def done(directory):
+    """Return the jobs that are done, with the worker and the seconds that each took."""
+    try:
+        with sqlite3.connect(f"file:{directory}/state/modnorm.db?mode=ro", uri=True) as connection:
+            rows = connection.execute(
+                "select id, worker, generate_seconds from jobs where state = 'done'"
+            ).fetchall()
+        connection.close()
+    except sqlite3.OperationalError:
+        return set()
+    return set(rows)
+
+
+def test_a_killed_suite_goes_on_and_prints_its_table(modnorm, environment, suite_file, tmp_path):
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "modnorm", "suite", "run", suite_file, "--out", out]
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 100
+        while len(done(out)) < 2:
+            assert process.poll() is None, process.communicate()[1]
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        process.kill()
+    before = done(out)
+    modnorm("suite", "run", suite_file, "--out", out, "--quiet")
+
+    assert before <= done(out)
+    document = json.loads(
+        modnorm("suite", "table", suite_file, "--out", out, "--plots", out / "p", "--json").stdout
+    )
+    (table,) = document
+    assert table["missing"] == 0
+    figure = table["rows"][1]["figures"][1]
+    results = [json.loads((out / f"randopt_{s}" / "results.json").read_text()) for s in (42, 43)]
+    assert figure["by_seed"] == {
+        str(seed): 100 * each["ensembles"][3]["metric"]
+        for seed, each in zip((42, 43), results, strict=True)
+    }
+    assert figure["paper"] == {"mean": 35.5, "sd": 1.25}
+    assert [each["budget"]["search"] for each in results] == [3 * ROWS, 3 * ROWS]
+    assert list((out / "p").glob("*.png"))
