@@ -182,6 +182,7 @@ class Job(google.protobuf.message.Message):
     ENGINE_SPEC_FIELD_NUMBER: builtins.int
     BAR_FIELD_NUMBER: builtins.int
     SKIPPED_ROWS_FIELD_NUMBER: builtins.int
+    REPLAY_DIGEST_FIELD_NUMBER: builtins.int
     experiment_id: builtins.str
     """The experiment."""
     model_digest: builtins.str
@@ -202,6 +203,8 @@ class Job(google.protobuf.message.Message):
     """Index of the candidate, -1 for the unperturbed base; for logs."""
     declaration: builtins.str
     """Text that declares the task; absent for one that workers have."""
+    replay_digest: builtins.str
+    """Digest of the selection rows, of which a worker replays the first prompts with the base."""
     @property
     def lease(self) -> Global___Lease:
         """The right to work on it."""
@@ -245,10 +248,11 @@ class Job(google.protobuf.message.Message):
         engine_spec: modnorm.v1.common_pb2.EngineSpec | None = ...,
         bar: Global___Bar | None = ...,
         skipped_rows: collections.abc.Iterable[builtins.int] | None = ...,
+        replay_digest: builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_bar", b"_bar", "_declaration", b"_declaration", "_engine_spec", b"_engine_spec", "bar", b"bar", "declaration", b"declaration", "descriptor", b"descriptor", "engine_spec", b"engine_spec", "lease", b"lease", "model", b"model"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_bar", b"_bar", "_declaration", b"_declaration", "_engine_spec", b"_engine_spec", "bar", b"bar", "candidate", b"candidate", "declaration", b"declaration", "descriptor", b"descriptor", "engine", b"engine", "engine_spec", b"engine_spec", "experiment_id", b"experiment_id", "lease", b"lease", "max_tokens", b"max_tokens", "model", b"model", "model_digest", b"model_digest", "rows_digest", b"rows_digest", "scorer", b"scorer", "skipped_rows", b"skipped_rows", "split", b"split", "task", b"task"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_bar", b"_bar", "_declaration", b"_declaration", "_engine_spec", b"_engine_spec", "bar", b"bar", "candidate", b"candidate", "declaration", b"declaration", "descriptor", b"descriptor", "engine", b"engine", "engine_spec", b"engine_spec", "experiment_id", b"experiment_id", "lease", b"lease", "max_tokens", b"max_tokens", "model", b"model", "model_digest", b"model_digest", "replay_digest", b"replay_digest", "rows_digest", b"rows_digest", "scorer", b"scorer", "skipped_rows", b"skipped_rows", "split", b"split", "task", b"task"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__bar: typing_extensions.TypeAlias = typing.Literal["bar"]
     _WhichOneofArgType__bar: typing_extensions.TypeAlias = typing.Literal["_bar", b"_bar"]
@@ -697,6 +701,46 @@ class WorkResponse(google.protobuf.message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType_answer) -> _WhichOneofReturnType_answer | None: ...
 
 Global___WorkResponse: typing_extensions.TypeAlias = WorkResponse
+
+@typing.final
+class FindJobsRequest(google.protobuf.message.Message):
+    """A worker would rather keep the model that it has."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    MODEL_DIGEST_FIELD_NUMBER: builtins.int
+    model_digest: builtins.str
+    """Digest of the model."""
+    def __init__(
+        self,
+        *,
+        model_digest: builtins.str = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["model_digest", b"model_digest"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___FindJobsRequest: typing_extensions.TypeAlias = FindJobsRequest
+
+@typing.final
+class FindJobsResponse(google.protobuf.message.Message):
+    """Jobs to claim."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_IDS_FIELD_NUMBER: builtins.int
+    @property
+    def job_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Ids of pending jobs, those of the oldest experiment first; empty where there is none."""
+
+    def __init__(
+        self,
+        *,
+        job_ids: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["job_ids", b"job_ids"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___FindJobsResponse: typing_extensions.TypeAlias = FindJobsResponse
 
 @typing.final
 class FetchRowsRequest(google.protobuf.message.Message):

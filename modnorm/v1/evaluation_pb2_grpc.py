@@ -60,6 +60,11 @@ class JobServiceStub(object):
                 request_serializer=modnorm_dot_v1_dot_evaluation__pb2.WorkRequest.SerializeToString,
                 response_deserializer=modnorm_dot_v1_dot_evaluation__pb2.WorkResponse.FromString,
                 _registered_method=True)
+        self.FindJobs = channel.unary_unary(
+                '/modnorm.v1.JobService/FindJobs',
+                request_serializer=modnorm_dot_v1_dot_evaluation__pb2.FindJobsRequest.SerializeToString,
+                response_deserializer=modnorm_dot_v1_dot_evaluation__pb2.FindJobsResponse.FromString,
+                _registered_method=True)
         self.FetchRows = channel.unary_stream(
                 '/modnorm.v1.JobService/FetchRows',
                 request_serializer=modnorm_dot_v1_dot_evaluation__pb2.FetchRowsRequest.SerializeToString,
@@ -117,6 +122,13 @@ class JobServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def FindJobs(self, request, context):
+        """Names a few pending jobs of a model, without leasing them.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def FetchRows(self, request, context):
         """Streams the rows of a split, in order.
         """
@@ -165,6 +177,11 @@ def add_JobServiceServicer_to_server(servicer, server):
                     servicer.Work,
                     request_deserializer=modnorm_dot_v1_dot_evaluation__pb2.WorkRequest.FromString,
                     response_serializer=modnorm_dot_v1_dot_evaluation__pb2.WorkResponse.SerializeToString,
+            ),
+            'FindJobs': grpc.unary_unary_rpc_method_handler(
+                    servicer.FindJobs,
+                    request_deserializer=modnorm_dot_v1_dot_evaluation__pb2.FindJobsRequest.FromString,
+                    response_serializer=modnorm_dot_v1_dot_evaluation__pb2.FindJobsResponse.SerializeToString,
             ),
             'FetchRows': grpc.unary_stream_rpc_method_handler(
                     servicer.FetchRows,
@@ -318,6 +335,33 @@ class JobService(object):
             '/modnorm.v1.JobService/Work',
             modnorm_dot_v1_dot_evaluation__pb2.WorkRequest.SerializeToString,
             modnorm_dot_v1_dot_evaluation__pb2.WorkResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FindJobs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/modnorm.v1.JobService/FindJobs',
+            modnorm_dot_v1_dot_evaluation__pb2.FindJobsRequest.SerializeToString,
+            modnorm_dot_v1_dot_evaluation__pb2.FindJobsResponse.FromString,
             options,
             channel_credentials,
             insecure,

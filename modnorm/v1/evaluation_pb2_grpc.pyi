@@ -39,6 +39,8 @@ class JobServiceStub:
     """The four calls above over one stream, which lasts as long as the worker: each request gets one
     response, in order. A request that is refused leaves the stream as it is.
     """
+    FindJobs: grpc.UnaryUnaryMultiCallable[modnorm.v1.evaluation_pb2.FindJobsRequest, modnorm.v1.evaluation_pb2.FindJobsResponse]
+    """Names a few pending jobs of a model, without leasing them."""
     FetchRows: grpc.UnaryStreamMultiCallable[modnorm.v1.evaluation_pb2.FetchRowsRequest, modnorm.v1.evaluation_pb2.FetchRowsResponse]
     """Streams the rows of a split, in order."""
     GetScaleMap: grpc.UnaryUnaryMultiCallable[modnorm.v1.evaluation_pb2.GetScaleMapRequest, modnorm.v1.evaluation_pb2.GetScaleMapResponse]
@@ -63,6 +65,8 @@ class JobServiceAsyncStub(JobServiceStub):
     """The four calls above over one stream, which lasts as long as the worker: each request gets one
     response, in order. A request that is refused leaves the stream as it is.
     """
+    FindJobs: grpc.aio.UnaryUnaryMultiCallable[modnorm.v1.evaluation_pb2.FindJobsRequest, modnorm.v1.evaluation_pb2.FindJobsResponse]  # type: ignore[assignment]
+    """Names a few pending jobs of a model, without leasing them."""
     FetchRows: grpc.aio.UnaryStreamMultiCallable[modnorm.v1.evaluation_pb2.FetchRowsRequest, modnorm.v1.evaluation_pb2.FetchRowsResponse]  # type: ignore[assignment]
     """Streams the rows of a split, in order."""
     GetScaleMap: grpc.aio.UnaryUnaryMultiCallable[modnorm.v1.evaluation_pb2.GetScaleMapRequest, modnorm.v1.evaluation_pb2.GetScaleMapResponse]  # type: ignore[assignment]
@@ -114,6 +118,14 @@ class JobServiceServicer(metaclass=abc.ABCMeta):
         """The four calls above over one stream, which lasts as long as the worker: each request gets one
         response, in order. A request that is refused leaves the stream as it is.
         """
+
+    @abc.abstractmethod
+    def FindJobs(
+        self,
+        request: modnorm.v1.evaluation_pb2.FindJobsRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[modnorm.v1.evaluation_pb2.FindJobsResponse, collections.abc.Awaitable[modnorm.v1.evaluation_pb2.FindJobsResponse]]:
+        """Names a few pending jobs of a model, without leasing them."""
 
     @abc.abstractmethod
     def FetchRows(

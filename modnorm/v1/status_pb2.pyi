@@ -119,12 +119,15 @@ class SeenWorker(google.protobuf.message.Message):
     JOBS_FIELD_NUMBER: builtins.int
     VERSION_FIELD_NUMBER: builtins.int
     SEEN_FIELD_NUMBER: builtins.int
+    WARNING_FIELD_NUMBER: builtins.int
     name: builtins.str
     """Name that leases are held under."""
     jobs: builtins.int
     """Jobs that it holds."""
     version: builtins.str
     """Version of modnorm that it runs; empty where it told another aggregator."""
+    warning: builtins.str
+    """What is odd about its answers, for people; empty where nothing is known to be."""
     @property
     def seen(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """When it was heard last."""
@@ -136,10 +139,11 @@ class SeenWorker(google.protobuf.message.Message):
         jobs: builtins.int = ...,
         version: builtins.str = ...,
         seen: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        warning: builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["seen", b"seen"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["jobs", b"jobs", "name", b"name", "seen", b"seen", "version", b"version"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["jobs", b"jobs", "name", b"name", "seen", b"seen", "version", b"version", "warning", b"warning"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___SeenWorker: typing_extensions.TypeAlias = SeenWorker

@@ -28,6 +28,8 @@ from services.common.metrics import CallMetrics
 
 SERVICE = "modnorm.v1.JobService"
 BATCH_BYTES = 512 * 1024
+MAX_FOUND = 32
+"""Jobs named to a worker that looks for some: as many workers may look at once."""
 MAX_ANSWERS = 1_000_000
 MAX_REPORT_BYTES = 256 * 2**20
 """Of one report, all its messages together: it is held in memory before it is stored."""
@@ -181,6 +183,20 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         """Answer the calls of one worker."""
         async for response in self._streams.serve(request_iterator):
             yield response
+
+    @override
+    async def FindJobs(
+        self,
+        request: evaluation_pb2.FindJobsRequest,
+        context: grpc.aio.ServicerContext[
+            evaluation_pb2.FindJobsRequest, evaluation_pb2.FindJobsResponse
+        ],
+    ) -> evaluation_pb2.FindJobsResponse:
+        """Name pending jobs of a model."""
+        found = await asyncio.to_thread(
+            self._stores.jobs.pending_of_model, request.model_digest, MAX_FOUND
+        )
+        return evaluation_pb2.FindJobsResponse(job_ids=found)
 
     @override
     async def FetchRows(

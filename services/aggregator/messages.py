@@ -158,6 +158,7 @@ def job_message(claim: Claim, lease_seconds: float) -> evaluation_pb2.Job:
         declaration=spec.task.declaration,
         bar=bar_message(claim.bar),
         skipped_rows=claim.skipped,
+        replay_digest=experiment.selection_digest,
         engine_spec=common_pb2.EngineSpec(**spec.engine.model_dump(exclude_none=True)),
     )
 

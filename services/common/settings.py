@@ -112,6 +112,8 @@ class EvaluatorSettings(QueueSettings):
     """HOST:PORT of a sandbox service; empty where no task runs programs."""
     gpu_memory_utilization: float = Field(default=0.9, gt=0, le=1)
     """Share of a GPU's memory that vLLM engines on it take together."""
+    model_patience: float = Field(default=300.0, ge=0)
+    """Seconds for which a worker passes on jobs of other models while some of its own wait."""
     stall_seconds: float = Field(default=600.0, gt=0)
     """An engine that ends no decode step for this long hangs: its process ends, and its supervisor
     starts another. Loading a model may take three times as long."""

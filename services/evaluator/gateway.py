@@ -138,6 +138,12 @@ class JobGateway:
             sleep=self._shutdown.sleep,
         )
 
+    def find_jobs(self, model_digest: str) -> Sequence[str]:
+        """Return ids of a few pending jobs of a model, without leasing them."""
+        request = messages.FindJobsRequest(model_digest=model_digest)
+        with _errors():
+            return list(self._stub.FindJobs(request, timeout=CALL_SECONDS).job_ids)
+
     def rows(self, digest: str) -> Sequence[str]:
         """Return the rows of a split as JSON texts."""
         request = messages.FetchRowsRequest(rows_digest=digest)

@@ -32,6 +32,7 @@ from services.evaluator.gateway import JobGateway
 from services.evaluator.lease import HeldLease
 from services.evaluator.metrics import EvaluatorMetrics, JobOutcome
 from services.evaluator.models import LoadedModel, LoadEngine, Models
+from services.evaluator.preference import Preference
 from services.evaluator.pulse import Pulse
 from services.evaluator.reports import failure_kind, report_parts
 from services.evaluator.shortcuts import (
@@ -70,6 +71,7 @@ class JobRunner:
         model_roots: Directories under which local models must lie; anywhere when None.
         heartbeat_seconds: Longest pause between heartbeats.
         gpu_share: Part of a GPU's memory that the engine may take.
+        model_patience: Seconds for which jobs of other models are passed on.
         pulse: Where the engine's signs of life are noted.
         load_lock: File that workers of one GPU lock in turn while they load.
         may_make_room: Whether to end when a model does not fit that part.
@@ -86,6 +88,7 @@ class JobRunner:
         model_roots: Sequence[Path] | None,
         heartbeat_seconds: float,
         gpu_share: float = EngineSettings().gpu_memory_utilization,
+        model_patience: float = 0.0,
         pulse: Pulse | None = None,
         load_lock: Path | None = None,
         may_make_room: bool = False,
@@ -100,6 +103,7 @@ class JobRunner:
         self._models = Models(
             self._artifacts, model_roots, self._counted(load), share=gpu_share, lock=load_lock
         )
+        self._preference = Preference(gateway, self._models, model_patience)
         self._tasks = Tasks(sandbox)
         self._judges = ThreadPoolExecutor(len(os.sched_getaffinity(0)), "judge")
         self._heartbeat_seconds = heartbeat_seconds
@@ -126,24 +130,39 @@ class JobRunner:
         done, taken or gone is left alone. Whatever goes wrong ends here: a bad job never ends the
         worker, and what the aggregator does not hear it finds out by the lease.
         """
+        job = self._claim(job_id)
+        if job is not None:
+            with naming(**_names(job)):
+                self._begin(job)
+
+    def _claim(self, job_id: str) -> messages.Job | None:
+        """Lease a job, or another in its place; None when there is nothing to do."""
         with naming(job=job_id):
             try:
                 job = self._gateway.claim(job_id)
             except ModnormError as error:
                 logger.warning("not claimed: %s", error)
-                return
+                return None
             if job is None:
                 logger.info("nothing to do")
-                return
+                return None
+        other = self._preference.instead_of(job)
+        if other is not None:
             with naming(**_names(job)):
-                self._in_hand.append(job)
-                with self._metrics.busy.track_inprogress():
-                    finish = self._guarded(job, lambda: self._answer(job), at_engine=True)
-                if finish is None:
-                    self._in_hand.remove(job)
-                else:
-                    self._failures = 0
-                    self._behind.hand_over(lambda: self._finish(job, finish))
+                logger.info("passed on: a job of the loaded model goes first")
+                self._fail(job, messages.FAILURE_KIND_RELEASED, "another model is loaded")
+            self._metrics.ended(JobOutcome.PASSED_ON)
+        return other or job
+
+    def _begin(self, job: messages.Job) -> None:
+        self._in_hand.append(job)
+        with self._metrics.busy.track_inprogress():
+            finish = self._guarded(job, lambda: self._answer(job), at_engine=True)
+        if finish is None:
+            self._in_hand.remove(job)
+        else:
+            self._failures = 0
+            self._behind.hand_over(lambda: self._finish(job, finish))
 
     def release(self) -> None:
         """Hand the jobs in hand back for a worker that cannot be stopped; from any thread.

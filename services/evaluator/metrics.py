@@ -28,6 +28,8 @@ class JobOutcome(StrEnum):
     """The worker stopped."""
     UNFIT = "unfit"
     """The worker lacks what the job needs: a sandbox, or a task's package in its version."""
+    PASSED_ON = "passed_on"
+    """Another job was of the model that is loaded."""
     DROPPED = "dropped"
     """The lease was lost, or the work is not wanted any more."""
 

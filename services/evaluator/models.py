@@ -105,6 +105,18 @@ class Models:
         self._lock = lock
         self._loaded: LoadedModel | None = None
 
+    @property
+    def key(self) -> ModelKey | None:
+        """What is loaded."""
+        return self._loaded.key if self._loaded else None
+
+    def holds(self, job: messages.Job) -> bool:
+        """Whether a job needs nothing else than what is loaded."""
+        return self.key == self._key_of(job)
+
+    def _key_of(self, job: messages.Job) -> ModelKey:
+        return ModelKey(job.model_digest, job.engine, engine_settings(job, self._share))
+
     def load(self, job: messages.Job, poll: Callable[[], None]) -> LoadedModel:
         """Return the model of a job, loading it unless it is there.
 
@@ -118,7 +130,7 @@ class Models:
             PreconditionError: this process cannot load it, a new one may.
             EngineError: the infrastructure failed.
         """
-        key = ModelKey(job.model_digest, job.engine, engine_settings(job, self._share))
+        key = self._key_of(job)
         if self._loaded and self._loaded.key == key:
             return self._loaded
         revision = job.model.revision if job.model.HasField("revision") else None

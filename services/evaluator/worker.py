@@ -76,6 +76,7 @@ class Worker:
             heartbeat_seconds=settings.heartbeat_seconds,
             gpu_share=settings.gpu_memory_utilization,
             pulse=self._pulse,
+            model_patience=settings.model_patience,
             load_lock=settings.load_lock,
             may_make_room=settings.may_make_room,
             sandbox=sandbox or sandbox_at(settings.sandbox_target, shown),

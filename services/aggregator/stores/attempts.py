@@ -112,6 +112,18 @@ def pending_jobs(
     return tuple(session.exec(query).all())
 
 
+def pending_of_model(session: Session, model_digest: str, limit: int) -> tuple[str, ...]:
+    """Return ids of the first pending jobs of a model's experiments, oldest experiment first."""
+    query = (
+        select(Job.id)
+        .join(Experiment, col(Experiment.id) == col(Job.experiment_id))
+        .where(Job.state == JobState.PENDING, Experiment.model_digest == model_digest)
+        .order_by(col(Experiment.create_time), col(Job.experiment_id), col(Job.candidate))
+        .limit(limit)
+    )
+    return tuple(session.exec(query).all())
+
+
 def title(job: AnyJob) -> str:
     """Return what events call a job."""
     who = "base" if job.candidate == BASE_INDEX else f"candidate {job.candidate}"

@@ -26,6 +26,7 @@ from services.aggregator.stores.attempts import (
     FailureKind,
     find_job,
     pending_jobs,
+    pending_of_model,
     stale,
     title,
     unknown_job,
@@ -190,6 +191,11 @@ class JobStore:
         """
         with self._database.read() as session:
             return pending_jobs(session, experiment_id, limit)
+
+    def pending_of_model(self, model_digest: str, limit: int) -> tuple[str, ...]:
+        """Return ids of the first pending jobs of a model's experiments, oldest first."""
+        with self._database.read() as session:
+            return pending_of_model(session, model_digest, limit)
 
     def count_pending(self) -> int:
         """Count the pending jobs of all experiments."""

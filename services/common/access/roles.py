@@ -30,6 +30,7 @@ _SERVICES: Mapping[str, Mapping[str, AbstractSet[Role]]] = {
         "ReportJob": _WORK,
         "FailJob": _WORK,
         "Work": _WORK,
+        "FindJobs": _WORK,
         "FetchRows": _WORK,
         "GetScaleMap": _WORK,
         "FetchLineage": _WORK,

@@ -299,3 +299,19 @@ def test_an_engine_too_short_for_the_rows_is_refused_before_anything_is_stored(s
             await lab.create(spec(engine={"max_model_len": 20}))
 
     asyncio.run(scenario())
+
+
+def test_pending_jobs_of_a_model_are_found_and_not_leased(start_lab, spec, database_url):
+    async def scenario():
+        async with start_lab(database_url) as lab:
+            created = await lab.create(spec())
+            job = await lab.worker().claim_next()
+            known = evaluation_pb2.FindJobsRequest(model_digest=job.model_digest)
+            found = list((await lab.jobs.FindJobs(known)).job_ids)
+            assert job.lease.job_id not in found
+            assert len(found) == len(set(found)) == created.spec.population.size
+            assert list((await lab.jobs.FindJobs(known)).job_ids) == found
+            other = evaluation_pb2.FindJobsRequest(model_digest="other")
+            assert not (await lab.jobs.FindJobs(other)).job_ids
+
+    asyncio.run(scenario())

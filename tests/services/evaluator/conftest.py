@@ -146,6 +146,13 @@ class Aggregator(evaluation_pb2_grpc.JobServiceServicer):
         except _RefusedError as error:
             return messages.WorkResponse(status=error.status)
 
+    def FindJobs(  # noqa: N802 - named by the contract
+        self, request: messages.FindJobsRequest, context: grpc.ServicerContext
+    ) -> messages.FindJobsResponse:
+        self._enter("FindJobs", context)
+        found = [key for key, job in self.jobs.items() if job.model_digest == request.model_digest]
+        return messages.FindJobsResponse(job_ids=found)
+
     def FetchRows(  # noqa: N802 - named by the contract
         self, request: messages.FetchRowsRequest, context: grpc.ServicerContext
     ) -> Iterator[messages.FetchRowsResponse]:
