@@ -45,7 +45,7 @@ def wait_for_jobs(process, directory, count):
 
 def test_a_run_leaves_results_tables_plots_and_a_report(finished):
     document = json.loads((finished / "results.json").read_text())
-    assert document["candidates"] == {"total": 6, "scored": 6, "failed": []}
+    assert document["candidates"] == {"total": 6, "scored": 6, "stopped": [], "failed": []}
     sizes = [(found["population"], found["ensemble_size"]) for found in document["ensembles"]]
     assert sizes == [(3, 1), (3, 2), (6, 1), (6, 2)]
     assert len((finished / "candidates.csv").read_text().splitlines()) == 1 + 6

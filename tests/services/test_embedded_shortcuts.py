@@ -1,0 +1,98 @@
+"""Whole runs on the bundled model: with work left out, and with all of it."""
+
+from contextlib import closing
+
+import pytest
+
+from modnorm.client import ModnormClient
+from modnorm.client.cli.experiment import carry_out
+from modnorm.spec import parse_spec
+from modnorm.v1 import evaluation_pb2 as evaluation
+from modnorm.v1 import experiment_pb2 as experiments
+from services.embedded import start
+
+
+def spec(statistics):
+    return parse_spec(
+        {
+            "name": statistics,
+            "model": "tiny-thicket",
+            "task": {
+                "name": "gsm8k",
+                "selection": {"source": "bundled:word-problems-selection", "limit": 16},
+                "heldout": {"source": "bundled:word-problems-heldout", "limit": 12},
+                "max_tokens": 96,
+            },
+            "method": {"name": "randopt", "sigma": 0.02},
+            "population": {
+                "size": 12,
+                "prefixes": [8, 12],
+                "ensemble_sizes": [1, 3, 5],
+                "statistics": statistics,
+            },
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory):
+    home = tmp_path_factory.mktemp("lab")
+    with (
+        start(home / "state", cache=home / "cache") as lab,
+        closing(ModnormClient(lab.target, credentials=lab.credentials)) as made,
+    ):
+        yield made
+
+
+@pytest.fixture(scope="module")
+def full(client):
+    return carry_out(client, spec("full"), quiet=True)
+
+
+@pytest.fixture(scope="module")
+def short(client):
+    return carry_out(client, spec("experts"), quiet=True)
+
+
+def test_both_end_in_the_same_experts_winners_and_accuracies(client, full, short):
+    assert list(short.ensembles) == list(full.ensembles)
+    assert len(full.ensembles) == 6
+    assert short.base == full.base
+    for one in full.ensembles:
+        pairs = [
+            list(client.votes(each.id, one.population, one.ensemble_size))
+            for each in (full, short)
+        ]
+        assert [(vote.answer, vote.correct) for vote in pairs[0]] == [
+            (vote.answer, vote.correct) for vote in pairs[1]
+        ]
+        assert not any(vote.skipped for vote in pairs[0])
+
+
+def test_complete_scores_are_equal_and_the_others_lie_in_their_intervals(client, full, short):
+    whole = {each.index: each for each in client.candidates(full.id)}
+    stopped = 0
+    for each in client.candidates(short.id):
+        reward = whole[each.index].selection_reward
+        if each.state == experiments.CANDIDATE_STATE_STOPPED:
+            stopped += 1
+            assert each.reward_lower <= reward <= each.reward_upper
+            assert each.selection_answers < 16
+            assert not each.HasField("selection_reward")
+        else:
+            assert each.selection_reward == reward
+    assert short.progress.candidates_stopped == stopped > 0
+    assert full.progress.candidates_stopped == 0
+
+
+def test_experts_answer_the_rows_that_are_open(client, short):
+    left_out = 0
+    for each in client.candidates(short.id):
+        if each.heldout_attempts:
+            answers = list(client.answers(short.id, each.index, evaluation.SPLIT_HELDOUT))
+            rows = [answer.row for answer in answers]
+            assert rows == sorted(set(rows) & set(range(12)))
+            assert each.heldout_answers == len(rows)
+            assert each.HasField("heldout_metric") is (len(rows) == 12)
+            left_out += 12 - len(rows)
+    assert left_out > 0
