@@ -1,0 +1,197 @@
+"""The generator of the ZO-Finetuner: how far each tensor moves (facts 9.3).
+
+One small network a tensor, 5 -> 64 -> 1 with tanh. It looks at the tensor's mean and variance, at
+the losses of the last step's two sides and at its own last answer; the magnitude of what it says
+is the tensor's amplitude. The published one has a network for each tensor as transformers stores
+it and computes in fp16; this one has one for each physical tensor, in fp32.
+"""
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from math import sqrt
+from typing import Literal
+
+import torch
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from modnorm.baselines.zo import (
+    RUN_BATCH,
+    last_amplitudes,
+    last_losses,
+    normaliser,
+    tensor_weights,
+)
+from modnorm.checkpoint.layout import Layout
+from modnorm.errors import InvalidInputError
+from modnorm.perturbation.lineage import Step
+
+SCHEMA: Literal["modnorm-generator-1"] = "modnorm-generator-1"
+FEATURES, HIDDEN = 5, 64
+_PARAMETERS = ("inner", "inner_bias", "outer", "outer_bias")
+
+Moments = Sequence[tuple[float, float]]
+"""Mean and unbiased variance of each physical tensor."""
+
+
+class Generator(torch.nn.Module):
+    """Networks for all tensors of a model, side by side.
+
+    Args:
+        layout: The physical tensors.
+        seed: Of the first weights, which are uniform in +-1/sqrt(inputs).
+    """
+
+    def __init__(self, layout: Layout, *, seed: int) -> None:
+        super().__init__()
+        self.layout = layout
+        count = len(layout)
+        random = torch.Generator().manual_seed(seed)
+
+        def uniform(inputs: int, *shape: int) -> torch.nn.Parameter:
+            bound = 1 / sqrt(inputs)
+            return torch.nn.Parameter((2 * torch.rand(shape, generator=random) - 1) * bound)
+
+        self.inner = uniform(FEATURES, count, HIDDEN, FEATURES)
+        self.inner_bias = uniform(FEATURES, count, HIDDEN)
+        self.outer = uniform(HIDDEN, count, HIDDEN)
+        self.outer_bias = uniform(HIDDEN, count)
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        """Return the raw amplitude of each tensor.
+
+        Args:
+            features: fp32 [tensors, 5], see `features_of`.
+
+        Returns:
+            fp32 [tensors], not negative.
+        """
+        inner = torch.einsum("thf,tf->th", self.inner, features) + self.inner_bias
+        outer = (self.outer * inner.tanh()).sum(dim=1) + self.outer_bias
+        return outer.abs()
+
+    def to_json(self, preparation: Mapping[str, object]) -> str:
+        """Return the canonical JSON of the generator.
+
+        Args:
+            preparation: How it was made, for the record.
+        """
+        weights = {name: _pack(getattr(self, name)) for name in _PARAMETERS}
+        content = {
+            "schema": SCHEMA,
+            "tensors": [[tensor.name, list(tensor.shape)] for tensor in self.layout],
+            "weights": weights,
+            "preparation": dict(preparation),
+        }
+        return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str, layout: Layout) -> "Generator":
+        """Read what `to_json` wrote.
+
+        Raises:
+            InvalidInputError: it is something else, or of another model.
+        """
+        stored = read_generator(text)
+        named = [(tensor.name, list(tensor.shape)) for tensor in layout]
+        if stored.tensors != named:
+            raise _unfit("the generator is of a model with other tensors")
+        generator = cls(layout, seed=0)
+        if stored.weights.keys() != set(_PARAMETERS):
+            raise _unfit(f"the weights of a generator are {', '.join(_PARAMETERS)}")
+        with torch.no_grad():
+            for name in _PARAMETERS:
+                parameter: torch.nn.Parameter = getattr(generator, name)
+                parameter.copy_(_unpack(stored.weights[name], tuple(parameter.shape)))
+        return generator.requires_grad_(requires_grad=False)
+
+
+class StoredGenerator(BaseModel):
+    """The JSON of a generator."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    schema_name: Literal["modnorm-generator-1"]
+    tensors: list[tuple[str, list[int]]]
+    weights: dict[str, str]
+    preparation: dict[str, object]
+
+
+def read_generator(text: str) -> StoredGenerator:
+    """Check the JSON of a generator.
+
+    Raises:
+        InvalidInputError: it is something else.
+    """
+    try:
+        content = json.loads(text)
+        return StoredGenerator(schema_name=content.pop("schema"), **content)
+    except (AttributeError, KeyError, TypeError, ValueError, ValidationError) as error:
+        raise _unfit(f"not a generator: {error}") from error
+
+
+def features_of(
+    moments: Moments, losses: tuple[float, float], amplitudes: Sequence[float]
+) -> torch.Tensor:
+    """Return what the networks look at, fp32 [tensors, 5].
+
+    Args:
+        moments: Mean and variance of each tensor.
+        losses: L_plus and L_minus of the last step.
+        amplitudes: Each tensor's raw amplitude in the last step.
+    """
+    rows = [
+        (mean, variance, *losses, amplitude)
+        for (mean, variance), amplitude in zip(moments, amplitudes, strict=True)
+    ]
+    return torch.tensor(rows, dtype=torch.float32)
+
+
+@torch.no_grad()
+def propose(
+    generator: Generator, moments: Moments, steps: Sequence[Step]
+) -> tuple[tuple[float, ...], float]:
+    """Return raw amplitudes and their normaliser for the next step of a run.
+
+    Args:
+        generator: Prepared.
+        moments: Of the present state.
+        steps: The lineage of that state.
+
+    Raises:
+        InvalidInputError: the generator gives no tensor an amplitude.
+    """
+    known = last_amplitudes(steps, len(generator.layout))
+    raw = generator(features_of(moments, last_losses(steps), known)).tolist()
+    shapes = {tensor.name: tensor.shape for tensor in generator.layout}
+    return tuple(raw), normaliser(raw, tensor_weights(shapes, RUN_BATCH))
+
+
+def generator_digest(text: str) -> str:
+    """Return SHA-256 of the JSON of a generator."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _pack(values: torch.Tensor) -> str:
+    """Return fp32 values as little-endian bytes in base64."""
+    return base64.b64encode(values.detach().numpy().astype("<f4").tobytes()).decode("ascii")
+
+
+def _unpack(text: str, shape: tuple[int, ...]) -> torch.Tensor:
+    try:
+        values = torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.float32)
+        whole = values.reshape(shape)
+    except (RuntimeError, ValueError) as error:
+        raise _unfit(f"not the weights of a generator: {error}") from error
+    if not whole.isfinite().all():
+        raise _unfit("a weight of the generator is not finite")
+    return whole
+
+
+def _unfit(message: str) -> InvalidInputError:
+    return InvalidInputError(
+        message,
+        field="iterative.generator",
+        remedy="give a generator that was prepared on this model",
+    )

@@ -1,0 +1,190 @@
+"""The generator against literal networks, and its preparation on a model that can be trained."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from modnorm.baselines import preparation as module
+from modnorm.baselines.generator import Generator, features_of, propose
+from modnorm.baselines.preparation import Example, PreparationSettings, prepare
+from modnorm.baselines.zo import normaliser, tensor_weights, zo_step
+from modnorm.checkpoint.families import physical_layout
+from modnorm.errors import InvalidInputError
+
+CONFIG = Qwen2Config(
+    vocab_size=40,
+    hidden_size=16,
+    intermediate_size=24,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    num_key_value_heads=1,
+    tie_word_embeddings=True,
+    max_position_embeddings=64,
+)
+LAYOUT = physical_layout(CONFIG.to_dict())
+EXAMPLES = [
+    Example(tuple(range(1, 4 + index)), (5 + index, 6 + index, 7 + index)) for index in range(6)
+]
+SETTINGS = PreparationSettings(epochs=2, batch=4, cycle=1)
+
+
+def make_model():
+    torch.manual_seed(3)
+    return Qwen2ForCausalLM(CONFIG)
+
+
+def state_of(model):
+    return {name: value.detach().clone() for name, value in model.named_parameters()}
+
+
+def test_amplitudes_are_those_of_one_network_a_tensor():
+    generator = Generator(LAYOUT, seed=7)
+    features = torch.randn((len(LAYOUT), 5), generator=torch.Generator().manual_seed(1))
+
+    found = generator(features)
+
+    for place in range(len(LAYOUT)):
+        inner, outer = torch.nn.Linear(5, 64), torch.nn.Linear(64, 1)
+        with torch.no_grad():
+            inner.weight.copy_(generator.inner[place])
+            inner.bias.copy_(generator.inner_bias[place])
+            outer.weight.copy_(generator.outer[place][None])
+            outer.bias.copy_(generator.outer_bias[place][None])
+        expected = outer(inner(features[place]).tanh()).abs()
+        assert found[place].item() == pytest.approx(expected.item(), abs=1e-6)
+
+
+def test_features_are_mean_variance_losses_and_the_last_amplitude():
+    features = features_of([(0.5, 2.0), (0.25, 1.0)], (-0.75, -0.5), (1.0, 3.0))
+
+    assert features.tolist() == [[0.5, 2.0, -0.75, -0.5, 1.0], [0.25, 1.0, -0.75, -0.5, 3.0]]
+
+
+def test_a_proposal_depends_on_the_state_and_on_the_last_step():
+    generator = Generator(LAYOUT, seed=7)
+    moments = [(0.1 * place, 1.0) for place in range(len(LAYOUT))]
+    raw, scale = propose(generator, moments, ())
+
+    shapes = {tensor.name: tensor.shape for tensor in LAYOUT}
+    assert scale == normaliser(raw, tensor_weights(shapes))
+    step = zo_step(1, 0.5, 0.25, raw=raw, scale=scale, epsilon=1e-3, rate=1e-6)
+    assert propose(generator, moments, [step])[0] != raw
+    assert propose(generator, [(9.0, 9.0), *moments[1:]], ())[0][1:] == raw[1:]
+
+
+def test_a_generator_survives_its_json_and_belongs_to_its_model():
+    generator = Generator(LAYOUT, seed=7)
+    text = generator.to_json({"seed": 7})
+
+    again = Generator.from_json(text, LAYOUT)
+
+    assert again.to_json({"seed": 7}) == text
+    assert not any(parameter.requires_grad for parameter in again.parameters())
+    with pytest.raises(InvalidInputError, match="other tensors"):
+        Generator.from_json(text, LAYOUT[1:])
+    broken = json.loads(text)
+    broken["weights"]["outer"] = broken["weights"]["outer"][:-8]
+    with pytest.raises(InvalidInputError, match="not the weights"):
+        Generator.from_json(json.dumps(broken), LAYOUT)
+    with pytest.raises(InvalidInputError, match="not a generator"):
+        Generator.from_json("[]", LAYOUT)
+
+
+def test_the_meta_gradient_touches_only_the_generator(monkeypatch):
+    model, seen = make_model(), []
+    before = state_of(model)
+
+    def leave_the_model(self, batch, optimiser, rate):
+        seen.append(
+            all(value.grad is None for value in model.parameters())
+            and all(torch.equal(value, before[name]) for name, value in model.named_parameters())
+        )
+
+    monkeypatch.setattr(module._Preparation, "_train", leave_the_model)
+    fresh = Generator(LAYOUT, seed=SETTINGS.seed)
+    learned = prepare(model, LAYOUT, EXAMPLES, replace(SETTINGS, rate=1e6))
+
+    assert seen == [True] * 4
+    changed = [
+        name
+        for name, parameter in learned.named_parameters()
+        if not torch.equal(parameter, dict(fresh.named_parameters())[name])
+    ]
+    assert changed == ["inner", "inner_bias", "outer", "outer_bias"]
+
+
+def test_the_meta_gradient_is_that_of_the_step_of_mezo():
+    """The slope of the loss after the step, along an amplitude, by differences."""
+    work = module._Preparation(make_model().double(), LAYOUT, SETTINGS)
+    work._generator.double()
+    base = {name: value.detach() for name, value in work._weights.items()}
+    omega = tensor_weights({tensor.name: tensor.shape for tensor in LAYOUT}, 4)
+    start = torch.linspace(0.5, 1.5, len(LAYOUT), dtype=torch.float64)
+    scale = normaliser(start.tolist(), omega)
+
+    def loss_at(raw):
+        directions = work._directions(11, raw * scale)
+        return work._loss(EXAMPLES[:2], work._moved(directions, -1e-2))
+
+    raw = start.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(loss_at(raw), raw)
+    for place in range(0, len(LAYOUT), 3):
+        step = torch.zeros_like(start)
+        step[place] = 0.03
+        with torch.no_grad():
+            slope = (loss_at(start + step) - loss_at(start - step)) / 0.06
+        assert gradient[place].item() == pytest.approx(slope.item(), rel=0.02)
+    assert all(torch.equal(base[name], value) for name, value in work._weights.items())
+
+
+def test_a_preparation_is_repeatable_and_leaves_the_model_as_it_was():
+    model, told = make_model(), []
+    before = state_of(model)
+
+    first = prepare(model, LAYOUT, EXAMPLES, SETTINGS, on_batch=lambda *where: told.append(where))
+    second = prepare(make_model(), LAYOUT, EXAMPLES, SETTINGS)
+
+    assert first.to_json({}) == second.to_json({})
+    other = prepare(make_model(), LAYOUT, EXAMPLES, replace(SETTINGS, seed=39))
+    assert other.to_json({}) != first.to_json({})
+    assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert all(torch.equal(value, before[name]) for name, value in model.named_parameters())
+    assert all(value.grad is None for value in model.parameters())
+
+
+def test_the_model_is_trained_on_the_way_and_set_back(monkeypatch):
+    model, losses = make_model(), []
+    plain = module._Preparation._train
+
+    def watched(self, batch, optimiser, rate):
+        losses.append((rate, float(self._loss(EXAMPLES, self._weights).detach())))
+        plain(self, batch, optimiser, rate)
+
+    monkeypatch.setattr(module._Preparation, "_train", watched)
+    prepare(model, LAYOUT, EXAMPLES, replace(SETTINGS, model_rate=0.5, cycle=1, epochs=2))
+
+    assert [rate for rate, _ in losses] == [0.5, 0.25, 0.5, 0.25]
+    assert losses[1][1] < losses[0][1]
+    assert losses[2][1] == losses[0][1]
+
+
+def test_prompts_and_padding_are_no_targets():
+    inputs = module._padded(EXAMPLES[:2], torch.device("cpu"))
+
+    assert inputs["labels"].tolist() == [
+        [-100, -100, -100, 5, 6, 7, -100],
+        [-100, -100, -100, -100, 6, 7, 8],
+    ]
+    assert inputs["attention_mask"].tolist() == [[1] * 6 + [0], [1] * 7]
+
+
+@pytest.mark.parametrize(
+    ("examples", "settings"), [([], SETTINGS), (EXAMPLES, replace(SETTINGS, max_length=5))]
+)
+def test_examples_that_cannot_be_used_are_refused(examples, settings):
+    with pytest.raises(InvalidInputError) as caught:
+        prepare(make_model(), LAYOUT, examples, settings)
+    assert caught.value.field == "examples"
