@@ -88,7 +88,14 @@ def evolution_budget(
         candidates: Perturbed models per update.
         selection_rows: Rows that each is scored on.
     """
-    return Budget(search=selection_rows * iterations * candidates, final=heldout_rows)
+    return iterative_budget(
+        heldout_rows,
+        updates=iterations,
+        candidates=candidates,
+        selection_rows=selection_rows,
+        development_interval=iterations,
+        development_rows=0,
+    )
 
 
 def two_point_budget(
@@ -109,9 +116,40 @@ def two_point_budget(
             first update.
         development_rows: Rows of each.
     """
+    return iterative_budget(
+        heldout_rows,
+        updates=updates,
+        candidates=2,
+        selection_rows=selection_rows,
+        development_interval=development_interval,
+        development_rows=development_rows,
+    )
+
+
+def iterative_budget(  # noqa: PLR0913 - all by keyword; they are what the budget depends on
+    heldout_rows: int,
+    *,
+    updates: int,
+    candidates: int,
+    selection_rows: int,
+    development_interval: int,
+    development_rows: int,
+) -> Budget:
+    """Return the main run of any method that updates one model.
+
+    Args:
+        heldout_rows: S.
+        updates: Updates.
+        candidates: Perturbed models per update.
+        selection_rows: Rows that each is scored on.
+        development_interval: Updates between development evaluations, of which one is before the
+            first update.
+        development_rows: Rows of each; 0 where nothing is chosen on such rows.
+    """
+    checkpoints = updates // development_interval + 1
     return Budget(
-        search=2 * updates * selection_rows,
-        development=_checkpoints(updates, development_interval) * development_rows,
+        search=selection_rows * updates * candidates,
+        development=checkpoints * development_rows,
         final=heldout_rows,
     )
 
@@ -174,7 +212,3 @@ def evaluation_reduction(reference: Budget, budget: Budget) -> float:
         budget: The method's main run; not empty.
     """
     return reference.total / budget.total
-
-
-def _checkpoints(updates: int, interval: int) -> int:
-    return updates // interval + 1

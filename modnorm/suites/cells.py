@@ -67,6 +67,17 @@ def overlay(lower: Fragment, upper: Fragment) -> dict[str, object]:
     return merged
 
 
+def ensembles_of(spec: ExperimentSpec) -> tuple[tuple[int, int], ...]:
+    """Return every (N, K) that an experiment reports.
+
+    An iterative method reports one model, after N = updates times candidates of an update.
+    """
+    population = spec.population
+    if spec.iterative is not None:
+        return ((population.size * spec.iterative.updates, 1),)
+    return tuple(product(population.reported_prefixes, population.ensemble_sizes))
+
+
 def matches(labels: Mapping[str, str], where: Where) -> bool:
     """Tell whether a cell has one of the options named on every axis named."""
     return all(

@@ -1,16 +1,17 @@
 """Tables of held-out metrics: places by axes, N and K; numbers over seeds."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from modnorm.errors import InvalidInputError
-from modnorm.suites.cells import Cell, place_of
+from modnorm.suites.cells import Cell, ensembles_of, place_of
 from modnorm.suites.declaration import Suite
 from modnorm.suites.figures import BuiltTable, Figure, FigureRow, PublishedTable
 from modnorm.suites.outcomes import Outcomes
 from modnorm.suites.tables import Contrast, MetricTable, Pick
 
 _NUMBERS = ("N", "K")
+_METRIC, _REDUCTION = "metric (%)", "Eval. red."
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +38,17 @@ class Point:
         found = None if outcome is None else outcome.metric(self.population, self.ensemble_size)
         return None if found is None else 100 * found
 
+    def cost(self, outcomes: Outcomes) -> int | None:
+        """Return the evaluations that were counted; None while the cell is not finished."""
+        outcome = outcomes.of(self.cell)
+        return None if outcome is None else outcome.cost(self.population, self.ensemble_size)
+
 
 def points_of(cells: Iterable[Cell]) -> Iterator[Point]:
-    """Yield every ensemble of every cell."""
+    """Yield every ensemble of every cell; an iterative method has its one model."""
     for cell in cells:
-        population = cell.spec.population
-        for prefix in population.reported_prefixes:
-            for size in population.ensemble_sizes:
-                yield Point(cell, prefix, size)
+        for population, size in ensembles_of(cell.spec):
+            yield Point(cell, population, size)
 
 
 def by_seed(
@@ -83,31 +87,62 @@ def metric_table(
     rows = order.distinct(points, spec.rows)
     columns = order.distinct(points, spec.columns)
     published = PublishedTable(spec.paper.values if spec.paper else None, f"{field}.paper.values")
+    named = (_METRIC,) if spec.reduction else ()
 
-    def figure(row: tuple[str, ...], column: tuple[str, ...]) -> Figure:
-        here = [
+    def at(row: tuple[str, ...], column: tuple[str, ...]) -> list[Point]:
+        return [
             point
             for point in points
             if _labels(point, spec.rows) == row and _labels(point, spec.columns) == column
         ]
-        values, seeds = by_seed(here, outcomes, field=field)
-        return Figure(values, seeds, published.find((*row, *column)))
+
+    def figure(row: tuple[str, ...], column: tuple[str, ...]) -> Figure:
+        values, seeds = by_seed(at(row, column), outcomes, field=field)
+        return Figure(values, seeds, published.find((*row, *column, *named)))
 
     built = [FigureRow(row, tuple(figure(row, column) for column in columns)) for row in rows]
     if spec.base_row is not None:
         built.append(_base_row(spec, spec.base_row, points, columns, outcomes, published))
+    notes = tuple(_contrasts(spec, built, columns))
+    names = [" ".join(_named(spec.columns, column)) for column in columns]
+    if spec.reduction:
+        names.append(_REDUCTION)
+        built = [
+            FigureRow(row.labels, (*row.figures, _reduction(spec, row, at, outcomes, published)))
+            for row in built
+        ]
     return BuiltTable(
         title=spec.title,
         source=spec.source,
         headings=spec.rows,
-        columns=tuple(" ".join(_named(spec.columns, column)) for column in columns)
-        if spec.columns
-        else ("metric (%)",),
+        columns=tuple(name or _METRIC for name in names),
         rows=tuple(built),
         digits=spec.digits,
-        notes=tuple(_contrasts(spec, built, columns)),
+        notes=notes,
         paper_source=spec.paper.source if spec.paper else None,
     )
+
+
+def _reduction(
+    spec: MetricTable,
+    row: FigureRow,
+    at: Callable[[tuple[str, ...], tuple[str, ...]], list[Point]],
+    outcomes: Outcomes,
+    published: PublishedTable,
+) -> Figure:
+    """Return the cost of the reference over that of a row, as both were counted, by seed."""
+    reference = tuple(
+        str(spec.reduction.get(axis, label))
+        for axis, label in zip(spec.rows, row.labels, strict=True)
+    )
+    theirs = {point.cell.seed: point.cost(outcomes) for point in at(reference, ())}
+    ours = {point.cell.seed: point.cost(outcomes) for point in at(row.labels, ())}
+    values = {
+        seed: other / cost
+        for seed, cost in ours.items()
+        if cost and (other := theirs.get(seed)) is not None
+    }
+    return Figure(values, len(ours), published.find((*row.labels, _REDUCTION)))
 
 
 def _at(spec: MetricTable, point: Point) -> Pick:

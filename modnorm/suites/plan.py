@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
 from modnorm.errors import ModnormError
-from modnorm.search.budgets import Budget, ensemble_budget, total_budget
+from modnorm.search.budgets import Budget, ensemble_budget, iterative_budget, total_budget
 from modnorm.spec import DataSpec, ExperimentSpec
-from modnorm.suites.cells import Cell
+from modnorm.suites.cells import Cell, ensembles_of
 from modnorm.tasks.catalogue import find_split
 from modnorm.tasks.sources import open_source
 
@@ -23,7 +23,9 @@ class CellPlan:
     """None where only the data set itself could tell."""
     heldout_rows: int | None
     search: int | None
-    """Model-prompt evaluations of the candidates."""
+    """Model-prompt evaluations of the candidates, or of training."""
+    development: int | None
+    """The same of checkpoints on development rows."""
     final_at_most: int | None
     """The same of the experts: fewer where several ensembles share them."""
     base: int | None
@@ -37,6 +39,7 @@ class SuitePlan:
     experiments: int
     candidates: int
     search: int
+    development: int
     final_at_most: int
     base: int
     uncounted: int
@@ -56,6 +59,7 @@ def plan_suite(cells: Sequence[Cell]) -> SuitePlan:
         experiments=len(plans),
         candidates=sum(plan.candidates for plan in plans),
         search=_sum(plan.search for plan in plans),
+        development=_sum(plan.development for plan in plans),
         final_at_most=_sum(plan.final_at_most for plan in plans),
         base=_sum(plan.base for plan in plans),
         uncounted=sum(plan.search is None for plan in plans),
@@ -67,20 +71,34 @@ def _plan(cell: Cell, rows: "_Rows") -> CellPlan:
     spec = cell.spec
     selection = rows.count(spec.task.selection)
     heldout = rows.count(spec.task.heldout)
-    budget = None if selection is None or heldout is None else _budget(spec, selection, heldout)
+    iterative = spec.iterative
+    development = rows.count(iterative.development) if iterative and iterative.development else 0
+    budget = None
+    if selection is not None and heldout is not None and development is not None:
+        budget = _budget(spec, selection, heldout, development)
     return CellPlan(
         cell=cell.id,
-        candidates=spec.population.size,
+        candidates=max(population for population, _ in ensembles_of(spec)),
         selection_rows=selection,
         heldout_rows=heldout,
         search=budget.search if budget else None,
+        development=budget.development if budget else None,
         final_at_most=budget.final if budget else None,
         base=None if selection is None or heldout is None else selection + heldout,
     )
 
 
-def _budget(spec: ExperimentSpec, selection: int, heldout: int) -> Budget:
+def _budget(spec: ExperimentSpec, selection: int, heldout: int, development: int) -> Budget:
     """Count the search once, and the largest ensemble of each prefix."""
+    if spec.iterative is not None:
+        return iterative_budget(
+            heldout,
+            updates=spec.iterative.updates,
+            candidates=spec.population.size,
+            selection_rows=selection,
+            development_interval=spec.iterative.evaluate_every,
+            development_rows=development,
+        )
     population, size = spec.population, max(spec.population.ensemble_sizes)
     largest = [
         ensemble_budget(prefix, size, heldout, selection_rows=selection)

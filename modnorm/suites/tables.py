@@ -1,9 +1,9 @@
 """The tables of a suite file: which numbers stand where, and what the paper has there."""
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 Pick = Mapping[str, str | int]
 """One option of each axis named, `N` and `K` among them."""
@@ -86,8 +86,9 @@ class MetricTable(_RowTable):
     """The same, for single options of the first axis of the rows."""
     base_row: str | None = None
     """Label of a row for the unperturbed model, which every cell measures."""
-    reduction: bool = False
-    """Whether to add "Eval. red.": the cost of iterative ES over that of the row."""
+    reduction: Picked = {}
+    """Adds "Eval. red.": the cost of the row with these options over that of each row (paper,
+    app. "Evaluation-Budget Accounting"), both as counted. Rows run over N and K; no columns."""
     contrast: Contrast | None = None
 
     @property
@@ -95,9 +96,16 @@ class MetricTable(_RowTable):
         """Axes that rows and columns run over, `N` and `K` among them."""
         return (*self.rows, *self.columns)
 
+    @model_validator(mode="after")
+    def _reduction_is_of_rows(self) -> Self:
+        if self.reduction and (self.columns or self.base_row or {"N", "K"} - {*self.rows}):
+            raise ValueError("reduction needs N and K among the rows, no columns, no base_row")
+        return self
+
     def references(self) -> Iterator[tuple[str, Mapping[str, str]]]:
         """Yield the options that the table names."""
         yield "at", _options(self.at)
+        yield "reduction", _options(self.reduction)
         if self.contrast is not None:
             yield "contrast", {self.contrast.axis: self.contrast.of}
         for label, pick in self.at_row.items():

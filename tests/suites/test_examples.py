@@ -21,6 +21,7 @@ CELLS = {
     "paper-candidate-rewards": 42,
     "paper-density": 12,
     "paper-families": 36,
+    "paper-iterative": 18,
     "paper-large-population": 12,
     "paper-population-scaling": 12,
     "paper-transfer": 189,
@@ -52,6 +53,9 @@ def test_suites_of_the_paper_share_the_cells_that_they_share():
     def digests(name):
         return {cell.id: cell.spec.digest for cell in by_name[name].cells}
 
+    assert set(digests("large-population").values()) & set(digests("iterative").values()) == {
+        digest for name, digest in digests("iterative").items() if "mn-randopt" in name
+    }
     rewards = set(digests("candidate-rewards").values())
     assert rewards <= set(digests("transfer").values())
     assert len(rewards) == 42

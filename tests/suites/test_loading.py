@@ -46,6 +46,7 @@ def test_an_option_may_be_a_part_or_several(write, tmp_path):
             "suite",
             "tables.0.at: task has no option",
         ),
+        ({"tables": [{**METRIC, "reduction": {"N": 4}}]}, "tables.0.metric", "N and K among"),
         ({"tables": [{**METRIC, "kind": "x"}]}, "tables.0", "tag"),
         ({"tables": [{**METRIC, "rows": []}]}, "tables.0.metric.rows", "at least 1"),
     ],

@@ -24,4 +24,21 @@ def test_rows_are_counted_where_they_are_known(load):
     assert files.search is None
 
 
+def test_training_is_counted_by_updates(load):
+    task = {"task": {"name": "gsm8k", "selection": SELECTION, "heldout": "split:gsm8k/heldout"}}
+    development = {"source": "rows.jsonl", "limit": 500}
+    mezo = {"method": {"name": "mezo"}, "iterative": {"development": development}}
+    axes = {"method": {"es": {"method": {"name": "es"}}, "mezo": mezo}, "task": {"t": task}}
+    cells = load(base={"model": "tiny-thicket"}, axes=axes, seeds=[1]).cells
+    es, two_sided = plan_suite(cells).cells
+    assert (es.candidates, es.search, es.development) == (3_000, 600_000, 0)
+    assert (two_sided.candidates, two_sided.search, two_sided.development) == (
+        3_000,
+        600_000,
+        8_000,
+    )
+    assert es.final_at_most == two_sided.final_at_most == 1_319
+
+
+SELECTION = "split:gsm8k/selection"
 RANDOPT = {"method": {"name": "randopt", "sigma": 0.01}}

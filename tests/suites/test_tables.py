@@ -101,6 +101,25 @@ def test_orders_are_compared_with_the_papers(build):
     assert note.endswith("another order than the paper's: more")
 
 
+def test_reductions_are_counted_costs_over_that_of_the_reference(build):
+    finished: Finished = {
+        "mn_more_42": ({(4, 2): 0.5}, {}),
+        "mn_puzzles_42": ({(4, 2): 0.5}, {}),
+        "randopt_more_42": ({(4, 2): 0.5}, {}),
+    }
+    spec = {**METRIC, "rows": ["task", "method", "N", "K"], "columns": []}
+    spec["reduction"] = {"method": "RandOpt", "N": 4, "K": 2}
+    printed = {"more": {"MN": {2: {1: {"metric (%)": 5, "Eval. red.": 2.5}}}}}
+    table = build({**spec, "paper": {"source": "p", "values": printed}}, finished)
+    found = by_label(table)
+    assert table.columns == ("metric (%)", "Eval. red.")
+    # 4 candidates on 10 rows and 2 experts on 20, over 2 candidates and 1 expert.
+    assert found["more", "MN", "2", "1"]["Eval. red."].values == {42: 80 / 40}
+    assert found["more", "MN", "2", "1"]["Eval. red."].paper.mean == 2.5
+    assert found["more", "RandOpt", "4", "2"]["Eval. red."].values == {42: 1.0}
+    assert found["puzzles", "MN", "4", "2"]["Eval. red."].values == {}
+
+
 def test_differences_are_paired_by_seed(build):
     finished: Finished = {
         "mn_more_42": ({(2, 1): 0.5}, {}),

@@ -26,6 +26,7 @@ def show_plan(loaded: "LoadedSuite", cells: Sequence["Cell"], *, as_json: bool) 
         ("experiments", f"{found.experiments:,}"),
         ("candidates", f"{found.candidates:,}"),
         ("evaluations, search", f"{found.search:,}"),
+        ("evaluations, development", f"{found.development:,}"),
         ("evaluations, held-out, at most", f"{found.final_at_most:,}"),
         ("evaluations, base", f"{found.base:,}"),
     ]
