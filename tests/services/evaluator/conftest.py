@@ -74,6 +74,8 @@ class Aggregator(evaluation_pb2_grpc.JobServiceServicer):
     errors: dict[str, list[ModnormError]] = field(default_factory=dict)
     """Method -> errors of its next calls."""
     cancel: bool = False
+    bar: messages.Bar | None = None
+    """What heartbeats are answered with."""
     calls: Counter[str] = field(default_factory=Counter)
     heartbeats: list[messages.HeartbeatRequest] = field(default_factory=list)
     reports: dict[str, Report] = field(default_factory=dict)
@@ -98,7 +100,7 @@ class Aggregator(evaluation_pb2_grpc.JobServiceServicer):
     ) -> messages.HeartbeatResponse:
         self._enter("Heartbeat", context)
         self.heartbeats.append(request)
-        return messages.HeartbeatResponse(cancel=self.cancel)
+        return messages.HeartbeatResponse(cancel=self.cancel, bar=self.bar)
 
     def ReportJob(  # noqa: N802 - named by the contract
         self, request_iterator: Iterator[messages.ReportJobRequest], context: grpc.ServicerContext
