@@ -57,6 +57,12 @@ def _radius_axis(axes: Axes, radii: list[float], chosen: float) -> None:
     axes.set_xscale("log")
     axes.set_xticks(radii, [f"{radius:g}" for radius in radii])
     axes.minorticks_off()
-    line = (0, (4, 3))
-    axes.axvline(chosen, color=BASE, linestyle=line, linewidth=1.5, label=f"chosen {chosen:g}")
+    axes.axvline(
+        chosen,
+        color=BASE,
+        linestyle=(0, (4, 3)),
+        linewidth=1.5,
+        label=f"chosen {chosen:g}",
+        zorder=1,  # below what was measured
+    )
     add_legend(axes)

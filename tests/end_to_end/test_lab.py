@@ -284,3 +284,30 @@ def test_a_request_id_is_one_experiment(modnorm, lab, spec_file, write_spec):
     listed = json.loads(modnorm("list", "--server", lab.server, "--json").stdout)
     assert sum(found["request_id"] == "mine" for found in listed) == 1
     modnorm("cancel", first["id"], "--server", lab.server)
+
+
+def test_a_grid_is_submitted_at_once_and_found_again(lab, client, modnorm, write_spec, tmp_path):
+    spec_file = write_spec(
+        "grid",
+        task__selection={"source": COUNTDOWN, "limit": 2},
+        task__heldout={"source": "bundled:countdown-heldout", "limit": 2},
+        method={"name": "randopt", "sigma": {"artifact": str(tmp_path / "radius.json")}},
+        population={"size": 1, "ensemble_sizes": [1]},
+    )
+    grid = ("--radii", "0.004,0.008", "--seeds", "39", "--server", lab.server, "--json")
+
+    def trials():
+        return {one.id for one in client.list() if one.request_id.startswith("tune/")}
+
+    with lab.evaluator("one"):
+        first = json.loads(modnorm("tune", spec_file, *grid, "--out", tmp_path).stdout)
+        known = trials()
+        again = modnorm("tune", spec_file, *grid, "--out", tmp_path / "elsewhere")
+    assert json.loads(again.stdout) == first
+    assert trials() == known
+    assert len(known) == 2
+    assert [one["radius"] for one in first["artifact"]["radii"]] == [0.004, 0.008]
+    begun = [client.get(trial) for trial in known]
+    assert max(one.create_time.ToNanoseconds() for one in begun) < min(
+        one.end_time.ToNanoseconds() for one in begun
+    )

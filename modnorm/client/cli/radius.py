@@ -9,6 +9,7 @@ from modnorm.client.cli.console import emit_json, stderr, stdout
 from modnorm.client.cli.options import settings
 from modnorm.client.radius import keep_artifact
 from modnorm.radius.artifact import RadiusArtifact
+from modnorm.radius.schema import GridDocument, MatchingDocument
 
 
 def conclude(artifact: RadiusArtifact, shown: Table, out: Path, *, as_json: bool) -> None:
@@ -33,3 +34,14 @@ def conclude(artifact: RadiusArtifact, shown: Table, out: Path, *, as_json: bool
     stdout().print(shown)
     stdout().print(f"radius {artifact.document.radius:g}  {artifact.digest}")
     stderr().print(f"written to {file}", soft_wrap=True)
+    if note := _edge(artifact.document):
+        stderr().print(f"note: {note}", soft_wrap=True)
+
+
+def _edge(document: GridDocument | MatchingDocument) -> str | None:
+    """Return a remark when a better radius may lie outside of those that were tried."""
+    tried = [one.radius for one in document.radii]
+    if len(tried) < 2 or document.radius not in {tried[0], tried[-1]}:
+        return None
+    end = "smallest" if document.radius == tried[0] else "largest"
+    return f"{document.radius:g} is the {end} radius that was tried; a wider grid may find better"

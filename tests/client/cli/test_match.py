@@ -49,7 +49,7 @@ def measured(out):
 
 
 def test_killed_and_started_again_it_ends_in_the_same_artifact_which_the_spec_names(
-    write_spec, modnorm_json, tmp_path, cache
+    write_spec, modnorm, modnorm_json, tmp_path, cache
 ):
     spec_file, out = write_spec(name="no_sensitivity"), tmp_path / "out"
     with start("match", spec_file, "--out", out, *FEW) as process:
@@ -61,6 +61,9 @@ def test_killed_and_started_again_it_ends_in_the_same_artifact_which_the_spec_na
         process.send_signal(signal.SIGKILL)
     assert not (out / "radius.json").exists()
     again = modnorm_json("match", spec_file, "--out", out, *FEW)
+    code, _, err = modnorm("match", spec_file, "--out", out, *FEW, "--quiet")
+    assert code == 0
+    assert "radius that was tried; a wider grid may find better" in err
     undisturbed = modnorm_json("match", spec_file, "--out", tmp_path / "whole", *FEW)
     assert again == undisturbed
     for name in ("radius.json", "radius.png", "measurements.jsonl"):
@@ -85,8 +88,9 @@ def test_the_profile_is_calibrated_as_in_an_experiment_and_kept(
     first = modnorm_json("match", spec_file, "--out", out, *few)
     (profile,) = out.glob("profile-*.json")
     assert first["artifact"]["method"]["profile"] is not None
-    code, shown, _ = modnorm("match", spec_file, "--out", out, *few, "--quiet")
+    code, shown, err = modnorm("match", spec_file, "--out", out, *few, "--quiet")
     assert code == 0
+    assert "wider grid" not in err
     assert first["digest"] in shown
     other = json.loads(profile.read_text())
     other["layers"]["0"]["mlp_module"]["value"] *= 2
