@@ -10,6 +10,8 @@ from modnorm.analysis.run_data import BaseRow, CandidateRow, RunData
 
 Environment = Mapping[str, str]
 
+CANARY, CANARY_OF = "canary", "canary_of"
+"""Digests of what the base said to a few prompts, and of what it was asked: no settings."""
 ABSENT = "unknown"
 """Stands for a setting that one environment names and another does not."""
 
@@ -36,21 +38,47 @@ def places(row: BaseRow | CandidateRow, known: Sequence[Environment]) -> dict[st
 
 
 def mixed_settings(environments: Sequence[Environment]) -> dict[str, list[str]]:
-    """Return what environments differ in, and the values; empty when they are all alike."""
-    names = sorted({name for environment in environments for name in environment})
-    values = {
-        name: sorted({environment.get(name, ABSENT) for environment in environments})
-        for name in names
-    }
-    return {name: several for name, several in values.items() if len(several) > 1}
+    """Return what environments differ in, and the values; empty when they are all alike.
+
+    Canaries are compared where all else is equal: they are named where they should be.
+    """
+    settings = [_settings(environment) for environment in environments]
+    names = sorted({name for found in settings for name in found})
+    values = {name: sorted({found.get(name, ABSENT) for found in settings}) for name in names}
+    mixed = {name: several for name, several in values.items() if len(several) > 1}
+    deviating = _deviating(environments)
+    return {**mixed, CANARY: deviating} if deviating else mixed
+
+
+def _settings(environment: Environment) -> Environment:
+    return {name: of for name, of in environment.items() if name not in {CANARY, CANARY_OF}}
+
+
+def _deviating(environments: Sequence[Environment]) -> list[str]:
+    """Return the canaries of environments whose equals have others."""
+    alike: dict[frozenset[tuple[str, str]], set[str]] = {}
+    for environment in environments:
+        if CANARY in environment:
+            key = frozenset(item for item in environment.items() if item[0] != CANARY)
+            alike.setdefault(key, set()).add(environment[CANARY])
+    return sorted(one for canaries in alike.values() if len(canaries) > 1 for one in canaries)
 
 
 def describe_mixed(mixed: Mapping[str, Sequence[str]]) -> str | None:
     """Say what the environments of a run differ in; None when they are all alike."""
-    if not mixed:
-        return None
-    settings = "; ".join(f"{name} {', '.join(values)}" for name, values in mixed.items())
-    return (
-        f"Not all answers were given in one environment ({settings}). Rounding may differ between "
-        "them, and with it answers; timings.json says what was answered where."
+    settings = "; ".join(
+        f"{name} {', '.join(values)}" for name, values in mixed.items() if name != CANARY
     )
+    notes = []
+    if settings:
+        notes.append(
+            f"Not all answers were given in one environment ({settings}). Rounding may differ "
+            "between them, and with it answers; timings.json says what was answered where."
+        )
+    if CANARY in mixed:
+        notes.append(
+            f"Workers of one environment answered the same prompts differently (canaries "
+            f"{', '.join(mixed[CANARY])}): one of them may be faulty; timings.json says what was "
+            "answered where."
+        )
+    return " ".join(notes) or None

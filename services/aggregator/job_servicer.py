@@ -144,6 +144,9 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         report = await _read_report(parts)
         change = await self._reports.submit(report)
         self._metrics.reported(change, report)
+        canaries = self._workers.canaries
+        if canaries.note(report.worker, report.environment):
+            self._metrics.deviating_workers.set(len(canaries.deviations()))
         await self._follow_up(change, logging.DEBUG, "scored")
         return evaluation_pb2.ReportJobResponse()
 

@@ -50,6 +50,11 @@ class AggregatorMetrics:
         self.broker_up = Gauge(
             "modnorm_broker_up", "1 when the last use of the broker succeeded.", registry=registry
         )
+        self.deviating_workers = Gauge(
+            "modnorm_workers_deviating",
+            "Workers whose base lately answered otherwise than others of their environment.",
+            registry=registry,
+        )
         self._scored = Counter(
             "modnorm_candidates_scored", "Results stored.", ("split",), registry=registry
         )

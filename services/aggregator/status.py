@@ -14,6 +14,7 @@ from typing_extensions import override
 from modnorm.client.channel import Credentials
 from modnorm.errors import ModnormError, UnavailableError
 from modnorm.v1 import status_pb2, status_pb2_grpc
+from services.aggregator.canaries import Canaries
 from services.aggregator.states import JobState
 from services.aggregator.stores.census import CensusStore, Lessee
 from services.common.queue import queued
@@ -36,6 +37,7 @@ class Workers:
 
     def __init__(self) -> None:
         self._heard: OrderedDict[str, _Heard] = OrderedDict()
+        self.canaries = Canaries(LATELY)
 
     def heard(self, name: str, version: str) -> None:
         """Note that a worker asked for a job."""
@@ -48,9 +50,13 @@ class Workers:
         """Return those heard lately and those that hold leases, by name."""
         since, leases = time.time() - LATELY, {one.worker: one for one in lessees}
         recent = {name for name, heard in self._heard.items() if heard.time >= since}
-        return [self._message(name, leases.get(name)) for name in sorted(recent | leases.keys())]
+        odd = self.canaries.deviations()
+        return [
+            self._message(name, leases.get(name), odd.get(name, ""))
+            for name in sorted(recent | leases.keys())
+        ]
 
-    def _message(self, name: str, lessee: Lessee | None) -> status_pb2.SeenWorker:
+    def _message(self, name: str, lessee: Lessee | None, warning: str) -> status_pb2.SeenWorker:
         heard = self._heard.get(name, _Heard("", 0.0))
         last = max(heard.time, lessee.heard if lessee else 0.0)
         return status_pb2.SeenWorker(
@@ -58,6 +64,7 @@ class Workers:
             jobs=lessee.jobs if lessee else 0,
             version=heard.version,
             seen=timestamp(last),
+            warning=warning,
         )
 
 

@@ -170,7 +170,9 @@ class JobRunner:
         The worker may still report them: a report is taken as long as nobody else has begun.
         """
         for job in tuple(self._in_hand):
-            self._tell(job, messages.FAILURE_KIND_RELEASED, "the worker does not stop in time")
+            with naming(**_names(job)):
+                logger.warning("handed back: the worker does not stop in time")
+                self._fail(job, messages.FAILURE_KIND_RELEASED, "the worker is stopping")
 
     def abandon(self) -> None:
         """Fail the job of an engine that hangs, hand back the one behind it; from any thread.
@@ -180,12 +182,9 @@ class JobRunner:
         hangs = "the engine shows no sign of life"
         for place, job in enumerate(reversed(self._in_hand)):
             behind = messages.FAILURE_KIND_RELEASED
-            self._tell(job, behind if place else messages.FAILURE_KIND_INFRASTRUCTURE, hangs)
-
-    def _tell(self, job: messages.Job, kind: messages.FailureKind.ValueType, reason: str) -> None:
-        with naming(**_names(job)):
-            logger.warning("given up: %s", reason)
-            self._fail(job, kind, reason)
+            with naming(**_names(job)):
+                logger.error("given up: %s", hangs)
+                self._fail(job, behind if place else messages.FAILURE_KIND_INFRASTRUCTURE, hangs)
 
     def close(self) -> None:
         """Finish what is behind, free the loaded model."""
@@ -291,8 +290,9 @@ class JobRunner:
         with self._pulse.loading():
             model = self._load(job, lease)
         with self._pulse.working():
+            canary = model.replay(task, job, lambda: self._go_on(lease, 0))
             answered = self._score(job, task, model, lease, rows, early_stop(job, task, hurdle))
-        environment = {**model.engine.environment, **fences}
+        environment = {**model.engine.environment, **fences, **canary}
 
         def report() -> None:
             with answered:

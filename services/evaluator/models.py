@@ -1,7 +1,7 @@
 """The model that a worker holds: loaded once, kept over jobs and experiments."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from modnorm.errors import IncompatibleError
 from modnorm.tasks import Task
 from modnorm.v1 import evaluation_pb2 as messages
 from services.evaluator.artifacts import KEPT, Artifacts
+from services.evaluator.replay import replay
 from services.evaluator.turn import turn
 
 logger = logging.getLogger(__name__)
@@ -64,6 +65,7 @@ class LoadedModel:
         self.key = key
         self.engine = engine
         self._prompts: dict[tuple[str, str], Prompts] = {}
+        self._replays: dict[tuple[str, str, int], Mapping[str, str]] = {}
         self._encoder = PromptEncoder(checkpoint)
         self._artifacts = artifacts
 
@@ -76,6 +78,19 @@ class LoadedModel:
             rows = self._artifacts.rows(rows_digest)
             self._prompts[key] = tuple(self._encoder.encode(task.messages(row)) for row in rows)
         return self._prompts[key]
+
+    def replay(self, task: Task, job: messages.Job, poll: Callable[[], None]) -> Mapping[str, str]:
+        """Have the base answer a few selection prompts of a job's experiment, once for each.
+
+        Nothing where an older aggregator does not say which rows those are.
+        """
+        if not job.replay_digest:
+            return {}
+        key = (task.scorer, job.replay_digest, job.max_tokens)
+        if key not in self._replays:
+            prompts = self.prompts(task, job.replay_digest)
+            self._replays[key] = replay(self.engine, prompts, job.max_tokens, poll)
+        return self._replays[key]
 
 
 class Models:

@@ -67,3 +67,23 @@ def test_a_mixed_run_says_so_wherever_it_is_shown(answered, tmp_path):
     rows = comparison([load_results(tmp_path / name) for name in ("alike", "mixed")])
     assert rows[0]["mixed_environments"] == {}
     assert told in (describe_mixed(rows[1]["mixed_environments"]) or "")
+
+
+def with_canary(environment, canary, of="request"):
+    return {**environment, "canary": canary, "canary_of": of}
+
+
+def test_a_canary_that_deviates_among_equals_is_told(answered):
+    run = answered(with_canary(CPU, "aa"), with_canary(CPU, "aa"), with_canary(CPU, "bb"))
+    mixed = mixed_settings(environments_of(run))
+    assert mixed == {"canary": ["aa", "bb"]}
+    note = describe_mixed(mixed) or ""
+    assert "answered the same prompts differently" in note
+    assert "aa, bb" in note
+    assert "one environment (" not in note
+
+
+def test_canaries_are_not_compared_between_environments_or_requests(answered):
+    others = (with_canary(GPU, "bb"), with_canary(CPU, "cc", "another request"), CPU)
+    mixed = mixed_settings(environments_of(answered(with_canary(CPU, "aa"), *others)))
+    assert set(mixed) == {"device", "threads", "torch"}

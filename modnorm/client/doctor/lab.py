@@ -45,6 +45,7 @@ def check_lab(target: str, credentials: Credentials) -> Iterator[Finding]:
     for dependency in status.dependencies:
         yield _dependency(dependency)
     yield _workers(status)
+    yield _canaries(status)
     yield _clock(status, start, time.time())
     yield _versions(status)
 
@@ -90,6 +91,19 @@ def _workers(status: status_pb2.GetStatusResponse) -> Finding:
         f"{detail}; the last was heard {silent:.0f} s ago",
         "look again in a minute, when one that has failed tries anew; if it stays so, start an "
         "evaluator, and read the log of those that run",
+    )
+
+
+def _canaries(status: status_pb2.GetStatusResponse) -> Finding:
+    """Look whether workers that should answer alike do."""
+    odd = [f"{worker.name}: {worker.warning}" for worker in status.workers if worker.warning]
+    if not odd:
+        return ok("canaries", "no worker is known to answer otherwise than its equals")
+    return warning(
+        "canaries",
+        "; ".join(odd),
+        "take those workers out, test their GPUs (dcgmi diag, memtest) and compare their images; "
+        "docs/runbook/canary-deviates.md",
     )
 
 

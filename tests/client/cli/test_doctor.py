@@ -124,7 +124,8 @@ def test_a_check_that_breaks_down_is_a_finding():
 def test_a_lab_in_which_all_is_well():
     found = look(lambda _: answer())
     assert {one.verdict for one in found.values()} == {Verdict.OK}
-    assert list(found) == ["lab", "database", "sampler", "evaluators", "clock", "versions"]
+    checks = ["lab", "database", "sampler", "evaluators", "canaries", "clock", "versions"]
+    assert list(found) == checks
 
 
 def test_a_dependency_that_is_down_keeps_its_own_remedy():
@@ -155,6 +156,13 @@ def test_jobs_that_wait_while_nobody_works_are_a_warning():
     assert found.verdict is Verdict.WARNING
     assert "heard 40 s ago" in found.detail
     assert "start an evaluator" in found.remedy
+
+
+def test_a_worker_that_answers_otherwise_than_its_equals_is_a_warning():
+    odd = status_pb2.SeenWorker(name="w1", version=OWN, warning="its base answers otherwise")
+    found = look(lambda _: answer(workers=[odd]))["canaries"]
+    assert found.verdict == Verdict.WARNING
+    assert "w1: its base answers otherwise" in found.detail
 
 
 def test_clocks_that_differ_are_a_warning():

@@ -1,15 +1,22 @@
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import cast
 
 import pytest
 
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.client.convert import descriptor_from_proto
-from modnorm.engines import Engine, EngineSettings, GenerationLimits, load_engine
+from modnorm.engines import (
+    Completion,
+    Engine,
+    EngineSettings,
+    GenerationLimits,
+    load_engine,
+)
 from modnorm.errors import (
     CancelledError,
     DoesNotFitError,
@@ -26,6 +33,7 @@ from modnorm.v1 import common_pb2
 from modnorm.v1 import evaluation_pb2 as messages
 from services.evaluator.gateway import JobGateway
 from services.evaluator.jobs import LONGEST_PAUSE, JobRunner
+from services.evaluator.models import Prompts
 from services.evaluator.shutdown import Shutdown
 
 DECLARATION = """
@@ -369,3 +377,51 @@ def test_a_model_that_does_not_fit_a_share_makes_room_or_ends_the_experiment(
     assert aggregator.failures["a"].kind == expected
     assert "ENGINES_PER_GPU" in aggregator.failures["a"].reason
     assert runner.makes_room == may_make_room
+
+
+class Flipping:
+    """An engine of which one token of the base is another, as on a faulty GPU."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._engine, name)
+
+    def generate(
+        self, prompts: Prompts, limits: GenerationLimits, poll: Callable[[], None]
+    ) -> Iterator[Completion]:
+        for done in self._engine.generate(prompts, limits, poll=poll):
+            yield replace(done, text=done.text + "!") if len(prompts) == 4 else done
+
+
+def test_the_base_is_replayed_once_and_a_faulty_engine_shows(
+    gateway: JobGateway, shutdown: Shutdown, aggregator, add_job: AddJob
+) -> None:
+    def load(name: str, checkpoint: Checkpoint, settings: EngineSettings) -> Engine:
+        return cast("Engine", Flipping(load_engine(name, checkpoint, settings)))
+
+    def canaries(*job_ids: str) -> list[tuple[str, str]]:
+        found = [aggregator.reports[job_id].header.environment for job_id in job_ids]
+        return [(one["canary"], one["canary_of"]) for one in found]
+
+    for made, job_ids in ((load_engine, "ab"), (load_engine, "c"), (load, "d")):
+        runner = JobRunner(gateway, shutdown, model_roots=(), heartbeat_seconds=1, load=made)
+        for job_id in job_ids:
+            job = add_job(job_id)
+            job.replay_digest = job.rows_digest
+            runner.run(job_id)
+        runner.close()
+    first, second, third, faulty = canaries(*"abcd")
+    assert first == second == third
+    assert faulty[1] == first[1]
+    assert faulty[0] != first[0]
+    assert aggregator.reports["d"].answers == aggregator.reports["a"].answers
+
+
+def test_an_older_aggregator_asks_for_no_replay(
+    runner: JobRunner, aggregator, add_job: AddJob
+) -> None:
+    add_job()
+    runner.run("a")
+    assert "canary" not in aggregator.reports["a"].header.environment
