@@ -8,6 +8,7 @@ import pytest
 from modnorm.suites import load_suite
 from modnorm.suites.building import build_tables
 from modnorm.suites.outcomes import load_outcomes
+from modnorm.suites.plan import plan_suite
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FILES = sorted(
@@ -59,3 +60,15 @@ def test_suites_of_the_paper_share_the_cells_that_they_share():
     rewards = set(digests("candidate-rewards").values())
     assert rewards <= set(digests("transfer").values())
     assert len(rewards) == 42
+
+
+def test_the_documented_counts_are_those_of_the_plans():
+    page = (EXAMPLES.parent / "docs" / "suites.md").read_text(encoding="utf-8")
+    rows = [[text.strip() for text in line.split("|")] for line in page.splitlines()]
+    told = {row[1].strip("`"): row[3:7] for row in rows if len(row) > 6 and ".yaml" in row[1]}
+    paper = [path for path in FILES if path.parent.name == "paper"]
+    assert set(told) == {path.name for path in paper}
+    for path in paper:
+        plan = plan_suite(load_suite(path).cells)
+        counts = (plan.experiments, plan.candidates, plan.search, plan.final_at_most)
+        assert told[path.name] == [f"{count:,}" for count in counts], path.name
