@@ -1,0 +1,178 @@
+"""What an engine does to an experiment that runs out of memory, answers NaN, or has no room.
+
+A real lab and the real model; faults are injected at the engine protocol.
+"""
+
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import torch
+
+from modnorm.client import ModnormClient
+from modnorm.engines import load_engine
+from modnorm.engines.failures import infrastructure
+from modnorm.errors import CandidateError, DoesNotFitError
+from modnorm.spec import parse_spec
+from modnorm.v1 import experiment_pb2
+from services.embedded import start
+
+SUCCEEDED = experiment_pb2.EXPERIMENT_STATE_SUCCEEDED
+FAILED = experiment_pb2.EXPERIMENT_STATE_FAILED
+THIRD = 3
+"""Which candidate of an experiment the faults hit: the base is the first."""
+
+
+def out_of_memory():
+    with infrastructure("decoding"):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+
+def not_finite():
+    raise CandidateError("the candidate's logits are not finite")
+
+
+def no_room():
+    raise DoesNotFitError("the model does not fit", remedy="lower MODNORM_ENGINES_PER_GPU")
+
+
+class Faults:
+    """What is to go wrong, and what was loaded."""
+
+    def __init__(self):
+        self.begin()
+
+    def begin(self, at_load=None, of_third=None, *, times=1):
+        """Plan the faults of an experiment."""
+        self.at_load, self.of_third, self.times = at_load, of_third, times
+        self.candidates = itertools.count(1)
+        self.loads = 0
+
+    def load(self, name, checkpoint, settings):
+        self.loads += 1
+        if self.at_load:
+            self.at_load()
+        return FaultyEngine(load_engine(name, checkpoint, settings), self)
+
+
+class FaultyEngine:
+    """An engine whose candidates may fail after their first answer."""
+
+    def __init__(self, engine, faults):
+        self._engine = engine
+        self._faults = faults
+        self._fault = None
+
+    def __getattr__(self, name):
+        return getattr(self._engine, name)
+
+    @contextmanager
+    def candidate(self, descriptor, scale_map):
+        faults = self._faults
+        is_hit = THIRD <= next(faults.candidates) < THIRD + faults.times
+        with self._engine.candidate(descriptor, scale_map) as resolved:
+            self._fault = faults.of_third if is_hit else None
+            try:
+                yield resolved
+            finally:
+                self._fault = None
+
+    def generate(self, prompts, limits, poll=None):
+        for completion in self._engine.generate(prompts, limits, poll=poll):
+            yield completion
+            if self._fault:
+                self._fault()
+
+
+@pytest.fixture(scope="module")
+def faults():
+    return Faults()
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory, faults) -> Iterator[ModnormClient]:
+    state = tmp_path_factory.mktemp("lab")
+    with (
+        start(state / "state", cache=state / "cache", load=faults.load) as lab,
+        ModnormClient(lab.target, credentials=lab.credentials) as made,
+    ):
+        yield made
+
+
+def run(client, name, **failures):
+    """Run an experiment to its end; return it and its candidates by index."""
+    rows = {
+        split: {"source": f"bundled:countdown-{split}", "limit": 2}
+        for split in ("selection", "heldout")
+    }
+    spec = {
+        "name": name,
+        "model": "tiny-thicket",
+        "task": {"name": "countdown", "max_tokens": 16, **rows},
+        "method": {"name": "randopt", "sigma": 0.005},
+        "population": {"size": 4, "statistics": "full"},
+        "failures": failures,
+    }
+    experiment = client.submit(parse_spec(spec))
+    for _ in client.watch(experiment.id):
+        pass
+    candidates = {one.index: one for one in client.candidates(experiment.id)}
+    return client.get(experiment.id), candidates
+
+
+@pytest.fixture(scope="module")
+def undisturbed(client, faults):
+    faults.begin()
+    experiment, candidates = run(client, "undisturbed")
+    assert experiment.state == SUCCEEDED
+    return {index: one.selection_reward for index, one in candidates.items()}
+
+
+def test_a_candidate_that_ran_out_of_memory_is_redone_alike_on_a_new_engine(
+    client, faults, undisturbed
+):
+    faults.begin(of_third=out_of_memory)
+    experiment, candidates = run(client, "out of memory once")
+    assert experiment.state == SUCCEEDED
+    assert {index: one.selection_reward for index, one in candidates.items()} == undisturbed
+    assert sorted(one.attempts for one in candidates.values()) == [1, 1, 1, 1, 2]
+    assert faults.loads == 1
+
+
+def test_a_candidate_that_runs_out_of_memory_again_and_again_is_no_score(client, faults):
+    faults.begin(of_third=out_of_memory, times=2)
+    experiment, _ = run(client, "out of memory", max_attempts=1)
+    assert experiment.state == FAILED
+    assert "CUDA out of memory" in experiment.error
+
+
+def test_a_candidate_of_nan_is_left_out_within_the_budget(client, faults, undisturbed):
+    faults.begin(of_third=not_finite)
+    experiment, candidates = run(client, "NaN within budget", max_failed_candidates=1)
+    assert experiment.state == SUCCEEDED
+    (failed,) = (one for one in candidates.values() if one.error)
+    assert failed.state == experiment_pb2.CANDIDATE_STATE_FAILED
+    assert "not finite" in failed.error
+    assert failed.attempts == 1
+    for index in candidates.keys() - {failed.index}:
+        assert candidates[index].selection_reward == undisturbed[index]
+    assert faults.loads <= 1, "the engine is sound"
+
+
+def test_a_candidate_of_nan_past_the_budget_ends_the_experiment(client, faults):
+    faults.begin(of_third=not_finite)
+    experiment, _ = run(client, "NaN past budget")
+    assert experiment.state == FAILED
+    assert "not finite" in experiment.error
+
+
+def test_a_model_that_does_not_fit_ends_the_experiment_at_once(client, faults):
+    faults.begin(of_third=out_of_memory)
+    run(client, "lets go of the engine", max_attempts=1)
+    faults.begin(at_load=no_room)
+    experiment, _ = run(client, "no room")
+    assert experiment.state == FAILED
+    assert "does not fit" in experiment.error
+    assert "MODNORM_ENGINES_PER_GPU" in experiment.error
+    assert faults.loads == 1
