@@ -110,13 +110,19 @@ def status(
     suite_file: SuiteFile,
     *,
     out: Out = None,
+    server: Server = None,
     only: Only = None,
     as_json: Json = False,
 ) -> None:
-    """List the cells of a suite by state."""
+    """List the cells of a suite by state; with --server, ask the lab for what was broken off."""
     loaded = _reload(suite_file, out)
     show_standing(
-        loaded, _chosen(loaded, only), _directory(out, loaded), as_json=as_json, every=True
+        loaded,
+        _chosen(loaded, only),
+        _directory(out, loaded),
+        as_json=as_json,
+        every=True,
+        server=server,
     )
 
 

@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from modnorm.client.cli.console import emit_json, stderr, stdout, table
+from modnorm.client.cli.options import connect
 
 if TYPE_CHECKING:
     from modnorm.client.suites.standing import CellStanding
@@ -35,13 +37,14 @@ def show_plan(loaded: "LoadedSuite", cells: Sequence["Cell"], *, as_json: bool) 
         stderr().print(f"{found.uncounted} cells have rows that are not counted here")
 
 
-def show_standing(
+def show_standing(  # noqa: PLR0913 - all by keyword but the first three; they are what is shown
     loaded: "LoadedSuite",
     cells: Sequence["Cell"],
     directory: Path,
     *,
     as_json: bool,
     every: bool = False,
+    server: str | None = None,
 ) -> None:
     """Print how far cells are.
 
@@ -51,10 +54,13 @@ def show_standing(
         directory: The directory of the suite.
         as_json: Print a document instead.
         every: List every cell instead of those with an error.
+        server: Lab to ask for what was broken off; None to ask none.
     """
     from modnorm.client.suites.standing import count_states, suite_standing
 
-    standings = suite_standing(loaded.suite.name, cells, directory)
+    with ExitStack() as stack:
+        ask = stack.enter_context(connect(server)).get if server else None
+        standings = suite_standing(loaded.suite.name, cells, directory, ask)
     counts = count_states(standings)
     if as_json:
         emit_json(

@@ -184,7 +184,7 @@ class SuiteRunner:
         progress = experiment.progress
         self._note(
             cell,
-            phase=_phase(experiment),
+            phase=phase_of(experiment),
             done=progress.jobs_done,
             total=progress.jobs_total,
         )
@@ -196,7 +196,7 @@ class SuiteRunner:
             return
         self.finish(experiment, RunDirectory(self.directory / cell.id))
         self._profiles.setdefault(cell.id, "")
-        self._note(cell, state=CellState.FINISHED, phase=_phase(experiment), error="")
+        self._note(cell, state=CellState.FINISHED, phase=phase_of(experiment), error="")
 
     def _fail(self, cell: Cell, error: ModnormError) -> None:
         self._profiles.setdefault(cell.id, "")
@@ -216,6 +216,7 @@ class SuiteRunner:
             self.listen(cell, after)
 
 
-def _phase(experiment: experiments.Experiment) -> str:
+def phase_of(experiment: experiments.Experiment) -> str:
+    """Return the state of an experiment as people write it: `selecting`."""
     name = experiments.ExperimentState.Name(experiment.state)
     return name.removeprefix("EXPERIMENT_STATE_").lower()

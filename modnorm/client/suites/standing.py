@@ -1,19 +1,29 @@
 """How far a suite is, read from its directory."""
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from modnorm.client.rundir import lock_file
 from modnorm.client.suites.journal import CellRecord, CellState, Journal
+from modnorm.client.suites.runner import phase_of
+from modnorm.client.watch import TERMINAL_STATES
 from modnorm.suites.cells import Cell
 from modnorm.suites.outcomes import load_outcomes
+from modnorm.v1 import experiment_pb2 as experiments
 
 BROKEN_OFF = "broken off"
 """State of a cell that was submitted by a command that has ended since."""
+IN_THE_LAB = "in the lab"
+"""The same, where the lab says that it works on it."""
+ENDED_IN_THE_LAB = "ended in the lab"
+"""The same, where it has ended there: the next run fetches it."""
+
+Ask = Callable[[str], experiments.Experiment]
+"""Returns an experiment by its id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +39,16 @@ class CellStanding:
         return {"cell": self.cell, **asdict(self.record), "state": self.state}
 
 
-def suite_standing(suite: str, cells: Sequence[Cell], directory: Path) -> tuple[CellStanding, ...]:
+def suite_standing(
+    suite: str, cells: Sequence[Cell], directory: Path, ask: Ask | None = None
+) -> tuple[CellStanding, ...]:
     """Tell the state of every cell; nothing is changed.
 
     Args:
         suite: Its name.
         cells: The cells.
         directory: The directory of the suite; it need not be there yet.
+        ask: Asks the lab for what was broken off; None to leave it alone.
     """
     outcomes = load_outcomes(cells, directory)
     journal = Journal(directory, suite)
@@ -50,8 +63,18 @@ def suite_standing(suite: str, cells: Sequence[Cell], directory: Path) -> tuple[
             state = str(CellState.WAITING)  # its results were taken away
         elif record.state is CellState.SUBMITTED and not working:
             state = BROKEN_OFF
+            if ask is not None:
+                state, record = _asked(record, ask(record.experiment))
         found.append(CellStanding(cell.id, state, record))
     return tuple(found)
+
+
+def _asked(record: CellRecord, experiment: experiments.Experiment) -> tuple[str, CellRecord]:
+    progress = experiment.progress
+    now = replace(
+        record, phase=phase_of(experiment), done=progress.jobs_done, total=progress.jobs_total
+    )
+    return (ENDED_IN_THE_LAB if experiment.state in TERMINAL_STATES else IN_THE_LAB), now
 
 
 def count_states(standings: Sequence[CellStanding]) -> dict[str, int]:

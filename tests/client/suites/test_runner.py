@@ -238,6 +238,17 @@ def test_cells_of_a_command_that_ended_are_broken_off(tmp_path):
     assert states(tmp_path)[NAMES[0]] == BROKEN_OFF
 
 
+def test_the_lab_tells_of_what_was_broken_off(run, lab, client, tmp_path):
+    lab.looks, lab.down = 2, True
+    with pytest.raises(UnavailableError):
+        run(CELLS[:1])
+    lab.down = False
+    for expected in ("in the lab", "in the lab", "ended in the lab"):
+        standing = suite_standing(SUITE.name, CELLS[:1], tmp_path, client.get)[0]
+        assert standing.state == expected
+    assert standing.record.phase == "succeeded"
+
+
 def test_a_directory_of_other_settings_is_refused_before_anything_runs(run, lab, tmp_path):
     run(CELLS[:1])
     results = tmp_path / NAMES[0] / "results.json"
