@@ -58,6 +58,11 @@ class AggregatorMetrics:
         self._scored = Counter(
             "modnorm_candidates_scored", "Results stored.", ("split",), registry=registry
         )
+        self._stopped = Counter(
+            "modnorm_candidates_stopped",
+            "Results of candidates that were stopped early, since they can be no expert.",
+            registry=registry,
+        )
         self._failures = Counter(
             "modnorm_attempts_failed", "Attempts that failed.", ("kind",), registry=registry
         )
@@ -89,6 +94,7 @@ class AggregatorMetrics:
         if change.job is None:
             return
         self._scored.labels(change.job.split).inc()
+        self._stopped.inc(report.stopped)
         seconds = (report.switch_seconds, report.generate_seconds, report.score_seconds)
         for phase, value in zip(PHASES, seconds, strict=True):
             self._phases.labels(phase).observe(value)

@@ -55,6 +55,7 @@ async def stops(lab, worker, job, told):
     assert (found.reward_lower, found.reward_upper) == (0.0, 1.0)
     assert not found.HasField("selection_reward")
     assert (await lab.get(job.experiment_id)).progress.candidates_stopped == 1
+    assert lab.aggregator._registry.get_sample_value("modnorm_candidates_stopped_total") == 1
 
 
 async def goes_on(lab, worker, job, told):
