@@ -1,11 +1,12 @@
-"""Simulated evaluators: many in one process, over real gRPC, with job ids from the real broker.
+"""Simulated evaluators: many in one process, over gRPC, with job ids from the real broker.
 
     python -m benchmarks.control_plane.evaluators --target HOST:PORT --broker URL ...
 
-Each has a connection of its own, claims, waits for as long as the work would take, and reports
-made-up answers. It ends when the experiment does, and prints what it measured as JSON. Messages
-are taken off the broker's list without an acknowledgement, which costs the broker less than
-Celery's worker does; the aggregator does the same in both cases.
+Each has a connection of its own with one stream of calls, as a real evaluator has. It claims,
+waits for as long as the work would take, and reports made-up answers. It ends when the experiment
+does, and prints what it measured as JSON. Two things cost less than where evaluators are real, and
+leave the aggregator the same work: the streams are those of `lean_stream`, and messages are taken
+off the broker's list without Celery and without an acknowledgement.
 """
 
 import argparse
@@ -18,12 +19,12 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
-import grpc
 import grpc.aio
 import redis.asyncio
 from google.rpc import status_pb2
 
-from modnorm.client.status import from_rpc_error, from_status
+from benchmarks.control_plane.lean_stream import LeanStream
+from modnorm.client.status import from_status
 from modnorm.errors import ModnormError, StaleLeaseError, UnavailableError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.v1 import evaluation_pb2 as messages
@@ -35,8 +36,10 @@ from services.common.queue import QUEUE
 
 if TYPE_CHECKING:
     from modnorm.v1.evaluation_pb2_grpc import JobServiceAsyncStub
+    from modnorm.v1.experiment_pb2_grpc import ExperimentServiceAsyncStub
 
 SECONDS = 60.0
+WORK = "/modnorm.v1.JobService/Work"
 PREFETCH = 64
 """Job ids that wait in this process for the next free evaluator."""
 IDLE_SECONDS = 0.02
@@ -74,17 +77,15 @@ class Measured:
 class _Line:
     """The stream of one evaluator."""
 
-    def __init__(self, stub: "JobServiceAsyncStub") -> None:
-        self._stream = stub.Work()  # type: ignore[call-arg]  # written to, which its stubs omit
+    def __init__(self, stream: LeanStream) -> None:
+        self._stream = stream
 
     async def call(self, request: messages.WorkRequest) -> messages.WorkResponse:
         """Return the answer to a call, or raise what was met."""
-        async with asyncio.timeout(SECONDS):
-            await self._stream.write(request)
-            answer = await self._stream.read()
-        if not isinstance(answer, messages.WorkResponse):
-            raise UnavailableError("the stream was ended")
-        if answer.WhichOneof("answer") == "status":
+        answer = messages.WorkResponse.FromString(
+            await self._stream.call(request.SerializeToString())
+        )
+        if answer.status:
             raise from_status(status_pb2.Status.FromString(answer.status))
         return answer
 
@@ -103,34 +104,31 @@ class Fleet:
         self._random = random.Random(options.seed)
         self._job_ids: asyncio.Queue[str] = asyncio.Queue(PREFETCH)
         self._active: dict[str, asyncio.Future[int]] = {}
-        self._answers: dict[str, bytes] = {}
+        self._stub: JobServiceAsyncStub
 
     async def run(self) -> None:
         """Work until the experiment has ended."""
-        work = [asyncio.create_task(self._take())]
-        for index in range(self._options.evaluators):
-            work.append(asyncio.create_task(self._evaluate(index)))
-            await asyncio.sleep(0.001)
-        try:
-            await self._wait_for_the_end()
-        finally:
-            for task in work:
-                task.cancel()
-            await asyncio.gather(*work, return_exceptions=True)
+        target = self._options.target
+        async with grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS) as channel:
+            self._stub = JobServiceStub(channel)
+            work = [asyncio.create_task(self._take())]
+            for index in range(self._options.evaluators):
+                work.append(asyncio.create_task(self._evaluate(index)))
+                await asyncio.sleep(0.001)
+            try:
+                await self._wait_for_the_end(ExperimentServiceStub(channel))
+            finally:
+                for task in work:
+                    task.cancel()
+                await asyncio.gather(*work, return_exceptions=True)
 
-    def _channel(self) -> grpc.aio.Channel:
-        own = ("grpc.use_local_subchannel_pool", 1)
-        return grpc.aio.insecure_channel(self._options.target, options=(*CHANNEL_OPTIONS, own))
-
-    async def _wait_for_the_end(self) -> None:
-        async with self._channel() as channel:
-            stub = ExperimentServiceStub(channel)
-            request = experiment_pb2.GetExperimentRequest(id=self._options.experiment)
-            while True:
-                response = await stub.GetExperiment(request, timeout=SECONDS)
-                if response.experiment.state in ENDED:
-                    return
-                await asyncio.sleep(0.5)
+    async def _wait_for_the_end(self, stub: "ExperimentServiceAsyncStub") -> None:
+        request = experiment_pb2.GetExperimentRequest(id=self._options.experiment)
+        while True:
+            response = await stub.GetExperiment(request, timeout=SECONDS)
+            if response.experiment.state in ENDED:
+                return
+            await asyncio.sleep(0.5)
 
     async def _take(self) -> None:
         """Take job ids from the broker as fast as they are wanted."""
@@ -143,27 +141,25 @@ class Fleet:
                     await self._job_ids.put(_job_id(message))
 
     async def _evaluate(self, index: int) -> None:
-        async with self._channel() as channel:
-            stub = JobServiceStub(channel)
-            line = _Line(stub)
-            while True:
-                job_id = await self._job_ids.get()
-                try:
-                    await self._work(stub, line, job_id, f"evaluator-{index:04}")
-                except (grpc.RpcError, ModnormError) as error:
-                    self._note(error)
-                    line = line if isinstance(error, ModnormError) else _Line(stub)
+        line: _Line | None = None
+        while True:
+            job_id = await self._job_ids.get()
+            try:
+                line = line or _Line(await LeanStream.open(self._options.target, WORK))
+                await self._work(line, job_id, f"evaluator-{index:04}")
+            except (OSError, UnavailableError) as error:
+                self._measured.errors.append(f"{type(error).__name__}: {error}")
+                line = None
+            except ModnormError as error:
+                self._note(error)
 
-    def _note(self, error: grpc.RpcError | ModnormError) -> None:
-        met = from_rpc_error(error) if isinstance(error, grpc.RpcError) else error
-        if isinstance(met, StaleLeaseError):
+    def _note(self, error: ModnormError) -> None:
+        if isinstance(error, StaleLeaseError):
             self._measured.stale += 1
         else:
-            self._measured.errors.append(f"{type(met).__name__}: {met}")
+            self._measured.errors.append(f"{type(error).__name__}: {error}")
 
-    async def _work(
-        self, stub: "JobServiceAsyncStub", line: "_Line", job_id: str, worker: str
-    ) -> None:
+    async def _work(self, line: _Line, job_id: str, worker: str) -> None:
         request = messages.ClaimJobRequest(job_id=job_id, worker=worker, version="0.1.0")
         answer = await self._timed("claim", line.call(messages.WorkRequest(claim=request)))
         if not answer.claim.HasField("job"):
@@ -171,7 +167,7 @@ class Fleet:
             return
         job = answer.claim.job
         await self._think(line, job.lease)
-        report = messages.WholeReport(parts=await self._report(stub, job, worker))
+        report = messages.WholeReport(parts=await self._report(job, worker))
         await self._timed("report", line.call(messages.WorkRequest(report=report)))
         self._measured.reported.append(time.perf_counter())
 
@@ -183,7 +179,7 @@ class Fleet:
         self._measured.seconds[name].append(time.perf_counter() - start)
         return answer
 
-    async def _think(self, line: "_Line", lease: messages.Lease) -> None:
+    async def _think(self, line: _Line, lease: messages.Lease) -> None:
         """Wait for as long as the work takes, with heartbeats where that is long."""
         left = self._options.work_seconds * self._random.uniform(0.5, 1.5)
         while left > HEARTBEAT_SECONDS:
@@ -193,9 +189,7 @@ class Fleet:
             await self._timed("heartbeat", line.call(messages.WorkRequest(heartbeat=beat)))
         await asyncio.sleep(left)
 
-    async def _report(
-        self, stub: "JobServiceAsyncStub", job: messages.Job, worker: str
-    ) -> Sequence[messages.ReportJobRequest]:
+    async def _report(self, job: messages.Job, worker: str) -> Sequence[messages.ReportJobRequest]:
         header = messages.ReportHeader(
             lease=job.lease,
             descriptor=job.descriptor,
@@ -206,9 +200,9 @@ class Fleet:
             score_seconds=0.01,
         )
         if not job.descriptor.coefficients:
-            active = await self._active_tensors(stub, job.descriptor.scale_map_digest)
+            active = await self._active_tensors(job.descriptor.scale_map_digest)
             header.descriptor.coefficients.extend([self._random.random()] * active)
-        rows = await self._rows(stub, job.rows_digest)
+        rows = await self._rows(job.rows_digest)
         reward = self._random.random()
         answers = [self._answer(row, reward) for row in range(rows)]
         batch = messages.AnswerBatch(answers=answers)
@@ -229,19 +223,19 @@ class Fleet:
             tokens=self._options.characters // 4,
         )
 
-    async def _active_tensors(self, stub: "JobServiceAsyncStub", digest: str) -> int:
+    async def _active_tensors(self, digest: str) -> int:
         if digest not in self._active:
             self._active[digest] = asyncio.get_running_loop().create_future()
             request = messages.GetScaleMapRequest(digest=digest)
-            response = await stub.GetScaleMap(request, timeout=SECONDS)
+            response = await self._stub.GetScaleMap(request, timeout=SECONDS)
             self._active[digest].set_result(len(ScaleMap.from_json(response.json).active))
         return await self._active[digest]
 
-    async def _rows(self, stub: "JobServiceAsyncStub", digest: str) -> int:
+    async def _rows(self, digest: str) -> int:
         if digest not in self._active:
             self._active[digest] = asyncio.get_running_loop().create_future()
             request = messages.FetchRowsRequest(rows_digest=digest)
-            stream = stub.FetchRows(request, timeout=SECONDS)
+            stream = self._stub.FetchRows(request, timeout=SECONDS)
             counts = [len(response.rows_json) async for response in stream]
             self._active[digest].set_result(sum(counts))
         return await self._active[digest]

@@ -2,18 +2,17 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc.aio
 from typing_extensions import override
 
-from modnorm.client.convert import descriptor_from_proto
-from modnorm.errors import InvalidInputError, TooLargeError
+from modnorm.errors import InvalidInputError
 from modnorm.v1 import evaluation_pb2, evaluation_pb2_grpc
 from modnorm.v1.evaluation_pb2 import WorkRequest, WorkResponse
 from services.aggregator.background import Changes, job_names
-from services.aggregator.codec import StoredAnswer
+from services.aggregator.incoming import IncomingReport
 from services.aggregator.lanes import Lane
 from services.aggregator.messages import bar_message, job_message
 from services.aggregator.metrics import AggregatorMetrics
@@ -30,9 +29,6 @@ SERVICE = "modnorm.v1.JobService"
 BATCH_BYTES = 512 * 1024
 MAX_FOUND = 32
 """Jobs named to a worker that looks for some: as many workers may look at once."""
-MAX_ANSWERS = 1_000_000
-MAX_REPORT_BYTES = 256 * 2**20
-"""Of one report, all its messages together: it is held in memory before it is stored."""
 
 _KINDS = {
     evaluation_pb2.FAILURE_KIND_INFRASTRUCTURE: FailureKind.INFRASTRUCTURE,
@@ -136,12 +132,20 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         ],
     ) -> evaluation_pb2.ReportJobResponse:
         """Store the result of a job."""
-        return await self._report(request_iterator)
+        incoming = IncomingReport()
+        async for part in request_iterator:
+            incoming.add(part)
+        return await self._report(incoming.whole())
 
-    async def _report(
-        self, parts: AsyncIterable[evaluation_pb2.ReportJobRequest]
+    async def _whole_report(
+        self, message: evaluation_pb2.WholeReport
     ) -> evaluation_pb2.ReportJobResponse:
-        report = await _read_report(parts)
+        incoming = IncomingReport()
+        for part in message.parts:
+            incoming.add(part)
+        return await self._report(incoming.whole())
+
+    async def _report(self, report: Report) -> evaluation_pb2.ReportJobResponse:
         change = await self._reports.submit(report)
         self._metrics.reported(change, report)
         canaries = self._workers.canaries
@@ -256,7 +260,7 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
             case "heartbeat":
                 return WorkResponse(heartbeat=await self._beat(call.heartbeat))
             case "report":
-                return WorkResponse(report=await self._report(_each(call.report.parts)))
+                return WorkResponse(report=await self._whole_report(call.report))
             case "fail":
                 return WorkResponse(fail=await self._fail(call.fail))
             case _:
@@ -275,57 +279,6 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
             if moved:
                 logger.info("experiment is %s", found.state)
             await self._changes.follow_up(change)
-
-
-async def _each(
-    parts: Iterable[evaluation_pb2.ReportJobRequest],
-) -> AsyncIterator[evaluation_pb2.ReportJobRequest]:
-    for part in parts:
-        yield part
-
-
-async def _read_report(parts: AsyncIterable[evaluation_pb2.ReportJobRequest]) -> Report:
-    """Collect a report: one header, then answers."""
-    header: evaluation_pb2.ReportHeader | None = None
-    answers: list[StoredAnswer] = []
-    room = MAX_REPORT_BYTES
-    async for part in parts:
-        room -= part.ByteSize()
-        if room < 0:
-            raise TooLargeError(f"a report has at most {MAX_REPORT_BYTES} bytes", field="answers")
-        if part.WhichOneof("part") != ("header" if header is None else "answers"):
-            raise InvalidInputError("a report is one header, then answers", field="part")
-        if header is None:
-            header = part.header
-        answers.extend(_stored(answer) for answer in part.answers.answers)
-        if len(answers) > MAX_ANSWERS:
-            raise InvalidInputError("there are too many answers", field="answers")
-    if header is None:
-        raise InvalidInputError("a report starts with a header", field="part")
-    return Report(
-        job_id=header.lease.job_id,
-        token=header.lease.token,
-        worker=header.worker,
-        descriptor=descriptor_from_proto(header.descriptor),
-        answers=sorted(answers, key=lambda answer: answer.row),
-        environment=dict(header.environment),
-        switch_seconds=header.switch_seconds,
-        generate_seconds=header.generate_seconds,
-        score_seconds=header.score_seconds,
-        stopped=header.stopped,
-    )
-
-
-def _stored(answer: evaluation_pb2.Answer) -> StoredAnswer:
-    return StoredAnswer(
-        row=answer.row,
-        completion=answer.completion,
-        reward=answer.reward,
-        vote=answer.vote if answer.HasField("vote") else None,
-        correct=answer.correct,
-        tokens=answer.tokens,
-        truncated=answer.truncated,
-    )
 
 
 def _batches(rows: Sequence[str]) -> Iterator[list[str]]:

@@ -10,7 +10,7 @@ from benchmarks.fuzz.stored import await_jobs
 from benchmarks.secured_worker import claimed, leased, report_of, reported
 from modnorm.client.channel import Credentials
 from modnorm.v1 import evaluation_pb2, evaluation_pb2_grpc
-from services.aggregator import job_servicer
+from services.aggregator import incoming
 from services.common.channels import MESSAGE_BYTES
 
 REPORT = "/modnorm.v1.JobService/ReportJob"
@@ -150,7 +150,7 @@ def test_an_oversized_message_is_refused(name, channel, stored):
 
 
 def test_a_report_without_end_is_refused(worker, jobs, stored, refused, monkeypatch):
-    monkeypatch.setattr(job_servicer, "MAX_REPORT_BYTES", 100_000)
+    monkeypatch.setattr(incoming, "MAX_REPORT_BYTES", 100_000)
     report = report_of(worker, leased(worker, jobs[0]))
     report[1].answers.answers[0].completion = "x" * 30_000
     before = stored()

@@ -1,0 +1,73 @@
+"""Reports as they arrive, part by part."""
+
+from modnorm.client.convert import descriptor_from_proto
+from modnorm.errors import InvalidInputError, TooLargeError
+from modnorm.v1 import evaluation_pb2
+from services.aggregator.codec import StoredAnswer
+from services.aggregator.reports import Report
+
+MAX_ANSWERS = 1_000_000
+MAX_REPORT_BYTES = 256 * 2**20
+"""Of one report, all its messages together: it is held in memory before it is stored."""
+
+
+class IncomingReport:
+    """Collects a report: one header, then answers."""
+
+    def __init__(self) -> None:
+        self._header: evaluation_pb2.ReportHeader | None = None
+        self._answers: list[StoredAnswer] = []
+        self._room = MAX_REPORT_BYTES
+
+    def add(self, part: evaluation_pb2.ReportJobRequest) -> None:
+        """Take the next part.
+
+        Raises:
+            TooLargeError: there is too much.
+            InvalidInputError: it is not what comes next.
+        """
+        self._room -= part.ByteSize()
+        if self._room < 0:
+            raise TooLargeError(f"a report has at most {MAX_REPORT_BYTES} bytes", field="answers")
+        if part.WhichOneof("part") != ("header" if self._header is None else "answers"):
+            raise InvalidInputError("a report is one header, then answers", field="part")
+        if self._header is None:
+            self._header = part.header
+            return
+        self._answers.extend(map(_stored, part.answers.answers))
+        if len(self._answers) > MAX_ANSWERS:
+            raise InvalidInputError("there are too many answers", field="answers")
+
+    def whole(self) -> Report:
+        """Return the report, answers in row order, once all parts are there.
+
+        Raises:
+            InvalidInputError: there was none.
+        """
+        header = self._header
+        if header is None:
+            raise InvalidInputError("a report starts with a header", field="part")
+        return Report(
+            job_id=header.lease.job_id,
+            token=header.lease.token,
+            worker=header.worker,
+            descriptor=descriptor_from_proto(header.descriptor),
+            answers=sorted(self._answers, key=lambda answer: answer.row),
+            environment=dict(header.environment),
+            switch_seconds=header.switch_seconds,
+            generate_seconds=header.generate_seconds,
+            score_seconds=header.score_seconds,
+            stopped=header.stopped,
+        )
+
+
+def _stored(answer: evaluation_pb2.Answer) -> StoredAnswer:
+    return StoredAnswer(
+        row=answer.row,
+        completion=answer.completion,
+        reward=answer.reward,
+        vote=answer.vote if answer.HasField("vote") else None,
+        correct=answer.correct,
+        tokens=answer.tokens,
+        truncated=answer.truncated,
+    )
