@@ -75,7 +75,7 @@ def publish_all(app: Celery, job_ids: Sequence[str]) -> None:
 
 def _send(app: Celery, job_ids: Sequence[str]) -> None:
     with _outages(app), app.producer_or_acquire() as producer, producer.batch():
-        for job_id in job_ids:
+        for position, job_id in enumerate(job_ids):
             app.send_task(
                 TASK,
                 args=[job_id],
@@ -84,6 +84,8 @@ def _send(app: Celery, job_ids: Sequence[str]) -> None:
                 queue=QUEUE,
                 producer=producer,
                 retry=False,
+                # Once a batch: it takes a third of the time, though the broker is not asked again.
+                declare=() if position else None,
             )
 
 
