@@ -22,7 +22,7 @@ CELLS = {
     "paper-candidate-rewards": 42,
     "paper-density": 12,
     "paper-families": 36,
-    "paper-iterative": 18,
+    "paper-iterative": 24,
     "paper-large-population": 12,
     "paper-population-scaling": 12,
     "paper-transfer": 189,
