@@ -7,15 +7,13 @@ it and computes in fp16; this one has one for each physical tensor, in fp32.
 """
 
 import base64
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from math import sqrt
-from typing import Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, ValidationError
 
+from modnorm.baselines.generator_file import SCHEMA, WEIGHTS, read_generator, unfit
 from modnorm.baselines.zo import (
     RUN_BATCH,
     last_amplitudes,
@@ -24,12 +22,9 @@ from modnorm.baselines.zo import (
     tensor_weights,
 )
 from modnorm.checkpoint.layout import Layout
-from modnorm.errors import InvalidInputError
 from modnorm.perturbation.lineage import Step
 
-SCHEMA: Literal["modnorm-generator-1"] = "modnorm-generator-1"
 FEATURES, HIDDEN = 5, 64
-_PARAMETERS = ("inner", "inner_bias", "outer", "outer_bias")
 
 Moments = Sequence[tuple[float, float]]
 """Mean and unbiased variance of each physical tensor."""
@@ -77,7 +72,7 @@ class Generator(torch.nn.Module):
         Args:
             preparation: How it was made, for the record.
         """
-        weights = {name: _pack(getattr(self, name)) for name in _PARAMETERS}
+        weights = {name: _pack(getattr(self, name)) for name in WEIGHTS}
         content = {
             "schema": SCHEMA,
             "tensors": [[tensor.name, list(tensor.shape)] for tensor in self.layout],
@@ -94,41 +89,13 @@ class Generator(torch.nn.Module):
             InvalidInputError: it is something else, or of another model.
         """
         stored = read_generator(text)
-        named = [(tensor.name, list(tensor.shape)) for tensor in layout]
-        if stored.tensors != named:
-            raise _unfit("the generator is of a model with other tensors")
+        stored.check_model([(tensor.name, tensor.shape) for tensor in layout])
         generator = cls(layout, seed=0)
-        if stored.weights.keys() != set(_PARAMETERS):
-            raise _unfit(f"the weights of a generator are {', '.join(_PARAMETERS)}")
         with torch.no_grad():
-            for name in _PARAMETERS:
+            for name in WEIGHTS:
                 parameter: torch.nn.Parameter = getattr(generator, name)
                 parameter.copy_(_unpack(stored.weights[name], tuple(parameter.shape)))
         return generator.requires_grad_(requires_grad=False)
-
-
-class StoredGenerator(BaseModel):
-    """The JSON of a generator."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    schema_name: Literal["modnorm-generator-1"]
-    tensors: list[tuple[str, list[int]]]
-    weights: dict[str, str]
-    preparation: dict[str, object]
-
-
-def read_generator(text: str) -> StoredGenerator:
-    """Check the JSON of a generator.
-
-    Raises:
-        InvalidInputError: it is something else.
-    """
-    try:
-        content = json.loads(text)
-        return StoredGenerator(schema_name=content.pop("schema"), **content)
-    except (AttributeError, KeyError, TypeError, ValueError, ValidationError) as error:
-        raise _unfit(f"not a generator: {error}") from error
 
 
 def features_of(
@@ -168,11 +135,6 @@ def propose(
     return tuple(raw), normaliser(raw, tensor_weights(shapes, RUN_BATCH))
 
 
-def generator_digest(text: str) -> str:
-    """Return SHA-256 of the JSON of a generator."""
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
 def _pack(values: torch.Tensor) -> str:
     """Return fp32 values as little-endian bytes in base64."""
     return base64.b64encode(values.detach().numpy().astype("<f4").tobytes()).decode("ascii")
@@ -183,15 +145,7 @@ def _unpack(text: str, shape: tuple[int, ...]) -> torch.Tensor:
         values = torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.float32)
         whole = values.reshape(shape)
     except (RuntimeError, ValueError) as error:
-        raise _unfit(f"not the weights of a generator: {error}") from error
+        raise unfit(f"not the weights of a generator: {error}") from error
     if not whole.isfinite().all():
-        raise _unfit("a weight of the generator is not finite")
+        raise unfit("a weight of the generator is not finite")
     return whole
-
-
-def _unfit(message: str) -> InvalidInputError:
-    return InvalidInputError(
-        message,
-        field="iterative.generator",
-        remedy="give a generator that was prepared on this model",
-    )

@@ -48,6 +48,24 @@ class PromptEncoder:
             )
         return list(ids)
 
+    @property
+    def end_id(self) -> int:
+        """The token that ends an answer.
+
+        Raises:
+            InvalidInputError: the tokenizer has none.
+        """
+        found = self._tokenizer.eos_token_id
+        if not isinstance(found, int):
+            raise InvalidInputError(
+                "the tokenizer has no end-of-sequence token", field="model.name"
+            )
+        return found
+
+    def encode_text(self, text: str) -> list[int]:
+        """Return the token ids of a plain text; no special tokens are added."""
+        return list(self._tokenizer(text, add_special_tokens=False).input_ids)
+
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of token ids, without special tokens."""
         text = self._tokenizer.decode(

@@ -183,6 +183,7 @@ class Job(google.protobuf.message.Message):
     BAR_FIELD_NUMBER: builtins.int
     SKIPPED_ROWS_FIELD_NUMBER: builtins.int
     REPLAY_DIGEST_FIELD_NUMBER: builtins.int
+    GENERATOR_DIGEST_FIELD_NUMBER: builtins.int
     experiment_id: builtins.str
     """The experiment."""
     model_digest: builtins.str
@@ -205,6 +206,8 @@ class Job(google.protobuf.message.Message):
     """Text that declares the task; absent for one that workers have."""
     replay_digest: builtins.str
     """Digest of the selection rows, of which a worker replays the first prompts with the base."""
+    generator_digest: builtins.str
+    """Digest of the generator that proposes the coefficients; empty where there is none."""
     @property
     def lease(self) -> Global___Lease:
         """The right to work on it."""
@@ -249,10 +252,11 @@ class Job(google.protobuf.message.Message):
         bar: Global___Bar | None = ...,
         skipped_rows: collections.abc.Iterable[builtins.int] | None = ...,
         replay_digest: builtins.str = ...,
+        generator_digest: builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_bar", b"_bar", "_declaration", b"_declaration", "_engine_spec", b"_engine_spec", "bar", b"bar", "declaration", b"declaration", "descriptor", b"descriptor", "engine_spec", b"engine_spec", "lease", b"lease", "model", b"model"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_bar", b"_bar", "_declaration", b"_declaration", "_engine_spec", b"_engine_spec", "bar", b"bar", "candidate", b"candidate", "declaration", b"declaration", "descriptor", b"descriptor", "engine", b"engine", "engine_spec", b"engine_spec", "experiment_id", b"experiment_id", "lease", b"lease", "max_tokens", b"max_tokens", "model", b"model", "model_digest", b"model_digest", "replay_digest", b"replay_digest", "rows_digest", b"rows_digest", "scorer", b"scorer", "skipped_rows", b"skipped_rows", "split", b"split", "task", b"task"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_bar", b"_bar", "_declaration", b"_declaration", "_engine_spec", b"_engine_spec", "bar", b"bar", "candidate", b"candidate", "declaration", b"declaration", "descriptor", b"descriptor", "engine", b"engine", "engine_spec", b"engine_spec", "experiment_id", b"experiment_id", "generator_digest", b"generator_digest", "lease", b"lease", "max_tokens", b"max_tokens", "model", b"model", "model_digest", b"model_digest", "replay_digest", b"replay_digest", "rows_digest", b"rows_digest", "scorer", b"scorer", "skipped_rows", b"skipped_rows", "split", b"split", "task", b"task"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__bar: typing_extensions.TypeAlias = typing.Literal["bar"]
     _WhichOneofArgType__bar: typing_extensions.TypeAlias = typing.Literal["_bar", b"_bar"]
@@ -424,6 +428,7 @@ class ReportHeader(google.protobuf.message.Message):
     GENERATE_SECONDS_FIELD_NUMBER: builtins.int
     SCORE_SECONDS_FIELD_NUMBER: builtins.int
     STOPPED_FIELD_NUMBER: builtins.int
+    NORMALISER_FIELD_NUMBER: builtins.int
     worker: builtins.str
     """Name of the worker."""
     switch_seconds: builtins.float
@@ -434,6 +439,8 @@ class ReportHeader(google.protobuf.message.Message):
     """Seconds spent scoring."""
     stopped: builtins.bool
     """The candidate cannot reach the bar any more; the answers are those that it gave until then."""
+    normaliser: builtins.float
+    """What a generator's amplitudes were multiplied with; 0 where it proposed nothing."""
     @property
     def lease(self) -> Global___Lease:
         """The lease that the work was done under."""
@@ -457,10 +464,11 @@ class ReportHeader(google.protobuf.message.Message):
         generate_seconds: builtins.float = ...,
         score_seconds: builtins.float = ...,
         stopped: builtins.bool = ...,
+        normaliser: builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["descriptor", b"descriptor", "lease", b"lease"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["descriptor", b"descriptor", "environment", b"environment", "generate_seconds", b"generate_seconds", "lease", b"lease", "score_seconds", b"score_seconds", "stopped", b"stopped", "switch_seconds", b"switch_seconds", "worker", b"worker"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["descriptor", b"descriptor", "environment", b"environment", "generate_seconds", b"generate_seconds", "lease", b"lease", "normaliser", b"normaliser", "score_seconds", b"score_seconds", "stopped", b"stopped", "switch_seconds", b"switch_seconds", "worker", b"worker"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___ReportHeader: typing_extensions.TypeAlias = ReportHeader
@@ -871,3 +879,41 @@ class FetchLineageResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___FetchLineageResponse: typing_extensions.TypeAlias = FetchLineageResponse
+
+@typing.final
+class FetchGeneratorRequest(google.protobuf.message.Message):
+    """A generator by digest."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    DIGEST_FIELD_NUMBER: builtins.int
+    digest: builtins.str
+    """SHA-256 of its canonical JSON."""
+    def __init__(
+        self,
+        *,
+        digest: builtins.str = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["digest", b"digest"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___FetchGeneratorRequest: typing_extensions.TypeAlias = FetchGeneratorRequest
+
+@typing.final
+class FetchGeneratorResponse(google.protobuf.message.Message):
+    """A piece of the generator, in order."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CHUNK_FIELD_NUMBER: builtins.int
+    chunk: builtins.bytes
+    """UTF-8 bytes of its JSON."""
+    def __init__(
+        self,
+        *,
+        chunk: builtins.bytes = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["chunk", b"chunk"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___FetchGeneratorResponse: typing_extensions.TypeAlias = FetchGeneratorResponse

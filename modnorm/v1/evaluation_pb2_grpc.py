@@ -80,6 +80,11 @@ class JobServiceStub(object):
                 request_serializer=modnorm_dot_v1_dot_evaluation__pb2.FetchLineageRequest.SerializeToString,
                 response_deserializer=modnorm_dot_v1_dot_evaluation__pb2.FetchLineageResponse.FromString,
                 _registered_method=True)
+        self.FetchGenerator = channel.unary_stream(
+                '/modnorm.v1.JobService/FetchGenerator',
+                request_serializer=modnorm_dot_v1_dot_evaluation__pb2.FetchGeneratorRequest.SerializeToString,
+                response_deserializer=modnorm_dot_v1_dot_evaluation__pb2.FetchGeneratorResponse.FromString,
+                _registered_method=True)
 
 
 class JobServiceServicer(object):
@@ -150,6 +155,13 @@ class JobServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def FetchGenerator(self, request, context):
+        """Streams the generator of an iterative run, by digest.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_JobServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -197,6 +209,11 @@ def add_JobServiceServicer_to_server(servicer, server):
                     servicer.FetchLineage,
                     request_deserializer=modnorm_dot_v1_dot_evaluation__pb2.FetchLineageRequest.FromString,
                     response_serializer=modnorm_dot_v1_dot_evaluation__pb2.FetchLineageResponse.SerializeToString,
+            ),
+            'FetchGenerator': grpc.unary_stream_rpc_method_handler(
+                    servicer.FetchGenerator,
+                    request_deserializer=modnorm_dot_v1_dot_evaluation__pb2.FetchGeneratorRequest.FromString,
+                    response_serializer=modnorm_dot_v1_dot_evaluation__pb2.FetchGeneratorResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -443,6 +460,33 @@ class JobService(object):
             '/modnorm.v1.JobService/FetchLineage',
             modnorm_dot_v1_dot_evaluation__pb2.FetchLineageRequest.SerializeToString,
             modnorm_dot_v1_dot_evaluation__pb2.FetchLineageResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FetchGenerator(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/modnorm.v1.JobService/FetchGenerator',
+            modnorm_dot_v1_dot_evaluation__pb2.FetchGeneratorRequest.SerializeToString,
+            modnorm_dot_v1_dot_evaluation__pb2.FetchGeneratorResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -47,6 +47,8 @@ class JobServiceStub:
     """Returns a scale map by digest."""
     FetchLineage: grpc.UnaryStreamMultiCallable[modnorm.v1.evaluation_pb2.FetchLineageRequest, modnorm.v1.evaluation_pb2.FetchLineageResponse]
     """Streams the steps of an iterative run that lead to a state, in order."""
+    FetchGenerator: grpc.UnaryStreamMultiCallable[modnorm.v1.evaluation_pb2.FetchGeneratorRequest, modnorm.v1.evaluation_pb2.FetchGeneratorResponse]
+    """Streams the generator of an iterative run, by digest."""
 
 @typing.type_check_only
 class JobServiceAsyncStub(JobServiceStub):
@@ -73,6 +75,8 @@ class JobServiceAsyncStub(JobServiceStub):
     """Returns a scale map by digest."""
     FetchLineage: grpc.aio.UnaryStreamMultiCallable[modnorm.v1.evaluation_pb2.FetchLineageRequest, modnorm.v1.evaluation_pb2.FetchLineageResponse]  # type: ignore[assignment]
     """Streams the steps of an iterative run that lead to a state, in order."""
+    FetchGenerator: grpc.aio.UnaryStreamMultiCallable[modnorm.v1.evaluation_pb2.FetchGeneratorRequest, modnorm.v1.evaluation_pb2.FetchGeneratorResponse]  # type: ignore[assignment]
+    """Streams the generator of an iterative run, by digest."""
 
 class JobServiceServicer(metaclass=abc.ABCMeta):
     """The evaluators' side of the aggregator: jobs are claimed, kept alive and reported here."""
@@ -150,5 +154,13 @@ class JobServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[modnorm.v1.evaluation_pb2.FetchLineageResponse], collections.abc.AsyncIterator[modnorm.v1.evaluation_pb2.FetchLineageResponse]]:
         """Streams the steps of an iterative run that lead to a state, in order."""
+
+    @abc.abstractmethod
+    def FetchGenerator(
+        self,
+        request: modnorm.v1.evaluation_pb2.FetchGeneratorRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[collections.abc.Iterator[modnorm.v1.evaluation_pb2.FetchGeneratorResponse], collections.abc.AsyncIterator[modnorm.v1.evaluation_pb2.FetchGeneratorResponse]]:
+        """Streams the generator of an iterative run, by digest."""
 
 def add_JobServiceServicer_to_server(servicer: JobServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

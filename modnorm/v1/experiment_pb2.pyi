@@ -714,6 +714,7 @@ class Provenance(google.protobuf.message.Message):
     HELDOUT_REVISION_FIELD_NUMBER: builtins.int
     DEVELOPMENT_DIGEST_FIELD_NUMBER: builtins.int
     DEVELOPMENT_ROWS_FIELD_NUMBER: builtins.int
+    GENERATOR_DIGEST_FIELD_NUMBER: builtins.int
     model_digest: builtins.str
     """Digest of the model."""
     profile_digest: builtins.str
@@ -740,6 +741,8 @@ class Provenance(google.protobuf.message.Message):
     """Digest of the development rows; empty where there are none."""
     development_rows: builtins.int
     """Number of development rows."""
+    generator_digest: builtins.str
+    """Digest of the generator of "zo_finetuner"; empty where there is none."""
     def __init__(
         self,
         *,
@@ -756,8 +759,9 @@ class Provenance(google.protobuf.message.Message):
         heldout_revision: builtins.str = ...,
         development_digest: builtins.str = ...,
         development_rows: builtins.int = ...,
+        generator_digest: builtins.str = ...,
     ) -> None: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["development_digest", b"development_digest", "development_rows", b"development_rows", "heldout_digest", b"heldout_digest", "heldout_revision", b"heldout_revision", "heldout_rows", b"heldout_rows", "model_digest", b"model_digest", "profile_digest", b"profile_digest", "scale_map_digest", b"scale_map_digest", "scorer", b"scorer", "selection_digest", b"selection_digest", "selection_revision", b"selection_revision", "selection_rows", b"selection_rows", "spec_digest", b"spec_digest"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["development_digest", b"development_digest", "development_rows", b"development_rows", "generator_digest", b"generator_digest", "heldout_digest", b"heldout_digest", "heldout_revision", b"heldout_revision", "heldout_rows", b"heldout_rows", "model_digest", b"model_digest", "profile_digest", b"profile_digest", "scale_map_digest", b"scale_map_digest", "scorer", b"scorer", "selection_digest", b"selection_digest", "selection_revision", b"selection_revision", "selection_rows", b"selection_rows", "spec_digest", b"spec_digest"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___Provenance: typing_extensions.TypeAlias = Provenance

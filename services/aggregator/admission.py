@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from modnorm.baselines.generator_file import read_generator, unfit
 from modnorm.calibration.schedule import require_every_layer
 from modnorm.errors import InvalidInputError, NotFoundError
 from modnorm.sandbox import Runner
@@ -23,6 +24,7 @@ from services.aggregator.upstream import Calibrator, Sampler
 _DIGEST = re.compile("[0-9a-f]{16}|[0-9a-f]{64}")
 _PROMPT = re.compile(r"prompts\.([0-9]+)")
 _MAX_PROFILE_BYTES = 64 * 2**20
+_MAX_GENERATOR_BYTES = 256 * 2**20
 _PROBE_DIGEST = "0" * 64
 """Stands for the scale map, where only the names in a population are checked."""
 
@@ -107,6 +109,7 @@ class Admissions:
             overlap=_overlap(data.selection, data.heldout),
             development=_stored_rows(data.development.rows) if data.development else None,
             development_rows=len(data.development.rows) if data.development else 0,
+            generator=await self._generator(spec, model.model_digest),
         )
 
     def _load(self, spec: ExperimentSpec) -> _Data:
@@ -153,6 +156,17 @@ class Admissions:
         await self._sampler.scale_map(spec, model_digest, profile.text)
         return profile
 
+    async def _generator(self, spec: ExperimentSpec, model_digest: str) -> StoredText | None:
+        """Return the generator that a spec names, if it is of the spec's model."""
+        name = spec.iterative.generator if spec.iterative else None
+        if name is None:
+            return None
+        path = confined(name, "iterative.generator", self._data_roots)
+        generator = read_generator(await asyncio.to_thread(_read_generator, path))
+        scale_map = await self._sampler.scale_map(spec, model_digest, None)
+        generator.check_model([(tensor.name, tensor.shape) for tensor in scale_map.tensors])
+        return StoredText(generator.digest, generator.text)
+
     async def _by_digest(self, digest: str) -> StoredText:
         try:
             profile = await self._calibrator.profile(digest)
@@ -175,6 +189,15 @@ class Admissions:
         except (OSError, ValueError, RecursionError) as error:
             raise _bad_profile(f"cannot read {name}: {error}") from error
         return StoredText(hashlib.sha256(text.encode()).hexdigest(), text)
+
+
+def _read_generator(path: Path) -> str:
+    try:
+        if path.stat().st_size > _MAX_GENERATOR_BYTES:
+            raise unfit(f"{path.name} is too large for a generator")
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise unfit(f"cannot read {path.name}: {error}") from error
 
 
 @contextmanager

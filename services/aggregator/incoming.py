@@ -57,6 +57,7 @@ class IncomingReport:
             switch_seconds=header.switch_seconds,
             generate_seconds=header.generate_seconds,
             score_seconds=header.score_seconds,
+            normaliser=header.normaliser,
             stopped=header.stopped,
         )
 

@@ -252,6 +252,23 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         for batch in _batches([step.to_json() for step in steps]):
             yield evaluation_pb2.FetchLineageResponse(steps_json=batch)
 
+    @override
+    async def FetchGenerator(
+        self,
+        request: evaluation_pb2.FetchGeneratorRequest,
+        context: grpc.aio.ServicerContext[
+            evaluation_pb2.FetchGeneratorRequest, evaluation_pb2.FetchGeneratorResponse
+        ],
+    ) -> AsyncIterator[evaluation_pb2.FetchGeneratorResponse]:
+        """Stream a stored generator."""
+        text = await asyncio.to_thread(
+            self._stores.results.artifact, request.digest, ArtifactKind.GENERATOR
+        )
+        content = text.encode()
+        for start in range(0, len(content), BATCH_BYTES):
+            chunk = content[start : start + BATCH_BYTES]
+            yield evaluation_pb2.FetchGeneratorResponse(chunk=chunk)
+
     async def _answer(self, call: WorkRequest) -> WorkResponse:
         """Answer one call on a stream as if it had come by itself."""
         match call.WhichOneof("call"):

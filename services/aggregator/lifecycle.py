@@ -16,6 +16,7 @@ from modnorm.perturbation.descriptor import Descriptor
 from modnorm.spec import ExperimentSpec
 from modnorm.tasks import Task, get_stored_task
 from modnorm.v1 import experiment_pb2
+from services.aggregator.codec import pack_coefficients
 from services.aggregator.rows import AnyJob, insert_rows
 from services.aggregator.standing import Standing
 from services.aggregator.states import (
@@ -160,7 +161,7 @@ def add_jobs(
 def add_candidates(
     session: Session, experiment_id: str, descriptors: Mapping[int, Descriptor]
 ) -> None:
-    """Store candidates by index, coefficients unresolved."""
+    """Store candidates by index."""
     rows = (
         {
             "experiment_id": experiment_id,
@@ -171,6 +172,9 @@ def add_candidates(
             "radius": descriptor.radius,
             "scale_map_digest": descriptor.scale_map,
             "lineage": descriptor.lineage,
+            "coefficients": pack_coefficients(descriptor.coefficients)
+            if descriptor.coefficients
+            else None,
         }
         for index, descriptor in descriptors.items()
     )

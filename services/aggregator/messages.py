@@ -154,6 +154,7 @@ def job_message(claim: Claim, lease_seconds: float) -> evaluation_pb2.Job:
         descriptor=_descriptor(claim.candidate),
         split=_SPLITS[job.split],
         rows_digest=rows_of(experiment, job.split)[0],
+        generator_digest=experiment.generator_digest if claim.candidate.proposed else "",
         candidate=job.candidate,
         declaration=spec.task.declaration,
         bar=bar_message(claim.bar),
@@ -233,6 +234,7 @@ def _provenance(experiment: Experiment) -> experiment_pb2.Provenance:
         heldout_revision=experiment.heldout_revision or "",
         development_digest=experiment.development_digest,
         development_rows=experiment.development_rows,
+        generator_digest=experiment.generator_digest,
     )
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sqlmodel import Session
 
@@ -33,6 +33,8 @@ class Report:
     switch_seconds: float
     generate_seconds: float
     score_seconds: float
+    normaliser: float = field(default=0.0, kw_only=True)
+    """Of the amplitudes that a generator proposed; 0 where it proposed nothing."""
     stopped: bool = False
     """Whether the candidate was stopped early; then there are answers to some rows only."""
 
@@ -80,6 +82,7 @@ def evaluate_report(  # noqa: PLR0913, PLR0917 - a report and all that it must f
         IncompatibleError: a reward is not what the task states.
     """
     _check_seconds(report)
+    _check_normaliser(candidate, report)
     rows_digest, count = rows_of(experiment, job.split)
     for answer in report.answers:
         _check_answer(answer)
@@ -165,6 +168,13 @@ def _check_seconds(report: Report) -> None:
     seconds = (report.switch_seconds, report.generate_seconds, report.score_seconds)
     if not all(math.isfinite(value) and value >= 0 for value in seconds):
         raise InvalidInputError("seconds are finite and not negative", field="header")
+
+
+def _check_normaliser(candidate: CandidateRow, report: Report) -> None:
+    if candidate.proposed and not (math.isfinite(report.normaliser) and report.normaliser > 0):
+        raise InvalidInputError(
+            "amplitudes of a generator come with their normaliser", field="header.normaliser"
+        )
 
 
 def _check_descriptor(candidate: CandidateRow, reported: Descriptor, active: int) -> bytes:

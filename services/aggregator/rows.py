@@ -60,6 +60,11 @@ class CandidateRow:
     lineage: str = ""
 
     @property
+    def proposed(self) -> bool:
+        """Whether a generator proposes its coefficients, which are not known yet."""
+        return self.method == "zo_finetuner" and self.coefficients is None
+
+    @property
     def is_base(self) -> bool:
         """Whether it is the unperturbed model."""
         return self.index == BASE_INDEX

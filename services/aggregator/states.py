@@ -53,6 +53,7 @@ class ArtifactKind(StrEnum):
     ROWS = "rows"
     PROFILE = "profile"
     SCALE_MAP = "scale_map"
+    GENERATOR = "generator"
 
 
 BASE_INDEX = -1

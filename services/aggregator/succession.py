@@ -28,6 +28,7 @@ _CONDITIONS = (
     "selection_digest",
     "heldout_digest",
     "development_digest",
+    "generator_digest",
 )
 """What experiments share, beside the spec, when an answer of one is an answer of the other."""
 _DESCRIPTOR = ("noise", "seed", "method", "radius", "scale_map_digest", "lineage")
@@ -79,6 +80,7 @@ def take_over(session: Session, experiment: Experiment, split: Split) -> str | N
     for index in sorted(valid):
         candidate, job, there, done = common[index]
         candidate.coefficients = there.coefficients
+        candidate.normaliser = there.normaliser
         _copy_result(session, done, job)
         experiment.candidates_stopped += done.reward_upper is not None
         close_job(experiment, job, done=True)

@@ -131,6 +131,10 @@ class Experiment(SQLModel, table=True):
     )
     """Rows that choose among the states of an iterative run; empty where there are none."""
     development_rows: int = Field(default=0, sa_column_kwargs=_FROM_ZERO)
+    generator_digest: str = Field(
+        default="", sa_type=Text, sa_column_kwargs={"server_default": ""}
+    )
+    """What proposes amplitudes; empty where nothing does."""
     updates_done: int = Field(default=0, sa_column_kwargs=_FROM_ZERO)
     """Steps of the lineage of an iterative run."""
     candidates_stopped: int = Field(default=0, sa_column_kwargs=_FROM_ZERO)
@@ -154,6 +158,8 @@ class Candidate(SQLModel, table=True):
     """Packed float32; None until the first report resolves them."""
     lineage: str = Field(default="", sa_type=Text, sa_column_kwargs={"server_default": ""})
     """Digest of the trained state that it is drawn around; empty for the base model."""
+    normaliser: float | None = None
+    """What its amplitudes were multiplied with, where a generator proposed them."""
 
 
 class Update(SQLModel, table=True):

@@ -16,12 +16,13 @@ from sqlmodel import Session, col, select
 from modnorm.baselines.checkpoints import DevelopmentResult, best_state
 from modnorm.baselines.es import es_seeds, es_step
 from modnorm.baselines.mezo import mezo_step, step_seed
+from modnorm.baselines.zo import zo_step
 from modnorm.errors import PreconditionError
 from modnorm.perturbation.descriptor import BASE, Descriptor
 from modnorm.perturbation.lineage import Lineage, Rounding, Step, next_digest
 from modnorm.search.ranking import mean_reward
 from modnorm.spec import ExperimentSpec, IterativeSpec
-from services.aggregator.codec import unpack_answers
+from services.aggregator.codec import unpack_answers, unpack_coefficients
 from services.aggregator.lifecycle import (
     add_candidates,
     add_jobs,
@@ -72,6 +73,9 @@ def go_on(session: Session, experiment: Experiment, now: float) -> bool:
     while not has_open_jobs(experiment):
         if experiment.updates_done == total:
             return True
+        if other_side := _other_side(session, experiment):
+            _open(session, experiment, {Split.SELECTION: other_side})
+            continue
         step = _take_step(session, experiment)
         batch = _batch(session, experiment)
         remark = _open(session, experiment, batch)
@@ -89,7 +93,7 @@ def go_on(session: Session, experiment: Experiment, now: float) -> bool:
 
 def opened_by(experiment: Experiment, job: AnyJob) -> bool:
     """Whether the end of a job may have opened a batch: what is pending has to be published."""
-    if experiment.state is ExperimentState.VOTING:
+    if experiment.state is ExperimentState.VOTING or experiment.generator_digest:
         return True
     size = spec_of(experiment).population.size
     of_update = job.candidate // size if job.candidate >= 0 else BASE_INDEX - job.candidate
@@ -211,13 +215,40 @@ def _open(session: Session, experiment: Experiment, batch: Batch) -> str:
     return "".join(f"; {remark}" for remark in remarks if remark)
 
 
+def _other_side(session: Session, experiment: Experiment) -> tuple[int, ...]:
+    """Store the second side of a step whose first side a generator has proposed, if it is due."""
+    first = experiment.updates_done * spec_of(experiment).population.size
+    if (
+        not experiment.generator_digest
+        or session.get(Candidate, (experiment.id, first + 1)) is not None
+    ):
+        return ()
+    plus = session.get_one(Candidate, (experiment.id, first))
+    if plus.coefficients is None:
+        raise PreconditionError(f"the generator proposed nothing for candidate {first}")
+    minus = Descriptor(
+        plus.noise,
+        plus.seed,
+        plus.method,
+        -plus.radius,
+        plus.scale_map_digest,
+        coefficients=tuple(-one for one in unpack_coefficients(plus.coefficients)),
+        lineage=plus.lineage,
+    )
+    add_candidates(session, experiment.id, {first + 1: minus})
+    return (first + 1,)
+
+
 def _add_population(session: Session, experiment: Experiment) -> range:
+    """Store the candidates of an update that are known by now."""
     spec, update = spec_of(experiment), experiment.updates_done
     state = state_digest(session, experiment, update)
     first = update * spec.population.size
-    around = _around(spec, update, state, experiment.scale_map_digest or "")
+    around = list(_around(spec, update, state, experiment.scale_map_digest or ""))
+    if experiment.generator_digest:
+        del around[1:]
     add_candidates(session, experiment.id, dict(enumerate(around, first)))
-    return range(first, first + spec.population.size)
+    return range(first, first + len(around))
 
 
 def _around(spec: ExperimentSpec, update: int, state: str, scale_map: str) -> Iterator[Descriptor]:
@@ -269,5 +300,10 @@ def _step(session: Session, experiment: Experiment) -> Step:
     if spec.method.name == "es":
         seeds = es_seeds(spec.population.seed, update, size)
         return es_step(seeds, rewards, settings.rate)
-    seed = step_seed(spec.population.seed, update)
-    return mezo_step(seed, *rewards, epsilon=spec.method.radius, rate=settings.rate)
+    seed, epsilon = step_seed(spec.population.seed, update), spec.method.radius
+    if not experiment.generator_digest:
+        return mezo_step(seed, *rewards, epsilon=epsilon, rate=settings.rate)
+    plus = session.get_one(Candidate, (experiment.id, update * size))
+    sizes, scale = unpack_coefficients(plus.coefficients or b""), plus.normaliser or 1.0
+    raw = [one / (epsilon * scale) for one in sizes]
+    return zo_step(seed, *rewards, raw=raw, scale=scale, epsilon=epsilon, rate=settings.rate)

@@ -27,6 +27,12 @@ class Artifacts:
         self.rows = lru_cache(maxsize=KEPT)(self._fetch_rows)
         self.scale_map = lru_cache(maxsize=KEPT)(self._fetch_scale_map)
 
+    def generator(self, digest: str) -> str:
+        """Return the JSON of a generator."""
+        text = self._gateway.generator(digest)
+        _check(hashlib.sha256(text.encode()).hexdigest(), digest)
+        return text
+
     def lineage(self, experiment_id: str, digest: str) -> Lineage:
         """Return the lineage of a state; steps that came before are not fetched again."""
         known = self._lineages.pop(experiment_id, None)

@@ -161,6 +161,19 @@ class JobGateway:
         )
         return response.json
 
+    def generator(self, digest: str) -> str:
+        """Return the JSON of a generator."""
+        request = messages.FetchGeneratorRequest(digest=digest)
+
+        def fetch() -> str:
+            parts = self._stub.FetchGenerator(request, timeout=BULK_SECONDS)
+            return b"".join(part.chunk for part in parts).decode()
+
+        return self._retry(
+            fetch,
+            stop_after_delay(FAILURE_PATIENCE) | stop_when_event_set(self._shutdown.requested),
+        )
+
     def lineage(self, experiment_id: str, digest: str, after: int) -> tuple[str, list[str]]:
         """Return the origin of an iterative run, and its steps to a state as JSON texts.
 

@@ -11,7 +11,6 @@ from typing import TypeVar
 from prometheus_client import CollectorRegistry
 
 from modnorm.checkpoint.reference import Checkpoint
-from modnorm.client.convert import descriptor_from_proto
 from modnorm.engines import Engine, EngineSettings, GenerationLimits, load_engine
 from modnorm.errors import (
     CancelledError,
@@ -20,6 +19,7 @@ from modnorm.errors import (
     PreconditionError,
     StaleLeaseError,
 )
+from modnorm.perturbation.descriptor import Descriptor
 from modnorm.sandbox import Runner
 from modnorm.search.scoring import Answered, CandidateResult, answer_candidate
 from modnorm.search.stopping import EarlyStop
@@ -43,6 +43,7 @@ from services.evaluator.shortcuts import (
     renumbered,
 )
 from services.evaluator.shutdown import Shutdown
+from services.evaluator.states import States
 from services.evaluator.tasks import Tasks, UnfitError
 
 LONGEST_PAUSE = 60.0
@@ -100,6 +101,7 @@ class JobRunner:
         self._gateway = gateway
         self._shutdown = shutdown
         self._artifacts = Artifacts(gateway)
+        self._states = States(self._artifacts)
         self._models = Models(
             self._artifacts, model_roots, self._counted(load), share=gpu_share, lock=load_lock
         )
@@ -291,7 +293,9 @@ class JobRunner:
             model = self._load(job, lease)
         with self._pulse.working():
             canary = model.replay(task, job, lambda: self._go_on(lease, 0))
-            answered = self._score(job, task, model, lease, rows, early_stop(job, task, hurdle))
+            descriptor, normaliser = self._states.reach(job, model.engine)
+            stop = early_stop(job, task, hurdle)
+            answered = self._score(job, task, model, lease, rows, stop, descriptor)
         environment = {**model.engine.environment, **fences, **canary}
 
         def report() -> None:
@@ -299,16 +303,21 @@ class JobRunner:
                 while not answered.is_judged(LOOK_SECONDS):
                     self._keep(lease, len(rows))
                 result = answered.result()
-            self._report(job, renumbered(result, rows), environment)
+            self._report(job, renumbered(result, rows), environment, normaliser)
             self._metrics.scored(result)
 
         return report
 
     def _report(
-        self, job: messages.Job, result: CandidateResult, environment: Mapping[str, str]
+        self,
+        job: messages.Job,
+        result: CandidateResult,
+        environment: Mapping[str, str],
+        normaliser: float = 0.0,
     ) -> None:
+        worker = self._gateway.worker
         self._gateway.report(
-            lambda: report_parts(job.lease, self._gateway.worker, result, environment)
+            lambda: report_parts(job.lease, worker, result, environment, normaliser)
         )
 
     def _load(self, job: messages.Job, lease: HeldLease) -> LoadedModel:
@@ -345,6 +354,7 @@ class JobRunner:
         lease: HeldLease,
         numbers: Sequence[int],
         stop: EarlyStop | None,
+        descriptor: Descriptor,
     ) -> Answered:
         """Answer the rows of these numbers; in the result they are counted from 0."""
         rows = self._artifacts.rows(job.rows_digest)
@@ -352,24 +362,18 @@ class JobRunner:
         lease.total = len(numbers)
 
         self._go_on(lease, 0)
-        self._reach_state(job, model.engine)
         return answer_candidate(
             model.engine,
             task,
             [rows[number] for number in numbers],
             [prompts[number] for number in numbers],
-            descriptor_from_proto(job.descriptor),
+            descriptor,
             self._artifacts.scale_map(job.descriptor.scale_map_digest),
             GenerationLimits(job.max_tokens),
             judges=self._judges,
             on_progress=lambda done: self._go_on(lease, done),
             stop=stop,
         )
-
-    def _reach_state(self, job: messages.Job, engine: Engine) -> None:
-        """Bring an engine to the state that the candidate of a job is drawn around."""
-        state = job.descriptor.lineage_digest
-        engine.rebase(self._artifacts.lineage(job.experiment_id, state) if state else None)
 
     def _start_over(self) -> None:
         """Let go of an engine that may be broken; the next job loads it again."""

@@ -13,7 +13,11 @@ BATCH_BYTES = 2**20
 
 
 def report_parts(
-    lease: messages.Lease, worker: str, result: CandidateResult, environment: Mapping[str, str]
+    lease: messages.Lease,
+    worker: str,
+    result: CandidateResult,
+    environment: Mapping[str, str],
+    normaliser: float = 0.0,
 ) -> Iterator[messages.ReportJobRequest]:
     """Yield a header, then the answers in row order.
 
@@ -22,6 +26,7 @@ def report_parts(
         worker: Who did it.
         result: The result.
         environment: What the answers may depend on; empty where nothing was answered.
+        normaliser: Of the amplitudes that a generator proposed; 0 where it proposed nothing.
     """
     header = messages.ReportHeader(
         lease=lease,
@@ -32,6 +37,7 @@ def report_parts(
         generate_seconds=result.generate_seconds,
         score_seconds=result.score_seconds,
         stopped=result.stopped is not None,
+        normaliser=normaliser,
     )
     yield messages.ReportJobRequest(header=header)
     for batch in _batches([_answer(answer) for answer in result.answers]):

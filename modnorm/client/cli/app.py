@@ -14,6 +14,7 @@ from modnorm.client.cli import (
     doctor,
     lab,
     match,
+    prepare,
     rescore,
     run,
     scales,
@@ -64,6 +65,7 @@ app.command("tune")(tune.tune)
 app.command("match")(match.match)
 app.command("scales")(scales.scales)
 app.command("calibrate")(calibrate.calibrate)
+app.command("prepare")(prepare.prepare)
 app.command("doctor")(doctor.doctor)
 app.add_typer(data.app, name="data")
 app.add_typer(suite.app, name="suite")

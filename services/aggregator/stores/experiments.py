@@ -72,6 +72,8 @@ class Admission:
     development: StoredText | None = None
     """Rows that choose among the states of an iterative run."""
     development_rows: int = 0
+    generator: StoredText | None = None
+    """What proposes the amplitudes of a ZO-Finetuner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,6 +330,7 @@ def _new_experiment(request_id: str, tenant: str, admission: Admission, now: flo
         heldout_revision=admission.heldout_revision,
         development_digest=admission.development.digest if admission.development else "",
         development_rows=admission.development_rows,
+        generator_digest=admission.generator.digest if admission.generator else "",
     )
 
 
@@ -347,6 +350,9 @@ def _keep_inputs(session: Session, admission: Admission) -> None:
     found = (admission.selection, admission.heldout, admission.development)
     for rows in sorted((one for one in found if one), key=lambda one: one.digest):
         keep_artifact(session, ArtifactKind.ROWS, rows.digest, rows.text)
+    if admission.generator:
+        generator = admission.generator
+        keep_artifact(session, ArtifactKind.GENERATOR, generator.digest, generator.text)
     if admission.profile:
         profile = admission.profile
         keep_artifact(session, ArtifactKind.PROFILE, profile.digest, profile.text)

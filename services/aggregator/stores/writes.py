@@ -29,7 +29,7 @@ _FILLED_IN = (
     "environment",
 )
 _RESULT = update(_JOBS, ("id",), _FILLED_IN, {"error": "", "lease_deadline": None})
-_COEFFICIENTS = update(_CANDIDATES, ("experiment_id", "index"), ("coefficients",), {})
+_COEFFICIENTS = update(_CANDIDATES, ("experiment_id", "index"), ("coefficients", "normaliser"), {})
 _ANSWERS = insert(Job.metadata.tables["answers"], ("job_id", "content"))
 _EVENTS = insert(
     Job.metadata.tables["events"],
@@ -89,6 +89,7 @@ class Writes:
                 "experiment_id": job.experiment_id,
                 "index": job.candidate,
                 "coefficients": outcome.coefficients,
+                "normaliser": report.normaliser or None,
             }
         )
         content = pack_answers(report.answers) if packed.answers is None else packed.answers

@@ -34,6 +34,7 @@ _SERVICES: Mapping[str, Mapping[str, AbstractSet[Role]]] = {
         "FetchRows": _WORK,
         "GetScaleMap": _WORK,
         "FetchLineage": _WORK,
+        "FetchGenerator": _WORK,
     },
     "modnorm.v1.CalibrationService": {"Calibrate": _INSIDE, "GetProfile": _INSIDE},
     "modnorm.v1.SamplingService": {

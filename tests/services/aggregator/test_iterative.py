@@ -7,7 +7,11 @@ from contextlib import asynccontextmanager
 import pytest
 
 from modnorm.baselines.es import es_seeds, es_step
+from modnorm.baselines.generator import Generator
 from modnorm.baselines.mezo import mezo_step, step_seed
+from modnorm.baselines.zo import zo_step
+from modnorm.checkpoint.families import physical_layout
+from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.errors import InvalidInputError, NotFoundError
 from modnorm.perturbation.lineage import Lineage
 from modnorm.v1 import evaluation_pb2, experiment_pb2
@@ -212,6 +216,85 @@ def test_a_failed_candidate_has_no_part_in_a_step(start_lab, spec, settings, all
     if state == SUCCEEDED:
         assert lineage.steps[0].scores[0] is None
         assert lineage.steps[0].coefficients[0] == 0.0
+
+
+@pytest.fixture
+def generator(tmp_path):
+    """A generator of the bundled model, in a file."""
+    layout = physical_layout(resolve_checkpoint("tiny-thicket").config)
+    path = tmp_path / "generator.json"
+    path.write_text(Generator(layout, seed=1).to_json({}))
+    return path
+
+
+def zo_spec(spec, generator):
+    chosen = {**MEZO, "method": "zo_finetuner"}
+    return spec(**chosen, iterative__updates=2, iterative__generator=str(generator))
+
+
+def test_both_sides_of_a_step_have_the_amplitudes_that_were_proposed(start_lab, spec, generator):
+    async def scenario():
+        async with start_lab() as lab:
+            created = await lab.create(zo_spec(spec, generator))
+            worker = sensitive(lab.worker())
+            plain = worker.parts
+
+            async def parts(job):
+                found = await plain(job)
+                found[0].header.normaliser = 4.0 if job.generator_digest else 0.0
+                return found
+
+            worker.parts = parts
+            async with lab.working(worker):
+                await lab.finish(created.id)
+            experiment = await lab.get(created.id)
+            assert experiment.state == SUCCEEDED, experiment.error
+            lineage = await lineage_of(lab, created.id)
+            return experiment, await lab.candidates(created.id), lineage
+
+    experiment, candidates, lineage = asyncio.run(scenario())
+    text = generator.read_text()
+    assert experiment.provenance.generator_digest == hashlib.sha256(text.encode()).hexdigest()
+    sides = [one for one in candidates if one.index >= 0]
+    for update in range(2):
+        plus, minus = sides[2 * update : 2 * update + 2]
+        proposed = plus.descriptor.coefficients
+        assert list(minus.descriptor.coefficients) == [-one for one in proposed]
+        step = zo_step(
+            step_seed(5, update),
+            plus.selection_reward,
+            minus.selection_reward,
+            raw=[one / (0.001 * 4.0) for one in proposed],
+            scale=4.0,
+            epsilon=0.001,
+            rate=0.5,
+        )
+        if update < len(lineage.steps):
+            assert lineage.steps[update] == step
+    assert lineage.steps or experiment.states[0].reported
+
+
+def test_a_proposal_without_its_normaliser_is_refused(start_lab, spec, generator):
+    async def scenario():
+        async with start_lab() as lab:
+            await lab.create(zo_spec(spec, generator))
+            worker = sensitive(lab.worker())
+            while not (job := await worker.claim_next()).generator_digest:
+                await worker.report(job)
+            async with lab.raises(InvalidInputError, "header.normaliser"):
+                await worker.report(job)
+
+    asyncio.run(scenario())
+
+
+def test_a_generator_of_another_model_is_refused(start_lab, spec, generator):
+    generator.write_text(generator.read_text().replace("model.norm.weight", "model.other"))
+
+    async def scenario():
+        async with start_lab() as lab, lab.raises(InvalidInputError, "iterative.generator"):
+            await lab.create(zo_spec(spec, generator))
+
+    asyncio.run(scenario())
 
 
 def test_states_are_known_by_their_digests_alone(start_lab, spec):

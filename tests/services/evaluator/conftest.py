@@ -70,6 +70,7 @@ class Aggregator(evaluation_pb2_grpc.JobServiceServicer):
     scale_maps: dict[str, str] = field(default_factory=dict)
     lineages: dict[str, Lineage] = field(default_factory=dict)
     """By experiment."""
+    generators: dict[str, str] = field(default_factory=dict)
     jobs: dict[str, messages.Job] = field(default_factory=dict)
     errors: dict[str, list[ModnormError]] = field(default_factory=dict)
     """Method -> errors of its next calls."""
@@ -180,6 +181,14 @@ class Aggregator(evaluation_pb2_grpc.JobServiceServicer):
         until = lineage.digests.index(request.digest)
         steps = [step.to_json() for step in lineage.steps[request.after : until]]
         yield messages.FetchLineageResponse(steps_json=steps)
+
+    def FetchGenerator(  # noqa: N802 - named by the contract
+        self, request: messages.FetchGeneratorRequest, context: grpc.ServicerContext
+    ) -> Iterator[messages.FetchGeneratorResponse]:
+        self._enter("FetchGenerator", context)
+        content = self.generators[request.digest].encode()
+        yield messages.FetchGeneratorResponse(chunk=content[:100])
+        yield messages.FetchGeneratorResponse(chunk=content[100:])
 
     def wait_for(self, job_id: str, seconds: float = 60.0) -> None:
         """Wait until a job is reported or failed."""

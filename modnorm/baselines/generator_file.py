@@ -1,0 +1,76 @@
+"""The file of a prepared generator, read without torch."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from modnorm.errors import InvalidInputError
+
+SCHEMA: Literal["modnorm-generator-1"] = "modnorm-generator-1"
+WEIGHTS = ("inner", "inner_bias", "outer", "outer_bias")
+"""Names of the weights, each little-endian fp32 in base64."""
+
+
+class _Content(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    form: Literal["modnorm-generator-1"] = Field(alias="schema")
+    tensors: list[tuple[str, list[int]]]
+    weights: dict[str, str]
+    preparation: dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratorFile:
+    """A generator as text, and what it is of."""
+
+    text: str
+    """Canonical JSON."""
+    tensors: tuple[tuple[str, tuple[int, ...]], ...]
+    """Name and shape of each physical tensor of its model."""
+    weights: dict[str, str]
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the text."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    def check_model(self, tensors: Sequence[tuple[str, tuple[int, ...]]]) -> None:
+        """Make sure that the generator is of a model with these tensors.
+
+        Raises:
+            InvalidInputError: it is of another one.
+        """
+        if self.tensors != tuple(tensors):
+            raise unfit("the generator is of a model with other tensors")
+
+
+def read_generator(text: str) -> GeneratorFile:
+    """Check the JSON of a generator.
+
+    Raises:
+        InvalidInputError: it is something else.
+    """
+    try:
+        found = json.loads(text)
+        content = _Content.model_validate(found)
+    except (RecursionError, ValueError, ValidationError) as error:
+        raise unfit(f"not a generator: {error}") from error
+    if content.weights.keys() != set(WEIGHTS):
+        raise unfit(f"the weights of a generator are {', '.join(WEIGHTS)}")
+    tensors = tuple((name, tuple(shape)) for name, shape in content.tensors)
+    canonical = json.dumps(found, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return GeneratorFile(canonical, tensors, content.weights)
+
+
+def unfit(message: str) -> InvalidInputError:
+    """Return the error of a generator that cannot be used."""
+    return InvalidInputError(
+        message,
+        field="iterative.generator",
+        remedy="give a generator that was prepared on this model: modnorm prepare",
+    )

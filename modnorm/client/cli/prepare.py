@@ -1,0 +1,57 @@
+"""`modnorm prepare`: the generator of a ZO-Finetuner, without any service."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from modnorm.client.cli.console import emit_json, stderr
+from modnorm.client.cli.files import check_writable
+from modnorm.client.cli.options import Json, Quiet
+from modnorm.spec import DataSpec, parse_section
+
+Model = Annotated[str, typer.Option("--model", metavar="NAME|DIR", help="The model.")]
+Revision = Annotated[str | None, typer.Option(metavar="COMMIT", help="Revision of the model.")]
+Data = Annotated[
+    str, typer.Option("--data", metavar="SOURCE", help="Countdown rows with a column solution.")
+]
+Limit = Annotated[int | None, typer.Option(min=1, help="Rows that are read.")]
+Out = Annotated[Path, typer.Option("--out", metavar="FILE", help="Where the generator goes.")]
+Epochs = Annotated[int, typer.Option(min=1, help="Times that each example is seen.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of weights, order and noise.")]
+
+
+def prepare(  # noqa: PLR0913 - each argument is an option of the command
+    *,
+    model: Model,
+    data: Data,
+    out: Out,
+    revision: Revision = None,
+    limit: Limit = None,
+    epochs: Epochs = 15,
+    seed: Seed = 38,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Prepare the generator of zo_finetuner on solved puzzles, with gradients, once a model."""
+    from modnorm.baselines.preparation import PreparationSettings
+    from modnorm.client.preparing import prepare_generator
+
+    rows = parse_section(DataSpec, {"source": data, "limit": limit}, field="data")
+    check_writable(out)
+    columns = (TextColumn("preparing"), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=stderr(), disable=quiet) as progress:
+        bar = progress.add_task("", total=None)
+
+        def on_batch(done: int, total: int) -> None:
+            progress.update(bar, completed=done, total=total)
+
+        chosen = replace(PreparationSettings(), epochs=epochs, seed=seed)
+        generator = prepare_generator(model, revision, rows, chosen, on_batch=on_batch)
+    out.write_text(generator.text, encoding="utf-8")
+    if as_json:
+        emit_json({"digest": generator.digest, "file": str(out)})
+        return
+    typer.echo(f"{generator.digest[:16]}  {out}")

@@ -1,0 +1,76 @@
+"""A generator of the ZO-Finetuner from solved puzzles and a model on disk."""
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import cast
+
+import torch
+
+from modnorm.baselines.generator_file import GeneratorFile, read_generator
+from modnorm.baselines.preparation import (
+    Example,
+    PreparationSettings,
+    preparation_record,
+    prepare,
+    solution_text,
+)
+from modnorm.checkpoint.pretrained import load_pretrained
+from modnorm.checkpoint.prompts import PromptEncoder
+from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
+from modnorm.checkpoint.weights import CheckpointWeights
+from modnorm.errors import InvalidInputError
+from modnorm.spec import DataSpec
+from modnorm.tasks import get_task
+from modnorm.tasks.sources import open_source
+
+_SOLUTION = "solution"
+"""Column of the rows that holds an expression which solves the puzzle."""
+
+
+def prepare_generator(
+    model: str,
+    revision: str | None,
+    data: DataSpec,
+    settings: PreparationSettings,
+    *,
+    on_batch: Callable[[int, int], None],
+) -> GeneratorFile:
+    """Prepare a generator on puzzles whose stored solution is right; others are left out.
+
+    Args:
+        model: Bundled name, directory or Hugging Face repository.
+        revision: Commit of a repository.
+        data: Rows of Countdown with a column `solution`.
+        settings: The paper's, or others.
+        on_batch: Told after each batch how many are done, and of how many.
+
+    Raises:
+        InvalidInputError: no row has a right solution, or the model is not supported.
+    """
+    checkpoint = resolve_checkpoint(model, revision)
+    examples = list(_examples(checkpoint, data))
+    if not examples:
+        raise InvalidInputError(
+            f"no row of {data.source} has a right {_SOLUTION}",
+            field="data",
+            remedy=f"give rows of Countdown with a column {_SOLUTION}",
+        )
+    layout = CheckpointWeights(checkpoint).layout
+    trained = load_pretrained(checkpoint, dtype=torch.float32, attention="sdpa")
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    cast("torch.nn.Module", trained).to(device)
+    generator = prepare(trained, layout, examples, settings, on_batch=on_batch)
+    made_from = {"model": checkpoint.digest, "examples": len(examples), "data": data.source}
+    return read_generator(generator.to_json(preparation_record(settings, **made_from)))
+
+
+def _examples(checkpoint: Checkpoint, data: DataSpec) -> Iterator[Example]:
+    """Yield what is right among the rows, as token ids."""
+    task, encoder = get_task("countdown"), PromptEncoder(checkpoint)
+    stop = None if data.limit is None else data.offset + data.limit
+    opened = open_source(data, field="data", roots=None)
+    for _, raw in islice(opened.rows, data.offset, stop):
+        row, text = task.parse(raw), solution_text(str(raw.get(_SOLUTION)))
+        if task.judge(row, text).correct:
+            prompt = encoder.encode(task.messages(row))
+            yield Example(tuple(prompt), (*encoder.encode_text(text), encoder.end_id))

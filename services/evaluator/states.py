@@ -1,0 +1,45 @@
+"""The trained states that jobs are about, and what a prepared generator proposes in them."""
+
+from modnorm.baselines.generator import Generator, propose
+from modnorm.client.convert import descriptor_from_proto
+from modnorm.engines import Engine
+from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.lineage import all_float32
+from modnorm.v1 import evaluation_pb2 as messages
+from services.evaluator.artifacts import Artifacts
+
+
+class States:
+    """Brings engines to states, and resolves what only a state can tell.
+
+    Args:
+        artifacts: Where lineages and generators are found.
+    """
+
+    def __init__(self, artifacts: Artifacts) -> None:
+        self._artifacts = artifacts
+        self._generators: dict[str, Generator] = {}
+
+    def reach(self, job: messages.Job, engine: Engine) -> tuple[Descriptor, float]:
+        """Bring an engine to the state that the candidate of a job is drawn around.
+
+        Returns:
+            The candidate, its coefficients resolved where a generator proposes them, and the
+            normaliser of what it proposed, 0 where it proposed nothing.
+        """
+        descriptor = descriptor_from_proto(job.descriptor)
+        state = descriptor.lineage
+        lineage = self._artifacts.lineage(job.experiment_id, state) if state else None
+        engine.rebase(lineage)
+        if not job.generator_digest or descriptor.coefficients is not None or lineage is None:
+            return descriptor, 0.0
+        generator = self._generator(job.generator_digest, engine)
+        raw, scale = propose(generator, engine.moments(), lineage.steps)
+        sizes = all_float32([descriptor.radius * (scale * amplitude) for amplitude in raw])
+        return descriptor.resolved(sizes), scale
+
+    def _generator(self, digest: str, engine: Engine) -> Generator:
+        if digest not in self._generators:
+            text = self._artifacts.generator(digest)
+            self._generators = {digest: Generator.from_json(text, engine.layout)}
+        return self._generators[digest]

@@ -1,0 +1,56 @@
+"""A trained state as a checkpoint."""
+
+import json
+
+import pytest
+
+from modnorm.baselines.es import es_step
+from modnorm.baselines.export import export_state
+from modnorm.checkpoint.prompts import PromptEncoder
+from modnorm.checkpoint.reference import resolve_checkpoint
+from modnorm.checkpoint.weights import CheckpointWeights, weights_sha256
+from modnorm.engines import load_engine
+from modnorm.errors import ConflictError, IncompatibleError
+from modnorm.perturbation.lineage import Lineage
+
+
+@pytest.fixture
+def checkpoint():
+    return resolve_checkpoint("tiny-thicket")
+
+
+@pytest.fixture
+def lineage(checkpoint):
+    return Lineage(checkpoint.digest, "portable-v1", steps=(es_step((1, 2), (0.0, 1.0), 0.2),))
+
+
+def test_an_exported_state_is_what_engines_hold(checkpoint, lineage, tmp_path):
+    digest = export_state(checkpoint, lineage, tmp_path / "model")
+
+    exported = resolve_checkpoint(str(tmp_path / "model"))
+    stored = CheckpointWeights(exported)
+    assert weights_sha256(stored.layout, stored.read) == digest
+    engine = load_engine("transformers", checkpoint)
+    engine.rebase(lineage)
+    assert engine.weights_sha256() == digest
+    engine.close()
+    assert exported.digest != checkpoint.digest
+    assert PromptEncoder(exported).stop_ids == PromptEncoder(checkpoint).stop_ids
+    written = json.loads((tmp_path / "model" / "lineage.json").read_text())
+    assert written == json.loads(lineage.to_json())
+
+
+def test_a_state_of_no_steps_is_the_model(checkpoint, lineage, tmp_path):
+    stored = CheckpointWeights(checkpoint)
+
+    digest = export_state(checkpoint, lineage.until(0), tmp_path / "model")
+
+    assert digest == weights_sha256(stored.layout, stored.read)
+
+
+def test_what_cannot_be_exported_is_refused(checkpoint, lineage, tmp_path):
+    with pytest.raises(IncompatibleError, match="is of model 000"):
+        export_state(checkpoint, Lineage("0" * 64, "portable-v1"), tmp_path / "model")
+    (tmp_path / "note.txt").write_text("mine")
+    with pytest.raises(ConflictError, match="not empty"):
+        export_state(checkpoint, lineage, tmp_path)
