@@ -259,8 +259,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args(arguments)
     measured = Measured()
+    began = time.process_time()
     asyncio.run(Fleet(options, measured).run())
-    measured.cpu = time.process_time()
+    measured.cpu = time.process_time() - began
     print(json.dumps(vars(measured)))
 
 

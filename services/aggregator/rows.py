@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Self
 
-from sqlalchemy import Row, insert, select
+from sqlalchemy import Row, select
 from sqlmodel import Session, SQLModel
 
-from services.aggregator.bulk import ByIds
+from services.aggregator.bulk import ByIds, insert
 from services.aggregator.states import BASE_INDEX, JobState, Split
 from services.aggregator.tables import Job
 
@@ -129,8 +129,10 @@ def insert_rows(
     Args:
         session: The transaction.
         table: The table; columns that are left out get their defaults.
-        rows: Values by column.
+        rows: Values by column, all of the same columns.
     """
-    left, connection = iter(rows), session.connection()
-    while batch := [dict(row) for row in islice(left, _ROWS_AT_A_TIME)]:
-        connection.execute(insert(SQLModel.metadata.tables[str(table.__tablename__)]), batch)
+    left = iter(rows)
+    while batch := list(islice(left, _ROWS_AT_A_TIME)):
+        insert(SQLModel.metadata.tables[str(table.__tablename__)], tuple(batch[0])).execute(
+            session, batch
+        )

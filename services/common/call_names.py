@@ -48,9 +48,14 @@ class CallNames(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # only i
         ],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> grpc.RpcMethodHandler[RequestT, ResponseT]:
-        """Wrap the handler of one call of a service of this project."""
+        """Wrap the handler of one call of a service of this project.
+
+        A stream both ways carries calls of their own, which whoever answers them names.
+        """
         handler = await continuation(handler_call_details)
         if not handler or not handler_call_details.method.startswith("/modnorm."):
+            return handler
+        if handler.request_streaming and handler.response_streaming:
             return handler
         return self._handlers.of(handler, handler_call_details.method)
 

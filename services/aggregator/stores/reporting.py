@@ -109,7 +109,8 @@ class Reporting:
         job.metric = outcome.metric
         job.attempts += was_leased  # it counts, unless it did when its lease ended
         job.worker = packed.report.worker or job.worker
-        experiment.candidates_stopped += outcome.stopped is not None
+        if outcome.stopped is not None:
+            experiment.candidates_stopped += 1
         close_job(experiment, job, done=True)
         standing.scored(job, was_leased=was_leased)
         self._writes.result(job, packed, outcome)
