@@ -101,6 +101,26 @@ def test_a_gain_that_equals_the_threshold_counts_in_spite_of_rounding():
     assert survival(points, (0.0, 0.5, 4.5, 5.0)) == (1.0, 0.9, 0.1, 0.0)
 
 
+def gains_of(above):
+    """Return gains of a population, in steps of half a point, from the published counts."""
+    thresholds = sorted(above)
+    more = [*(above[threshold] for threshold in thresholds[1:]), 0]
+    return [
+        threshold
+        for threshold, after in zip(thresholds, more, strict=True)
+        for _ in range(above[threshold] - after)
+    ]
+
+
+def test_cutoffs_of_the_top_ten_are_the_published_ones():
+    cutoffs = [
+        cutoff(gains_of({t: counts[seed] for t, (counts, _) in RANDOPT.items()}), 10)
+        for seed in range(3)
+    ]
+    assert fmean(cutoffs) == pytest.approx(4.8333333333333375)
+    assert stdev(cutoffs) == pytest.approx(0.2886751345948134)
+
+
 def test_the_cutoff_is_the_gain_of_the_last_one_selected():
     assert cutoff([0.5, 3.0, 2.0, -1.0], 2) == 2.0
     with pytest.raises(InvalidInputError, match="5 of 4 candidates"):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from modnorm.client.cli.experiment import interruptible
-from modnorm.client.cli.options import Json, Quiet
+from modnorm.client.cli.options import Json, Quiet, settings
 from modnorm.client.cli.suite_output import draw, show_plan, show_standing, written
 from modnorm.client.cli.suite_work import carry_out
 from modnorm.client.rundir import hold
@@ -15,6 +15,7 @@ from modnorm.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from modnorm.suites import Cell, LoadedSuite
+    from modnorm.suites.declaration import Fragment
 
 app = typer.Typer(
     help="Run many experiments declared in one file, and print their tables.",
@@ -153,10 +154,16 @@ def tables(  # noqa: PLR0913 - each argument is an option of the command
 
 
 def _load(path: Path, set_: Sequence[str] | None) -> "LoadedSuite":
-    from modnorm.suites import load_suite
     from modnorm.suites.loading import setting
 
-    return load_suite(path, [setting(text) for text in set_ or ()])
+    return _settled(path, [setting(text) for text in set_ or ()])
+
+
+def _settled(path: Path, laid_over: Sequence["Fragment"]) -> "LoadedSuite":
+    from modnorm.client.suites.settling import settle
+    from modnorm.suites import load_suite
+
+    return settle(load_suite(path, laid_over), settings().cache_dir)
 
 
 def _reload(path: Path, out: Path | None) -> "LoadedSuite":
@@ -165,11 +172,7 @@ def _reload(path: Path, out: Path | None) -> "LoadedSuite":
 
     loaded = _load(path, None)
     began = Journal(_directory(out, loaded), loaded.suite.name).settings
-    if not began:
-        return loaded
-    from modnorm.suites import load_suite
-
-    return load_suite(path, began)
+    return _settled(path, began) if began else loaded
 
 
 def _directory(out: Path | None, loaded: "LoadedSuite") -> Path:
