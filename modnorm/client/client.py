@@ -20,7 +20,9 @@ from modnorm.spec import ExperimentSpec
 from modnorm.tasks.declared import carry_declaration
 from modnorm.v1 import evaluation_pb2 as evaluation
 from modnorm.v1 import experiment_pb2 as experiments
+from modnorm.v1 import radius_pb2
 from modnorm.v1.experiment_pb2_grpc import ExperimentServiceStub
+from modnorm.v1.radius_pb2_grpc import RadiusServiceStub
 
 _SERVICE = experiments.DESCRIPTOR.services_by_name["ExperimentService"].full_name
 _RETRIES = {
@@ -47,6 +49,7 @@ _CHANNEL_OPTIONS = (
 )
 _SUBMIT_SECONDS = 600.0
 """A submission downloads and hashes a model that the lab has not seen yet."""
+_MATCHING_SECONDS = 24 * 3600.0
 _PAGE = 500
 _ANSWER_PAGE = 200
 """Completions are long: pages stay below gRPC's default message limit on the server's side."""
@@ -89,6 +92,7 @@ class ModnormClient:
         shown = ConnectionSettings().credentials if credentials is None else credentials
         self._channel = open_channel(target, shown, _CHANNEL_OPTIONS)
         self._stub = ExperimentServiceStub(self._channel)
+        self._radii = RadiusServiceStub(self._channel)
 
     def __enter__(self) -> Self:
         return self
@@ -219,6 +223,23 @@ class ModnormClient:
             return b"".join(chunk.chunk for chunk in chunks)
 
         return self._admitted(fetch, self._timeout)
+
+    def match_radius(
+        self, request: radius_pb2.MatchRadiusRequest
+    ) -> Iterator[radius_pb2.MatchRadiusResponse]:
+        """Yield the progress of a functional matching, then its artifact.
+
+        `modnorm.client.lab_matching.match_in_lab` makes the request and reads the answer.
+
+        Raises:
+            InvalidInputError: the spec or the matching is not sound.
+            UnavailableError: the aggregator, or a service that it needs, is down; the same
+                request goes on where this one ended.
+        """
+        try:
+            yield from self._radii.MatchRadius(request, timeout=_MATCHING_SECONDS)
+        except grpc.RpcError as error:
+            raise from_rpc_error(error) from error
 
     def _call(
         self,

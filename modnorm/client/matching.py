@@ -8,21 +8,18 @@ from modnorm.calibration.calibrate import VERSION, calibrate, calibration_prompt
 from modnorm.calibration.profile import Profile
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
-from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.client.settings import ClientSettings
 from modnorm.errors import InvalidInputError
-from modnorm.geometry.scale_map import ScaleMap
-from modnorm.perturbation.methods import build_scale_map, needs_profile
+from modnorm.perturbation.methods import needs_profile
 from modnorm.radius.digests import json_digest
-from modnorm.radius.matching import MatchingPlan, check_scales
+from modnorm.radius.matching import MatchingPlan
+from modnorm.radius.plan import check_method, plan_matching
 from modnorm.radius.schema import MatchingSettings
-from modnorm.spec import ExperimentSpec, Masses
+from modnorm.spec import ExperimentSpec
 from modnorm.tasks.data import load_rows
 from modnorm.tasks.files import confined
 from modnorm.tasks.registry import get_task
 
-REFERENCE = "randopt"
-"""Method of the isotropic reference."""
 _DIGEST = re.compile("[0-9a-f]{64}")
 
 CalibrationProgress = Callable[[int, int], None]
@@ -55,22 +52,17 @@ def make_plan(  # noqa: PLR0913 - all but the spec by keyword; they are the comm
     Raises:
         InvalidInputError: names the field of the spec that is at fault.
     """
-    if spec.method.name == "base":
-        raise InvalidInputError("base moves nothing", field="method.name", remedy="name a method")
-    check_scales(radii, sigma)
+    check_method(spec.method, radii, sigma)
     checkpoint = resolve_checkpoint(spec.model.name, spec.model.revision)
     encoded = _prompts(spec, checkpoint, max(settings.prompts, spec.calibration.examples), client)
-    profile = _profile(spec, checkpoint, encoded, folder, client, on_calibration)
-    return MatchingPlan(
+    return plan_matching(
         checkpoint=checkpoint,
         task=spec.task.name,
-        prompts=encoded[: settings.prompts],
-        scale_map=_scale_map(spec.method.name, checkpoint, spec.method.masses, profile),
-        reference=_scale_map(REFERENCE, checkpoint, Masses(), None),
-        masses=spec.method.masses,
-        profile=profile.digest if profile else None,
+        prompts=encoded,
+        method=spec.method,
+        profile=_profile(spec, checkpoint, encoded, folder, client, on_calibration),
+        radii=radii,
         sigma=sigma,
-        radii=tuple(sorted(radii)),
         settings=settings,
     )
 
@@ -85,19 +77,6 @@ def _prompts(
     return [encoder.encode(task.messages(row)) for row in rows[:count]]
 
 
-def _scale_map(
-    method: str, checkpoint: Checkpoint, masses: Masses, profile: Profile | None
-) -> ScaleMap:
-    return build_scale_map(
-        method,
-        config=checkpoint.config,
-        model_digest=checkpoint.digest,
-        masses=masses,
-        weights=CheckpointWeights(checkpoint) if profile else None,
-        sensitivities=profile.sensitivities if profile else None,
-    )
-
-
 def _profile(  # noqa: PLR0913, PLR0917 - what a profile is found or made by
     spec: ExperimentSpec,
     checkpoint: Checkpoint,
@@ -109,18 +88,10 @@ def _profile(  # noqa: PLR0913, PLR0917 - what a profile is found or made by
     """Return the profile that the method needs: named, calibrated before, or calibrated now."""
     named = spec.method.profile
     if not needs_profile(spec.method.name):
-        if named is not None:
-            raise InvalidInputError(
-                f"{spec.method.name} uses no profile",
-                field="method.profile",
-                remedy="leave it out",
-            )
         return None
     if named is None:
         return _calibrated(spec, checkpoint, prompts, folder, on_progress)
-    found = Profile.load(_profile_file(named, client.cache_dir))
-    found.check_matches(checkpoint)
-    return found
+    return Profile.load(_profile_file(named, client.cache_dir))
 
 
 def _profile_file(name: str, cache: Path) -> Path:

@@ -10,6 +10,7 @@ import torch
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.errors import InvalidInputError
 from modnorm.geometry.scale_map import ScaleMap
+from modnorm.noise import get_scheme
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.population import population_seeds
 from modnorm.radius.bench import Bench, best_device, environment
@@ -109,6 +110,7 @@ class MatchingPlan:
             InvalidInputError: names the field at fault.
         """
         check_scales(self.radii, self.sigma)
+        get_scheme(self.settings.noise)
         if len(self.prompts) != self.settings.prompts:
             raise InvalidInputError(
                 f"there are {len(self.prompts)} prompts, {self.settings.prompts} are wanted",

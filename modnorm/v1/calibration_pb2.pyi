@@ -181,3 +181,182 @@ class GetProfileResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___GetProfileResponse: typing_extensions.TypeAlias = GetProfileResponse
+
+@typing.final
+class MatchingSpec(google.protobuf.message.Message):
+    """What is matched to isotropic noise, and how displacement is measured."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    RADII_FIELD_NUMBER: builtins.int
+    SIGMA_FIELD_NUMBER: builtins.int
+    PROMPTS_FIELD_NUMBER: builtins.int
+    CANDIDATES_FIELD_NUMBER: builtins.int
+    SEED_FIELD_NUMBER: builtins.int
+    POOL_FIELD_NUMBER: builtins.int
+    NOISE_FIELD_NUMBER: builtins.int
+    sigma: builtins.float
+    """Standard deviation of the isotropic noise."""
+    prompts: builtins.int
+    """Prompts used: the first."""
+    candidates: builtins.int
+    """Candidates of each condition: the first of the pool."""
+    seed: builtins.int
+    """Population seed of the candidates."""
+    pool: builtins.str
+    """"nested" or "published"."""
+    noise: builtins.str
+    """Noise scheme by name."""
+    @property
+    def radii(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
+        """Radii to try."""
+
+    def __init__(
+        self,
+        *,
+        radii: collections.abc.Iterable[builtins.float] | None = ...,
+        sigma: builtins.float = ...,
+        prompts: builtins.int = ...,
+        candidates: builtins.int = ...,
+        seed: builtins.int = ...,
+        pool: builtins.str = ...,
+        noise: builtins.str = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["candidates", b"candidates", "noise", b"noise", "pool", b"pool", "prompts", b"prompts", "radii", b"radii", "seed", b"seed", "sigma", b"sigma"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___MatchingSpec: typing_extensions.TypeAlias = MatchingSpec
+
+@typing.final
+class MeasureRadiusRequest(google.protobuf.message.Message):
+    """What to measure on what."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: builtins.int
+    MODEL_DIGEST_FIELD_NUMBER: builtins.int
+    PROMPTS_FIELD_NUMBER: builtins.int
+    TASK_FIELD_NUMBER: builtins.int
+    METHOD_FIELD_NUMBER: builtins.int
+    PROFILE_JSON_FIELD_NUMBER: builtins.int
+    MATCHING_FIELD_NUMBER: builtins.int
+    model_digest: builtins.str
+    """Digest that the model must have; any when empty."""
+    task: builtins.str
+    """Name of the task that the prompts are of, recorded in the artifact."""
+    profile_json: builtins.str
+    """The profile, for methods that need one."""
+    @property
+    def model(self) -> modnorm.v1.common_pb2.ModelRef:
+        """The model."""
+
+    @property
+    def prompts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[modnorm.v1.common_pb2.Prompt]:
+        """Prompts in order; only the first `matching.prompts` are used."""
+
+    @property
+    def method(self) -> modnorm.v1.common_pb2.MethodSpec:
+        """The method; its radius does not matter."""
+
+    @property
+    def matching(self) -> Global___MatchingSpec:
+        """What is tried and how it is measured."""
+
+    def __init__(
+        self,
+        *,
+        model: modnorm.v1.common_pb2.ModelRef | None = ...,
+        model_digest: builtins.str = ...,
+        prompts: collections.abc.Iterable[modnorm.v1.common_pb2.Prompt] | None = ...,
+        task: builtins.str = ...,
+        method: modnorm.v1.common_pb2.MethodSpec | None = ...,
+        profile_json: builtins.str | None = ...,
+        matching: Global___MatchingSpec | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_profile_json", b"_profile_json", "matching", b"matching", "method", b"method", "model", b"model", "profile_json", b"profile_json"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_profile_json", b"_profile_json", "matching", b"matching", "method", b"method", "model", b"model", "model_digest", b"model_digest", "profile_json", b"profile_json", "prompts", b"prompts", "task", b"task"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__profile_json: typing_extensions.TypeAlias = typing.Literal["profile_json"]
+    _WhichOneofArgType__profile_json: typing_extensions.TypeAlias = typing.Literal["_profile_json", b"_profile_json"]
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__profile_json) -> _WhichOneofReturnType__profile_json | None: ...
+
+Global___MeasureRadiusRequest: typing_extensions.TypeAlias = MeasureRadiusRequest
+
+@typing.final
+class MeasureRadiusResponse(google.protobuf.message.Message):
+    """Progress, then one artifact."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PROGRESS_FIELD_NUMBER: builtins.int
+    ARTIFACT_FIELD_NUMBER: builtins.int
+    @property
+    def progress(self) -> Global___MatchingProgress:
+        """Progress so far."""
+
+    @property
+    def artifact(self) -> Global___RadiusArtifact:
+        """The artifact, always the last message."""
+
+    def __init__(
+        self,
+        *,
+        progress: Global___MatchingProgress | None = ...,
+        artifact: Global___RadiusArtifact | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["artifact", b"artifact", "progress", b"progress", "result", b"result"]
+    def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["artifact", b"artifact", "progress", b"progress", "result", b"result"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_result: typing_extensions.TypeAlias = typing.Literal["progress", "artifact"]
+    _WhichOneofArgType_result: typing_extensions.TypeAlias = typing.Literal["result", b"result"]
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_result) -> _WhichOneofReturnType_result | None: ...
+
+Global___MeasureRadiusResponse: typing_extensions.TypeAlias = MeasureRadiusResponse
+
+@typing.final
+class MatchingProgress(google.protobuf.message.Message):
+    """How far a matching is."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CANDIDATES_DONE_FIELD_NUMBER: builtins.int
+    CANDIDATES_TOTAL_FIELD_NUMBER: builtins.int
+    candidates_done: builtins.int
+    """Candidates measured."""
+    candidates_total: builtins.int
+    """Candidates to measure in all, those of the reference included."""
+    def __init__(
+        self,
+        *,
+        candidates_done: builtins.int = ...,
+        candidates_total: builtins.int = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["candidates_done", b"candidates_done", "candidates_total", b"candidates_total"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___MatchingProgress: typing_extensions.TypeAlias = MatchingProgress
+
+@typing.final
+class RadiusArtifact(google.protobuf.message.Message):
+    """A radius artifact."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    DIGEST_FIELD_NUMBER: builtins.int
+    JSON_FIELD_NUMBER: builtins.int
+    digest: builtins.str
+    """SHA-256 of the canonical JSON."""
+    json: builtins.str
+    """The artifact: every measurement and the radius that they choose."""
+    def __init__(
+        self,
+        *,
+        digest: builtins.str = ...,
+        json: builtins.str = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["digest", b"digest", "json", b"json"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___RadiusArtifact: typing_extensions.TypeAlias = RadiusArtifact

@@ -10,8 +10,13 @@ from prometheus_client import CollectorRegistry
 from modnorm.client.sandbox import sandbox_at
 from modnorm.errors import PreconditionError, UnavailableError
 from modnorm.sandbox import Runner
-from modnorm.v1 import evaluation_pb2_grpc, experiment_pb2_grpc, status_pb2_grpc
-from services.aggregator import experiment_servicer, job_servicer
+from modnorm.v1 import (
+    evaluation_pb2_grpc,
+    experiment_pb2_grpc,
+    radius_pb2_grpc,
+    status_pb2_grpc,
+)
+from services.aggregator import experiment_servicer, job_servicer, radius_servicer
 from services.aggregator.admission import Admissions
 from services.aggregator.background import Changes, Reaper, repeat
 from services.aggregator.conductor import Conductor
@@ -22,6 +27,7 @@ from services.aggregator.job_servicer import JobServicer
 from services.aggregator.journey import Journey
 from services.aggregator.metrics import AggregatorMetrics, LabCollector
 from services.aggregator.notifier import Notifier
+from services.aggregator.radius_servicer import RadiusServicer
 from services.aggregator.status import LabStatusServicer, Workers
 from services.aggregator.stores import (
     EventStore,
@@ -91,6 +97,7 @@ class Aggregator:
         self._admissions = Admissions(
             sampler, calibrator, settings.data_roots, sandbox, split_folders=folders
         )
+        self._radii = RadiusServicer(self._admissions, calibrator)
         self._conductor = self._make_conductor(sampler, calibrator)
         self._reaper = Reaper(self._stores.jobs, self._changes, self._metrics)
         self._jobs = JobServicer(
@@ -174,8 +181,9 @@ class Aggregator:
         )
         experiment_pb2_grpc.add_ExperimentServiceServicer_to_server(experiments, server)
         evaluation_pb2_grpc.add_JobServiceServicer_to_server(self._jobs, server)
+        radius_pb2_grpc.add_RadiusServiceServicer_to_server(self._radii, server)
         status_pb2_grpc.add_StatusServiceServicer_to_server(self._status(), server)
-        return experiment_servicer.SERVICE, job_servicer.SERVICE, STATUS
+        return experiment_servicer.SERVICE, job_servicer.SERVICE, radius_servicer.SERVICE, STATUS
 
     def _status(self) -> LabStatusServicer:
         shown = self._settings.credentials

@@ -4,14 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import ClassVar
 
-from modnorm.calibration.calibrate import VERSION, calibration_prompts
+from modnorm.calibration.calibrate import VERSION, calibrate, calibration_prompts
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.client.convert import calibration_from_proto, prompts_from_proto
 from modnorm.errors import InvalidInputError
 from modnorm.spec import CalibrationSpec
 from modnorm.v1 import calibration_pb2
+from services.calibrator.runs import Report
 from services.common.artifacts import content_key
 from services.common.models import resolve_model
 
@@ -25,6 +27,7 @@ class Plan:
     """Token ids of what is measured."""
     settings: CalibrationSpec
     task: str
+    name: ClassVar[str] = "calibration"
 
     @cached_property
     def key(self) -> str:
@@ -38,6 +41,18 @@ class Plan:
                 "task": self.task,
             }
         )
+
+    @property
+    def total(self) -> int:
+        """Prompts in all."""
+        return len(self.prompts)
+
+    def compute(self, report: Report) -> str:
+        """Return the profile as canonical JSON."""
+        profile = calibrate(
+            self.checkpoint, self.prompts, self.settings, task=self.task, on_progress=report
+        )
+        return profile.to_json()
 
 
 def make_plan(request: calibration_pb2.CalibrateRequest, roots: Sequence[Path] | None) -> Plan:

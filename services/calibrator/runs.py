@@ -4,25 +4,43 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from typing import Protocol
 
-from modnorm.calibration.calibrate import calibrate
-from modnorm.calibration.profile import Profile
 from modnorm.errors import CancelledError
-from services.calibrator.plan import Plan
 from services.common.artifacts import ArtifactStore
 
 Progress = tuple[int, int]
-"""Prompts measured, prompts in all."""
+"""Measured, and in all."""
+Report = Callable[[int, int], None]
 
 logger = logging.getLogger(__name__)
+
+
+class Work(Protocol):
+    """Something to compute, whose outcome its key determines."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in the log."""
+
+    @property
+    def key(self) -> str:
+        """SHA-256 over all that the outcome depends on."""
+
+    @property
+    def total(self) -> int:
+        """Steps in all."""
+
+    def compute(self, report: Report) -> str:
+        """Return the artifact as canonical JSON; what `report` raises ends it."""
 
 
 class Run:
     """One computation in a worker thread. It stops at the next prompt when nobody follows it.
 
-    A profile takes seconds to minutes and its only use is that of a caller, so a cancelled
+    Its outcome takes seconds to hours and its only use is that of a caller, so a cancelled
     experiment does not keep the machine busy.
     """
 
@@ -41,10 +59,10 @@ class Run:
         """Stop an abandoned computation; called in its thread.
 
         Raises:
-            CancelledError: nobody waits for the profile any more.
+            CancelledError: nobody waits for the outcome any more.
         """
         if self.abandoned:
-            raise CancelledError("nobody waits for the profile any more")
+            raise CancelledError("nobody waits for the outcome any more")
 
     def report(self, done: int, total: int) -> None:
         """Tell the followers; called in the computation's thread.
@@ -55,7 +73,7 @@ class Run:
         self.check()
         self._loop.call_soon_threadsafe(self._publish, (done, total))
 
-    async def follow(self, task: asyncio.Task[Profile]) -> AsyncGenerator[Progress, None]:
+    async def follow(self, task: asyncio.Task[str]) -> AsyncGenerator[Progress, None]:
         """Yield progress until the task of this run is over."""
         queue: asyncio.Queue[Progress | None] = asyncio.Queue()
         queue.put_nowait(self._latest)
@@ -76,63 +94,60 @@ class Run:
 
 
 class Runs:
-    """The runs of one process. Different plans take turns, since each loads a model.
+    """The runs of one process. Different ones take turns, since each loads a model.
 
     Args:
-        store: Where finished profiles go, and are found again.
+        store: Where finished artifacts go, and are found again.
+        turn: Held by the one that computes; shared with other runs of the process.
     """
 
-    def __init__(self, store: ArtifactStore) -> None:
+    def __init__(self, store: ArtifactStore, turn: asyncio.Semaphore) -> None:
         self._store = store
-        self._turn = asyncio.Semaphore(1)
-        self._running: dict[str, tuple[Run, asyncio.Task[Profile]]] = {}
+        self._turn = turn
+        self._running: dict[str, tuple[Run, asyncio.Task[str]]] = {}
 
-    async def follow(self, plan: Plan) -> AsyncGenerator[Progress | Profile, None]:
-        """Yield progress, then the profile; equal plans share one computation.
+    async def follow(self, work: Work) -> AsyncGenerator[Progress | str, None]:
+        """Yield progress, then the artifact; equal works share one computation.
 
         Raises:
-            ModnormError: the calibration failed.
+            ModnormError: the computation failed.
         """
-        run, task = self._join(plan)
+        run, task = self._join(work)
         async with aclosing(run.follow(task)) as steps:
             async for progress in steps:
                 yield progress
         yield task.result()
 
-    def _join(self, plan: Plan) -> tuple[Run, asyncio.Task[Profile]]:
-        current = self._running.get(plan.key)
+    def _join(self, work: Work) -> tuple[Run, asyncio.Task[str]]:
+        current = self._running.get(work.key)
         if current is not None and not current[0].abandoned:
             return current
-        run = Run(len(plan.prompts))
-        task = asyncio.create_task(self._compute(plan, run))
-        self._running[plan.key] = run, task
-        task.add_done_callback(lambda ended: self._forget(plan.key, ended))
+        run = Run(work.total)
+        task = asyncio.create_task(self._compute(work, run))
+        self._running[work.key] = run, task
+        task.add_done_callback(lambda ended: self._forget(work, ended))
         return run, task
 
-    def _forget(self, key: str, ended: asyncio.Task[Profile]) -> None:
-        current = self._running.get(key)
+    def _forget(self, work: Work, ended: asyncio.Task[str]) -> None:
+        current = self._running.get(work.key)
         if current is not None and current[1] is ended:
-            del self._running[key]
+            del self._running[work.key]
         if not ended.cancelled() and (error := ended.exception()) is not None:
-            logger.info("calibration ended without a profile", exc_info=error)
+            logger.info("%s ended without a result", work.name, exc_info=error)
 
-    async def _compute(self, plan: Plan, run: Run) -> Profile:
+    async def _compute(self, work: Work, run: Run) -> str:
         async with self._turn:
-            return await asyncio.to_thread(self._find_or_make, plan, run)
+            return await asyncio.to_thread(self._find_or_make, work, run)
 
-    def _find_or_make(self, plan: Plan, run: Run) -> Profile:
-        with self._store.lock(plan.key, run.check):
-            stored = self._store.find(plan.key)
-            if stored is not None:
-                return Profile.from_json(stored)
-            return self._make(plan, run)
+    def _find_or_make(self, work: Work, run: Run) -> str:
+        with self._store.lock(work.key, run.check):
+            stored = self._store.find(work.key)
+            return self._make(work, run) if stored is None else stored
 
-    def _make(self, plan: Plan, run: Run) -> Profile:
+    def _make(self, work: Work, run: Run) -> str:
         started = time.monotonic()
-        profile = calibrate(
-            plan.checkpoint, plan.prompts, plan.settings, task=plan.task, on_progress=run.report
-        )
-        self._store.put(plan.key, profile.to_json())
+        text = work.compute(run.report)
+        digest = self._store.put(work.key, text)
         seconds = round(time.monotonic() - started, 3)
-        logger.info("calibrated", extra={"profile": profile.digest, "seconds": seconds})
-        return profile
+        logger.info("%s done", work.name, extra={"artifact": digest, "seconds": seconds})
+        return text

@@ -1,4 +1,4 @@
-"""CalibrationService: profiles by content, computed once."""
+"""CalibrationService: profiles and radius artifacts by content, computed once."""
 
 import asyncio
 import re
@@ -9,8 +9,11 @@ import grpc.aio
 from typing_extensions import override
 
 from modnorm.calibration.profile import FINGERPRINT_DIGITS, Profile
+from modnorm.client.radius_convert import artifact_to_proto
 from modnorm.errors import InvalidInputError, NotFoundError
+from modnorm.radius.artifact import RadiusArtifact
 from modnorm.v1 import calibration_pb2, calibration_pb2_grpc
+from services.calibrator.matching import make_matching
 from services.calibrator.plan import Plan, make_plan
 from services.calibrator.runs import Progress, Runs
 from services.common.artifacts import ArtifactStore
@@ -21,7 +24,7 @@ _NAMES = re.compile(f"[0-9a-f]{{{FINGERPRINT_DIGITS}}}|[0-9a-f]{{64}}")
 
 
 class CalibrationServicer(calibration_pb2_grpc.CalibrationServiceServicer):
-    """Makes profiles and keeps them under `cache_dir/profiles`.
+    """Makes profiles and radius artifacts, and keeps them under `profiles` and `radii`.
 
     Args:
         settings: Where models may lie and profiles are kept.
@@ -30,7 +33,11 @@ class CalibrationServicer(calibration_pb2_grpc.CalibrationServiceServicer):
     def __init__(self, settings: ServiceSettings) -> None:
         self._roots = settings.model_roots
         self._store = ArtifactStore(settings.cache_dir / "profiles")
-        self._runs = Runs(self._store)
+        radii = settings.cache_dir / "radii"
+        self._measurements = radii / "measurements"
+        turn = asyncio.Semaphore(1)
+        self._runs = Runs(self._store, turn)
+        self._matchings = Runs(ArtifactStore(radii), turn)
 
     @override
     async def Calibrate(
@@ -49,6 +56,20 @@ class CalibrationServicer(calibration_pb2_grpc.CalibrationServiceServicer):
         async with aclosing(self._runs.follow(plan)) as results:
             async for result in results:
                 yield _response(result)
+
+    @override
+    async def MeasureRadius(
+        self,
+        request: calibration_pb2.MeasureRadiusRequest,
+        context: grpc.aio.ServicerContext[
+            calibration_pb2.MeasureRadiusRequest, calibration_pb2.MeasureRadiusResponse
+        ],
+    ) -> AsyncIterator[calibration_pb2.MeasureRadiusResponse]:
+        """Stream progress, then the radius artifact."""
+        work = await asyncio.to_thread(make_matching, request, self._roots, self._measurements)
+        async with aclosing(self._matchings.follow(work)) as results:
+            async for result in results:
+                yield _measured(result)
 
     @override
     async def GetProfile(
@@ -75,12 +96,24 @@ class CalibrationServicer(calibration_pb2_grpc.CalibrationServiceServicer):
         return None if text is None else Profile.from_json(text)
 
 
-def _response(result: Progress | Profile) -> calibration_pb2.CalibrateResponse:
+def _response(result: Progress | Profile | str) -> calibration_pb2.CalibrateResponse:
+    if isinstance(result, str):
+        result = Profile.from_json(result)
     if isinstance(result, Profile):
         return calibration_pb2.CalibrateResponse(profile=_message(result))
     done, total = result
     return calibration_pb2.CalibrateResponse(
         progress=calibration_pb2.CalibrationProgress(examples_done=done, examples_total=total)
+    )
+
+
+def _measured(result: Progress | str) -> calibration_pb2.MeasureRadiusResponse:
+    if isinstance(result, str):
+        artifact = artifact_to_proto(RadiusArtifact.from_json(result))
+        return calibration_pb2.MeasureRadiusResponse(artifact=artifact)
+    done, total = result
+    return calibration_pb2.MeasureRadiusResponse(
+        progress=calibration_pb2.MatchingProgress(candidates_done=done, candidates_total=total)
     )
 
 

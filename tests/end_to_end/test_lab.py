@@ -305,6 +305,9 @@ def test_a_grid_is_submitted_at_once_and_found_again(lab, client, modnorm, write
         again = modnorm("tune", spec_file, *grid, "--out", tmp_path / "elsewhere")
     assert json.loads(again.stdout) == first
     assert trials() == known
+    few = ("--radii", "0.02", "--prompts", "1", "--candidates", "1", "--server", lab.server)
+    matched = modnorm("match", spec_file, *few, "--out", tmp_path / "match", "--json")
+    assert json.loads(matched.stdout)["artifact"]["radius"] == 0.02
     assert len(known) == 2
     assert [one["radius"] for one in first["artifact"]["radii"]] == [0.004, 0.008]
     begun = [client.get(trial) for trial in known]

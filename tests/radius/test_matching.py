@@ -166,7 +166,9 @@ class TestOneFamily:
             ({"radii": (0.0, 0.1)}, "radii"),
             ({"radii": (float("nan"),)}, "radii"),
             ({"sigma": -1.0}, "sigma"),
+            ({"radii": ()}, "radii"),
             ({"settings": MatchingSettings(prompts=9)}, "task.selection"),
+            ({"settings": MatchingSettings(prompts=4, noise="pink")}, "population.noise"),
         ],
     )
     def test_what_cannot_be_measured_is_refused_first(self, changes, field, plan, journal):

@@ -24,6 +24,7 @@ from modnorm.v1 import (
     evaluation_pb2,
     evaluation_pb2_grpc,
     experiment_pb2,
+    radius_pb2,
     sampling_pb2,
     sandbox_pb2,
     status_pb2,
@@ -34,6 +35,7 @@ from services.evaluator.calls import StreamedCalls
 
 HOMES = {
     experiment_pb2: "aggregator",
+    radius_pb2: "aggregator",
     evaluation_pb2: "aggregator",
     status_pb2: "aggregator",
     calibration_pb2: "calibrator",

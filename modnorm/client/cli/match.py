@@ -13,12 +13,15 @@ from modnorm.client.cli.options import (
     Json,
     Quiet,
     SpecFile,
+    connect,
     numbers,
     read_unsettled_spec,
     settings,
 )
 from modnorm.client.cli.radius import conclude
+from modnorm.client.radius_convert import Matching
 from modnorm.client.rundir import RunDirectory, hold
+from modnorm.errors import ModnormError
 from modnorm.radius.artifact import RadiusArtifact
 from modnorm.radius.schema import MatchingDocument, MatchingSettings
 from modnorm.spec import ExperimentSpec
@@ -34,6 +37,14 @@ Candidates = Annotated[
     int, typer.Option("--candidates", min=1, max=100, help="Candidates of each condition.")
 ]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Population seed of the candidates.")]
+MatchServer = Annotated[
+    str | None,
+    typer.Option(
+        "--server",
+        metavar="HOST:PORT",
+        help="Have this lab's calibrator measure, instead of this machine.",
+    ),
+]
 
 
 def match(  # noqa: PLR0913 - each argument is an option of the command
@@ -45,6 +56,7 @@ def match(  # noqa: PLR0913 - each argument is an option of the command
     prompts: Prompts = 64,
     candidates: Candidates = 25,
     seed: Seed = 42,
+    server: MatchServer = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -66,25 +78,23 @@ def match(  # noqa: PLR0913 - each argument is an option of the command
         noise=spec.population.noise,
     )
     RunDirectory(out).check_holds_no_run()
+    wanted = Matching(tried, sigma, how)
     with interruptible("stopped; the same command goes on from here"), hold(out):
-        document = _measure(spec, tried, sigma, how, out, quiet=quiet)
+        document = (
+            _measure(spec, wanted, out, quiet=quiet)
+            if server is None
+            else _in_lab(spec, wanted, server, quiet=quiet)
+        )
         conclude(RadiusArtifact.of(document), _table(document), out, as_json=as_json)
 
 
-def _measure(  # noqa: PLR0913 - what a matching is made of
-    spec: ExperimentSpec,
-    radii: tuple[float, ...],
-    sigma: float,
-    how: MatchingSettings,
-    out: Path,
-    *,
-    quiet: bool,
+def _measure(
+    spec: ExperimentSpec, wanted: Matching, out: Path, *, quiet: bool
 ) -> MatchingDocument:
     from modnorm.client.matching import make_plan
     from modnorm.radius.matching import match as measure
 
-    columns = (TextColumn("{task.description}"), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=stderr(), disable=quiet) as progress:
+    with _progress(quiet=quiet) as progress:
         calibrating = progress.add_task("calibrating", total=None, visible=False)
 
         def on_calibration(done: int, total: int) -> None:
@@ -92,15 +102,40 @@ def _measure(  # noqa: PLR0913 - what a matching is made of
 
         plan = make_plan(
             spec,
-            radii=radii,
-            sigma=sigma,
-            settings=how,
+            radii=wanted.radii,
+            sigma=wanted.sigma,
+            settings=wanted.settings,
             folder=out,
             client=settings(),
             on_calibration=on_calibration,
         )
-        shown = _Measurements(progress, how.candidates)
+        shown = _Measurements(progress, wanted.settings.candidates)
         return measure(plan, out / "measurements.jsonl", on_step=shown)
+
+
+def _in_lab(
+    spec: ExperimentSpec, wanted: Matching, server: str, *, quiet: bool
+) -> MatchingDocument:
+    from modnorm.client.lab_matching import LabStep, match_in_lab
+
+    with connect(server) as client, _progress(quiet=quiet) as progress:
+        bars = {
+            phase: progress.add_task(phase, total=None, visible=False)
+            for phase in ("calibrating", "measuring")
+        }
+
+        def on_step(step: LabStep) -> None:
+            progress.update(bars[step.phase], completed=step.done, total=step.total, visible=True)
+
+        document = match_in_lab(client, spec, wanted, on_step).document
+    if not isinstance(document, MatchingDocument):
+        raise ModnormError("the lab returned the artifact of a grid")
+    return document
+
+
+def _progress(*, quiet: bool) -> Progress:
+    columns = (TextColumn("{task.description}"), MofNCompleteColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=stderr(), disable=quiet)
 
 
 class _Measurements:

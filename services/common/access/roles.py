@@ -36,7 +36,12 @@ _SERVICES: Mapping[str, Mapping[str, AbstractSet[Role]]] = {
         "FetchLineage": _WORK,
         "FetchGenerator": _WORK,
     },
-    "modnorm.v1.CalibrationService": {"Calibrate": _INSIDE, "GetProfile": _INSIDE},
+    "modnorm.v1.RadiusService": {"MatchRadius": {Role.SUBMIT}},
+    "modnorm.v1.CalibrationService": {
+        "Calibrate": _INSIDE,
+        "MeasureRadius": _INSIDE,
+        "GetProfile": _INSIDE,
+    },
     "modnorm.v1.SamplingService": {
         "InspectModel": _INSIDE,
         "BuildScaleMap": _INSIDE,

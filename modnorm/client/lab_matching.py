@@ -1,0 +1,66 @@
+"""A functional matching in a lab: followed by the client, measured by the lab's calibrator."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from modnorm.client.client import ModnormClient
+from modnorm.client.convert import spec_to_proto
+from modnorm.client.radius_convert import Matching, artifact_from_proto, matching_to_proto
+from modnorm.errors import UnavailableError
+from modnorm.radius.artifact import RadiusArtifact
+from modnorm.spec import ExperimentSpec
+from modnorm.v1 import radius_pb2
+
+
+@dataclass(frozen=True, slots=True)
+class LabStep:
+    """How far a matching is."""
+
+    phase: Literal["calibrating", "measuring"]
+    """Whether the profile is being calibrated, or candidates are measured."""
+    done: int
+    total: int
+
+
+def match_in_lab(
+    client: ModnormClient,
+    spec: ExperimentSpec,
+    matching: Matching,
+    on_step: Callable[[LabStep], None],
+) -> RadiusArtifact:
+    """Have a lab match a radius, and return the artifact.
+
+    A lab keeps what it measured: the same call goes on where another was broken off.
+
+    Args:
+        client: Connection to the lab.
+        spec: Model, task, method, pool and noise; its radius does not matter.
+        matching: What is tried and how it is measured.
+        on_step: Called as the matching goes on.
+
+    Raises:
+        InvalidInputError: the spec or the matching is not sound.
+        UnavailableError: the lab, or a service of it, is down.
+    """
+    request = radius_pb2.MatchRadiusRequest(
+        spec=spec_to_proto(_settled(spec)),
+        matching=matching_to_proto(matching.radii, matching.sigma, matching.settings),
+    )
+    for response in client.match_radius(request):
+        match response.WhichOneof("result"):
+            case "artifact":
+                return artifact_from_proto(response.artifact)
+            case "calibration":
+                told = response.calibration
+                on_step(LabStep("calibrating", told.examples_done, told.examples_total))
+            case _:
+                done = response.progress.candidates_done
+                on_step(LabStep("measuring", done, response.progress.candidates_total))
+    raise UnavailableError("the lab ended without an artifact", remedy="start the command again")
+
+
+def _settled(spec: ExperimentSpec) -> ExperimentSpec:
+    """Return a spec that a lab accepts: a number, whichever, where an artifact may be named."""
+    method = spec.method.model_copy(update={"radius": 1.0, "radius_source": None})
+    return spec.model_copy(update={"method": method})

@@ -1,0 +1,87 @@
+"""A matching from a model, a method and prompts."""
+
+from collections.abc import Sequence
+
+from modnorm.calibration.profile import Profile
+from modnorm.checkpoint.reference import Checkpoint
+from modnorm.checkpoint.weights import CheckpointWeights
+from modnorm.errors import InvalidInputError
+from modnorm.geometry.scale_map import ScaleMap
+from modnorm.perturbation.methods import build_scale_map, needs_profile
+from modnorm.radius.matching import MatchingPlan, check_scales
+from modnorm.radius.schema import MatchingSettings
+from modnorm.spec import Masses, MethodSpec
+
+REFERENCE = "randopt"
+"""Method of the isotropic reference."""
+
+
+def check_method(method: MethodSpec, radii: Sequence[float], sigma: float) -> None:
+    """Refuse what cannot be matched whatever the model is.
+
+    Raises:
+        InvalidInputError: the method moves nothing, is not known or uses no profile but names
+            one, or a scale is out of range.
+    """
+    if method.name == "base":
+        raise InvalidInputError("base moves nothing", field="method.name", remedy="name a method")
+    if not needs_profile(method.name) and method.profile is not None:
+        raise InvalidInputError(
+            f"{method.name} uses no profile", field="method.profile", remedy="leave it out"
+        )
+    check_scales(radii, sigma)
+
+
+def plan_matching(  # noqa: PLR0913 - all by keyword; they are what a matching is made of
+    *,
+    checkpoint: Checkpoint,
+    task: str,
+    prompts: Sequence[Sequence[int]],
+    method: MethodSpec,
+    profile: Profile | None,
+    radii: Sequence[float],
+    sigma: float,
+    settings: MatchingSettings,
+) -> MatchingPlan:
+    """Return the matching of a method on a model.
+
+    Args:
+        checkpoint: The model.
+        task: Name of the task that the prompts are of.
+        prompts: Token ids; the first `settings.prompts` are used.
+        method: The method; its radius does not matter.
+        profile: The profile, for methods that need one.
+        radii: Radii to try, in any order.
+        sigma: Standard deviation of the isotropic reference.
+        settings: How displacement is measured.
+
+    Raises:
+        InvalidInputError: the method cannot be used on this model, or with this profile.
+    """
+    if profile is not None:
+        profile.check_matches(checkpoint)
+    return MatchingPlan(
+        checkpoint=checkpoint,
+        task=task,
+        prompts=[list(prompt) for prompt in prompts[: settings.prompts]],
+        scale_map=_scale_map(method.name, checkpoint, method.masses, profile),
+        reference=_scale_map(REFERENCE, checkpoint, Masses(), None),
+        masses=method.masses,
+        profile=profile.digest if profile else None,
+        sigma=sigma,
+        radii=tuple(sorted(radii)),
+        settings=settings,
+    )
+
+
+def _scale_map(
+    method: str, checkpoint: Checkpoint, masses: Masses, profile: Profile | None
+) -> ScaleMap:
+    return build_scale_map(
+        method,
+        config=checkpoint.config,
+        model_digest=checkpoint.digest,
+        masses=masses,
+        weights=CheckpointWeights(checkpoint) if profile else None,
+        sensitivities=profile.sensitivities if profile else None,
+    )

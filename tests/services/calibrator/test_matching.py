@@ -1,0 +1,141 @@
+import asyncio
+import logging
+
+import grpc
+import pytest
+
+from modnorm.client.status import from_rpc_error
+from modnorm.errors import InvalidInputError
+from modnorm.radius.artifact import RadiusArtifact
+from modnorm.v1 import calibration_pb2 as pb
+from modnorm.v1 import common_pb2
+from services.calibrator.matching import make_matching
+
+DEADLINE = 120
+
+
+@pytest.fixture
+def measure_request(request_for):
+    """Return a small request for the bundled model, with fields replaced."""
+
+    def build(prompts=3, **fields):
+        matching = {
+            "radii": [0.16, 0.04],
+            "sigma": 0.004,
+            "prompts": 3,
+            "candidates": 2,
+            "seed": 42,
+            "pool": "nested",
+            "noise": "portable-v1",
+            **{name: fields.pop(name) for name in list(fields) if name in MATCHING},
+        }
+        values = {
+            "model": common_pb2.ModelRef(name="tiny-thicket"),
+            "prompts": request_for(prompts=prompts).prompts,
+            "task": "countdown",
+            "method": common_pb2.MethodSpec(name="no_sensitivity", radius=1.0),
+            "matching": pb.MatchingSpec(**matching),
+        }
+        return pb.MeasureRadiusRequest(**{**values, **fields})
+
+    return build
+
+
+MATCHING = {field.name for field in pb.MatchingSpec.DESCRIPTOR.fields}
+
+
+async def collect(call):
+    """Return the progress of a matching as pairs, and its artifact."""
+    *told, last = [response async for response in call]
+    progress = [(one.progress.candidates_done, one.progress.candidates_total) for one in told]
+    return progress, last.artifact
+
+
+@pytest.fixture(autouse=True)
+def _log(caplog):
+    caplog.set_level(logging.INFO, "services.calibrator")
+
+
+def journal(settings):
+    (path,) = (settings.cache_dir / "radii" / "measurements").glob("*.jsonl")
+    return path.read_bytes()
+
+
+def test_progress_then_the_artifact_of_the_library_computed_once(
+    serve, settings, measure_request, caplog, tmp_path
+):
+    async def scenario():
+        async with serve(settings) as stub:
+            first = await collect(stub.MeasureRadius(measure_request(), timeout=DEADLINE))
+        async with serve(settings) as stub:
+            # The order of the radii and prompts that are not used do not matter.
+            same = measure_request(prompts=4, radii=[0.04, 0.16])
+            return first, await collect(stub.MeasureRadius(same, timeout=DEADLINE))
+
+    (progress, first), (_, again) = asyncio.run(scenario())
+    assert progress[0] == (0, 6)
+    assert progress[-1] == (6, 6)
+    assert progress == sorted(progress)
+    assert again == first
+    assert caplog.messages.count("matching done") == 1
+    work = make_matching(measure_request(), None, tmp_path / "elsewhere")
+    assert work.compute(lambda done, total: None) == first.json
+    assert RadiusArtifact.from_json(first.json).digest == first.digest
+
+
+def test_broken_off_it_goes_on_and_another_grid_measures_nothing_twice(
+    serve, settings, measure_request, caplog
+):
+    many = measure_request(candidates=12)
+
+    async def scenario():
+        async with serve(settings) as stub:
+            call = stub.MeasureRadius(many, timeout=DEADLINE)
+            while (await call.read()).progress.candidates_done < 2:
+                pass
+            call.cancel()
+            kept = journal(settings)
+            _, artifact = await collect(stub.MeasureRadius(many, timeout=DEADLINE))
+            whole = journal(settings)
+            fewer = measure_request(candidates=12, radii=[0.16])
+            await collect(stub.MeasureRadius(fewer, timeout=DEADLINE))
+            return kept, artifact, whole
+
+    kept, artifact, whole = asyncio.run(asyncio.wait_for(scenario(), DEADLINE))
+    assert "matching ended without a result" in caplog.messages
+    assert 1 + 2 <= len(kept.splitlines()) < 1 + 36
+    assert whole.startswith(kept)
+    assert len(whole.splitlines()) == 1 + 36
+    assert journal(settings) == whole
+    assert len(RadiusArtifact.from_json(artifact.json).document.radii) == 2
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"task": ""}, "task"),
+        ({"model": common_pb2.ModelRef(name="no-such-model")}, "model.name"),
+        ({"method": common_pb2.MethodSpec(name="base")}, "method.name"),
+        ({"method": common_pb2.MethodSpec(name="guess", radius=1)}, "method.name"),
+        ({"method": common_pb2.MethodSpec(name="modular_norm", radius=1)}, "method.profile"),
+        ({"radii": []}, "radii"),
+        ({"radii": [0.0]}, "radii"),
+        ({"sigma": float("nan")}, "sigma"),
+        ({"candidates": 101}, "matching.candidates"),
+        ({"candidates": 0}, "matching.candidates"),
+        ({"pool": "deep"}, "matching.pool"),
+        ({"noise": "pink"}, "population.noise"),
+        ({"prompts": 2}, "task.selection"),
+    ],
+)
+def test_a_bad_request_names_its_field(serve, settings, measure_request, fields, field):
+    async def scenario():
+        async with serve(settings) as stub:
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await collect(stub.MeasureRadius(measure_request(**fields), timeout=DEADLINE))
+            return from_rpc_error(caught.value)
+
+    error = asyncio.run(scenario())
+    assert isinstance(error, InvalidInputError)
+    assert error.field == field
+    assert not (settings.cache_dir / "radii" / "measurements").exists()
