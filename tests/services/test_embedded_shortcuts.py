@@ -19,14 +19,14 @@ def spec(statistics):
             "model": "tiny-thicket",
             "task": {
                 "name": "gsm8k",
-                "selection": {"source": "bundled:word-problems-selection", "limit": 16},
-                "heldout": {"source": "bundled:word-problems-heldout", "limit": 12},
+                "selection": {"source": "bundled:word-problems-selection", "limit": 10},
+                "heldout": {"source": "bundled:word-problems-heldout", "limit": 8},
                 "max_tokens": 96,
             },
             "method": {"name": "randopt", "sigma": 0.02},
             "population": {
-                "size": 12,
-                "prefixes": [8, 12],
+                "size": 10,
+                "prefixes": [6, 10],
                 "ensemble_sizes": [1, 3, 5],
                 "statistics": statistics,
             },
@@ -77,7 +77,7 @@ def test_complete_scores_are_equal_and_the_others_lie_in_their_intervals(client,
         if each.state == experiments.CANDIDATE_STATE_STOPPED:
             stopped += 1
             assert each.reward_lower <= reward <= each.reward_upper
-            assert each.selection_answers < 16
+            assert each.selection_answers < 10
             assert not each.HasField("selection_reward")
         else:
             assert each.selection_reward == reward
@@ -91,8 +91,8 @@ def test_experts_answer_the_rows_that_are_open(client, short):
         if each.heldout_attempts:
             answers = list(client.answers(short.id, each.index, evaluation.SPLIT_HELDOUT))
             rows = [answer.row for answer in answers]
-            assert rows == sorted(set(rows) & set(range(12)))
+            assert rows == sorted(set(rows) & set(range(8)))
             assert each.heldout_answers == len(rows)
-            assert each.HasField("heldout_metric") is (len(rows) == 12)
-            left_out += 12 - len(rows)
+            assert each.HasField("heldout_metric") is (len(rows) == 8)
+            left_out += 8 - len(rows)
     assert left_out > 0

@@ -14,7 +14,7 @@ from services.aggregator.reports import Report
 from services.aggregator.states import JobState, Split
 from services.aggregator.stores.jobs import Claim, FailureKind
 
-SIZES = {"size": 16, "prefixes": [8, 16], "ensemble_sizes": [1, 3, 6]}
+SIZES = {"size": 12, "prefixes": [6, 12], "ensemble_sizes": [1, 3, 5]}
 BOUNDS = RewardBounds(0.0, 1.0)
 
 
@@ -64,13 +64,15 @@ class Crew:
         self.busy: list[Worker] = []
 
     def run(self) -> None:
-        while self.busy or self.jobs.pending(self.id):
-            self.restart_perhaps()
-            pending = self.jobs.pending(self.id)
-            if pending and len(self.busy) < 3:
+        while True:
+            pending = self.jobs.pending(self.id) if len(self.busy) < 3 else ()
+            if pending:
                 self.take(self.random.choice(pending))
-            else:
+            elif self.busy:
                 self.go_on(self.random.choice(self.busy))
+            else:
+                return
+            self.restart_perhaps()
 
     def restart_perhaps(self) -> None:
         if self.random.random() < 0.02:
@@ -115,11 +117,11 @@ def counts(vote):
     return vote.valid, vote.support, vote.correct_support
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_any_interleaving_ends_as_the_experiment_done_to_the_end(world, seed):
     random = Random(seed)
-    failing = set(random.sample(range(16), 2))
-    failures = {"max_failed_candidates": 2}
+    failing = set(random.sample(range(12), 1))
+    failures = {"max_failed_candidates": 1}
     full = world.select("full", **SIZES, statistics="full", failures=failures)
     Crew(world, full, random, failing).run()
     short = world.select("short", **SIZES, failures=failures)
