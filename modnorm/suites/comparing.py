@@ -9,8 +9,8 @@ from modnorm.errors import InvalidInputError
 from modnorm.suites.cells import Cell, matches
 from modnorm.suites.declaration import Suite
 from modnorm.suites.figures import BuiltTable, Figure, FigureRow, PublishedTable
-from modnorm.suites.metric import by_seed, points_of
 from modnorm.suites.outcomes import Outcome, Outcomes
+from modnorm.suites.points import by_seed, points_of
 from modnorm.suites.tables import (
     Comparison,
     DifferenceTable,

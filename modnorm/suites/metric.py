@@ -1,77 +1,16 @@
 """Tables of held-out metrics: places by axes, N and K; numbers over seeds."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from modnorm.errors import InvalidInputError
-from modnorm.suites.cells import Cell, ensembles_of, place_of
+from modnorm.suites.base_rows import base_rows
+from modnorm.suites.cells import Cell
 from modnorm.suites.declaration import Suite
 from modnorm.suites.figures import BuiltTable, Figure, FigureRow, PublishedTable
 from modnorm.suites.outcomes import Outcomes
+from modnorm.suites.points import NUMBERS, Order, Point, by_seed, labels_of, points_of
 from modnorm.suites.tables import Contrast, MetricTable, Pick
 
-_NUMBERS = ("N", "K")
 _METRIC, _REDUCTION = "metric (%)", "Eval. red."
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """One ensemble of one cell."""
-
-    cell: Cell
-    population: int
-    ensemble_size: int
-
-    def label(self, axis: str) -> str:
-        """Return the option on an axis, `N` and `K` among them."""
-        if axis in _NUMBERS:
-            return str(self.population if axis == "N" else self.ensemble_size)
-        return self.cell.labels[axis]
-
-    def fits(self, pick: Pick) -> bool:
-        """Tell whether it is where a pick points to."""
-        return all(self.label(axis) == str(option) for axis, option in pick.items())
-
-    def value(self, outcomes: Outcomes) -> float | None:
-        """Return the held-out metric in percent; None while the cell is not finished."""
-        outcome = outcomes.of(self.cell)
-        found = None if outcome is None else outcome.metric(self.population, self.ensemble_size)
-        return None if found is None else 100 * found
-
-    def cost(self, outcomes: Outcomes) -> int | None:
-        """Return the evaluations that were counted; None while the cell is not finished."""
-        outcome = outcomes.of(self.cell)
-        return None if outcome is None else outcome.cost(self.population, self.ensemble_size)
-
-
-def points_of(cells: Iterable[Cell]) -> Iterator[Point]:
-    """Yield every ensemble of every cell; an iterative method has its one model."""
-    for cell in cells:
-        for population, size in ensembles_of(cell.spec):
-            yield Point(cell, population, size)
-
-
-def by_seed(
-    points: Iterable[Point], outcomes: Outcomes, *, field: str
-) -> tuple[dict[int, float], int]:
-    """Return the numbers of one place by seed, and how many there should be.
-
-    Raises:
-        InvalidInputError: two cells of one seed are in the same place.
-    """
-    values, seeds = {}, set()
-    for point in points:
-        if point.cell.seed in seeds:
-            raise InvalidInputError(
-                f"several cells are in one place, {point.cell.id} among them",
-                field=field,
-                remedy="name every axis under rows, columns or at, N and K among them",
-            )
-        seeds.add(point.cell.seed)
-        found = point.value(outcomes)
-        if found is not None:
-            values[point.cell.seed] = found
-    return values, len(seeds)
 
 
 def metric_table(
@@ -83,7 +22,7 @@ def metric_table(
         InvalidInputError: the table does not tell the cells apart.
     """
     points = [point for point in points_of(cells) if point.fits(_at(spec, point))]
-    order = _Order(suite)
+    order = Order(suite)
     rows = order.distinct(points, spec.rows)
     columns = order.distinct(points, spec.columns)
     published = PublishedTable(spec.paper.values if spec.paper else None, f"{field}.paper.values")
@@ -93,7 +32,7 @@ def metric_table(
         return [
             point
             for point in points
-            if _labels(point, spec.rows) == row and _labels(point, spec.columns) == column
+            if labels_of(point, spec.rows) == row and labels_of(point, spec.columns) == column
         ]
 
     def figure(row: tuple[str, ...], column: tuple[str, ...]) -> Figure:
@@ -102,7 +41,7 @@ def metric_table(
 
     built = [FigureRow(row, tuple(figure(row, column) for column in columns)) for row in rows]
     if spec.base_row is not None:
-        built.append(_base_row(spec, spec.base_row, points, columns, outcomes, published))
+        built += base_rows(spec, spec.base_row, suite, points, columns, outcomes, published)
     notes = tuple(_contrasts(spec, built, columns))
     names = [" ".join(_named(spec.columns, column)) for column in columns]
     if spec.reduction:
@@ -149,56 +88,12 @@ def _at(spec: MetricTable, point: Point) -> Pick:
     return {**spec.at, **spec.at_row.get(point.label(spec.rows[0]), {})}
 
 
-def _labels(point: Point, axes: Sequence[str]) -> tuple[str, ...]:
-    return tuple(point.label(axis) for axis in axes)
-
-
 def _named(axes: Sequence[str], labels: Sequence[str]) -> list[str]:
     """Return labels as headings: N and K with their names."""
     return [
-        f"{axis}={label}" if axis in _NUMBERS else label
+        f"{axis}={label}" if axis in NUMBERS else label
         for axis, label in zip(axes, labels, strict=True)
     ]
-
-
-@dataclass(frozen=True)
-class _Order:
-    """The order of options as the suite declares them; N and K by size."""
-
-    suite: Suite
-
-    def distinct(
-        self, points: Iterable[Point], axes: Sequence[str]
-    ) -> tuple[tuple[str, ...], ...]:
-        found = {_labels(point, axes) for point in points}
-        return tuple(sorted(found, key=lambda labels: self._key(axes, labels)))
-
-    def _key(self, axes: Sequence[str], labels: Sequence[str]) -> tuple[int, ...]:
-        return tuple(place_of(self.suite, a, label) for a, label in zip(axes, labels, strict=True))
-
-
-def _base_row(  # noqa: PLR0913, PLR0917 - all that a row is made of
-    spec: MetricTable,
-    label: str,
-    points: Sequence[Point],
-    columns: Sequence[tuple[str, ...]],
-    outcomes: Outcomes,
-    published: PublishedTable,
-) -> FigureRow:
-    """Return the row of the unperturbed model; any cell of a seed has measured it."""
-    figures = []
-    for column in columns:
-        values, seeds = {}, set()
-        for point in points:
-            if _labels(point, spec.columns) != column:
-                continue
-            seeds.add(point.cell.seed)
-            outcome = outcomes.of(point.cell)
-            base = None if outcome is None else outcome.document["base"]["heldout_metric"]
-            if base is not None:
-                values[point.cell.seed] = 100 * base
-        figures.append(Figure(values, len(seeds), published.find((label, *column))))
-    return FigureRow((label, *[""] * (len(spec.rows) - 1)), tuple(figures))
 
 
 def _contrasts(

@@ -76,6 +76,20 @@ def test_the_base_is_a_row_that_any_cell_measures(build):
     assert found["puzzles"].mean is None
 
 
+def test_each_model_and_task_has_a_base_of_its_own(build):
+    finished: Finished = {
+        "mn_more_42": ({}, {"base": 0.25}),
+        "randopt_more_43": ({}, {"base": 0.35}),
+        "mn_puzzles_42": ({}, {"base": 0.5}),
+    }
+    printed = {"source": "p", "values": {"more": {"base": {1: 12.4}}}}
+    spec = {**METRIC, "rows": ["task", "method", "N"], "columns": ["K"], "paper": printed}
+    found = by_label(build({**spec, "base_row": "base"}, finished))
+    assert found["more", "base", ""]["K=1"].values == {42: 25.0, 43: 35.0}
+    assert found["more", "base", ""]["K=1"].paper.mean == 12.4
+    assert found["puzzles", "base", ""]["K=2"].values == {42: 50.0}
+
+
 def test_a_table_that_does_not_tell_cells_apart_is_refused(build):
     with pytest.raises(InvalidInputError, match="several cells are in one place") as caught:
         build(METRIC, {})
