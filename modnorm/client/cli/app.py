@@ -12,6 +12,7 @@ from modnorm.client.cli import (
     compare,
     data,
     doctor,
+    export,
     lab,
     match,
     prepare,
@@ -65,6 +66,7 @@ app.command("tune")(tune.tune)
 app.command("match")(match.match)
 app.command("scales")(scales.scales)
 app.command("calibrate")(calibrate.calibrate)
+app.command("export")(export.export)
 app.command("prepare")(prepare.prepare)
 app.command("doctor")(doctor.doctor)
 app.add_typer(data.app, name="data")

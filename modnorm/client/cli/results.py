@@ -8,7 +8,7 @@ from rich.table import Table
 
 from modnorm.client.cli.console import percent, stderr, table
 from modnorm.client.client import ModnormClient
-from modnorm.client.rundir import RunDirectory
+from modnorm.client.rundir import RunDirectory, lineage_file
 from modnorm.v1 import experiment_pb2 as experiments
 
 if TYPE_CHECKING:
@@ -30,6 +30,9 @@ def write_results(
     from modnorm.client.export import fetch_run
 
     document = write_run(directory.path, fetch_run(client, experiment))
+    if document["iterative"]:
+        lineage = client.artifact(experiment.id, experiments.ARTIFACT_KIND_LINEAGE)
+        lineage_file(directory.path).write_bytes(lineage)
     for note in (describe_shortcuts(document), describe_mixed(document["mixed_environments"])):
         if note:
             stderr().print(f"note: {note}", soft_wrap=True)

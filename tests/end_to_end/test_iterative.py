@@ -1,0 +1,62 @@
+"""Iterative runs through the front door."""
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+from modnorm.checkpoint.reference import resolve_checkpoint
+
+
+@pytest.fixture(scope="module")
+def spec_file(write_spec):
+    task = {
+        "name": "countdown",
+        "selection": {"source": "bundled:countdown-selection", "limit": 4},
+        "heldout": {"source": "bundled:countdown-heldout", "limit": 4},
+        "max_tokens": 32,
+    }
+    return write_spec(
+        "evolved",
+        task=task,
+        method={"name": "es", "radius": 0.006},
+        population={"size": 2},
+        iterative={"updates": 2, "rate": 0.006, "monitor": [1]},
+    )
+
+
+def test_a_killed_run_trains_the_same_model_which_can_be_exported(
+    modnorm, environment, spec_file, results, tmp_path
+):
+    broken, whole, model = tmp_path / "broken", tmp_path / "whole", tmp_path / "model"
+    command = [sys.executable, "-m", "modnorm", "run", str(spec_file), "--out", str(broken)]
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 100
+        # Lines of progress come now and then; the first of the selection says that it goes on.
+        while "selecting" not in (process.stderr.readline() if process.stderr else ""):
+            assert time.monotonic() < deadline
+        process.kill()
+    modnorm("run", spec_file, "--out", broken)
+    modnorm("run", spec_file, "--out", whole)
+
+    assert results(broken) == results(whole)
+    assert (broken / "lineage.json").read_bytes() == (whole / "lineage.json").read_bytes()
+    document = json.loads((whole / "results.json").read_text())
+    iterative = document["iterative"]
+    assert [state["updates"] for state in iterative["states"]] == [0, 1, 2]
+    assert iterative["reported"] == 2
+    assert iterative["ledger"]["search"]["pairs"] == 2 * 2 * 4
+    assert iterative["main_run"] == 2 * 2 * 4 + 4
+    exported = json.loads(modnorm("export", whole, "--out", model, "--json").stdout)
+    assert exported["updates"] == 2
+    assert resolve_checkpoint(str(model)).digest != resolve_checkpoint("tiny-thicket").digest
+
+
+def test_a_run_of_another_method_has_nothing_to_export(modnorm, tmp_path):
+    refused = modnorm("export", tmp_path, "--out", tmp_path / "model", check=False)
+
+    assert refused.returncode == 2
+    assert "no finished run of an iterative method" in refused.stderr
+    assert "Traceback" not in refused.stderr
