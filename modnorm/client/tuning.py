@@ -81,8 +81,15 @@ def trial_spec(
         ensemble_size: K.
 
     Raises:
-        InvalidInputError: the trial is no valid experiment (K greater than N, say).
+        InvalidInputError: the trial is no valid experiment (K greater than N, say), or trains
+            one model instead of drawing candidates.
     """
+    if spec.iterative is not None:
+        raise InvalidInputError(
+            f"{spec.method.name} has no ensembles to compare",
+            field="method.name",
+            remedy="name a method that draws candidates",
+        )
     data = spec.model_dump(mode="json")
     rows = heldout or spec.task.heldout
     return parse_spec(

@@ -2,7 +2,7 @@ import pytest
 
 from modnorm.client.tuning import Trial, development_rows, grid_document, trial_spec
 from modnorm.errors import ConflictError, InvalidInputError
-from modnorm.spec import DataSpec
+from modnorm.spec import DataSpec, parse_spec
 from modnorm.v1.experiment_pb2 import Provenance
 
 PROVENANCE = {
@@ -74,6 +74,14 @@ def test_without_development_rows_those_of_the_spec_are_used(spec):
 def test_an_impossible_trial_is_refused(spec, radius, size):
     with pytest.raises(InvalidInputError):
         trial_spec(spec, radius=radius, seed=39, heldout=None, ensemble_size=size)
+
+
+def test_a_model_that_is_trained_step_by_step_has_no_ensembles_to_compare(spec):
+    content = spec.model_dump(mode="json", exclude={"population", "iterative"})
+    trained = parse_spec({**content, "method": "es"})
+    with pytest.raises(InvalidInputError) as caught:
+        trial_spec(trained, radius=0.1, seed=39, heldout=None, ensemble_size=1)
+    assert caught.value.field == "method.name"
 
 
 def test_a_source_alone_is_all_of_its_rows():

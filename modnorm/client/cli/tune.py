@@ -23,6 +23,7 @@ from modnorm.client.embedded import embedded_client
 from modnorm.client.resumption import take_up_shared
 from modnorm.client.rundir import RunDirectory, hold
 from modnorm.client.tuning import Trial, development_rows, grid_document, trial_spec
+from modnorm.errors import EvaluationError
 from modnorm.radius.artifact import RadiusArtifact
 from modnorm.radius.schema import GridDocument
 from modnorm.spec import ExperimentSpec
@@ -115,6 +116,8 @@ def _in_lab(specs: Sequence[ExperimentSpec], server: str, *, quiet: bool) -> lis
 
 
 def _trial(spec: ExperimentSpec, ended: experiments.Experiment) -> Trial:
+    if not ended.ensembles:
+        raise EvaluationError(f"{spec.name}: too few candidates are left for an ensemble")
     return Trial(
         radius=spec.method.radius,
         seed=spec.population.seed,
