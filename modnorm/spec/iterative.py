@@ -1,0 +1,64 @@
+"""Iterative baselines: how a model is trained by perturbations alone."""
+
+from collections.abc import Mapping
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from modnorm.spec.section import MAX_SEED, Float, Int, Section, field_fault
+from modnorm.spec.task import Rows
+
+MAX_TWO_SIDED_SEED = MAX_SEED // 1_000_003 - 1
+"""Largest seed of a run with two sides: seeds of its steps are 64-bit integers."""
+_TWO_SIDED: Mapping[str, Mapping[str, object]] = {
+    "method": {"radius": 0.001},
+    "population": {"size": 2, "statistics": "full"},
+    "iterative": {"updates": 1500, "rate": 1e-6, "report": "best"},
+}
+ITERATIVE_DEFAULTS: Mapping[str, Mapping[str, Mapping[str, object]]] = {
+    "es": {
+        "method": {"radius": 0.001},
+        "population": {"size": 30, "statistics": "full"},
+        "iterative": {"updates": 100, "rate": 0.0005, "report": "last"},
+    },
+    "mezo": _TWO_SIDED,
+    "zo_finetuner": _TWO_SIDED,
+}
+"""Sections of a spec by iterative method, where it says nothing else (paper, app. E.1)."""
+
+
+class IterativeSpec(Section):
+    """How a model is trained by perturbations alone (paper, app. E.1; docs/baselines.md)."""
+
+    updates: Int = Field(ge=1, le=100_000)
+    """Updates of the model; 100 for ES, 1,500 for the others."""
+    rate: Float = Field(gt=0, le=1e6)
+    """alpha of ES, learning rate of the others."""
+    report: Literal["last", "best"]
+    """The state that the held-out rows are answered with: the last, or the best on the
+    development rows by accuracy, then mean reward, then fewest updates."""
+    development: Rows | None = None
+    """Rows that choose among the states."""
+    evaluate_every: Int = Field(default=100, ge=1)
+    """Updates between two states that answer the development rows; the first one does, too."""
+    monitor: tuple[Int, ...] = ()
+    """Updates after which the held-out rows are answered as well; this chooses nothing."""
+    rounding: Literal["once", "published"] = "once"
+    """`published`: updates and perturbations of ES are rounded before they are added, too."""
+    generator: str | None = None
+    """Prepared generator of `zo_finetuner`: a file."""
+
+    @model_validator(mode="after")
+    def _states_are_known(self) -> Self:
+        if (self.report == "best") != (self.development is not None):
+            raise field_fault(
+                "development",
+                "the best state is chosen on development rows: name them"
+                if self.development is None
+                else "nothing is chosen on these rows; set report to best, or leave them out",
+            )
+        if sorted(set(self.monitor)) != list(self.monitor):
+            raise field_fault("monitor", "must be distinct and ascending")
+        if self.monitor and not 0 <= self.monitor[0] <= self.monitor[-1] <= self.updates:
+            raise field_fault("monitor", f"must be from 0 to {self.updates}")
+        return self

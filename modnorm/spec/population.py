@@ -1,0 +1,61 @@
+"""How many candidates, and which ensembles of them."""
+
+from typing import ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from modnorm.spec.section import MAX_SEED, Int, Section, field_fault
+
+MAX_POPULATION = 100_000
+"""Largest N accepted: the paper's largest population is 3,000."""
+
+
+class PopulationSpec(Section):
+    """How many candidates, which nested prefixes, which ensembles."""
+
+    later: ClassVar[frozenset[str]] = frozenset({"statistics"})
+
+    size: Int = Field(ge=1, le=MAX_POPULATION)
+    """N: candidates sampled and scored."""
+    prefixes: tuple[Int, ...] = ()
+    """Population sizes to report, nested; N alone when empty."""
+    ensemble_sizes: tuple[Int, ...] = (1,)
+    """Ensemble sizes K to report."""
+    seed: Int = Field(default=42, ge=0, le=MAX_SEED)
+    pool: Literal["nested", "published"] = "nested"
+    """`nested`: the first n candidates do not depend on N. `published`: numpy's choice, as in
+    the published pools, which depends on N."""
+    noise: str = "portable-v1"
+    """Noise scheme by name; `randopt-reseed-v1` is the published one."""
+    statistics: Literal["experts", "full"] = "experts"
+    """`experts`: candidates that can be no expert any more are not scored to their end, and
+    experts leave out rows whose vote is settled; experts, votes and metrics stay what they are.
+    `full`: every candidate and every expert answers every row (docs/early-stop.md)."""
+
+    @model_validator(mode="after")
+    def _prefixes_fit(self) -> Self:
+        prefixes = self.reported_prefixes
+        if sorted(set(prefixes)) != list(prefixes) or prefixes[0] < 1:
+            raise field_fault("prefixes", "must be positive, distinct and ascending")
+        if prefixes[-1] != self.size:
+            raise field_fault("prefixes", f"the largest prefix must equal size ({self.size})")
+        return self
+
+    @model_validator(mode="after")
+    def _ensembles_fit(self) -> Self:
+        sizes, smallest = self.ensemble_sizes, self.reported_prefixes[0]
+        if not sizes or min(sizes) < 1:
+            raise field_fault("ensemble_sizes", "must name at least one positive K")
+        if sorted(set(sizes)) != list(sizes):
+            raise field_fault("ensemble_sizes", "must be distinct and ascending")
+        if sizes[-1] > smallest:
+            raise field_fault(
+                "ensemble_sizes",
+                f"K = {sizes[-1]} is greater than the smallest prefix ({smallest})",
+            )
+        return self
+
+    @property
+    def reported_prefixes(self) -> tuple[int, ...]:
+        """The population sizes that results are reported for, ascending."""
+        return self.prefixes or (self.size,)
