@@ -142,11 +142,11 @@ def iterative_budget(  # noqa: PLR0913 - all by keyword; they are what the budge
         updates: Updates.
         candidates: Perturbed models per update.
         selection_rows: Rows that each is scored on.
-        development_interval: Updates between development evaluations, of which one is before the
-            first update.
+        development_interval: Updates between development evaluations; the model before the first
+            update is evaluated, and the last one in any case.
         development_rows: Rows of each; 0 where nothing is chosen on such rows.
     """
-    checkpoints = updates // development_interval + 1
+    checkpoints = -(-updates // development_interval) + 1
     return Budget(
         search=selection_rows * updates * candidates,
         development=checkpoints * development_rows,

@@ -33,6 +33,11 @@ def test_two_point_methods_cost_what_the_paper_says():
     assert two_point_budget(GSM8K) == Budget(search=600_000, development=8_000, final=1319)
 
 
+def test_the_last_model_is_chosen_among_too():
+    assert two_point_budget(1, updates=150).development == 3 * 500
+    assert two_point_budget(1, updates=200).development == 3 * 500
+
+
 def test_ensembles_cost_what_the_paper_says():
     assert ensemble_budget(100, 25, COUNTDOWN).total == 57_500
     assert ensemble_budget(100, 25, GSM8K).total == 52_975
