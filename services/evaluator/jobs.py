@@ -293,9 +293,9 @@ class JobRunner:
             model = self._load(job, lease)
         with self._pulse.working():
             canary = model.replay(task, job, lambda: self._go_on(lease, 0))
-            descriptor, normaliser = self._states.reach(job, model.engine)
+            reached = self._states.reach(job, model.engine)
             stop = early_stop(job, task, hurdle)
-            answered = self._score(job, task, model, lease, rows, stop, descriptor)
+            answered = self._score(job, task, model, lease, rows, stop, reached.descriptor)
         environment = {**model.engine.environment, **fences, **canary}
 
         def report() -> None:
@@ -303,7 +303,8 @@ class JobRunner:
                 while not answered.is_judged(LOOK_SECONDS):
                     self._keep(lease, len(rows))
                 result = answered.result()
-            self._report(job, renumbered(result, rows), environment, normaliser)
+            whole = reached.charge(renumbered(result, rows))
+            self._report(job, whole, environment, reached.normaliser)
             self._metrics.scored(result)
 
         return report

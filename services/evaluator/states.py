@@ -1,12 +1,31 @@
 """The trained states that jobs are about, and what a prepared generator proposes in them."""
 
+import time
+from dataclasses import dataclass, replace
+
 from modnorm.baselines.generator import Generator, propose
 from modnorm.client.convert import descriptor_from_proto
 from modnorm.engines import Engine
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.lineage import all_float32
+from modnorm.search.scoring import CandidateResult
 from modnorm.v1 import evaluation_pb2 as messages
 from services.evaluator.artifacts import Artifacts
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """The candidate of a job, and what it took to come to where it is drawn around."""
+
+    descriptor: Descriptor
+    """Its coefficients are resolved where a generator proposes them."""
+    normaliser: float
+    """Of what a generator proposed; 0 where it proposed nothing."""
+    seconds: float
+
+    def charge(self, result: CandidateResult) -> CandidateResult:
+        """Count the way among the seconds that switching took."""
+        return replace(result, switch_seconds=result.switch_seconds + self.seconds)
 
 
 class States:
@@ -20,13 +39,13 @@ class States:
         self._artifacts = artifacts
         self._generators: dict[str, Generator] = {}
 
-    def reach(self, job: messages.Job, engine: Engine) -> tuple[Descriptor, float]:
-        """Bring an engine to the state that the candidate of a job is drawn around.
+    def reach(self, job: messages.Job, engine: Engine) -> Reached:
+        """Bring an engine to the state that the candidate of a job is drawn around."""
+        started = time.perf_counter()
+        descriptor, normaliser = self._reach(job, engine)
+        return Reached(descriptor, normaliser, time.perf_counter() - started)
 
-        Returns:
-            The candidate, its coefficients resolved where a generator proposes them, and the
-            normaliser of what it proposed, 0 where it proposed nothing.
-        """
+    def _reach(self, job: messages.Job, engine: Engine) -> tuple[Descriptor, float]:
         descriptor = descriptor_from_proto(job.descriptor)
         state = descriptor.lineage
         lineage = self._artifacts.lineage(job.experiment_id, state) if state else None
