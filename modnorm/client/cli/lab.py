@@ -151,8 +151,26 @@ def _show(experiment: experiments.Experiment, *, as_json: bool, brief: bool = Fa
     if stopped := experiment.progress.candidates_stopped:
         total = experiment.spec.population.size
         console.print(f"{stopped} of {total} candidates were stopped early", soft_wrap=True)
-    if not brief:
+    progress = experiment.progress
+    if progress.updates_total:
+        made = f"{progress.updates_done} of {progress.updates_total} updates are made"
+        console.print(made, soft_wrap=True)
+    if experiment.states and not brief:
+        console.print(table(("state", "development", "held-out"), _states(experiment)))
+    elif not brief:
         console.print(table(("ensemble", "held-out", "right"), _ensembles(experiment)))
+
+
+def _states(experiment: experiments.Experiment) -> list[tuple[str, ...]]:
+    """Return the states of an iterative run; the one that it reports is marked."""
+    return [
+        (
+            f"after {state.updates} updates" + (" *" if state.reported else ""),
+            percent(state.development_metric if state.HasField("development_metric") else None),
+            percent(state.heldout_metric if state.HasField("heldout_metric") else None),
+        )
+        for state in experiment.states
+    ]
 
 
 def _ensembles(experiment: experiments.Experiment) -> list[tuple[str, ...]]:
