@@ -24,6 +24,7 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.gpu_search.shapes import SHAPES
 from modnorm.checkpoint.families import physical_layout
 from modnorm.checkpoint.layout import Layout, PhysicalTensor
 from modnorm.checkpoint.weights import weights_sha256
@@ -36,26 +37,6 @@ from modnorm.spec import Masses
 
 MODEL = "0" * 64
 QWEN = {"model_type": "qwen2", "tie_word_embeddings": True}
-SHAPES: Mapping[str, Mapping[str, object]] = {
-    "1.5b": {
-        **QWEN,
-        "hidden_size": 1536,
-        "intermediate_size": 8960,
-        "num_attention_heads": 12,
-        "num_key_value_heads": 2,
-        "num_hidden_layers": 28,
-        "vocab_size": 151936,
-    },
-    "tiny": {
-        **QWEN,
-        "hidden_size": 64,
-        "intermediate_size": 160,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "num_hidden_layers": 2,
-        "vocab_size": 1000,
-    },
-}
 Tensors = Mapping[str, torch.Tensor]
 Cut = Callable[[PhysicalTensor], list[Block]]
 """What is held of a tensor."""
@@ -210,7 +191,7 @@ def drift(
 
 def measure(options: argparse.Namespace) -> dict[str, object]:
     """Return all figures of one shape on one device."""
-    config, device = SHAPES[options.shape], torch.device(options.device)
+    config, device = {**QWEN, **SHAPES[options.shape]}, torch.device(options.device)
     layout, scale_map = physical_layout(config), scale_map_of(config)
     base = random_weights(layout, device)
     weights = hold(layout, base, whole)
