@@ -99,6 +99,9 @@ class Database:
         """
         with self._transaction(), Session(self._engine) as session:
             yield session
+            session.expunge_all()
+            # At a rollback the driver would forget the statements that it has prepared.
+            session.commit()
 
     @contextmanager
     def write(self) -> Iterator[Session]:
@@ -194,7 +197,10 @@ def _open_engine(url: URL) -> Engine:
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
         return engine
-    return create_engine(url, pool_pre_ping=True, connect_args=dict(_CONNECTION))
+    # The connection that was used last knows the statements that are executed over and over.
+    return create_engine(
+        url, pool_pre_ping=True, pool_use_lifo=True, connect_args=dict(_CONNECTION)
+    )
 
 
 def _prepare_sqlite(connection: SqliteConnection, _record: object) -> None:

@@ -64,10 +64,14 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         self._changes = changes
         self._metrics = metrics
         jobs = stores.jobs
-        self._thread = thread = ThreadPoolExecutor(1, "jobs")
-        self._claims: Lane[ClaimRequest, Claim | None] = Lane(thread, jobs.claim_all)
-        self._beats: Lane[Beat, bool] = Lane(thread, jobs.heartbeat_all)
-        self._reports: Lane[Report, Change] = Lane(thread, jobs.report_all)
+        # Two: claims need not wait for the disk with reports. Both compute little and wait much.
+        self._threads = leasing, reporting = (
+            ThreadPoolExecutor(1, "leasing"),
+            ThreadPoolExecutor(1, "reporting"),
+        )
+        self._claims: Lane[ClaimRequest, Claim | None] = Lane(leasing, jobs.claim_all)
+        self._beats: Lane[Beat, bool] = Lane(leasing, jobs.heartbeat_all)
+        self._reports: Lane[Report, Change] = Lane(reporting, jobs.report_all)
         self._streams = WorkStreams(self._answer, measured)
 
     def end_streams(self) -> None:
@@ -75,8 +79,9 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         self._streams.close()
 
     def close(self) -> None:
-        """Let go of the thread; used when no call is in progress any more."""
-        self._thread.shutdown()
+        """Let go of the threads; used when no call is in progress any more."""
+        for thread in self._threads:
+            thread.shutdown()
 
     @override
     async def ClaimJob(

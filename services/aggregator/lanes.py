@@ -21,7 +21,7 @@ class Lane(Generic[RequestT, AnswerT]):
     less each costs. Lives in one event loop.
 
     Args:
-        thread: Where work is done. Lanes share one: threads that compute at the same time only
+        thread: Where work is done. Lanes share few: threads that compute at the same time only
             keep each other, and the event loop, waiting.
         work: Returns the answer or the error of each request of a batch; raises nothing.
     """
