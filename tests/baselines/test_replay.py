@@ -10,9 +10,10 @@ from modnorm.baselines.es import es_seeds, es_step
 from modnorm.baselines.mezo import mezo_step, step_seed
 from modnorm.baselines.zo import zo_step
 from modnorm.errors import IncompatibleError, PreconditionError
-from modnorm.noise import get_scheme
+from modnorm.noise import Block, get_scheme
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.lineage import Lineage, Rounding
+from modnorm.perturbation.weights import CandidateWeights, WeightView
 
 CPU = torch.device("cpu")
 MODEL = "5" * 64
@@ -153,6 +154,36 @@ def test_any_way_to_a_state_leads_to_the_same_weights(small):
     assert winding.sha256() == early
     winding.rebase(None)
     assert winding.sha256() == small.hold()[0].sha256()
+
+
+@pytest.mark.parametrize("noise", ["portable-v1", "randopt-reseed-v1"])
+def test_a_state_does_not_depend_on_how_tensors_are_cut(small, noise):
+    """Rows of a fused projection apart and out of order, and columns as ranks hold them."""
+    qkv, down = "model.layers.0.self_attn.qkv_proj.weight", "model.layers.0.mlp.down_proj.weight"
+    blocks = {
+        qkv: [Block((24, 32)), Block((0, 24))],
+        down: [Block((0, 16), (7, 24)), Block((0, 16), (0, 7))],
+    }
+    memory = {name: value.clone() for name, value in small.base.items()}
+    views = {
+        name: [
+            WeightView(block.of(value).clone(), block)
+            for block in blocks.get(name, [Block.whole(tuple(value.shape))])
+        ]
+        for name, value in memory.items()
+    }
+    cut = CandidateWeights(
+        small.layout, views, model_digest=MODEL, origin=lambda tensor: small.base[tensor.name]
+    )
+    lineage = es_run(noise, Rounding.ONCE)
+    whole, _ = small.hold()
+
+    whole.rebase(lineage)
+    cut.rebase(lineage)
+    assert cut.sha256() == whole.sha256()
+
+    cut.rebase(None)
+    assert cut.sha256() == small.hold()[0].sha256()
 
 
 def test_candidates_of_another_state_are_refused(small):

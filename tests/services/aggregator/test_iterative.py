@@ -83,11 +83,12 @@ async def run(start_lab, url, message, workers=1):
         )
 
 
-def test_es_is_the_same_with_one_worker_and_with_three(start_lab, spec, database_url, tmp_path):
+def test_es_is_the_same_with_one_worker_and_with_three(start_lab, spec, postgres_url, tmp_path):
+    """On databases of either kind, too."""
     message = spec(**ES)
-    experiment, candidates, lineage = asyncio.run(run(start_lab, database_url, message))
-    other = f"sqlite:///{tmp_path}/three.db"
-    again, _, same = asyncio.run(run(start_lab, other, message, workers=3))
+    sqlite_url = f"sqlite:///{tmp_path}/one.db"
+    experiment, candidates, lineage = asyncio.run(run(start_lab, sqlite_url, message))
+    again, _, same = asyncio.run(run(start_lab, postgres_url, message, workers=3))
 
     assert same == lineage
     assert [one.lineage_digest for one in again.states] == [
@@ -287,16 +288,6 @@ def test_a_proposal_without_its_normaliser_is_refused(start_lab, spec, generator
     asyncio.run(scenario())
 
 
-def test_a_generator_of_another_model_is_refused(start_lab, spec, generator):
-    generator.write_text(generator.read_text().replace("model.norm.weight", "model.other"))
-
-    async def scenario():
-        async with start_lab() as lab, lab.raises(InvalidInputError, "iterative.generator"):
-            await lab.create(zo_spec(spec, generator))
-
-    asyncio.run(scenario())
-
-
 def test_states_are_known_by_their_digests_alone(start_lab, spec):
     async def scenario():
         async with start_lab() as lab:
@@ -321,12 +312,16 @@ def test_states_are_known_by_their_digests_alone(start_lab, spec):
     asyncio.run(scenario())
 
 
-def test_rows_that_choose_are_not_those_of_the_task(start_lab, spec):
+def test_what_does_not_fit_is_refused_before_anything_is_stored(start_lab, spec, generator):
     same = {"source": "bundled:word-problems-selection", "limit": 5}
-    message = spec(**MEZO, iterative__development=same)
+    generator.write_text(generator.read_text().replace("model.norm.weight", "model.other"))
 
     async def scenario():
-        async with start_lab() as lab, lab.raises(InvalidInputError, "iterative.development"):
-            await lab.create(message)
+        async with start_lab() as lab:
+            async with lab.raises(InvalidInputError, "iterative.development"):
+                await lab.create(spec(**MEZO, iterative__development=same))
+            async with lab.raises(InvalidInputError, "iterative.generator"):
+                await lab.create(zo_spec(spec, generator))
+            assert not (await lab.list()).experiments
 
     asyncio.run(scenario())
