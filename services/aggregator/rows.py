@@ -8,7 +8,7 @@ from typing import Self
 from sqlalchemy import Row, select
 from sqlmodel import Session, SQLModel
 
-from services.aggregator.bulk import ByIds, insert
+from services.aggregator.bulk import ByIds, insert, is_postgres
 from services.aggregator.states import BASE_INDEX, JobState, Split
 from services.aggregator.tables import Job
 
@@ -131,8 +131,10 @@ def insert_rows(
         table: The table; columns that are left out get their defaults.
         rows: Values by column, all of the same columns.
     """
-    left = iter(rows)
+    stored, left, name = 0, iter(rows), str(table.__tablename__)
     while batch := list(islice(left, _ROWS_AT_A_TIME)):
-        insert(SQLModel.metadata.tables[str(table.__tablename__)], tuple(batch[0])).execute(
-            session, batch
-        )
+        insert(SQLModel.metadata.tables[name], tuple(batch[0])).execute(session, batch)
+        stored += len(batch)
+    if stored >= _ROWS_AT_A_TIME and is_postgres(session):
+        # Plans that were made for a small table are kept, and read all of one that has grown.
+        session.connection().exec_driver_sql(f"ANALYZE {name}")

@@ -5,10 +5,11 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import Engine, create_engine, delete, select
+from sqlalchemy import Engine, create_engine, delete, func, select
 from sqlmodel import Session, SQLModel
 
 from services.aggregator.bulk import ByIds, insert, update
+from services.aggregator.rows import insert_rows
 from services.aggregator.states import JobState, Split
 from services.aggregator.tables import Job
 
@@ -79,3 +80,17 @@ def test_what_is_written_is_read_again(engine, rows, worker) -> None:
 
 def _storable(text: str) -> str:
     return text.replace("\0", "\ufffd")
+
+
+@pytest.mark.parametrize(("count", "known"), [(999, False), (1_001, True)])
+def test_plans_of_a_table_that_grows_by_much_are_made_anew(engine, count, known) -> None:
+    rows = ({"id": str(place), "experiment_id": "e", "candidate": place} for place in range(count))
+    with Session(engine) as session, session.begin():
+        if session.connection().dialect.name == "postgresql":
+            session.connection().exec_driver_sql("SET session_replication_role = replica")
+        insert_rows(session, Job, ({**row, "split": Split.SELECTION} for row in rows))
+    with engine.connect() as connection:
+        assert connection.execute(select(func.count()).select_from(JOBS)).scalar_one() == count
+        if connection.dialect.name == "postgresql":
+            query = "SELECT reltuples FROM pg_class WHERE oid = 'jobs'::regclass"
+            assert (connection.exec_driver_sql(query).scalar_one() == count) == known
