@@ -18,9 +18,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
-from functools import cached_property
+from functools import cache, cached_property
 from math import isfinite
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -72,14 +72,14 @@ class Step:
         return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), allow_nan=False)
 
     @classmethod
-    def from_json(cls, text: str) -> Self:
+    def from_json(cls, text: str) -> "Step":
         """Read what `to_json` wrote.
 
         Raises:
             InvalidInputError: it is something else.
         """
         try:
-            return TypeAdapter(cls).validate_json(text)
+            return _steps().validate_json(text)
         except ValidationError as error:
             raise _malformed(str(error)) from error
 
@@ -113,7 +113,13 @@ class Lineage:
 
     def extended(self, *steps: Step) -> "Lineage":
         """Return the lineage with further steps at its end."""
-        return replace(self, steps=(*self.steps, *steps))
+        found = replace(self, steps=(*self.steps, *steps))
+        digests = list(self.digests)
+        for step in steps:
+            digests.append(next_digest(digests[-1], step))
+        # The chain before the new steps is known: a long run asks for its end after each step.
+        found.__dict__["digests"] = tuple(digests)
+        return found
 
     def until(self, count: int) -> "Lineage":
         """Return the lineage of the first `count` steps."""
@@ -145,9 +151,21 @@ class Lineage:
             InvalidInputError: it is something else.
         """
         try:
-            return TypeAdapter(cls).validate_json(text)
+            return _lineages().validate_json(text)
         except ValidationError as error:
             raise InvalidInputError(f"not a lineage: {error}", field="lineage") from error
+
+
+@cache
+def _steps() -> TypeAdapter[Step]:
+    """Return what checks the JSON of a step; it takes milliseconds to make."""
+    return TypeAdapter(Step)
+
+
+@cache
+def _lineages() -> TypeAdapter[Lineage]:
+    """The same of a lineage."""
+    return TypeAdapter(Lineage)
 
 
 def next_digest(state: str, step: Step) -> str:

@@ -248,13 +248,11 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         ],
     ) -> AsyncIterator[evaluation_pb2.FetchLineageResponse]:
         """Stream the steps that lead to a state."""
-        lineage = await asyncio.to_thread(
-            self._stores.results.lineage, request.experiment_id, request.digest
+        origin, steps = await asyncio.to_thread(
+            self._stores.results.steps, request.experiment_id, request.digest, request.after
         )
-        origin = lineage.until(0).to_json()
         yield evaluation_pb2.FetchLineageResponse(origin_json=origin)
-        steps = lineage.steps[max(0, request.after) :]
-        for batch in _batches([step.to_json() for step in steps]):
+        for batch in _batches(steps):
             yield evaluation_pb2.FetchLineageResponse(steps_json=batch)
 
     @override

@@ -148,6 +148,28 @@ def lineage_of(session: Session, experiment: Experiment, updates: int | None = N
     return _origin(experiment).extended(*steps)
 
 
+def steps_to(
+    session: Session, experiment: Experiment, digest: str, after: int
+) -> tuple[str, list[str]] | None:
+    """Return the origin of a run and its steps to a state, as JSON, without the first ones.
+
+    None where the run has no such state.
+    """
+    if not is_iterative(experiment):
+        return None
+    origin = _origin(experiment)
+    steps = select(Update.step).where(
+        Update.experiment_id == experiment.id, col(Update.index) >= after
+    )
+    last = session.exec(
+        select(Update.index).where(Update.experiment_id == experiment.id, Update.digest == digest)
+    ).first()
+    if last is None:
+        return (origin.to_json(), []) if digest == origin.digest else None
+    query = steps.where(col(Update.index) <= last).order_by(col(Update.index))
+    return origin.to_json(), list(session.exec(query))
+
+
 def state_digest(session: Session, experiment: Experiment, updates: int) -> str:
     """Return the digest of a state by its number of updates."""
     if not updates:

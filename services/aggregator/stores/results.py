@@ -21,7 +21,7 @@ from services.aggregator.tables import (
     Job,
     Vote,
 )
-from services.aggregator.updates import is_iterative, lineage_of
+from services.aggregator.updates import is_iterative, lineage_of, steps_to
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +136,26 @@ class ResultStore:
         if lineage is None or digest not in lineage.digests:
             raise NotFoundError("the experiment has no such state", field="digest")
         return lineage.until(lineage.digests.index(digest))
+
+    def steps(self, experiment_id: str, digest: str, after: int) -> tuple[str, list[str]]:
+        """Return the origin of an iterative run and its steps to a state, as JSON texts.
+
+        Args:
+            experiment_id: The run.
+            digest: The state.
+            after: Steps that are not wanted, from the first.
+
+        Raises:
+            NotFoundError: there is no such experiment, or it has no such state.
+        """
+        with self._database.read() as session:
+            experiment = session.get(Experiment, experiment_id)
+            if experiment is None:
+                raise unknown_experiment(experiment_id)
+            found = steps_to(session, experiment, digest, after)
+        if found is None:
+            raise NotFoundError("the experiment has no such state", field="digest")
+        return found
 
     def artifact(self, digest: str, kind: ArtifactKind) -> str:
         """Return an artifact by content.
