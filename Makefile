@@ -50,7 +50,7 @@ demo: setup  ## Search, select and vote with the bundled model: both methods, a 
 
 test: setup-dev  ## Start real Postgres and Redis and run every test
 	scripts/ensure-servers
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile
 
 chaos: setup-dev  ## Break a lab at random: SCHEDULES=20, SEED=of the first, FAULTS=only these
 	scripts/ensure-servers
