@@ -28,8 +28,8 @@ def log():
 @pytest.mark.parametrize(
     ("text", "secret"),
     [
-        (f"refused {TOKEN}", SECRET),
-        (f"('authorization', 'Bearer {TOKEN}')", SECRET),
+        pytest.param(f"refused {TOKEN}", SECRET, id="token"),
+        pytest.param(f"('authorization', 'Bearer {TOKEN}')", SECRET, id="header"),
         ("Authorization: Bearer abcdefghijklmnopqrstuvwxyz", "abcdefghijklmnopqrstuvwxyz"),
         ("connect to postgresql://modnorm:hunter2@db/modnorm failed", "hunter2"),
         ("redis://:hun@ter2@queue:6379/0", "ter2"),
