@@ -11,6 +11,7 @@ from modnorm.errors import CancelledError, ModnormError, NotFoundError, StaleLea
 from modnorm.v1 import evaluation_pb2 as messages
 from services.evaluator.gateway import JobGateway
 from services.evaluator.shortcuts import Hurdle
+from services.evaluator.shutdown import Shutdown
 
 STALL_SECONDS = 1_800.0
 """A worker that shows no sign of life for this long lets its lease go: loading a large model
@@ -19,14 +20,18 @@ takes minutes, a decode step never does."""
 logger = logging.getLogger(__name__)
 
 
+class HandedBackError(Exception):
+    """The worker stops before the job is done."""
+
+
 class HeldLease:
     """Context in which a lease is extended, and which says when to stop.
 
     Args:
         gateway: Where heartbeats go.
         lease: The lease.
+        shutdown: Says when to hand it back.
         seconds: Longest pause between heartbeats; a third of the lease at most.
-        total: Answers in all, for the progress that heartbeats carry.
         hurdle: Told of the bar whenever a heartbeat is.
     """
 
@@ -34,15 +39,17 @@ class HeldLease:
         self,
         gateway: JobGateway,
         lease: messages.Lease,
+        shutdown: Shutdown,
         *,
         seconds: float,
-        total: int = 0,
         hurdle: Hurdle | None = None,
     ) -> None:
-        self._hurdle = hurdle
         self.lease = lease
-        self.total = total
+        self.total = 0
+        """Answers in all, for the progress that heartbeats carry."""
         self._gateway = gateway
+        self._shutdown = shutdown
+        self._hurdle = hurdle
         self._pause = min(seconds, lease.seconds / 3)
         self._done = 0
         self._alive = time.monotonic()
@@ -68,16 +75,19 @@ class HeldLease:
         self._thread.join()
 
     def progress(self, done: int) -> None:
-        """Note progress, and stop when the work is not wanted.
+        """Note progress, and stop when the work is not wanted or the worker is to end.
 
         Raises:
             CancelledError: a heartbeat was answered so.
             StaleLeaseError: the lease is lost.
+            HandedBackError: the grace period is over.
         """
         self._done = done
         self._alive = time.monotonic()
         if self._verdict is not None:
             raise self._verdict
+        if self._shutdown.overdue:
+            raise HandedBackError
 
     def _beat(self) -> None:
         while self._verdict is None and not self._over.wait(self._pause):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
-from modnorm.engines import Engine, EngineSettings, Numerics
+from modnorm.engines import Engine, EngineSettings, Numerics, load_engine
 from modnorm.errors import IncompatibleError
 from modnorm.tasks import Task
 from modnorm.v1 import evaluation_pb2 as messages
@@ -21,6 +21,22 @@ Prompts = tuple[Sequence[int], ...]
 """Token ids of each row's prompt."""
 LoadEngine = Callable[[str, Checkpoint, EngineSettings], Engine]
 """Loads a model into an engine by name; `modnorm.engines.load_engine` does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loading:
+    """How a worker loads models."""
+
+    roots: Sequence[Path] | None
+    """Directories under which local models must lie; anywhere when None."""
+    share: float = EngineSettings().gpu_memory_utilization
+    """Part of a GPU's memory that an engine may take."""
+    lock: Path | None = None
+    """File that workers of one GPU lock in turn while they load."""
+    may_make_room: bool = False
+    """Whether to end when a model does not fit that part."""
+    load: LoadEngine = load_engine
+    """Makes engines."""
 
 
 def engine_settings(job: messages.Job, share: float) -> EngineSettings:
@@ -100,26 +116,12 @@ class Models:
 
     Args:
         artifacts: Where rows are found.
-        roots: Directories under which local models must lie; anywhere when None.
-        load: Makes engines.
-        share: Part of a GPU's memory that an engine may take.
-        lock: File that workers of one GPU lock in turn while they load.
+        loading: How models are loaded.
     """
 
-    def __init__(
-        self,
-        artifacts: Artifacts,
-        roots: Sequence[Path] | None,
-        load: LoadEngine,
-        *,
-        share: float,
-        lock: Path | None,
-    ) -> None:
+    def __init__(self, artifacts: Artifacts, loading: Loading) -> None:
         self._artifacts = artifacts
-        self._roots = roots
-        self._load = load
-        self._share = share
-        self._lock = lock
+        self._loading = loading
         self._loaded: LoadedModel | None = None
 
     @property
@@ -132,7 +134,7 @@ class Models:
         return self.key == self._key_of(job)
 
     def _key_of(self, job: messages.Job) -> ModelKey:
-        return ModelKey(job.model_digest, job.engine, engine_settings(job, self._share))
+        return ModelKey(job.model_digest, job.engine, engine_settings(job, self._loading.share))
 
     def load(self, job: messages.Job, poll: Callable[[], None]) -> LoadedModel:
         """Return the model of a job, loading it unless it is there.
@@ -151,7 +153,7 @@ class Models:
         if self._loaded and self._loaded.key == key:
             return self._loaded
         revision = job.model.revision if job.model.HasField("revision") else None
-        checkpoint = resolve_checkpoint(job.model.name, revision, roots=self._roots)
+        checkpoint = resolve_checkpoint(job.model.name, revision, roots=self._loading.roots)
         if checkpoint.digest != job.model_digest:
             raise IncompatibleError(
                 f"{job.model.name} has digest {checkpoint.digest} here, "
@@ -161,8 +163,8 @@ class Models:
             )
         self.close()
         logger.info("loading a model", extra={"model": job.model.name, "engine": job.engine})
-        with turn(self._lock, poll):
-            engine = self._load(job.engine, checkpoint, key.settings)
+        with turn(self._loading.lock, poll):
+            engine = self._loading.load(job.engine, checkpoint, key.settings)
         self._loaded = LoadedModel(key, checkpoint, engine, self._artifacts)
         return self._loaded
 

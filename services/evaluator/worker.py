@@ -19,11 +19,12 @@ from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
 from services.common.channels import CHANNEL_OPTIONS
 from services.common.queue import QUEUE, TASK, make_celery
 from services.common.settings import EvaluatorSettings
+from services.evaluator.evaluation import Evaluator
 from services.evaluator.gateway import JobGateway
 from services.evaluator.hints import HintConsumer
 from services.evaluator.jobs import JobRunner
 from services.evaluator.metrics import EvaluatorMetrics
-from services.evaluator.models import LoadEngine
+from services.evaluator.models import LoadEngine, Loading
 from services.evaluator.pulse import Pulse
 from services.evaluator.shutdown import Shutdown
 
@@ -69,19 +70,20 @@ class Worker:
         app.conf.worker_consumer = HintConsumer
         shown = settings.credentials
         self._channel = open_channel(settings.aggregator_target, shown, CHANNEL_OPTIONS)
+        stub = JobServiceStub(self._channel)
+        gateway = JobGateway(stub, worker=self._name, shutdown=self._shutdown)
         self._runner = JobRunner(
-            JobGateway(JobServiceStub(self._channel), worker=self._name, shutdown=self._shutdown),
+            gateway,
             self._shutdown,
-            model_roots=settings.model_roots,
+            Evaluator(
+                gateway,
+                _loading(settings, load),
+                pulse=self._pulse,
+                sandbox=sandbox or sandbox_at(settings.sandbox_target, shown),
+                metrics=EvaluatorMetrics(registry or CollectorRegistry()),
+            ),
             heartbeat_seconds=settings.heartbeat_seconds,
-            gpu_share=settings.gpu_memory_utilization,
-            pulse=self._pulse,
             model_patience=settings.model_patience,
-            load_lock=settings.load_lock,
-            may_make_room=settings.may_make_room,
-            sandbox=sandbox or sandbox_at(settings.sandbox_target, shown),
-            load=load,
-            metrics=EvaluatorMetrics(registry or CollectorRegistry()),
         )
         self._register(app)
         # The event loop is for pools that work elsewhere; the solo pool works in the loop's way.
@@ -164,6 +166,16 @@ class Worker:
             if self._runner.spent:
                 logger.error("this process is spent: a new one has to take its place")
                 self._controller.consumer.call_soon(_shut_down)
+
+
+def _loading(settings: EvaluatorSettings, load: LoadEngine) -> Loading:
+    return Loading(
+        roots=settings.model_roots,
+        share=settings.gpu_memory_utilization,
+        lock=settings.load_lock,
+        may_make_room=settings.may_make_room,
+        load=load,
+    )
 
 
 def _shut_down() -> NoReturn:

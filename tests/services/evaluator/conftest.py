@@ -22,17 +22,23 @@ from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.lineage import Lineage
 from modnorm.perturbation.methods import build_scale_map
+from modnorm.sandbox import Runner
 from modnorm.spec import DataSpec, Masses
 from modnorm.tasks import get_task
 from modnorm.tasks.data import encode_rows, load_rows
 from modnorm.v1 import common_pb2, evaluation_pb2_grpc
 from modnorm.v1 import evaluation_pb2 as messages
 from services.common.channels import CHANNEL_OPTIONS
+from services.evaluator.evaluation import Evaluator
 from services.evaluator.gateway import JobGateway
 from services.evaluator.jobs import JobRunner
+from services.evaluator.metrics import EvaluatorMetrics
+from services.evaluator.models import Loading
 from services.evaluator.shutdown import Shutdown
 
 ROWS = 5
+HERE = Loading(roots=())
+MakeRunner = Callable[..., JobRunner]
 
 
 @dataclass
@@ -253,10 +259,32 @@ def gateway(target: str, shutdown: Shutdown) -> Iterator[JobGateway]:
 
 
 @pytest.fixture
-def runner(gateway: JobGateway, shutdown: Shutdown) -> Iterator[JobRunner]:
-    runner = JobRunner(gateway, shutdown, model_roots=(), heartbeat_seconds=0.05)
-    yield runner
-    runner.close()
+def make_runner(gateway: JobGateway, shutdown: Shutdown) -> Iterator[MakeRunner]:
+    made: list[JobRunner] = []
+
+    def make(
+        loading: Loading = HERE,
+        *,
+        sandbox: Runner | None = None,
+        metrics: EvaluatorMetrics | None = None,
+        patience: float = 0.0,
+    ) -> JobRunner:
+        evaluator = Evaluator(gateway, loading, sandbox=sandbox, metrics=metrics)
+        made.append(
+            JobRunner(
+                gateway, shutdown, evaluator, heartbeat_seconds=0.05, model_patience=patience
+            )
+        )
+        return made[-1]
+
+    yield make
+    for runner in made:
+        runner.close()
+
+
+@pytest.fixture
+def runner(make_runner: MakeRunner) -> JobRunner:
+    return make_runner()
 
 
 @pytest.fixture

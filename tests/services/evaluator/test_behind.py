@@ -14,33 +14,33 @@ from modnorm.tasks import Task
 from modnorm.tasks.protocol import Judgement, Row
 from modnorm.v1 import evaluation_pb2 as messages
 from services.evaluator.behind import Behind
-from services.evaluator.gateway import JobGateway
 from services.evaluator.jobs import JobRunner
+from services.evaluator.models import Loading
 from services.evaluator.shutdown import Shutdown
 
 SECONDS = 60
 AddJob = Callable[..., messages.Job]
+MakeRunner = Callable[..., JobRunner]
 
 
 class Stage:
     """A runner whose judge of the first job waits, and that notes what happens when."""
 
-    def __init__(self, gateway: JobGateway, shutdown: Shutdown) -> None:
+    def __init__(self, make_runner: MakeRunner) -> None:
         self.noted: list[str] = []
         self.judge = threading.Event()
         self.candidates = 0
         self.on_second: Callable[[], None] = self.judge.set
-        self.runner = JobRunner(
-            gateway, shutdown, model_roots=(), heartbeat_seconds=0.05, load=self._load
-        )
+        self.runner = make_runner(Loading(roots=(), load=self._load))
         self.before: Callable[[str], None] = self._wait
-        made = self.runner._tasks.of
+        tasks = self.runner._evaluator._tasks
+        made = tasks.of
 
         def staged(job: messages.Job) -> Task:
             job_id, task = job.lease.job_id, made(job)
             return cast("Task", Staged(task, lambda: self.before(job_id)))
 
-        self.runner._tasks.of = staged  # type: ignore[method-assign]  # the judge waits
+        tasks.of = staged  # type: ignore[method-assign]  # the judge waits
 
     def _load(self, name: str, checkpoint: Checkpoint, settings: EngineSettings) -> Engine:
         engine = load_engine(name, checkpoint, settings)
@@ -79,11 +79,10 @@ class Staged:
 
 
 @pytest.fixture
-def stage(gateway: JobGateway, shutdown: Shutdown) -> Iterator[Stage]:
-    stage = Stage(gateway, shutdown)
+def stage(make_runner: MakeRunner) -> Iterator[Stage]:
+    stage = Stage(make_runner)
     yield stage
     stage.judge.set()
-    stage.runner.close()
 
 
 def test_the_next_candidate_begins_before_the_answers_of_the_last_are_judged(

@@ -31,9 +31,8 @@ from modnorm.tasks import get_task
 from modnorm.tasks.data import encode_rows, load_rows
 from modnorm.v1 import common_pb2
 from modnorm.v1 import evaluation_pb2 as messages
-from services.evaluator.gateway import JobGateway
 from services.evaluator.jobs import LONGEST_PAUSE, JobRunner
-from services.evaluator.models import Prompts
+from services.evaluator.models import Loading, Prompts
 from services.evaluator.shutdown import Shutdown
 
 DECLARATION = """
@@ -46,6 +45,7 @@ extract: {regex: "[0-9]+"}
 compare: number
 """
 AddJob = Callable[..., messages.Job]
+MakeRunner = Callable[..., JobRunner]
 
 
 def test_a_job_is_reported_as_the_library_scores_it(
@@ -306,7 +306,7 @@ def test_a_worker_that_fails_in_a_row_slows_down(
 
 
 def test_the_engine_is_loaded_with_the_settings_of_the_spec_and_of_the_worker(
-    gateway: JobGateway, shutdown: Shutdown, aggregator, add_job: AddJob
+    make_runner: MakeRunner, aggregator, add_job: AddJob
 ) -> None:
     loaded = []
 
@@ -314,16 +314,13 @@ def test_the_engine_is_loaded_with_the_settings_of_the_spec_and_of_the_worker(
         loaded.append(settings)
         return load_engine(name, checkpoint, replace(settings, tensor_parallel_size=1))
 
-    runner = JobRunner(
-        gateway, shutdown, model_roots=(), heartbeat_seconds=1, gpu_share=0.3, load=load
-    )
+    runner = make_runner(Loading(roots=(), share=0.3, load=load))
     plain = common_pb2.EngineSpec()
     asked = common_pb2.EngineSpec(max_model_len=300, max_num_seqs=7, tensor_parallel_size=2)
     for job_id, spec in (("a", plain), ("b", asked), ("c", asked)):
         add_job(job_id)
         aggregator.jobs[job_id].engine_spec.CopyFrom(spec)
         runner.run(job_id)
-    runner.close()
     assert set(aggregator.reports) == {"a", "b", "c"}
     assert loaded == [
         EngineSettings(gpu_memory_utilization=0.3),
@@ -342,37 +339,28 @@ def test_numerics_that_no_worker_here_offers_end_the_experiment_with_a_reason(
 
 
 def test_a_process_that_cannot_load_what_another_can_hands_the_job_back_and_is_spent(
-    gateway: JobGateway, shutdown: Shutdown, aggregator, add_job: AddJob
+    make_runner: MakeRunner, aggregator, add_job: AddJob
 ) -> None:
     def load(*_: object) -> Engine:
         raise PreconditionError("this process runs vLLM with fast numerics")
 
-    runner = JobRunner(gateway, shutdown, model_roots=(), heartbeat_seconds=1, load=load)
+    runner = make_runner(Loading(roots=(), load=load))
     add_job()
     runner.run("a")
-    runner.close()
     assert aggregator.failures["a"].kind == messages.FAILURE_KIND_RELEASED
     assert runner.spent
 
 
 @pytest.mark.parametrize("may_make_room", [True, False])
 def test_a_model_that_does_not_fit_a_share_makes_room_or_ends_the_experiment(
-    gateway: JobGateway, shutdown: Shutdown, aggregator, add_job: AddJob, may_make_room: bool
+    make_runner: MakeRunner, aggregator, add_job: AddJob, may_make_room: bool
 ) -> None:
     def load(*_: object) -> Engine:
         raise DoesNotFitError("two copies of 3.1 GiB", remedy="lower MODNORM_ENGINES_PER_GPU")
 
-    runner = JobRunner(
-        gateway,
-        shutdown,
-        model_roots=(),
-        heartbeat_seconds=1,
-        load=load,
-        may_make_room=may_make_room,
-    )
+    runner = make_runner(Loading(roots=(), load=load, may_make_room=may_make_room))
     add_job()
     runner.run("a")
-    runner.close()
     expected = messages.FAILURE_KIND_RELEASED if may_make_room else messages.FAILURE_KIND_FATAL
     assert aggregator.failures["a"].kind == expected
     assert "ENGINES_PER_GPU" in aggregator.failures["a"].reason
@@ -396,7 +384,7 @@ class Flipping:
 
 
 def test_the_base_is_replayed_once_and_a_faulty_engine_shows(
-    gateway: JobGateway, shutdown: Shutdown, aggregator, add_job: AddJob
+    make_runner: MakeRunner, aggregator, add_job: AddJob
 ) -> None:
     def load(name: str, checkpoint: Checkpoint, settings: EngineSettings) -> Engine:
         return cast("Engine", Flipping(load_engine(name, checkpoint, settings)))
@@ -406,7 +394,7 @@ def test_the_base_is_replayed_once_and_a_faulty_engine_shows(
         return [(one["canary"], one["canary_of"]) for one in found]
 
     for made, job_ids in ((load_engine, "ab"), (load_engine, "c"), (load, "d")):
-        runner = JobRunner(gateway, shutdown, model_roots=(), heartbeat_seconds=1, load=made)
+        runner = make_runner(Loading(roots=(), load=made))
         for job_id in job_ids:
             job = add_job(job_id)
             job.replay_digest = job.rows_digest

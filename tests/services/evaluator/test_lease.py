@@ -19,8 +19,9 @@ def wait_until_refused(held: HeldLease) -> None:
         time.sleep(0.01)
 
 
-def test_heartbeats_are_a_third_of_a_short_lease_apart(gateway, aggregator) -> None:
-    with HeldLease(gateway, lease(seconds=0.3), seconds=100.0, total=9) as held:
+def test_heartbeats_are_a_third_of_a_short_lease_apart(gateway, shutdown, aggregator) -> None:
+    with HeldLease(gateway, lease(seconds=0.3), shutdown, seconds=100.0) as held:
+        held.total = 9
         held.progress(4)
         time.sleep(1.0)
     assert 3 <= len(aggregator.heartbeats) <= 10
@@ -28,18 +29,21 @@ def test_heartbeats_are_a_third_of_a_short_lease_apart(gateway, aggregator) -> N
     assert aggregator.heartbeats[-1].answers_total == 9
 
 
-def test_an_answer_may_cancel(gateway, aggregator) -> None:
+def test_an_answer_may_cancel(gateway, shutdown, aggregator) -> None:
     aggregator.cancel = True
     with (
         pytest.raises(CancelledError),
-        HeldLease(gateway, lease(), seconds=0.02) as held,
+        HeldLease(gateway, lease(), shutdown, seconds=0.02) as held,
     ):
         wait_until_refused(held)
 
 
-def test_a_lost_lease_stops_the_work(gateway, aggregator) -> None:
+def test_a_lost_lease_stops_the_work(gateway, shutdown, aggregator) -> None:
     aggregator.errors["Heartbeat"] = [StaleLeaseError("gone")]
-    with pytest.raises(StaleLeaseError), HeldLease(gateway, lease(), seconds=0.02) as held:
+    with (
+        pytest.raises(StaleLeaseError),
+        HeldLease(gateway, lease(), shutdown, seconds=0.02) as held,
+    ):
         wait_until_refused(held)
     assert aggregator.calls["Heartbeat"] == 1
 
@@ -47,9 +51,11 @@ def test_a_lost_lease_stops_the_work(gateway, aggregator) -> None:
 @pytest.mark.parametrize(
     "error", [UnavailableError("down"), CancelledError("stopping"), ModnormError("a defect")]
 )
-def test_an_aggregator_in_trouble_stops_nothing(gateway, aggregator, error: ModnormError) -> None:
+def test_an_aggregator_in_trouble_stops_nothing(
+    gateway, shutdown, aggregator, error: ModnormError
+) -> None:
     aggregator.errors["Heartbeat"] = [error] * 8
-    with HeldLease(gateway, lease(), seconds=0.02) as held:
+    with HeldLease(gateway, lease(), shutdown, seconds=0.02) as held:
         deadline = time.monotonic() + 30
         while not aggregator.heartbeats and time.monotonic() < deadline:
             held.progress(1)
@@ -58,10 +64,10 @@ def test_an_aggregator_in_trouble_stops_nothing(gateway, aggregator, error: Modn
 
 
 def test_a_worker_without_progress_lets_its_lease_go(
-    gateway, aggregator, monkeypatch: pytest.MonkeyPatch
+    gateway, shutdown, aggregator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lease_module, "STALL_SECONDS", 0.1)
-    with HeldLease(gateway, lease(), seconds=0.03) as held:
+    with HeldLease(gateway, lease(), shutdown, seconds=0.03) as held:
         held._thread.join(10)
         assert not held._thread.is_alive()
     assert len(aggregator.heartbeats) <= 5

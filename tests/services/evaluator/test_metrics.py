@@ -16,10 +16,8 @@ from modnorm.v1 import evaluation_pb2 as messages
 from services.common.logging import json_handler
 from services.common.queue import make_celery, publish
 from services.common.settings import EvaluatorSettings
-from services.evaluator.gateway import JobGateway
 from services.evaluator.jobs import JobRunner
 from services.evaluator.metrics import EvaluatorMetrics, GpuCollector
-from services.evaluator.shutdown import Shutdown
 from services.evaluator.worker import Worker
 
 AddJob = Callable[..., messages.Job]
@@ -31,18 +29,8 @@ def registry() -> CollectorRegistry:
 
 
 @pytest.fixture
-def runner(
-    gateway: JobGateway, shutdown: Shutdown, registry: CollectorRegistry
-) -> Iterator[JobRunner]:
-    runner = JobRunner(
-        gateway,
-        shutdown,
-        model_roots=(),
-        heartbeat_seconds=0.02,
-        metrics=EvaluatorMetrics(registry),
-    )
-    yield runner
-    runner.close()
+def runner(make_runner: Callable[..., JobRunner], registry: CollectorRegistry) -> JobRunner:
+    return make_runner(metrics=EvaluatorMetrics(registry))
 
 
 @pytest.fixture

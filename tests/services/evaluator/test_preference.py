@@ -8,11 +8,11 @@ from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines import Engine, EngineSettings, load_engine
 from modnorm.errors import NotFoundError
 from modnorm.v1 import evaluation_pb2 as messages
-from services.evaluator.gateway import JobGateway
 from services.evaluator.jobs import JobRunner
-from services.evaluator.shutdown import Shutdown
+from services.evaluator.models import Loading
 
 AddJob = Callable[..., messages.Job]
+MakeRunner = Callable[..., JobRunner]
 
 
 @pytest.fixture
@@ -22,22 +22,13 @@ def loads() -> list[int]:
 
 
 @pytest.fixture
-def make_runner(
-    gateway: JobGateway, shutdown: Shutdown, loads: list[int]
-) -> Callable[[float], JobRunner]:
+def make_patient(make_runner: MakeRunner, loads: list[int]) -> Callable[[float], JobRunner]:
     def load(name: str, checkpoint: Checkpoint, settings: EngineSettings) -> Engine:
         loads.append(settings.max_num_seqs)
         return load_engine(name, checkpoint, settings)
 
     def make(patience: float) -> JobRunner:
-        return JobRunner(
-            gateway,
-            shutdown,
-            model_roots=(),
-            heartbeat_seconds=1,
-            model_patience=patience,
-            load=load,
-        )
+        return make_runner(Loading(roots=(), load=load), patience=patience)
 
     return make
 
@@ -55,9 +46,9 @@ def offer(aggregator, add_job: AddJob) -> Callable[..., None]:
 
 
 def test_jobs_of_the_loaded_model_go_first_and_then_it_is_switched(
-    make_runner, offer, loads: list[int], aggregator
+    make_patient, offer, loads: list[int], aggregator
 ) -> None:
-    runner = make_runner(600.0)
+    runner = make_patient(600.0)
     offer("a1", "b1", "a2", "a3")
     for hint in ("a1", "b1"):
         runner.run(hint)
@@ -72,15 +63,14 @@ def test_jobs_of_the_loaded_model_go_first_and_then_it_is_switched(
     assert set(aggregator.reports) == {"a1", "a2", "a3", "b1"}
     assert loads == [256, 7]
     assert runner._metrics._jobs.labels("passed_on")._value.get() == 2
-    runner.close()
 
 
 def test_a_worker_out_of_patience_switches_and_is_patient_again(
-    make_runner, offer, loads: list[int], aggregator, monkeypatch
+    make_patient, offer, loads: list[int], aggregator, monkeypatch
 ) -> None:
     now = [1000.0]
     monkeypatch.setattr("services.evaluator.preference.time.monotonic", lambda: now[0])
-    runner = make_runner(100.0)
+    runner = make_patient(100.0)
     offer("a1", "a2", "a3", "a4", "b1")
     runner.run("a1")
     runner.run("b1")
@@ -97,17 +87,15 @@ def test_a_worker_out_of_patience_switches_and_is_patient_again(
     assert {"b1", "b2"} <= set(aggregator.reports)
     assert loads == [256, 7]
     assert aggregator.failures[left].kind == messages.FAILURE_KIND_RELEASED
-    runner.close()
 
 
 def test_an_aggregator_that_finds_no_jobs_is_done_without(
-    make_runner, offer, loads: list[int], aggregator
+    make_patient, offer, loads: list[int], aggregator
 ) -> None:
-    runner = make_runner(600.0)
+    runner = make_patient(600.0)
     offer("a1", "a2", "b1")
     runner.run("a1")
     aggregator.errors["FindJobs"] = [NotFoundError("no such rpc")]
     runner.run("b1")
     assert set(aggregator.reports) == {"a1", "b1"}
     assert loads == [256, 7]
-    runner.close()

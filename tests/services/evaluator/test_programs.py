@@ -9,10 +9,8 @@ import pytest
 from modnorm.sandbox import Sandbox
 from modnorm.tasks import get_task
 from modnorm.v1 import evaluation_pb2 as messages
-from services.evaluator.gateway import JobGateway
 from services.evaluator.jobs import JobRunner
 from services.evaluator.programs import Programs
-from services.evaluator.shutdown import Shutdown
 
 ROW = {"text": "Write f.", "test_list": ["assert f(1) == 2"], "test_setup_code": ""}
 
@@ -51,12 +49,11 @@ def test_without_a_sandbox_the_job_goes_back_before_any_work(
 
 
 def test_with_a_sandbox_the_report_says_what_programs_ran_behind(
-    gateway: JobGateway, shutdown: Shutdown, sandbox: Sandbox, aggregator, add_program_job
+    make_runner: Callable[..., JobRunner], sandbox: Sandbox, aggregator, add_program_job
 ) -> None:
-    runner = JobRunner(gateway, shutdown, model_roots=(), heartbeat_seconds=0.05, sandbox=sandbox)
+    runner = make_runner(sandbox=sandbox)
     add_program_job("a")
     runner.run("a")
-    runner.close()
     report = aggregator.reports["a"]
     assert report.header.environment["sandbox"] == sandbox.measure().summary
     assert [answer.row for answer in report.answers] == [0]

@@ -68,7 +68,7 @@ def test_an_expert_with_nothing_to_answer_is_done_without_a_model(
     job.skipped_rows.extend(range(5))
     resolved = Descriptor("portable-v1", 3, "randopt", 0.005, "s", (0.5, 0.25))
     job.descriptor.CopyFrom(descriptor_to_proto(resolved))
-    monkeypatch.setattr(runner, "_load", None)
+    monkeypatch.setattr(runner._evaluator, "_load", None)
     runner.run("a")
     report = aggregator.reports["a"]
     assert descriptor_from_proto(report.header.descriptor) == resolved
