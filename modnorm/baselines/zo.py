@@ -6,11 +6,12 @@ are left out, so that amplitudes of 1 are MeZO, bit for bit.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import fsum, sqrt
 
-from modnorm.baselines.mezo import slope
+from modnorm.baselines.mezo import mezo_step
 from modnorm.errors import InvalidInputError
-from modnorm.perturbation.lineage import Step, all_float32, as_float32
+from modnorm.perturbation.lineage import Step, all_float32
 
 KIND = "zo_finetuner"
 RUN_BATCH = 15
@@ -75,12 +76,9 @@ def zo_step(  # noqa: PLR0913 - by keyword; they are what defines a step
     Raises:
         PreconditionError: a side failed.
     """
-    return Step(
+    return replace(
+        mezo_step(seed, plus, minus, epsilon=epsilon, rate=rate),
         kind=KIND,
-        seeds=(seed,),
-        coefficients=(as_float32(slope(plus, minus, epsilon)),),
-        rate=as_float32(-rate),
-        scores=(plus, minus),
         amplitudes=all_float32([scale * amplitude for amplitude in raw]),
         normaliser=scale,
     )

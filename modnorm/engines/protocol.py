@@ -58,10 +58,15 @@ class Engine(Protocol):
     def environment(self) -> Mapping[str, str]:
         """Engine, library versions and device: what rounding may depend on, for the record."""
 
-    def rebase(self, lineage: Lineage | None) -> None:
+    def rebase(self, lineage: Lineage | None, *, poll: Callable[[], None] | None = None) -> None:
         """Let the end of a lineage be the base from now on; None for the model as it is on disk.
 
         Steps that are missing from the state held are taken, or all of them from the model.
+
+        Args:
+            lineage: What leads there.
+            poll: Called now and then on a long way; what it raises ends it, and the next way goes
+                on from there.
 
         Raises:
             IncompatibleError: the lineage is of another model, or its noise is not known here.

@@ -97,12 +97,12 @@ class TransformersEngine:
             "norms": "kernels" if self._weights.has_kernels else "plain",
         }
 
-    def rebase(self, lineage: Lineage | None) -> None:
+    def rebase(self, lineage: Lineage | None, *, poll: Callable[[], None] | None = None) -> None:
         """Let the end of a lineage be the base from now on; see `Engine.rebase`."""
         if self._held:
             raise PreconditionError("the engine holds a candidate")
         with infrastructure("walking a lineage"):
-            self._weights.rebase(lineage)
+            self._weights.rebase(lineage, poll=poll)
 
     def moments(self) -> Sequence[tuple[float, float]]:
         """Mean and unbiased variance of each physical tensor as it is, in canonical order."""

@@ -15,7 +15,7 @@ Nothing here needs torch.
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from functools import cache, cached_property
@@ -123,7 +123,9 @@ class Lineage:
 
     def until(self, count: int) -> "Lineage":
         """Return the lineage of the first `count` steps."""
-        return replace(self, steps=self.steps[:count])
+        found = replace(self, steps=self.steps[:count])
+        found.__dict__["digests"] = self.digests[: count + 1]
+        return found
 
     def missing(self, state: str) -> tuple[Step, ...] | None:
         """Return the steps from a state, by digest, to this one; None if it is not on the way."""
@@ -132,6 +134,23 @@ class Lineage:
         if state not in self.digests:
             return None
         return self.steps[self.digests.index(state) :]
+
+    def stages(self, state: str | None, seeds: int) -> Iterator["Lineage"]:
+        """Yield the lineages of some states on the way from a state to this one, this one last.
+
+        Args:
+            state: Digest of the state; one that is not on the way is left by the first stage.
+            seeds: Seeds of the steps between two stages, or those of one step if it has more.
+        """
+        missing = None if state is None else self.missing(state)
+        known = 0 if missing is None else len(self.steps) - len(missing)
+        taken = 0
+        for count in range(known, len(self.steps) - 1):
+            taken += len(self.steps[count].seeds)
+            if taken >= seeds:
+                yield self.until(count + 1)
+                taken = 0
+        yield self
 
     def to_json(self) -> str:
         """Return the canonical JSON."""

@@ -91,10 +91,14 @@ class CandidateWeights:
         return self._state
 
     @torch.inference_mode()
-    def rebase(self, lineage: Lineage | None) -> None:
+    def rebase(self, lineage: Lineage | None, *, poll: Callable[[], None] | None = None) -> None:
         """Let the end of a lineage be the base of the candidates to come; None for the model.
 
         Only the steps that are missing are applied, where the state held is on the way.
+
+        Args:
+            lineage: What leads there.
+            poll: Called before each step; what it raises ends the way at a state that is known.
 
         Raises:
             PreconditionError: a candidate is held, or the way leads back over the model and
@@ -107,14 +111,10 @@ class CandidateWeights:
         if target == self._state:
             return
         steps: Sequence[Step] | None = () if lineage is None else self._missing(lineage)
-        self._state = None
         if lineage is None or steps is None:
             self._return_to_origin()
         if lineage is not None:
-            for step in lineage.steps if steps is None else steps:
-                self._take(step, _scheme(lineage.noise), lineage.rounding)
-        self._rounding = lineage.rounding if lineage else Rounding.ONCE
-        self._state = target
+            self._walk(lineage, lineage.steps if steps is None else steps, poll)
 
     @torch.inference_mode()
     def moments(self) -> tuple[tuple[float, float], ...]:
@@ -221,8 +221,23 @@ class CandidateWeights:
             raise PreconditionError(
                 "the base model is not at hand any more", remedy="load the model again"
             )
+        self._state = None
         for held in self._held.values():
             held.rebase(self._origin(held.tensor))
+        self._state, self._rounding = NO_LINEAGE, Rounding.ONCE
+
+    def _walk(
+        self, lineage: Lineage, steps: Sequence[Step], poll: Callable[[], None] | None
+    ) -> None:
+        """Take the last steps of a lineage, knowing after each what is held."""
+        scheme, known = _scheme(lineage.noise), len(lineage.steps) - len(steps)
+        for step, digest in zip(steps, lineage.digests[known + 1 :], strict=True):
+            if poll is not None:
+                poll()
+            self._state = None
+            self._take(step, scheme, lineage.rounding)
+            self._state, self._rounding = digest, lineage.rounding
+        self._state, self._rounding = lineage.digest, lineage.rounding
 
     def _take(self, step: Step, scheme: NoiseScheme, rounding: Rounding) -> None:
         for place, held in enumerate(self._held.values()):

@@ -96,16 +96,20 @@ class Evaluator:
             ModnormError: whatever went wrong, or what ends the lease.
             HandedBackError: the worker stops first.
         """
+
+        def go_on() -> None:
+            self._go_on(lease, 0)
+
         fences = self._tasks.check(job.task)
         task = self._tasks.of(job)
         rows = open_rows(job, len(self._artifacts.rows(job.rows_digest)))
         if not rows:
             return lambda: self._report(job, nothing_to_answer(job), {})
         with self._pulse.loading():
-            model = self._load(job, lease)
+            model = self._load(job, go_on)
         with self._pulse.working():
-            canary = model.replay(task, job, lambda: self._go_on(lease, 0))
-            reached = self._states.reach(job, model.engine)
+            canary = model.replay(task, job, go_on)
+            reached = self._states.reach(job, model.engine, go_on)
             asked = _Asked(task, rows, early_stop(job, task, hurdle))
             answered = self._score(job, asked, model, lease, reached.descriptor)
         environment = {**model.engine.environment, **fences, **canary}
@@ -137,10 +141,10 @@ class Evaluator:
 
         return counted
 
-    def _load(self, job: messages.Job, lease: HeldLease) -> LoadedModel:
+    def _load(self, job: messages.Job, poll: Callable[[], None]) -> LoadedModel:
         """Load the model of a job, without counting an attempt where a new process is needed."""
         try:
-            return self.models.load(job, lambda: self._go_on(lease, 0))
+            return self.models.load(job, poll)
         except StaleLeaseError:
             raise
         except PreconditionError as error:

@@ -132,7 +132,7 @@ class JobRunner:
         It counts as an attempt: a candidate that hangs every engine fails in the end.
         """
         hangs = "the engine shows no sign of life"
-        for place, job in enumerate(reversed(self._in_hand)):
+        for place, job in enumerate(reversed(tuple(self._in_hand))):
             behind = messages.FAILURE_KIND_RELEASED
             with naming(**_names(job)):
                 logger.error("given up: %s", hangs)

@@ -105,8 +105,6 @@ class LoadedModel:
         key = (task.scorer, job.replay_digest, job.max_tokens)
         if key not in self._replays:
             prompts = self.prompts(task, job.replay_digest)
-            # The job before may have been of a trained state.
-            self.engine.rebase(None)
             self._replays[key] = replay(self.engine, prompts, job.max_tokens, poll)
         return self._replays[key]
 

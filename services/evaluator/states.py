@@ -1,6 +1,7 @@
 """The trained states that jobs are about, and what a prepared generator proposes in them."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from modnorm.baselines.generator import Generator, propose
@@ -39,17 +40,26 @@ class States:
         self._artifacts = artifacts
         self._generators: dict[str, Generator] = {}
 
-    def reach(self, job: messages.Job, engine: Engine) -> Reached:
-        """Bring an engine to the state that the candidate of a job is drawn around."""
+    def reach(self, job: messages.Job, engine: Engine, poll: Callable[[], None]) -> Reached:
+        """Bring an engine to the state that the candidate of a job is drawn around.
+
+        Args:
+            job: The job.
+            engine: Holds any state outside a candidate.
+            poll: Called on the way, which is long where a run has many steps; what it raises ends
+                it.
+        """
         started = time.perf_counter()
-        descriptor, normaliser = self._reach(job, engine)
+        descriptor, normaliser = self._reach(job, engine, poll)
         return Reached(descriptor, normaliser, time.perf_counter() - started)
 
-    def _reach(self, job: messages.Job, engine: Engine) -> tuple[Descriptor, float]:
+    def _reach(
+        self, job: messages.Job, engine: Engine, poll: Callable[[], None]
+    ) -> tuple[Descriptor, float]:
         descriptor = descriptor_from_proto(job.descriptor)
         state = descriptor.lineage
         lineage = self._artifacts.lineage(job.experiment_id, state) if state else None
-        engine.rebase(lineage)
+        engine.rebase(lineage, poll=poll)
         if not job.generator_digest or descriptor.coefficients is not None or lineage is None:
             return descriptor, 0.0
         generator = self._generator(job.generator_digest, engine)

@@ -1,5 +1,6 @@
 """Steps against literal replays of the formulas and of the published arithmetic, bit for bit."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 from modnorm.baselines.es import es_seeds, es_step
 from modnorm.baselines.mezo import mezo_step, step_seed
 from modnorm.baselines.zo import zo_step
-from modnorm.errors import IncompatibleError, PreconditionError
+from modnorm.errors import CancelledError, IncompatibleError, PreconditionError
 from modnorm.noise import Block, get_scheme
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.lineage import Lineage, Rounding
@@ -154,6 +155,55 @@ def test_any_way_to_a_state_leads_to_the_same_weights(small):
     assert winding.sha256() == early
     winding.rebase(None)
     assert winding.sha256() == small.hold()[0].sha256()
+
+
+@pytest.mark.parametrize("rounding", list(Rounding))
+def test_a_way_that_is_broken_off_goes_on_from_a_known_state(small, rounding):
+    lineage = es_run("portable-v1", rounding)
+    (straight, _), (broken, _) = small.hold(), small.hold()
+    straight.rebase(lineage)
+    left = 0
+
+    def stop():
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise CancelledError("not wanted")
+
+    for expected in lineage.digests[1:]:
+        left = 1
+        with pytest.raises(CancelledError) if expected != lineage.digest else nullcontext():
+            broken.rebase(lineage, poll=stop)
+        assert broken.state == expected
+    assert broken.sha256() == straight.sha256()
+    broken.rebase(lineage, poll=stop)  # nothing is left to do
+
+    candidate = Descriptor("portable-v1", 7, "randopt", 0.01, small.scale_map.digest)
+    fresh, _ = small.hold()
+    broken.rebase(None)
+    left = 0
+    with pytest.raises(CancelledError):
+        broken.rebase(lineage, poll=stop)
+    for weights in (broken, fresh):
+        weights.apply(candidate, small.scale_map)
+    assert broken.sha256() == fresh.sha256()
+
+
+def test_stages_lead_to_a_state_some_seeds_at_a_time():
+    lineage = es_run("portable-v1", Rounding.ONCE, updates=5)
+    digests = lineage.digests
+
+    def ends(state, seeds):
+        return [stage.digest for stage in lineage.stages(state, seeds)]
+
+    assert ends("", 1) == list(digests[1:])
+    assert ends("", 8) == [digests[2], digests[4], digests[5]]
+    assert ends(digests[3], 1) == [digests[4], digests[5]]
+    assert ends(digests[5], 1) == [digests[5]]
+    assert ends("elsewhere", 100) == ends(None, 100) == [digests[5]]
+    assert [stage.digests for stage in lineage.stages(None, 1)][-2] == digests[:5]
+    assert lineage.until(0).digest == Lineage(MODEL, "portable-v1").digest
+    assert list(lineage.until(0).stages("", 1)) == [lineage.until(0)]
 
 
 @pytest.mark.parametrize("noise", ["portable-v1", "randopt-reseed-v1"])

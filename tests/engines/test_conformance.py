@@ -106,8 +106,10 @@ def test_a_state_is_a_function_of_its_lineage(
 ) -> None:
     lineage, base = lineage_of(checkpoint), engine.weights_sha256()
     state = independent_state(checkpoint)
+    polls: list[None] = []
     engine.rebase(lineage.until(1))
-    engine.rebase(lineage)
+    engine.rebase(lineage, poll=lambda: polls.append(None))
+    assert polls
     state.rebase(lineage)
     trained = state.sha256()
     assert engine.weights_sha256() == trained != base

@@ -87,12 +87,12 @@ class VllmEngine:
             "norms": "kernels" if self._workers.kernels else "plain",
         }
 
-    def rebase(self, lineage: Lineage | None) -> None:
+    def rebase(self, lineage: Lineage | None, *, poll: Callable[[], None] | None = None) -> None:
         """Let the end of a lineage be the base from now on; see `Engine.rebase`."""
         if self._held:
             raise PreconditionError("the engine holds a candidate")
         self._require_idle()
-        self._workers.rebase(lineage)
+        self._workers.rebase(lineage, poll or _go_on)
 
     def moments(self) -> Sequence[tuple[float, float]]:
         """Mean and unbiased variance of each physical tensor as it is, in canonical order."""

@@ -1,5 +1,7 @@
 """The workers of a running engine, as one."""
 
+from collections.abc import Callable
+
 import torch
 
 from modnorm.checkpoint.layout import Layout, PhysicalTensor
@@ -18,6 +20,9 @@ from modnorm.geometry.scale_map import ScaleMap
 from modnorm.noise import Block
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.lineage import NO_LINEAGE, Lineage
+
+SEEDS_AT_ONCE = 32
+"""Seeds of the steps that ranks take in one call: seconds of work, even on large models."""
 
 
 class Workers:
@@ -59,13 +64,20 @@ class Workers:
                 remedy="load the model again",
             )
 
-    def rebase(self, lineage: Lineage | None) -> None:
-        """Let the end of a lineage be the base on every rank; None for the model."""
-        target = lineage.digest if lineage else NO_LINEAGE
-        if target != self._state:
+    def rebase(self, lineage: Lineage | None, poll: Callable[[], None]) -> None:
+        """Let the end of a lineage be the base on every rank; None for the model.
+
+        Args:
+            lineage: What leads there.
+            poll: Called before each call of the ranks, which take a few dozen seeds at a time.
+        """
+        if self._state == (lineage.digest if lineage else NO_LINEAGE):
+            return
+        for stage in lineage.stages(self._state, SEEDS_AT_ONCE) if lineage else (None,):
+            poll()
             self._state = None
-            self._call("modnorm_rebase", lineage.to_json() if lineage else "")
-            self._state = target
+            self._call("modnorm_rebase", stage.to_json() if stage else "")
+            self._state = stage.digest if stage else NO_LINEAGE
 
     def moments(self) -> list[tuple[float, float]]:
         """Mean and variance of each physical tensor.

@@ -34,6 +34,7 @@ from services.evaluator.gateway import JobGateway
 from services.evaluator.jobs import JobRunner
 from services.evaluator.metrics import EvaluatorMetrics
 from services.evaluator.models import Loading
+from services.evaluator.pulse import Pulse
 from services.evaluator.shutdown import Shutdown
 
 ROWS = 5
@@ -267,9 +268,10 @@ def make_runner(gateway: JobGateway, shutdown: Shutdown) -> Iterator[MakeRunner]
         *,
         sandbox: Runner | None = None,
         metrics: EvaluatorMetrics | None = None,
+        pulse: Pulse | None = None,
         patience: float = 0.0,
     ) -> JobRunner:
-        evaluator = Evaluator(gateway, loading, sandbox=sandbox, metrics=metrics)
+        evaluator = Evaluator(gateway, loading, pulse=pulse, sandbox=sandbox, metrics=metrics)
         made.append(
             JobRunner(
                 gateway, shutdown, evaluator, heartbeat_seconds=0.05, model_patience=patience

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import pytest
 import torch
 
 from modnorm.baselines.es import es_step
@@ -11,8 +12,10 @@ from modnorm.checkpoint.families import physical_layout
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.perturbation.lineage import Lineage, all_float32
+from modnorm.perturbation.weights import CandidateWeights
 from modnorm.v1 import evaluation_pb2 as messages
 from services.evaluator.jobs import JobRunner
+from services.evaluator.pulse import Pulse
 
 AddJob = Callable[..., messages.Job]
 
@@ -44,6 +47,33 @@ def test_a_job_is_answered_around_its_state_and_the_next_one_is_not(
     reported = aggregator.reports["two"].header
     assert reported.descriptor.lineage_digest == lineage.digest
     assert reported.normaliser == 0.0
+
+
+def test_a_worker_on_a_long_way_shows_signs_of_life(
+    make_runner: Callable[..., JobRunner],
+    aggregator,
+    add_job: AddJob,
+    checkpoint: Checkpoint,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pulse = Pulse(60.0)
+    runner, lineage, seen = make_runner(pulse=pulse), lineage_of(checkpoint), []
+    aggregator.lineages["experiment"] = lineage
+    take = CandidateWeights._take
+
+    def slow(*told: object) -> None:
+        # The engine was last alive an hour ago, but for what it showed since the step before.
+        seen.append(pulse._deadline)
+        pulse._deadline -= 3600.0
+        take(*told)  # type: ignore[arg-type]  # as it was told
+
+    monkeypatch.setattr(CandidateWeights, "_take", slow)
+    job = add_job("a")
+    job.experiment_id, job.descriptor.lineage_digest = "experiment", lineage.digest
+    runner.run("a")
+    assert len(seen) == 2
+    assert seen[1] > seen[0]
+    assert not aggregator.failures
 
 
 def test_a_generator_proposes_the_coefficients_of_a_candidate(
