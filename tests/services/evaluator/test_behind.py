@@ -193,6 +193,31 @@ def test_a_worker_that_cannot_be_stopped_hands_both_back(
     assert kinds == dict.fromkeys("ab", messages.FAILURE_KIND_RELEASED)
 
 
+def test_a_hang_is_told_of_the_job_at_the_engine_though_the_one_behind_ends_meanwhile(
+    stage: Stage, aggregator, add_job: AddJob
+) -> None:
+    told: list[tuple[str, int]] = []
+    runner = stage.runner
+
+    def note(job: messages.Job, kind: int, reason: str) -> None:
+        told.append((job.lease.job_id, kind))
+        stage.judge.set()
+        while len(runner._in_hand) > 1:
+            threading.Event().wait(0.01)
+
+    runner._fail = note  # type: ignore[method-assign]  # telling takes until the other has ended
+    stage.on_second = runner.abandon
+    for job_id in "ab":
+        add_job(job_id)
+        runner.begin(job_id)
+    runner.close()
+    infrastructure, released = (
+        messages.FAILURE_KIND_INFRASTRUCTURE,
+        messages.FAILURE_KIND_RELEASED,
+    )
+    assert told == [("b", infrastructure), ("a", released)]
+
+
 def test_no_more_than_one_is_behind() -> None:
     behind, noted, free = Behind(), [], threading.Event()
 
