@@ -11,6 +11,7 @@ import logging
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import grpc.aio
@@ -63,17 +64,20 @@ class Supervisor:
         command: Sequence[str] = COMMAND,
     ) -> None:
         self._settings = settings
-        self._folder = tempfile.TemporaryDirectory(prefix="modnorm-")
         self._command = tuple(command)
-        inherited = inherited_environment()
-        home = Path(self._folder.name)
-        self._mps = chosen_mps(settings.mps, inherited, home) if devices else None
-        self._inherited = inherited | (self._mps.changes if self._mps else {})
-        engines = wanted_engines(settings, has_mps=self._mps is not None) if devices else 1
-        self._groups = [
-            Group(device or "cpu", engines, self._maker(index * engines, device))
-            for index, device in enumerate(grouped(devices, settings.gpus_per_worker) or ("",))
-        ]
+        with ExitStack() as made:
+            home = made.enter_context(tempfile.TemporaryDirectory(prefix="modnorm-"))
+            self._folder, inherited = Path(home), inherited_environment()
+            self._mps = chosen_mps(settings.mps, inherited, self._folder) if devices else None
+            if self._mps is not None:
+                made.callback(self._mps.close)
+            self._inherited = inherited | (self._mps.changes if self._mps else {})
+            engines = wanted_engines(settings, has_mps=self._mps is not None) if devices else 1
+            self._groups = [
+                Group(device or "cpu", engines, self._maker(index * engines, device))
+                for index, device in enumerate(grouped(devices, settings.gpus_per_worker) or ("",))
+            ]
+            self._made = made.pop_all()
         self._server: RunningServer | None = None
         self._runs: list[asyncio.Task[None]] = []
         self._health: asyncio.Task[None] | None = None
@@ -87,9 +91,12 @@ class Supervisor:
 
     async def start(self) -> None:
         """Listen and start the workers."""
-        self._server = await start_server(
-            self._settings.bind_address, _nothing, settings=self._settings
-        )
+        with ExitStack() as undone:
+            undone.callback(self._made.close)
+            self._server = await start_server(
+                self._settings.bind_address, _nothing, settings=self._settings
+            )
+            undone.pop_all()
         await self._server.set_serving(serving=False)
         self._runs = [asyncio.create_task(group.run()) for group in self._groups]
         self._health = asyncio.create_task(self._report_health(self._server))
@@ -103,11 +110,9 @@ class Supervisor:
         for group in self._groups:
             group.stop()
         await asyncio.gather(*self._runs)
-        if self._mps is not None:
-            await asyncio.to_thread(self._mps.close)
         if self._server is not None:
             await self._server.stop(self._settings.stop_grace)
-        self._folder.cleanup()
+        await asyncio.to_thread(self._made.close)
 
     def hurry(self) -> None:
         """Have all workers hand back their jobs now."""
@@ -128,12 +133,11 @@ class Supervisor:
         return make
 
     def _child(self, place: Place) -> Child:
-        folder = Path(self._folder.name)
         return Child(
             f"{place.device}.{place.slot}" if place.device else "cpu",
             self._command,
-            environment_of(place, self._settings, self._inherited, folder),
-            address=address_of(place, folder),
+            environment_of(place, self._settings, self._inherited, self._folder),
+            address=address_of(place, self._folder),
             grace=self._settings.stop_grace + STOP_SECONDS,
         )
 

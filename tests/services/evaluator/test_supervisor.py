@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from modnorm.errors import ModnormError
 from services.common.healthcheck import check
 from services.common.settings import SupervisorSettings
+from services.evaluator.mps import CONTROL
 from services.evaluator.supervisor import COMMAND, Supervisor
 
 SECONDS = 90
@@ -239,3 +241,25 @@ def test_on_a_cpu_there_is_one_real_worker(target, monkeypatch):
             await until(serving(supervisor), "serving")
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("fault", ["groups", "address"])
+def test_a_supervisor_that_does_not_start_leaves_no_daemon_behind(fault, tmp_path, monkeypatch):
+    tool, asked = tmp_path / CONTROL, tmp_path / "asked"
+    tool.write_text(
+        f'#!/bin/sh\ntest "$1" = -d && touch {asked} && exit 0\n'
+        f"test -e {asked} || exit 1\nread command\necho $command >>{asked}\n"
+    )
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    address = "127.0.0.1:0" if fault == "groups" else "192.0.2.1:1"
+    settings = SupervisorSettings(
+        bind_address=address, mps="on", gpus_per_worker=2 if fault == "groups" else 1
+    )
+
+    async def start():
+        await Supervisor(settings, ("0",)).start()
+
+    with pytest.raises(ModnormError):
+        asyncio.run(start())
+    assert asked.read_text().split() == ["get_server_list", "quit"]
