@@ -39,7 +39,11 @@ def z_scores(rewards: Sequence[float | None]) -> tuple[float, ...]:
     """
     scored = [reward for reward in rewards if reward is not None]
     if not scored:
-        raise PreconditionError("no candidate of the update could be evaluated")
+        raise PreconditionError(
+            "no candidate of the update could be evaluated",
+            field="method.radius",
+            remedy="see why the candidates failed; a smaller radius may do",
+        )
     mean = fsum(scored) / len(scored)
     deviation = sqrt(fsum((reward - mean) ** 2 for reward in scored) / len(scored))
     return tuple(

@@ -41,6 +41,7 @@ def export_state(checkpoint: Checkpoint, lineage: Lineage, directory: Path) -> s
             f"the lineage is of model {lineage.model_digest}, "
             f"{checkpoint.name} is {checkpoint.digest}",
             field="model",
+            remedy="name the model and the revision that the run began with",
         )
     if directory.exists() and any(directory.iterdir()):
         raise ConflictError(

@@ -23,7 +23,11 @@ def slope(plus: float | None, minus: float | None, epsilon: float) -> float:
         PreconditionError: a side failed.
     """
     if plus is None or minus is None:
-        raise PreconditionError("a side of the step could not be evaluated: it has no direction")
+        raise PreconditionError(
+            "a side of the step could not be evaluated: it has no direction",
+            field="method.radius",
+            remedy="see why the candidate failed; a smaller radius may do",
+        )
     return (minus - plus) / (2 * epsilon)
 
 

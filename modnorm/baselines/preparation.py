@@ -210,11 +210,15 @@ class _Preparation:
 
 def _check(examples: Sequence[Example], settings: PreparationSettings) -> None:
     if not examples:
-        raise InvalidInputError("there are no examples", field="examples")
+        raise InvalidInputError(
+            "there are no examples", field="examples", remedy="give at least one"
+        )
     longest = max(len(one.prompt) + len(one.answer) for one in examples)
     if longest > settings.max_length:
         raise InvalidInputError(
-            f"an example has {longest} tokens, {settings.max_length} may", field="examples"
+            f"an example has {longest} tokens, {settings.max_length} may",
+            field="examples",
+            remedy="leave long ones out",
         )
 
 

@@ -48,7 +48,11 @@ def normaliser(amplitudes: Sequence[float], weights: Sequence[float]) -> float:
     """
     square = fsum(w * a * a for w, a in zip(weights, amplitudes, strict=True))
     if not square > 0:
-        raise InvalidInputError("the generator gives no tensor an amplitude", field="generator")
+        raise InvalidInputError(
+            "the generator gives no tensor an amplitude",
+            field="iterative.generator",
+            remedy="prepare another one, with other settings: modnorm prepare",
+        )
     return sqrt(fsum(weights)) / sqrt(square)
 
 

@@ -106,8 +106,11 @@ class HeldLease:
                 experiment_id=experiment_id,
                 candidate=candidate,
             )
-        except (StaleLeaseError, NotFoundError) as error:
+        except StaleLeaseError as error:
             self._verdict = error
+        except NotFoundError as error:
+            # The job is gone, which is no fault of the engine.
+            self._verdict = StaleLeaseError(error.message)
         except ModnormError as error:
             # Whatever went wrong over there says nothing about the lease, which may well last.
             logger.warning("heartbeat failed: %s", error, extra=self._names())

@@ -2,7 +2,13 @@ import time
 
 import pytest
 
-from modnorm.errors import CancelledError, ModnormError, StaleLeaseError, UnavailableError
+from modnorm.errors import (
+    CancelledError,
+    ModnormError,
+    NotFoundError,
+    StaleLeaseError,
+    UnavailableError,
+)
 from modnorm.v1 import evaluation_pb2 as messages
 from services.evaluator import lease as lease_module
 from services.evaluator.lease import HeldLease
@@ -38,8 +44,9 @@ def test_an_answer_may_cancel(gateway, shutdown, aggregator) -> None:
         wait_until_refused(held)
 
 
-def test_a_lost_lease_stops_the_work(gateway, shutdown, aggregator) -> None:
-    aggregator.errors["Heartbeat"] = [StaleLeaseError("gone")]
+@pytest.mark.parametrize("error", [StaleLeaseError("lost"), NotFoundError("no such job")])
+def test_a_lost_lease_stops_the_work(gateway, shutdown, aggregator, error: ModnormError) -> None:
+    aggregator.errors["Heartbeat"] = [error]
     with (
         pytest.raises(StaleLeaseError),
         HeldLease(gateway, lease(), shutdown, seconds=0.02) as held,
