@@ -3,6 +3,7 @@
 import json
 import logging
 from itertools import islice
+from queue import SimpleQueue
 
 import grpc
 import pytest
@@ -200,6 +201,21 @@ def test_each_call_on_a_stream_is_let_in_for_itself(lab, channel):
     revoke_token(lab.accepted, "short-lived-worker")
     with pytest.raises(grpc.RpcError) as raised:
         exhaust([islice(gone, 20_000)])
+    assert isinstance(from_rpc_error(raised.value), UnauthenticatedError)
+
+
+def test_a_stream_that_was_opened_in_time_lets_nobody_in_later(lab, channel):
+    connected = channel(lab.token("early-worker", [Role.WORKER]))
+    calls: SimpleQueue[evaluation_pb2.WorkRequest | None] = SimpleQueue()
+    waiting = evaluation_pb2_grpc.JobServiceStub(connected).Work(iter(calls.get, None), timeout=30)
+    alive = beats(connected)
+    next(alive)
+    revoke_token(lab.accepted, "early-worker")
+    with pytest.raises(grpc.RpcError):
+        exhaust([islice(alive, 20_000)])
+    calls.put(evaluation_pb2.WorkRequest(heartbeat=evaluation_pb2.HeartbeatRequest()))
+    with pytest.raises(grpc.RpcError) as raised:
+        next(waiting)
     assert isinstance(from_rpc_error(raised.value), UnauthenticatedError)
 
 

@@ -95,11 +95,10 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  
         async def let_in(
             requests: AsyncIterator[RequestT], context: Context
         ) -> AsyncIterator[RequestT]:
-            first = True  # it was let in with the call
+            counted = True  # the first with the call, which may have waited long for it
             async for request in requests:
-                if not first:
-                    self._let_in_or_log(call, context)
-                first = False
+                self._let_in_or_log(call, context, counted=counted)
+                counted = False
                 yield request
 
         @contextmanager
@@ -109,19 +108,22 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  
 
         return surrounded(handler, enter)
 
-    def _let_in_or_log(self, call: grpc.HandlerCallDetails, context: Context) -> None:
+    def _let_in_or_log(
+        self, call: grpc.HandlerCallDetails, context: Context, *, counted: bool
+    ) -> None:
         try:
-            self._let_in(call.method, call.invocation_metadata)
+            self._let_in(call.method, call.invocation_metadata, counted=counted)
         except ModnormError as error:
             self._log(error, call.method, context.peer())
             raise
 
-    def _let_in(self, method: str, metadata: Metadata) -> Caller:
+    def _let_in(self, method: str, metadata: Metadata, *, counted: bool = False) -> Caller:
         if self._tokens is None:
             return ANYONE
         token = self._tokens.check(_bearer(metadata))
         structlog.contextvars.bind_contextvars(caller=token.name)
-        self._limits.take(token.name, self._rate_of(token))
+        if not counted:
+            self._limits.take(token.name, self._rate_of(token))
         allowed = ALLOWED.get(method, frozenset())
         if allowed.isdisjoint(token.roles):
             roles = " or ".join(sorted(allowed)) or "one that no token has"
