@@ -7,7 +7,7 @@ again: its results are copied, with the worker and the environment that they are
 All functions work inside a caller's write transaction that has locked the experiment.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from sqlalchemy import func, insert, literal
 from sqlalchemy import select as plain_select
@@ -63,14 +63,17 @@ def take_over(session: Session, experiment: Experiment, split: Split) -> str | N
     predecessor = _predecessor(session, experiment, split)
     if predecessor is None:
         return None
+    full = spec_of(experiment).population.statistics == "full"
     pending = _jobs(session, experiment.id, split, JobState.PENDING)
-    finished = _jobs(session, predecessor, split, JobState.DONE)
+    # Of an iterative run a phase is one of many batches: each looks at its own candidates only.
+    wanted = pending if full else None
+    finished = _jobs(session, predecessor, split, JobState.DONE, among=wanted)
     common = {
         index: (*pending[index], *found)
         for index, found in finished.items()
         if index in pending and _same_descriptor(pending[index][0], found[0])
     }
-    if spec_of(experiment).population.statistics == "full":
+    if full:
         valid = {index for index, (*_, job) in common.items() if job.metric is not None}
     elif split is Split.SELECTION:
         valid = _valid_scores(experiment, {index: job for index, (*_, job) in common.items()})
@@ -136,10 +139,23 @@ def _predecessor(session: Session, experiment: Experiment, split: Split) -> str 
 
 
 def _jobs(
-    session: Session, experiment_id: str, split: Split, state: JobState
+    session: Session,
+    experiment_id: str,
+    split: Split,
+    state: JobState,
+    *,
+    among: Collection[int] | None = None,
 ) -> dict[int, tuple[Candidate, Job]]:
-    """Return candidates with their job of a phase, by index, where it is in a state."""
-    rows = session.exec(
+    """Return candidates with their job of a phase, by index, where it is in a state.
+
+    Args:
+        session: The transaction.
+        experiment_id: Whose.
+        split: The phase.
+        state: That of the jobs.
+        among: Only those from the first to the last of these; all when absent.
+    """
+    query = (
         select(Candidate, Job)
         .join(
             Job,
@@ -148,7 +164,10 @@ def _jobs(
         )
         .where(Candidate.experiment_id == experiment_id, Job.split == split, Job.state == state)
     )
-    return {candidate.index: (candidate, job) for candidate, job in rows}
+    if among is not None:
+        first, last = min(among, default=0), max(among, default=-1)
+        query = query.where(col(Candidate.index).between(first, last))
+    return {candidate.index: (candidate, job) for candidate, job in session.exec(query)}
 
 
 def _same_descriptor(one: Candidate, other: Candidate) -> bool:
