@@ -1,6 +1,6 @@
 """Functional matching: the radius that moves a model as isotropic noise does (app. B)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from modnorm.radius.digests import json_digest
 from modnorm.radius.journal import Journal
 from modnorm.radius.objective import mean, smallest
 from modnorm.radius.probe import check_prompts, compared_positions
+from modnorm.radius.scales import check_count, check_scales
 from modnorm.radius.schema import (
     Candidate,
     Condition,
@@ -29,7 +30,7 @@ from modnorm.radius.schema import (
     Subject,
     objective,
 )
-from modnorm.spec import MAX_RADIUS, MIN_RADIUS, Masses
+from modnorm.spec import Masses
 
 VERSION = "1"
 """Changes whenever the same inputs come to give other measurements."""
@@ -37,21 +38,6 @@ SIGMA = 0.0005
 """Standard deviation of the paper's isotropic reference."""
 RADII = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64)
 """The paper's grid for Llama, Gemma and OLMo."""
-
-
-def check_scales(radii: Sequence[float], sigma: float) -> None:
-    """Refuse scales that no candidate can have.
-
-    Raises:
-        InvalidInputError: a radius or sigma is out of range, or there is no radius.
-    """
-    for name, values in (("radii", radii), ("sigma", (sigma,))):
-        if not values or not all(MIN_RADIUS <= value <= MAX_RADIUS for value in values):
-            raise InvalidInputError(
-                f"must be numbers from {MIN_RADIUS:g} to {MAX_RADIUS:g}",
-                field=name,
-                remedy="for instance the paper's: --radii 0.08,0.16,0.32 --sigma 0.0005",
-            )
 
 
 @dataclass(frozen=True)
@@ -111,12 +97,7 @@ class MatchingPlan:
         """
         check_scales(self.radii, self.sigma)
         get_scheme(self.settings.noise)
-        if len(self.prompts) != self.settings.prompts:
-            raise InvalidInputError(
-                f"there are {len(self.prompts)} prompts, {self.settings.prompts} are wanted",
-                field="task.selection",
-                remedy="name more rows, or lower --prompts",
-            )
+        check_count(len(self.prompts), self.settings.prompts)
         check_prompts(self.checkpoint, self.prompts, self.settings.max_prompt_tokens)
 
 

@@ -8,7 +8,8 @@ from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.errors import InvalidInputError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.methods import build_scale_map, needs_profile
-from modnorm.radius.matching import MatchingPlan, check_scales
+from modnorm.radius.matching import MatchingPlan
+from modnorm.radius.scales import check_scales
 from modnorm.radius.schema import MatchingSettings
 from modnorm.spec import Masses, MethodSpec
 

@@ -8,7 +8,9 @@ import grpc.aio
 from typing_extensions import override
 
 from modnorm.client.convert import spec_from_proto
+from modnorm.client.radius_convert import matching_from_proto
 from modnorm.errors import UnavailableError
+from modnorm.radius.scales import check_count, check_scales
 from modnorm.spec import ExperimentSpec
 from modnorm.tasks import get_stored_task
 from modnorm.v1 import calibration_pb2, radius_pb2, radius_pb2_grpc
@@ -43,8 +45,12 @@ class RadiusServicer(radius_pb2_grpc.RadiusServiceServicer):
     ) -> Responses:
         """Stream progress, then the artifact."""
         spec = spec_from_proto(request.spec)
+        matching = matching_from_proto(request.matching)
+        check_scales(matching.radii, matching.sigma)
         admission = await self._admissions.admit(spec)
         prompts = await asyncio.to_thread(_prompts, spec, admission)
+        # Before a calibration, which takes minutes and is of no use then.
+        check_count(len(prompts), matching.settings.prompts)
         profile = admission.profile.text if admission.profile else None
         if admission.needs_profile and profile is None:
             async for response in self._calibrate(spec, admission, prompts):
@@ -55,7 +61,7 @@ class RadiusServicer(radius_pb2_grpc.RadiusServiceServicer):
         async for measured in self._calibrator.measure(
             spec,
             admission.model_digest,
-            prompts=prompts[: request.matching.prompts],
+            prompts=prompts[: matching.settings.prompts],
             profile_json=profile,
             matching=request.matching,
         ):

@@ -41,13 +41,13 @@ def make_spec():
 MATCHING = Matching((0.04, 0.16), 0.004, MatchingSettings(prompts=3, candidates=1))
 
 
-def ask(start_lab, spec, matching=MATCHING):
+def ask(start_lab, spec, matching=MATCHING, on_step=None):
     """Match in a lab; returns the artifact and the steps on the way."""
     steps: list[LabStep] = []
 
     def call(port):
         with ModnormClient(f"127.0.0.1:{port}") as client:
-            return match_in_lab(client, spec, matching, steps.append)
+            return match_in_lab(client, spec, matching, on_step or steps.append)
 
     async def scenario():
         async with start_lab() as lab:
@@ -90,3 +90,19 @@ def test_what_cannot_be_matched_is_refused(start_lab, make_spec, method, matchin
     with pytest.raises(InvalidInputError) as caught:
         ask(start_lab, make_spec(**method), matching)
     assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("matching", "field"),
+    [
+        (Matching((), 0.004, MATCHING.settings), "radii"),
+        (Matching((0.1,) * 1_001, 0.004, MATCHING.settings), "radii"),
+        (Matching((0.1,), 0.0, MATCHING.settings), "sigma"),
+        (Matching((0.1,), 0.004, MatchingSettings(prompts=7)), "task.selection"),
+    ],
+)
+def test_what_cannot_be_matched_is_not_calibrated_first(start_lab, make_spec, matching, field):
+    steps: list[LabStep] = []
+    with pytest.raises(InvalidInputError) as caught:
+        ask(start_lab, make_spec(name="modular_norm"), matching, steps.append)
+    assert (caught.value.field, steps) == (field, [])

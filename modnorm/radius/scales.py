@@ -1,0 +1,39 @@
+"""What of a matching is refused before a model is looked at, by whoever is asked for it."""
+
+from collections.abc import Sequence
+
+from modnorm.errors import InvalidInputError
+from modnorm.spec import MAX_RADIUS, MIN_RADIUS
+
+MAX_RADII = 1_000
+"""Each is measured on its own: more are a mistake."""
+
+
+def check_scales(radii: Sequence[float], sigma: float) -> None:
+    """Refuse scales that no candidate can have.
+
+    Raises:
+        InvalidInputError: a radius or sigma is out of range, or there are no radii or too many.
+    """
+    for name, values in (("radii", radii), ("sigma", (sigma,))):
+        in_range = all(MIN_RADIUS <= value <= MAX_RADIUS for value in values)
+        if not 0 < len(values) <= MAX_RADII or not in_range:
+            raise InvalidInputError(
+                f"must be numbers from {MIN_RADIUS:g} to {MAX_RADIUS:g}, {MAX_RADII} at most",
+                field=name,
+                remedy="for instance the paper's: --radii 0.08,0.16,0.32 --sigma 0.0005",
+            )
+
+
+def check_count(prompts: int, wanted: int) -> None:
+    """Refuse a matching on more prompts than there are.
+
+    Raises:
+        InvalidInputError: it is one.
+    """
+    if prompts < wanted:
+        raise InvalidInputError(
+            f"there are {prompts} prompts, {wanted} are wanted",
+            field="task.selection",
+            remedy="name more rows, or lower --prompts",
+        )
