@@ -197,6 +197,8 @@ class Aggregator:
             await self._set_serving(serving=False)
             raise
         await self._set_serving(serving=True)
+        # Who has gone deviates no more; no report tells that.
+        self._metrics.deviating_workers.set(len(self._workers.canaries.deviations()))
 
     async def _set_serving(self, *, serving: bool) -> None:
         if self._server is not None:

@@ -149,3 +149,20 @@ def test_without_a_database_the_rest_is_still_shown(start_lab):
             assert value(lab, "modnorm_lease_expiries_total") == 0
 
     asyncio.run(scenario())
+
+
+def test_workers_that_have_gone_deviate_no_more(start_lab):
+    async def scenario():
+        async with start_lab() as lab:
+            canaries = lab.aggregator._workers.canaries
+            for name, canary in (("w1", "aa"), ("w2", "bb")):
+                canaries.note(name, {"device": "H200", "canary": canary})
+            async with asyncio.timeout(60):
+                while value(lab, "modnorm_workers_deviating") != 2:  # noqa: ASYNC110 - a gauge
+                    await asyncio.sleep(0.01)
+            canaries._lately = -1.0
+            async with asyncio.timeout(60):
+                while value(lab, "modnorm_workers_deviating") != 0:  # noqa: ASYNC110 - a gauge
+                    await asyncio.sleep(0.01)
+
+    asyncio.run(scenario())
