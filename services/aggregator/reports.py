@@ -18,6 +18,9 @@ from services.aggregator.shortcuts import Shortcuts
 from services.aggregator.states import Split
 from services.aggregator.tables import Experiment
 
+MAX_REWARD = 1e30
+"""Means of such rewards, and the steps that follow from them, stay within float32."""
+
 
 @dataclass(frozen=True, slots=True)
 class Report:
@@ -150,9 +153,10 @@ def _check_rows(
 
 
 def _check_answer(answer: StoredAnswer) -> None:
-    if not math.isfinite(answer.reward):
+    if not abs(answer.reward) <= MAX_REWARD:
         raise InvalidInputError(
-            f"the reward of row {answer.row} is not finite", field="answers.reward"
+            f"the reward of row {answer.row} is not finite, or beyond {MAX_REWARD:g}",
+            field="answers.reward",
         )
     if answer.correct and answer.vote is None:
         raise InvalidInputError(

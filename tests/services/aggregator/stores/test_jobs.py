@@ -204,6 +204,7 @@ def bad_reports(report):
     answers = report.answers
     odd = dataclasses.replace(answers[1], reward=math.nan)
     endless = dataclasses.replace(answers[1], reward=math.inf)
+    huge = [dataclasses.replace(answer, reward=1e308) for answer in answers]
     less = dataclasses.replace(answers[1], tokens=-1)
     descriptor = report.descriptor
     for name, changes in {
@@ -213,6 +214,7 @@ def bad_reports(report):
         "none": {"answers": ()},
         "nan": {"answers": (answers[0], odd, *answers[2:])},
         "infinite": {"answers": (answers[0], endless, *answers[2:])},
+        "of no finite sum": {"answers": huge},
         "tokens": {"answers": (answers[0], less, *answers[2:])},
         "seconds": {"generate_seconds": math.nan},
         "seed": {"descriptor": dataclasses.replace(descriptor, seed=99)},
