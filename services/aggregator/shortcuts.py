@@ -91,6 +91,12 @@ class Shortcuts:
             if known := self._bars.get(job.experiment_id):
                 known.bars.complete(job.candidate, job.metric)
 
+    def forget(self, experiment_id: str) -> None:
+        """Let go of an experiment that has ended: votes on many rows take much room."""
+        with self._lock:
+            self._bars.pop(experiment_id, None)
+            self._votes.pop(experiment_id, None)
+
     def skippable(
         self, session: Session, experiment: Experiment, candidate: int
     ) -> tuple[int, ...]:

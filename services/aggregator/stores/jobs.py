@@ -17,7 +17,7 @@ from services.aggregator.lifecycle import close_job, end, lock_experiment, recor
 from services.aggregator.phases import job_ended
 from services.aggregator.reports import Report
 from services.aggregator.shortcuts import Shortcuts
-from services.aggregator.states import ExperimentState, JobState
+from services.aggregator.states import TERMINAL, ExperimentState, JobState
 from services.aggregator.stores.attempts import (
     Beat,
     Change,
@@ -115,8 +115,10 @@ class JobStore:
         """Answer reports that arrived together, the first one first."""
         answers = together(self._database, self._store, [PackedReport.of(one) for one in reports])
         for answer in answers:
-            if isinstance(answer, Change) and answer.job is not None:
+            if isinstance(answer, Change) and answer.job and answer.experiment:
                 self._shortcuts.scored(answer.job)
+                if answer.experiment.state in TERMINAL:
+                    self._shortcuts.forget(answer.experiment.id)
         return answers
 
     def known_bar(self, experiment_id: str, candidate: int) -> Bar | None:

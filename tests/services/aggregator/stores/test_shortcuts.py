@@ -288,3 +288,17 @@ def test_rows_are_answered_after_all_where_the_experts_are_others(world):
     again = world.select("again", **SIZES, failures=failures)
     Crew(world, again, Random(0), set()).run()
     assert outcomes(world, again) == outcomes(world, full)
+
+
+def test_an_experiment_that_has_ended_takes_no_room(world):
+    created = world.select(**SIZES)
+    shortcuts = world.stores.jobs._shortcuts
+    for job_id in world.stores.jobs.pending(created):
+        world.stores.jobs.report(world.report_of(world.claim(job_id)))
+    expert = world.stores.jobs.pending(created)[-1]
+    world.stores.jobs.report(world.report_of(world.claim(expert)))
+    assert (list(shortcuts._bars), list(shortcuts._votes)) == ([created], [created])
+    world.work(created)
+    assert world.state(created) == "SUCCEEDED"
+    assert not shortcuts._bars
+    assert not shortcuts._votes
