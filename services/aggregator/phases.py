@@ -129,6 +129,10 @@ def _finish_phase(session: Session, experiment: Experiment, split: Split, now: f
             _finish(session, experiment, now)
     except (InvalidInputError, PreconditionError) as error:
         end(session, experiment, ExperimentState.FAILED, str(error), now)
+    except ArithmeticError as error:
+        # Odd figures of a worker: raised again and again, it would leave the experiment stuck.
+        reason = f"what was reported cannot be computed with: {error}"
+        end(session, experiment, ExperimentState.FAILED, reason, now)
 
 
 def _start_voting(session: Session, experiment: Experiment, now: float) -> None:

@@ -5,6 +5,7 @@ import hashlib
 from contextlib import asynccontextmanager
 
 import pytest
+from sqlalchemy import event
 
 from modnorm.baselines.es import es_seeds, es_step
 from modnorm.baselines.generator import Generator
@@ -15,6 +16,7 @@ from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.errors import InvalidInputError, NotFoundError
 from modnorm.perturbation.lineage import Lineage
 from modnorm.v1 import evaluation_pb2, experiment_pb2
+from services.aggregator.tables import Candidate
 
 SUCCEEDED = experiment_pb2.EXPERIMENT_STATE_SUCCEEDED
 FAILED = experiment_pb2.EXPERIMENT_STATE_FAILED
@@ -182,6 +184,34 @@ def test_what_was_finished_before_a_cancel_is_not_done_again(start_lab, spec, tm
     assert asyncio.run(scenario()) == expected
 
 
+def test_each_update_looks_at_what_was_finished_of_itself_only(start_lab, spec):
+    loaded: list[int] = []
+
+    async def scenario():
+        async with start_lab() as lab:
+            first = await lab.create(spec(**ES), "first")
+            worker = sensitive(lab.worker())
+            for _ in range(8):
+                await worker.report(await worker.claim_next())
+            await lab.cancel(first.id)
+
+            def note(found, _context):
+                if found.experiment_id == first.id:
+                    loaded.append(found.index)
+
+            event.listen(Candidate, "load", note)
+            try:
+                second = await lab.create(spec(**ES), "second")
+                async with worked(lab):
+                    await lab.finish(second.id)
+            finally:
+                event.remove(Candidate, "load", note)
+
+    asyncio.run(scenario())
+    # The state that is monitored is between those that answer the held-out rows in the end.
+    assert sorted(loaded) == [-3, -3, -1, *range(6)]
+
+
 @pytest.mark.parametrize(
     ("settings", "allowed", "state", "said"),
     [
@@ -284,6 +314,28 @@ def test_a_proposal_without_its_normaliser_is_refused(start_lab, spec, generator
                 await worker.report(job)
             async with lab.raises(InvalidInputError, "header.normaliser"):
                 await worker.report(job)
+
+    asyncio.run(scenario())
+
+
+def test_a_step_that_cannot_be_computed_ends_the_run(start_lab, spec, generator):
+    async def scenario():
+        async with start_lab() as lab:
+            created = await lab.create(zo_spec(spec, generator))
+            worker = sensitive(lab.worker())
+            plain = worker.parts
+
+            async def parts(job):
+                found = await plain(job)
+                found[0].header.normaliser = 5e-324 if job.generator_digest else 0.0
+                return found
+
+            worker.parts = parts
+            async with lab.working(worker):
+                await lab.finish(created.id)
+            experiment = await lab.get(created.id)
+            assert experiment.state == FAILED
+            assert "cannot be computed" in experiment.error
 
     asyncio.run(scenario())
 
