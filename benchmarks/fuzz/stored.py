@@ -13,7 +13,13 @@ from modnorm.client.channel import open_channel
 from modnorm.client.convert import spec_to_proto
 from modnorm.client.tokens import Role
 from modnorm.spec import ExperimentSpec, parse_spec
-from modnorm.v1 import evaluation_pb2, experiment_pb2, sampling_pb2
+from modnorm.v1 import (
+    calibration_pb2,
+    evaluation_pb2,
+    experiment_pb2,
+    radius_pb2,
+    sampling_pb2,
+)
 from services.aggregator import tables
 
 WAIT_SECONDS = 60.0
@@ -135,6 +141,22 @@ def _valid(
         ),
         f"{jobs}Heartbeat": evaluation_pb2.HeartbeatRequest(lease=job.lease, answers_done=1),
         f"{jobs}FetchRows": evaluation_pb2.FetchRowsRequest(rows_digest=job.rows_digest),
+        f"{jobs}FindJobs": evaluation_pb2.FindJobsRequest(model_digest=job.model_digest),
+        f"{jobs}GetScaleMap": evaluation_pb2.GetScaleMapRequest(
+            digest=job.descriptor.scale_map_digest
+        ),
+        # More prompts than the spec has rows: admitted, and refused before anything is measured.
+        "/modnorm.v1.RadiusService/MatchRadius": radius_pb2.MatchRadiusRequest(
+            spec=created,
+            matching=calibration_pb2.MatchingSpec(
+                radii=(0.1,),
+                sigma=0.01,
+                prompts=7,
+                candidates=1,
+                pool="nested",
+                noise="portable-v1",
+            ),
+        ),
         f"{sampling}InspectModel": sampling_pb2.InspectModelRequest(model=job.model),
     }
     for path, message in singles.items():
