@@ -115,8 +115,8 @@ class EvaluatorSettings(QueueSettings):
     model_patience: float = Field(default=300.0, ge=0)
     """Seconds for which a worker passes on jobs of other models while some of its own wait."""
     stall_seconds: float = Field(default=600.0, gt=0)
-    """An engine that ends no decode step, and no step of a lineage, for this long hangs: its process
-    ends, and its supervisor starts another. Loading a model may take three times as long."""
+    """An engine that ends no decode step, and no step of a lineage, for this long hangs: its
+    process ends, and its supervisor starts another. Loading may take three times as long."""
     load_lock: Path | None = None
     """File that workers of one GPU lock in turn while they load: engines measure free memory."""
     may_make_room: bool = False

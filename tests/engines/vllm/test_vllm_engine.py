@@ -15,13 +15,16 @@ pytest.importorskip("vllm", reason="vLLM is not installed here; see `make test-v
 
 from vllm.engine.arg_utils import EngineArgs
 
+from modnorm.baselines.es import es_step
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines import EngineSettings, GenerationLimits
 from modnorm.engines.transformers_engine import TransformersEngine
+from modnorm.engines.vllm import workers
 from modnorm.engines.vllm.engine import VllmEngine
 from modnorm.engines.vllm.shards import shard_views
 from modnorm.engines.vllm.start import _require_settings, vllm_failures
 from modnorm.errors import (
+    CancelledError,
     CandidateError,
     DoesNotFitError,
     EngineError,
@@ -31,6 +34,7 @@ from modnorm.errors import (
 )
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.lineage import Lineage
 from modnorm.perturbation.methods import build_scale_map
 from modnorm.spec import Masses
 
@@ -213,6 +217,37 @@ def test_weights_that_something_else_changed_are_noticed(
     weight[0] = kept
     with engine.candidate(draw(scale_map, 1), scale_map):
         pass
+
+
+def test_a_long_way_is_taken_in_stages_and_goes_on_where_it_was_broken_off(
+    pair: tuple[VllmEngine, TransformersEngine],
+    float32: Checkpoint,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ours, theirs = pair
+    monkeypatch.setattr(workers, "SEEDS_AT_ONCE", 2)
+    steps = [es_step((seed, seed + 10), (0.0, 1.0), 0.02) for seed in range(3)]
+    lineage = Lineage(float32.digest, "portable-v1", steps=tuple(steps))
+    polls: list[str] = []
+
+    def break_off() -> None:
+        polls.append(ours.weights_sha256())
+        if len(polls) == 2:
+            raise CancelledError("not wanted")
+
+    base = ours.weights_sha256()
+    with pytest.raises(CancelledError):
+        ours.rebase(lineage, poll=break_off)
+    theirs.rebase(lineage.until(1))
+    assert polls == [base, theirs.weights_sha256()]
+    ours.rebase(lineage, poll=break_off)
+    theirs.rebase(lineage)
+    assert polls[2] == polls[1]
+    assert len(polls) == 4
+    assert ours.weights_sha256() == theirs.weights_sha256()
+    for engine in pair:
+        engine.rebase(None)
+        assert engine.weights_sha256() == base
 
 
 def test_one_request_at_a_time(
