@@ -45,10 +45,14 @@ def claim(job_id, worker="streaming"):
     return messages.ClaimJobRequest(job_id=job_id, worker=worker)
 
 
-async def taken(worker):
-    """Take the next job id off the queue, once it is there."""
+async def taken(lab, worker):
+    """Take the next job id off the queue, once it is there.
+
+    Labs of one process share the queue: ids that another one has left are dropped.
+    """
+    pending = await asyncio.to_thread(lab.aggregator._stores.jobs.pending)
     async with asyncio.timeout(SECONDS):
-        while not (job_id := await asyncio.to_thread(worker.take)):
+        while (job_id := await asyncio.to_thread(worker.take)) not in pending:
             pass
     return job_id
 
@@ -71,7 +75,7 @@ def selecting(start_lab, spec):
 
 def test_calls_on_a_stream_lease_extend_report_and_fail(selecting):
     async def scenario(lab, worker, stream, experiment_id):
-        first, second = await taken(worker), await taken(worker)
+        first, second = await taken(lab, worker), await taken(lab, worker)
         answer = await stream.call(claim=claim(first))
         lease = answer.claim.job.lease
         assert lease.job_id == first
@@ -96,7 +100,7 @@ def test_calls_on_a_stream_lease_extend_report_and_fail(selecting):
 
 def test_a_refused_call_leaves_the_stream_and_all_else_as_it_is(selecting):
     async def scenario(lab, worker, stream, experiment_id):
-        job = (await stream.call(claim=claim(await taken(worker)))).claim.job
+        job = (await stream.call(claim=claim(await taken(lab, worker)))).claim.job
         parts = await worker.parts(job)
         parts[0].header.lease.token += 1
         whole, cut = messages.WholeReport(parts=parts), messages.WholeReport(parts=parts[1:])
@@ -117,7 +121,7 @@ def test_a_refused_call_leaves_the_stream_and_all_else_as_it_is(selecting):
 
 def test_streams_end_when_the_aggregator_stops(selecting):
     async def scenario(lab, worker, stream, _):
-        await stream.call(claim=claim(await taken(worker)))
+        await stream.call(claim=claim(await taken(lab, worker)))
         lab.aggregator._jobs.end_streams()
         late = Stream(lab.jobs)
         for one in (stream, late):
