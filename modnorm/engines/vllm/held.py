@@ -73,28 +73,33 @@ class HeldModel:
         Raises:
             CandidateError: its coefficients are not finite.
         """
+        self._settle()
+        self._clean()
         resolved = self.weights.apply(descriptor, self._maps[scale_map])
-        self._sound.fill_(True)  # noqa: FBT003 - a tensor's value
         self._settle()
         return resolved
 
     def restore(self) -> None:
-        """Become the base again, in weights and in what may be left in the cache.
-
-        Attention reads whole blocks and gives what a sequence does not own the weight 0. That is
-        no help against a NaN which an earlier candidate left there: 0 times NaN is NaN.
-        """
+        """Become the base again, in weights and in what may be left in the cache."""
         self._settle()
         self.weights.restore()
-        if not self.is_sound():
-            for cache in self._caches:
-                cache.zero_()
-        self._sound.fill_(True)  # noqa: FBT003 - a tensor's value
+        self._clean()
         self._settle()
 
     def is_sound(self) -> bool:
         """Whether all logits since the last change of weights were finite."""
         return bool(self._sound.item())
+
+    def _clean(self) -> None:
+        """Rid the cache of what is not finite, whether a candidate left it there or the base.
+
+        Attention reads whole blocks and gives what a sequence does not own the weight 0. That is
+        no help against a NaN which an earlier answer left there: 0 times NaN is NaN.
+        """
+        if not self.is_sound():
+            for cache in self._caches:
+                cache.zero_()
+        self._sound.fill_(True)  # noqa: FBT003 - a tensor's value
 
     def shard(self, name: str) -> list[WeightView]:
         """Return what this rank holds of a tensor."""

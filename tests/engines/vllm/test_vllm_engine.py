@@ -197,6 +197,28 @@ def test_logits_that_are_not_finite_are_no_answer(
     assert texts(engine, prompts) == before
 
 
+def test_what_a_faulty_base_leaves_in_the_cache_is_none_of_a_candidates_business(
+    pair: tuple[VllmEngine, TransformersEngine],
+    float32: Checkpoint,
+    prompts: Prompts,
+    draw: Callable[..., Descriptor],
+) -> None:
+    """The base answers, too: to be compared across workers."""
+    engine, _ = pair
+    scale_map = isotropic(float32)
+    candidate = draw(scale_map, 1)
+    with engine.candidate(candidate, scale_map):
+        expected = texts(engine, prompts)
+    weight = model_of(engine).get_parameter("model.layers.0.input_layernorm.weight").data
+    kept = weight[0].clone()
+    weight[0] = float("nan")
+    with pytest.raises(CandidateError, match="not finite"):
+        texts(engine, prompts)
+    weight[0] = kept
+    with engine.candidate(candidate, scale_map):
+        assert texts(engine, prompts) == expected
+
+
 def test_weights_that_something_else_changed_are_noticed(
     pair: tuple[VllmEngine, TransformersEngine],
     float32: Checkpoint,
