@@ -36,7 +36,7 @@ def test_a_model_that_does_not_fit_twice_is_refused():
     assert share(9 * GIB) > 0
     with pytest.raises(IncompatibleError, match=r"2\.9 GiB") as caught:
         share(6 * GIB)
-    assert "gpu_memory_utilization" in (caught.value.remedy or "")
+    assert "MODNORM_GPU_MEMORY_UTILIZATION" in (caught.value.remedy or "")
     with pytest.raises(IncompatibleError):
         share(80 * GIB, utilization=0.1)
 
