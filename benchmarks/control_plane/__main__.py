@@ -1,7 +1,7 @@
 """The load that a lab's control plane bears: simulated evaluators and no model.
 
     python -m benchmarks.control_plane [--sizes 1000 10000] [--evaluators 1000]
-        [--work-seconds 0.9] [--answers 1] [--postgres FOLDER]
+        [--aggregators 1] [--work-seconds 0.9] [--answers 1] [--postgres FOLDER]
 
 Starts Postgres (durable, as delivered), Redis, the sampler and the aggregator in processes of
 their own, and simulated evaluators in another. For each size an experiment is created over gRPC;
@@ -32,7 +32,7 @@ from modnorm.v1 import experiment_pb2
 from modnorm.v1.experiment_pb2_grpc import ExperimentServiceStub
 from services.common.channels import CHANNEL_OPTIONS
 
-WATCH_SECONDS = 3600.0
+AGGREGATOR = "aggregator"
 RAMP_SHARE = 0.1
 """Reports at either end that do not count for the sustained rate: start and tail."""
 
@@ -42,12 +42,12 @@ class Lab:
     """Servers that run.
 
     Attributes:
-        target: HOST:PORT of the aggregator.
+        targets: HOST:PORT of each aggregator.
         broker_url: Where jobs are published.
         processes: Ids of the servers' processes by name.
     """
 
-    target: str
+    targets: tuple[str, ...]
     broker_url: str
     processes: dict[str, int]
 
@@ -63,14 +63,13 @@ def _start(stack: ExitStack, options: argparse.Namespace) -> Lab:
         "sampler_target": sampler_target,
         "log_level": "INFO",
     }
-    target, aggregator = stack.enter_context(service("aggregator", settings))
-    processes = {
-        "aggregator": aggregator,
-        "postgres": database,
-        "redis": redis,
-        "sampler": sampler,
-    }
-    return Lab(target, broker_url, processes)
+    processes = {"postgres": database, "redis": redis, "sampler": sampler}
+    targets = []
+    for number in range(options.aggregators):
+        target, aggregator = stack.enter_context(service("aggregator", settings))
+        processes[f"{AGGREGATOR} {number}" if number else AGGREGATOR] = aggregator
+        targets.append(target)
+    return Lab(tuple(targets), broker_url, processes)
 
 
 def _spec(size: int, answers: int, experts: int) -> ExperimentSpec:
@@ -92,7 +91,7 @@ def _spec(size: int, answers: int, experts: int) -> ExperimentSpec:
 
 def _measure(lab: Lab, size: int, options: argparse.Namespace) -> None:
     """Run one experiment, and print a line of figures."""
-    with grpc.insecure_channel(lab.target, options=CHANNEL_OPTIONS) as channel:
+    with grpc.insecure_channel(lab.targets[0], options=CHANNEL_OPTIONS) as channel:
         stub = ExperimentServiceStub(channel)
         request = experiment_pb2.CreateExperimentRequest(
             request_id=f"{size}-{time.time_ns()}",
@@ -102,11 +101,11 @@ def _measure(lab: Lab, size: int, options: argparse.Namespace) -> None:
         created = stub.CreateExperiment(request, timeout=60).experiment.id
         _wait_for_selection(stub, created)
         began = time.monotonic()
-        with observed(lab.processes, "aggregator") as usage:
+        with observed(lab.processes, AGGREGATOR) as usage:
             measured = _evaluate(lab, created, options)
         final = stub.GetExperiment(experiment_pb2.GetExperimentRequest(id=created)).experiment
     state = experiment_pb2.ExperimentState.Name(final.state).removeprefix("EXPERIMENT_STATE_")
-    print(f"N = {size}: {state} {final.error}")
+    print(f"N = {size}: {state} {final.error}", flush=True)
     print(f"  from creation to the first job {began - start:.2f} s")
     _print_calls(measured)
     _print_usage(usage, measured)
@@ -126,7 +125,7 @@ def _wait_for_selection(stub: ExperimentServiceStub, experiment_id: str) -> None
 def _evaluate(lab: Lab, experiment_id: str, options: argparse.Namespace) -> Measured:
     command = [
         *(sys.executable, "-m", "benchmarks.control_plane.evaluators"),
-        *("--target", lab.target, "--broker", lab.broker_url, "--experiment", experiment_id),
+        *("--target", *lab.targets, "--broker", lab.broker_url, "--experiment", experiment_id),
         *("--evaluators", str(options.evaluators)),
         *("--work-seconds", str(options.work_seconds)),
         *("--characters", str(options.characters)),
@@ -171,6 +170,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=[1000, 10_000], help="N of each")
     parser.add_argument("--evaluators", type=int, default=1000)
+    parser.add_argument("--aggregators", type=int, default=1, help="that share the evaluators")
     parser.add_argument("--work-seconds", type=float, default=0.9, help="mean time of the work")
     parser.add_argument("--answers", type=int, default=1, help="rows of either split")
     parser.add_argument("--characters", type=int, default=40, help="of a completion")

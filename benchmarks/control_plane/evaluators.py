@@ -1,6 +1,6 @@
 """Simulated evaluators: many in one process, over gRPC, with job ids from the real broker.
 
-    python -m benchmarks.control_plane.evaluators --target HOST:PORT --broker URL ...
+    python -m benchmarks.control_plane.evaluators --target HOST:PORT... --broker URL ...
 
 Each has a connection of its own with one stream of calls, as a real evaluator has. It claims,
 waits for as long as the work would take, and reports made-up answers. It ends when the experiment
@@ -104,11 +104,12 @@ class Fleet:
         self._random = random.Random(options.seed)
         self._job_ids: asyncio.Queue[str] = asyncio.Queue(PREFETCH)
         self._active: dict[str, asyncio.Future[int]] = {}
+        self._over = False
         self._stub: JobServiceAsyncStub
 
     async def run(self) -> None:
         """Work until the experiment has ended."""
-        target = self._options.target
+        target = self._options.target[0]
         async with grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS) as channel:
             self._stub = JobServiceStub(channel)
             work = [asyncio.create_task(self._take())]
@@ -118,6 +119,7 @@ class Fleet:
             try:
                 await self._wait_for_the_end(ExperimentServiceStub(channel))
             finally:
+                self._over = True
                 for task in work:
                     task.cancel()
                 await asyncio.gather(*work, return_exceptions=True)
@@ -133,7 +135,8 @@ class Fleet:
     async def _take(self) -> None:
         """Take job ids from the broker as fast as they are wanted."""
         async with redis.asyncio.Redis.from_url(self._options.broker) as client:
-            while True:
+            # A command that has just been answered may swallow the cancellation.
+            while not self._over:
                 found = cast("list[bytes] | None", await client.rpop(QUEUE, 16))
                 if not found:
                     await asyncio.sleep(IDLE_SECONDS)
@@ -142,10 +145,11 @@ class Fleet:
 
     async def _evaluate(self, index: int) -> None:
         line: _Line | None = None
+        target = self._options.target[index % len(self._options.target)]
         while True:
             job_id = await self._job_ids.get()
             try:
-                line = line or _Line(await LeanStream.open(self._options.target, WORK))
+                line = line or _Line(await LeanStream.open(target, WORK))
                 await self._work(line, job_id, f"evaluator-{index:04}")
             except (OSError, UnavailableError) as error:
                 self._measured.errors.append(f"{type(error).__name__}: {error}")
@@ -250,7 +254,7 @@ def _job_id(message: bytes) -> str:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Work, then print what was measured as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--target", required=True, help="HOST:PORT of the aggregator")
+    parser.add_argument("--target", nargs="+", required=True, help="HOST:PORT of each aggregator")
     parser.add_argument("--broker", required=True, help="URL of the broker")
     parser.add_argument("--experiment", required=True, help="id; the fleet ends with it")
     parser.add_argument("--evaluators", type=int, default=1000)

@@ -1,6 +1,7 @@
 """One process, one service: logs, signals, start and graceful stop."""
 
 import asyncio
+import gc
 import logging
 import signal
 import sys
@@ -14,6 +15,9 @@ from services.common.logging import configure_logging
 from services.common.metrics import exposed
 from services.common.settings import ServiceSettings, TracingSettings
 from services.common.tracing import traced
+
+GARBAGE_THRESHOLDS = 50_000, 20, 20
+"""Objects until the youngest are looked at, and how many such looks until older ones are."""
 
 logger = logging.getLogger(__name__)
 
@@ -74,12 +78,24 @@ async def _run(build: Callable[[], Service]) -> None:
         loop.add_signal_handler(number, on_signal)
     service = build()
     await service.start()
+    _collect_seldom()
     logger.info("listening", extra={"port": service.port})
     await stopping.wait()
     logger.info("stopping")
     hurrying = asyncio.create_task(_hurry(service, hurried))
     await service.stop()
     hurrying.cancel()
+
+
+def _collect_seldom() -> None:
+    """Have the garbage collector look seldom, and never at what a service is made of.
+
+    Calls make many short-lived objects and hardly any cycles; by default the collector takes a
+    fifth of a busy service's processor time, in pauses of tens of milliseconds.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GARBAGE_THRESHOLDS)
 
 
 async def _hurry(service: Service, hurried: asyncio.Event) -> None:
