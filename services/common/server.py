@@ -21,6 +21,8 @@ Register = Callable[[grpc.aio.Server], Sequence[str]]
 
 _OPTIONS: Sequence[tuple[str, int]] = (
     ("grpc.so_reuseport", 0),
+    # `identity` alone: messages would be unpacked before their size and token are looked at.
+    ("grpc.compression_enabled_algorithms_bitset", 1),
     ("grpc.max_receive_message_length", MESSAGE_BYTES),
     ("grpc.max_send_message_length", MESSAGE_BYTES),
     ("grpc.keepalive_time_ms", 2 * KEEPALIVE_SECONDS * 1000),

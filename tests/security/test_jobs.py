@@ -149,6 +149,14 @@ def test_an_oversized_message_is_refused(name, channel, stored):
     assert stored() == before
 
 
+@pytest.mark.parametrize("path", ["/grpc.health.v1.Health/Check", REPORT])
+def test_a_packed_message_is_not_unpacked(path, channel, refused):
+    with refused(grpc.StatusCode.UNIMPLEMENTED):
+        channel("none").unary_unary(path)(
+            b"\x12\x02" + bytes(2), compression=grpc.Compression.Gzip
+        )
+
+
 def test_a_report_without_end_is_refused(worker, jobs, stored, refused, monkeypatch):
     monkeypatch.setattr(incoming, "MAX_REPORT_BYTES", 100_000)
     report = report_of(worker, leased(worker, jobs[0]))
