@@ -13,7 +13,7 @@ from tenacity import (
 )
 
 from modnorm.client.status import from_rpc_error
-from modnorm.errors import CancelledError, UnavailableError
+from modnorm.errors import CancelledError, ModnormError, UnauthenticatedError, UnavailableError
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.v1.experiment_pb2_grpc import ExperimentServiceStub
 
@@ -55,6 +55,7 @@ class Watch:
         self._last: experiments.WatchExperimentResponse | None = None
         self._call: _Cancellable | None = None
         self._events: Iterator[experiments.WatchExperimentResponse] = iter(())
+        self._heard = False  # on the stream that is open
         self._patience = patience
         self._alive = time.monotonic()
         self._lost: float | None = None
@@ -85,13 +86,20 @@ class Watch:
             event = next(self._events, None)
         except grpc.RpcError as error:
             self._lose()
-            raise from_rpc_error(error) from error
+            raise self._met(error) from error
         if event is None:
             self._check_end()
             return None
-        self._last, self._cursor = event, event.cursor
+        self._last, self._cursor, self._heard = event, event.cursor, True
         self._alive, self._lost = time.monotonic(), None
         return event
+
+    def _met(self, error: grpc.RpcError) -> ModnormError:
+        """Return what ended a stream; a token that was good on it may have been replaced since."""
+        met = from_rpc_error(error)
+        if isinstance(met, UnauthenticatedError) and self._heard:
+            return UnavailableError(met.message, remedy=met.remedy)
+        return met
 
     def _lose(self) -> None:
         """Take note of a broken stream: of when the connection was lost, if it was there."""
@@ -112,7 +120,7 @@ class Watch:
         request = experiments.WatchExperimentRequest(id=self._experiment_id, cursor=self._cursor)
         self._alive = time.monotonic()
         call = self._stub.WatchExperiment(request, timeout=STREAM_SECONDS)
-        self._call, self._events = call, iter(call)
+        self._call, self._events, self._heard = call, iter(call), False
 
     def _disconnect(self) -> None:
         if self._call is not None:

@@ -235,6 +235,34 @@ def test_a_stream_outlives_the_token_that_it_was_opened_with(lab, channel, tmp_p
     next(alive)
 
 
+def test_a_watch_ends_with_its_token_and_goes_on_with_the_next(lab, client, spec, tmp_path):
+    file, owner = tmp_path / "token", client("team-a")
+    followed = [owner.submit(spec(name=f"watched {number}")).id for number in range(2)]
+    shown = Credentials(token_file=file)
+
+    def renewed(number):
+        text, kept = make_token(f"watcher-{number}", [Role.READ], tenant="team-a")
+        add_token(lab.accepted, kept)
+        file.write_text(text)
+
+    def revoked(number):
+        revoke_token(lab.accepted, f"watcher-{number}")
+        with pytest.raises(UnauthenticatedError):
+            exhaust(client(shown).list() for _ in range(10_000))
+
+    renewed(0)
+    watching = [client(shown).watch(id_) for id_ in followed]
+    for events in watching:
+        next(events)
+    revoked(0)
+    owner.cancel(followed[0])
+    with pytest.raises(UnauthenticatedError, match="revoked"):
+        exhaust([watching[0]])
+    renewed(1)
+    owner.cancel(followed[1])
+    assert "CANCELLED" in [event.message for event in watching[1]][-1].upper()
+
+
 def test_the_client_waits_its_turn(lab, client):
     connected = client(lab.token("patient", [Role.READ], rate=20))
     for _ in range(50):

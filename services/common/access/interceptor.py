@@ -46,8 +46,8 @@ logger = logging.getLogger(__name__)
 class AccessInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # only in its stubs
     """Lets a call in when its token is good, its role suffices and its rate is within bounds.
 
-    On a stream of requests and answers each request counts as a call: it may last for days, in
-    which tokens expire and are revoked.
+    Streams may last for days, in which tokens expire and are revoked. On a stream of requests and
+    answers each request counts as a call; on one of answers alone the token must be good at each.
 
     Stands inside of the `ErrorInterceptor`, which turns what is raised here into a status.
 
@@ -81,11 +81,31 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  
         except ModnormError as error:
             return self._refusal(error, method)
         set_caller(caller)
-        if handler.request_streaming and handler.response_streaming:
-            return self._checking_each(handler, handler_call_details)
-        return handler
+        if not handler.response_streaming:
+            return handler
+        if handler.request_streaming:
+            return self._checking_requests(handler, handler_call_details)
+        return self._checking_answers(handler, handler_call_details)
 
-    def _checking_each(
+    def _checking_answers(
+        self,
+        handler: grpc.RpcMethodHandler[RequestT, ResponseT],
+        call: grpc.HandlerCallDetails,
+    ) -> grpc.RpcMethodHandler[RequestT, ResponseT]:
+        """Return a handler whose answers end once the token is not good any more."""
+        behaviour = cast("Callable[..., AsyncIterator[ResponseT]]", handler.unary_stream)
+
+        async def stream(request: RequestT, context: Context) -> AsyncIterator[ResponseT]:
+            async for answer in behaviour(request, context):
+                self._let_in_or_log(call, context, counted=True)
+                yield answer
+
+        made = grpc.unary_stream_rpc_method_handler(
+            stream, handler.request_deserializer, handler.response_serializer
+        )
+        return cast("grpc.RpcMethodHandler[RequestT, ResponseT]", made)
+
+    def _checking_requests(
         self,
         handler: grpc.RpcMethodHandler[RequestT, ResponseT],
         call: grpc.HandlerCallDetails,
