@@ -95,6 +95,14 @@ def test_networks_have_no_route_out_but_two():
     )
 
 
+def test_a_closed_hub_is_closed_to_all_that_have_a_route_out():
+    (closed,) = VARIABLE.findall(LAB["networks"]["hub"]["internal"])
+    outside = [name for name, one in SERVICES.items() if {"front", "hub"} & set(one["networks"])]
+    assert set(outside) == {"aggregator", "calibrator", "sampler", "evaluator"}
+    for name in outside:
+        assert VARIABLE.findall(SERVICES[name]["environment"]["HF_HUB_OFFLINE"]) == [closed]
+
+
 def test_the_sandbox_is_given_nothing_to_steal():
     sandbox = SERVICES["sandbox"]
     assert "secrets" not in sandbox
