@@ -18,7 +18,7 @@ FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 30.0
 """Seconds before a new start: doubled with each that fails, as good as new after this long."""
 START_SECONDS = 900.0
-"""A worker that has not answered yet imports large libraries, perhaps from a slow disk."""
+"""A worker that does not listen yet imports large libraries, perhaps from a slow disk."""
 MAKES_ROOM = 76
 """Exit code of a worker whose model needs the memory of those that it shares a GPU with."""
 
@@ -50,7 +50,7 @@ class Child:
         self._grace = grace
         self._stopping = asyncio.Event()
         self._process: asyncio.subprocess.Process | None = None
-        self._has_answered = False
+        self._listens = False
         self._heard = 0.0
 
     def stop(self) -> None:
@@ -64,12 +64,17 @@ class Child:
 
     def hear(self) -> None:
         """Note that it answered."""
-        self._has_answered, self._heard = True, time.monotonic()
+        self._listens, self._heard = True, time.monotonic()
+
+    def reach(self) -> None:
+        """Note that it took a call, whether it answers or not: the time of its start is over."""
+        if not self._listens:
+            self.hear()
 
     def end_silence(self, longest: float) -> None:
         """Kill a process that has not answered for so many seconds; `run` starts another."""
         silence = time.monotonic() - self._heard
-        if silence <= (longest if self._has_answered else max(longest, START_SECONDS)):
+        if silence <= (longest if self._listens else max(longest, START_SECONDS)):
             return
         if self._process is not None and self._process.returncode is None:
             extra = {"worker": self._name, "silence": round(silence)}
@@ -85,7 +90,7 @@ class Child:
         pause = FIRST_PAUSE
         while not self._stopping.is_set():
             began = time.monotonic()
-            self._has_answered, self._heard = False, began
+            self._listens, self._heard = False, began
             code, reason = await self._run_once()
             if self._stopping.is_set() or code == MAKES_ROOM:
                 return code if code == MAKES_ROOM else None

@@ -36,10 +36,14 @@ from services.evaluator.placement import (
 COMMAND = (sys.executable, "-m", "services.evaluator.server")
 LOOK_SECONDS = 1.0
 """Seconds between two looks at the workers' health."""
+CHECK_SECONDS = 5.0
+"""Seconds that a worker has for an answer."""
 STOP_SECONDS = 20.0
 """Seconds beyond the grace period after which a worker that was told to stop is killed."""
 ANSWERS = frozenset({"SERVING", "NOT_SERVING", "SERVICE_UNKNOWN", "UNKNOWN"})
 """What a worker says of itself; anything else is silence."""
+UNANSWERED = "DEADLINE_EXCEEDED"
+"""What a call of a worker ends with that listens and says nothing: it may have been stopped."""
 
 logger = logging.getLogger(__name__)
 
@@ -149,10 +153,12 @@ class Supervisor:
 
     async def _look(self, child: Child) -> bool:
         """Return whether a worker works; kill one that has said nothing for too long."""
-        status = await asyncio.to_thread(check, child.address)
+        status = await asyncio.to_thread(check, child.address, timeout=CHECK_SECONDS)
         if status in ANSWERS:
             child.hear()
         else:
+            if status == UNANSWERED:
+                child.reach()
             child.end_silence(self._settings.silence_seconds)
         return status == "SERVING"
 

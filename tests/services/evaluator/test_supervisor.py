@@ -159,6 +159,25 @@ def test_a_worker_that_is_killed_is_started_again(tmp_path, stub):
     asyncio.run(scenario())
 
 
+def test_a_worker_that_stops_before_its_first_answer_is_started_again(tmp_path, monkeypatch):
+    """The time that imports may take is over once it listens."""
+    monkeypatch.setattr("services.evaluator.supervisor.CHECK_SECONDS", 0.5)
+    silent = (
+        "import os, socket, sys, time; from pathlib import Path;"
+        "address = os.environ['MODNORM_BIND_ADDRESS'].removeprefix('unix:');"
+        "Path(address).unlink(missing_ok=True); door = socket.socket(socket.AF_UNIX);"
+        "door.bind(address); door.listen();"
+        "Path(sys.argv[1], str(os.getpid())).touch(); time.sleep(600)"
+    )
+
+    async def scenario():
+        command = (sys.executable, "-c", silent, str(tmp_path))
+        async with running((), command, silence_seconds=0.1):
+            await until(lambda: len(notes(tmp_path)) > 1, "a new worker")
+
+    asyncio.run(scenario())
+
+
 def test_a_worker_does_not_outlive_its_supervisor(tmp_path):
     """A supervisor that is killed closes the pipe, whatever else it does not do."""
     program = (
