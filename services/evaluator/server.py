@@ -112,7 +112,9 @@ def end_with_supervisor() -> None:
 
     The second signal has the job in hand handed back, for a new worker may be there already.
     """
-    sys.stdin.buffer.read()
+    # Not by `sys.stdin`, whose lock this thread would hold: Python aborts over it at its end.
+    while os.read(sys.stdin.fileno(), 1024):
+        pass
     logger.error("the supervisor is gone")
     for _ in range(2):
         signal.raise_signal(signal.SIGTERM)

@@ -14,6 +14,7 @@ import pytest
 from modnorm.errors import ModnormError
 from services.common.healthcheck import check
 from services.common.settings import SupervisorSettings
+from services.evaluator.child import MAKES_ROOM
 from services.evaluator.mps import CONTROL
 from services.evaluator.supervisor import COMMAND, Supervisor
 
@@ -191,6 +192,16 @@ def test_a_worker_does_not_outlive_its_supervisor(tmp_path):
         assert worker.poll() is None
         worker.communicate(timeout=SECONDS)
         assert worker.returncode == 0
+
+
+def test_a_worker_ends_before_its_supervisor_with_the_code_that_it_chose(tmp_path):
+    program = (
+        "import sys, threading, time; from services.evaluator.server import end_with_supervisor;"
+        "threading.Thread(target=end_with_supervisor, daemon=True).start();"
+        f"time.sleep(0.3); sys.exit({MAKES_ROOM})"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE) as worker:
+        assert worker.wait(SECONDS) == MAKES_ROOM
 
 
 def test_workers_are_told_that_they_are_supervised(tmp_path):
