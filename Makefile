@@ -11,11 +11,14 @@ TORCH  ?= torch==2.13.0
 
 export HF_HUB_DISABLE_TELEMETRY = 1
 
-# Warnings of vLLM and its dependencies are theirs; one engine at a time in a process.
-VLLM      := .venv-vllm
-TEST_VLLM := OMP_NUM_THREADS=1 $(VLLM)/bin/python -m pytest -q --confcutdir=tests/engines -o filterwarnings=
+# Warnings of vLLM and its dependencies are theirs; one engine at a time in a process. What vLLM and
+# Python keep from one process to the next lies in the environment.
+VLLM      ?= .venv-vllm
+TEST_VLLM := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= VLLM_CACHE_ROOT=$(abspath $(VLLM))/cache \
+	VLLM_CONFIG_ROOT=$(abspath $(VLLM))/config \
+	$(VLLM)/bin/python -m pytest -q --confcutdir=tests/engines -o filterwarnings=
 
-.PHONY: help setup setup-dev setup-vllm demo test test-vllm chaos lint format typecheck proto proto-check check clean
+.PHONY: help setup setup-dev setup-vllm demo test test-main test-vllm chaos lint format typecheck proto proto-check check clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -34,11 +37,13 @@ $(VENV)/.setup-dev: $(VENV)/.setup
 setup: $(VENV)/.setup  ## Make the virtual environment that runs modnorm
 setup-dev: $(VENV)/.setup-dev  ## The same, with what tests, lint and code generation need
 
+# Most of its modules are never imported: the first import compiles those that are.
 $(VLLM)/.setup: tests/engines/vllm/requirements.txt
+	$(PYTHON) scripts/check_python.py --vllm
 	$(PYTHON) -m venv $(VLLM)
 	echo '*' > $(VLLM)/.gitignore
-	$(VLLM)/bin/pip install --quiet --disable-pip-version-check --no-deps $(TORCH)
-	$(VLLM)/bin/pip install --quiet --disable-pip-version-check --no-deps -r $<
+	$(VLLM)/bin/pip install --quiet --disable-pip-version-check --no-compile --no-deps $(TORCH)
+	$(VLLM)/bin/pip install --quiet --disable-pip-version-check --no-compile --no-deps -r $<
 	@touch $@
 
 setup-vllm: $(VLLM)/.setup  ## Make an environment of its own for vLLM's CPU build (2.3 GB)
@@ -48,7 +53,10 @@ demo: setup  ## Search, select and vote with the bundled model: both methods, a 
 	$(BIN)/modnorm run examples/demo-randopt.yaml --out $(RUNS)/randopt
 	$(BIN)/modnorm compare $(RUNS)/modular_norm $(RUNS)/randopt
 
-test: setup-dev  ## Start real Postgres and Redis and run every test
+test: test-main  ## Run every test: test-main, then test-vllm
+	$(MAKE) test-vllm
+
+test-main: setup-dev  ## Start real Postgres and Redis and run all tests but those of vLLM
 	scripts/ensure-servers
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile
 
@@ -57,7 +65,7 @@ chaos: setup-dev  ## Break a lab at random: SCHEDULES=20, SEED=of the first, FAU
 	$(BIN)/python -m benchmarks.chaos --schedules $(SCHEDULES) $(if $(SEED),--seed $(SEED)) \
 		$(if $(FAULTS),--faults $(FAULTS))
 
-test-vllm: setup-vllm  ## Run the engine tests against the real vLLM, on the CPU
+test-vllm: setup-vllm  ## Run the engine tests against the real vLLM, on the CPU (2.3 GB)
 	$(TEST_VLLM) tests/engines/test_conformance.py tests/engines/test_layouts.py
 	$(TEST_VLLM) tests/engines/vllm
 

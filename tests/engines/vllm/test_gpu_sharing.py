@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 import torch
 
-pytest.importorskip("vllm", reason="vLLM is not installed here; see `make test-vllm`")
+pytest.importorskip(
+    "vllm", reason="runs in an environment with vLLM: `make test-vllm`, part of `make test`"
+)
 
 from services.evaluator.mps import Mps, chosen_mps
 from services.evaluator.placement import Place, environment_of

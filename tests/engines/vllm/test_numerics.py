@@ -5,7 +5,9 @@ import sys
 
 import pytest
 
-pytest.importorskip("vllm", reason="vLLM is not installed here; see `make test-vllm`")
+pytest.importorskip(
+    "vllm", reason="runs in an environment with vLLM: `make test-vllm`, part of `make test`"
+)
 
 START = """
 from modnorm.checkpoint.reference import resolve_checkpoint

@@ -11,7 +11,9 @@ from math import prod
 import pytest
 import torch
 
-pytest.importorskip("vllm", reason="vLLM is not installed here; see `make test-vllm`")
+pytest.importorskip(
+    "vllm", reason="runs in an environment with vLLM: `make test-vllm`, part of `make test`"
+)
 
 from vllm.engine.arg_utils import EngineArgs
 

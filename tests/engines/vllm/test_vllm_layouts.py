@@ -5,7 +5,9 @@ from collections.abc import Callable
 import pytest
 import torch
 
-pytest.importorskip("vllm", reason="vLLM is not installed here; see `make test-vllm`")
+pytest.importorskip(
+    "vllm", reason="runs in an environment with vLLM: `make test-vllm`, part of `make test`"
+)
 
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights
