@@ -1,6 +1,7 @@
 """A checkpoint as a transformers model."""
 
 import re
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import cast
@@ -13,6 +14,10 @@ from modnorm.checkpoint.families import family_of
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.errors import IncompatibleError
 
+_LOADING = threading.Lock()
+"""While it loads, transformers changes its own classes and torch's default dtype for the whole
+process: a second thread would load untied weights, and leave both changed."""
+
 
 def load_pretrained(
     checkpoint: Checkpoint, *, dtype: torch.dtype, attention: str
@@ -20,6 +25,7 @@ def load_pretrained(
     """Load a checkpoint from its directory alone: no network, no remote code, no pickles.
 
     Of a multimodal model only the decoder is loaded, as the causal language model that it is.
+    Threads that load at the same time take turns.
 
     Args:
         checkpoint: The model.
@@ -29,7 +35,7 @@ def load_pretrained(
     Raises:
         IncompatibleError: transformers finds no weights for some of the model's parameters.
     """
-    with _quiet():
+    with _LOADING, _quiet():
         loaded: object = AutoModelForCausalLM.from_pretrained(
             checkpoint.directory,
             config=_decoder(checkpoint),
