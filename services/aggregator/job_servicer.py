@@ -29,6 +29,8 @@ SERVICE = "modnorm.v1.JobService"
 BATCH_BYTES = 512 * 1024
 MAX_FOUND = 32
 """Jobs named to a worker that looks for some: as many workers may look at once."""
+MAX_REASON = 2000
+"""Characters of why an attempt failed: it is stored with its job, sent to watchers and logged."""
 
 _KINDS = {
     evaluation_pb2.FAILURE_KIND_INFRASTRUCTURE: FailureKind.INFRASTRUCTURE,
@@ -177,7 +179,7 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         if kind is None:
             raise InvalidInputError("name a kind of failure", field="kind")
         lease = request.lease
-        reason = request.reason or "no reason given"
+        reason = request.reason[:MAX_REASON] or "no reason given"
         change = await asyncio.to_thread(
             self._stores.jobs.fail, lease.job_id, lease.token, kind, reason
         )

@@ -2,6 +2,7 @@
 
 import random
 import uuid
+from itertools import islice
 
 import grpc
 import pytest
@@ -88,6 +89,18 @@ def test_a_lease_that_went_to_another_worker_is_worth_nothing(worker, jobs, stor
         kind = evaluation_pb2.FAILURE_KIND_FATAL
         stub.FailJob(evaluation_pb2.FailJobRequest(lease=old.lease, kind=kind, reason="r"))
     assert stored() == before
+
+
+def test_a_failure_says_why_in_a_few_lines(worker, jobs, client, experiment, caplog):
+    failed = evaluation_pb2.FailJobRequest(
+        lease=leased(worker, jobs[0]).lease,
+        kind=evaluation_pb2.FAILURE_KIND_CANDIDATE,
+        reason="why " * 10**6,
+    )
+    evaluation_pb2_grpc.JobServiceStub(worker).FailJob(failed)
+    (told,) = islice((e for e in client("team-a").watch(experiment.id) if "why" in e.message), 1)
+    assert len(told.message) < 3000
+    assert all(len(record.getMessage()) < 3000 for record in caplog.records)
 
 
 @pytest.mark.parametrize("name", ["none", "forged", "expired", "read", "submit", "operate"])
