@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from kombu.transport.redis import Channel
 
 from services.common.queue import QUEUE
 from services.common.settings import AggregatorSettings, SandboxSettings, SupervisorSettings
@@ -158,8 +159,9 @@ def test_nobody_reaches_anybody_but_as_listed():
 
 def test_keda_looks_at_the_queue_that_celery_fills():
     (scaled,) = (one for one in documents("gpu/scaling.yaml") if one["kind"] == "ScaledObject")
-    (trigger,) = scaled["spec"]["triggers"]
-    assert trigger["metadata"]["listName"] == QUEUE
+    assert {one["type"] for one in scaled["spec"]["triggers"]} == {"redis"}
+    names = [one["metadata"]["listName"] for one in scaled["spec"]["triggers"]]
+    assert names == [QUEUE, Channel.unacked_key]
     assert scaled["spec"]["scaleTargetRef"]["name"] in WORKLOADS
 
 

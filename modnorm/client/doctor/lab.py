@@ -60,7 +60,8 @@ def _unreachable(target: str, error: ModnormError) -> Finding:
     remedies = (remedy for kind, remedy in _REMEDIES if isinstance(error, kind))
     remedy = next(
         remedies,
-        "start the aggregator; see that address, port, TLS (MODNORM_TLS_CA) and firewall fit",
+        "start the aggregator; see that address, port, firewall and TLS fit: MODNORM_TLS_CA, and "
+        "MODNORM_TLS_CERT and MODNORM_TLS_KEY where callers must have a certificate",
     )
     return broken("lab", f"{target}: {error.message}", remedy)
 
