@@ -108,7 +108,7 @@ def client(lab, serve, servicer):
     service = servicer(
         CreateExperiment=lab.create, GetExperiment=lab.get, ListExperiments=lab.list
     )
-    with ModnormClient(serve(service), timeout=1.0) as made:
+    with ModnormClient(serve(service), timeout=3.0) as made:
         yield made
 
 

@@ -23,11 +23,16 @@ from services.common.channels import open_channel
 from services.common.metrics import exposed
 from services.common.server import start_server
 
+SECONDS = 60.0
+
 
 class Experiments(ExperimentServiceServicer):
+    hanging = False
+
     async def GetExperiment(self, request, context):  # noqa: N802 - named by the contract
         if request.id == "hang":
-            await asyncio.sleep(60)
+            Experiments.hanging = True
+            await asyncio.sleep(2 * SECONDS)
         if request.id != "here":
             raise NotFoundError("gone")
         return experiment_pb2.GetExperimentResponse()
@@ -74,6 +79,13 @@ async def _outcome(call):
         await call
 
 
+async def until(condition):
+    deadline = asyncio.get_running_loop().time() + SECONDS
+    while not condition():
+        assert asyncio.get_running_loop().time() < deadline
+        await asyncio.sleep(0.01)
+
+
 def test_calls_are_counted_by_method_and_code_and_timed():
     registry = CollectorRegistry()
 
@@ -106,9 +118,13 @@ def test_a_call_that_its_caller_gave_up_counts_as_cancelled():
     async def scenario():
         async with running(registry) as (experiments, _, _):
             request = experiment_pb2.GetExperimentRequest(id="hang")
-            await _outcome(experiments.GetExperiment(request, timeout=0.2))
+            call = experiments.GetExperiment(request)
+            await until(lambda: Experiments.hanging)
+            call.cancel()
+            await until(lambda: calls(registry, "GetExperiment", "CANCELLED"))
 
     asyncio.run(scenario())
+    assert calls(registry, "GetExperiment", "CANCELLED") == 1
 
 
 def test_bytes_that_are_no_message_are_counted_as_what_they_are():

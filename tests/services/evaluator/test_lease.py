@@ -14,12 +14,16 @@ from services.evaluator import lease as lease_module
 from services.evaluator.lease import HeldLease
 
 
+SECONDS = 60.0
+"""For what comes at once unless the machine is busy."""
+
+
 def lease(seconds: float = 30.0) -> messages.Lease:
     return messages.Lease(job_id="a", token=7, seconds=seconds)
 
 
 def wait_until_refused(held: HeldLease) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + SECONDS
     while time.monotonic() < deadline:
         held.progress(1)
         time.sleep(0.01)
@@ -29,8 +33,11 @@ def test_heartbeats_are_a_third_of_a_short_lease_apart(gateway, shutdown, aggreg
     with HeldLease(gateway, lease(seconds=0.3), shutdown, seconds=100.0) as held:
         held.total = 9
         held.progress(4)
-        time.sleep(1.0)
-    assert 3 <= len(aggregator.heartbeats) <= 10
+        began, seconds = time.monotonic(), 0.0
+        while len(aggregator.heartbeats) < 3 and seconds < SECONDS:
+            time.sleep(0.01)
+            seconds = time.monotonic() - began
+    assert 0.2 < seconds < SECONDS
     assert aggregator.heartbeats[-1].answers_done == 4
     assert aggregator.heartbeats[-1].answers_total == 9
 
@@ -63,7 +70,7 @@ def test_an_aggregator_in_trouble_stops_nothing(
 ) -> None:
     aggregator.errors["Heartbeat"] = [error] * 8
     with HeldLease(gateway, lease(), shutdown, seconds=0.02) as held:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + SECONDS
         while not aggregator.heartbeats and time.monotonic() < deadline:
             held.progress(1)
             time.sleep(0.02)
@@ -75,6 +82,6 @@ def test_a_worker_without_progress_lets_its_lease_go(
 ) -> None:
     monkeypatch.setattr(lease_module, "STALL_SECONDS", 0.1)
     with HeldLease(gateway, lease(), shutdown, seconds=0.03) as held:
-        held._thread.join(10)
+        held._thread.join(SECONDS)
         assert not held._thread.is_alive()
     assert len(aggregator.heartbeats) <= 5
