@@ -43,4 +43,5 @@ class FailureSpec(Section):
     max_attempts: Int = Field(default=3, ge=1, le=100)
     """Attempts a job gets before it fails for good."""
     max_failed_candidates: Int = Field(default=0, ge=0)
-    """Failed candidates that the experiment tolerates; they are left out of the ranking."""
+    """Failed candidates that the experiment tolerates, in all updates together where it is
+    iterative; they are left out of the ranking, or of their update."""

@@ -7,7 +7,7 @@ import json
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
 
-from sqlmodel import Session
+from sqlmodel import Session, func, select
 
 from modnorm.errors import InvalidInputError, PreconditionError
 from modnorm.search.ballots import Ballot, RowVote, count_votes
@@ -33,7 +33,7 @@ from services.aggregator.states import (
     state_index,
 )
 from services.aggregator.succession import take_over
-from services.aggregator.tables import Ensemble, Experiment, Vote
+from services.aggregator.tables import Ensemble, Experiment, Job, Vote
 from services.aggregator.updates import (
     final_candidates,
     go_on,
@@ -92,13 +92,13 @@ def job_ended(  # noqa: PLR0913 - what happened, and where
     if standing is None:
         session.flush()
     record(session, experiment, message, now, standing)
-    if job.state is JobState.FAILED and (reason := _too_much(experiment, job)):
+    if job.state is JobState.FAILED and (reason := _too_much(session, experiment, job)):
         end(session, experiment, ExperimentState.FAILED, reason, now)
     elif not has_open_jobs(experiment):
         _finish_phase(session, experiment, job.split, now)
 
 
-def _too_much(experiment: Experiment, job: AnyJob) -> str | None:
+def _too_much(session: Session, experiment: Experiment, job: AnyJob) -> str | None:
     """Return why an experiment cannot go on after a failed job, if it cannot."""
     if job.candidate < BASE_INDEX:
         return f"the state after {BASE_INDEX - job.candidate} updates failed: {job.error}"
@@ -106,7 +106,7 @@ def _too_much(experiment: Experiment, job: AnyJob) -> str | None:
         return f"the unperturbed model could not be evaluated: {job.error}"
     if job.split is Split.HELDOUT:
         return f"expert {job.candidate} could not answer the held-out rows: {job.error}"
-    failed = experiment.jobs_failed
+    failed = _failed_candidates(session, experiment)
     allowed = spec_of(experiment).failures.max_failed_candidates
     if failed <= allowed:
         return None
@@ -114,6 +114,16 @@ def _too_much(experiment: Experiment, job: AnyJob) -> str | None:
         f"{failed} candidates failed, {allowed} may (failures.max_failed_candidates); "
         f"the last was candidate {job.candidate}: {job.error}"
     )
+
+
+def _failed_candidates(session: Session, experiment: Experiment) -> int:
+    """Count the candidates that failed in selection: those of all updates of an iterative run."""
+    count = select(func.count()).where(
+        Job.experiment_id == experiment.id,
+        Job.split == Split.SELECTION,
+        Job.state == JobState.FAILED,
+    )
+    return session.exec(count).one()
 
 
 def _finish_phase(session: Session, experiment: Experiment, split: Split, now: float) -> None:

@@ -249,6 +249,33 @@ def test_a_failed_candidate_has_no_part_in_a_step(start_lab, spec, settings, all
         assert lineage.steps[0].coefficients[0] == 0.0
 
 
+@pytest.mark.parametrize(("allowed", "state"), [(2, SUCCEEDED), (1, FAILED)])
+def test_the_failed_candidates_of_all_updates_count_together(start_lab, spec, allowed, state):
+    message = spec(**ES, failures={"max_failed_candidates": allowed})
+    unlucky = {1, 5}
+
+    async def scenario():
+        async with start_lab() as lab:
+            created = await lab.create(message)
+            worker = sensitive(lab.worker())
+            while unlucky:
+                job = await worker.claim_next()
+                if job.candidate not in unlucky or job.split != evaluation_pb2.SPLIT_SELECTION:
+                    await worker.report(job)
+                    continue
+                unlucky.remove(job.candidate)
+                kind = evaluation_pb2.FAILURE_KIND_CANDIDATE
+                failed = evaluation_pb2.FailJobRequest(lease=job.lease, kind=kind, reason="NaN")
+                await lab.jobs.FailJob(failed)
+            async with worked(lab):
+                await lab.finish(created.id)
+            return await lab.get(created.id)
+
+    experiment = asyncio.run(scenario())
+    assert experiment.state == state
+    assert ("2 candidates failed, 1 may" in experiment.error) is (state == FAILED)
+
+
 @pytest.fixture
 def generator(tmp_path):
     """A generator of the bundled model, in a file."""
