@@ -173,8 +173,8 @@ def _require_known(revision: str | None) -> None:
 def _parse_url(text_url: str) -> URL:
     try:
         url = make_url(text_url)
-    except ArgumentError as error:
-        raise _bad_url("not a database URL") from error
+    except (ArgumentError, ValueError):  # which repeat a part of it
+        raise _bad_url("not a database URL") from None
     backend = url.get_backend_name()
     if backend == "postgresql":
         return url.set(drivername="postgresql+psycopg")

@@ -8,13 +8,14 @@ from modnorm.errors import ModnormError
 from services.aggregator.database import Database
 from services.common.logging import configure_logging
 from services.common.settings import DatabaseSettings
+from services.common.starting import read_settings
 
 logger = logging.getLogger(__name__)
 
 
 def main() -> None:
     """Migrate; several processes may do so at once."""
-    settings = DatabaseSettings()
+    settings = read_settings(DatabaseSettings)
     configure_logging(settings.log_level)
     try:
         with closing(Database(settings.database_url)) as database:

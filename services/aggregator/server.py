@@ -3,11 +3,12 @@
 from services.aggregator.aggregator import build_aggregator
 from services.common.run import run_service
 from services.common.settings import AggregatorSettings
+from services.common.starting import read_settings
 
 
 def main() -> None:
     """Serve until told to stop."""
-    settings = AggregatorSettings()
+    settings = read_settings(AggregatorSettings)
     run_service(settings, lambda registry: build_aggregator(settings, registry=registry))
 
 

@@ -10,6 +10,7 @@ from services.calibrator.servicer import SERVICE, CalibrationServicer
 from services.common.run import run_service
 from services.common.server import GrpcService
 from services.common.settings import CalibratorSettings
+from services.common.starting import read_settings
 from services.common.status import SERVICE as STATUS
 from services.common.status import StatusServicer
 
@@ -28,7 +29,7 @@ def build(settings: CalibratorSettings, registry: CollectorRegistry | None = Non
 
 def main() -> None:
     """Serve until told to stop."""
-    settings = CalibratorSettings()
+    settings = read_settings(CalibratorSettings)
     run_service(settings, lambda registry: build(settings, registry))
 
 

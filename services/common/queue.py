@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from celery import Celery
 from kombu.exceptions import KombuError
 
-from modnorm.errors import UnavailableError
+from modnorm.errors import InvalidInputError, UnavailableError
 
 TASK = "modnorm.evaluate"
 QUEUE = "evaluation"
@@ -19,6 +19,8 @@ VISIBILITY_SECONDS = 12 * 3600
 CONNECT_SECONDS = 2.0
 SOCKET_SECONDS = 10.0
 """A broker that accepts connections and says nothing is down after this long."""
+_KINDS = frozenset({"redis", "rediss", "unix", "amqp", "amqps", "pyamqp", "memory"})
+"""Brokers by the scheme of their URL."""
 
 
 def make_celery(broker_url: str) -> Celery:
@@ -26,7 +28,16 @@ def make_celery(broker_url: str) -> Celery:
 
     Args:
         broker_url: `redis://HOST/0`, `amqp://HOST//`, or `memory://` inside one process.
+
+    Raises:
+        InvalidInputError: it is of another kind.
     """
+    if broker_url.partition(":")[0] not in _KINDS:
+        raise InvalidInputError(
+            "names no broker that is known",
+            field="MODNORM_BROKER_URL",
+            remedy="redis://HOST:PORT/0 or amqp://USER@HOST:PORT//",
+        )
     app = Celery("modnorm", broker=broker_url, set_as_current=False)
     app.conf.update(
         task_default_queue=QUEUE,

@@ -18,6 +18,7 @@ from modnorm.errors import UnavailableError
 from services.common.run import run_service
 from services.common.server import RunningServer, start_server
 from services.common.settings import EvaluatorSettings
+from services.common.starting import read_settings
 from services.evaluator.child import MAKES_ROOM
 from services.evaluator.models import LoadEngine
 from services.evaluator.worker import Worker
@@ -132,7 +133,7 @@ def main(load: LoadEngine = load_engine) -> None:
     Args:
         load: Makes engines.
     """
-    settings = EvaluatorSettings()
+    settings = read_settings(EvaluatorSettings)
     if settings.supervised:
         threading.Thread(target=end_with_supervisor, name="supervisor", daemon=True).start()
     run_service(settings, lambda registry: EvaluatorService(settings, registry, load))

@@ -21,6 +21,7 @@ from services.common.healthcheck import check
 from services.common.run import run_service
 from services.common.server import RunningServer, start_server
 from services.common.settings import SupervisorSettings, inherited_environment
+from services.common.starting import read_settings
 from services.evaluator.child import Child
 from services.evaluator.devices import chosen_devices
 from services.evaluator.group import Group
@@ -169,7 +170,7 @@ def _nothing(_: grpc.aio.Server) -> Sequence[str]:
 
 def main() -> None:
     """Supervise until told to stop."""
-    settings = SupervisorSettings()
+    settings = read_settings(SupervisorSettings)
     devices = chosen_devices(settings.devices, settings.visible_devices)
     # What is measured is measured by the workers.
     own = settings.model_copy(update={"metrics_address": ""})

@@ -9,6 +9,7 @@ from modnorm.v1 import sampling_pb2_grpc, status_pb2_grpc
 from services.common.run import run_service
 from services.common.server import GrpcService
 from services.common.settings import SamplerSettings
+from services.common.starting import read_settings
 from services.common.status import SERVICE as STATUS
 from services.common.status import StatusServicer
 from services.sampler.servicer import SERVICE, SamplingServicer
@@ -28,7 +29,7 @@ def build(settings: SamplerSettings, registry: CollectorRegistry | None = None) 
 
 def main() -> None:
     """Serve until told to stop."""
-    settings = SamplerSettings()
+    settings = read_settings(SamplerSettings)
     run_service(settings, lambda registry: build(settings, registry))
 
 

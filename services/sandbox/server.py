@@ -2,12 +2,13 @@
 
 from services.common.run import run_service
 from services.common.settings import SandboxSettings
+from services.common.starting import read_settings
 from services.sandbox.service import SandboxService
 
 
 def main() -> None:
     """Serve until told to stop."""
-    settings = SandboxSettings()
+    settings = read_settings(SandboxSettings)
     run_service(settings, lambda registry: SandboxService(settings, registry))
 
 

@@ -1,4 +1,5 @@
 import threading
+import traceback
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -115,6 +116,12 @@ def test_closing_waits_for_transactions_and_lets_none_begin(database):
         closing.result()
     with pytest.raises(UnavailableError, match="closed"), database.read():
         pass
+
+
+def test_a_url_that_cannot_be_read_is_not_repeated():
+    with pytest.raises(InvalidInputError) as caught:
+        Database("postgresql://u@h:hunter2/d")
+    assert "hunter2" not in "".join(traceback.format_exception(caught.value))
 
 
 @pytest.mark.parametrize("url", ["nonsense", "mysql://h/d", "sqlite://", "sqlite:///:memory:"])

@@ -5,7 +5,7 @@ from contextlib import closing
 import pytest
 import redis
 
-from modnorm.errors import UnavailableError
+from modnorm.errors import InvalidInputError, UnavailableError
 from services.common.queue import QUEUE, TASK, make_celery, publish, publish_all, queued
 
 
@@ -104,3 +104,11 @@ def test_a_connection_that_was_lost_meanwhile_delays_nothing(redis_url):
         client.client_kill_filter(_type="normal", skipme=True)
     publish(app, "job-2")
     assert queued(app) == 2
+
+
+@pytest.mark.parametrize("url", ["redsi://:hunter2@127.0.0.1/0", "127.0.0.1:6379", ""])
+def test_a_broker_of_another_kind_is_refused_at_the_start(url):
+    with pytest.raises(InvalidInputError) as raised:
+        make_celery(url)
+    assert raised.value.field == "MODNORM_BROKER_URL"
+    assert "hunter2" not in str(raised.value)

@@ -1,3 +1,7 @@
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -36,3 +40,20 @@ def test_intervals_are_positive(monkeypatch, name):
     monkeypatch.setenv(f"MODNORM_{name}", "0")
     with pytest.raises(ValidationError):
         AggregatorSettings()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("LOG_LEVEL", "loud", "MODNORM_LOG_LEVEL: Input should be "),
+        ("DATABASE_PASSWORD_FILE", "/nowhere", "database_password_file: /nowhere cannot be read"),
+    ],
+)
+def test_a_process_says_which_setting_is_wrong_and_ends(name, value, said):
+    environment = os.environ | {f"MODNORM_{name}": value, "MODNORM_TOKEN": "a secret"}
+    command = [sys.executable, "-m", "services.aggregator.migrate"]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    (line,) = ended.stderr.splitlines()
+    assert json.loads(line)["event"].startswith(f"ended: {said}")
+    assert "secret" not in line

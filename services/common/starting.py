@@ -1,0 +1,36 @@
+"""Settings of a process: what is wrong with them is said in its log, and ends it."""
+
+import logging
+import sys
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from modnorm.errors import ModnormError
+from services.common.logging import configure_logging
+from services.common.settings import ServiceSettings
+
+SettingsT = TypeVar("SettingsT", bound=ServiceSettings)
+
+logger = logging.getLogger(__name__)
+
+
+def read_settings(kind: type[SettingsT]) -> SettingsT:
+    """Return the settings that the environment has; end the process where they are wrong."""
+    try:
+        return kind()
+    except ValidationError as error:
+        wrong = "; ".join(
+            f"{_variable(kind, fault['loc'])}: {fault['msg']}" for fault in error.errors()
+        )
+    except ModnormError as error:
+        wrong = str(error)
+    configure_logging("INFO")
+    logger.critical("ended: %s", wrong)
+    sys.exit(1)
+
+
+def _variable(kind: type[ServiceSettings], place: tuple[int | str, ...]) -> str:
+    """Return the name of the variable that a setting comes from."""
+    name = str(place[0]) if place else "settings"
+    return f"MODNORM_{name.upper()}" if name in kind.model_fields else name
