@@ -13,7 +13,6 @@ from modnorm.v1 import evaluation_pb2 as messages
 from services.evaluator import lease as lease_module
 from services.evaluator.lease import HeldLease
 
-
 SECONDS = 60.0
 """For what comes at once unless the machine is busy."""
 
