@@ -78,8 +78,10 @@ def test_only_the_aggregator_is_published():
     (port,) = SERVICES["aggregator"]["ports"]
     assert is_required(port)
     assert load("compose.gpu.yaml")["services"].keys() == {"evaluator"}
-    (queue,) = load("compose.hosts.yaml")["services"]["redis"]["ports"]
-    assert is_required(queue)
+    queues = load("compose.hosts.yaml")["services"]
+    (redis,), (rabbitmq,) = (queues[name]["ports"] for name in ("redis", "rabbitmq"))
+    assert is_required(redis)
+    assert rabbitmq.startswith("${MODNORM_RABBITMQ_PUBLISH:-127.0.0.1:")
 
 
 def test_networks_have_no_route_out_but_two():
