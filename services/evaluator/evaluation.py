@@ -9,7 +9,13 @@ from prometheus_client import CollectorRegistry
 
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines import Engine, EngineSettings, GenerationLimits
-from modnorm.errors import DoesNotFitError, PreconditionError, StaleLeaseError
+from modnorm.errors import (
+    DoesNotFitError,
+    EngineError,
+    InvalidInputError,
+    PreconditionError,
+    StaleLeaseError,
+)
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.sandbox import Runner
 from modnorm.search.scoring import Answered, CandidateResult, answer_candidate
@@ -142,7 +148,10 @@ class Evaluator:
         return counted
 
     def _load(self, job: messages.Job, poll: Callable[[], None]) -> LoadedModel:
-        """Load the model of a job, without counting an attempt where a new process is needed."""
+        """Load the model of a job, without counting an attempt where a new process is needed.
+
+        The aggregator's side has looked at model and engine: what is not here may be elsewhere.
+        """
         try:
             return self.models.load(job, poll)
         except StaleLeaseError:
@@ -150,6 +159,8 @@ class Evaluator:
         except PreconditionError as error:
             self.spent = True
             raise UnfitError(str(error)) from error
+        except InvalidInputError as error:
+            raise EngineError(f"this worker cannot load the model: {error}") from error
         except DoesNotFitError as error:
             if not self._may_make_room:
                 raise

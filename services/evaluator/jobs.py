@@ -196,7 +196,7 @@ class JobRunner:
         Args:
             job: The job.
             work: The part.
-            at_engine: Whether a failure of the infrastructure may be the engine's.
+            at_engine: Whether the rows are being answered: a failure may be the engine's then.
         """
         try:
             return work()
@@ -214,7 +214,7 @@ class JobRunner:
             outcome = JobOutcome.UNFIT
         except Exception as error:
             logger.exception("the attempt failed")
-            kind = failure_kind(error)
+            kind = failure_kind(error, at_engine=at_engine)
             self._fail(job, kind, f"{type(error).__name__}: {error}")
             if kind == messages.FAILURE_KIND_INFRASTRUCTURE:
                 self._note_failure(at_engine=at_engine)

@@ -4,7 +4,13 @@ import platform
 from collections.abc import Iterator, Mapping, Sequence
 
 from modnorm.client.convert import descriptor_to_proto
-from modnorm.errors import CandidateError, IncompatibleError
+from modnorm.errors import (
+    CandidateError,
+    IncompatibleError,
+    InvalidInputError,
+    NotFoundError,
+    TooLargeError,
+)
 from modnorm.search.scoring import Answer, CandidateResult
 from modnorm.v1 import evaluation_pb2 as messages
 
@@ -44,11 +50,23 @@ def report_parts(
         yield messages.ReportJobRequest(answers=batch)
 
 
-def failure_kind(error: Exception) -> messages.FailureKind.ValueType:
-    """Tell what a failed attempt says about the candidate and the experiment."""
-    if isinstance(error, CandidateError):
+def failure_kind(error: Exception, *, at_engine: bool) -> messages.FailureKind.ValueType:
+    """Tell what a failed attempt says about the candidate and the experiment.
+
+    A job that is wrong is as wrong in its next attempt, and so are all jobs of its experiment. A
+    report that is refused says nothing of the job: another worker may do better. Whatever else is
+    wrong with this worker, its machine or what it needs is worth another attempt.
+
+    Args:
+        error: What ended the attempt.
+        at_engine: Whether it was while the rows were answered, not while they were judged and
+            reported.
+    """
+    if isinstance(error, CandidateError) or (isinstance(error, TooLargeError) and not at_engine):
         return messages.FAILURE_KIND_CANDIDATE
     if isinstance(error, IncompatibleError):
+        return messages.FAILURE_KIND_FATAL
+    if isinstance(error, InvalidInputError | NotFoundError) and at_engine:
         return messages.FAILURE_KIND_FATAL
     return messages.FAILURE_KIND_INFRASTRUCTURE
 

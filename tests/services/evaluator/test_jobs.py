@@ -110,7 +110,7 @@ def test_rows_and_model_are_kept_between_jobs(
         ({"model_digest": "0" * 64}, messages.FAILURE_KIND_FATAL),
         ({"scorer": "countdown-v0"}, messages.FAILURE_KIND_FATAL),
         ({"engine": "abacus"}, messages.FAILURE_KIND_INFRASTRUCTURE),
-        ({"max_tokens": 10_000}, messages.FAILURE_KIND_INFRASTRUCTURE),
+        ({"max_tokens": 10_000}, messages.FAILURE_KIND_FATAL),
     ],
 )
 def test_a_job_that_fails_is_no_score_and_no_end(

@@ -1,10 +1,6 @@
-from modnorm.errors import (
-    CandidateError,
-    EngineError,
-    IncompatibleError,
-    InvalidInputError,
-    UnavailableError,
-)
+import pytest
+
+from modnorm import errors
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.search.scoring import Answer, CandidateResult
 from modnorm.v1 import evaluation_pb2 as messages
@@ -49,8 +45,39 @@ def test_no_vote_is_not_an_empty_vote() -> None:
     assert not second.HasField("vote")
 
 
-def test_failures_by_whose_fault_they_are() -> None:
-    assert failure_kind(CandidateError("nan")) == messages.FAILURE_KIND_CANDIDATE
-    assert failure_kind(IncompatibleError("other")) == messages.FAILURE_KIND_FATAL
-    for error in (EngineError("x"), UnavailableError("x"), InvalidInputError("x"), KeyError("x")):
-        assert failure_kind(error) == messages.FAILURE_KIND_INFRASTRUCTURE
+INFRASTRUCTURE = messages.FAILURE_KIND_INFRASTRUCTURE
+CANDIDATE = messages.FAILURE_KIND_CANDIDATE
+FATAL = messages.FAILURE_KIND_FATAL
+KINDS = {
+    errors.ModnormError: (INFRASTRUCTURE, INFRASTRUCTURE),
+    errors.InvalidInputError: (FATAL, INFRASTRUCTURE),
+    errors.TooLargeError: (FATAL, CANDIDATE),
+    errors.NotFoundError: (FATAL, INFRASTRUCTURE),
+    errors.ConflictError: (INFRASTRUCTURE, INFRASTRUCTURE),
+    errors.UnauthenticatedError: (INFRASTRUCTURE, INFRASTRUCTURE),
+    errors.ForbiddenError: (INFRASTRUCTURE, INFRASTRUCTURE),
+    errors.PreconditionError: (INFRASTRUCTURE, INFRASTRUCTURE),
+    errors.StaleLeaseError: (INFRASTRUCTURE, INFRASTRUCTURE),
+    errors.UnavailableError: (INFRASTRUCTURE, INFRASTRUCTURE),
+    errors.RateLimitedError: (INFRASTRUCTURE, INFRASTRUCTURE),
+    errors.CancelledError: (INFRASTRUCTURE, INFRASTRUCTURE),
+    errors.EvaluationError: (INFRASTRUCTURE, INFRASTRUCTURE),
+    errors.EngineError: (INFRASTRUCTURE, INFRASTRUCTURE),
+    errors.CandidateError: (CANDIDATE, CANDIDATE),
+    errors.IncompatibleError: (FATAL, FATAL),
+    errors.DoesNotFitError: (FATAL, FATAL),
+    KeyError: (INFRASTRUCTURE, INFRASTRUCTURE),
+    MemoryError: (INFRASTRUCTURE, INFRASTRUCTURE),
+}
+"""What an error means while rows are answered, and while they are judged and reported."""
+
+
+@pytest.mark.parametrize(("error", "kinds"), KINDS.items())
+def test_failures_by_whose_fault_they_are(error, kinds) -> None:
+    found = tuple(failure_kind(error("x"), at_engine=at_engine) for at_engine in (True, False))
+    assert found == kinds
+
+
+def test_every_error_of_the_tree_has_a_meaning() -> None:
+    tree = {one for one in vars(errors).values() if isinstance(one, type)}
+    assert tree == {one for one in KINDS if issubclass(one, errors.ModnormError)}
