@@ -119,6 +119,7 @@ class _Common(TypedDict):
     accepted_tokens: Path
     rate_limit: float
     worker_rate_limit: float
+    stream_limit: int
     tls_ca: None
     tls_cert: None
     tls_key: None
@@ -139,6 +140,7 @@ def _common_settings(state: Path, cache: Path) -> _Common:
         accepted_tokens=state / _TOKENS,
         rate_limit=0.0,
         worker_rate_limit=0.0,
+        stream_limit=0,
         tls_ca=None,
         tls_cert=None,
         tls_key=None,

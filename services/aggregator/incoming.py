@@ -1,5 +1,7 @@
 """Reports as they arrive, part by part."""
 
+from collections.abc import Mapping
+
 from modnorm.client.convert import descriptor_from_proto
 from modnorm.errors import InvalidInputError, TooLargeError
 from modnorm.v1 import evaluation_pb2
@@ -9,6 +11,44 @@ from services.aggregator.reports import Report
 MAX_ANSWERS = 1_000_000
 MAX_REPORT_BYTES = 256 * 2**20
 """Of one report, all its messages together: it is held in memory before it is stored."""
+
+MAX_NAME = 200
+"""Characters of the name of a worker, or of its version: both are remembered and shown."""
+MAX_ENVIRONMENT = 16 * 2**10
+"""Characters of an environment, names and values together: it is stored with each candidate."""
+
+
+def check_name(name: str, field: str) -> None:
+    """Make sure that a worker has a name that can be shown.
+
+    Raises:
+        InvalidInputError: it has none, or a long one.
+    """
+    if not name:
+        raise InvalidInputError("a worker has a name", field=field, remedy="give it one")
+    check_length(name, field)
+
+
+def check_length(text: str, field: str) -> None:
+    """Make sure that what a worker says of itself can be shown.
+
+    Raises:
+        InvalidInputError: it is too long.
+    """
+    if len(text) > MAX_NAME:
+        raise InvalidInputError(
+            f"{len(text)} characters are more than {MAX_NAME}", field=field, remedy="shorten it"
+        )
+
+
+def _check_environment(environment: Mapping[str, str]) -> None:
+    size = sum(len(name) + len(value) for name, value in environment.items())
+    if size > MAX_ENVIRONMENT:
+        raise InvalidInputError(
+            f"{size} characters are more than {MAX_ENVIRONMENT}",
+            field="header.environment",
+            remedy="report only what answers depend on",
+        )
 
 
 class IncomingReport:
@@ -32,6 +72,8 @@ class IncomingReport:
         if part.WhichOneof("part") != ("header" if self._header is None else "answers"):
             raise InvalidInputError("a report is one header, then answers", field="part")
         if self._header is None:
+            check_length(part.header.worker, "header.worker")
+            _check_environment(part.header.environment)
             self._header = part.header
             return
         self._answers.extend(map(_stored, part.answers.answers))

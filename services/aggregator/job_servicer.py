@@ -12,7 +12,7 @@ from modnorm.errors import InvalidInputError
 from modnorm.v1 import evaluation_pb2, evaluation_pb2_grpc
 from modnorm.v1.evaluation_pb2 import WorkRequest, WorkResponse
 from services.aggregator.background import Changes, job_names
-from services.aggregator.incoming import IncomingReport
+from services.aggregator.incoming import IncomingReport, check_length, check_name
 from services.aggregator.lanes import Lane
 from services.aggregator.messages import bar_message, job_message
 from services.aggregator.metrics import AggregatorMetrics
@@ -99,8 +99,8 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
     async def _claim(
         self, request: evaluation_pb2.ClaimJobRequest
     ) -> evaluation_pb2.ClaimJobResponse:
-        if not request.worker:
-            raise InvalidInputError("a worker has a name", field="worker")
+        check_name(request.worker, "worker")
+        check_length(request.version, "version")
         self._workers.heard(request.worker, request.version)
         claim = await self._claims.submit(ClaimRequest(request.job_id, request.worker))
         if claim is None:

@@ -36,6 +36,9 @@ class ServiceSettings(ConnectionSettings):
     """Calls a second under one token of a person; no limit when 0."""
     worker_rate_limit: float = Field(default=10_000.0, ge=0)
     """The same under one token of workers or services."""
+    stream_limit: int = Field(default=10_000, ge=0)
+    """Streams that one token may hold open: each worker has one, each watcher another. No limit
+    when 0."""
     stop_grace: float = Field(default=10.0, ge=0)
     """Seconds that calls in progress get when the service stops."""
     model_roots: Roots = ()

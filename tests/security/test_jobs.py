@@ -91,6 +91,16 @@ def test_a_lease_that_went_to_another_worker_is_worth_nothing(worker, jobs, stor
     assert stored() == before
 
 
+@pytest.mark.parametrize("field", ["worker", "version"])
+def test_a_worker_has_a_short_name(field, worker, jobs, stored, refused):
+    before = stored()
+    long = {"worker": "w", field: "w" * 201}
+    request = evaluation_pb2.ClaimJobRequest(job_id=jobs[0], **long)
+    with refused(grpc.StatusCode.INVALID_ARGUMENT):
+        evaluation_pb2_grpc.JobServiceStub(worker).ClaimJob(request)
+    assert stored() == before
+
+
 def test_a_failure_says_why_in_a_few_lines(worker, jobs, client, experiment, caplog):
     failed = evaluation_pb2.FailJobRequest(
         lease=leased(worker, jobs[0]).lease,
@@ -127,6 +137,8 @@ def test_a_report_of_other_work_is_refused(worker, jobs, stored, refused):
         lambda parts: setattr(parts[1].answers.answers[0], "row", 1),
         lambda parts: setattr(parts[1].answers.answers[0], "tokens", -1),
         lambda parts: parts[1].answers.answers.add(row=3),
+        lambda parts: setattr(parts[0].header, "worker", "w" * 201),
+        lambda parts: parts[0].header.environment.update({"gpu": "g" * 2**14}),
         lambda parts: parts.pop(0),
         lambda parts: parts.pop(1),
         lambda parts: parts.reverse(),

@@ -2,6 +2,8 @@
 
 import json
 import logging
+import time
+from contextlib import ExitStack
 from itertools import islice
 from queue import SimpleQueue
 
@@ -11,7 +13,8 @@ from google.protobuf.message_factory import GetMessageClass
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from benchmarks.fuzz.discovery import Rpc, every_rpc
-from modnorm.client.channel import Credentials
+from benchmarks.secured_lab import secured_lab
+from modnorm.client.channel import Credentials, open_channel
 from modnorm.client.status import from_rpc_error
 from modnorm.client.tokens import Role, add_token, make_token, revoke_token
 from modnorm.errors import (
@@ -202,6 +205,38 @@ def test_each_call_on_a_stream_is_let_in_for_itself(lab, channel):
     with pytest.raises(grpc.RpcError) as raised:
         exhaust([islice(gone, 20_000)])
     assert isinstance(from_rpc_error(raised.value), UnauthenticatedError)
+
+
+def test_a_token_holds_so_many_streams_open(tmp_path, monkeypatch):
+    monkeypatch.setenv("MODNORM_STREAM_LIMIT", "2")
+    with secured_lab(tmp_path) as small, ExitStack() as opened:
+        connected = [
+            opened.enter_context(open_channel(small.targets["aggregator"], shown, ()))
+            for shown in [small.token("crowd", [Role.WORKER])] * 3
+            + [small.token("other", [Role.WORKER])]
+        ]
+        one, two, three, other = map(beats, connected)
+        for allowed in (one, two, other):
+            next(allowed)
+        with pytest.raises(grpc.RpcError) as raised:
+            next(three)
+        met = from_rpc_error(raised.value)
+        assert isinstance(met, RateLimitedError)
+        assert met.field == "stream_limit"
+        next(one)
+        connected[1].close()
+        deadline = time.monotonic() + 60
+        while not is_let_in(connected[2]):
+            assert time.monotonic() < deadline
+        next(one)
+
+
+def is_let_in(connected):
+    try:
+        next(beats(connected))
+    except grpc.RpcError:
+        return False
+    return True
 
 
 def test_a_stream_that_was_opened_in_time_lets_nobody_in_later(lab, channel):

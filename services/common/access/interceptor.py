@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, NoReturn, TypeVar, cast
 
 import grpc
@@ -20,7 +20,7 @@ from modnorm.errors import (
     UnauthenticatedError,
 )
 from services.common.access.callers import ANYONE, Caller, set_caller
-from services.common.access.limits import RateLimits
+from services.common.access.limits import RateLimits, StreamLimits
 from services.common.access.roles import ALLOWED, OPEN
 from services.common.access.token_file import TokenFile
 from services.common.handlers import surrounded
@@ -48,11 +48,12 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  
 
     Streams may last for days, in which tokens expire and are revoked. On a stream of requests and
     answers each request counts as a call; on one of answers alone the token must be good at each.
+    A token holds so many streams at most.
 
     Stands inside of the `ErrorInterceptor`, which turns what is raised here into a status.
 
     Args:
-        settings: Accepted tokens, if any are wanted, and rates.
+        settings: Accepted tokens, if any are wanted, rates and numbers of streams.
 
     Raises:
         InvalidInputError: the file of accepted tokens cannot be read.
@@ -63,6 +64,7 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  
         self._tokens = None if path is None else TokenFile(path)
         self._rate, self._worker_rate = settings.rate_limit, settings.worker_rate_limit
         self._limits = RateLimits()
+        self._streams = StreamLimits(settings.stream_limit)
 
     async def intercept_service(
         self,
@@ -84,21 +86,23 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  
         if not handler.response_streaming:
             return handler
         if handler.request_streaming:
-            return self._checking_requests(handler, handler_call_details)
-        return self._checking_answers(handler, handler_call_details)
+            return self._checking_requests(handler, handler_call_details, caller)
+        return self._checking_answers(handler, handler_call_details, caller)
 
     def _checking_answers(
         self,
         handler: grpc.RpcMethodHandler[RequestT, ResponseT],
         call: grpc.HandlerCallDetails,
+        caller: Caller,
     ) -> grpc.RpcMethodHandler[RequestT, ResponseT]:
         """Return a handler whose answers end once the token is not good any more."""
         behaviour = cast("Callable[..., AsyncIterator[ResponseT]]", handler.unary_stream)
 
         async def stream(request: RequestT, context: Context) -> AsyncIterator[ResponseT]:
-            async for answer in behaviour(request, context):
-                self._let_in_or_log(call, context, counted=True)
-                yield answer
+            with self._held(caller, call, context):
+                async for answer in behaviour(request, context):
+                    self._let_in_or_log(call, context, counted=True)
+                    yield answer
 
         made = grpc.unary_stream_rpc_method_handler(
             stream, handler.request_deserializer, handler.response_serializer
@@ -109,6 +113,7 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  
         self,
         handler: grpc.RpcMethodHandler[RequestT, ResponseT],
         call: grpc.HandlerCallDetails,
+        caller: Caller,
     ) -> grpc.RpcMethodHandler[RequestT, ResponseT]:
         """Return a handler of a stream that lasts: each message is let in for itself."""
 
@@ -123,10 +128,27 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  
 
         @contextmanager
         def enter(requests: RequestT, context: object) -> Iterator[RequestT]:
-            stream = cast("AsyncIterator[RequestT]", requests)
-            yield cast("RequestT", let_in(stream, cast("Context", context)))
+            stream, called = cast("AsyncIterator[RequestT]", requests), cast("Context", context)
+            with self._held(caller, call, called):
+                yield cast("RequestT", let_in(stream, called))
 
         return surrounded(handler, enter)
+
+    @contextmanager
+    def _held(
+        self, caller: Caller, call: grpc.HandlerCallDetails, context: Context
+    ) -> Iterator[None]:
+        """Count a stream of a token as long as the context lasts."""
+        if self._tokens is None:
+            yield
+            return
+        with ExitStack() as held:
+            try:
+                held.enter_context(self._streams.held(caller.name))
+            except RateLimitedError as error:
+                self._log(error, call.method, context.peer())
+                raise
+            yield
 
     def _let_in_or_log(
         self, call: grpc.HandlerCallDetails, context: Context, *, counted: bool

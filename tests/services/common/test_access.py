@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -24,7 +25,7 @@ from modnorm.errors import (
 )
 from services.common.access.callers import Caller, current_caller
 from services.common.access.exposure import is_loopback
-from services.common.access.limits import BURST_SECONDS, RateLimits
+from services.common.access.limits import BURST_SECONDS, RateLimits, StreamLimits
 from services.common.access.token_file import LOOK_SECONDS, TokenFile
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -161,6 +162,20 @@ def test_a_rate_has_a_burst_and_then_its_pace():
     limits.take("a", 10)
     for _ in range(1000):
         limits.take("c", 0)
+
+
+def test_a_token_holds_so_many_streams():
+    limits = StreamLimits(2)
+    with limits.held("a"), limits.held("b"):
+        with limits.held("a"), pytest.raises(RateLimitedError) as raised, limits.held("a"):
+            pass
+        assert raised.value.field == "stream_limit"
+        assert "MODNORM_STREAM_LIMIT" in str(raised.value)
+        with limits.held("a"):
+            pass
+    with ExitStack() as held:
+        for _ in range(100):
+            held.enter_context(StreamLimits(0).held("a"))
 
 
 @pytest.mark.parametrize(
