@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from sqlite3 import Connection as SqliteConnection
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from alembic import command
 from alembic.config import Config
@@ -18,6 +19,9 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlmodel import Session
 
 from modnorm.errors import InvalidInputError, PreconditionError, UnavailableError
+
+if TYPE_CHECKING:
+    from psycopg import Connection as PostgresConnection
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _BUSY_SECONDS = 30
@@ -198,9 +202,22 @@ def _open_engine(url: URL) -> Engine:
         event.listen(engine, "begin", _begin_sqlite)
         return engine
     # The connection that was used last knows the statements that are executed over and over.
-    return create_engine(
+    engine = create_engine(
         url, pool_pre_ping=True, pool_use_lifo=True, connect_args=dict(_CONNECTION)
     )
+    event.listen(engine, "connect", _prepare_postgres)
+    return engine
+
+
+def _prepare_postgres(connection: "PostgresConnection", _record: object) -> None:
+    """Have plans find rows by index: by default, disks that turn are taken into account.
+
+    Dozens of jobs among thousands are otherwise updated by reading all of them, which takes twice
+    the time.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("SET random_page_cost = 1.1")
+    connection.commit()
 
 
 def _prepare_sqlite(connection: SqliteConnection, _record: object) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
+from typing import cast
 
 from modnorm.client.status import code_of
 from modnorm.errors import ModnormError, UnavailableError
@@ -54,14 +55,15 @@ class WorkStreams:
         Raises:
             UnavailableError: the aggregator stops.
         """
-        arriving = aiter(calls)
-        while (call := await self._next(arriving)) is not None:
+        arriving, task = aiter(calls), cast("asyncio.Task[object]", asyncio.current_task())
+        while (call := await self._next(arriving, task)) is not None:
             yield await self._answered(call)
 
-    async def _next(self, calls: AsyncIterator[WorkRequest]) -> WorkRequest | None:
-        """Wait for the next call; None after the last."""
-        task = asyncio.current_task()
-        if self._closing or task is None:
+    async def _next(
+        self, calls: AsyncIterator[WorkRequest], task: asyncio.Task[object]
+    ) -> WorkRequest | None:
+        """Wait in a task for the next call; None after the last."""
+        if self._closing:
             raise _stopping()
         self._idle.add(task)
         try:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from celery import Celery
+from celery.utils import uuid
 from kombu.exceptions import KombuError
 
 from modnorm.errors import InvalidInputError, UnavailableError
@@ -85,15 +86,18 @@ def publish_all(app: Celery, job_ids: Sequence[str]) -> None:
 
 
 def _send(app: Celery, job_ids: Sequence[str]) -> None:
+    """Do what `Celery.send_task` does, whose look at every option takes twice as long again."""
+    amqp, queue = app.amqp, app.amqp.queues[QUEUE]
     with _outages(app), app.producer_or_acquire() as producer, producer.batch():
         for position, job_id in enumerate(job_ids):
-            app.send_task(
+            message = amqp.create_task_message(
+                uuid(), TASK, args=[job_id], argsrepr=job_id, kwargsrepr=""
+            )
+            amqp.send_task_message(
+                producer,
                 TASK,
-                args=[job_id],
-                argsrepr=job_id,
-                kwargsrepr="",
-                queue=QUEUE,
-                producer=producer,
+                message,
+                queue=queue,
                 retry=False,
                 # Once a batch: it takes a third of the time, though the broker is not asked again.
                 declare=() if position else None,
