@@ -91,7 +91,7 @@ def _send(app: Celery, job_ids: Sequence[str]) -> None:
     with _outages(app), app.producer_or_acquire() as producer, producer.batch():
         for position, job_id in enumerate(job_ids):
             message = amqp.create_task_message(
-                uuid(), TASK, args=[job_id], argsrepr=job_id, kwargsrepr=""
+                uuid(), TASK, args=[job_id], argsrepr=job_id, kwargsrepr="", ignore_result=None
             )
             amqp.send_task_message(
                 producer,
