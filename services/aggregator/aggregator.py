@@ -1,6 +1,7 @@
 """The aggregator put together: stores, background work and servicers around one database."""
 
 import asyncio
+import logging
 from collections.abc import Sequence
 
 import grpc.aio
@@ -44,6 +45,11 @@ from services.common.queue import make_celery
 from services.common.server import RunningServer, start_server
 from services.common.settings import AggregatorSettings
 from services.common.status import SERVICE as STATUS
+
+ANSWER_SECONDS = 30.0
+"""A database that does not answer for this long is as good as down, though nothing says so."""
+
+logger = logging.getLogger(__name__)
 
 
 class Aggregator:
@@ -190,12 +196,18 @@ class Aggregator:
         return LabStatusServicer(self._census, self._app, self._channels, shown, self._workers)
 
     async def _reap(self) -> None:
-        """End lost leases; say to health checks whether the database answers."""
+        """End lost leases; say to health checks whether the database answers, and in time."""
+        reaping = asyncio.ensure_future(self._reaper.reap())
         try:
-            await self._reaper.reap()
+            if not (await asyncio.wait({reaping}, timeout=ANSWER_SECONDS))[0]:
+                logger.warning("the database has not answered for %g s", ANSWER_SECONDS)
+                await self._set_serving(serving=False)
+            await reaping
         except UnavailableError:
             await self._set_serving(serving=False)
             raise
+        finally:
+            reaping.cancel()
         await self._set_serving(serving=True)
         # Who has gone deviates no more; no report tells that.
         self._metrics.deviating_workers.set(len(self._workers.canaries.deviations()))

@@ -3,9 +3,10 @@
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from typing import TypeVar
 
 import grpc.aio
 from celery import Celery
@@ -16,14 +17,18 @@ from modnorm.errors import ModnormError, UnavailableError
 from modnorm.v1 import status_pb2, status_pb2_grpc
 from services.aggregator.canaries import Canaries
 from services.aggregator.states import JobState
-from services.aggregator.stores.census import CensusStore, Lessee
+from services.aggregator.stores.census import Census, CensusStore, Lessee
 from services.common.queue import queued
 from services.common.status import look_at_service, now, timestamp
+
+FoundT = TypeVar("FoundT")
 
 MAX_WORKERS = 1_000
 """Workers that are remembered, and shown, at a time."""
 LATELY = 600.0
 """Seconds for which a worker is shown after it was heard last."""
+LOOK_SECONDS = 15.0
+"""How long database and broker may take to say how they are: one that hangs is as good as down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +116,13 @@ class LabStatusServicer(status_pb2_grpc.StatusServiceServicer):
         response.dependencies.extend(found)
         return response
 
+    def _look(self) -> tuple[Census, Sequence[Lessee]]:
+        return self._census.count(), self._census.lessees(MAX_WORKERS)
+
     async def _count(self, response: status_pb2.GetStatusResponse) -> status_pb2.Dependency:
         """Fill in what the database knows; tell whether it answers."""
         try:
-            census = await asyncio.to_thread(self._census.count)
-            lessees = await asyncio.to_thread(self._census.lessees, MAX_WORKERS)
+            census, lessees = await _in_time(self._look)
         except UnavailableError as error:
             return status_pb2.Dependency(
                 name="database",
@@ -130,7 +137,7 @@ class LabStatusServicer(status_pb2_grpc.StatusServiceServicer):
 
     async def _look_at_broker(self) -> status_pb2.Dependency:
         try:
-            count = await asyncio.to_thread(queued, self._app)
+            count = await _in_time(lambda: queued(self._app))
         except ModnormError as error:
             return status_pb2.Dependency(
                 name="broker",
@@ -138,3 +145,15 @@ class LabStatusServicer(status_pb2_grpc.StatusServiceServicer):
                 remedy="start the broker, or mend MODNORM_BROKER_URL; nothing is lost meanwhile",
             )
         return status_pb2.Dependency(name="broker", usable=True, detail=f"{count} messages wait")
+
+
+async def _in_time(look: Callable[[], FoundT]) -> FoundT:
+    """Return what is found, in a thread.
+
+    Raises:
+        UnavailableError: it takes too long; the thread is left to itself.
+    """
+    try:
+        return await asyncio.wait_for(asyncio.to_thread(look), LOOK_SECONDS)
+    except TimeoutError:
+        raise UnavailableError(f"no answer within {LOOK_SECONDS:g} s") from None

@@ -2,7 +2,9 @@
 
 import asyncio
 
+import psycopg
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from modnorm.v1 import experiment_pb2, status_pb2, status_pb2_grpc
 from services.aggregator.status import MAX_WORKERS, Workers
@@ -10,6 +12,8 @@ from services.aggregator.stores.census import Lessee
 from services.common.server import start_server
 from services.common.status import SERVICE, StatusServicer
 
+SERVING = health_pb2.HealthCheckResponse.SERVING
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 SELECTING = experiment_pb2.EXPERIMENT_STATE_SELECTING
 
 
@@ -59,6 +63,33 @@ def test_what_is_down_is_named_with_its_remedy(start_lab):
             assert "MODNORM_BROKER_URL" in found["broker"].remedy
             lab.aggregator._database.close()
             assert not by_name(await status(lab))["database"].usable
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.integration
+def test_a_database_that_hangs_is_named_and_told_to_health_checks(
+    start_lab, postgres_url, monkeypatch
+):
+    monkeypatch.setattr("services.aggregator.status.LOOK_SECONDS", 0.5)
+    monkeypatch.setattr("services.aggregator.aggregator.ANSWER_SECONDS", 0.2)
+
+    async def serving(lab, expected):
+        stub = health_pb2_grpc.HealthStub(lab.channel)
+        async for said in stub.Watch(health_pb2.HealthCheckRequest(), timeout=30):
+            if said.status == expected:
+                return
+
+    async def scenario():
+        async with start_lab(postgres_url) as lab:
+            with psycopg.connect(postgres_url) as other:
+                other.execute("LOCK TABLE jobs IN ACCESS EXCLUSIVE MODE")
+                found = by_name(await status(lab))
+                assert "no answer within" in found["database"].detail
+                assert found["broker"].usable
+                await serving(lab, NOT_SERVING)
+            await serving(lab, SERVING)
+            assert by_name(await status(lab))["database"].usable
 
     asyncio.run(scenario())
 
