@@ -36,6 +36,7 @@ class MatchingWork:
     folder: Path
     """Where measurements are kept."""
     name: ClassVar[str] = "matching"
+    goes_on: ClassVar[bool] = True
 
     @cached_property
     def key(self) -> str:

@@ -28,6 +28,7 @@ class Plan:
     settings: CalibrationSpec
     task: str
     name: ClassVar[str] = "calibration"
+    goes_on: ClassVar[bool] = False
 
     @cached_property
     def key(self) -> str:

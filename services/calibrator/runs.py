@@ -5,11 +5,15 @@ import logging
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from typing import Protocol
 
 from modnorm.errors import CancelledError
 from services.common.artifacts import ArtifactStore
+
+TURN_SECONDS = 60.0
+"""What a run that can go on later takes at least before it makes way for one that waits: it loads
+its model again."""
 
 Progress = tuple[int, int]
 """Measured, and in all."""
@@ -26,6 +30,10 @@ class Work(Protocol):
         """What it is called in the log."""
 
     @property
+    def goes_on(self) -> bool:
+        """Whether one that was broken off goes on where it was."""
+
+    @property
     def key(self) -> str:
         """SHA-256 over all that the outcome depends on."""
 
@@ -35,6 +43,45 @@ class Work(Protocol):
 
     def compute(self, report: Report) -> str:
         """Return the artifact as canonical JSON; what `report` raises ends it."""
+
+
+class _TurnOverError(Exception):
+    """Another run waits, and this one has had its turn."""
+
+
+class Turns:
+    """The right to compute, which one run of a process has at a time: each loads a model.
+
+    Runs are served in the order in which they come, or come again.
+    """
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+        self._waiting = 0
+        self._end = 0.0
+
+    @asynccontextmanager
+    async def held(self) -> AsyncGenerator[None]:
+        """Wait for a turn, which lasts as long as the context."""
+        self._waiting += 1
+        try:
+            await self._lock.acquire()
+        finally:
+            self._waiting -= 1
+        self._end = time.monotonic() + TURN_SECONDS
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    def require(self) -> None:
+        """End the computation of a turn that was long while others wait; called in its thread.
+
+        Raises:
+            _TurnOverError: it is over.
+        """
+        if self._waiting and time.monotonic() > self._end:
+            raise _TurnOverError
 
 
 class Run:
@@ -88,6 +135,8 @@ class Run:
                 self._abandoned.set()
 
     def _publish(self, progress: Progress) -> None:
+        if progress <= self._latest:  # it goes on after others had their turn
+            return
         self._latest = progress
         for queue in self._followers:
             queue.put_nowait(progress)
@@ -98,12 +147,12 @@ class Runs:
 
     Args:
         store: Where finished artifacts go, and are found again.
-        turn: Held by the one that computes; shared with other runs of the process.
+        turns: Held by the one that computes; shared with other runs of the process.
     """
 
-    def __init__(self, store: ArtifactStore, turn: asyncio.Semaphore) -> None:
+    def __init__(self, store: ArtifactStore, turns: Turns) -> None:
         self._store = store
-        self._turn = turn
+        self._turns = turns
         self._running: dict[str, tuple[Run, asyncio.Task[str]]] = {}
 
     async def follow(self, work: Work) -> AsyncGenerator[Progress | str, None]:
@@ -136,17 +185,34 @@ class Runs:
             logger.info("%s ended without a result", work.name, exc_info=error)
 
     async def _compute(self, work: Work, run: Run) -> str:
-        async with self._turn:
-            return await asyncio.to_thread(self._find_or_make, work, run)
+        while True:
+            async with self._turns.held():
+                made = await asyncio.to_thread(self._in_turn, work, run)
+            if made is not None:
+                return made
 
-    def _find_or_make(self, work: Work, run: Run) -> str:
+    def _in_turn(self, work: Work, run: Run) -> str | None:
+        """Return the artifact; None where the turn ended before."""
+
+        def report(done: int, total: int) -> None:
+            run.report(done, total)
+            if work.goes_on:
+                self._turns.require()
+
+        try:
+            return self._find_or_make(work, run, report)
+        except _TurnOverError:
+            logger.info("%s makes way", work.name)
+            return None
+
+    def _find_or_make(self, work: Work, run: Run, report: Report) -> str:
         with self._store.lock(work.key, run.check):
             stored = self._store.find(work.key)
-            return self._make(work, run) if stored is None else stored
+            return self._make(work, report) if stored is None else stored
 
-    def _make(self, work: Work, run: Run) -> str:
+    def _make(self, work: Work, report: Report) -> str:
         started = time.monotonic()
-        text = work.compute(run.report)
+        text = work.compute(report)
         digest = self._store.put(work.key, text)
         seconds = round(time.monotonic() - started, 3)
         logger.info("%s done", work.name, extra={"artifact": digest, "seconds": seconds})

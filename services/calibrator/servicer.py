@@ -15,7 +15,7 @@ from modnorm.radius.artifact import RadiusArtifact
 from modnorm.v1 import calibration_pb2, calibration_pb2_grpc
 from services.calibrator.matching import make_matching
 from services.calibrator.plan import Plan, make_plan
-from services.calibrator.runs import Progress, Runs
+from services.calibrator.runs import Progress, Runs, Turns
 from services.common.artifacts import ArtifactStore
 from services.common.settings import ServiceSettings
 
@@ -35,9 +35,9 @@ class CalibrationServicer(calibration_pb2_grpc.CalibrationServiceServicer):
         self._store = ArtifactStore(settings.cache_dir / "profiles")
         radii = settings.cache_dir / "radii"
         self._measurements = radii / "measurements"
-        turn = asyncio.Semaphore(1)
-        self._runs = Runs(self._store, turn)
-        self._matchings = Runs(ArtifactStore(radii), turn)
+        turns = Turns()
+        self._runs = Runs(self._store, turns)
+        self._matchings = Runs(ArtifactStore(radii), turns)
 
     @override
     async def Calibrate(

@@ -110,6 +110,29 @@ def test_broken_off_it_goes_on_and_another_grid_measures_nothing_twice(
     assert len(RadiusArtifact.from_json(artifact.json).document.radii) == 2
 
 
+def test_a_long_matching_makes_way_for_what_waits_and_goes_on(
+    serve, settings, measure_request, request_for, caplog, monkeypatch
+):
+    monkeypatch.setattr("services.calibrator.runs.TURN_SECONDS", 0.0)
+    many = measure_request(candidates=12)
+
+    async def scenario():
+        async with serve(settings) as stub:
+            call = aiter(stub.MeasureRadius(many, timeout=DEADLINE))
+            while (await anext(call)).progress.candidates_done < 2:
+                pass
+            calibrated = [one async for one in stub.Calibrate(request_for(), timeout=DEADLINE)]
+            assert "matching done" not in caplog.messages
+            assert calibrated[-1].profile.digest
+            return await collect(call)
+
+    progress, artifact = asyncio.run(asyncio.wait_for(scenario(), DEADLINE))
+    assert [done for done, _ in progress] == list(range(3, 37))
+    assert len(RadiusArtifact.from_json(artifact.json).document.radii) == 2
+    assert "matching makes way" in caplog.messages
+    assert len(journal(settings).splitlines()) == 1 + 36
+
+
 @pytest.mark.parametrize(
     ("fields", "field"),
     [
