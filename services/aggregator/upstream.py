@@ -6,10 +6,16 @@ from contextlib import contextmanager
 import grpc
 import grpc.aio
 
-from modnorm.client.channel import Credentials
+from modnorm.client.channel import Credentials, Metadata
 from modnorm.client.convert import descriptor_from_proto, prompt_to_proto, spec_to_proto
 from modnorm.client.status import from_rpc_error
-from modnorm.errors import InvalidInputError, ModnormError
+from modnorm.errors import (
+    ForbiddenError,
+    InvalidInputError,
+    ModnormError,
+    UnauthenticatedError,
+    UnavailableError,
+)
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.spec import ExperimentSpec, MethodSpec
@@ -59,7 +65,7 @@ class Sampler:
             )
         with _errors():
             return await self._stub.InspectModel(
-                request, timeout=MODEL_SECONDS, metadata=self._shown.metadata()
+                request, timeout=MODEL_SECONDS, metadata=_metadata(self._shown)
             )
 
     async def scale_map(
@@ -85,7 +91,7 @@ class Sampler:
         )
         with _errors():
             response = await self._stub.BuildScaleMap(
-                request, timeout=MODEL_SECONDS, metadata=self._shown.metadata()
+                request, timeout=MODEL_SECONDS, metadata=_metadata(self._shown)
             )
         scale_map = ScaleMap.from_json(response.json)
         if scale_map.digest != response.digest:
@@ -127,7 +133,7 @@ class Sampler:
         found: list[Descriptor] = []
         with _errors():
             stream = self._stub.SampleDescriptors(
-                request, timeout=MODEL_SECONDS, metadata=self._shown.metadata()
+                request, timeout=MODEL_SECONDS, metadata=_metadata(self._shown)
             )
             async for response in stream:
                 if response.offset != len(found):
@@ -159,7 +165,7 @@ class Calibrator:
         request = calibration_pb2.GetProfileRequest(digest=digest)
         with _errors():
             response = await self._stub.GetProfile(
-                request, timeout=CALL_SECONDS, metadata=self._shown.metadata()
+                request, timeout=CALL_SECONDS, metadata=_metadata(self._shown)
             )
             return response.profile
 
@@ -181,7 +187,7 @@ class Calibrator:
         )
         with _errors():
             stream = self._stub.Calibrate(
-                request, timeout=CALIBRATION_SECONDS, metadata=self._shown.metadata()
+                request, timeout=CALIBRATION_SECONDS, metadata=_metadata(self._shown)
             )
             async for response in stream:
                 yield response
@@ -212,7 +218,7 @@ class Calibrator:
         )
         with _errors():
             stream = self._stub.MeasureRadius(
-                request, timeout=CALIBRATION_SECONDS, metadata=self._shown.metadata()
+                request, timeout=CALIBRATION_SECONDS, metadata=_metadata(self._shown)
             )
             async for response in stream:
                 yield response
@@ -223,4 +229,27 @@ def _errors() -> Iterator[None]:
     try:
         yield
     except grpc.RpcError as error:
-        raise from_rpc_error(error) from error
+        met = from_rpc_error(error)
+        if isinstance(met, UnauthenticatedError | ForbiddenError):
+            raise _refused(met) from error
+        raise met from error
+
+
+def _metadata(shown: Credentials) -> Metadata:
+    """Return what a call carries.
+
+    Raises:
+        UnavailableError: the token cannot be read.
+    """
+    try:
+        return shown.metadata()
+    except ModnormError as error:
+        raise _refused(error) from error
+
+
+def _refused(error: ModnormError) -> UnavailableError:
+    """Return the error of a token that is not good: no fault of a spec's or of a caller's."""
+    return UnavailableError(
+        f"the aggregator may not call its neighbours: {error.message}",
+        remedy="give it a token with the role internal (its MODNORM_TOKEN_FILE)",
+    )

@@ -14,6 +14,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from benchmarks.fuzz.discovery import Rpc, every_rpc
 from benchmarks.secured_lab import secured_lab
+from modnorm.client import ModnormClient
 from modnorm.client.channel import Credentials, open_channel
 from modnorm.client.status import from_rpc_error
 from modnorm.client.tokens import Role, add_token, make_token, revoke_token
@@ -22,6 +23,7 @@ from modnorm.errors import (
     NotFoundError,
     RateLimitedError,
     UnauthenticatedError,
+    UnavailableError,
 )
 from modnorm.v1 import (
     calibration_pb2,
@@ -37,6 +39,7 @@ from services.common.access.roles import ALLOWED, OPEN
 from services.common.healthcheck import check
 from services.evaluator.calls import StreamedCalls
 
+FAILED = experiment_pb2.EXPERIMENT_STATE_FAILED
 HOMES = {
     experiment_pb2: "aggregator",
     radius_pb2: "aggregator",
@@ -306,6 +309,17 @@ def test_the_client_waits_its_turn(lab, client):
     with pytest.raises(RateLimitedError) as raised:
         exhaust(impatient.list() for _ in range(3))
     assert raised.value.wait > 30
+
+
+def test_an_aggregator_that_is_refused_itself_blames_no_caller(tmp_path, spec):
+    (tmp_path / "lab").mkdir()
+    with secured_lab(tmp_path / "lab") as lab:
+        owner = lab.token("owner", [Role.SUBMIT, Role.READ])
+        revoke_token(lab.accepted, "inside")
+        with ModnormClient(lab.targets["aggregator"], credentials=owner) as client:
+            with pytest.raises(UnavailableError, match="the token 'inside' was revoked"):
+                exhaust([client.submit(spec(name=str(number))).id] for number in range(1000))
+            assert all(one.state != FAILED for one in client.list())
 
 
 def test_tenants_do_not_see_each_other(lab, client, channel, spec, stored, refused, tokens):
