@@ -1,25 +1,26 @@
-"""What the states of an iterative run answered, for whoever reads its results.
+"""What the states of iterative runs answered, for whoever reads their results."""
 
-All functions work inside a caller's transaction.
-"""
-
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
 
 from sqlmodel import Session, col, select
 
 from modnorm.baselines.checkpoints import DevelopmentResult
+from modnorm.perturbation.lineage import Step
 from services.aggregator.states import BASE_INDEX, ExperimentState, JobState, Split, state_index
-from services.aggregator.tables import Experiment, Job
+from services.aggregator.tables import Experiment, Job, Update
 from services.aggregator.updates import (
     development_results,
     is_iterative,
-    reported_updates,
+    reported_among,
     rewards_of,
     state_digest,
 )
 
+KEPT = 64
+"""Runs whose past is remembered; it takes some hundred bytes an update."""
 _REPORTING = (ExperimentState.VOTING, ExperimentState.SUCCEEDED)
 
 
@@ -37,25 +38,85 @@ class StateRecord:
     reported: bool
 
 
-def states_of(session: Session, experiment: Experiment) -> list[StateRecord]:
-    """Return the states of an iterative run that were evaluated, in order; none of others."""
-    if not is_iterative(experiment):
-        return []
-    results = {one.step: one for one in development_results(session, experiment)}
-    reported = reported_updates(session, experiment) if experiment.state in _REPORTING else None
-    found = _jobs(session, experiment)
-    return [
-        StateRecord(
-            updates=updates,
-            digest=state_digest(session, experiment, updates),
-            mean_reward=_mean(rewards_of(session, experiment, updates)),
-            result=results.get(updates),
-            development=jobs.get(Split.DEVELOPMENT),
-            heldout=jobs.get(Split.HELDOUT),
-            reported=updates == reported,
+@dataclass(frozen=True, slots=True)
+class _Past:
+    """What cannot change any more of a run that goes on."""
+
+    results: tuple[DevelopmentResult, ...] = ()
+    digests: tuple[str, ...] = ()
+    """Of the state after each update."""
+    rewards: tuple[float | None, ...] = ()
+    """Mean reward of each update's candidates."""
+
+
+class Trajectories:
+    """Reads the states of iterative runs: what is over is read once, however often it is asked.
+
+    Used from several threads: two that read the same at once both remember it.
+    """
+
+    def __init__(self) -> None:
+        self._pasts: OrderedDict[str, _Past] = OrderedDict()
+
+    def states(self, session: Session, experiment: Experiment) -> list[StateRecord]:
+        """Return the states of an iterative run that were evaluated; none of others.
+
+        Args:
+            session: The transaction.
+            experiment: Any experiment.
+
+        Returns:
+            The states in order.
+        """
+        if not is_iterative(experiment):
+            return []
+        found = _jobs(session, experiment)
+        past = self._past(session, experiment)  # not before: it knows each state that was found
+        base = state_digest(session, experiment, 0)
+        results = {one.step: one for one in past.results}
+        reporting = experiment.state in _REPORTING
+        reported = reported_among(experiment, past.results) if reporting else None
+        return [
+            StateRecord(
+                updates=updates,
+                digest=past.digests[updates - 1] if updates else base,
+                mean_reward=_reward_around(session, experiment, updates, past),
+                result=results.get(updates),
+                development=jobs.get(Split.DEVELOPMENT),
+                heldout=jobs.get(Split.HELDOUT),
+                reported=updates == reported,
+            )
+            for updates, jobs in sorted(found.items())
+        ]
+
+    def _past(self, session: Session, experiment: Experiment) -> _Past:
+        """Return the past of a run, with what was added since it was read last."""
+        known = self._pasts.get(experiment.id, _Past())
+        steps = session.exec(
+            select(Update.digest, Update.step)
+            .where(Update.experiment_id == experiment.id, col(Update.index) >= len(known.digests))
+            .order_by(col(Update.index))
+        ).all()
+        last = known.results[-1].step if known.results else -1
+        past = _Past(
+            (*known.results, *development_results(session, experiment, after=last)),
+            (*known.digests, *(digest for digest, _ in steps)),
+            (*known.rewards, *(_mean(Step.from_json(text).scores) for _, text in steps)),
         )
-        for updates, jobs in sorted(found.items())
-    ]
+        self._pasts[experiment.id] = past
+        self._pasts.move_to_end(experiment.id)
+        if len(self._pasts) > KEPT:
+            self._pasts.popitem(last=False)
+        return past
+
+
+def _reward_around(
+    session: Session, experiment: Experiment, updates: int, past: _Past
+) -> float | None:
+    """Return the mean reward of the candidates around a state, of the present one so far."""
+    if updates < len(past.rewards):
+        return past.rewards[updates]
+    return _mean(rewards_of(session, experiment, updates))
 
 
 def _jobs(session: Session, experiment: Experiment) -> dict[int, Mapping[Split, Job]]:
@@ -74,6 +135,6 @@ def _jobs(session: Session, experiment: Experiment) -> dict[int, Mapping[Split, 
     return dict(found)
 
 
-def _mean(rewards: list[float | None]) -> float | None:
+def _mean(rewards: Sequence[float | None]) -> float | None:
     scored = [reward for reward in rewards if reward is not None]
     return fsum(scored) / len(scored) if scored else None

@@ -8,7 +8,7 @@ anywhere goes on from there.
 All functions work inside a caller's write transaction that has locked the experiment.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import fsum
 
 from sqlmodel import Session, col, select
@@ -118,12 +118,32 @@ def reported_updates(session: Session, experiment: Experiment) -> int:
     return best_state(development_results(session, experiment)).step
 
 
-def development_results(session: Session, experiment: Experiment) -> list[DevelopmentResult]:
-    """Return what states answered on the development rows, in order."""
+def reported_among(experiment: Experiment, results: Sequence[DevelopmentResult]) -> int:
+    """Return the same, given what states answered on the development rows, in order."""
+    last = _settings(experiment).report == "last"
+    return experiment.updates_done if last else best_state(results).step
+
+
+def development_results(
+    session: Session, experiment: Experiment, after: int = -1
+) -> list[DevelopmentResult]:
+    """Return what states answered on the development rows, in order.
+
+    All answers are read for it.
+
+    Args:
+        session: The transaction.
+        experiment: The run.
+        after: Only states after so many updates are wanted; all of them are by default.
+    """
     found = session.exec(
         select(Job.candidate, Job.metric, AnswerSheet.content)
         .join(AnswerSheet, col(AnswerSheet.job_id) == col(Job.id))
-        .where(Job.experiment_id == experiment.id, Job.split == Split.DEVELOPMENT)
+        .where(
+            Job.experiment_id == experiment.id,
+            Job.split == Split.DEVELOPMENT,
+            col(Job.candidate) < state_index(after),
+        )
         .order_by(col(Job.candidate).desc())
     )
     return [

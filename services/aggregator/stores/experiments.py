@@ -35,7 +35,7 @@ from services.aggregator.states import (
     Split,
 )
 from services.aggregator.tables import Ensemble, Event, Experiment, Job
-from services.aggregator.trajectory import StateRecord, states_of
+from services.aggregator.trajectory import StateRecord, Trajectories
 
 _EXPERIMENT_NAMESPACE = uuid.UUID("2c0c1f5e-2f0e-5a8b-8f57-6f1b5f3d9a10")
 
@@ -100,6 +100,7 @@ class ExperimentStore:
     def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
         self._database = database
         self._clock = clock
+        self._trajectories = Trajectories()
 
     def check_visible(self, experiment_id: str, tenant: str) -> None:
         """Make sure that a tenant has an experiment.
@@ -130,7 +131,7 @@ class ExperimentStore:
                     field="request_id",
                     remedy="send the same spec again, or take a new request id",
                 )
-            return _record_of(session, experiment)
+            return self._record_of(session, experiment)
 
     def create(
         self, request_id: str, admission: Admission, tenant: str = DEFAULT_TENANT
@@ -164,7 +165,7 @@ class ExperimentStore:
             experiment = session.get(Experiment, experiment_id)
             if experiment is None:
                 raise unknown_experiment(experiment_id)
-            return _record_of(session, experiment)
+            return self._record_of(session, experiment)
 
     def page(
         self, limit: int, after: tuple[float, str] | None, scope: str | None = None
@@ -296,6 +297,25 @@ class ExperimentStore:
             add_candidates(session, experiment_id, descriptors)
             start_selecting(session, experiment, descriptors, self._clock())
 
+    def _record_of(self, session: Session, experiment: Experiment) -> ExperimentRecord:
+        base = session.exec(
+            select(Job).where(
+                Job.experiment_id == experiment.id,
+                col(Job.split).in_(Split),  # named, so that an index leads to the two jobs
+                Job.candidate == BASE_INDEX,
+                col(Job.metric).is_not(None),
+            )
+        ).all()
+        ensembles = session.exec(
+            select(Ensemble)
+            .where(Ensemble.experiment_id == experiment.id)
+            .order_by(col(Ensemble.population), col(Ensemble.ensemble_size))
+        ).all()
+        states = self._trajectories.states(session, experiment)
+        return ExperimentRecord(
+            experiment, progress_of(session, experiment), base, ensembles, states
+        )
+
 
 def experiment_id_of(request_id: str, tenant: str = DEFAULT_TENANT) -> str:
     """Return the id of the experiment of a request: the same request, the same experiment."""
@@ -356,21 +376,3 @@ def _keep_inputs(session: Session, admission: Admission) -> None:
     if admission.profile:
         profile = admission.profile
         keep_artifact(session, ArtifactKind.PROFILE, profile.digest, profile.text)
-
-
-def _record_of(session: Session, experiment: Experiment) -> ExperimentRecord:
-    base = session.exec(
-        select(Job).where(
-            Job.experiment_id == experiment.id,
-            col(Job.split).in_(Split),  # named, so that an index leads to the two jobs
-            Job.candidate == BASE_INDEX,
-            col(Job.metric).is_not(None),
-        )
-    ).all()
-    ensembles = session.exec(
-        select(Ensemble)
-        .where(Ensemble.experiment_id == experiment.id)
-        .order_by(col(Ensemble.population), col(Ensemble.ensemble_size))
-    ).all()
-    states = states_of(session, experiment)
-    return ExperimentRecord(experiment, progress_of(session, experiment), base, ensembles, states)

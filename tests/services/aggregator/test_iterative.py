@@ -2,10 +2,11 @@
 
 import asyncio
 import hashlib
-from contextlib import asynccontextmanager
+import threading
+from contextlib import asynccontextmanager, contextmanager
 
 import pytest
-from sqlalchemy import event
+from sqlalchemy import Engine, event
 
 from modnorm.baselines.es import es_seeds, es_step
 from modnorm.baselines.generator import Generator
@@ -16,6 +17,8 @@ from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.errors import InvalidInputError, NotFoundError
 from modnorm.perturbation.lineage import Lineage
 from modnorm.v1 import evaluation_pb2, experiment_pb2
+from services.aggregator.messages import experiment_message
+from services.aggregator.stores.experiments import ExperimentStore
 from services.aggregator.tables import Candidate
 
 SUCCEEDED = experiment_pb2.EXPERIMENT_STATE_SUCCEEDED
@@ -210,6 +213,46 @@ def test_each_update_looks_at_what_was_finished_of_itself_only(start_lab, spec):
     asyncio.run(scenario())
     # The state that is monitored is between those that answer the held-out rows in the end.
     assert sorted(loaded) == [-3, -3, -1, *range(6)]
+
+
+def test_a_look_at_a_long_run_costs_no_more_than_at_a_short_one(start_lab, spec):
+    """What is over is read once; the states that are listed come in one query."""
+
+    async def scenario(updates):
+        settings = {"updates": updates, "evaluate_every": 1, "development": DEVELOPMENT}
+        message = spec(**{**MEZO, "iterative": {"rate": 0.5, **settings}})
+        async with start_lab() as lab:
+            created = await lab.create(message, f"{updates} updates")
+            async with worked(lab):
+                await lab.finish(created.id)
+            first = await lab.get(created.id)
+            store = lab.aggregator._stores.experiments
+            with statements() as made:
+                store.get(created.id)
+            assert await lab.get(created.id) == first
+            anew = ExperimentStore(store._database).get(created.id)
+            assert experiment_message(anew) == first
+            assert len(first.states) == updates + 1
+            return made
+
+    short, long = (asyncio.run(scenario(updates)) for updates in (3, 9))
+    assert len(long) == len(short) <= 12
+
+
+@contextmanager
+def statements():
+    """Note the statements of this thread as long as the context lasts."""
+    made, thread = [], threading.get_ident()
+
+    def note(_connection, _cursor, statement, *_):
+        if threading.get_ident() == thread:
+            made.append(statement)
+
+    event.listen(Engine, "before_cursor_execute", note)
+    try:
+        yield made
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
 
 
 @pytest.mark.parametrize(
