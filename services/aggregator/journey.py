@@ -126,9 +126,10 @@ class Journey:
             population = await self._sampler.descriptors(spec, scale_map.digest, size)
         base = base_descriptor(base_map.digest, spec.population.noise)
         maps = (scale_map, base_map)
-        await asyncio.to_thread(self._experiments.sampled, experiment.id, maps, base, population)
-        pending = await asyncio.to_thread(self._jobs.pending, experiment.id)
-        await self._changes.follow_up(Change(experiment.id, pending))
+        sampled = self._experiments.sampled
+        if await asyncio.to_thread(sampled, experiment.id, maps, base, population):
+            pending = await asyncio.to_thread(self._jobs.pending, experiment.id)
+            await self._changes.follow_up(Change(experiment.id, pending))
 
     def _profile(self, experiment: Experiment) -> str | None:
         if experiment.profile_digest is None:

@@ -276,7 +276,7 @@ class ExperimentStore:
         scale_maps: Sequence[ScaleMap],
         base: Descriptor,
         population: Sequence[Descriptor],
-    ) -> None:
+    ) -> bool:
         """Store the candidates of a sampling experiment and the jobs that select among them.
 
         Args:
@@ -284,11 +284,14 @@ class ExperimentStore:
             scale_maps: The method's, then the base's.
             base: The unperturbed model.
             population: Descriptors in candidate order.
+
+        Returns:
+            Whether they are stored; not where another aggregator was first.
         """
         with self._database.write() as session:
             experiment = lock_experiment(session, experiment_id)
             if experiment.state is not ExperimentState.SAMPLING:
-                return
+                return False
             for scale_map in sorted(scale_maps, key=lambda one: one.digest):
                 json_text = scale_map.to_json()
                 keep_artifact(session, ArtifactKind.SCALE_MAP, scale_map.digest, json_text)
@@ -296,6 +299,7 @@ class ExperimentStore:
             descriptors = {BASE_INDEX: base, **dict(enumerate(population))}
             add_candidates(session, experiment_id, descriptors)
             start_selecting(session, experiment, descriptors, self._clock())
+        return True
 
     def _record_of(self, session: Session, experiment: Experiment) -> ExperimentRecord:
         base = session.exec(

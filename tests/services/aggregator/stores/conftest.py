@@ -137,7 +137,7 @@ class World:
             Descriptor("portable-v1", seed, "randopt", 0.1, MAP.digest) for seed in range(count)
         ]
         base = Descriptor("portable-v1", 0, "base", 0.0, BASE_MAP.digest)
-        experiments.sampled(experiment_id, (MAP, BASE_MAP), base, population)
+        assert experiments.sampled(experiment_id, (MAP, BASE_MAP), base, population)
         return experiment_id
 
     def claim(self, job_id: str, worker: str = "w") -> Claim:

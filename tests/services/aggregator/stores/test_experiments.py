@@ -85,7 +85,7 @@ def test_an_experiment_without_a_profile_is_calibrated_first(world):
 def test_sampling_twice_stores_candidates_once(world):
     created = world.select("a")
     before = world.stores.jobs.pending(created)
-    world.stores.experiments.sampled(created, (), None, ())
+    assert not world.stores.experiments.sampled(created, (), None, ())
     assert world.stores.jobs.pending(created) == before
     assert len(before) == 5
     candidates = world.stores.results.candidates(created, -2, 10)
