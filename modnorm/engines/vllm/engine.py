@@ -19,6 +19,7 @@ from modnorm.engines.protocol import Completion, Finish, GenerationLimits
 from modnorm.engines.settings import EngineSettings
 from modnorm.engines.vllm.numerics import chosen_numerics
 from modnorm.engines.vllm.start import Request, graph_mode, rendered, start_vllm, vllm_failures
+from modnorm.engines.vllm.steps import Steps
 from modnorm.engines.vllm.workers import Workers
 from modnorm.errors import CandidateError, InvalidInputError, PreconditionError
 from modnorm.geometry.scale_map import ScaleMap
@@ -26,7 +27,7 @@ from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.lineage import Lineage
 
 LOOK_EVERY = 64
-"""Steps after which logits are looked at for NaN and infinity: looking waits for the device."""
+"""Steps after which logits are looked at for NaN and infinity, as they were that many before."""
 
 
 class VllmEngine:
@@ -53,6 +54,7 @@ class VllmEngine:
         self._requests = 0
         self._waiting: dict[str, int] = {}
         self._engine = start_vllm(checkpoint, stored.layout, stored.dtype, self._settings)
+        self._steps = Steps(self._engine)
         try:
             self._workers = Workers(self._engine, stored.layout, stored.dtype, checkpoint.digest)
         except BaseException:
@@ -156,10 +158,12 @@ class VllmEngine:
             while self._waiting:
                 poll()
                 with vllm_failures("generation"):
-                    ended = [one for one in self._engine.step() if one.finished]
+                    ended = self._steps.take()
                 steps += 1
-                if len(ended) == len(self._waiting) or steps % LOOK_EVERY == 0:
-                    self._require_sound()
+                if len(ended) == len(self._waiting):
+                    _require_sound(self._workers.is_sound())
+                elif steps % LOOK_EVERY == 0:
+                    _require_sound(self._workers.was_sound())
                 for one in ended:
                     yield self._completion(one, self._waiting.pop(one.request_id))
         finally:
@@ -195,6 +199,7 @@ class VllmEngine:
         if waiting:
             with vllm_failures("aborting requests"):
                 self._engine.abort_request(waiting)
+        self._steps.forget()
 
     def _completion(self, request: Request, index: int) -> Completion:
         (output,) = request.outputs
@@ -205,10 +210,6 @@ class VllmEngine:
             tokens=len(tokens),
             finish=Finish.STOP if output.finish_reason == "stop" else Finish.LENGTH,
         )
-
-    def _require_sound(self) -> None:
-        if not self._workers.is_sound():
-            raise CandidateError("the candidate's logits are not finite")
 
     def _require_idle(self) -> None:
         if self._waiting:
@@ -224,9 +225,14 @@ class VllmEngine:
         """Free the model; the engine is not used afterwards."""
         with vllm_failures("closing vLLM"):
             self._engine.engine_core.shutdown()
-            del self._engine
+            del self._engine, self._steps
             self.__dict__.pop("_workers", None)
             cleanup_dist_env_and_memory()
+
+
+def _require_sound(sound: bool) -> None:  # noqa: FBT001 - the only thing that it is told
+    if not sound:
+        raise CandidateError("the candidate's logits are not finite")
 
 
 def _go_on() -> None:

@@ -49,8 +49,10 @@ class HeldModel:
         self._views = views
         self._caches = caches
         self._maps: dict[str, ScaleMap] = {}
-        device = next(model.parameters()).device
-        self._sound = torch.ones((), dtype=torch.bool, device=device)
+        self._device = next(model.parameters()).device
+        self._low = torch.zeros((), device=self._device)
+        self._high = torch.zeros((), device=self._device)
+        self._seen = torch.zeros(2, pin_memory=self._device.type == "cuda")
         self._watch(model)
 
     def learn(self, scale_map: ScaleMap) -> None:
@@ -87,8 +89,19 @@ class HeldModel:
         self._settle()
 
     def is_sound(self) -> bool:
-        """Whether all logits since the last change of weights were finite."""
-        return bool(self._sound.item())
+        """Whether all logits since the last change of weights were finite; waits for them."""
+        return bool(torch.stack((self._low, self._high)).isfinite().all())
+
+    def was_sound(self) -> bool:
+        """Whether they were when this was asked last, or the weights changed; waits for nothing.
+
+        Copies to the host are made in the order of the steps: the one that was begun then is over
+        when the answers of later steps are there.
+        """
+        sound = bool(self._seen.isfinite().all())
+        self._seen[0].copy_(self._low, non_blocking=True)
+        self._seen[1].copy_(self._high, non_blocking=True)
+        return sound
 
     def _clean(self) -> None:
         """Rid the cache of what is not finite, whether a candidate left it there or the base.
@@ -99,7 +112,8 @@ class HeldModel:
         if not self.is_sound():
             for cache in self._caches:
                 cache.zero_()
-        self._sound.fill_(True)  # noqa: FBT003 - a tensor's value
+        for extreme in (self._low, self._high, self._seen):
+            extreme.zero_()
 
     def shard(self, name: str) -> list[WeightView]:
         """Return what this rank holds of a tensor."""
@@ -107,10 +121,14 @@ class HeldModel:
 
     def _settle(self) -> None:
         """Wait for the device: vLLM may run the model on another stream than this one."""
-        if self._sound.device.type == "cuda":
-            torch.cuda.synchronize(self._sound.device)
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
 
     def _watch(self, model: torch.nn.Module) -> None:
+        """Keep the least and the greatest logit, in few launches, as every step waits for them.
+
+        NaN and infinity stay in minima and maxima.
+        """
         for name in _LOGITS:
             make = getattr(model, name, None)
             if make is None:
@@ -120,7 +138,8 @@ class HeldModel:
                 logits = _make(*given, **named)
                 if isinstance(logits, torch.Tensor) and logits.numel():
                     low, high = torch.aminmax(logits)
-                    self._sound.logical_and_((high.float() - low.float()).isfinite())
+                    torch.minimum(self._low, low, out=self._low)
+                    torch.maximum(self._high, high, out=self._high)
                 return logits
 
             object.__setattr__(model, name, watched)

@@ -92,6 +92,10 @@ class CandidateWorker:
         """Whether all logits since the last change of weights were finite: 1 or 0."""
         return answer(lambda: int(self.modnorm_held.is_sound()))
 
+    def modnorm_was_sound(self) -> Answer:
+        """Whether they were when this was asked last: 1 or 0, without waiting for the device."""
+        return answer(lambda: int(self.modnorm_held.was_sound()))
+
     def modnorm_sha256(self) -> Answer:
         """SHA-256 of the weights of a rank that holds all of them."""
         return answer(self.modnorm_held.weights.sha256)

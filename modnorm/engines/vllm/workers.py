@@ -108,6 +108,10 @@ class Workers:
         """Whether all logits since the last change of weights were finite."""
         return all(self._call("modnorm_is_sound"))
 
+    def was_sound(self) -> bool:
+        """Whether they were, when this was asked last; the devices work on meanwhile."""
+        return all(self._call("modnorm_was_sound"))
+
     def sha256(self) -> str:
         """SHA-256 over all physical tensors, in canonical order and layout."""
         if self.ranks == 1:

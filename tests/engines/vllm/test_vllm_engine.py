@@ -199,6 +199,44 @@ def test_logits_that_are_not_finite_are_no_answer(
     assert texts(engine, prompts) == before
 
 
+def test_logits_that_are_not_finite_are_noticed_on_the_way(
+    pair: tuple[VllmEngine, TransformersEngine],
+    float32: Checkpoint,
+    prompts: Prompts,
+    draw: Callable[..., Descriptor],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By the second look: the first begins to copy what the second sees."""
+    engine, _ = pair
+    monkeypatch.setattr("modnorm.engines.vllm.engine.LOOK_EVERY", 2)
+    scale_map = isotropic(float32)
+    steps: list[None] = []
+    before = texts(engine, prompts)
+    with (
+        engine.candidate(draw(scale_map, 1, radius=1e30), scale_map),
+        pytest.raises(CandidateError, match="not finite"),
+        closing(
+            engine.generate(prompts, GenerationLimits(400), poll=lambda: steps.append(None))
+        ) as completions,
+    ):
+        list(completions)
+    assert len(steps) == 4
+    assert texts(engine, prompts) == before
+
+
+def test_answers_are_those_of_vllms_own_steps(
+    pair: tuple[VllmEngine, TransformersEngine],
+    long_prompts: Prompts,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Which are taken where a version of vLLM does not offer the halves of one."""
+    engine, _ = pair
+    assert engine._steps._halves is not None
+    found = list(engine.generate(long_prompts, LIMITS))
+    monkeypatch.setattr(engine._steps, "_halves", None)
+    assert list(engine.generate(long_prompts, LIMITS)) == found
+
+
 def test_what_a_faulty_base_leaves_in_the_cache_is_none_of_a_candidates_business(
     pair: tuple[VllmEngine, TransformersEngine],
     float32: Checkpoint,
