@@ -3,6 +3,7 @@
 - `published`: the published loop.
 - `one`: one engine of this project with CUDA graphs.
 - `mpsE`: E engine processes on the GPU under NVIDIA's MPS, pulling from one queue.
+- `NAME@VARIANT`: the same, started otherwise (`variants`): `one@sync`, say.
 - `NAME+stop`: the same, and candidates that cannot be among the K best are stopped.
 """
 
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from benchmarks.gpu_search.messages import Settings
 from benchmarks.gpu_search.processes import Child, ending, environment
+from benchmarks.gpu_search.variants import USUAL, VARIANTS
 from services.evaluator.mps import start_mps
 
 STOP = "+stop"
@@ -35,12 +37,14 @@ class Contender:
         pool: What has to run for it: `published`, `one` or `mps`.
         engines: Engines that it uses.
         stops: Whether candidates are stopped early.
+        variant: How its engines are started.
     """
 
     name: str
     pool: str
     engines: int
     stops: bool
+    variant: str = USUAL
 
 
 @dataclass(frozen=True)
@@ -62,26 +66,33 @@ def contender_named(name: str) -> Contender:
     Raises:
         SystemExit: there is none of this name.
     """
-    base = name.removesuffix(STOP)
-    stops = base != name
-    if base == ONE or (base == PUBLISHED and not stops):
-        return Contender(name, base, 1, stops)
-    if found := _MPS.fullmatch(base):
-        return Contender(name, "mps", int(found[1]), stops)
-    raise SystemExit(f"there is no contender {name!r}: published, one, mps2 to mps9, each +stop")
+    if name == PUBLISHED:
+        return Contender(name, name, 1, stops=False)
+    base, _, variant = name.removesuffix(STOP).partition("@")
+    stops = name.endswith(STOP)
+    if variant in VARIANTS and base == ONE:
+        return Contender(name, base, 1, stops, variant)
+    if variant in VARIANTS and (found := _MPS.fullmatch(base)):
+        return Contender(name, "mps", int(found[1]), stops, variant)
+    variants = ", ".join(f"@{known}" for known in VARIANTS if known)
+    raise SystemExit(
+        f"there is no contender {name!r}: published, one, mps2 to mps9, the last two with "
+        f"{variants} and +stop"
+    )
 
 
 @contextmanager
 def pool_of(contenders: Sequence[Contender], settings: Settings) -> Iterator[Pool]:
-    """Start what some contenders of one pool need, until the context ends.
+    """Start what some contenders of one pool and variant need, until the context ends.
 
     vLLM measures the memory that is free while it starts, so one starts after the other.
     """
     kind, count = contenders[0].pool, max(one.engines for one in contenders)
     with ExitStack() as stack:
-        variables = _mps(stack) if kind == "mps" else {}
+        variant = contenders[0].variant
+        variables = {**VARIANTS[variant].variables, **(_mps(stack) if kind == "mps" else {})}
         module = _THEIRS if kind == PUBLISHED else _OURS
-        given = replace(settings, share=_SHARE / count)
+        given = replace(settings, share=_SHARE / count, variant=variant)
         engines = [Child(f"{kind} {n}", module, given, variables) for n in range(count)]
         stack.enter_context(ending(*engines))
         found = [engine.ask("start") for engine in engines]

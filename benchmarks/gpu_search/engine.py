@@ -6,22 +6,33 @@ from vllm import SamplingParams
 from vllm.sampling_params import RequestOutputKind
 
 from benchmarks.gpu_search.outcome import Stopwatch, watched
+from benchmarks.gpu_search.variants import USUAL, VARIANTS, Variant
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines.protocol import Completion, GenerationLimits
 from modnorm.engines.settings import EngineSettings
 from modnorm.engines.vllm.engine import VllmEngine
+from modnorm.engines.vllm.steps import Steps
 
 
 class DrawnEngine(VllmEngine):
     """Ends each answer at the length that was drawn for it; stop tokens do not.
+
+    Args:
+        checkpoint: The model.
+        settings: As the project has them.
+        variant: What is otherwise.
 
     Attributes:
         lengths: Tokens of each answer of the next request.
         stopwatch: Times the steps.
     """
 
-    def __init__(self, checkpoint: Checkpoint, settings: EngineSettings) -> None:
-        super().__init__(checkpoint, settings)
+    def __init__(
+        self, checkpoint: Checkpoint, settings: EngineSettings, variant: Variant = VARIANTS[USUAL]
+    ) -> None:
+        super().__init__(checkpoint, settings, arguments=variant.arguments)
+        if variant.whole_steps:
+            self._steps = Steps(self._engine, whole=True)
         self.lengths: Sequence[int] = ()
         self.stopwatch = Stopwatch()
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from benchmarks.gpu_search.variants import USUAL
 from benchmarks.gpu_search.workload import Workload
 from modnorm.search.stopping import Bar
 
@@ -18,6 +19,8 @@ class Settings:
     population: int
     share: float = 0.9
     """Part of the GPU's memory."""
+    variant: str = USUAL
+    """How the project's engine is started."""
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from benchmarks.gpu_search.candidates import descriptor_of, scale_map_of, seeds_
 from benchmarks.gpu_search.engine import DrawnEngine
 from benchmarks.gpu_search.messages import WARM_UP, News, Settings, Turn
 from benchmarks.gpu_search.outcome import Outcome
+from benchmarks.gpu_search.variants import VARIANTS
 from benchmarks.gpu_search.workload import DrawnTask
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.engines.protocol import GenerationLimits
@@ -26,7 +27,9 @@ class Contender:
     def __init__(self, settings: Settings) -> None:
         checkpoint = resolve_checkpoint(settings.model)
         self.engine = DrawnEngine(
-            checkpoint, EngineSettings(gpu_memory_utilization=settings.share)
+            checkpoint,
+            EngineSettings(gpu_memory_utilization=settings.share),
+            VARIANTS[settings.variant],
         )
         self._workload = settings.workload
         self._prompts = settings.workload.prompts()

@@ -6,8 +6,12 @@ from dataclasses import dataclass, field
 
 BATCHES = (4, 16, 64, 128, 256)
 """Upper ends of the classes of batch sizes."""
-Classes = dict[int, tuple[int, float]]
-"""Steps and seconds by the upper end of their class of batch sizes."""
+Classes = dict[int, tuple[int, float, float]]
+"""Steps, seconds and seconds of the processor by the upper end of their class of batch sizes.
+
+The processor's are those of the thread that takes the steps. While it waits for the GPU it sleeps
+(vLLM's events are blocking ones): where they are all of the seconds, the GPU waits for it.
+"""
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,7 @@ class Outcome:
     @property
     def steps(self) -> int:
         """Decode steps."""
-        return sum(steps for steps, _ in self.classes.values())
+        return sum(steps for steps, _, _ in self.classes.values())
 
 
 class Stopwatch:
@@ -37,21 +41,20 @@ class Stopwatch:
 
     def __init__(self) -> None:
         self._classes: Classes = {}
-        self._began: float | None = None
+        self._began: tuple[float, float] | None = None
         self._running = 0
 
     def step(self, running: int) -> None:
         """Note that a step begins, for so many sequences."""
         self.finish()
-        self._began, self._running = time.perf_counter(), running
+        self._began, self._running = (time.perf_counter(), time.thread_time()), running
 
     def finish(self) -> None:
         """Note that the last step, and what followed from it, has ended."""
         if self._began is not None:
             upper = next((end for end in BATCHES if self._running <= end), BATCHES[-1])
-            steps, seconds = self._classes.get(upper, (0, 0.0))
-            passed = time.perf_counter() - self._began
-            self._classes[upper] = steps + 1, seconds + passed
+            passed = time.perf_counter() - self._began[0], time.thread_time() - self._began[1]
+            self._classes[upper] = _sum(self._classes.get(upper), (1, *passed))
             self._began = None
 
     def take(self) -> Classes:
@@ -78,7 +81,13 @@ def together(classes: Sequence[Classes]) -> Classes:
     """Add up the steps and seconds of several candidates."""
     total: Classes = {}
     for one in classes:
-        for upper, (steps, seconds) in one.items():
-            known = total.get(upper, (0, 0.0))
-            total[upper] = known[0] + steps, known[1] + seconds
+        for upper, found in one.items():
+            total[upper] = _sum(total.get(upper), found)
     return dict(sorted(total.items()))
+
+
+def _sum(
+    known: tuple[int, float, float] | None, more: tuple[int, float, float]
+) -> tuple[int, float, float]:
+    steps, seconds, busy = known or (0, 0.0, 0.0)
+    return steps + more[0], seconds + more[1], busy + more[2]

@@ -74,7 +74,9 @@ class Contender:
         began = time.perf_counter()
         perturbed = _timed(lambda: self._change(seed, 1))
         requests: list[_Request] = []
+        idle = time.thread_time()
         generated = _timed(lambda: requests.extend(self._generate(lengths)))
+        busy = time.thread_time() - idle
         restored = _timed(lambda: self._change(seed, -1))
         task = DrawnTask(self._workload.cap)
         rewards = [
@@ -91,7 +93,7 @@ class Contender:
             switch=switch,
             generate=generated,
             judge=ended - began - switch - generated,
-            classes={256: (max(lengths), generated)},
+            classes={256: (max(lengths), generated, busy)},
         )
 
     def close(self) -> None:

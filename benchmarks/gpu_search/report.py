@@ -19,7 +19,7 @@ def print_report(content: Figures) -> None:
         f"{floor['weight_bytes'] / 1e9:.2f} GB of weights: {1e3 * step:.3f} ms a step at least\n"
     )
     print_table([_HEAD, *_rows(contenders, step)])
-    print("\nmilliseconds a step (steps), by sequences in it\n")
+    print("\nmilliseconds a step, of them the processor's (steps), by sequences in it\n")
     print_table(list(_batches(contenders)))
 
 
@@ -59,4 +59,7 @@ def _batches(contenders: Figures) -> Iterator[Sequence[str]]:
 
 
 def _cell(figures: Sequence[float] | None) -> str:
-    return f"{1e3 * figures[1] / figures[0]:.2f} ({figures[0]})" if figures else ""
+    if not figures:
+        return ""
+    steps, seconds, busy = figures
+    return f"{1e3 * seconds / steps:.2f}, {1e3 * busy / steps:.2f} ({steps:.0f})"

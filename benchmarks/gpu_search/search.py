@@ -62,7 +62,8 @@ def run(options: argparse.Namespace) -> int:
     if "floor" not in results.content:
         results.put("floor", _floor(options.model))
     pending = [contender_named(name) for name in options.only if name not in results.contenders]
-    for _, group in groupby(sorted(pending, key=_start_order), key=lambda one: one.pool):
+    pending.sort(key=_start_order)
+    for _, group in groupby(pending, key=lambda one: (one.pool, one.variant)):
         _run_pool(list(group), settings, options, results)
     print_report(results.content)
     return 0 if all(found["right"] for found in results.contenders.values()) else 1
@@ -97,8 +98,9 @@ def _floor(model: str) -> dict[str, object]:
     return {"weight_bytes": weights, **(dict(found) if isinstance(found, dict) else {})}
 
 
-def _start_order(contender: Contender) -> tuple[int, int, bool]:
-    return _POOLS.index(contender.pool), contender.engines, contender.stops
+def _start_order(contender: Contender) -> tuple[int, str, int, bool]:
+    order = _POOLS.index(contender.pool)
+    return order, contender.variant, contender.engines, contender.stops
 
 
 def _run_pool(

@@ -18,5 +18,5 @@ def serve(connection: Connection, settings: Settings) -> None:
             out = bar is not None and bar.shuts_out(score, message.candidate)
             found = None if out else score
             connection.send(
-                Outcome(message.candidate, found, 0.0, 1.0, 0.1, 0.8, 0.1, {4: (9, 1)})
+                Outcome(message.candidate, found, 0.0, 1.0, 0.1, 0.8, 0.1, {4: (9, 1.0, 0.5)})
             )

@@ -69,7 +69,8 @@ def test_results_are_kept_for_a_next_command(tmp_path: Path) -> None:
 def test_contenders_have_names() -> None:
     assert contender_named("mps3+stop").engines == 3
     assert contender_named("one").pool == "one"
-    for wrong in ("published+stop", "mps1", "two"):
+    assert contender_named("one@sync+stop").variant == "sync"
+    for wrong in ("published+stop", "published@sync", "mps1", "two", "one@other"):
         with pytest.raises(SystemExit, match="no contender"):
             contender_named(wrong)
 
@@ -79,6 +80,6 @@ def test_steps_are_counted_by_their_sequences() -> None:
     for running in (200, 3, 2):
         stopwatch.step(running)
     classes = stopwatch.take()
-    assert {upper: steps for upper, (steps, _) in classes.items()} == {256: 1, 4: 2}
+    assert {upper: steps for upper, (steps, _, _) in classes.items()} == {256: 1, 4: 2}
     assert together([classes, classes])[4][0] == 4
     assert stopwatch.take() == {}

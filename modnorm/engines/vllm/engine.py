@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 
 import torch
 import transformers
@@ -36,6 +37,7 @@ class VllmEngine:
     Args:
         checkpoint: The model on disk.
         settings: Memory, length, GPUs.
+        arguments: Engine arguments of vLLM's that are otherwise, in measurements.
 
     Raises:
         InvalidInputError: the stored tensors are not what `config.json` says.
@@ -44,7 +46,13 @@ class VllmEngine:
         EngineError: the infrastructure failed.
     """
 
-    def __init__(self, checkpoint: Checkpoint, settings: EngineSettings | None = None) -> None:
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        settings: EngineSettings | None = None,
+        *,
+        arguments: Mapping[str, object] = MappingProxyType({}),
+    ) -> None:
         stored = CheckpointWeights(checkpoint)
         self._checkpoint = checkpoint
         self._settings = settings or EngineSettings()
@@ -53,7 +61,9 @@ class VllmEngine:
         self._held = False
         self._requests = 0
         self._waiting: dict[str, int] = {}
-        self._engine = start_vllm(checkpoint, stored.layout, stored.dtype, self._settings)
+        self._engine = start_vllm(
+            checkpoint, stored.layout, stored.dtype, self._settings, arguments
+        )
         self._steps = Steps(self._engine)
         try:
             self._workers = Workers(self._engine, stored.layout, stored.dtype, checkpoint.digest)

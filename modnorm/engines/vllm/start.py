@@ -86,12 +86,24 @@ class RunningEngine(Protocol):
 
 
 def start_vllm(
-    checkpoint: Checkpoint, layout: Layout, dtype: torch.dtype, settings: EngineSettings
+    checkpoint: Checkpoint,
+    layout: Layout,
+    dtype: torch.dtype,
+    settings: EngineSettings,
+    changes: Mapping[str, object],
 ) -> RunningEngine:
     """Load a model into vLLM, in this process or, over several GPUs, in workers below it.
 
     The scheduler runs in this process: its steps, and so what shares a batch, then follow from
     the requests alone.
+
+    Args:
+        checkpoint: The model.
+        layout: All of its physical tensors.
+        dtype: Dtype of the weights.
+        settings: Memory, length, GPUs.
+        changes: Engine arguments that are otherwise than `engine_arguments`; what candidates need
+            must hold all the same.
 
     Raises:
         IncompatibleError: vLLM cannot hold the model, or not as candidates need it.
@@ -102,7 +114,8 @@ def start_vllm(
     # Workers are forked otherwise, from a process with threads; vLLM reads it nowhere else.
     os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")  # noqa: TID251 - its only way in
     with vllm_failures(f"loading {checkpoint.name} into vLLM"):
-        arguments = engine_arguments(checkpoint, layout, dtype, settings)
+        arguments = {**engine_arguments(checkpoint, layout, dtype, settings), **changes}
+        _require_known(arguments)
         config = EngineArgs(**arguments).create_engine_config()
         _require_settings(config)
         try:
@@ -166,7 +179,7 @@ def engine_arguments(
     """Return what vLLM is started with.
 
     Raises:
-        IncompatibleError: the model does not fit, or this vLLM lacks a setting.
+        IncompatibleError: the model does not fit.
     """
     length = min(settings.max_model_len or checkpoint.max_position, checkpoint.max_position)
     ranks = settings.tensor_parallel_size
@@ -196,7 +209,6 @@ def engine_arguments(
         arguments["kv_cache_memory_bytes"] = cpu_cache_bytes(
             checkpoint.config, dtype, length=length, sequences=settings.max_num_seqs
         )
-    _require_known(arguments)
     return arguments
 
 

@@ -31,9 +31,10 @@ class Steps:
 
     Args:
         engine: vLLM, its core in this process.
+        whole: Take vLLM's own steps all the same, to compare.
     """
 
-    def __init__(self, engine: RunningEngine) -> None:
+    def __init__(self, engine: RunningEngine, *, whole: bool = False) -> None:
         processor = getattr(engine, "output_processor", None)
         halves = (
             getattr(engine.engine_core, "get_output", None),
@@ -42,7 +43,7 @@ class Steps:
         self._whole = engine.step
         self._halves = cast(
             "tuple[Callable[[], _CoreOutputs], Callable[[list[_CoreOutput]], _Processed]] | None",
-            halves if all(map(callable, halves)) else None,
+            halves if all(map(callable, halves)) and not whole else None,
         )
         self._tokens: defaultdict[str, list[int]] = defaultdict(list)
 

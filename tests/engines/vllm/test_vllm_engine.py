@@ -25,6 +25,7 @@ from modnorm.engines.vllm import workers
 from modnorm.engines.vllm.engine import VllmEngine
 from modnorm.engines.vllm.shards import shard_views
 from modnorm.engines.vllm.start import _require_settings, vllm_failures
+from modnorm.engines.vllm.steps import Steps
 from modnorm.errors import (
     CancelledError,
     CandidateError,
@@ -233,7 +234,7 @@ def test_answers_are_those_of_vllms_own_steps(
     engine, _ = pair
     assert engine._steps._halves is not None
     found = list(engine.generate(long_prompts, LIMITS))
-    monkeypatch.setattr(engine._steps, "_halves", None)
+    monkeypatch.setattr(engine, "_steps", Steps(engine._engine, whole=True))
     assert list(engine.generate(long_prompts, LIMITS)) == found
 
 

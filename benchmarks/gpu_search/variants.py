@@ -1,0 +1,32 @@
+"""What else the project's engine could be started with, to see what a step's time is made of."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What is otherwise than the project has it.
+
+    Attributes:
+        arguments: Engine arguments of vLLM's.
+        variables: Environment variables.
+        whole_steps: Whether vLLM's own `step` is taken.
+    """
+
+    arguments: Mapping[str, object] = field(default_factory=dict)
+    variables: Mapping[str, str] = field(default_factory=dict)
+    whole_steps: bool = False
+
+
+USUAL = ""
+VARIANTS: Mapping[str, Variant] = {
+    USUAL: Variant(),
+    # The next step is not launched before the tokens of the last one are there.
+    "sync": Variant(arguments={"async_scheduling": False}),
+    # Every running request goes through vLLM's output processor at every step.
+    "whole": Variant(whole_steps=True),
+    # The older and the newer of vLLM's model runners, whichever it would choose.
+    "runner1": Variant(variables={"VLLM_USE_V2_MODEL_RUNNER": "0"}),
+    "runner2": Variant(variables={"VLLM_USE_V2_MODEL_RUNNER": "1"}),
+}
