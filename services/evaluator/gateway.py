@@ -19,7 +19,7 @@ from tenacity.stop import stop_base
 from typing_extensions import override
 
 from modnorm.client.status import from_rpc_error
-from modnorm.errors import CancelledError, UnavailableError
+from modnorm.errors import CancelledError, InvalidInputError, UnavailableError
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
 from services.evaluator.calls import BULK_SECONDS, CALL_SECONDS, StreamedCalls
@@ -29,6 +29,7 @@ REPORT_PATIENCE = 600.0
 """Seconds that a finished result waits for an aggregator that is down."""
 FAILURE_PATIENCE = 30.0
 """Seconds that the news of a failure wait: the lease ends by itself."""
+_SHOWN_FILE = "MODNORM_TOKEN_FILE"
 
 ResultT = TypeVar("ResultT")
 
@@ -235,6 +236,11 @@ def _errors() -> Iterator[None]:
             # A server that stops cancels its calls; that a job is not wanted is said otherwise.
             raise UnavailableError(met.message) from error
         raise met from error
+    except InvalidInputError as error:
+        if error.field != _SHOWN_FILE:
+            raise
+        # It is being replaced. No fault of the job's, whose experiment would fail by it.
+        raise UnavailableError(error.message) from error
 
 
 def _joined(responses: Iterable[messages.FetchRowsResponse]) -> list[str]:

@@ -5,7 +5,7 @@ from queue import Empty, SimpleQueue
 
 import grpc
 
-from modnorm.errors import UnavailableError
+from modnorm.errors import ModnormError, UnavailableError
 from modnorm.v1.evaluation_pb2 import WorkRequest, WorkResponse
 from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
 
@@ -32,6 +32,7 @@ class Line:
         Raises:
             grpc.RpcError: the stream cannot be opened, or broke; the call may have been heard.
             UnavailableError: no answer came in time.
+            InvalidInputError: the file of the token cannot be read.
         """
         with self._lock:
             kept = self._stream is not None and not self._stream.ended
@@ -49,7 +50,7 @@ class Line:
             stream = self._stream = _Stream(self._stub)
         try:
             return stream.call(request, seconds)
-        except (grpc.RpcError, UnavailableError):
+        except (grpc.RpcError, ModnormError):
             self._stream = None
             raise
 
@@ -60,7 +61,7 @@ class _Stream:
     def __init__(self, stub: JobServiceStub) -> None:
         self.ended = False
         self._requests: SimpleQueue[WorkRequest | None] = SimpleQueue()
-        self._answers: SimpleQueue[WorkResponse | grpc.RpcError | UnavailableError] = SimpleQueue()
+        self._answers: SimpleQueue[WorkResponse | grpc.RpcError | ModnormError] = SimpleQueue()
         self._call = stub.Work(iter(self._requests.get, None))
         threading.Thread(target=self._read, name="answers", daemon=True).start()
 
@@ -77,11 +78,11 @@ class _Stream:
         return answer
 
     def _read(self) -> None:
-        end: grpc.RpcError | UnavailableError = UnavailableError("the stream was ended")
+        end: grpc.RpcError | ModnormError = UnavailableError("the stream was ended")
         try:
             for answer in self._call:
                 self._answers.put(answer)
-        except grpc.RpcError as error:
+        except (grpc.RpcError, ModnormError) as error:
             end = error
         self.ended = True
         self._answers.put(end)

@@ -3,13 +3,7 @@
 from collections.abc import Mapping
 from functools import lru_cache
 
-from modnorm.errors import (
-    EngineError,
-    IncompatibleError,
-    InvalidInputError,
-    PreconditionError,
-    UnavailableError,
-)
+from modnorm.errors import IncompatibleError, InvalidInputError, ModnormError
 from modnorm.sandbox import Runner
 from modnorm.tasks import Task, get_stored_task, paper_tasks
 from modnorm.v1 import evaluation_pb2 as messages
@@ -40,7 +34,7 @@ class Tasks:
         """
         try:
             return self._programs.check(task)
-        except (EngineError, PreconditionError, UnavailableError) as error:
+        except ModnormError as error:  # a token that the sandbox refuses included
             raise UnfitError(str(error)) from error
 
     def of(self, job: messages.Job) -> Task:

@@ -1,7 +1,9 @@
 """Who may call what, over real channels."""
 
+import contextlib
 import json
 import logging
+import threading
 import time
 from contextlib import ExitStack
 from itertools import islice
@@ -16,6 +18,7 @@ from benchmarks.fuzz.discovery import Rpc, every_rpc
 from benchmarks.secured_lab import secured_lab
 from modnorm.client import ModnormClient
 from modnorm.client.channel import Credentials, open_channel
+from modnorm.client.sandbox import RemoteSandbox
 from modnorm.client.status import from_rpc_error
 from modnorm.client.tokens import Role, add_token, make_token, revoke_token
 from modnorm.errors import (
@@ -38,6 +41,9 @@ from modnorm.v1 import (
 from services.common.access.roles import ALLOWED, OPEN
 from services.common.healthcheck import check
 from services.evaluator.calls import StreamedCalls
+from services.evaluator.gateway import JobGateway
+from services.evaluator.shutdown import Shutdown
+from services.evaluator.tasks import Tasks, UnfitError
 
 FAILED = experiment_pb2.EXPERIMENT_STATE_FAILED
 HOMES = {
@@ -271,6 +277,27 @@ def test_a_stream_outlives_the_token_that_it_was_opened_with(lab, channel, tmp_p
     with pytest.raises(grpc.RpcError):
         exhaust([islice(probe, 20_000)])
     next(alive)
+
+
+def test_a_worker_waits_while_the_file_of_its_token_is_away(lab, channel, tmp_path):
+    file = tmp_path / "token"
+    text, kept = make_token("late-worker", [Role.WORKER])
+    add_token(lab.accepted, kept)
+    stub = evaluation_pb2_grpc.JobServiceStub(channel(Credentials(token_file=file)))
+    gateway = JobGateway(stub, worker="late", shutdown=Shutdown(0.0))
+    threading.Timer(0.3, file.write_text, [text]).start()
+    assert gateway.claim("nobody") is None
+    file.unlink()
+    threading.Timer(0.3, file.write_text, [text]).start()
+    with pytest.raises(NotFoundError):
+        gateway.scale_map("0" * 64)
+
+
+@pytest.mark.parametrize("name", ["none", "read"])
+def test_a_job_is_handed_back_where_the_sandbox_refuses_the_worker(lab, tokens, name):
+    sandbox = RemoteSandbox(lab.targets["sandbox"], credentials=tokens[name])
+    with contextlib.closing(sandbox), pytest.raises(UnfitError):
+        Tasks(sandbox).check("mbpp")
 
 
 def test_a_watch_ends_with_its_token_and_goes_on_with_the_next(lab, client, spec, tmp_path):
