@@ -5,11 +5,12 @@ silently into a description of it; a return value that they cannot write hangs t
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from modnorm import errors
-from modnorm.errors import EngineError, EvaluationError, ModnormError
+from modnorm.errors import EngineError, EvaluationError, ModnormError, PreconditionError
 from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.lineage import Lineage
 
 Value = str | int | float | bytes | None | list["Value"] | dict[str, "Value"]
 """What an argument or an answer is made of."""
@@ -67,6 +68,46 @@ def unpack_descriptor(packed: Mapping[str, Value]) -> Descriptor:
         else unpack_floats(packed["coefficients"]),
         lineage=str(packed["lineage"]),
     )
+
+
+def pack_lineage(lineage: Lineage | None, held: str | None) -> tuple[str, str]:
+    """Return what ranks need to know of a lineage, and the state that they go on from.
+
+    Args:
+        lineage: What leads to a state; None for the model.
+        held: The state that they hold, by digest; None where nobody knows.
+
+    Returns:
+        JSON of the lineage, without the steps that lead to that state where it is on the way;
+        empty for the model. The digest of the state where steps are left out.
+    """
+    if lineage is None:
+        return "", ""
+    missing = lineage.missing(held) if held else None
+    if held is None or missing is None or len(missing) == len(lineage.steps):
+        return lineage.to_json(), ""
+    return replace(lineage, steps=missing).to_json(), held
+
+
+def unpack_lineage(packed: str, after: str, known: Lineage | None) -> Lineage | None:
+    """Return the lineage that `pack_lineage` was given.
+
+    Args:
+        packed: What it returned.
+        after: The state whose steps are left out; empty where none are.
+        known: What the receiver was brought to last.
+
+    Raises:
+        PreconditionError: that is another state.
+    """
+    if not packed:
+        return None
+    sent = Lineage.from_json(packed)
+    if not after:
+        return sent
+    if known is None or known.digest != after:
+        raise PreconditionError(f"this worker does not hold the state {after}")
+    return known.extended(*sent.steps)
 
 
 def unpack_floats(values: Value) -> tuple[float, ...]:

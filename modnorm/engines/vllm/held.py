@@ -2,17 +2,21 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights
+from modnorm.engines.vllm.calls import unpack_lineage
 from modnorm.engines.vllm.shards import shard_views
 from modnorm.errors import IncompatibleError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
-from modnorm.perturbation.lineage import Lineage
 from modnorm.perturbation.weights import CandidateWeights, WeightView
+
+if TYPE_CHECKING:
+    from modnorm.perturbation.lineage import Lineage
 
 _Logits = Callable[..., object]
 _LOGITS = ("compute_logits", "compute_logits_local")
@@ -49,6 +53,7 @@ class HeldModel:
         self._views = views
         self._caches = caches
         self._maps: dict[str, ScaleMap] = {}
+        self._lineage: Lineage | None = None
         self._device = next(model.parameters()).device
         self._low = torch.zeros((), device=self._device)
         self._high = torch.zeros((), device=self._device)
@@ -59,11 +64,21 @@ class HeldModel:
         """Keep a scale map, in place of the one before."""
         self._maps = {scale_map.digest: scale_map}
 
-    def rebase(self, lineage: Lineage | None) -> None:
-        """Let the end of a lineage be the base; None for the model."""
+    def rebase(self, packed: str, after: str) -> None:
+        """Let the end of a lineage be the base.
+
+        Args:
+            packed: The lineage, or its last steps, as `pack_lineage` gives it.
+            after: The state that those steps follow; empty where the lineage is whole.
+
+        Raises:
+            PreconditionError: the base is another state.
+        """
+        lineage, self._lineage = unpack_lineage(packed, after, self._lineage), None
         self._settle()
         self.weights.rebase(lineage)
         self._settle()
+        self._lineage = lineage
 
     def apply(self, descriptor: Descriptor, scale_map: str) -> Descriptor:
         """Become the candidate, from the base; return it resolved.

@@ -19,7 +19,6 @@ from modnorm.engines.vllm.calls import (
 from modnorm.engines.vllm.held import HeldModel
 from modnorm.engines.vllm.linear import keep_plain_weights
 from modnorm.geometry.scale_map import ScaleMap
-from modnorm.perturbation.lineage import Lineage
 
 if TYPE_CHECKING:
 
@@ -61,11 +60,9 @@ class CandidateWorker:
         """Keep a scale map, as JSON, for the candidates to come."""
         return answer(lambda: self.modnorm_held.learn(ScaleMap.from_json(scale_map)))
 
-    def modnorm_rebase(self, lineage: str) -> Answer:
-        """Let the end of a lineage, as JSON, be the base; empty for the model."""
-        return answer(
-            lambda: self.modnorm_held.rebase(Lineage.from_json(lineage) if lineage else None)
-        )
+    def modnorm_rebase(self, lineage: str, after: str) -> Answer:
+        """Let the end of a lineage be the base: see `pack_lineage`."""
+        return answer(lambda: self.modnorm_held.rebase(lineage, after))
 
     def modnorm_moments(self) -> Answer:
         """Return mean and variance of each tensor of a rank that holds all of them."""

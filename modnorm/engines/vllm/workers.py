@@ -10,6 +10,7 @@ from modnorm.engines.vllm.calls import (
     Answer,
     Value,
     pack_descriptor,
+    pack_lineage,
     unpack_descriptor,
     unpack_floats,
     value_of,
@@ -67,6 +68,8 @@ class Workers:
     def rebase(self, lineage: Lineage | None, poll: Callable[[], None]) -> None:
         """Let the end of a lineage be the base on every rank; None for the model.
 
+        Steps that the ranks have taken are not sent again.
+
         Args:
             lineage: What leads there.
             poll: Called before each call of the ranks, which take a few dozen seeds at a time.
@@ -75,8 +78,8 @@ class Workers:
             return
         for stage in lineage.stages(self._state, SEEDS_AT_ONCE) if lineage else (None,):
             poll()
-            self._state = None
-            self._call("modnorm_rebase", stage.to_json() if stage else "")
+            held, self._state = self._state, None
+            self._call("modnorm_rebase", *pack_lineage(stage, held))
             self._state = stage.digest if stage else NO_LINEAGE
 
     def moments(self) -> list[tuple[float, float]]:

@@ -7,11 +7,14 @@ import pytest
 from modnorm.engines.vllm.calls import (
     answer,
     pack_descriptor,
+    pack_lineage,
     unpack_descriptor,
+    unpack_lineage,
     value_of,
 )
-from modnorm.errors import CandidateError, EngineError, IncompatibleError
+from modnorm.errors import CandidateError, EngineError, IncompatibleError, PreconditionError
 from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.lineage import NO_LINEAGE, Lineage, Step
 
 DESCRIPTOR = Descriptor("portable-v1", 2**63 - 1, "modular_norm", 0.16, "5" * 64)
 
@@ -61,3 +64,17 @@ def test_candidates_that_fail_are_not_infrastructure_that_fails():
 
 def test_values_come_back():
     assert value_of(answer(lambda: [1, "a", b"b"])) == [1, "a", b"b"]
+
+
+def test_steps_that_are_known_are_left_out_of_a_lineage():
+    steps = tuple(Step("es", (seed,), (1.0,), 0.5) for seed in range(5))
+    whole = Lineage("m", "portable-v1", steps=steps)
+    known = whole.until(3)
+    for held, count in ((None, 5), (NO_LINEAGE, 5), ("of another run", 5), (known.digest, 2)):
+        packed, after = pack_lineage(whole, held)
+        assert plain([packed, after])
+        assert packed.count('"seeds"') == count
+        assert unpack_lineage(packed, after, known) == whole
+    assert unpack_lineage(*pack_lineage(None, known.digest), known) is None
+    with pytest.raises(PreconditionError):
+        unpack_lineage(packed, after, whole)

@@ -22,6 +22,7 @@ from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines import EngineSettings, GenerationLimits
 from modnorm.engines.transformers_engine import TransformersEngine
 from modnorm.engines.vllm import workers
+from modnorm.engines.vllm.calls import Value
 from modnorm.engines.vllm.engine import VllmEngine
 from modnorm.engines.vllm.shards import shard_views
 from modnorm.engines.vllm.start import _require_settings, vllm_failures
@@ -311,6 +312,40 @@ def test_a_long_way_is_taken_in_stages_and_goes_on_where_it_was_broken_off(
     for engine in pair:
         engine.rebase(None)
         assert engine.weights_sha256() == base
+
+
+def test_only_steps_that_the_ranks_have_not_taken_are_sent(
+    pair: tuple[VllmEngine, TransformersEngine],
+    float32: Checkpoint,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ours, theirs = pair
+    steps = [es_step((seed, seed + 10), (0.0, 1.0), 0.02) for seed in range(6)]
+    long = Lineage(float32.digest, "portable-v1", steps=tuple(steps))
+    other = Lineage(float32.digest, "portable-v1", steps=tuple(steps[::-1]))
+    call, sent = ours._workers._call, []
+
+    def noted(method: str, *given: object) -> list[Value]:
+        if method == "modnorm_rebase":
+            sent.append(str(given[0]).count('"seeds"'))
+        return call(method, *given)
+
+    monkeypatch.setattr(ours._workers, "_call", noted)
+    for lineage in (
+        long.until(3),
+        long.until(4),
+        long,
+        other,
+        other.until(2),
+        None,
+        long.until(1),
+    ):
+        ours.rebase(lineage)
+        theirs.rebase(lineage)
+        assert ours.weights_sha256() == theirs.weights_sha256()
+    assert sent == [3, 1, 2, 6, 2, 0, 1]
+    for engine in pair:
+        engine.rebase(None)
 
 
 def test_one_request_at_a_time(
