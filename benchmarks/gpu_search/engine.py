@@ -6,6 +6,7 @@ from vllm import SamplingParams
 from vllm.sampling_params import RequestOutputKind
 
 from benchmarks.gpu_search.outcome import Stopwatch, watched
+from benchmarks.gpu_search.slots import spare_asking
 from benchmarks.gpu_search.variants import USUAL, VARIANTS, Variant
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines.protocol import Completion, GenerationLimits
@@ -33,6 +34,9 @@ class DrawnEngine(VllmEngine):
         super().__init__(checkpoint, settings, arguments=variant.arguments)
         if variant.whole_steps:
             self._steps = Steps(self._engine, whole=True)
+        if variant.spares_asking:
+            core = getattr(self._engine.engine_core, "engine_core")  # noqa: B009 - vLLM's inside
+            spare_asking(core.scheduler.kv_cache_manager)
         self.lengths: Sequence[int] = ()
         self.stopwatch = Stopwatch()
 

@@ -12,11 +12,13 @@ class Variant:
         arguments: Engine arguments of vLLM's.
         variables: Environment variables.
         whole_steps: Whether vLLM's own `step` is taken.
+        spares_asking: Whether memory is asked for only when more of it is needed (`slots`).
     """
 
     arguments: Mapping[str, object] = field(default_factory=dict)
     variables: Mapping[str, str] = field(default_factory=dict)
     whole_steps: bool = False
+    spares_asking: bool = False
 
 
 USUAL = ""
@@ -26,6 +28,8 @@ VARIANTS: Mapping[str, Variant] = {
     "sync": Variant(arguments={"async_scheduling": False}),
     # Every running request goes through vLLM's output processor at every step.
     "whole": Variant(whole_steps=True),
+    # A decoding sequence asks for memory only at the end of a block.
+    "slots": Variant(spares_asking=True),
     # The older and the newer of vLLM's model runners, whichever it would choose.
     "runner1": Variant(variables={"VLLM_USE_V2_MODEL_RUNNER": "0"}),
     "runner2": Variant(variables={"VLLM_USE_V2_MODEL_RUNNER": "1"}),
