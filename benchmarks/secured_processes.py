@@ -1,13 +1,14 @@
 """All services of a lab as processes on loopback ports, behind tokens of their own."""
 
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from benchmarks.control_plane.servers import free_port
+from benchmarks.processes import end
 from benchmarks.secured_lab import LEASE_SECONDS, SecuredLab, make_folders
 from modnorm.client.channel import Credentials
 from modnorm.client.tokens import Role
@@ -32,7 +33,7 @@ def secured_processes(folder: Path) -> Iterator[SecuredLab]:
     """
     lab = SecuredLab(folder, f"sqlite:///{folder / 'lab.db'}")
     make_folders(lab)
-    targets = {name: f"127.0.0.1:{_free_port()}" for name in SERVICES}
+    targets = {name: f"127.0.0.1:{free_port()}" for name in SERVICES}
     environment = _environment(lab, targets)
     with ExitStack() as stack:
         for name in SERVICES:
@@ -43,7 +44,7 @@ def secured_processes(folder: Path) -> Iterator[SecuredLab]:
                 stdout=log,
                 stderr=log,
             )
-            stack.callback(_end, process)
+            stack.callback(end, process, STOP_SECONDS)
             lab.processes[name] = process
         for name, target in targets.items():
             _await(lab, name, target)
@@ -81,18 +82,3 @@ def _await(lab: SecuredLab, name: str, target: str) -> None:
             said = (lab.logs / f"{name}.log").read_text(errors="replace")
             raise TimeoutError(f"the {name} does not start: {said[-2000:]}")
         time.sleep(0.2)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(STOP_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-
-
-def _free_port() -> int:
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

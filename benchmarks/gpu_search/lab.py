@@ -10,6 +10,7 @@ from pathlib import Path
 
 from benchmarks.control_plane.servers import broker, free_port, postgres, service
 from benchmarks.gpu_search.processes import QUIET, environment
+from benchmarks.processes import end
 from services.common.healthcheck import check
 
 START_SECONDS = 300.0
@@ -88,7 +89,7 @@ class Lab:
             _await(process, address, path)
             yield
         finally:
-            _end(process)
+            end(process, STOP_SECONDS)
 
     def _database(self) -> str:
         if not self._plan.postgres:
@@ -112,12 +113,3 @@ def _await(process: "subprocess.Popen[bytes]", address: str, log: Path) -> None:
                 f"evaluators do not start:\n{log.read_text(errors='replace')[-3000:]}"
             )
         time.sleep(0.2)
-
-
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    process.terminate()
-    try:
-        process.wait(STOP_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()

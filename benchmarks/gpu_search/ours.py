@@ -15,7 +15,7 @@ from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.engines.protocol import GenerationLimits
 from modnorm.engines.settings import EngineSettings
 from modnorm.search.ranking import mean_reward
-from modnorm.search.scoring import score_candidate
+from modnorm.search.scoring import answer_candidate
 from modnorm.search.stopping import Bar, EarlyStop
 
 JUDGES = 2
@@ -55,7 +55,7 @@ class Contender:
         self.engine.stopwatch.take()
         task = DrawnTask(self._workload.cap)
         began = time.perf_counter()
-        result = score_candidate(
+        result = answer_candidate(
             self.engine,
             task,
             self._workload.table(candidate),
@@ -66,7 +66,7 @@ class Contender:
             judges=self._judges,
             on_progress=_go_on,
             stop=EarlyStop(candidate, task.reward_bounds, bar) if bar else None,
-        )
+        ).judged()
         return Outcome(
             candidate=candidate,
             score=None if result.stopped else mean_reward([one.reward for one in result.answers]),

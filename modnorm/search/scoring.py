@@ -50,38 +50,6 @@ class CandidateResult:
     """What the score of a candidate that was stopped early can be; None where it is complete."""
 
 
-def score_candidate(  # noqa: PLR0913, PLR0917 - one call, all of what a score depends on
-    engine: Engine,
-    task: Task,
-    rows: Sequence[Row],
-    prompts: Sequence[Sequence[int]],
-    descriptor: Descriptor,
-    scale_map: ScaleMap,
-    limits: GenerationLimits,
-    *,
-    judges: Executor,
-    on_progress: Callable[[int], None],
-    stop: EarlyStop | None = None,
-) -> CandidateResult:
-    """Turn the engine into a candidate, let it answer all rows, judge the answers.
-
-    What it takes and raises is what `answer_candidate` does.
-    """
-    with answer_candidate(
-        engine,
-        task,
-        rows,
-        prompts,
-        descriptor,
-        scale_map,
-        limits,
-        judges=judges,
-        on_progress=on_progress,
-        stop=stop,
-    ) as answered:
-        return answered.result()
-
-
 def answer_candidate(  # noqa: PLR0913, PLR0917 - one call, all of what a score depends on
     engine: Engine,
     task: Task,
@@ -180,6 +148,11 @@ class Answered:
         answers = self._judging.answers() if self._whole else self._result.answers
         waited = time.perf_counter() - self._since
         return replace(self._result, answers=answers, score_seconds=waited)
+
+    def judged(self) -> CandidateResult:
+        """Return the result, and leave the context."""
+        with self:
+            return self.result()
 
 
 def _interval(answers: Sequence[Answer], rows: int, stop: EarlyStop) -> Interval:

@@ -11,7 +11,7 @@ from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.methods import build_scale_map
 from modnorm.search.ranking import mean_reward
-from modnorm.search.scoring import CandidateResult, score_candidate
+from modnorm.search.scoring import CandidateResult, answer_candidate
 from modnorm.search.stopping import Bar, EarlyStop
 from modnorm.spec import DataSpec, Masses
 from modnorm.tasks import Row
@@ -72,7 +72,7 @@ def result(
     descriptor: Descriptor,
     scale_map: ScaleMap,
 ) -> CandidateResult:
-    return score_candidate(
+    return answer_candidate(
         engine,
         TASK,
         rows,
@@ -82,7 +82,7 @@ def result(
         LIMITS,
         judges=JUDGES,
         on_progress=lambda _: None,
-    )
+    ).judged()
 
 
 def test_answers_are_in_row_order_and_judged_by_the_task(
@@ -118,7 +118,7 @@ def test_resolved_descriptor_scores_the_same(
     scale_map: ScaleMap,
     result: CandidateResult,
 ) -> None:
-    again = score_candidate(
+    again = answer_candidate(
         engine,
         TASK,
         rows,
@@ -128,7 +128,7 @@ def test_resolved_descriptor_scores_the_same(
         LIMITS,
         judges=JUDGES,
         on_progress=_ignore,
-    )
+    ).judged()
     assert again.answers == result.answers
     assert again.descriptor == result.descriptor
 
@@ -141,7 +141,7 @@ def test_progress_counts_up_to_all_rows(
     scale_map: ScaleMap,
 ) -> None:
     seen: list[int] = []
-    score_candidate(
+    answer_candidate(
         engine,
         TASK,
         rows,
@@ -151,7 +151,7 @@ def test_progress_counts_up_to_all_rows(
         LIMITS,
         judges=JUDGES,
         on_progress=seen.append,
-    )
+    ).judged()
     assert seen == sorted(seen)
     assert seen[0] == 0
     assert seen[-1] == len(rows)
@@ -177,7 +177,7 @@ def test_cancelling_restores_the_base_at_once(
             raise CancelledError("not wanted")
 
     with pytest.raises(CancelledError):
-        score_candidate(
+        answer_candidate(
             engine,
             TASK,
             rows,
@@ -187,7 +187,7 @@ def test_cancelling_restores_the_base_at_once(
             LIMITS,
             judges=JUDGES,
             on_progress=cancel,
-        )
+        ).judged()
     assert made == calls
     assert engine.weights_sha256() == before
 
@@ -208,7 +208,7 @@ def test_scale_map_of_another_candidate_is_refused(
         sensitivities=None,
     )
     with pytest.raises(IncompatibleError):
-        score_candidate(
+        answer_candidate(
             engine,
             TASK,
             rows,
@@ -218,7 +218,7 @@ def test_scale_map_of_another_candidate_is_refused(
             LIMITS,
             judges=JUDGES,
             on_progress=_ignore,
-        )
+        ).judged()
 
 
 def stop_at(bar: Bar | None) -> EarlyStop:
@@ -242,7 +242,7 @@ def test_a_candidate_that_is_out_is_not_scored_to_its_end(
     bar = Bar(largest - 0.5 / len(rows) if late else largest, 3)
     before = engine.weights_sha256()
     seen: list[int] = []
-    stopped = score_candidate(
+    stopped = answer_candidate(
         engine,
         TASK,
         rows,
@@ -253,7 +253,7 @@ def test_a_candidate_that_is_out_is_not_scored_to_its_end(
         judges=JUDGES,
         on_progress=seen.append,
         stop=stop_at(bar),
-    )
+    ).judged()
     assert stopped.stopped is not None
     assert stopped.stopped.lower <= score <= stopped.stopped.upper
     assert bar.shuts_out(stopped.stopped.upper, 7)
@@ -276,7 +276,7 @@ def test_a_candidate_that_can_still_be_an_expert_is_scored_to_its_end(
     raised: bool,
 ) -> None:
     score = mean_reward([answer.reward for answer in result.answers])
-    scored = score_candidate(
+    scored = answer_candidate(
         engine,
         TASK,
         rows,
@@ -287,7 +287,7 @@ def test_a_candidate_that_can_still_be_an_expert_is_scored_to_its_end(
         judges=JUDGES,
         on_progress=_ignore,
         stop=stop_at(Bar(score, 8) if raised else None),
-    )
+    ).judged()
     assert scored.stopped is None
     assert scored.answers == result.answers
 

@@ -18,18 +18,15 @@ from modnorm.client.cli.options import (
     read_unsettled_spec,
     settings,
 )
-from modnorm.client.cli.radius import conclude
+from modnorm.client.cli.radius import GOES_ON, Out, conclude, held
 from modnorm.client.radius_convert import Matching
-from modnorm.client.rundir import RunDirectory, hold
 from modnorm.errors import ModnormError
-from modnorm.radius.artifact import RadiusArtifact
 from modnorm.radius.schema import MatchingDocument, MatchingSettings
 from modnorm.spec import ExperimentSpec
 
 if TYPE_CHECKING:
     from modnorm.radius.matching import Step
 
-Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Directory of the artifact.")]
 Radii = Annotated[str, typer.Option("--radii", metavar="R,R,...", help="Radii to try.")]
 Sigma = Annotated[float, typer.Option("--sigma", help="Isotropic noise to match.")]
 Prompts = Annotated[int, typer.Option("--prompts", min=1, help="Selection rows that are read.")]
@@ -77,15 +74,14 @@ def match(  # noqa: PLR0913 - each argument is an option of the command
         pool=spec.population.pool,
         noise=spec.population.noise,
     )
-    RunDirectory(out).check_holds_no_run()
     wanted = Matching(tried, sigma, how)
-    with interruptible("stopped; the same command goes on from here"), hold(out):
+    with interruptible(GOES_ON), held(out):
         document = (
             _measure(spec, wanted, out, quiet=quiet)
             if server is None
             else _in_lab(spec, wanted, server, quiet=quiet)
         )
-        conclude(RadiusArtifact.of(document), _table(document), out, as_json=as_json)
+        conclude(document, _table(document), out, as_json=as_json)
 
 
 def _measure(

@@ -1,22 +1,41 @@
 """What the commands that choose a radius leave and show."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from rich.table import Table
 
 from modnorm.client.cli.console import emit_json, stderr, stdout
 from modnorm.client.cli.options import settings
 from modnorm.client.radius import keep_artifact
+from modnorm.client.rundir import RunDirectory, hold
 from modnorm.radius.artifact import RadiusArtifact
 from modnorm.radius.schema import GridDocument, MatchingDocument
 
+Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Directory of the artifact.")]
+GOES_ON = "stopped; the same command goes on from here"
+"""What a command that is broken off says."""
 
-def conclude(artifact: RadiusArtifact, shown: Table, out: Path, *, as_json: bool) -> None:
+
+@contextmanager
+def held(out: Path) -> Iterator[None]:
+    """Hold the directory of an artifact, which must not be that of a run."""
+    RunDirectory(out).check_holds_no_run()
+    with hold(out):
+        yield
+
+
+def conclude(
+    document: GridDocument | MatchingDocument, shown: Table, out: Path, *, as_json: bool
+) -> None:
     """Write `radius.json` and `radius.png`, keep the artifact, show it.
 
     Args:
-        artifact: The artifact.
+        document: What the artifact says.
         shown: Its table for people.
         out: Directory, which exists.
         as_json: Write the artifact to stdout instead of the table.
@@ -24,17 +43,17 @@ def conclude(artifact: RadiusArtifact, shown: Table, out: Path, *, as_json: bool
     from modnorm.analysis.files import write_file
     from modnorm.analysis.radius import draw_radius
 
-    file = out / "radius.json"
+    artifact, file = RadiusArtifact.of(document), out / "radius.json"
     write_file(file, artifact.to_json().encode())
-    write_file(out / "radius.png", draw_radius(artifact.document))
+    write_file(out / "radius.png", draw_radius(document))
     keep_artifact(artifact, settings().cache_dir)
     if as_json:
         emit_json({"digest": artifact.digest, "artifact": json.loads(artifact.to_json())})
         return
     stdout().print(shown)
-    stdout().print(f"radius {artifact.document.radius:g}  {artifact.digest}")
+    stdout().print(f"radius {document.radius:g}  {artifact.digest}")
     stderr().print(f"written to {file}", soft_wrap=True)
-    if note := _edge(artifact.document):
+    if note := _edge(document):
         stderr().print(f"note: {note}", soft_wrap=True)
 
 

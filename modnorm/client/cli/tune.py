@@ -18,13 +18,11 @@ from modnorm.client.cli.options import (
     read_unsettled_spec,
     settings,
 )
-from modnorm.client.cli.radius import conclude
+from modnorm.client.cli.radius import GOES_ON, Out, conclude, held
 from modnorm.client.embedded import embedded_client
 from modnorm.client.resumption import take_up_shared
-from modnorm.client.rundir import RunDirectory, hold
 from modnorm.client.tuning import Trial, development_rows, grid_document, trial_spec
 from modnorm.errors import EvaluationError
-from modnorm.radius.artifact import RadiusArtifact
 from modnorm.radius.schema import GridDocument
 from modnorm.spec import ExperimentSpec
 from modnorm.v1 import experiment_pb2 as experiments
@@ -44,7 +42,6 @@ Heldout = Annotated[
 EnsembleSize = Annotated[
     int | None, typer.Option(metavar="K", help="Ensemble to compare [default: the largest].")
 ]
-Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Directory of the artifact.")]
 TuneServer = Annotated[
     str | None,
     typer.Option(
@@ -83,20 +80,19 @@ def tune(  # noqa: PLR0913 - each argument is an option of the command
         for radius in sorted(numbers(radii, "radii", float))
         for seed in numbers(seeds, "seeds", int)
     ]
-    RunDirectory(out).check_holds_no_run()
-    with hold(out):
+    with held(out):
         trials = (
             _embedded(specs, out, quiet=quiet)
             if server is None
             else _in_lab(specs, server, quiet=quiet)
         )
         document = grid_document(specs[0], trials)
-        conclude(RadiusArtifact.of(document), _table(document), out, as_json=as_json)
+        conclude(document, _table(document), out, as_json=as_json)
 
 
 def _embedded(specs: Sequence[ExperimentSpec], out: Path, *, quiet: bool) -> list[Trial]:
     with (
-        interruptible("stopped; the same command goes on from here"),
+        interruptible(GOES_ON),
         embedded_client(out, settings()) as client,
     ):
         return [_trial(spec, carry_out(client, spec, quiet=quiet)) for spec in specs]

@@ -18,7 +18,7 @@ from modnorm.errors import (
     UnavailableError,
 )
 from modnorm.geometry.scale_map import ScaleMap
-from modnorm.search.scoring import score_candidate
+from modnorm.search.scoring import answer_candidate
 from modnorm.spec import DataSpec
 from modnorm.tasks import get_task
 from modnorm.tasks.data import encode_rows, load_rows
@@ -52,7 +52,7 @@ def test_a_job_is_reported_as_the_library_scores_it(
     )
     encoder = PromptEncoder(checkpoint)
     with ThreadPoolExecutor(1) as judges:
-        expected = score_candidate(
+        expected = answer_candidate(
             load_engine("transformers", checkpoint),
             task,
             rows,
@@ -62,7 +62,7 @@ def test_a_job_is_reported_as_the_library_scores_it(
             GenerationLimits(32),
             judges=judges,
             on_progress=lambda _: None,
-        )
+        ).judged()
     assert descriptor_from_proto(report.header.descriptor) == expected.descriptor
     assert report.header.lease == job.lease
     assert report.header.worker == "tester"
