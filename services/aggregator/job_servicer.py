@@ -12,7 +12,7 @@ from modnorm.errors import InvalidInputError
 from modnorm.v1 import evaluation_pb2, evaluation_pb2_grpc
 from modnorm.v1.evaluation_pb2 import WorkRequest, WorkResponse
 from services.aggregator.background import Changes, job_names
-from services.aggregator.incoming import IncomingReport, check_length, check_name
+from services.aggregator.incoming import MAX_ANSWERS, IncomingReport, check_length, check_name
 from services.aggregator.lanes import Lane
 from services.aggregator.messages import bar_message, job_message
 from services.aggregator.metrics import AggregatorMetrics
@@ -126,6 +126,11 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         self, request: evaluation_pb2.HeartbeatRequest
     ) -> evaluation_pb2.HeartbeatResponse:
         lease = request.lease
+        if not 0 <= request.answers_done <= MAX_ANSWERS:
+            raise InvalidInputError(
+                f"a job has at most {MAX_ANSWERS} answers, and no fewer than none",
+                field="answers_done",
+            )
         cancel = await self._beats.submit(Beat(lease.job_id, lease.token, request.answers_done))
         bar = self._stores.jobs.known_bar(request.experiment_id, request.candidate)
         return evaluation_pb2.HeartbeatResponse(cancel=cancel, bar=bar_message(bar))

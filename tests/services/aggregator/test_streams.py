@@ -107,6 +107,9 @@ def test_a_refused_call_leaves_the_stream_and_all_else_as_it_is(selecting):
         assert type(await stream.refused(report=whole)) is StaleLeaseError
         unknown = messages.HeartbeatRequest()
         assert type(await stream.refused(heartbeat=unknown)) is NotFoundError
+        for done in (-1, 2**31 - 1):
+            beat = messages.HeartbeatRequest(lease=job.lease, answers_done=done)
+            assert type(await stream.refused(heartbeat=beat)) is InvalidInputError
         nameless = messages.ClaimJobRequest(job_id=job.lease.job_id)
         for malformed in (stream.refused(), stream.refused(report=cut)):
             assert type(await malformed) is InvalidInputError
