@@ -2,12 +2,14 @@
 
 import json
 from dataclasses import asdict
+from functools import lru_cache
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from modnorm.client.convert import descriptor_to_proto, spec_to_proto
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.search.stopping import Bar
+from modnorm.spec import ExperimentSpec
 from modnorm.v1 import common_pb2, evaluation_pb2, experiment_pb2
 from services.aggregator.codec import StoredAnswer, unpack_coefficients
 from services.aggregator.lifecycle import spec_of
@@ -141,14 +143,10 @@ def vote_message(vote: Vote) -> experiment_pb2.Vote:
 def job_message(claim: Claim, lease_seconds: float) -> evaluation_pb2.Job:
     """Return a leased job with all that a worker needs to know."""
     job, experiment = claim.job, claim.experiment
-    spec = spec_of(experiment)
-    return evaluation_pb2.Job(
+    message = evaluation_pb2.Job(
         lease=evaluation_pb2.Lease(job_id=job.id, token=job.token, seconds=lease_seconds),
         experiment_id=experiment.id,
-        model=common_pb2.ModelRef(name=spec.model.name, revision=spec.model.revision),
         model_digest=experiment.model_digest,
-        engine=spec.engine.name,
-        task=spec.task.name,
         scorer=experiment.scorer,
         max_tokens=experiment.max_tokens,
         descriptor=_descriptor(claim.candidate),
@@ -156,10 +154,23 @@ def job_message(claim: Claim, lease_seconds: float) -> evaluation_pb2.Job:
         rows_digest=rows_of(experiment, job.split)[0],
         generator_digest=experiment.generator_digest if claim.candidate.proposed else "",
         candidate=job.candidate,
-        declaration=spec.task.declaration,
         bar=bar_message(claim.bar),
         skipped_rows=claim.skipped,
         replay_digest=experiment.selection_digest,
+    )
+    message.MergeFrom(_specified(experiment.spec_json))
+    return message
+
+
+@lru_cache(maxsize=64)
+def _specified(spec_json: str) -> evaluation_pb2.Job:
+    """Return what all jobs of a spec have in common, made once; not to be changed."""
+    spec = ExperimentSpec.model_validate_json(spec_json)
+    return evaluation_pb2.Job(
+        model=common_pb2.ModelRef(name=spec.model.name, revision=spec.model.revision),
+        engine=spec.engine.name,
+        task=spec.task.name,
+        declaration=spec.task.declaration,
         engine_spec=common_pb2.EngineSpec(**spec.engine.model_dump(exclude_none=True)),
     )
 
