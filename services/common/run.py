@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
-import uvloop
 from prometheus_client import CollectorRegistry
 
 from modnorm.errors import ModnormError
@@ -65,7 +64,7 @@ def run_service(settings: ServiceSettings, build: Callable[[CollectorRegistry], 
             traced(TracingSettings(), f"modnorm-{name}") as tracing,
         ):
             logger.info("observed", extra={"metrics_port": port, "traces": tracing})
-            uvloop.run(_run(lambda: build(registry)))
+            asyncio.run(_run(lambda: build(registry)))
     except ModnormError as error:
         logger.critical("ended: %s", error)
         sys.exit(1)
