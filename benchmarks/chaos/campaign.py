@@ -15,6 +15,8 @@ from benchmarks.chaos.schedule import EXPERIMENTS, Fault, Schedule, draw
 
 SLOW_SECONDS = 240.0
 """Enough for an experiment on a machine that is busy with other things."""
+CHANCES = 5
+"""A kind of fault that found nothing to break so often, and never anything, tests nothing."""
 
 
 def undisturbed(lab: Lab, names: Sequence[str] = EXPERIMENTS) -> dict[str, Outcome]:
@@ -72,6 +74,15 @@ class Campaign:
         """The seeds of the schedules that failed."""
         return [verdict.schedule.seed for verdict in self._verdicts if verdict.complaints]
 
+    @property
+    def idle(self) -> list[str]:
+        """The kinds of faults that found nothing to break, whatever the schedule."""
+        return sorted(
+            fault
+            for fault, times in self._missed.items()
+            if times >= CHANCES and not self._injected[fault]
+        )
+
     def play(self, seeds: Iterable[int]) -> None:
         """Play the schedules of some seeds."""
         waiting = [draw(seed, JOBS, self._faults) for seed in seeds]
@@ -90,6 +101,7 @@ class Campaign:
             "failed_seeds": self.failed,
             "faults": dict(sorted(self._injected.items())),
             "nothing_left_to_break": dict(sorted(self._missed.items())),
+            "never_anything_to_break": self.idle,
             "seconds_a_schedule": _quantiles([one.seconds for one in self._verdicts]),
             "seconds_from_last_fault_to_end": _quantiles(recoveries),
         }
