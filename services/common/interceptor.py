@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
     Context = grpc.aio.ServicerContext[bytes, ResponseT]
 
-MAX_MESSAGE = 600
-"""Characters of an error's message; a status with its details must fit 8 KiB of metadata."""
+MAX_MESSAGE_BYTES = 1500
+"""Of an error's message in UTF-8. A status is sent twice, each byte as three at worst and as four
+thirds, and must fit 8 KiB of metadata: gRPC drops larger ones now and then."""
 
 logger = logging.getLogger(__name__)
 
@@ -144,8 +145,9 @@ def described(error: Exception, method: str) -> status_pb2.Status:
     """Return the status of a call that raised an error; a defect is logged under an id."""
     if not isinstance(error, ModnormError):
         error = _defect(error, method)
-    if len(error.message) > MAX_MESSAGE:
-        error.message = f"{error.message[:MAX_MESSAGE]} [...]"
+    message = error.message.encode(errors="replace")
+    if len(message) > MAX_MESSAGE_BYTES:
+        error.message = f"{message[:MAX_MESSAGE_BYTES].decode(errors='ignore')} [...]"
     return to_status(error)
 
 

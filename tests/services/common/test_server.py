@@ -161,9 +161,10 @@ def test_a_defect_is_logged_and_not_shown(call, caplog):
 @pytest.mark.parametrize("letter", ["a", "\u00e9", "\U0001f600"])
 def test_an_endless_message_still_arrives(monkeypatch, letter):
     monkeypatch.setitem(globals(), "ERRORS", [NotFoundError(letter * 100_000)])
-    error = asyncio.run(_caught(_get, "0"))
-    assert type(error) is NotFoundError
-    assert error.message.startswith(letter * 100)
+    for _ in range(8):  # metadata that is too large is dropped now and then, not always
+        error = asyncio.run(_caught(_get, "0"))
+        assert type(error) is NotFoundError
+        assert error.message.startswith(letter * 100)
 
 
 def test_an_aborted_call_keeps_its_own_status():
