@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from modnorm.errors import UnavailableError
 from services.common.access import AccessInterceptor, open_port
 from services.common.call_names import CallNames
-from services.common.channels import KEEPALIVE_SECONDS, MESSAGE_BYTES
+from services.common.channels import FLOW, KEEPALIVE_SECONDS, MESSAGE_BYTES
 from services.common.interceptor import ErrorInterceptor
 from services.common.metrics import CallMetrics
 from services.common.settings import ServiceSettings
@@ -23,6 +23,7 @@ _OPTIONS: Sequence[tuple[str, int]] = (
     ("grpc.so_reuseport", 0),
     # `identity` alone: messages would be unpacked before their size and token are looked at.
     ("grpc.compression_enabled_algorithms_bitset", 1),
+    *FLOW,
     ("grpc.max_receive_message_length", MESSAGE_BYTES),
     ("grpc.max_send_message_length", MESSAGE_BYTES),
     ("grpc.keepalive_time_ms", 2 * KEEPALIVE_SECONDS * 1000),
