@@ -44,6 +44,8 @@ from modnorm.spec import Masses
 
 LIMITS = GenerationLimits(32)
 Prompts = Sequence[Sequence[int]]
+Draw = Callable[..., Descriptor]
+Pair = tuple[VllmEngine, TransformersEngine]
 
 
 def isotropic(checkpoint: Checkpoint) -> ScaleMap:
@@ -75,7 +77,7 @@ def long_prompts(prompts: Prompts) -> Prompts:
 
 
 @pytest.fixture(scope="module")
-def pair(float32: Checkpoint) -> Iterator[tuple[VllmEngine, TransformersEngine]]:
+def pair(float32: Checkpoint) -> Iterator[Pair]:
     ours = VllmEngine(float32, EngineSettings(max_model_len=512, max_num_seqs=16))
     theirs = TransformersEngine(float32)
     yield ours, theirs
@@ -83,15 +85,24 @@ def pair(float32: Checkpoint) -> Iterator[tuple[VllmEngine, TransformersEngine]]
     theirs.close()
 
 
+@pytest.fixture(scope="module")
+def engine(pair: Pair) -> VllmEngine:
+    return pair[0]
+
+
+@pytest.fixture(scope="module")
+def scale_map(float32: Checkpoint) -> ScaleMap:
+    return isotropic(float32)
+
+
 def test_greedy_answers_are_those_of_transformers(
-    pair: tuple[VllmEngine, TransformersEngine],
-    float32: Checkpoint,
+    pair: Pair,
+    scale_map: ScaleMap,
     long_prompts: Prompts,
-    draw: Callable[..., Descriptor],
+    draw: Draw,
 ) -> None:
     """In float32: of the base, of candidates between them, of the base again."""
     ours, theirs = pair
-    scale_map = isotropic(float32)
     base = texts(ours, long_prompts)
     assert base == texts(theirs, long_prompts)
     for seed in (1, 2):
@@ -103,9 +114,7 @@ def test_greedy_answers_are_those_of_transformers(
     assert texts(ours, long_prompts) == base
 
 
-def test_every_tensor_takes_part(
-    pair: tuple[VllmEngine, TransformersEngine], float32: Checkpoint, prompts: Prompts
-) -> None:
+def test_every_tensor_takes_part(pair: Pair, float32: Checkpoint, prompts: Prompts) -> None:
     """No weight is kept a second time where noise does not reach it."""
     ours, theirs = pair
     whole = isotropic(float32)
@@ -121,11 +130,8 @@ def test_every_tensor_takes_part(
             assert texts(ours, prompts) != {}, part
 
 
-def test_weights_that_are_elsewhere_are_refused(
-    pair: tuple[VllmEngine, TransformersEngine], float32: Checkpoint
-) -> None:
+def test_weights_that_are_elsewhere_are_refused(engine: VllmEngine) -> None:
     """As the CPU build does to linear weights unless it is kept from it."""
-    engine, _ = pair
     model = model_of(engine)
     layer = model.get_submodule("model.layers.1.mlp.down_proj")
     kept = layer.get_parameter("weight")
@@ -140,9 +146,8 @@ def test_weights_that_are_elsewhere_are_refused(
 
 
 def test_layers_that_are_not_known_are_refused(
-    pair: tuple[VllmEngine, TransformersEngine],
+    engine: VllmEngine,
 ) -> None:
-    engine, _ = pair
     model = model_of(engine)
     layer = model.get_submodule("model.layers.0.mlp.gate_up_proj")
     with pytest.MonkeyPatch.context() as patch:
@@ -158,9 +163,8 @@ def test_layers_that_are_not_known_are_refused(
 
 
 def test_tied_weights_are_one_tensor_and_padding_is_none(
-    pair: tuple[VllmEngine, TransformersEngine],
+    engine: VllmEngine,
 ) -> None:
-    engine, _ = pair
     views = shard_views(engine.layout, model_of(engine), torch.float32)
     held = sum(view.storage.numel() for parts in views.values() for view in parts)
 
@@ -179,14 +183,12 @@ def test_prefix_caching_is_refused(float32: Checkpoint) -> None:
 
 
 def test_logits_that_are_not_finite_are_no_answer(
-    pair: tuple[VllmEngine, TransformersEngine],
-    float32: Checkpoint,
+    engine: VllmEngine,
+    scale_map: ScaleMap,
     prompts: Prompts,
-    draw: Callable[..., Descriptor],
+    draw: Draw,
 ) -> None:
     """And what they leave in the cache is none of the next candidate's business."""
-    engine, _ = pair
-    scale_map = isotropic(float32)
     before = texts(engine, prompts)
     with (
         engine.candidate(draw(scale_map, 1, radius=1e30), scale_map),
@@ -202,16 +204,14 @@ def test_logits_that_are_not_finite_are_no_answer(
 
 
 def test_logits_that_are_not_finite_are_noticed_on_the_way(
-    pair: tuple[VllmEngine, TransformersEngine],
-    float32: Checkpoint,
+    engine: VllmEngine,
+    scale_map: ScaleMap,
     prompts: Prompts,
-    draw: Callable[..., Descriptor],
+    draw: Draw,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """By the second look: the first begins to copy what the second sees."""
-    engine, _ = pair
     monkeypatch.setattr("modnorm.engines.vllm.engine.LOOK_EVERY", 2)
-    scale_map = isotropic(float32)
     steps: list[None] = []
     before = texts(engine, prompts)
     with (
@@ -227,12 +227,11 @@ def test_logits_that_are_not_finite_are_noticed_on_the_way(
 
 
 def test_answers_are_those_of_vllms_own_steps(
-    pair: tuple[VllmEngine, TransformersEngine],
+    engine: VllmEngine,
     long_prompts: Prompts,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Which are taken where a version of vLLM does not offer the halves of one."""
-    engine, _ = pair
     assert engine._steps._halves is not None
     found = list(engine.generate(long_prompts, LIMITS))
     monkeypatch.setattr(engine, "_steps", Steps(engine._engine, whole=True))
@@ -240,14 +239,12 @@ def test_answers_are_those_of_vllms_own_steps(
 
 
 def test_what_a_faulty_base_leaves_in_the_cache_is_none_of_a_candidates_business(
-    pair: tuple[VllmEngine, TransformersEngine],
-    float32: Checkpoint,
+    engine: VllmEngine,
+    scale_map: ScaleMap,
     prompts: Prompts,
-    draw: Callable[..., Descriptor],
+    draw: Draw,
 ) -> None:
     """The base answers, too: to be compared across workers."""
-    engine, _ = pair
-    scale_map = isotropic(float32)
     candidate = draw(scale_map, 1)
     with engine.candidate(candidate, scale_map):
         expected = texts(engine, prompts)
@@ -262,12 +259,10 @@ def test_what_a_faulty_base_leaves_in_the_cache_is_none_of_a_candidates_business
 
 
 def test_weights_that_something_else_changed_are_noticed(
-    pair: tuple[VllmEngine, TransformersEngine],
-    float32: Checkpoint,
-    draw: Callable[..., Descriptor],
+    engine: VllmEngine,
+    scale_map: ScaleMap,
+    draw: Draw,
 ) -> None:
-    engine, _ = pair
-    scale_map = isotropic(float32)
     weight = model_of(engine).get_parameter("model.norm.weight").data
     kept = weight[0].clone()
     weight[0] += 1
@@ -284,7 +279,7 @@ def test_weights_that_something_else_changed_are_noticed(
 
 
 def test_a_long_way_is_taken_in_stages_and_goes_on_where_it_was_broken_off(
-    pair: tuple[VllmEngine, TransformersEngine],
+    pair: Pair,
     float32: Checkpoint,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -315,7 +310,7 @@ def test_a_long_way_is_taken_in_stages_and_goes_on_where_it_was_broken_off(
 
 
 def test_only_steps_that_the_ranks_have_not_taken_are_sent(
-    pair: tuple[VllmEngine, TransformersEngine],
+    pair: Pair,
     float32: Checkpoint,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -349,13 +344,11 @@ def test_only_steps_that_the_ranks_have_not_taken_are_sent(
 
 
 def test_one_request_at_a_time(
-    pair: tuple[VllmEngine, TransformersEngine],
-    float32: Checkpoint,
+    engine: VllmEngine,
+    scale_map: ScaleMap,
     prompts: Prompts,
-    draw: Callable[..., Descriptor],
+    draw: Draw,
 ) -> None:
-    engine, _ = pair
-    scale_map = isotropic(float32)
     with closing(engine.generate(prompts, LIMITS)) as completions:
         next(completions)
         with pytest.raises(PreconditionError), engine.candidate(draw(scale_map, 1), scale_map):
@@ -370,9 +363,8 @@ def test_one_request_at_a_time(
 
 
 def test_prompts_longer_than_the_engine_was_started_for_are_refused(
-    pair: tuple[VllmEngine, TransformersEngine],
+    engine: VllmEngine,
 ) -> None:
-    engine, _ = pair
     with pytest.raises(InvalidInputError) as caught:
         engine.generate([[5] * 500], LIMITS)
     assert caught.value.field == "engine.max_model_len"

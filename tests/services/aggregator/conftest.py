@@ -12,6 +12,7 @@ import pytest
 from modnorm.client.convert import spec_to_proto
 from modnorm.client.status import from_rpc_error
 from modnorm.geometry.scale_map import ScaleMap
+from modnorm.perturbation.lineage import Lineage
 from modnorm.search.ranking import select_experts
 from modnorm.search.voting import plurality
 from modnorm.spec import parse_spec
@@ -119,6 +120,10 @@ class Lab:
         request = experiment_pb2.GetArtifactRequest(experiment_id=experiment_id, kind=kind)
         stream = self.experiments.GetArtifact(request, timeout=SECONDS)
         return b"".join([response.chunk async for response in stream])
+
+    async def lineage(self, experiment_id):
+        text = await self.artifact(experiment_id, experiment_pb2.ARTIFACT_KIND_LINEAGE)
+        return Lineage.from_json(text.decode())
 
     async def cancel(self, experiment_id):
         request = experiment_pb2.CancelExperimentRequest(id=experiment_id)

@@ -1,0 +1,83 @@
+"""What iterative runs do again: nothing that was finished."""
+
+import asyncio
+
+from sqlalchemy import event
+
+from services.aggregator.tables import Candidate
+
+
+def test_a_run_goes_on_where_its_aggregator_ended(
+    start_lab, whole_run, iterative_spec, sensitive, worked, tmp_path
+):
+    message = iterative_spec("es")
+    *_, expected = whole_run(f"sqlite:///{tmp_path}/whole.db", message)
+
+    async def scenario():
+        url = f"sqlite:///{tmp_path}/broken.db"
+        async with start_lab(url) as lab:
+            created = await lab.create(message)
+            worker = sensitive(lab.worker())
+            for _ in range(6):  # the base, one update and two candidates of the next
+                await worker.report(await worker.claim_next())
+            assert (await lab.get(created.id)).progress.updates_done == 1
+        async with start_lab(url, broker_url="memory://again") as lab:
+            async with worked(lab):
+                await lab.finish(created.id)
+            return await lab.lineage(created.id)
+
+    assert asyncio.run(scenario()) == expected
+
+
+def test_what_was_finished_before_a_cancel_is_not_done_again(
+    start_lab, whole_run, iterative_spec, sensitive, tmp_path
+):
+    message = iterative_spec("es")
+    *_, expected = whole_run(f"sqlite:///{tmp_path}/whole.db", message)
+
+    async def scenario():
+        async with start_lab() as lab:
+            first = await lab.create(message, "first")
+            worker = sensitive(lab.worker())
+            for _ in range(8):
+                await worker.report(await worker.claim_next())
+            await lab.cancel(first.id)
+            second = await lab.create(message, "second")
+            worker = sensitive(lab.worker())
+            async with lab.working(worker):
+                await lab.finish(second.id)
+            # 12 candidates, the base on both splits, two states on held-out rows
+            assert len(worker.reports) == 16 - 8
+            return await lab.lineage(second.id)
+
+    assert asyncio.run(scenario()) == expected
+
+
+def test_each_update_looks_at_what_was_finished_of_itself_only(
+    start_lab, iterative_spec, sensitive, worked
+):
+    loaded: list[int] = []
+
+    async def scenario():
+        async with start_lab() as lab:
+            first = await lab.create(iterative_spec("es"), "first")
+            worker = sensitive(lab.worker())
+            for _ in range(8):
+                await worker.report(await worker.claim_next())
+            await lab.cancel(first.id)
+
+            def note(found, _context):
+                if found.experiment_id == first.id:
+                    loaded.append(found.index)
+
+            event.listen(Candidate, "load", note)
+            try:
+                second = await lab.create(iterative_spec("es"), "second")
+                async with worked(lab):
+                    await lab.finish(second.id)
+            finally:
+                event.remove(Candidate, "load", note)
+
+    asyncio.run(scenario())
+    # The state that is monitored is between those that answer the held-out rows in the end.
+    assert sorted(loaded) == [-3, -3, -1, *range(6)]
