@@ -14,6 +14,7 @@ from modnorm.errors import ModnormError
 from services.common.logging import configure_logging
 from services.common.metrics import exposed
 from services.common.settings import ServiceSettings, TracingSettings
+from services.common.starting import read_settings
 from services.common.tracing import traced
 
 GARBAGE_THRESHOLDS = 50_000, 20, 20
@@ -61,7 +62,7 @@ def run_service(settings: ServiceSettings, build: Callable[[CollectorRegistry], 
     try:
         with (
             exposed(settings.metrics_address, registry) as port,
-            traced(TracingSettings(), f"modnorm-{name}") as tracing,
+            traced(read_settings(TracingSettings), f"modnorm-{name}") as tracing,
         ):
             logger.info("observed", extra={"metrics_port": port, "traces": tracing})
             asyncio.run(_run(lambda: build(registry)))

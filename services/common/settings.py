@@ -51,7 +51,7 @@ class ServiceSettings(ConnectionSettings):
 class TracingSettings(BaseSettings):
     """Whether to trace, from the variables that OpenTelemetry itself reads."""
 
-    model_config = SettingsConfigDict(frozen=True)
+    model_config = SettingsConfigDict(frozen=True, env_ignore_empty=True)
 
     otel_exporter_otlp_endpoint: str = ""
     """URL of a collector that speaks OTLP over HTTP, `http://collector:4318`."""

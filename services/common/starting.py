@@ -5,12 +5,12 @@ import sys
 from typing import TypeVar
 
 from pydantic import ValidationError
+from pydantic_settings import BaseSettings
 
 from modnorm.errors import ModnormError
 from services.common.logging import configure_logging
-from services.common.settings import ServiceSettings
 
-SettingsT = TypeVar("SettingsT", bound=ServiceSettings)
+SettingsT = TypeVar("SettingsT", bound=BaseSettings)
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +30,9 @@ def read_settings(kind: type[SettingsT]) -> SettingsT:
     sys.exit(1)
 
 
-def _variable(kind: type[ServiceSettings], place: tuple[int | str, ...]) -> str:
+def _variable(kind: type[BaseSettings], place: tuple[int | str, ...]) -> str:
     """Return the name of the variable that a setting comes from."""
     name = str(place[0]) if place else "settings"
-    return f"MODNORM_{name.upper()}" if name in kind.model_fields else name
+    if name not in kind.model_fields:
+        return name
+    return f"{kind.model_config.get('env_prefix', '')}{name}".upper()

@@ -67,6 +67,21 @@ def test_a_service_stops_gracefully_and_logs_json(tmp_path, number):
     assert str(listening["port"]) in address
 
 
+def test_a_bad_setting_of_opentelemetry_ends_the_process_with_its_name():
+    settings = {"OTEL_SDK_DISABLED": "perhaps", "MODNORM_BIND_ADDRESS": "127.0.0.1:0"}
+    ended = subprocess.run(
+        [sys.executable, "-m", "services.calibrator.server"],
+        env={**os.environ, **settings},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+    assert ended.returncode == 1
+    (line,) = ended.stderr.splitlines()
+    assert json.loads(line)["event"].startswith("ended: OTEL_SDK_DISABLED: Input should be ")
+
+
 def test_a_taken_address_ends_the_process_with_the_reason(tmp_path):
     with aggregator(tmp_path) as (process, address):
         wait_for(process, address)

@@ -27,6 +27,8 @@ assert not [name for name in sys.modules if name.startswith("opentelemetry")]
 def test_traces_are_wanted_where_they_have_somewhere_to_go(monkeypatch, name, value, wanted):
     monkeypatch.setenv(name, value)
     assert TracingSettings().wanted == wanted
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "")
+    assert TracingSettings().wanted == wanted
     monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
     assert not TracingSettings().wanted
 
