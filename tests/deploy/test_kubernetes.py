@@ -13,6 +13,7 @@ from services.common.settings import AggregatorSettings, SandboxSettings, Superv
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "deploy/kubernetes"
+SERVICES = ("aggregator", "calibrator", "sampler", "sandbox", "evaluator")
 SETTINGS = {
     f"MODNORM_{name}".upper()
     for kind in (AggregatorSettings, SandboxSettings, SupervisorSettings)
@@ -135,6 +136,38 @@ def test_settings_are_known():
     assert {name for name in shown if name.startswith("MODNORM_")} <= SETTINGS
 
 
+def settings_of(container):
+    """Return what the environment of a container says."""
+    maps = {one["name"]: one["literals"] for one in kustomization("base")["configMapGenerator"]}
+    lines = [
+        line
+        for source in container.get("envFrom", [])
+        for line in maps[source["configMapRef"]["name"]]
+    ]
+    own = {variable["name"]: variable["value"] for variable in container.get("env", [])}
+    return dict(line.split("=", 1) for line in lines) | own
+
+
+def test_prometheus_is_told_of_the_metrics_of_every_service_and_let_in():
+    (policy,) = (
+        one["spec"]
+        for one in documents("base/network-policies.yaml")
+        if one["metadata"]["name"] == "to-metrics"
+    )
+    (selector,) = policy["podSelector"]["matchExpressions"]
+    (opened,) = policy["ingress"][0]["ports"]
+    own = {name for name, one in CONTAINERS if one["image"].startswith("modnorm/")}
+    assert set(selector["values"]) == own == {*SERVICES}
+    for name in own:
+        annotations = WORKLOADS[name]["spec"]["template"]["metadata"]["annotations"]
+        (container,) = pod(name)["containers"]
+        (shown,) = (one for one in container["ports"] if one.get("name") == "metrics")
+        port = shown["containerPort"]
+        assert settings_of(container)["MODNORM_METRICS_ADDRESS"] == f"0.0.0.0:{port}"
+        assert annotations == {"prometheus.io/scrape": "true", "prometheus.io/port": str(port)}
+        assert opened["port"] == port
+
+
 def test_probes_ask_the_port_that_is_served():
     services = {one["metadata"]["name"]: one for one in BASE if one["kind"] == "Service"}
     for name, container in CONTAINERS:
@@ -152,6 +185,8 @@ def test_nobody_reaches_anybody_but_as_listed():
     }
     assert policies["nothing-else"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
     for spec in policies.values():
+        if "Egress" not in spec["policyTypes"]:
+            continue
         selector = spec["podSelector"]
         chosen = selector.get("matchExpressions", [{"values": []}])[0]
         assert "sandbox" not in chosen["values"] or chosen["operator"] == "NotIn"
