@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
-import grpc
-import grpc.aio
 from google.protobuf.message import Message
 from structlog.contextvars import bind_contextvars
 
-from services.common.handlers import Wrapping, surrounded
+from services.common.handlers import Interceptor, surrounded
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+    from collections.abc import AsyncIterator, Iterator, Mapping
+
+    import grpc
 
 RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
@@ -29,7 +29,7 @@ _FIELDS = {
 }
 
 
-class CallNames(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # only in its stubs
+class CallNames(Interceptor):
     """Binds the ids of decoded requests to the log; the last interceptor of a server.
 
     gRPC runs each call in a task of its own, so that what is bound ends with the call. It is not
@@ -37,27 +37,21 @@ class CallNames(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # only i
     """
 
     def __init__(self) -> None:
-        self._handlers: Wrapping[Any, Any] = Wrapping(
-            lambda handler, _: surrounded(handler, _named)
-        )
+        super().__init__(_naming)
 
-    async def intercept_service(
-        self,
-        continuation: Callable[
-            [grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[RequestT, ResponseT]]
-        ],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> grpc.RpcMethodHandler[RequestT, ResponseT]:
-        """Wrap the handler of one call of a service of this project.
 
-        A stream both ways carries calls of their own, which whoever answers them names.
-        """
-        handler = await continuation(handler_call_details)
-        if not handler or not handler_call_details.method.startswith("/modnorm."):
-            return handler
-        if handler.request_streaming and handler.response_streaming:
-            return handler
-        return self._handlers.of(handler, handler_call_details.method)
+def _naming(
+    handler: grpc.RpcMethodHandler[RequestT, ResponseT], method: str
+) -> grpc.RpcMethodHandler[RequestT, ResponseT]:
+    """Name the calls of a service of this project.
+
+    A stream both ways carries calls of their own, which whoever answers them names.
+    """
+    if not method.startswith("/modnorm.") or (
+        handler.request_streaming and handler.response_streaming
+    ):
+        return handler
+    return surrounded(handler, _named)
 
 
 @contextmanager

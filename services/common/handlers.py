@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import grpc
 import grpc.aio
@@ -20,27 +20,37 @@ if TYPE_CHECKING:
     Handler = grpc.RpcMethodHandler[RequestT, ResponseT]
 
 
-class Wrapping(Generic[RequestT, ResponseT]):
+class Wrap(Protocol):
+    """Puts something around a handler."""
+
+    def __call__(
+        self, handler: Handler[RequestT, ResponseT], method: str, /
+    ) -> Handler[RequestT, ResponseT]:
+        """Return a handler of the same kind, given one and the name of its method."""
+
+
+class Interceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # only in its stubs
     """Wraps each handler of a server once: gRPC asks for the handler of every call.
 
+    A method that nobody has stays unimplemented.
+
     Args:
-        wrap: Returns a handler with something around it, given that and the name of its method.
+        wrap: Puts something around a handler, or leaves it as it is.
     """
 
-    def __init__(
-        self,
-        wrap: Callable[
-            [Handler[RequestT, ResponseT], str],
-            Handler[RequestT, ResponseT],
-        ],
-    ) -> None:
+    def __init__(self, wrap: Wrap) -> None:
         self._wrap = wrap
-        self._wrapped: dict[str, tuple[object, Handler[RequestT, ResponseT]]] = {}
+        self._wrapped: dict[str, tuple[object, Handler[Any, Any]]] = {}
 
-    def of(
-        self, handler: Handler[RequestT, ResponseT], method: str
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler[RequestT, ResponseT]]],
+        handler_call_details: grpc.HandlerCallDetails,
     ) -> Handler[RequestT, ResponseT]:
-        """Return a wrapped handler; one is kept a method, as long as the handler is the same."""
+        """Wrap the handler of one call; one is kept a method, as long as it is the same."""
+        handler, method = await continuation(handler_call_details), handler_call_details.method
+        if not handler:
+            return handler
         kept = self._wrapped.get(method)
         if kept is None or kept[0] is not handler:
             kept = self._wrapped[method] = (handler, self._wrap(handler, method))

@@ -7,7 +7,7 @@ import inspect
 import logging
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, NoReturn, TypeVar, cast
 
 import grpc
 import grpc.aio
@@ -16,7 +16,7 @@ from grpc_status import rpc_status
 
 from modnorm.client.status import to_status
 from modnorm.errors import InvalidInputError, ModnormError
-from services.common.handlers import Wrapping
+from services.common.handlers import Interceptor
 
 RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
@@ -36,7 +36,7 @@ thirds, and must fit 8 KiB of metadata: gRPC drops larger ones now and then."""
 logger = logging.getLogger(__name__)
 
 
-class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # only in its stubs
+class ErrorInterceptor(Interceptor):
     """Maps what a servicer raises to a status, and undecodable requests to INVALID_ARGUMENT.
 
     `ModnormError` is mapped by `modnorm.client.status`. Anything else is a defect: it is logged
@@ -47,18 +47,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  #
     """
 
     def __init__(self) -> None:
-        self._handlers: Wrapping[Any, Any] = Wrapping(_guarded)
-
-    async def intercept_service(
-        self,
-        continuation: Callable[
-            [grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[RequestT, ResponseT]]
-        ],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> grpc.RpcMethodHandler[RequestT, ResponseT]:
-        """Wrap the handler of one call; a method that nobody has stays unimplemented."""
-        handler = await continuation(handler_call_details)
-        return self._handlers.of(handler, handler_call_details.method) if handler else handler
+        super().__init__(_guarded)
 
 
 def _guarded(

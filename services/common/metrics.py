@@ -10,17 +10,17 @@ import asyncio
 import time
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import grpc
 import grpc.aio
 from prometheus_client import CollectorRegistry, Counter, Histogram, start_http_server
 
 from modnorm.errors import InvalidInputError, UnavailableError
-from services.common.handlers import Wrapping, surrounded
+from services.common.handlers import Interceptor, surrounded
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
 RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
@@ -67,7 +67,7 @@ def exposed(address: str, registry: CollectorRegistry) -> Iterator[int]:
         server.server_close()
 
 
-class CallMetrics(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # only in its stubs
+class CallMetrics(Interceptor):
     """Counts and times the calls of a server; the first of its interceptors, to see every end.
 
     Methods that the server does not have are not counted: callers choose their names.
@@ -93,23 +93,12 @@ class CallMetrics(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # only
         # Finding a time series by its labels costs more than adding to it.
         self._calls_of = cache(self._calls.labels)
         self._seconds_of = cache(self._seconds.labels)
-        self._handlers: Wrapping[Any, Any] = Wrapping(self._timed)
+        super().__init__(self._timed)
 
     def ended(self, service: str, method: str, code: str, seconds: float) -> None:
         """Count a call that ended; also one of many on a stream, under its own method."""
         self._seconds_of(service, method).observe(seconds)
         self._calls_of(service, method, code).inc()
-
-    async def intercept_service(
-        self,
-        continuation: Callable[
-            [grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[RequestT, ResponseT]]
-        ],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> grpc.RpcMethodHandler[RequestT, ResponseT]:
-        """Wrap the handler of one call."""
-        handler = await continuation(handler_call_details)
-        return self._handlers.of(handler, handler_call_details.method) if handler else handler
 
     def _timed(
         self, handler: grpc.RpcMethodHandler[RequestT, ResponseT], full_name: str
