@@ -10,6 +10,7 @@ from filelock import FileLock, Timeout
 
 from modnorm.errors import ConflictError, InvalidInputError, PreconditionError
 from modnorm.spec import ExperimentSpec
+from modnorm.spec.differences import differences
 
 _LOCK = ".lock"
 _SPEC = "spec.json"
@@ -129,15 +130,12 @@ def _read(path: Path) -> Mapping[str, object]:
 
 
 def _compare(path: Path, there: Mapping[str, object], here: Mapping[str, object]) -> None:
-    old, new = _flat(there), _flat(here)
-    for name in sorted(old.keys() | new.keys()):
-        if old.get(name) != new.get(name):
-            raise ConflictError(
-                f"{path} holds a run of another spec: {_brief(old.get(name))} there, "
-                f"{_brief(new.get(name))} here",
-                field=name,
-                remedy="name another directory with --out",
-            )
+    for name, (old, new) in differences(there, here).items():
+        raise ConflictError(
+            f"{path} holds a run of another spec: {_brief(old)} there, {_brief(new)} here",
+            field=name,
+            remedy="name another directory with --out",
+        )
 
 
 def _brief(value: object) -> str:
@@ -145,13 +143,3 @@ def _brief(value: object) -> str:
     if isinstance(value, str) and (len(value) > _LONGEST or "\n" in value):
         return f"a text with the SHA-256 {hashlib.sha256(value.encode()).hexdigest()[:16]}..."
     return repr(value)
-
-
-def _flat(section: Mapping[str, object], prefix: str = "") -> dict[str, object]:
-    flat: dict[str, object] = {}
-    for key, value in section.items():
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{key}.")
-        else:
-            flat[prefix + key] = value
-    return flat

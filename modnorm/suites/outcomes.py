@@ -11,6 +11,7 @@ from typing import cast
 from modnorm.analysis.comparison import load_results
 from modnorm.analysis.document import ResultsDocument
 from modnorm.errors import InvalidInputError
+from modnorm.spec.differences import differences
 from modnorm.suites.cells import Cell
 
 RESULTS = "results.json"
@@ -147,24 +148,12 @@ def load_outcomes(cells: Sequence[Cell], directory: Path) -> Outcomes:
 def differing_field(cell: Cell, there: Mapping[str, object]) -> str | None:
     """Return the first field in which a run is not that of a cell; None when it is."""
     here = cell.spec.model_dump(mode="json")
-    old, new = _flat(there), _flat(here)
-    if cell.profile_of is not None:
-        for flat in (old, new):
-            flat.pop("method.profile", None)
-    for field in sorted(old.keys() | new.keys()):
-        if field.split(".")[0] not in _IGNORED and old.get(field) != new.get(field):
+    for field in differences(there, here):
+        if field == "method.profile" and cell.profile_of is not None:
+            continue
+        if field.split(".")[0] not in _IGNORED:
             return field
     return None
-
-
-def _flat(section: Mapping[str, object], prefix: str = "") -> dict[str, object]:
-    flat: dict[str, object] = {}
-    for key, value in section.items():
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{prefix}{key}.")
-        else:
-            flat[prefix + key] = value
-    return flat
 
 
 def _candidate(row: Mapping[str, str]) -> Candidate:
