@@ -28,6 +28,8 @@ VARIANTS: Mapping[str, Variant] = {
     "sync": Variant(arguments={"async_scheduling": False}),
     # Every running request goes through vLLM's output processor at every step.
     "whole": Variant(whole_steps=True),
+    # vLLM's worker in a process of its own: the scheduler works on a step while it runs another.
+    "worker": Variant(arguments={"distributed_executor_backend": "mp"}),
     # A decoding sequence asks for memory only at the end of a block.
     "slots": Variant(spares_asking=True),
     # The older and the newer of vLLM's model runners, whichever it would choose.

@@ -75,6 +75,8 @@ class GreedyDecoder:
         self._live: list[Decoded] = []
         columns = max(map(len, prompts)) + max_tokens
         self._rows = max(1, min(len(prompts), max_rows, max_cache_tokens // columns))
+        self.cache_tokens = self._rows * columns
+        """Tokens that its cache has a place for."""
         with infrastructure("the key-value cache"):
             self._cache = SlotCache(
                 model.config,

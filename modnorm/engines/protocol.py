@@ -89,6 +89,26 @@ class Engine(Protocol):
             EngineError: the infrastructure failed.
         """
 
+    def has_room(self, prompts: Sequence[Sequence[int]], limits: GenerationLimits) -> bool:
+        """Whether another candidate could answer such a request beside all that there are.
+
+        Args:
+            prompts: Token ids of each prompt.
+            limits: Bounds of each completion.
+        """
+
+    def parked(self) -> AbstractContextManager[None]:
+        """Let other candidates have the engine inside the context, in the middle of a request.
+
+        For whoever holds a candidate and lets it answer: between two decode steps, from `poll`
+        for instance. Outside again, the candidate and its request go on as if nothing had been
+        between, token by token. What is raised inside ends both, and leaves the engine alone.
+
+        Raises:
+            PreconditionError: no candidate is held; or, on leaving, another one is.
+            EngineError: the infrastructure failed.
+        """
+
     def generate(
         self,
         prompts: Sequence[Sequence[int]],

@@ -71,7 +71,9 @@ class TransformersEngine:
         self._max_rows = max_rows
         per_token = bytes_per_token(model.config, stored.dtype)
         self._cache_tokens = _cache_bytes(model, gpu_share) // per_token
-        self._held = False
+        self._candidate: tuple[Descriptor, ScaleMap] | None = None
+        self._cached = 0
+        """Tokens of the caches of all requests, parked ones included."""
 
     @property
     def layout(self) -> Layout:
@@ -99,7 +101,7 @@ class TransformersEngine:
 
     def rebase(self, lineage: Lineage | None, *, poll: Callable[[], None] | None = None) -> None:
         """Let the end of a lineage be the base from now on; see `Engine.rebase`."""
-        if self._held:
+        if self._candidate:
             raise PreconditionError("the engine holds a candidate")
         with infrastructure("walking a lineage"):
             self._weights.rebase(lineage, poll=poll)
@@ -119,18 +121,48 @@ class TransformersEngine:
             EngineError: the infrastructure failed, or something else changed the weights since
                 the last candidate.
         """
-        if self._held:
+        mine = self._become(descriptor, scale_map)
+        try:
+            yield mine[0]
+        finally:
+            # Otherwise it was given up while it was parked, and the engine may be another's.
+            if self._candidate is mine:
+                self._leave()
+
+    def has_room(self, prompts: Sequence[Sequence[int]], limits: GenerationLimits) -> bool:
+        """Whether another candidate could answer such a request beside all that there are."""
+        columns = max(map(len, prompts), default=0) + limits.max_tokens
+        needed = min(len(prompts), self._max_rows) * columns
+        return self._cached + needed <= self._cache_tokens
+
+    @contextmanager
+    def parked(self) -> Iterator[None]:
+        """Let other candidates have the engine inside the context; see `Engine.parked`."""
+        mine = self._candidate
+        if mine is None:
+            raise PreconditionError("the engine holds no candidate")
+        self._leave()
+        yield
+        self._become(*mine)
+        self._candidate = mine
+
+    def _become(self, descriptor: Descriptor, scale_map: ScaleMap) -> tuple[Descriptor, ScaleMap]:
+        if self._candidate:
             raise PreconditionError("the engine already holds a candidate")
         self._require_base()
-        self._held = True
         try:
             with infrastructure("writing the candidate's weights"):
                 resolved = self._weights.apply(descriptor, scale_map)
-            yield resolved
-        finally:
-            self._held = False
-            with infrastructure("restoring the weights"):
-                self._weights.restore()
+        except BaseException:
+            self._leave()
+            raise
+        self._candidate = resolved, scale_map
+        return self._candidate
+
+    def _leave(self) -> None:
+        self._candidate = None
+        with infrastructure("restoring the weights"):
+            self._weights.restore()
 
     def _require_base(self) -> None:
         """Compare weights and pristine copy bit for bit, before a candidate is written over them.
@@ -176,13 +208,17 @@ class TransformersEngine:
             max_rows=self._max_rows,
             max_cache_tokens=self._cache_tokens,
         )
-        for done in decoder.run(poll):
-            yield Completion(
-                index=done.index,
-                text=self._encoder.decode(done.generated),
-                tokens=len(done.generated),
-                finish=done.finish or Finish.LENGTH,
-            )
+        self._cached += decoder.cache_tokens
+        try:
+            for done in decoder.run(poll):
+                yield Completion(
+                    index=done.index,
+                    text=self._encoder.decode(done.generated),
+                    tokens=len(done.generated),
+                    finish=done.finish or Finish.LENGTH,
+                )
+        finally:
+            self._cached -= decoder.cache_tokens
 
     def weights_sha256(self) -> str:
         """SHA-256 over the bytes of all physical tensors, in canonical order and layout."""

@@ -19,7 +19,15 @@ from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.engines.protocol import Completion, Finish, GenerationLimits
 from modnorm.engines.settings import EngineSettings
 from modnorm.engines.vllm.numerics import chosen_numerics
-from modnorm.engines.vllm.start import Request, graph_mode, rendered, start_vllm, vllm_failures
+from modnorm.engines.vllm.parking import Parked, Parking
+from modnorm.engines.vllm.start import (
+    Request,
+    graph_mode,
+    parked_places,
+    rendered,
+    start_vllm,
+    vllm_failures,
+)
 from modnorm.engines.vllm.steps import Steps
 from modnorm.engines.vllm.workers import Workers
 from modnorm.errors import CandidateError, InvalidInputError, PreconditionError
@@ -58,13 +66,14 @@ class VllmEngine:
         self._settings = settings or EngineSettings()
         self._encoder = PromptEncoder(checkpoint)
         self._layout = stored.layout
-        self._held = False
+        self._candidate: tuple[Descriptor, ScaleMap] | None = None
         self._requests = 0
         self._waiting: dict[str, int] = {}
         self._engine = start_vllm(
             checkpoint, stored.layout, stored.dtype, self._settings, arguments
         )
         self._steps = Steps(self._engine)
+        self._parking = self._make_parking()
         try:
             self._workers = Workers(self._engine, stored.layout, stored.dtype, checkpoint.digest)
         except BaseException:
@@ -101,7 +110,7 @@ class VllmEngine:
 
     def rebase(self, lineage: Lineage | None, *, poll: Callable[[], None] | None = None) -> None:
         """Let the end of a lineage be the base from now on; see `Engine.rebase`."""
-        if self._held:
+        if self._candidate:
             raise PreconditionError("the engine holds a candidate")
         self._require_idle()
         self._workers.rebase(lineage, poll or _go_on)
@@ -120,17 +129,58 @@ class VllmEngine:
             EngineError: the infrastructure failed, or something else changed the weights since
                 the last candidate.
         """
-        if self._held:
+        mine = self._become(descriptor, scale_map)
+        try:
+            yield mine[0]
+        finally:
+            # Otherwise it was given up while it was parked, and the engine may be another's.
+            if self._candidate is mine:
+                self._candidate = None
+                self._abort()
+                self._workers.restore()
+
+    def has_room(self, prompts: Sequence[Sequence[int]], limits: GenerationLimits) -> bool:
+        """Whether another candidate could answer such a request beside all that there are."""
+        return self._parking.has_room([len(prompt) + limits.max_tokens for prompt in prompts])
+
+    @contextmanager
+    def parked(self) -> Iterator[None]:
+        """Let other candidates have the engine inside the context; see `Engine.parked`."""
+        mine, self._candidate = self._candidate, None
+        if mine is None:
+            raise PreconditionError("the engine holds no candidate")
+        waiting, self._waiting = self._waiting, {}
+        with vllm_failures("parking a candidate"):
+            requests = self._parking.leave()
+        self._workers.restore()
+        try:
+            yield
+            self._become(*mine)
+        except BaseException:
+            self._give_up(requests, list(waiting))
+            raise
+        self._candidate, self._waiting = mine, waiting
+        self._parking.come_back(requests)
+
+    def _become(self, descriptor: Descriptor, scale_map: ScaleMap) -> tuple[Descriptor, ScaleMap]:
+        if self._candidate:
             raise PreconditionError("the engine already holds a candidate")
         self._require_idle()
         self._workers.require_base()
-        self._held = True
         try:
-            yield self._workers.apply(descriptor, scale_map)
-        finally:
-            self._held = False
-            self._abort()
+            resolved = self._workers.apply(descriptor, scale_map)
+        except BaseException:
             self._workers.restore()
+            raise
+        self._candidate = resolved, scale_map
+        return self._candidate
+
+    def _give_up(self, requests: Parked, names: list[str]) -> None:
+        """Free what parked requests hold, unless the engine is gone."""
+        if hasattr(self, "_engine"):
+            with vllm_failures("giving up parked requests"):
+                self._parking.come_back(requests)
+                self._engine.abort_request(names)
 
     def generate(
         self,
@@ -203,6 +253,11 @@ class VllmEngine:
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
 
+    def _make_parking(self) -> Parking:
+        running = self._settings.max_num_seqs
+        places = running + parked_places(self._checkpoint, self._settings)
+        return Parking(self._engine, self._steps, running, places)
+
     def _abort(self) -> None:
         """Drop what is not answered yet."""
         waiting, self._waiting = list(self._waiting), {}
@@ -235,7 +290,7 @@ class VllmEngine:
         """Free the model; the engine is not used afterwards."""
         with vllm_failures("closing vLLM"):
             self._engine.engine_core.shutdown()
-            del self._engine, self._steps
+            del self._engine, self._steps, self._parking
             self.__dict__.pop("_workers", None)
             cleanup_dist_env_and_memory()
 

@@ -20,6 +20,9 @@ _BLOCK = 128
 """Tokens of a cache block on the CPU."""
 _NOISE_BYTES = 2**30
 """Scratch memory of the noise norms (`modnorm.perturbation.kernels.tuning`)."""
+_LOGITS_SHARE = 0.01
+"""Share of the memory that logits of parked sequences may take: their sampling takes some times
+that."""
 _LEAST_SHARE = 0.05
 """Share of the memory without which vLLM has no room for activations and a cache."""
 
@@ -56,6 +59,24 @@ def vllm_share(
             "MODNORM_GPU_MEMORY_UTILIZATION; or lower its MODNORM_ENGINES_PER_GPU",
         )
     return share
+
+
+def parked_sequences(vocabulary: int, asked: int, *, total: int) -> int:
+    """Return how many sequences may rest, beside those that are decoded.
+
+    vLLM sets memory aside for the logits of all sequences that it has a place for, whether they
+    are ever decoded at once or not.
+
+    Args:
+        vocabulary: Words.
+        asked: Sequences.
+        total: Bytes of the GPU.
+
+    Returns:
+        What was asked for, where that is little of the memory; 0 otherwise.
+    """
+    logits = asked * vocabulary * torch.float32.itemsize
+    return asked if logits <= _LOGITS_SHARE * total else 0
 
 
 def cpu_cache_bytes(

@@ -15,10 +15,11 @@ from vllm.platforms import current_platform
 from vllm.v1.engine.llm_engine import LLMEngine
 from vllm.v1.executor import Executor
 
+from modnorm.checkpoint.families import Dimensions
 from modnorm.checkpoint.layout import Layout
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines.settings import EngineSettings
-from modnorm.engines.vllm.memory import cpu_cache_bytes, vllm_share
+from modnorm.engines.vllm.memory import cpu_cache_bytes, parked_sequences, vllm_share
 from modnorm.engines.vllm.numerics import choose_numerics, require_offered
 from modnorm.errors import DoesNotFitError, EngineError, IncompatibleError, ModnormError
 
@@ -201,6 +202,7 @@ def engine_arguments(
         "trust_remote_code": False,
     }
     if on_gpu:
+        arguments["max_num_seqs"] = settings.max_num_seqs + parked_places(checkpoint, settings)
         total = int(current_platform.get_device_total_memory())
         arguments["gpu_memory_utilization"] = vllm_share(
             layout, dtype, total=total, utilization=settings.gpu_memory_utilization, ranks=ranks
@@ -210,6 +212,18 @@ def engine_arguments(
             checkpoint.config, dtype, length=length, sequences=settings.max_num_seqs
         )
     return arguments
+
+
+def parked_places(checkpoint: Checkpoint, settings: EngineSettings) -> int:
+    """Return for how many sequences there is a place, beside those that are decoded at once.
+
+    On a GPU vLLM has to know of them; its model runner for the CPU keeps no place for what rests.
+    """
+    if current_platform.is_cpu():
+        return settings.max_parked_seqs
+    total = int(current_platform.get_device_total_memory())
+    vocabulary = Dimensions.from_config(checkpoint.config).vocabulary
+    return parked_sequences(vocabulary, settings.max_parked_seqs, total=total)
 
 
 def _require_known(arguments: Mapping[str, object]) -> None:

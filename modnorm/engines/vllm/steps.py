@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol, cast
 
 from modnorm.engines.vllm.start import Request, RunningEngine
@@ -19,6 +20,16 @@ class _CoreOutputs(Protocol):
 
 class _Processed(Protocol):
     request_outputs: list[Request]
+
+
+@dataclass
+class Said:
+    """What running requests have said."""
+
+    tokens: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    """Tokens of those that go on."""
+    ended: list[Request] = field(default_factory=list)
+    """Requests that have ended, and that nobody was told of."""
 
 
 class Steps:
@@ -45,22 +56,39 @@ class Steps:
             "tuple[Callable[[], _CoreOutputs], Callable[[list[_CoreOutput]], _Processed]] | None",
             halves if all(map(callable, halves)) and not whole else None,
         )
-        self._tokens: defaultdict[str, list[int]] = defaultdict(list)
+        self._said = Said()
 
     def take(self) -> list[Request]:
         """Run the model once; return the requests that have ended."""
+        if self._said.ended:
+            known, self._said.ended = self._said.ended, []
+            return known
         if self._halves is None:
             return [one for one in self._whole() if one.finished]
         run, process = self._halves
         ended = []
         for one in run().outputs:
-            tokens = self._tokens[one.request_id]
+            tokens = self._said.tokens[one.request_id]
             tokens += one.new_token_ids
             if one.finish_reason is not None:
-                one.new_token_ids = self._tokens.pop(one.request_id)
+                one.new_token_ids = self._said.tokens.pop(one.request_id)
                 ended.append(one)
         return process(ended).request_outputs if ended else []
 
     def forget(self) -> None:
         """Drop the tokens of requests that do not go on."""
-        self._tokens.clear()
+        self._said = Said()
+
+    def leave(self, ended: list[Request]) -> Said:
+        """Give away what was said, for other requests to begin.
+
+        Args:
+            ended: Requests that have ended since, of which the next step tells.
+        """
+        said, self._said = self._said, Said()
+        said.ended = ended
+        return said
+
+    def come_back(self, said: Said) -> None:
+        """Go on with what was given away."""
+        self._said = said
