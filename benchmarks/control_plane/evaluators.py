@@ -164,16 +164,21 @@ class Fleet:
             self._measured.errors.append(f"{type(error).__name__}: {error}")
 
     async def _work(self, line: _Line, job_id: str, worker: str) -> None:
-        request = messages.ClaimJobRequest(job_id=job_id, worker=worker, version="0.1.0")
-        answer = await self._timed("claim", line.call(messages.WorkRequest(claim=request)))
-        if not answer.claim.HasField("job"):
-            self._measured.unclaimed += 1
-            return
-        job = answer.claim.job
-        await self._think(line, job.lease)
-        report = messages.WholeReport(parts=await self._report(job, worker))
-        await self._timed("report", line.call(messages.WorkRequest(report=report)))
-        self._measured.reported.append(time.perf_counter())
+        """Do jobs one after the other, until there is none to claim."""
+        request = messages.WorkRequest(claim=_claim(job_id, worker))
+        answer = await self._timed("claim", line.call(request))
+        while answer.claim.HasField("job"):
+            job = answer.claim.job
+            await self._think(line, job.lease)
+            report = messages.WholeReport(parts=await self._report(job, worker))
+            request = messages.WorkRequest(report=report)
+            if not self._options.apart and not self._job_ids.empty():
+                request.also.claim.CopyFrom(_claim(self._job_ids.get_nowait(), worker))
+            answer = (await self._timed("report", line.call(request))).also
+            self._measured.reported.append(time.perf_counter())
+            if not request.HasField("also"):
+                return
+        self._measured.unclaimed += 1
 
     async def _timed(
         self, name: str, call: Awaitable[messages.WorkResponse]
@@ -245,6 +250,10 @@ class Fleet:
         return await self._active[digest]
 
 
+def _claim(job_id: str, worker: str) -> messages.ClaimJobRequest:
+    return messages.ClaimJobRequest(job_id=job_id, worker=worker, version="0.1.0")
+
+
 def _job_id(message: bytes) -> str:
     """Return the job id in one of Celery's messages."""
     body = json.loads(base64.b64decode(json.loads(message)["body"]))
@@ -260,6 +269,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--evaluators", type=int, default=1000)
     parser.add_argument("--work-seconds", type=float, default=0.9, help="mean time of the work")
     parser.add_argument("--characters", type=int, default=40, help="of a completion")
+    parser.add_argument("--apart", action="store_true", help="no claim goes with a report")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args(arguments)
     measured = Measured()

@@ -607,6 +607,7 @@ class WorkRequest(google.protobuf.message.Message):
     HEARTBEAT_FIELD_NUMBER: builtins.int
     REPORT_FIELD_NUMBER: builtins.int
     FAIL_FIELD_NUMBER: builtins.int
+    ALSO_FIELD_NUMBER: builtins.int
     @property
     def claim(self) -> Global___ClaimJobRequest:
         """As of ClaimJob."""
@@ -623,6 +624,10 @@ class WorkRequest(google.protobuf.message.Message):
     def fail(self) -> Global___FailJobRequest:
         """As of FailJob."""
 
+    @property
+    def also(self) -> Global___WorkRequest:
+        """Another call, worked on at the same time; what that one carries beside itself is not looked at."""
+
     def __init__(
         self,
         *,
@@ -630,13 +635,19 @@ class WorkRequest(google.protobuf.message.Message):
         heartbeat: Global___HeartbeatRequest | None = ...,
         report: Global___WholeReport | None = ...,
         fail: Global___FailJobRequest | None = ...,
+        also: Global___WorkRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["call", b"call", "claim", b"claim", "fail", b"fail", "heartbeat", b"heartbeat", "report", b"report"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_also", b"_also", "also", b"also", "call", b"call", "claim", b"claim", "fail", b"fail", "heartbeat", b"heartbeat", "report", b"report"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["call", b"call", "claim", b"claim", "fail", b"fail", "heartbeat", b"heartbeat", "report", b"report"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_also", b"_also", "also", b"also", "call", b"call", "claim", b"claim", "fail", b"fail", "heartbeat", b"heartbeat", "report", b"report"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__also: typing_extensions.TypeAlias = typing.Literal["also"]
+    _WhichOneofArgType__also: typing_extensions.TypeAlias = typing.Literal["_also", b"_also"]
     _WhichOneofReturnType_call: typing_extensions.TypeAlias = typing.Literal["claim", "heartbeat", "report", "fail"]
     _WhichOneofArgType_call: typing_extensions.TypeAlias = typing.Literal["call", b"call"]
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__also) -> _WhichOneofReturnType__also | None: ...
+    @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType_call) -> _WhichOneofReturnType_call | None: ...
 
 Global___WorkRequest: typing_extensions.TypeAlias = WorkRequest
@@ -673,6 +684,7 @@ class WorkResponse(google.protobuf.message.Message):
     REPORT_FIELD_NUMBER: builtins.int
     FAIL_FIELD_NUMBER: builtins.int
     STATUS_FIELD_NUMBER: builtins.int
+    ALSO_FIELD_NUMBER: builtins.int
     status: builtins.bytes
     """The call was refused: a google.rpc.Status, what it would have ended with by itself."""
     @property
@@ -691,6 +703,10 @@ class WorkResponse(google.protobuf.message.Message):
     def fail(self) -> Global___FailJobResponse:
         """To news of a failure."""
 
+    @property
+    def also(self) -> Global___WorkResponse:
+        """The answer to `also`; absent where an older aggregator has not heard it."""
+
     def __init__(
         self,
         *,
@@ -699,13 +715,19 @@ class WorkResponse(google.protobuf.message.Message):
         report: Global___ReportJobResponse | None = ...,
         fail: Global___FailJobResponse | None = ...,
         status: builtins.bytes = ...,
+        also: Global___WorkResponse | None = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["answer", b"answer", "claim", b"claim", "fail", b"fail", "heartbeat", b"heartbeat", "report", b"report", "status", b"status"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_also", b"_also", "also", b"also", "answer", b"answer", "claim", b"claim", "fail", b"fail", "heartbeat", b"heartbeat", "report", b"report", "status", b"status"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["answer", b"answer", "claim", b"claim", "fail", b"fail", "heartbeat", b"heartbeat", "report", b"report", "status", b"status"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_also", b"_also", "also", b"also", "answer", b"answer", "claim", b"claim", "fail", b"fail", "heartbeat", b"heartbeat", "report", b"report", "status", b"status"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__also: typing_extensions.TypeAlias = typing.Literal["also"]
+    _WhichOneofArgType__also: typing_extensions.TypeAlias = typing.Literal["_also", b"_also"]
     _WhichOneofReturnType_answer: typing_extensions.TypeAlias = typing.Literal["claim", "heartbeat", "report", "fail", "status"]
     _WhichOneofArgType_answer: typing_extensions.TypeAlias = typing.Literal["answer", b"answer"]
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__also) -> _WhichOneofReturnType__also | None: ...
+    @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType_answer) -> _WhichOneofReturnType_answer | None: ...
 
 Global___WorkResponse: typing_extensions.TypeAlias = WorkResponse

@@ -57,7 +57,7 @@ class WorkStreams:
         """
         arriving, task = aiter(calls), cast("asyncio.Task[object]", asyncio.current_task())
         while (call := await self._next(arriving, task)) is not None:
-            yield await self._answered(call)
+            yield await self._answered_all(call)
 
     async def _next(
         self, calls: AsyncIterator[WorkRequest], task: asyncio.Task[object]
@@ -74,6 +74,18 @@ class WorkStreams:
             raise _stopping() from None
         finally:
             self._idle.discard(task)
+
+    async def _answered_all(self, call: WorkRequest) -> WorkResponse:
+        """Answer a call, and the one that it carries beside itself."""
+        if not call.HasField("also"):
+            return await self._answered(call)
+        also = asyncio.create_task(self._answered(call.also))
+        try:
+            answer = await self._answered(call)
+            answer.also.CopyFrom(await also)
+        finally:
+            also.cancel()
+        return answer
 
     async def _answered(self, call: WorkRequest) -> WorkResponse:
         """Answer one call, if only by why not: the stream goes on."""

@@ -1,6 +1,8 @@
 """A worker's stream to the aggregator, opened when it is needed and again when it broke."""
 
 import threading
+from collections import deque
+from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 
 import grpc
@@ -9,9 +11,12 @@ from modnorm.errors import ModnormError, UnavailableError
 from modnorm.v1.evaluation_pb2 import WorkRequest, WorkResponse
 from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
 
+Ride = tuple[WorkRequest, "Future[WorkResponse | None]"]
+"""A call that waits for another to go with, and its answer; None where it was not heard."""
+
 
 class Line:
-    """One call after the other, from any thread; each waits for the answers before its own.
+    """One message after the other, from any thread; each waits for the answers before its own.
 
     Args:
         stub: A synchronous stub.
@@ -21,28 +26,75 @@ class Line:
         self._stub = stub
         self._lock = threading.Lock()
         self._stream: _Stream | None = None
+        self._rides: deque[Ride] = deque()
 
-    def call(self, request: WorkRequest, seconds: float) -> WorkResponse:
+    def call(self, request: WorkRequest, seconds: float, *, wait: float = 0.0) -> WorkResponse:
         """Return the answer to a call.
 
         Args:
             request: The call.
             seconds: How long the answer may take.
+            wait: Seconds for which the call may wait for one of another thread, to be one message
+                with it.
 
         Raises:
             grpc.RpcError: the stream cannot be opened, or broke; the call may have been heard.
             UnavailableError: no answer came in time.
             InvalidInputError: the file of the token cannot be read.
         """
+        answer = self._ride(request, wait) if wait and self._carries else None
+        return self._send(request, seconds) if answer is None else answer
+
+    @property
+    def _carries(self) -> bool:
+        """Whether a message may be of two calls, as far as is known."""
+        return self._stream is None or self._stream.carries
+
+    def _ride(self, request: WorkRequest, wait: float) -> WorkResponse | None:
+        """Have a call go with the next one; None where none came, or it was not heard."""
+        answer: Future[WorkResponse | None] = Future()
+        self._rides.append((request, answer))
+        try:
+            return answer.result(wait)
+        except TimeoutError:
+            return None if answer.cancel() else answer.result()
+
+    def _send(self, request: WorkRequest, seconds: float) -> WorkResponse:
         with self._lock:
-            kept = self._stream is not None and not self._stream.ended
+            waiting = self._waiting()
+            if waiting is None:
+                return self._tried(request, seconds)
+            other, answer = waiting
+            request.also.CopyFrom(other)
             try:
-                return self._call(request, seconds)
-            except grpc.RpcError as error:
-                if not kept or not _was_let_in_before(error):
-                    raise
-                # The token that the stream was opened with expired; a file may hold another.
-                return self._call(request, seconds)
+                response = self._tried(request, seconds)
+            except BaseException as error:
+                answer.set_exception(error)
+                raise
+            heard = response.HasField("also")
+            if self._stream is not None:
+                self._stream.carries = heard
+            answer.set_result(response.also if heard else None)
+            return response
+
+    def _waiting(self) -> Ride | None:
+        """Take a call that waits for another, if there is one."""
+        while self._rides:
+            ride = self._rides.popleft()
+            if ride[1].set_running_or_notify_cancel():
+                return ride
+        return None
+
+    def _tried(self, request: WorkRequest, seconds: float) -> WorkResponse:
+        """Return the answer to a message, which may need a new stream."""
+        kept = self._stream is not None and not self._stream.ended
+        try:
+            return self._call(request, seconds)
+        except grpc.RpcError as error:
+            if not kept or not _was_let_in_before(error):
+                raise
+            # The token that the stream was opened with expired; a file may hold another.
+            return self._call(request, seconds)
 
     def _call(self, request: WorkRequest, seconds: float) -> WorkResponse:
         stream = self._stream
@@ -60,6 +112,8 @@ class _Stream:
 
     def __init__(self, stub: JobServiceStub) -> None:
         self.ended = False
+        self.carries = True
+        """Whether a message may be of two calls; an older aggregator hears the first alone."""
         self._requests: SimpleQueue[WorkRequest | None] = SimpleQueue()
         self._answers: SimpleQueue[WorkResponse | grpc.RpcError | ModnormError] = SimpleQueue()
         self._call = stub.Work(iter(self._requests.get, None))

@@ -5,7 +5,7 @@ import json
 import logging
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from itertools import islice
 from queue import SimpleQueue
 
@@ -214,6 +214,18 @@ def test_each_call_on_a_stream_is_let_in_for_itself(lab, channel):
     with pytest.raises(grpc.RpcError) as raised:
         exhaust([islice(gone, 20_000)])
     assert isinstance(from_rpc_error(raised.value), UnauthenticatedError)
+
+
+def test_two_calls_in_one_message_are_two_calls(lab, channel):
+    one = evaluation_pb2.WorkRequest(heartbeat=evaluation_pb2.HeartbeatRequest())
+    pair = evaluation_pb2.WorkRequest(heartbeat=one.heartbeat, also=one)
+    for name, message, allowed in (("single", one, True), ("pairing", pair, False)):
+        shown = lab.token(f"{name}-worker", [Role.WORKER], rate=0.1)
+        stub = evaluation_pb2_grpc.JobServiceStub(channel(shown))
+        with nullcontext() if allowed else pytest.raises(grpc.RpcError) as raised:
+            exhaust([stub.Work(iter([message]), timeout=30)])
+        if raised is not None:
+            assert isinstance(from_rpc_error(raised.value), RateLimitedError)
 
 
 def test_a_token_holds_so_many_streams_open(tmp_path, monkeypatch):

@@ -19,11 +19,11 @@ from modnorm.errors import (
     RateLimitedError,
     UnauthenticatedError,
 )
+from modnorm.v1.evaluation_pb2 import WorkRequest
 from services.common.access.callers import ANYONE, Caller, set_caller
 from services.common.access.limits import RateLimits, StreamLimits
 from services.common.access.roles import ALLOWED, OPEN
 from services.common.access.token_file import TokenFile
-from services.common.handlers import surrounded
 
 if TYPE_CHECKING:
     from modnorm.client.tokens import AcceptedToken
@@ -85,54 +85,51 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  
         set_caller(caller)
         if not handler.response_streaming:
             return handler
-        if handler.request_streaming:
-            return self._checking_requests(handler, handler_call_details, caller)
-        return self._checking_answers(handler, handler_call_details, caller)
+        return self._checking(handler, handler_call_details, caller)
 
-    def _checking_answers(
+    def _checking(
         self,
         handler: grpc.RpcMethodHandler[RequestT, ResponseT],
         call: grpc.HandlerCallDetails,
         caller: Caller,
     ) -> grpc.RpcMethodHandler[RequestT, ResponseT]:
-        """Return a handler whose answers end once the token is not good any more."""
-        behaviour = cast("Callable[..., AsyncIterator[ResponseT]]", handler.unary_stream)
+        """Return the handler of a stream that lasts: it ends once the token is not good any more.
 
-        async def stream(request: RequestT, context: Context) -> AsyncIterator[ResponseT]:
+        Where requests are streamed, each is let in for itself; elsewhere the token is looked at
+        before each answer.
+        """
+        streamed = handler.unary_stream or handler.stream_stream
+        behaviour = cast("Callable[..., AsyncIterator[ResponseT]]", streamed)
+
+        async def answers(request: RequestT, context: Context) -> AsyncIterator[ResponseT]:
             with self._held(caller, call, context):
                 async for answer in behaviour(request, context):
-                    self._let_in_or_log(call, context, counted=True)
+                    self._let_in_or_log(call, context, calls=0)
                     yield answer
 
-        made = grpc.unary_stream_rpc_method_handler(
-            stream, handler.request_deserializer, handler.response_serializer
+        async def answers_of_many(
+            requests: AsyncIterator[RequestT], context: Context
+        ) -> AsyncIterator[ResponseT]:
+            with self._held(caller, call, context):
+                async for answer in behaviour(self._each_let_in(requests, call, context), context):
+                    yield answer
+
+        decode, serialise = handler.request_deserializer, handler.response_serializer
+        made = (
+            grpc.stream_stream_rpc_method_handler(answers_of_many, decode, serialise)
+            if handler.request_streaming
+            else grpc.unary_stream_rpc_method_handler(answers, decode, serialise)
         )
         return cast("grpc.RpcMethodHandler[RequestT, ResponseT]", made)
 
-    def _checking_requests(
-        self,
-        handler: grpc.RpcMethodHandler[RequestT, ResponseT],
-        call: grpc.HandlerCallDetails,
-        caller: Caller,
-    ) -> grpc.RpcMethodHandler[RequestT, ResponseT]:
-        """Return a handler of a stream that lasts: each message is let in for itself."""
-
-        async def let_in(
-            requests: AsyncIterator[RequestT], context: Context
-        ) -> AsyncIterator[RequestT]:
-            counted = True  # the first with the call, which may have waited long for it
-            async for request in requests:
-                self._let_in_or_log(call, context, counted=counted)
-                counted = False
-                yield request
-
-        @contextmanager
-        def enter(requests: RequestT, context: object) -> Iterator[RequestT]:
-            stream, called = cast("AsyncIterator[RequestT]", requests), cast("Context", context)
-            with self._held(caller, call, called):
-                yield cast("RequestT", let_in(stream, called))
-
-        return surrounded(handler, enter)
+    async def _each_let_in(
+        self, requests: AsyncIterator[RequestT], call: grpc.HandlerCallDetails, context: Context
+    ) -> AsyncIterator[RequestT]:
+        counted = 1  # one with the stream itself, which may have waited long for it
+        async for request in requests:
+            self._let_in_or_log(call, context, calls=_calls_in(request) - counted)
+            counted = 0
+            yield request
 
     @contextmanager
     def _held(
@@ -151,20 +148,20 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  
             yield
 
     def _let_in_or_log(
-        self, call: grpc.HandlerCallDetails, context: Context, *, counted: bool
+        self, call: grpc.HandlerCallDetails, context: Context, *, calls: int
     ) -> None:
         try:
-            self._let_in(call.method, call.invocation_metadata, counted=counted)
+            self._let_in(call.method, call.invocation_metadata, calls=calls)
         except ModnormError as error:
             self._log(error, call.method, context.peer())
             raise
 
-    def _let_in(self, method: str, metadata: Metadata, *, counted: bool = False) -> Caller:
+    def _let_in(self, method: str, metadata: Metadata, *, calls: int = 1) -> Caller:
         if self._tokens is None:
             return ANYONE
         token = self._tokens.check(_bearer(metadata))
         structlog.contextvars.bind_contextvars(caller=token.name)
-        if not counted:
+        for _ in range(calls):
             self._limits.take(token.name, self._rate_of(token))
         allowed = ALLOWED.get(method, frozenset())
         if allowed.isdisjoint(token.roles):
@@ -197,6 +194,11 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  
         except RateLimitedError:
             return
         logger.warning("refused: %s", error.message, extra={"method": method, "peer": peer})
+
+
+def _calls_in(request: object) -> int:
+    """Count the calls of one message of a stream."""
+    return 2 if isinstance(request, WorkRequest) and request.HasField("also") else 1
 
 
 def _bearer(metadata: Metadata) -> str:

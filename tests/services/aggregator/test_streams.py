@@ -122,6 +122,34 @@ def test_a_refused_call_leaves_the_stream_and_all_else_as_it_is(selecting):
     selecting(scenario)
 
 
+def test_two_calls_in_a_message_are_answered_each_for_itself(selecting):
+    async def scenario(lab, worker, stream, experiment_id):
+        first, second = await taken(lab, worker), await taken(lab, worker)
+        job = (await stream.call(claim=claim(first))).claim.job
+        whole = messages.WholeReport(parts=await worker.parts(job))
+        beyond = messages.WorkRequest(claim=claim(first))
+        following = messages.WorkRequest(claim=claim(second), also=beyond)
+        answer = await stream.call(report=whole, also=following)
+        assert answer.HasField("report")
+        assert answer.also.claim.job.lease.job_id == second
+        assert not answer.also.HasField("also")
+        again = await stream.call(claim=claim(second), also=messages.WorkRequest(report=whole))
+        assert not again.claim.HasField("job")
+        assert again.also.HasField("report")
+        whole.parts[0].header.lease.token += 1
+        answer = await stream.call(
+            heartbeat=messages.HeartbeatRequest(lease=job.lease),
+            also=messages.WorkRequest(report=whole),
+        )
+        for one in (answer, answer.also):
+            status = status_pb2.Status.FromString(one.status)
+            assert type(from_status(status)) is StaleLeaseError
+        await stream.end()
+        assert (await lab.get(experiment_id)).progress.jobs_done == 1
+
+    selecting(scenario)
+
+
 def test_streams_end_when_the_aggregator_stops(selecting):
     async def scenario(lab, worker, stream, _):
         await stream.call(claim=claim(await taken(lab, worker)))

@@ -92,6 +92,10 @@ class Aggregator(evaluation_pb2_grpc.JobServiceServicer):
     """Whether it has the rpc for calls over a stream."""
     opened: int = 0
     """Streams that were opened."""
+    carries: bool = True
+    """Whether it hears two calls in one message."""
+    carried: int = 0
+    """Such messages that it heard."""
     endurance: int | None = None
     """Calls after which a stream breaks."""
     answering: threading.Event = field(default_factory=lambda: _set(threading.Event()))
@@ -135,7 +139,11 @@ class Aggregator(evaluation_pb2_grpc.JobServiceServicer):
         self.opened += 1
         for call in islice(request_iterator, self.endurance):
             self.answering.wait()
-            yield self._answer(call)
+            answer = self._answer(call)
+            if self.carries and call.HasField("also"):
+                self.carried += 1
+                answer.also.CopyFrom(self._answer(call.also))
+            yield answer
         if self.endurance:
             context.abort(grpc.StatusCode.UNAVAILABLE, "broken")
 

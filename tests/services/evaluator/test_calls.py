@@ -1,11 +1,14 @@
 """A worker's calls over one stream, and what becomes of them when there is none."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import grpc
 import pytest
 
 from modnorm.errors import StaleLeaseError, UnavailableError
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
+from services.evaluator import calls
 from services.evaluator.gateway import JobGateway
 from services.evaluator.line import Line
 
@@ -86,3 +89,68 @@ def test_a_late_answer_is_not_that_of_the_next_call(target, aggregator) -> None:
             line.call(late, 0.05)
         aggregator.answering.set()
         assert line.call(following, 30.0).claim.job.lease.job_id == "next"
+
+
+def report_beside_claims(gateway: JobGateway) -> None:
+    """Report the job that was claimed last, and ask for others until that has been answered."""
+    with ThreadPoolExecutor(1) as behind:
+        reported = behind.submit(gateway.report, lambda: parts(1))
+        while not reported.done():
+            assert gateway.claim("none") is None
+        reported.result()
+
+
+@pytest.mark.parametrize("carries", [True, False])
+def test_a_report_goes_with_the_next_claim(gateway, aggregator, monkeypatch, carries) -> None:
+    monkeypatch.setattr(calls, "TOGETHER_SECONDS", 60.0)
+    aggregator.carries = carries
+    offer(aggregator, "a")
+    for _ in range(2):
+        aggregator.jobs["a"] = messages.Job(lease=lease())
+        assert gateway.claim("a") is not None
+        report_beside_claims(gateway)
+    assert aggregator.calls["ReportJob"] == 2
+    assert aggregator.carried == (2 if carries else 0)
+    assert aggregator.opened == 1
+
+
+def test_each_of_two_calls_in_a_message_is_refused_for_itself(
+    gateway, aggregator, monkeypatch
+) -> None:
+    monkeypatch.setattr(calls, "TOGETHER_SECONDS", 60.0)
+    offer(aggregator, "a")
+    assert gateway.claim("a") is not None
+    aggregator.errors["ReportJob"] = [StaleLeaseError("lost", field="lease.token", remedy="stop")]
+    with pytest.raises(StaleLeaseError, match="lost"):
+        report_beside_claims(gateway)
+    assert aggregator.carried == 1
+
+
+def test_both_calls_in_a_message_outlive_a_stream_that_broke(
+    gateway, aggregator, monkeypatch
+) -> None:
+    monkeypatch.setattr(calls, "TOGETHER_SECONDS", 60.0)
+    aggregator.endurance = 1
+    offer(aggregator, "a")
+    assert gateway.claim("a") is not None
+    report_beside_claims(gateway)
+    assert aggregator.reports["a"].parts == 2
+
+
+def test_a_report_waits_for_no_claim_that_was_made_before_it(
+    gateway, aggregator, monkeypatch
+) -> None:
+    monkeypatch.setattr(calls, "TOGETHER_SECONDS", 60.0)
+    offer(aggregator, "a", "b")
+    assert gateway.claim("a") is not None
+    assert gateway.claim("b") is not None
+    with ThreadPoolExecutor(1) as behind:
+        behind.submit(gateway.report, lambda: parts(1)).result(timeout=30.0)
+    assert aggregator.carried == 0
+
+
+def test_a_report_goes_alone_where_no_claim_follows(gateway, aggregator) -> None:
+    offer(aggregator, "a")
+    assert gateway.claim("a") is not None
+    gateway.report(lambda: parts(1))
+    assert (aggregator.calls["ReportJob"], aggregator.carried) == (1, 0)
