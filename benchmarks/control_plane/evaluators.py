@@ -3,10 +3,11 @@
     python -m benchmarks.control_plane.evaluators --target HOST:PORT... --broker URL ...
 
 Each has a connection of its own with one stream of calls, as a real evaluator has. It claims,
-waits for as long as the work would take, and reports made-up answers. It ends when the experiment
-does, and prints what it measured as JSON. Two things cost less than where evaluators are real, and
-leave the aggregator the same work: the streams are those of `lean_stream`, and messages are taken
-off the broker's list without Celery and without an acknowledgement.
+waits for as long as the work would take, and reports made-up answers together with its next claim,
+where there is a job (`--apart`: by themselves). It ends when the experiment does, and prints what
+it measured as JSON. Two things cost less than where evaluators are real, and leave the aggregator
+the same work: the streams are those of `lean_stream`, and messages are taken off the broker's list
+without Celery and without an acknowledgement.
 """
 
 import argparse
@@ -40,8 +41,10 @@ if TYPE_CHECKING:
 
 SECONDS = 60.0
 WORK = "/modnorm.v1.JobService/Work"
-PREFETCH = 64
+PREFETCH = 256
 """Job ids that wait in this process for the next free evaluator."""
+TAKEN = 128
+"""Messages taken off the broker at a time."""
 IDLE_SECONDS = 0.02
 HEARTBEAT_SECONDS = 5.0
 ENVIRONMENT = {
@@ -104,6 +107,7 @@ class Fleet:
         self._random = random.Random(options.seed)
         self._job_ids: asyncio.Queue[str] = asyncio.Queue(PREFETCH)
         self._active: dict[str, asyncio.Future[int]] = {}
+        self._reports: dict[str, messages.WorkRequest] = {}
         self._over = False
         self._stub: JobServiceAsyncStub
 
@@ -137,7 +141,7 @@ class Fleet:
         async with redis.asyncio.Redis.from_url(self._options.broker) as client:
             # A command that has just been answered may swallow the cancellation.
             while not self._over:
-                found = cast("list[bytes] | None", await client.rpop(QUEUE, 16))
+                found = cast("list[bytes] | None", await client.rpop(QUEUE, TAKEN))
                 if not found:
                     await asyncio.sleep(IDLE_SECONDS)
                 for message in found or ():
@@ -165,15 +169,15 @@ class Fleet:
 
     async def _work(self, line: _Line, job_id: str, worker: str) -> None:
         """Do jobs one after the other, until there is none to claim."""
-        request = messages.WorkRequest(claim=_claim(job_id, worker))
+        request = messages.WorkRequest()
+        _fill_claim(request.claim, job_id, worker)
         answer = await self._timed("claim", line.call(request))
         while answer.claim.HasField("job"):
             job = answer.claim.job
             await self._think(line, job.lease)
-            report = messages.WholeReport(parts=await self._report(job, worker))
-            request = messages.WorkRequest(report=report)
+            request = await self._report(job, worker)
             if not self._options.apart and not self._job_ids.empty():
-                request.also.claim.CopyFrom(_claim(self._job_ids.get_nowait(), worker))
+                _fill_claim(request.also.claim, self._job_ids.get_nowait(), worker)
             answer = (await self._timed("report", line.call(request))).also
             self._measured.reported.append(time.perf_counter())
             if not request.HasField("also"):
@@ -198,35 +202,41 @@ class Fleet:
             await self._timed("heartbeat", line.call(messages.WorkRequest(heartbeat=beat)))
         await asyncio.sleep(left)
 
-    async def _report(self, job: messages.Job, worker: str) -> Sequence[messages.ReportJobRequest]:
-        header = messages.ReportHeader(
-            lease=job.lease,
-            descriptor=job.descriptor,
-            worker=worker,
-            environment=ENVIRONMENT,
-            switch_seconds=0.01,
-            generate_seconds=self._options.work_seconds,
-            score_seconds=0.01,
-        )
-        if not job.descriptor.coefficients:
-            active = await self._active_tensors(job.descriptor.scale_map_digest)
-            header.descriptor.coefficients.extend([self._random.random()] * active)
-        rows = await self._rows(job.rows_digest)
+    async def _report(self, job: messages.Job, worker: str) -> messages.WorkRequest:
+        request = messages.WorkRequest()
+        request.CopyFrom(await self._made_up(job.rows_digest))
+        header, batch = request.report.parts
+        header.header.lease.MergeFrom(job.lease)
+        header.header.worker = worker
+        descriptor = header.header.descriptor
+        descriptor.MergeFrom(job.descriptor)
+        if not descriptor.coefficients:
+            active = await self._active_tensors(descriptor.scale_map_digest)
+            descriptor.coefficients.extend([self._random.random()] * active)
         reward = self._random.random()
-        answers = [self._answer(row, reward) for row in range(rows)]
-        batch = messages.AnswerBatch(answers=answers)
-        parts = (
-            messages.ReportJobRequest(header=header),
-            messages.ReportJobRequest(answers=batch),
-        )
-        self._measured.report_bytes = sum(part.ByteSize() for part in parts)
-        return parts
+        for answer in batch.answers.answers:
+            answer.reward = reward
+        if not self._measured.report_bytes:
+            self._measured.report_bytes = header.ByteSize() + batch.ByteSize()
+        return request
 
-    def _answer(self, row: int, reward: float) -> messages.Answer:
+    async def _made_up(self, rows_digest: str) -> messages.WorkRequest:
+        """Return what all reports about some rows have in common."""
+        if rows_digest not in self._reports:
+            request = messages.WorkRequest()
+            header = request.report.parts.add().header
+            header.environment.update(ENVIRONMENT)
+            header.generate_seconds = self._options.work_seconds
+            header.switch_seconds = header.score_seconds = 0.01
+            answers = map(self._answer, range(await self._rows(rows_digest)))
+            request.report.parts.add().answers.answers.extend(answers)
+            self._reports[rows_digest] = request
+        return self._reports[rows_digest]
+
+    def _answer(self, row: int) -> messages.Answer:
         return messages.Answer(
             row=row,
             completion="x" * self._options.characters,
-            reward=reward,
             vote=str(row % 3),
             correct=row % 2 == 0,
             tokens=self._options.characters // 4,
@@ -250,13 +260,13 @@ class Fleet:
         return await self._active[digest]
 
 
-def _claim(job_id: str, worker: str) -> messages.ClaimJobRequest:
-    return messages.ClaimJobRequest(job_id=job_id, worker=worker, version="0.1.0")
+def _fill_claim(message: messages.ClaimJobRequest, job_id: str, worker: str) -> None:
+    message.job_id, message.worker, message.version = job_id, worker, "0.1.0"
 
 
 def _job_id(message: bytes) -> str:
-    """Return the job id in one of Celery's messages."""
-    body = json.loads(base64.b64decode(json.loads(message)["body"]))
+    """Return the job id in one of Celery's messages, which begins with its body."""
+    body = json.loads(base64.b64decode(message.split(b'"', 4)[3]))
     return str(body[0][0])
 
 

@@ -59,16 +59,22 @@ class IncomingReport:
         self._answers: list[StoredAnswer] = []
         self._room = MAX_REPORT_BYTES
 
-    def add(self, part: evaluation_pb2.ReportJobRequest) -> None:
-        """Take the next part.
+    def check_room(self, part: evaluation_pb2.ReportJobRequest) -> None:
+        """Make sure that the next part of a stream is not too much; one message never is.
 
         Raises:
-            TooLargeError: there is too much.
-            InvalidInputError: it is not what comes next.
+            TooLargeError: it is.
         """
         self._room -= part.ByteSize()
         if self._room < 0:
             raise TooLargeError(f"a report has at most {MAX_REPORT_BYTES} bytes", field="answers")
+
+    def add(self, part: evaluation_pb2.ReportJobRequest) -> None:
+        """Take the next part.
+
+        Raises:
+            InvalidInputError: it is not what comes next.
+        """
         if part.WhichOneof("part") != ("header" if self._header is None else "answers"):
             raise InvalidInputError("a report is one header, then answers", field="part")
         if self._header is None:

@@ -14,7 +14,7 @@ from modnorm.v1.evaluation_pb2 import WorkRequest, WorkResponse
 from services.aggregator.background import Changes, job_names
 from services.aggregator.incoming import MAX_ANSWERS, IncomingReport, check_length, check_name
 from services.aggregator.lanes import Lane
-from services.aggregator.messages import bar_message, job_message
+from services.aggregator.messages import fill_bar, fill_job
 from services.aggregator.metrics import AggregatorMetrics
 from services.aggregator.reports import Report
 from services.aggregator.states import TERMINAL, ArtifactKind
@@ -94,22 +94,23 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         ],
     ) -> evaluation_pb2.ClaimJobResponse:
         """Lease a job, if it is still to be done."""
-        return await self._claim(request)
+        response = evaluation_pb2.ClaimJobResponse()
+        await self._claim(request, response)
+        return response
 
     async def _claim(
-        self, request: evaluation_pb2.ClaimJobRequest
-    ) -> evaluation_pb2.ClaimJobResponse:
+        self, request: evaluation_pb2.ClaimJobRequest, response: evaluation_pb2.ClaimJobResponse
+    ) -> None:
         check_name(request.worker, "worker")
         check_length(request.version, "version")
         self._workers.heard(request.worker, request.version)
         claim = await self._claims.submit(ClaimRequest(request.job_id, request.worker))
         if claim is None:
-            return evaluation_pb2.ClaimJobResponse()
+            return
         if logger.isEnabledFor(logging.DEBUG):
             with naming(**job_names(claim.job)):
                 logger.debug("leased")
-        seconds = self._stores.jobs.lease_seconds
-        return evaluation_pb2.ClaimJobResponse(job=job_message(claim, seconds))
+        fill_job(response.job, claim, self._stores.jobs.lease_seconds)
 
     @override
     async def Heartbeat(
@@ -120,20 +121,24 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         ],
     ) -> evaluation_pb2.HeartbeatResponse:
         """Extend a lease, and tell whether the work is still wanted."""
-        return await self._beat(request)
+        response = evaluation_pb2.HeartbeatResponse()
+        await self._beat(request, response)
+        return response
 
     async def _beat(
-        self, request: evaluation_pb2.HeartbeatRequest
-    ) -> evaluation_pb2.HeartbeatResponse:
+        self, request: evaluation_pb2.HeartbeatRequest, response: evaluation_pb2.HeartbeatResponse
+    ) -> None:
         lease = request.lease
         if not 0 <= request.answers_done <= MAX_ANSWERS:
             raise InvalidInputError(
                 f"a job has at most {MAX_ANSWERS} answers, and no fewer than none",
                 field="answers_done",
             )
-        cancel = await self._beats.submit(Beat(lease.job_id, lease.token, request.answers_done))
+        beat = Beat(lease.job_id, lease.token, request.answers_done)
+        response.cancel = await self._beats.submit(beat)
         bar = self._stores.jobs.known_bar(request.experiment_id, request.candidate)
-        return evaluation_pb2.HeartbeatResponse(cancel=cancel, bar=bar_message(bar))
+        if bar is not None:
+            fill_bar(response.bar, bar)
 
     @override
     async def ReportJob(
@@ -146,25 +151,24 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         """Store the result of a job."""
         incoming = IncomingReport()
         async for part in request_iterator:
+            incoming.check_room(part)
             incoming.add(part)
-        return await self._report(incoming.whole())
+        await self._report(incoming.whole())
+        return evaluation_pb2.ReportJobResponse()
 
-    async def _whole_report(
-        self, message: evaluation_pb2.WholeReport
-    ) -> evaluation_pb2.ReportJobResponse:
+    async def _whole_report(self, message: evaluation_pb2.WholeReport) -> None:
         incoming = IncomingReport()
         for part in message.parts:
             incoming.add(part)
-        return await self._report(incoming.whole())
+        await self._report(incoming.whole())
 
-    async def _report(self, report: Report) -> evaluation_pb2.ReportJobResponse:
+    async def _report(self, report: Report) -> None:
         change = await self._reports.submit(report)
         self._metrics.reported(change, report)
         canaries = self._workers.canaries
         if canaries.note(report.worker, report.environment):
             self._metrics.deviating_workers.set(len(canaries.deviations()))
         await self._follow_up(change, logging.DEBUG, "scored")
-        return evaluation_pb2.ReportJobResponse()
 
     @override
     async def FailJob(
@@ -175,11 +179,10 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         ],
     ) -> evaluation_pb2.FailJobResponse:
         """Store that an attempt failed."""
-        return await self._fail(request)
+        await self._fail(request)
+        return evaluation_pb2.FailJobResponse()
 
-    async def _fail(
-        self, request: evaluation_pb2.FailJobRequest
-    ) -> evaluation_pb2.FailJobResponse:
+    async def _fail(self, request: evaluation_pb2.FailJobRequest) -> None:
         kind = _KINDS.get(request.kind)
         if kind is None:
             raise InvalidInputError("name a kind of failure", field="kind")
@@ -191,7 +194,6 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         self._metrics.failed(change, kind)
         level = logging.INFO if kind is FailureKind.RELEASED else logging.WARNING
         await self._follow_up(change, level, f"attempt {kind}: {reason}")
-        return evaluation_pb2.FailJobResponse()
 
     @override
     async def Work(
@@ -279,17 +281,24 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
             chunk = content[start : start + BATCH_BYTES]
             yield evaluation_pb2.FetchGeneratorResponse(chunk=chunk)
 
-    async def _answer(self, call: WorkRequest) -> WorkResponse:
-        """Answer one call on a stream as if it had come by itself."""
+    async def _answer(self, call: WorkRequest, response: WorkResponse) -> None:
+        """Answer one call on a stream as if it had come by itself.
+
+        Answers are filled in where they are sent from: each copy would be encoded and decoded.
+        """
         match call.WhichOneof("call"):
             case "claim":
-                return WorkResponse(claim=await self._claim(call.claim))
+                response.claim.SetInParent()
+                await self._claim(call.claim, response.claim)
             case "heartbeat":
-                return WorkResponse(heartbeat=await self._beat(call.heartbeat))
+                response.heartbeat.SetInParent()
+                await self._beat(call.heartbeat, response.heartbeat)
             case "report":
-                return WorkResponse(report=await self._whole_report(call.report))
+                await self._whole_report(call.report)
+                response.report.SetInParent()
             case "fail":
-                return WorkResponse(fail=await self._fail(call.fail))
+                await self._fail(call.fail)
+                response.fail.SetInParent()
             case _:
                 raise InvalidInputError("a call is a claim, heartbeat, report or failure")
 

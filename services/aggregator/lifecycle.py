@@ -53,11 +53,11 @@ def unknown_experiment(experiment_id: str) -> NotFoundError:
 
 def spec_of(experiment: Experiment) -> ExperimentSpec:
     """Return the spec of an experiment."""
-    return _parsed(experiment.spec_json)
+    return parsed_spec(experiment.spec_json)
 
 
 @lru_cache(maxsize=64)
-def _parsed(spec_json: str) -> ExperimentSpec:
+def parsed_spec(spec_json: str) -> ExperimentSpec:
     """Parse a spec, which never changes, once for all reports of its experiment."""
     return ExperimentSpec.model_validate_json(spec_json)
 

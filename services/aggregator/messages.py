@@ -6,13 +6,11 @@ from functools import lru_cache
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from modnorm.client.convert import descriptor_to_proto, spec_to_proto
-from modnorm.perturbation.descriptor import Descriptor
+from modnorm.client.convert import spec_to_proto
 from modnorm.search.stopping import Bar
-from modnorm.spec import ExperimentSpec
 from modnorm.v1 import common_pb2, evaluation_pb2, experiment_pb2
 from services.aggregator.codec import StoredAnswer, unpack_coefficients
-from services.aggregator.lifecycle import spec_of
+from services.aggregator.lifecycle import parsed_spec, spec_of
 from services.aggregator.reports import rows_of
 from services.aggregator.rows import CandidateRow
 from services.aggregator.states import ExperimentState, JobState, Split
@@ -140,32 +138,32 @@ def vote_message(vote: Vote) -> experiment_pb2.Vote:
     )
 
 
-def job_message(claim: Claim, lease_seconds: float) -> evaluation_pb2.Job:
-    """Return a leased job with all that a worker needs to know."""
+def fill_job(message: evaluation_pb2.Job, claim: Claim, lease_seconds: float) -> None:
+    """Fill in a leased job with all that a worker needs to know."""
     job, experiment = claim.job, claim.experiment
-    message = evaluation_pb2.Job(
-        lease=evaluation_pb2.Lease(job_id=job.id, token=job.token, seconds=lease_seconds),
-        experiment_id=experiment.id,
-        model_digest=experiment.model_digest,
-        scorer=experiment.scorer,
-        max_tokens=experiment.max_tokens,
-        descriptor=_descriptor(claim.candidate),
-        split=_SPLITS[job.split],
-        rows_digest=rows_of(experiment, job.split)[0],
-        generator_digest=experiment.generator_digest if claim.candidate.proposed else "",
-        candidate=job.candidate,
-        bar=bar_message(claim.bar),
-        skipped_rows=claim.skipped,
-        replay_digest=experiment.selection_digest,
-    )
     message.MergeFrom(_specified(experiment.spec_json))
-    return message
+    lease = message.lease
+    lease.job_id, lease.token, lease.seconds = job.id, job.token, lease_seconds
+    message.experiment_id = experiment.id
+    message.model_digest = experiment.model_digest
+    message.scorer = experiment.scorer
+    message.max_tokens = experiment.max_tokens
+    _fill_descriptor(message.descriptor, claim.candidate)
+    message.split = _SPLITS[job.split]
+    message.rows_digest = rows_of(experiment, job.split)[0]
+    if claim.candidate.proposed:
+        message.generator_digest = experiment.generator_digest
+    message.candidate = job.candidate
+    if claim.bar is not None:
+        fill_bar(message.bar, claim.bar)
+    message.skipped_rows.extend(claim.skipped)
+    message.replay_digest = experiment.selection_digest
 
 
 @lru_cache(maxsize=64)
 def _specified(spec_json: str) -> evaluation_pb2.Job:
     """Return what all jobs of a spec have in common, made once; not to be changed."""
-    spec = ExperimentSpec.model_validate_json(spec_json)
+    spec = parsed_spec(spec_json)
     return evaluation_pb2.Job(
         model=common_pb2.ModelRef(name=spec.model.name, revision=spec.model.revision),
         engine=spec.engine.name,
@@ -175,9 +173,10 @@ def _specified(spec_json: str) -> evaluation_pb2.Job:
     )
 
 
-def bar_message(bar: Bar | None) -> evaluation_pb2.Bar | None:
-    """Return a bar, if there is one."""
-    return None if bar is None else evaluation_pb2.Bar(reward=bar.reward, index=bar.index)
+def fill_bar(message: evaluation_pb2.Bar, bar: Bar) -> None:
+    """Fill in a bar."""
+    message.reward, message.index = bar.reward, bar.index
+    message.SetInParent()
 
 
 def _candidate_state(job: Job) -> experiment_pb2.CandidateState.ValueType:
@@ -185,19 +184,21 @@ def _candidate_state(job: Job) -> experiment_pb2.CandidateState.ValueType:
     return experiment_pb2.CANDIDATE_STATE_STOPPED if stopped else _CANDIDATE_STATES[job.state]
 
 
-def _descriptor(candidate: Candidate | CandidateRow) -> common_pb2.Descriptor:
-    packed = candidate.coefficients
-    return descriptor_to_proto(
-        Descriptor(
-            noise=candidate.noise,
-            seed=candidate.seed,
-            method=candidate.method,
-            radius=candidate.radius,
-            scale_map=candidate.scale_map_digest,
-            coefficients=unpack_coefficients(packed) if packed is not None else None,
-            lineage=candidate.lineage,
-        )
-    )
+def _descriptor(candidate: Candidate) -> common_pb2.Descriptor:
+    message = common_pb2.Descriptor()
+    _fill_descriptor(message, candidate)
+    return message
+
+
+def _fill_descriptor(message: common_pb2.Descriptor, candidate: Candidate | CandidateRow) -> None:
+    message.noise = candidate.noise
+    message.seed = candidate.seed
+    message.method = candidate.method
+    message.radius = candidate.radius
+    message.scale_map_digest = candidate.scale_map_digest
+    if candidate.coefficients is not None:
+        message.coefficients.extend(unpack_coefficients(candidate.coefficients))
+    message.lineage_digest = candidate.lineage
 
 
 def _state_result(state: StateRecord) -> experiment_pb2.StateResult:

@@ -31,12 +31,14 @@ class WorkStreams:
     that wait for their worker's next call are ended, the others once their call is answered.
 
     Args:
-        answer: Answers one call, or raises why not.
+        answer: Fills in the answer to one call, or raises why not.
         measured: Where calls are counted.
     """
 
     def __init__(
-        self, answer: Callable[[WorkRequest], Awaitable[WorkResponse]], measured: CallMetrics
+        self,
+        answer: Callable[[WorkRequest, WorkResponse], Awaitable[None]],
+        measured: CallMetrics,
     ) -> None:
         self._answer = answer
         self._measured = measured
@@ -57,7 +59,9 @@ class WorkStreams:
         """
         arriving, task = aiter(calls), cast("asyncio.Task[object]", asyncio.current_task())
         while (call := await self._next(arriving, task)) is not None:
-            yield await self._answered_all(call)
+            response = WorkResponse()
+            await self._answer_all(call, response)
+            yield response
 
     async def _next(
         self, calls: AsyncIterator[WorkRequest], task: asyncio.Task[object]
@@ -75,24 +79,24 @@ class WorkStreams:
         finally:
             self._idle.discard(task)
 
-    async def _answered_all(self, call: WorkRequest) -> WorkResponse:
+    async def _answer_all(self, call: WorkRequest, response: WorkResponse) -> None:
         """Answer a call, and the one that it carries beside itself."""
         if not call.HasField("also"):
-            return await self._answered(call)
-        also = asyncio.create_task(self._answered(call.also))
+            await self._answer_one(call, response)
+            return
+        also = asyncio.create_task(self._answer_one(call.also, response.also))
         try:
-            answer = await self._answered(call)
-            answer.also.CopyFrom(await also)
+            await self._answer_one(call, response)
+            await also
         finally:
             also.cancel()
-        return answer
 
-    async def _answered(self, call: WorkRequest) -> WorkResponse:
+    async def _answer_one(self, call: WorkRequest, response: WorkResponse) -> None:
         """Answer one call, if only by why not: the stream goes on."""
         method, start = _METHODS[call.WhichOneof("call")], time.perf_counter()
         code = "OK"
         try:
-            return await self._answer(call)
+            await self._answer(call, response)
         except asyncio.CancelledError:
             code = "CANCELLED"
             raise
@@ -100,7 +104,7 @@ class WorkStreams:
             code = code_of(error).name if isinstance(error, ModnormError) else "INTERNAL"
             with naming(**_names(call)):
                 status = described(error, f"/{SERVICE}/{method}")
-            return WorkResponse(status=status.SerializeToString())
+            response.status = status.SerializeToString()
         finally:
             self._measured.ended(SERVICE, method, code, time.perf_counter() - start)
 
