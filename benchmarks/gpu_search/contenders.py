@@ -4,7 +4,9 @@
 - `one`: one engine of this project with CUDA graphs.
 - `mpsE`: E engine processes on the GPU under NVIDIA's MPS, pulling from one queue.
 - `NAME@VARIANT`: the same, started otherwise (`variants`): `one@sync`, say.
-- `NAME+stop`: the same, and candidates that cannot be among the K best are stopped.
+- `NAME+stop`: the same, and candidates that cannot be among the K best are stopped; they rest for
+  others to begin, and the best go on first, as in an evaluator.
+- `NAME+inorder`: the same, and each runs through, in the order of their indices.
 """
 
 import re
@@ -19,7 +21,7 @@ from benchmarks.gpu_search.processes import Child, ending, environment
 from benchmarks.gpu_search.variants import USUAL, VARIANTS
 from services.evaluator.mps import start_mps
 
-STOP = "+stop"
+STOP, IN_ORDER = "+stop", "+inorder"
 PUBLISHED = "published"
 ONE = "one"
 _MPS = re.compile(r"mps([2-9])")
@@ -37,6 +39,7 @@ class Contender:
         pool: What has to run for it: `published`, `one` or `mps`.
         engines: Engines that it uses.
         stops: Whether candidates are stopped early.
+        rests: Whether they rest before.
         variant: How its engines are started.
     """
 
@@ -45,6 +48,7 @@ class Contender:
     engines: int
     stops: bool
     variant: str = USUAL
+    rests: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,16 +72,17 @@ def contender_named(name: str) -> Contender:
     """
     if name == PUBLISHED:
         return Contender(name, name, 1, stops=False)
-    base, _, variant = name.removesuffix(STOP).partition("@")
-    stops = name.endswith(STOP)
+    base, _, variant = name.removesuffix(STOP).removesuffix(IN_ORDER).partition("@")
+    rests = name.endswith(STOP)
+    stops = rests or name.endswith(IN_ORDER)
     if variant in VARIANTS and base == ONE:
-        return Contender(name, base, 1, stops, variant)
+        return Contender(name, base, 1, stops, variant, rests)
     if variant in VARIANTS and (found := _MPS.fullmatch(base)):
-        return Contender(name, "mps", int(found[1]), stops, variant)
+        return Contender(name, "mps", int(found[1]), stops, variant, rests)
     variants = ", ".join(f"@{known}" for known in VARIANTS if known)
     raise SystemExit(
         f"there is no contender {name!r}: published, one, mps2 to mps9, the last two with "
-        f"{variants} and +stop"
+        f"{variants} and +stop or +inorder"
     )
 
 

@@ -1,6 +1,7 @@
 """The project's engine, with the lengths of answers given: nothing of its loop is replaced."""
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 
 from vllm import SamplingParams
 from vllm.sampling_params import RequestOutputKind
@@ -50,6 +51,13 @@ class DrawnEngine(VllmEngine):
         """Answer as `VllmEngine` does, and time the steps."""
         timed = watched(self.stopwatch, lambda: len(self._waiting), poll)
         return super().generate(prompts, limits, poll=timed)
+
+    @contextmanager
+    def parked(self) -> Iterator[None]:
+        """Give the engine away; none of that is time of a step."""
+        self.stopwatch.finish()
+        with super().parked():
+            yield
 
     def _sampling(self, index: int, limits: GenerationLimits) -> SamplingParams:
         length = min(self.lengths[index], limits.max_tokens)

@@ -6,6 +6,8 @@ from benchmarks.gpu_search.variants import USUAL
 from benchmarks.gpu_search.workload import Workload
 from modnorm.search.stopping import Bar
 
+RESTING = 8
+"""Candidates that rest at once in one engine: what an evaluator has by default."""
 WARM_UP = 8
 """Tokens of each answer of the candidate that is not counted."""
 
@@ -32,6 +34,23 @@ class Turn:
     """Whether it may be stopped early."""
     bar: Bar | None = None
     """What it must still be able to pass."""
+    rests: bool = False
+    """Whether it may rest, for others to begin."""
+
+
+@dataclass(frozen=True)
+class Free:
+    """An engine has done what it was told; what came of candidates was said before."""
+
+    resting: int = 0
+    """Candidates that rest in it."""
+
+
+@dataclass(frozen=True)
+class GoOn:
+    """Let the best of the candidates that rest go on to its end."""
+
+    bar: Bar | None
 
 
 @dataclass(frozen=True)

@@ -3,20 +3,32 @@
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from multiprocessing.connection import Connection
 
 from benchmarks.gpu_search.candidates import descriptor_of, scale_map_of, seeds_of
 from benchmarks.gpu_search.engine import DrawnEngine
-from benchmarks.gpu_search.messages import WARM_UP, News, Settings, Turn
+from benchmarks.gpu_search.messages import (
+    RESTING,
+    WARM_UP,
+    Free,
+    GoOn,
+    News,
+    Settings,
+    Turn,
+)
 from benchmarks.gpu_search.outcome import Outcome
 from benchmarks.gpu_search.variants import VARIANTS
 from benchmarks.gpu_search.workload import DrawnTask
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.engines.protocol import GenerationLimits
 from modnorm.engines.settings import EngineSettings
+from modnorm.search.racing import Race
+from modnorm.search.racing import Turn as RaceTurn
 from modnorm.search.ranking import mean_reward
 from modnorm.search.scoring import answer_candidate
 from modnorm.search.stopping import Bar, EarlyStop
+from modnorm.search.watching import Resting
 
 JUDGES = 2
 
@@ -42,17 +54,26 @@ class Contender:
         usual, self._workload = self._workload, self._workload.shortened(WARM_UP)
         self.evaluate(0, None)
         self._workload = usual
+        self.engine.stopwatch.take()
 
-    def evaluate(self, candidate: int, bar: Callable[[], Bar | None] | None) -> Outcome:
+    def evaluate(
+        self,
+        candidate: int,
+        bar: Callable[[], Bar | None] | None,
+        resting: Resting | None = None,
+    ) -> Outcome:
         """Score a candidate, or stop it.
 
         Args:
             candidate: Its index.
             bar: Returns what it must still be able to pass; None where nothing is stopped.
+            resting: When it rests; None where it runs through.
+
+        Returns:
+            What came of it, and all steps since this was asked last.
         """
         answers = self._workload.answers(candidate)
         self.engine.lengths = answers.lengths
-        self.engine.stopwatch.take()
         task = DrawnTask(self._workload.cap)
         began = time.perf_counter()
         result = answer_candidate(
@@ -66,6 +87,7 @@ class Contender:
             judges=self._judges,
             on_progress=_go_on,
             stop=EarlyStop(candidate, task.reward_bounds, bar) if bar else None,
+            resting=resting,
         ).judged()
         return Outcome(
             candidate=candidate,
@@ -84,6 +106,45 @@ class Contender:
         self.engine.close()
 
 
+class Conversation:
+    """What the driver says and hears.
+
+    Args:
+        connection: To the driver.
+        contender: Evaluates candidates.
+    """
+
+    def __init__(self, connection: Connection, contender: Contender) -> None:
+        self._connection = connection
+        self._contender = contender
+        self._race = Race(RESTING)
+        self._bar: Bar | None = None
+
+    def run(self) -> None:
+        """Do what is asked until told None."""
+        while (message := self._connection.recv()) is not None:
+            if isinstance(message, Turn):
+                self._bar = message.bar
+                self._race.begin(partial(self._evaluate, message))
+            if isinstance(message, GoOn):
+                self._bar = message.bar
+                self._race.go_on()
+            if isinstance(message, (Turn, GoOn)):
+                self._connection.send(Free(self._race.resting))
+
+    def _evaluate(self, asked: Turn, turn: RaceTurn) -> None:
+        bar = self._latest if asked.stops else None
+        resting = turn if asked.rests else None
+        self._connection.send(self._contender.evaluate(asked.candidate, bar, resting))
+
+    def _latest(self) -> Bar | None:
+        while self._connection.poll():
+            if not isinstance(message := self._connection.recv(), News):
+                raise TypeError(f"{message} in the middle of a candidate")
+            self._bar = message.bar
+        return self._bar
+
+
 def serve(connection: Connection, settings: Settings) -> None:
     """Start when told to, say when ready, then evaluate candidates until told None."""
     if connection.recv() is None:
@@ -91,21 +152,7 @@ def serve(connection: Connection, settings: Settings) -> None:
     contender = Contender(settings)
     contender.warm_up()
     connection.send(dict(contender.engine.environment))
-    bar: Bar | None = None
-
-    def latest() -> Bar | None:
-        nonlocal bar
-        while connection.poll():
-            if not isinstance(message := connection.recv(), News):
-                raise TypeError(f"{message} in the middle of a candidate")
-            bar = message.bar
-        return bar
-
-    while (message := connection.recv()) is not None:
-        if isinstance(message, Turn):
-            bar = message.bar
-            look = latest if message.stops else None
-            connection.send(contender.evaluate(message.candidate, look))
+    Conversation(connection, contender).run()
     contender.close()
 
 

@@ -16,7 +16,7 @@ from vllm import LLM, SamplingParams
 from vllm.platforms import current_platform
 
 from benchmarks.gpu_search.candidates import RADIUS, scale_map_of, seeds_of
-from benchmarks.gpu_search.messages import WARM_UP, Settings, Turn
+from benchmarks.gpu_search.messages import WARM_UP, Free, Settings, Turn
 from benchmarks.gpu_search.outcome import Outcome
 from benchmarks.gpu_search.workload import DrawnTask
 from modnorm.checkpoint.prompts import PromptEncoder
@@ -132,6 +132,7 @@ def serve(connection: Connection, settings: Settings) -> None:
     while (message := connection.recv()) is not None:
         if isinstance(message, Turn):
             connection.send(contender.evaluate(message.candidate))
+            connection.send(Free())
     contender.close()
 
 

@@ -125,9 +125,10 @@ def _run(
         options.candidates,
         options.experts if contender.stops else None,
         3600.0 if contender.stops else options.seconds,
+        contender.rests,
     )
     outcomes, seconds = search(pool.engines[: contender.engines], plan)
-    busy = sum(one.ended - one.began for one in outcomes)
+    busy = sum(one.switch + one.generate + one.judge for one in outcomes)
     return {
         "engines": contender.engines,
         "candidates": len(outcomes),

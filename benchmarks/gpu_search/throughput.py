@@ -21,6 +21,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from benchmarks.gpu_search.processes import Child, ending
+from benchmarks.gpu_search.variants import VARIANTS
 from benchmarks.gpu_search.workload import Workload
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.engines.protocol import GenerationLimits
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 ENGINE = "engine"
 CONTENDERS = {
     ENGINE: "0",
+    f"{ENGINE}@worker": "0",
     "vllm in one process": "0",
     "vllm": "1",
 }
@@ -92,9 +94,10 @@ def _report(rates: dict[str, list[float]], out: Path | None) -> None:
         "tokens_a_second": {name: round(rate, 1) for name, rate in middle.items()},
         "rounds": {name: [round(one, 1) for one in found] for name, found in rates.items()},
         "engine_to_plain": {
-            name: round(middle[ENGINE] / rate, 4)
-            for name, rate in middle.items()
-            if name != ENGINE
+            f"{ours} to {plain}": round(middle[ours] / middle[plain], 4)
+            for ours in middle
+            for plain in middle
+            if _is_ours(ours) and not _is_ours(plain)
         },
     }
     text = json.dumps(content, indent=2)
@@ -103,9 +106,13 @@ def _report(rates: dict[str, list[float]], out: Path | None) -> None:
         out.write_text(text + "\n")
 
 
+def _is_ours(name: str) -> bool:
+    return name.startswith(ENGINE)
+
+
 def serve(connection: Connection, settings: Settings) -> None:
     """Start, then answer the request as often as asked; say the tokens a second of each."""
-    generate, close = _engine(settings) if settings.name == ENGINE else _plain(settings)
+    generate, close = _engine(settings) if _is_ours(settings.name) else _plain(settings)
     connection.send("ready")
     while connection.recv() is not None:
         started = time.perf_counter()
@@ -118,7 +125,9 @@ def _engine(settings: Settings) -> tuple[Generate, Callable[[], None]]:
     from benchmarks.gpu_search.engine import DrawnEngine  # noqa: PLC0415 - brings vLLM
 
     engine = DrawnEngine(
-        resolve_checkpoint(settings.model), EngineSettings(gpu_memory_utilization=settings.share)
+        resolve_checkpoint(settings.model),
+        EngineSettings(gpu_memory_utilization=settings.share),
+        VARIANTS[settings.name.partition("@")[2]],
     )
     engine.lengths = settings.workload.answers(0).lengths
     prompts = settings.workload.prompts()

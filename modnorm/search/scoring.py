@@ -2,35 +2,19 @@
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future, wait
+from concurrent.futures import Executor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Self
 
-from modnorm.engines.protocol import Completion, Engine, Finish, GenerationLimits
+from modnorm.engines.protocol import Engine, GenerationLimits
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
-from modnorm.search.stopping import Bar, EarlyStop, Interval, score_interval
+from modnorm.search.judging import Answer, Judging
+from modnorm.search.stopping import EarlyStop, Interval, score_interval
+from modnorm.search.watching import OutOfReachError, Rest, Resting, Watch
 from modnorm.tasks.protocol import Row, Task
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What the candidate says to one row, judged."""
-
-    row: int
-    """Index of the row."""
-    completion: str
-    reward: float
-    """Selection reward."""
-    vote: str | None
-    """Vote key; None when there is no valid answer."""
-    correct: bool
-    """Whether the vote, taken alone, is right."""
-    tokens: int
-    """Generated tokens, the stop token included."""
-    truncated: bool
-    """Whether the completion cap ended it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +46,7 @@ def answer_candidate(  # noqa: PLR0913, PLR0917 - one call, all of what a score 
     judges: Executor,
     on_progress: Callable[[int], None],
     stop: EarlyStop | None = None,
+    resting: Resting | None = None,
 ) -> "Answered":
     """Turn the engine into a candidate and let it answer all rows; judges work beside it.
 
@@ -80,6 +65,7 @@ def answer_candidate(  # noqa: PLR0913, PLR0917 - one call, all of what a score 
             raises (`CancelledError`, say) aborts the work.
         stop: Looked at between decode steps too: a candidate that is out is not scored to its
             end. None scores it to its end whatever it says.
+        resting: Says when the candidate is parked for others; None where it runs through.
 
     Raises:
         CandidateError: the candidate cannot be evaluated.
@@ -88,23 +74,25 @@ def answer_candidate(  # noqa: PLR0913, PLR0917 - one call, all of what a score 
     """
     started = time.perf_counter()
     with ExitStack() as undone:
-        judging = undone.enter_context(_Judging(judges, task, rows))
-        watch = _Watch(judging, stop, on_progress)
+        judging = undone.enter_context(Judging(judges, task, rows))
+        has_room = partial(engine.has_room, prompts, limits)
+        rest = Rest(engine.parked, has_room, judging, resting)
+        watch = Watch(judging, stop, on_progress, rest)
         with engine.candidate(descriptor, scale_map) as resolved:
             ready = time.perf_counter()
             whole = _complete(engine, prompts, limits, judging, watch)
             generated = time.perf_counter()
         restored = time.perf_counter()
-        partial = None if whole else judging.finished()
+        some = None if whole else judging.finished()
         undone.pop_all()
-    stopped = None if partial is None or stop is None else _interval(partial, len(rows), stop)
+    stopped = None if some is None or stop is None else _interval(some, len(rows), stop)
     return Answered(
         judging,
         CandidateResult(
             descriptor=resolved,
-            answers=partial or (),
-            switch_seconds=(ready - started) + (restored - generated),
-            generate_seconds=generated - ready,
+            answers=some or (),
+            switch_seconds=(ready - started) + (restored - generated) + rest.switching,
+            generate_seconds=generated - ready - rest.seconds,
             score_seconds=0.0,
             stopped=stopped,
         ),
@@ -123,7 +111,7 @@ class Answered:
         whole: Whether all of them count; only those in `result` otherwise.
     """
 
-    def __init__(self, judging: "_Judging", result: CandidateResult, *, whole: bool) -> None:
+    def __init__(self, judging: "Judging", result: CandidateResult, *, whole: bool) -> None:
         self._judging = judging
         self._result = result
         self._whole = whole
@@ -159,108 +147,12 @@ def _interval(answers: Sequence[Answer], rows: int, stop: EarlyStop) -> Interval
     return score_interval([answer.reward for answer in answers], rows, stop.bounds)
 
 
-class _Judging:
-    """Judges completions as they come; what is left is dropped on leaving the context."""
-
-    def __init__(self, judges: Executor, task: Task, rows: Sequence[Row]) -> None:
-        self._judges = judges
-        self._task = task
-        self._rows = rows
-        self._judged: dict[int, Future[Answer]] = {}
-        self._unread: list[Future[Answer]] = []
-        self.rewards: list[float] = []
-        """Of the answers that were judged when it was looked at last, in no order."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.drop()
-
-    def drop(self) -> None:
-        """Judge no more of them."""
-        for judged in self._judged.values():
-            judged.cancel()
-
-    def is_over(self, within: float) -> bool:
-        """Wait for so many seconds at most; return whether all completions are judged."""
-        return not wait(self._judged.values(), timeout=within).not_done
-
-    @property
-    def count(self) -> int:
-        """Completions that came."""
-        return len(self._judged)
-
-    @property
-    def total(self) -> int:
-        """Completions that there will be."""
-        return len(self._rows)
-
-    @property
-    def complete(self) -> bool:
-        """Whether all completions came."""
-        return len(self._judged) == len(self._rows)
-
-    def judge(self, completion: Completion) -> None:
-        row = self._rows[completion.index]
-        judged = self._judges.submit(_judge, self._task, row, completion)
-        self._judged[completion.index] = judged
-        self._unread.append(judged)
-
-    def look(self) -> None:
-        """Take in the rewards that have become known."""
-        unread: list[Future[Answer]] = []
-        for judged in self._unread:
-            if judged.done():
-                self.rewards.append(judged.result().reward)
-            else:
-                unread.append(judged)
-        self._unread = unread
-
-    def answers(self) -> tuple[Answer, ...]:
-        """Wait for all answers, in row order."""
-        return tuple(self._judged[index].result() for index in range(len(self._rows)))
-
-    def finished(self) -> tuple[Answer, ...]:
-        """Return the answers that are judged by now, in row order."""
-        judged = (self._judged[index] for index in sorted(self._judged))
-        return tuple(each.result() for each in judged if each.done())
-
-
-class _OutOfReachError(Exception):
-    """The candidate is out."""
-
-
-class _Watch:
-    """Looks, between decode steps, at whether the work goes on."""
-
-    def __init__(
-        self, judging: _Judging, stop: EarlyStop | None, on_progress: Callable[[int], None]
-    ) -> None:
-        self._judging = judging
-        self._stop = stop
-        self._on_progress = on_progress
-        self._seen: tuple[int, Bar | None] | None = None
-
-    def __call__(self) -> None:
-        """Raise when the candidate is out, or what `on_progress` raises."""
-        judging, stop = self._judging, self._stop
-        self._on_progress(judging.count)
-        if stop is None or judging.complete:
-            return
-        judging.look()
-        seen = len(judging.rewards), stop.bar()
-        if seen != self._seen and stop.decide(judging.rewards, judging.total):
-            raise _OutOfReachError
-        self._seen = seen
-
-
 def _complete(
     engine: Engine,
     prompts: Sequence[Sequence[int]],
     limits: GenerationLimits,
-    judging: _Judging,
-    watch: _Watch,
+    judging: Judging,
+    watch: Watch,
 ) -> bool:
     """Have the prompts completed, and every completion judged; return whether all of them are."""
     try:
@@ -268,19 +160,6 @@ def _complete(
             for completion in completions:
                 judging.judge(completion)
                 watch()
-    except _OutOfReachError:
+    except OutOfReachError:
         return False
     return True
-
-
-def _judge(task: Task, row: Row, completion: Completion) -> Answer:
-    judgement = task.judge(row, completion.text)
-    return Answer(
-        row=completion.index,
-        completion=completion.text,
-        reward=judgement.reward,
-        vote=judgement.vote,
-        correct=judgement.correct,
-        tokens=completion.tokens,
-        truncated=completion.finish is Finish.LENGTH,
-    )

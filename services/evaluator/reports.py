@@ -11,7 +11,8 @@ from modnorm.errors import (
     NotFoundError,
     TooLargeError,
 )
-from modnorm.search.scoring import Answer, CandidateResult
+from modnorm.search.judging import Answer
+from modnorm.search.scoring import CandidateResult
 from modnorm.v1 import evaluation_pb2 as messages
 
 BATCH_BYTES = 2**20

@@ -3,7 +3,7 @@
 from multiprocessing.connection import Connection
 
 from benchmarks.gpu_search.expected import drawn_scores
-from benchmarks.gpu_search.messages import Settings, Turn
+from benchmarks.gpu_search.messages import Free, Settings, Turn
 from benchmarks.gpu_search.outcome import Outcome
 
 
@@ -20,3 +20,4 @@ def serve(connection: Connection, settings: Settings) -> None:
             connection.send(
                 Outcome(message.candidate, found, 0.0, 1.0, 0.1, 0.8, 0.1, {4: (9, 1.0, 0.5)})
             )
+            connection.send(Free())

@@ -68,6 +68,9 @@ def test_results_are_kept_for_a_next_command(tmp_path: Path) -> None:
 
 def test_contenders_have_names() -> None:
     assert contender_named("mps3+stop").engines == 3
+    assert contender_named("mps3+stop").rests
+    assert not contender_named("mps3+inorder").rests
+    assert contender_named("mps3+inorder").stops
     assert contender_named("one").pool == "one"
     assert contender_named("one@sync+stop").variant == "sync"
     for wrong in ("published+stop", "published@sync", "mps1", "two", "one@other"):

@@ -4,7 +4,7 @@ import pytest
 
 from modnorm.errors import EngineError, InvalidInputError
 from modnorm.sandbox import Outcome, Verdict
-from modnorm.search.scoring import Answer
+from modnorm.search.judging import Answer
 from modnorm.tasks import get_task
 from modnorm.tasks.rescore import rescore
 

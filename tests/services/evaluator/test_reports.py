@@ -2,7 +2,8 @@ import pytest
 
 from modnorm import errors
 from modnorm.perturbation.descriptor import Descriptor
-from modnorm.search.scoring import Answer, CandidateResult
+from modnorm.search.judging import Answer
+from modnorm.search.scoring import CandidateResult
 from modnorm.v1 import evaluation_pb2 as messages
 from services.evaluator.reports import BATCH_BYTES, failure_kind, report_parts
 
