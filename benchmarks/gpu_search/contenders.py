@@ -28,6 +28,8 @@ _MPS = re.compile(r"mps([2-9])")
 _OURS = "benchmarks.gpu_search.ours"
 _THEIRS = "benchmarks.gpu_search.published"
 _SHARE = 0.9
+_CACHE_BYTES = 88 * 2**30
+"""Of all engines that share a GPU: what 0.9 of an H200 has left beside four times two copies."""
 
 
 @dataclass(frozen=True)
@@ -90,18 +92,23 @@ def contender_named(name: str) -> Contender:
 def pool_of(contenders: Sequence[Contender], settings: Settings) -> Iterator[Pool]:
     """Start what some contenders of one pool and variant need, until the context ends.
 
-    vLLM measures the memory that is free while it starts, so one starts after the other.
+    Several engines are told the size of their caches: vLLM would measure the memory that is free
+    while it starts, and they could not start beside each other. The first leaves compiled kernels.
     """
     kind, count = contenders[0].pool, max(one.engines for one in contenders)
     with ExitStack() as stack:
         variant = contenders[0].variant
         variables = {**VARIANTS[variant].variables, **(_mps(stack) if kind == "mps" else {})}
         module = _THEIRS if kind == PUBLISHED else _OURS
-        given = replace(settings, share=_SHARE / count, variant=variant)
+        cache = _CACHE_BYTES // count if count > 1 else None
+        given = replace(settings, share=_SHARE / count, cache_bytes=cache, variant=variant)
         engines = [Child(f"{kind} {n}", module, given, variables) for n in range(count)]
         stack.enter_context(ending(*engines))
-        found = [engine.ask("start") for engine in engines]
-        first = found[0]
+        first = engines[0].ask("start")
+        for engine in engines[1:]:
+            engine.tell("start")
+        for engine in engines[1:]:
+            engine.answer()
         yield Pool(engines, dict(first) if isinstance(first, dict) else {})
 
 

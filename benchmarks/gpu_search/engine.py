@@ -23,6 +23,7 @@ class DrawnEngine(VllmEngine):
         checkpoint: The model.
         settings: As the project has them.
         variant: What is otherwise.
+        cache_bytes: Bytes of keys and values; what vLLM finds when None.
 
     Attributes:
         lengths: Tokens of each answer of the next request.
@@ -30,9 +31,14 @@ class DrawnEngine(VllmEngine):
     """
 
     def __init__(
-        self, checkpoint: Checkpoint, settings: EngineSettings, variant: Variant = VARIANTS[USUAL]
+        self,
+        checkpoint: Checkpoint,
+        settings: EngineSettings,
+        variant: Variant = VARIANTS[USUAL],
+        cache_bytes: int | None = None,
     ) -> None:
-        super().__init__(checkpoint, settings, arguments=variant.arguments)
+        cache = {} if cache_bytes is None else {"kv_cache_memory_bytes": cache_bytes}
+        super().__init__(checkpoint, settings, arguments={**variant.arguments, **cache})
         if variant.whole_steps:
             self._steps = Steps(self._engine, whole=True)
         if variant.spares_asking:

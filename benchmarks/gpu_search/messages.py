@@ -6,7 +6,7 @@ from benchmarks.gpu_search.variants import USUAL
 from benchmarks.gpu_search.workload import Workload
 from modnorm.search.stopping import Bar
 
-RESTING = 8
+RESTING = 12
 """Candidates that rest at once in one engine: what an evaluator has by default."""
 WARM_UP = 8
 """Tokens of each answer of the candidate that is not counted."""
@@ -21,6 +21,8 @@ class Settings:
     population: int
     share: float = 0.9
     """Part of the GPU's memory."""
+    cache_bytes: int | None = None
+    """Bytes of keys and values; what vLLM finds free in its part when None."""
     variant: str = USUAL
     """How the project's engine is started."""
 

@@ -42,6 +42,7 @@ class Contender:
             checkpoint,
             EngineSettings(gpu_memory_utilization=settings.share),
             VARIANTS[settings.variant],
+            settings.cache_bytes,
         )
         self._workload = settings.workload
         self._prompts = settings.workload.prompts()

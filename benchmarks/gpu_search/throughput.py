@@ -60,6 +60,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rows", type=int, default=usual.rows)
     parser.add_argument("--median", type=int, default=usual.median)
     parser.add_argument("--cap", type=int, default=usual.cap)
+    parser.add_argument("--only", nargs="+", choices=sorted(CONTENDERS), default=[*CONTENDERS])
     parser.add_argument("--out", type=Path)
 
 
@@ -67,16 +68,16 @@ def run(options: argparse.Namespace) -> int:
     """Measure in turns and print medians."""
     words = int(str(resolve_checkpoint(options.model).config["vocab_size"]))
     workload = Workload(options.rows, options.median, options.cap, vocabulary=words)
-    share = 0.9 / len(CONTENDERS)
-    rates: dict[str, list[float]] = {name: [] for name in CONTENDERS}
+    share = 0.9 / len(options.only)
+    rates: dict[str, list[float]] = {name: [] for name in options.only}
     with ExitStack() as stack:
         children = {}
-        for name, processes in CONTENDERS.items():
+        for name in options.only:
             child = Child(
                 name,
                 "benchmarks.gpu_search.throughput",
                 Settings(name, options.model, workload, share),
-                {"VLLM_ENABLE_V1_MULTIPROCESSING": processes},
+                {"VLLM_ENABLE_V1_MULTIPROCESSING": CONTENDERS[name]},
             )
             stack.enter_context(ending(child))
             child.answer()  # vLLM measures free memory while it starts: one after the other

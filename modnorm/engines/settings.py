@@ -29,7 +29,7 @@ class EngineSettings:
     """GPUs that one model is spread over."""
     max_num_seqs: int = 256
     """Sequences decoded at once."""
-    max_parked_seqs: int = 768
+    max_parked_seqs: int = 1024
     """Sequences that may rest beside those, where the GPU's memory is ample; 0 for none."""
     numerics: Numerics = Numerics.FAST
     """A process keeps what its first engine was started with."""

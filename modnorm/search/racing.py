@@ -14,7 +14,7 @@ from math import ceil
 
 import greenlet
 
-SHARE = 0.4
+SHARE = 0.6
 """Part of a candidate's rows that is answered before it rests: of the sizes that were tried in
 `docs/early-stop.md` the one that leaves the least to do."""
 
