@@ -34,7 +34,7 @@ from services.common.channels import CHANNEL_OPTIONS
 
 AGGREGATOR = "aggregator"
 RAMP_SHARE = 0.1
-"""Reports at either end that do not count for the sustained rate: start and tail."""
+"""Calls at either end that do not count for what is sustained: start and tail."""
 
 
 @dataclass(frozen=True)
@@ -137,8 +137,7 @@ def _evaluate(lab: Lab, experiment_id: str, options: argparse.Namespace) -> Meas
 
 def _print_calls(measured: Measured) -> None:
     times = measured.reported
-    cut = int(len(times) * RAMP_SHARE)
-    middle = times[cut : len(times) - cut]
+    middle = _middle(times)
     rate = (len(middle) - 1) / (middle[-1] - middle[0])
     print(
         f"  {len(times)} reports of {measured.report_bytes} bytes in "
@@ -149,10 +148,23 @@ def _print_calls(measured: Measured) -> None:
         print(f"    {error}")
     for name, seconds in measured.seconds.items():
         if len(seconds) > 1:
-            cuts = quantiles(seconds, n=1000, method="inclusive")
-            p50, p99, p999 = (1000 * cuts[place] for place in (499, 989, 998))
-            worst = 1000 * max(seconds)
-            print(f"  {name}: p50 {p50:.1f} ms, p99 {p99:.1f}, p99.9 {p999:.1f}, max {worst:.0f}")
+            worst, sustained = 1000 * max(seconds), _milliseconds(_middle(seconds))
+            print(
+                f"  {name}: sustained {sustained}; with start and tail {_milliseconds(seconds)}, "
+                f"max {worst:.0f}"
+            )
+
+
+def _middle(values: Sequence[float]) -> Sequence[float]:
+    """Return what was measured between start and tail."""
+    cut = int(len(values) * RAMP_SHARE)
+    return values[cut : len(values) - cut]
+
+
+def _milliseconds(seconds: Sequence[float]) -> str:
+    cuts = quantiles(seconds, n=1000, method="inclusive")
+    p50, p99, p999 = (1000 * cuts[place] for place in (499, 989, 998))
+    return f"p50 {p50:.1f} ms, p99 {p99:.1f}, p99.9 {p999:.1f}"
 
 
 def _print_usage(usage: Usage, measured: Measured) -> None:

@@ -171,25 +171,28 @@ class Fleet:
         """Do jobs one after the other, until there is none to claim."""
         request = messages.WorkRequest()
         _fill_claim(request.claim, job_id, worker)
-        answer = await self._timed("claim", line.call(request))
+        answer = await self._timed(line.call(request), "claim")
         while answer.claim.HasField("job"):
             job = answer.claim.job
             await self._think(line, job.lease)
             request = await self._report(job, worker)
-            if not self._options.apart and not self._job_ids.empty():
-                _fill_claim(request.also.claim, self._job_ids.get_nowait(), worker)
-            answer = (await self._timed("report", line.call(request))).also
-            self._measured.reported.append(time.perf_counter())
-            if not request.HasField("also"):
+            if self._options.apart or self._job_ids.empty():
+                await self._timed(line.call(request), "report")
+                self._measured.reported.append(time.perf_counter())
                 return
+            _fill_claim(request.also.claim, self._job_ids.get_nowait(), worker)
+            answer = (await self._timed(line.call(request), "report", "claim")).also
+            self._measured.reported.append(time.perf_counter())
         self._measured.unclaimed += 1
 
     async def _timed(
-        self, name: str, call: Awaitable[messages.WorkResponse]
+        self, call: Awaitable[messages.WorkResponse], *names: str
     ) -> messages.WorkResponse:
         start = time.perf_counter()
         answer = await call
-        self._measured.seconds[name].append(time.perf_counter() - start)
+        seconds = time.perf_counter() - start
+        for name in names:
+            self._measured.seconds[name].append(seconds)
         return answer
 
     async def _think(self, line: _Line, lease: messages.Lease) -> None:
@@ -199,7 +202,7 @@ class Fleet:
             await asyncio.sleep(HEARTBEAT_SECONDS)
             left -= HEARTBEAT_SECONDS
             beat = messages.HeartbeatRequest(lease=lease)
-            await self._timed("heartbeat", line.call(messages.WorkRequest(heartbeat=beat)))
+            await self._timed(line.call(messages.WorkRequest(heartbeat=beat)), "heartbeat")
         await asyncio.sleep(left)
 
     async def _report(self, job: messages.Job, worker: str) -> messages.WorkRequest:

@@ -12,15 +12,20 @@ from typing import Generic, TypeVarTuple
 
 from sqlalchemy import (
     ColumnElement,
+    Connection,
     Executable,
+    Insert,
+    Integer,
     Row,
     Select,
     TableValuedAlias,
     Text,
+    Update,
     bindparam,
     cast,
     column,
     func,
+    literal_column,
     select,
 )
 from sqlalchemy import any_ as any_of
@@ -34,20 +39,29 @@ Ts = TypeVarTuple("Ts")
 
 _PREFIX = "new_"
 """Parameters must not have the names of columns."""
-_IDS, _ROWS = "ids", "rows"
+_IDS = "ids"
 
 
 class RowStatement:
     """A statement that is executed for each of some rows, in any order.
 
     Args:
+        table: What it is about.
         each: About one row, by parameters.
-        together: About all of them, by one parameter.
+        together: About all of them, by the one parameter that `rows_parameter` names.
         names: The columns that rows have.
     """
 
-    def __init__(self, each: Executable, together: Executable, names: Sequence[str]) -> None:
-        self._each, self._together = each, together
+    def __init__(
+        self,
+        table: Table,
+        each: Executable,
+        together: Insert | Update,
+        names: Sequence[str],
+    ) -> None:
+        self.parameter = rows_parameter(table)
+        self.together = together
+        self._each = each
         self._names = tuple(names)
 
     def execute(self, session: Session, rows: Sequence[Mapping[str, object]]) -> None:
@@ -55,15 +69,44 @@ class RowStatement:
         if not rows:
             return
         connection = session.connection()
-        if is_postgres(session):
-            connection.execute(self._together, {_ROWS: self._text(rows)})
+        if _is_postgres(connection):
+            connection.execute(self.together, {self.parameter: self.text(rows)})
         else:
             named = [{_PREFIX + name: row[name] for name in self._names} for row in rows]
             connection.execute(self._each, named)
 
-    def _text(self, rows: Sequence[Mapping[str, object]]) -> str:
+    def text(self, rows: Sequence[Mapping[str, object]]) -> str:
+        """Write rows down as the parameter of the statement about all of them."""
         written = [{name: _written(row[name]) for name in self._names} for row in rows]
         return json.dumps(written, allow_nan=False, separators=(",", ":"))
+
+
+class RowStatements:
+    """Statements about tables that differ, executed in one round trip, in no order.
+
+    Insertions give a value to each column that needs one: nothing else fills in defaults.
+
+    Args:
+        statements: Each of them.
+    """
+
+    def __init__(self, *statements: RowStatement) -> None:
+        self._statements = statements
+        parts = (one.together.cte(f"change_{one.parameter}") for one in statements)
+        self._together: Executable = select(literal_column("1", Integer)).add_cte(*parts)
+
+    def execute(self, session: Session, rows: Sequence[Sequence[Mapping[str, object]]]) -> None:
+        """Execute each statement for its rows."""
+        if not any(rows):
+            return
+        pairs = tuple(zip(self._statements, rows, strict=True))
+        connection = session.connection()
+        if _is_postgres(connection):
+            parameters = {statement.parameter: statement.text(some) for statement, some in pairs}
+            connection.execute(self._together, parameters)
+        else:
+            for statement, some in pairs:
+                statement.execute(session, some)
 
 
 def update(
@@ -81,6 +124,7 @@ def update(
     each = update_of(table).where(*(table.c[key] == bindparam(_PREFIX + key) for key in keys))
     together = update_of(table).where(*(table.c[key] == rows.c[key] for key in keys))
     return RowStatement(
+        table,
         each.values({**{name: bindparam(_PREFIX + name) for name in names}, **constants}),
         together.values({**{name: rows.c[name] for name in names}, **constants}),
         (*keys, *names),
@@ -91,6 +135,7 @@ def insert(table: Table, names: Sequence[str]) -> RowStatement:
     """Return the insertion of rows, of which some columns are given."""
     rows = _rows(table, names)
     return RowStatement(
+        table,
         insert_into(table).values({name: bindparam(_PREFIX + name) for name in names}),
         insert_into(table).from_select(list(names), select(*(rows.c[name] for name in names))),
         names,
@@ -115,11 +160,15 @@ class ByIds(Generic[*Ts]):
 
     def of(self, session: Session) -> Select[*Ts]:
         """Return the query itself, whose parameter is `ids_of` some ids."""
-        return self._postgres if is_postgres(session) else self._other
+        return self._of(session.connection())
 
     def execute(self, session: Session, ids: Collection[str]) -> Iterable[Row[*Ts]]:
         """Return the rows; nothing of them is kept track of."""
-        return session.connection().execute(self.of(session), ids_of(ids))
+        connection = session.connection()
+        return connection.execute(self._of(connection), ids_of(ids))
+
+    def _of(self, connection: Connection) -> Select[*Ts]:
+        return self._postgres if _is_postgres(connection) else self._other
 
 
 def ids_of(ids: Collection[str]) -> dict[str, list[str]]:
@@ -129,7 +178,16 @@ def ids_of(ids: Collection[str]) -> dict[str, list[str]]:
 
 def is_postgres(session: Session) -> bool:
     """Tell which of the two databases it is."""
-    return session.connection().dialect.name == "postgresql"
+    return _is_postgres(session.connection())
+
+
+def rows_parameter(table: Table) -> str:
+    """Return the name of the parameter that all rows of a statement are in."""
+    return f"{table.name}_rows"
+
+
+def _is_postgres(connection: Connection) -> bool:
+    return connection.dialect.name == "postgresql"
 
 
 def _written(value: object) -> object:
@@ -145,7 +203,7 @@ def _written(value: object) -> object:
 
 def _rows(table: Table, names: Sequence[str]) -> TableValuedAlias:
     """Return a table of rows that are the objects of a JSON list."""
-    text = cast(bindparam(_ROWS, type_=Text), JSON)
+    text = cast(bindparam(rows_parameter(table), type_=Text), JSON)
     columns = [column(name, table.c[name].type) for name in names]
     rows = func.json_to_recordset(text).table_valued(*columns, name="rows")
     return rows.render_derived(with_types=True)

@@ -6,7 +6,7 @@ from typing import Self
 
 from sqlmodel import Session
 
-from services.aggregator.bulk import insert, update
+from services.aggregator.bulk import RowStatements, insert, update
 from services.aggregator.codec import pack_answers
 from services.aggregator.reports import Outcome, Report
 from services.aggregator.rows import JobRow
@@ -28,12 +28,14 @@ _FILLED_IN = (
     "score_seconds",
     "environment",
 )
-_RESULT = update(_JOBS, ("id",), _FILLED_IN, {"error": "", "lease_deadline": None})
-_COEFFICIENTS = update(_CANDIDATES, ("experiment_id", "index"), ("coefficients", "normaliser"), {})
-_ANSWERS = insert(Job.metadata.tables["answers"], ("job_id", "content"))
-_EVENTS = insert(
-    Job.metadata.tables["events"],
-    ("experiment_id", "cursor", "time", "message", "state", "progress"),
+_STORE = RowStatements(
+    update(_JOBS, ("id",), _FILLED_IN, {"error": "", "lease_deadline": None}),
+    update(_CANDIDATES, ("experiment_id", "index"), ("coefficients", "normaliser"), {}),
+    insert(Job.metadata.tables["answers"], ("job_id", "content")),
+    insert(
+        Job.metadata.tables["events"],
+        ("experiment_id", "cursor", "time", "message", "state", "progress"),
+    ),
 )
 
 
@@ -101,11 +103,7 @@ class Writes:
 
     def flush(self, session: Session) -> None:
         """Write all that is noted."""
-        for statement, rows in (
-            (_RESULT, self._results),
-            (_COEFFICIENTS, self._coefficients),
-            (_ANSWERS, self._answers),
-            (_EVENTS, self._events),
-        ):
-            statement.execute(session, rows)
+        noted = (self._results, self._coefficients, self._answers, self._events)
+        _STORE.execute(session, noted)
+        for rows in noted:
             rows.clear()

@@ -8,12 +8,15 @@ from hypothesis import strategies as st
 from sqlalchemy import Engine, create_engine, delete, func, select
 from sqlmodel import Session, SQLModel
 
-from services.aggregator.bulk import ByIds, insert, update
+from services.aggregator.bulk import ByIds, RowStatements, insert, update
 from services.aggregator.rows import insert_rows
 from services.aggregator.states import JobState, Split
 from services.aggregator.tables import Job
 
-JOBS = Job.metadata.tables["jobs"]
+JOBS, CANDIDATES = Job.metadata.tables["jobs"], Job.metadata.tables["candidates"]
+CANDIDATE_COLUMNS = (
+    "experiment_id", "index", "noise", "seed", "method", "radius", "scale_map_digest", "lineage",
+)  # fmt: skip
 COLUMNS = ("id", "experiment_id", "candidate", "split", "metric", "tokens", "environment")
 INSERT = insert(JOBS, COLUMNS)
 UPDATE = update(JOBS, ("id",), ("worker", "metric"), {"state": JobState.DONE})
@@ -76,6 +79,31 @@ def test_what_is_written_is_read_again(engine, rows, worker) -> None:
         else:
             assert (row.state, row.worker) == (JobState.DONE, _storable(worker))
             assert row.metric == place // 2
+
+
+@pytest.mark.parametrize("counts", [(0, 0), (2, 0), (0, 3), (2, 3)])
+def test_statements_in_one_round_trip_are_each_executed(engine, counts) -> None:
+    jobs, drawn = counts
+    with Session(engine) as session, session.begin():
+        if session.connection().dialect.name == "postgresql":
+            session.connection().exec_driver_sql("SET session_replication_role = replica")
+        rows = [
+            dict(zip(COLUMNS, (str(one), "e", one, Split.SELECTION, None, 0, ""), strict=True))
+            for one in range(jobs)
+        ]
+        candidates = [
+            {"experiment_id": "e", "index": one, "noise": "n", "seed": one, "method": "m"}
+            | {"radius": 0.5, "scale_map_digest": "d", "lineage": ""}
+            for one in range(drawn)
+        ]
+        INSERT.execute(session, rows)
+        done = [{"id": row["id"], "worker": "w", "metric": None} for row in rows]
+        both = RowStatements(UPDATE, insert(CANDIDATES, CANDIDATE_COLUMNS))
+        both.execute(session, (done, candidates))
+        finished = select(func.count()).where(JOBS.c.state == JobState.DONE)
+        assert session.connection().execute(finished).scalar_one() == jobs
+        stored = select(func.count()).select_from(CANDIDATES)
+        assert session.connection().execute(stored).scalar_one() == drawn
 
 
 def _storable(text: str) -> str:
