@@ -71,6 +71,8 @@ class Race:
         self._most = most
         self._begun = 0
         self._resting: dict[Turn, greenlet.greenlet] = {}
+        self.active: Turn | None = None
+        """Whose work is being done; may be looked at from any thread."""
 
     @property
     def resting(self) -> int:
@@ -92,7 +94,7 @@ class Race:
         self._begun += 1
         course = greenlet.greenlet(lambda: work(turn))
         course.gr_context = copy_context()
-        course.switch()
+        self._switch_to(turn, course)
 
     def go_on(self) -> None:
         """End those that are out, and work on the best of the others until its end."""
@@ -122,7 +124,14 @@ class Race:
     def _resume(self, turn: Turn) -> None:
         course = self._resting.pop(turn)
         course.parent = greenlet.getcurrent()
-        course.switch()
+        self._switch_to(turn, course)
+
+    def _switch_to(self, turn: Turn, course: greenlet.greenlet) -> None:
+        self.active = turn
+        try:
+            course.switch()
+        finally:
+            self.active = None
 
 
 def _is_in() -> bool:

@@ -20,6 +20,7 @@ from modnorm.perturbation.descriptor import Descriptor
 from modnorm.sandbox import Runner
 from modnorm.search.scoring import Answered, CandidateResult, answer_candidate
 from modnorm.search.stopping import EarlyStop
+from modnorm.search.watching import Resting
 from modnorm.tasks import Task
 from modnorm.v1 import evaluation_pb2 as messages
 from services.evaluator.artifacts import Artifacts
@@ -29,6 +30,7 @@ from services.evaluator.metrics import EvaluatorMetrics
 from services.evaluator.models import LoadedModel, LoadEngine, Loading, Models
 from services.evaluator.pulse import Pulse
 from services.evaluator.reports import report_parts
+from services.evaluator.resting import QuietTurn
 from services.evaluator.shortcuts import (
     Hurdle,
     early_stop,
@@ -53,6 +55,7 @@ class _Asked:
     numbers: Sequence[int]
     """Of the rows that need an answer, in the whole split."""
     stop: EarlyStop | None
+    turn: Resting | None
 
 
 class Evaluator:
@@ -89,13 +92,16 @@ class Evaluator:
         self.makes_room = False
         """Whether that is for want of memory, which fewer workers on the GPU would have."""
 
-    def answer(self, job: messages.Job, lease: HeldLease, hurdle: Hurdle) -> Work:
+    def answer(
+        self, job: messages.Job, lease: HeldLease, hurdle: Hurdle, turn: Resting | None = None
+    ) -> Work:
         """Have a job's rows answered; return what is left to do, away from the engine.
 
         Args:
             job: The job.
             lease: Held until all is done.
             hurdle: Its bar.
+            turn: When it rests for others; None where it runs through.
 
         Raises:
             UnfitError: this worker cannot do it, another may.
@@ -116,7 +122,9 @@ class Evaluator:
         with self._pulse.working():
             canary = model.replay(task, job, go_on)
             reached = self._states.reach(job, model.engine, go_on)
-            asked = _Asked(task, rows, early_stop(job, task, hurdle))
+            stop = early_stop(job, task, hurdle)
+            rests = turn if stop and job.may_stop else None
+            asked = _Asked(task, rows, stop, rests and QuietTurn(rests, self._pulse, lease))
             answered = self._score(job, asked, model, lease, reached.descriptor)
         environment = {**model.engine.environment, **fences, **canary}
 
@@ -197,6 +205,7 @@ class Evaluator:
             judges=self._judges,
             on_progress=lambda done: self._go_on(lease, done),
             stop=asked.stop,
+            resting=asked.turn,
         )
 
     def _report(

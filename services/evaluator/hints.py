@@ -17,6 +17,9 @@ from typing_extensions import override
 from modnorm.errors import InvalidInputError
 from services.common.queue import TASK
 
+IDLE_SECONDS = 0.1
+"""Seconds without a message after which other work goes on: the next one is there at once where
+there is one."""
 MAX_BODY = 4096
 """Bytes; a message of the aggregator has a tenth of it."""
 _ID = re.compile(r"[A-Za-z0-9-]{1,64}")
@@ -99,6 +102,51 @@ def _require_end(message: Message) -> None:
         raise ConnectionError("the broker was lost in the middle of a job")
 
 
+class SpareTime(Protocol):
+    """Work for when no message comes."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether there is any."""
+
+    def go_on(self) -> None:
+        """Do a piece of it."""
+
+
+class BrokerConnection(Protocol):
+    """What is used of kombu's connection."""
+
+    def drain_events(self, *, timeout: float) -> None:
+        """Take in what the broker says; raise `TimeoutError` when it says nothing."""
+
+
+class PatientConnection:
+    """A connection to the broker; while it has nothing to say, other work is done.
+
+    Args:
+        connection: The connection.
+        spare_time: The other work.
+    """
+
+    def __init__(self, connection: BrokerConnection, spare_time: SpareTime | None) -> None:
+        self._connection = connection
+        self._spare_time = spare_time
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._connection, name)
+
+    def drain_events(self, timeout: float) -> None:
+        """Take in what the broker says within so many seconds."""
+        work = self._spare_time
+        if work is None or not work.waits:
+            self._connection.drain_events(timeout=timeout)
+            return
+        try:
+            self._connection.drain_events(timeout=IDLE_SECONDS)
+        except TimeoutError:
+            work.go_on()
+
+
 class HintConsumer(Consumer):  # type: ignore[misc]  # celery has no types
     """Celery's consumer, for a queue that others may write to."""
 
@@ -108,6 +156,14 @@ class HintConsumer(Consumer):  # type: ignore[misc]  # celery has no types
         self._outages: tuple[type[Exception], ...] = (ConnectionError, *lost)
         # What cannot even be unpacked costs the connection, which is opened again.
         self.connection_errors = (Exception,)
+
+    spare_time: SpareTime | None = None
+
+    @override
+    def loop_args(self) -> tuple[object, ...]:
+        """Return what the loop is given: a connection that does not let spare time pass."""
+        consumer, connection, *others = super().loop_args()
+        return consumer, PatientConnection(connection, self.spare_time), *others
 
     @override
     def create_task_handler(self, *arguments: object) -> Callable[[Message], None]:

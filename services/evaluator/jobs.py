@@ -3,9 +3,11 @@
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from functools import partial
 from typing import TypeVar
 
 from modnorm.errors import CancelledError, ModnormError, StaleLeaseError
+from modnorm.search.racing import Race, Turn
 from modnorm.v1 import evaluation_pb2 as messages
 from services.common.logging import naming
 from services.evaluator.behind import Behind
@@ -15,6 +17,7 @@ from services.evaluator.lease import HandedBackError, HeldLease
 from services.evaluator.metrics import JobOutcome
 from services.evaluator.preference import Preference
 from services.evaluator.reports import failure_kind
+from services.evaluator.resting import fits_beside
 from services.evaluator.shortcuts import Hurdle
 from services.evaluator.shutdown import Shutdown
 from services.evaluator.tasks import UnfitError
@@ -38,9 +41,10 @@ class JobRunner:
         evaluator: Does the work, and counts it.
         heartbeat_seconds: Longest pause between heartbeats.
         model_patience: Seconds for which jobs of other models are passed on.
+        resting: Candidates that rest at once, for others to begin.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it is made of, and by keyword how it goes about it
         self,
         gateway: JobGateway,
         shutdown: Shutdown,
@@ -48,6 +52,7 @@ class JobRunner:
         *,
         heartbeat_seconds: float,
         model_patience: float = 0.0,
+        resting: int = 0,
     ) -> None:
         self._gateway = gateway
         self._shutdown = shutdown
@@ -59,6 +64,9 @@ class JobRunner:
         self._failures = 0
         self._late_failures = 0
         self._in_hand: list[messages.Job] = []
+        self._race = Race(resting)
+        self._working: dict[Turn, messages.Job] = {}
+        """The jobs that are at the engine or rest."""
 
     @property
     def spent(self) -> bool:
@@ -70,22 +78,38 @@ class JobRunner:
         """Whether that is for want of memory, which fewer workers on the GPU would have."""
         return self._evaluator.makes_room
 
+    @property
+    def waits(self) -> bool:
+        """Whether jobs rest that nobody but `go_on` ends."""
+        return self._race.resting > 0
+
     def run(self, job_id: str) -> None:
-        """Do a job to its end; see `begin`."""
+        """Do a job to its end, and all that rest; see `begin`."""
         self.begin(job_id)
+        while self.waits:
+            self.go_on()
         self._behind.settle()
+
+    def go_on(self) -> None:
+        """End the best of the jobs that rest, as nothing else is to be done."""
+        if not self._shutdown.requested.is_set():
+            with self._metrics.busy.track_inprogress():
+                self._race.go_on()
 
     def begin(self, job_id: str) -> None:
         """Claim a job, have its rows answered, report the result or why there is none.
 
-        Returns when the engine is free again, and no other job is behind this one. A job that is
-        done, taken or gone is left alone. Whatever goes wrong ends here: a bad job never ends the
-        worker, and what the aggregator does not hear it finds out by the lease.
+        Returns when the engine is free again, and no other job is behind this one. This one may
+        rest, or another that did may have gone on. A job that is done, taken or gone is left
+        alone. Whatever goes wrong ends here: a bad job never ends the worker, and what the
+        aggregator does not hear it finds out by the lease.
         """
         job = self._claim(job_id)
         if job is not None:
             with naming(**_names(job)):
-                self._begin(job)
+                self._enter(job)
+        while self._race.is_full and self.waits and not self._shutdown.requested.is_set():
+            self.go_on()
 
     def _claim(self, job_id: str) -> messages.Job | None:
         """Lease a job, or another in its place; None when there is nothing to do."""
@@ -106,10 +130,25 @@ class JobRunner:
             self._metrics.ended(JobOutcome.PASSED_ON)
         return other or job
 
-    def _begin(self, job: messages.Job) -> None:
+    def _enter(self, job: messages.Job) -> None:
+        """Begin a job, unless it would take the engine away from those that rest."""
+        if all(fits_beside(job, other) for other in self._working.values()):
+            with self._metrics.busy.track_inprogress():
+                self._race.begin(partial(self._begin, job))
+            return
+        logger.info("passed on: jobs that rest go first")
+        self._fail(job, messages.FAILURE_KIND_RELEASED, "jobs of another kind go first")
+        self._metrics.ended(JobOutcome.PASSED_ON)
+        while self.waits and not self._shutdown.requested.is_set():
+            self.go_on()
+
+    def _begin(self, job: messages.Job, turn: Turn) -> None:
         self._in_hand.append(job)
-        with self._metrics.busy.track_inprogress():
-            finish = self._guarded(job, lambda: self._answer(job), at_engine=True)
+        self._working[turn] = job
+        try:
+            finish = self._guarded(job, lambda: self._answer(job, turn), at_engine=True)
+        finally:
+            del self._working[turn]
         if finish is None:
             self._in_hand.remove(job)
         else:
@@ -127,19 +166,23 @@ class JobRunner:
                 self._fail(job, messages.FAILURE_KIND_RELEASED, "the worker is stopping")
 
     def abandon(self) -> None:
-        """Fail the job of an engine that hangs, hand back the one behind it; from any thread.
+        """Fail the job of an engine that hangs, hand the others back; from any thread.
 
         It counts as an attempt: a candidate that hangs every engine fails in the end.
         """
         hangs = "the engine shows no sign of life"
-        for place, job in enumerate(reversed(tuple(self._in_hand))):
-            behind = messages.FAILURE_KIND_RELEASED
+        active = self._race.active
+        at_engine = self._working.get(active) if active else None
+        for job in reversed(tuple(self._in_hand)):
+            hung = job is at_engine
+            kind = messages.FAILURE_KIND_INFRASTRUCTURE if hung else messages.FAILURE_KIND_RELEASED
             with naming(**_names(job)):
                 logger.error("given up: %s", hangs)
-                self._fail(job, behind if place else messages.FAILURE_KIND_INFRASTRUCTURE, hangs)
+                self._fail(job, kind, hangs)
 
     def close(self) -> None:
-        """Finish what is behind, free the loaded model."""
+        """Hand back what rests, finish what is behind, free the loaded model."""
+        self._race.give_up(HandedBackError())
         self._behind.close()
         self._evaluator.close()
 
@@ -153,7 +196,7 @@ class JobRunner:
         failures = self._failures + self._late_failures
         return min(2.0**failures, LONGEST_PAUSE) if failures else 0.0
 
-    def _answer(self, job: messages.Job) -> Work:
+    def _answer(self, job: messages.Job, turn: Turn) -> Work:
         """Have a job's rows answered; return what is left to do, under the lease that is held."""
         hurdle = Hurdle(job)
         lease = HeldLease(
@@ -165,7 +208,7 @@ class JobRunner:
         )
         with ExitStack() as held:
             held.enter_context(lease)
-            report = self._evaluator.answer(job, lease, hurdle)
+            report = self._evaluator.answer(job, lease, hurdle, turn)
             still_held = held.pop_all()
 
         def finish() -> None:
@@ -203,9 +246,9 @@ class JobRunner:
         except (CancelledError, StaleLeaseError) as error:
             logger.info("dropped: %s", error)
             outcome = JobOutcome.DROPPED
-        except HandedBackError:
-            logger.info("handed back")
-            self._fail(job, messages.FAILURE_KIND_RELEASED, "the worker is stopping")
+        except HandedBackError as error:
+            logger.info("handed back: %s", error)
+            self._fail(job, messages.FAILURE_KIND_RELEASED, str(error))
             outcome = JobOutcome.HANDED_BACK
         except UnfitError as error:
             logger.warning("handed back: %s", error)
@@ -230,9 +273,10 @@ class JobRunner:
             self._late_failures += 1
 
     def _start_over(self) -> None:
-        """Let go of an engine that may be broken; the next job loads it again."""
+        """Let go of an engine that may be broken and what rests in it; the next job loads it."""
         self._failures += 1
         self._metrics.engine_restarts.inc()
+        self._race.give_up(HandedBackError("the engine is loaded anew"))
         try:
             self._evaluator.unload()
         except Exception:

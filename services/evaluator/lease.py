@@ -3,6 +3,8 @@
 import logging
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import copy_context
 from types import TracebackType
 from typing import Self
@@ -21,7 +23,10 @@ logger = logging.getLogger(__name__)
 
 
 class HandedBackError(Exception):
-    """The worker stops before the job is done."""
+    """The worker cannot go on with the job, through no fault of the job's."""
+
+    def __init__(self, reason: str = "the worker is stopping") -> None:
+        super().__init__(reason)
 
 
 class HeldLease:
@@ -88,6 +93,15 @@ class HeldLease:
             raise self._verdict
         if self._shutdown.overdue:
             raise HandedBackError
+
+    @contextmanager
+    def resting(self) -> Iterator[None]:
+        """Expect no progress inside the context: the job is in hand, and others go first."""
+        self._alive = float("inf")
+        try:
+            yield
+        finally:
+            self._alive = time.monotonic()
 
     def _beat(self) -> None:
         while self._verdict is None and not self._over.wait(self._pause):

@@ -38,6 +38,15 @@ class Pulse:
         with self._within(self._seconds):
             yield
 
+    @contextmanager
+    def resting(self) -> Iterator[None]:
+        """Expect nothing of work that rests inside the context, and signs of life again after."""
+        self._expect(float("inf"))
+        try:
+            yield
+        finally:
+            self._expect(self._seconds)
+
     def beat(self) -> None:
         """Note a sign of life."""
         with self._lock:

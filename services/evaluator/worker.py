@@ -84,6 +84,7 @@ class Worker:
             ),
             heartbeat_seconds=settings.heartbeat_seconds,
             model_patience=settings.model_patience,
+            resting=settings.resting_candidates,
         )
         self._register(app)
         # The event loop is for pools that work elsewhere; the solo pool works in the loop's way.
@@ -97,6 +98,7 @@ class Worker:
             without_mingle=True,
             without_heartbeat=True,
         )
+        self._controller.consumer.spare_time = self._runner
 
     @property
     def serving(self) -> bool:
