@@ -40,7 +40,9 @@ class Contender:
         checkpoint = resolve_checkpoint(settings.model)
         self.engine = DrawnEngine(
             checkpoint,
-            EngineSettings(gpu_memory_utilization=settings.share),
+            EngineSettings(
+                gpu_memory_utilization=settings.share, worker_process=settings.cache_bytes is None
+            ),
             VARIANTS[settings.variant],
             settings.cache_bytes,
         )

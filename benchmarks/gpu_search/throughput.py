@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 ENGINE = "engine"
 CONTENDERS = {
     ENGINE: "0",
-    f"{ENGINE}@worker": "0",
+    f"{ENGINE}@inside": "0",
     "vllm in one process": "0",
     "vllm": "1",
 }

@@ -28,8 +28,10 @@ VARIANTS: Mapping[str, Variant] = {
     "sync": Variant(arguments={"async_scheduling": False}),
     # Every running request goes through vLLM's output processor at every step.
     "whole": Variant(whole_steps=True),
-    # vLLM's worker in a process of its own: the scheduler works on a step while it runs another.
-    "worker": Variant(arguments={"distributed_executor_backend": "mp"}),
+    # vLLM's worker in the scheduler's process, or in its own: as one engine has it that has a GPU
+    # to itself, or does not.
+    "inside": Variant(arguments={"distributed_executor_backend": "uni"}),
+    "apart": Variant(arguments={"distributed_executor_backend": "mp"}),
     # A decoding sequence asks for memory only at the end of a block.
     "slots": Variant(spares_asking=True),
     # The older and the newer of vLLM's model runners, whichever it would choose.

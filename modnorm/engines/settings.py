@@ -31,5 +31,8 @@ class EngineSettings:
     """Sequences decoded at once."""
     max_parked_seqs: int = 1024
     """Sequences that may rest beside those, where the GPU's memory is ample; 0 for none."""
+    worker_process: bool = True
+    """Whether vLLM's worker on a GPU is a process of its own: the scheduler then prepares a step
+    while the worker launches another. It brings nothing to engines that share a GPU."""
     numerics: Numerics = Numerics.FAST
     """A process keeps what its first engine was started with."""

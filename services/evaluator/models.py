@@ -53,7 +53,12 @@ def engine_settings(job: messages.Job, share: float) -> EngineSettings:
         tensor_parallel_size=spec.tensor_parallel_size or defaults.tensor_parallel_size,
         max_num_seqs=spec.max_num_seqs or defaults.max_num_seqs,
         numerics=Numerics(spec.numerics or defaults.numerics),
+        worker_process=share > _SHARED,
     )
+
+
+_SHARED = 0.5
+"""Part of a GPU's memory up to which an engine has others beside it."""
 
 
 @dataclass(frozen=True, slots=True)

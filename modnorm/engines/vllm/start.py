@@ -202,6 +202,8 @@ def engine_arguments(
         "trust_remote_code": False,
     }
     if on_gpu:
+        apart = settings.worker_process or ranks > 1
+        arguments["distributed_executor_backend"] = "mp" if apart else "uni"
         arguments["max_num_seqs"] = settings.max_num_seqs + parked_places(checkpoint, settings)
         total = int(current_platform.get_device_total_memory())
         arguments["gpu_memory_utilization"] = vllm_share(
