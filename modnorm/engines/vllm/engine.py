@@ -146,12 +146,19 @@ class VllmEngine:
     @contextmanager
     def parked(self) -> Iterator[None]:
         """Let other candidates have the engine inside the context; see `Engine.parked`."""
-        mine, self._candidate = self._candidate, None
+        mine = self._candidate
         if mine is None:
             raise PreconditionError("the engine holds no candidate")
-        waiting, self._waiting = self._waiting, {}
         with vllm_failures("parking a candidate"):
             requests = self._parking.leave()
+        try:
+            # With the next weights its logits are forgotten.
+            _require_sound(self._workers.is_sound())
+        except BaseException:
+            self._parking.come_back(requests)
+            raise
+        self._candidate = None
+        waiting, self._waiting = self._waiting, {}
         self._workers.restore()
         try:
             yield

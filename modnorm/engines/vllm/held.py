@@ -122,11 +122,12 @@ class HeldModel:
         """Rid the cache of what is not finite, whether a candidate left it there or the base.
 
         Attention reads whole blocks and gives what a sequence does not own the weight 0. That is
-        no help against a NaN which an earlier answer left there: 0 times NaN is NaN.
+        no help against a NaN which an earlier answer left there: 0 times NaN is NaN. What is
+        finite stays: it may be a parked candidate's, whose logits were finite when it was parked.
         """
         if not self.is_sound():
             for cache in self._caches:
-                cache.zero_()
+                cache.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
         for extreme in (self._low, self._high, self._seen):
             extreme.zero_()
 

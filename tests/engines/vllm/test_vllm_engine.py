@@ -258,6 +258,50 @@ def test_what_a_faulty_base_leaves_in_the_cache_is_none_of_a_candidates_business
         assert texts(engine, prompts) == expected
 
 
+def test_a_candidate_that_is_not_finite_leaves_what_is_parked_as_it_was(
+    engine: VllmEngine,
+    scale_map: ScaleMap,
+    prompts: Prompts,
+    draw: Draw,
+) -> None:
+    candidate, steps = draw(scale_map, 1), iter(range(1000))
+    with engine.candidate(candidate, scale_map):
+        expected = texts(engine, prompts)
+    weight = model_of(engine).get_parameter("model.layers.0.input_layernorm.weight").data
+
+    def park() -> None:
+        if next(steps) == 5:
+            with engine.parked(), engine.candidate(draw(scale_map, 2), scale_map):
+                weight[0] = float("nan")
+                with pytest.raises(CandidateError, match="not finite"):
+                    texts(engine, prompts)
+
+    with engine.candidate(candidate, scale_map):
+        said = {one.index: one.text for one in engine.generate(prompts, LIMITS, poll=park)}
+    assert said == expected
+
+
+def test_a_candidate_that_is_not_finite_is_not_parked(
+    engine: VllmEngine,
+    scale_map: ScaleMap,
+    prompts: Prompts,
+    draw: Draw,
+) -> None:
+    before, steps = texts(engine, prompts), iter(range(1000))
+    weight = model_of(engine).get_parameter("model.layers.0.input_layernorm.weight").data
+
+    def park() -> None:
+        if next(steps) == 3:
+            with engine.parked():
+                pytest.fail("it was parked")
+
+    with engine.candidate(draw(scale_map, 2), scale_map):
+        weight[0] = float("nan")
+        with pytest.raises(CandidateError, match="not finite"):
+            list(engine.generate(prompts, LIMITS, poll=park))
+    assert texts(engine, prompts) == before
+
+
 def test_weights_that_something_else_changed_are_noticed(
     engine: VllmEngine,
     scale_map: ScaleMap,
