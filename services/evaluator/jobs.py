@@ -247,7 +247,7 @@ class JobRunner:
             logger.info("dropped: %s", error)
             outcome = JobOutcome.DROPPED
         except HandedBackError as error:
-            logger.info("handed back: %s", error)
+            logger.info("handed back", extra={"reason": str(error)})
             self._fail(job, messages.FAILURE_KIND_RELEASED, str(error))
             outcome = JobOutcome.HANDED_BACK
         except UnfitError as error:

@@ -94,6 +94,11 @@ class HeldLease:
         if self._shutdown.overdue:
             raise HandedBackError
 
+    @property
+    def ends(self) -> bool:
+        """Whether the worker is stopping: what it has begun it finishes first, or hands back."""
+        return self._shutdown.requested.is_set()
+
     @contextmanager
     def resting(self) -> Iterator[None]:
         """Expect no progress inside the context: the job is in hand, and others go first."""

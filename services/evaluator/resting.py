@@ -23,8 +23,8 @@ class QuietTurn:
         self._lease = lease
 
     def is_due(self, answered: int, rows: int) -> bool:
-        """Tell whether to rest now, with so many rows answered."""
-        return self._turn.is_due(answered, rows)
+        """Tell whether to rest now, with so many rows answered; a worker that stops begins none."""
+        return self._turn.is_due(answered, rows) and not self._lease.ends
 
     def rest(self, standing: float, is_out: Callable[[], bool]) -> None:
         """Return when it is this job's turn again."""
