@@ -23,7 +23,7 @@ class QuietTurn:
         self._lease = lease
 
     def is_due(self, answered: int, rows: int) -> bool:
-        """Tell whether to rest now, with so many rows answered; a worker that stops begins none."""
+        """Tell whether to rest now, with so many rows answered; not while the worker stops."""
         return self._turn.is_due(answered, rows) and not self._lease.ends
 
     def rest(self, standing: float, is_out: Callable[[], bool]) -> None:
