@@ -67,14 +67,18 @@ class Rest:
             return
         if not self._has_room():
             return
-        began = time.perf_counter()
-        with self._parked():
-            parked = time.perf_counter()
-            resting.rest(mean_reward(judging.rewards) if judging.rewards else 0.0, is_out)
-            look()
-            resumed = time.perf_counter()
-        self.seconds = time.perf_counter() - began
-        self.switching = self.seconds - (resumed - parked)
+        began, others = time.perf_counter(), 0.0
+        try:
+            with self._parked():
+                parked = time.perf_counter()
+                try:
+                    resting.rest(mean_reward(judging.rewards) if judging.rewards else 0.0, is_out)
+                    look()
+                finally:
+                    others = time.perf_counter() - parked
+        finally:
+            self.seconds = time.perf_counter() - began
+            self.switching = self.seconds - others
 
 
 class Watch:

@@ -84,9 +84,9 @@ class JobRunner:
         return self._race.resting > 0
 
     def run(self, job_id: str) -> None:
-        """Do a job to its end, and all that rest; see `begin`."""
+        """Do a job to its end, and all that rest unless the worker is to stop; see `begin`."""
         self.begin(job_id)
-        while self.waits:
+        while self.waits and not self._shutdown.requested.is_set():
             self.go_on()
         self._behind.settle()
 

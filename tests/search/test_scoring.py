@@ -1,4 +1,5 @@
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -10,6 +11,7 @@ from modnorm.errors import CancelledError, IncompatibleError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.methods import build_scale_map
+from modnorm.search.racing import SHARE, Race, Turn
 from modnorm.search.ranking import mean_reward
 from modnorm.search.scoring import CandidateResult, answer_candidate
 from modnorm.search.stopping import Bar, EarlyStop
@@ -21,6 +23,8 @@ from modnorm.tasks.data import load_rows
 TASK = Countdown()
 LIMITS = GenerationLimits(max_tokens=192)
 JUDGES = ThreadPoolExecutor(2)
+AGES = 1e6
+"""Seconds; nothing takes as long."""
 
 
 @pytest.fixture(scope="module")
@@ -290,6 +294,133 @@ def test_a_candidate_that_can_still_be_an_expert_is_scored_to_its_end(
     ).judged()
     assert scored.stopped is None
     assert scored.answers == result.answers
+
+
+Answer = Callable[..., CandidateResult]
+
+
+@pytest.fixture
+def answer(
+    engine: Engine,
+    rows: Sequence[Row],
+    prompts: Sequence[Sequence[int]],
+    descriptor: Descriptor,
+    scale_map: ScaleMap,
+) -> Answer:
+    """Return the scoring of a candidate, to be told when to rest and when to stop."""
+
+    def answer(
+        turn: Turn,
+        stop: EarlyStop | None = None,
+        on_progress: Callable[[int], None] = _ignore,
+    ) -> CandidateResult:
+        return answer_candidate(
+            engine,
+            TASK,
+            rows,
+            prompts,
+            descriptor,
+            scale_map,
+            LIMITS,
+            judges=JUDGES,
+            on_progress=on_progress,
+            stop=stop,
+            resting=turn,
+        ).judged()
+
+    return answer
+
+
+@pytest.fixture
+def let_pass(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Return what lets so many seconds pass on the clock."""
+    passed: list[float] = []
+    clock = time.perf_counter
+    monkeypatch.setattr(time, "perf_counter", lambda: clock() + sum(passed))
+    return passed.append
+
+
+def test_a_candidate_that_rested_scores_as_one_that_ran_through(
+    engine: Engine,
+    answer: Answer,
+    rows: Sequence[Row],
+    result: CandidateResult,
+    let_pass: Callable[[float], None],
+) -> None:
+    before = engine.weights_sha256()
+    found: list[CandidateResult] = []
+    seen: list[int] = []
+    race = Race(1)
+    race.begin(lambda turn: found.append(answer(turn, stop_at(None), on_progress=seen.append)))
+    assert race.resting == 1
+    assert SHARE * len(rows) <= seen[-1] < len(rows)
+    assert engine.weights_sha256() == before
+    # The one place is taken: this one runs through.
+    race.begin(lambda turn: found.append(answer(turn, stop_at(None))))
+    let_pass(AGES)
+    race.go_on()
+    assert race.resting == 0
+    assert engine.weights_sha256() == before
+    for each in found:
+        assert each.answers == result.answers
+        assert each.descriptor == result.descriptor
+        assert each.stopped is None
+        assert 0 < each.generate_seconds < AGES / 2
+        assert 0 < each.switch_seconds < AGES / 2
+
+
+def test_a_candidate_that_is_out_by_its_turn_does_not_go_on(
+    engine: Engine, answer: Answer, result: CandidateResult, let_pass: Callable[[float], None]
+) -> None:
+    before = engine.weights_sha256()
+    bars: list[Bar | None] = [None]
+    seen: list[int] = []
+    found: list[CandidateResult] = []
+    race = Race(1)
+    stop = EarlyStop(7, TASK.reward_bounds, lambda: bars[-1])
+    race.begin(lambda turn: found.append(answer(turn, stop, on_progress=seen.append)))
+    answered = seen[-1]
+    let_pass(AGES)
+    bars.append(Bar(TASK.reward_bounds.largest, 3))
+    race.go_on()
+    assert found[0].stopped is not None
+    assert set(found[0].answers) < set(result.answers)
+    assert len(found[0].answers) == answered == seen[-1]
+    assert found[0].descriptor == result.descriptor
+    assert 0 < found[0].generate_seconds < AGES / 2
+    assert 0 < found[0].switch_seconds < AGES / 2
+    assert engine.weights_sha256() == before
+
+
+def test_what_progress_raises_after_a_rest_ends_the_candidate(
+    engine: Engine, answer: Answer
+) -> None:
+    before = engine.weights_sha256()
+    wanted, done = [True], list[CandidateResult]()
+
+    def look(_: int) -> None:
+        if not wanted[-1]:
+            raise CancelledError("not wanted")
+
+    race = Race(1)
+    race.begin(lambda turn: done.append(answer(turn, stop_at(None), on_progress=look)))
+    wanted.append(False)
+    with pytest.raises(CancelledError):
+        race.go_on()
+    assert race.resting == 0
+    assert not done
+    assert engine.weights_sha256() == before
+
+
+def test_a_candidate_runs_through_where_no_other_fits_beside_it(
+    engine: Engine, answer: Answer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "has_room", lambda *_: False)
+    found: list[CandidateResult] = []
+    race = Race(1)
+    race.begin(lambda turn: found.append(answer(turn, stop_at(None))))
+    assert race.resting == 0
+    assert len(found) == 1
 
 
 def _ignore(_: int) -> None:

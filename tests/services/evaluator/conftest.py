@@ -278,11 +278,17 @@ def make_runner(gateway: JobGateway, shutdown: Shutdown) -> Iterator[MakeRunner]
         metrics: EvaluatorMetrics | None = None,
         pulse: Pulse | None = None,
         patience: float = 0.0,
+        resting: int = 0,
     ) -> JobRunner:
         evaluator = Evaluator(gateway, loading, pulse=pulse, sandbox=sandbox, metrics=metrics)
         made.append(
             JobRunner(
-                gateway, shutdown, evaluator, heartbeat_seconds=0.05, model_patience=patience
+                gateway,
+                shutdown,
+                evaluator,
+                heartbeat_seconds=0.05,
+                model_patience=patience,
+                resting=resting,
             )
         )
         return made[-1]
