@@ -35,6 +35,8 @@ class Turn:
         """Mean reward of its answers when it came to rest."""
         self.is_out: Callable[[], bool] = _is_in
         """Tells whether it need not go on."""
+        self.given_up: BaseException | None = None
+        """What it was given up with, while it rested."""
 
     def is_due(self, answered: int, rows: int) -> bool:
         """Tell whether to rest now: once at most, and only where others can begin.
@@ -113,6 +115,7 @@ class Race:
         for turn in sorted(self._resting, key=lambda turn: turn.number):
             course = self._resting.pop(turn)
             course.parent = greenlet.getcurrent()
+            turn.given_up = error
             course.throw(error)
 
     def rest(self, turn: Turn) -> None:

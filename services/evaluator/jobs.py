@@ -146,7 +146,7 @@ class JobRunner:
         self._in_hand.append(job)
         self._working[turn] = job
         try:
-            finish = self._guarded(job, lambda: self._answer(job, turn), at_engine=True)
+            finish = self._guarded(job, lambda: self._take_turn(job, turn), at_engine=True)
         finally:
             del self._working[turn]
         if finish is None:
@@ -195,6 +195,16 @@ class JobRunner:
         """
         failures = self._failures + self._late_failures
         return min(2.0**failures, LONGEST_PAUSE) if failures else 0.0
+
+    def _take_turn(self, job: messages.Job, turn: Turn) -> Work:
+        """Have a job's rows answered; what ends it when it is given up is no fault of it."""
+        try:
+            return self._answer(job, turn)
+        except Exception as error:
+            if turn.given_up is None or turn.given_up is error:
+                raise
+            # A broken engine may not even let go of its requests.
+            raise turn.given_up from error
 
     def _answer(self, job: messages.Job, turn: Turn) -> Work:
         """Have a job's rows answered; return what is left to do, under the lease that is held."""
