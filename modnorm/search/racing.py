@@ -110,9 +110,10 @@ class Race:
     def give_up(self, error: BaseException) -> None:
         """Raise an error in all that rest, in the order in which they began.
 
-        May be called by the work of one that does not rest.
+        May be called by the work of one that does not rest, or that is being given up.
         """
-        for turn in sorted(self._resting, key=lambda turn: turn.number):
+        while self._resting:
+            turn = min(self._resting, key=lambda turn: turn.number)
             course = self._resting.pop(turn)
             course.parent = greenlet.getcurrent()
             turn.given_up = error

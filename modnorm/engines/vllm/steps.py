@@ -86,7 +86,7 @@ class Steps:
             ended: Requests that have ended since, of which the next step tells.
         """
         said, self._said = self._said, Said()
-        said.ended = ended
+        said.ended += ended
         return said
 
     def come_back(self, said: Said) -> None:
