@@ -112,6 +112,9 @@ class SpareTime(Protocol):
     def go_on(self) -> None:
         """Do a piece of it."""
 
+    def end_all(self) -> None:
+        """Do all of it, unless the worker is to stop."""
+
 
 class BrokerConnection(Protocol):
     """What is used of kombu's connection."""
@@ -164,6 +167,13 @@ class HintConsumer(Consumer):  # type: ignore[misc]  # celery has no types
         """Return what the loop is given: a connection that does not let spare time pass."""
         consumer, connection, *others = super().loop_args()
         return consumer, PatientConnection(connection, self.spare_time), *others
+
+    @override
+    def on_connection_error_after_connected(self, exc: Exception) -> None:
+        """Close a connection that broke; end what rests, as no message comes for a while."""
+        super().on_connection_error_after_connected(exc)
+        if self.spare_time is not None:
+            self.spare_time.end_all()
 
     @override
     def create_task_handler(self, *arguments: object) -> Callable[[Message], None]:

@@ -86,9 +86,13 @@ class JobRunner:
     def run(self, job_id: str) -> None:
         """Do a job to its end, and all that rest unless the worker is to stop; see `begin`."""
         self.begin(job_id)
+        self.end_all()
+        self._behind.settle()
+
+    def end_all(self) -> None:
+        """End all jobs that rest, unless the worker is to stop."""
         while self.waits and not self._shutdown.requested.is_set():
             self.go_on()
-        self._behind.settle()
 
     def go_on(self) -> None:
         """End the best of the jobs that rest, as nothing else is to be done."""
@@ -139,8 +143,13 @@ class JobRunner:
         logger.info("passed on: jobs that rest go first")
         self._fail(job, messages.FAILURE_KIND_RELEASED, "jobs of another kind go first")
         self._metrics.ended(JobOutcome.PASSED_ON)
-        while self.waits and not self._shutdown.requested.is_set():
-            self.go_on()
+        self.end_all()
+        # Its message is the last of the queue by now: without this, others would rest again when
+        # it comes, and it would be passed on for as long as there are any.
+        again = None if self.waits else self._claim(job.lease.job_id)
+        if again is not None:
+            with naming(**_names(again)):
+                self._enter(again)
 
     def _begin(self, job: messages.Job, turn: Turn) -> None:
         self._in_hand.append(job)

@@ -95,6 +95,11 @@ class HeldLease:
             raise HandedBackError
 
     @property
+    def is_over(self) -> bool:
+        """Whether a heartbeat was told to stop: `progress` raises why."""
+        return self._verdict is not None
+
+    @property
     def ends(self) -> bool:
         """Whether the worker is stopping: what it has begun it finishes first, or hands back."""
         return self._shutdown.requested.is_set()

@@ -27,9 +27,9 @@ class QuietTurn:
         return self._turn.is_due(answered, rows) and not self._lease.ends
 
     def rest(self, standing: float, is_out: Callable[[], bool]) -> None:
-        """Return when it is this job's turn again."""
+        """Return when it is this job's turn again, which it is soon where it is not wanted."""
         with self._pulse.resting(), self._lease.resting():
-            self._turn.rest(standing, is_out)
+            self._turn.rest(standing, lambda: self._lease.is_over or is_out())
 
 
 def fits_beside(job: messages.Job, resting: messages.Job) -> bool:

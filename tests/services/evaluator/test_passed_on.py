@@ -1,0 +1,44 @@
+from collections.abc import Callable, Iterator
+
+import pytest
+from typing_extensions import override
+
+from modnorm.v1 import evaluation_pb2 as messages
+from services.evaluator.evaluation import Evaluator
+from services.evaluator.gateway import JobGateway
+from services.evaluator.jobs import JobRunner
+from services.evaluator.models import Loading
+from services.evaluator.shutdown import Shutdown
+
+AddJob = Callable[..., messages.Job]
+
+
+class OnOffer(dict[str, messages.Job]):
+    """Jobs that stay on offer: who is given one hands it back before it is asked for again."""
+
+    @override
+    def pop(self, key: str, default: object = None) -> messages.Job | None:  # type: ignore[override]  # as it is called
+        return self.get(key)
+
+
+@pytest.fixture
+def resting_runner(gateway: JobGateway, shutdown: Shutdown) -> Iterator[JobRunner]:
+    evaluator = Evaluator(gateway, Loading(roots=()))
+    runner = JobRunner(gateway, shutdown, evaluator, heartbeat_seconds=0.05, resting=3)
+    yield runner
+    runner.close()
+
+
+def test_a_job_of_another_kind_is_passed_on_once_and_done_after_those_that_rest(
+    resting_runner: JobRunner, aggregator, add_job: AddJob
+) -> None:
+    aggregator.jobs = OnOffer()
+    add_job("a", may_stop=True)
+    add_job("b", experiment_id="f", may_stop=True)
+    resting_runner.begin("a")
+    assert resting_runner.waits
+    resting_runner.begin("b")
+    assert aggregator.failures["b"].kind == messages.FAILURE_KIND_RELEASED
+    resting_runner.end_all()
+    resting_runner.close()
+    assert list(aggregator.reports) == ["a", "b"]
