@@ -12,6 +12,8 @@ from modnorm.search.watching import OutOfReachError, Rest
 from modnorm.tasks import Row
 from modnorm.tasks.countdown import Countdown
 
+ROW: Row = {"numbers": [1, 2], "target": 3}
+
 
 class GivenUpError(Exception):
     """What a race is given up with."""
@@ -112,8 +114,7 @@ def test_the_seconds_of_a_rest_are_known_of_a_candidate_that_ends_in_it() -> Non
     def look() -> None:
         raise OutOfReachError
 
-    row: Row = {"numbers": [1, 2], "target": 3}
-    with ThreadPoolExecutor(1) as judges, Judging(judges, Countdown(), [row, row]) as judging:
+    with ThreadPoolExecutor(1) as judges, Judging(judges, Countdown(), [ROW, ROW]) as judging:
         judging.judge(Completion(0, "", 1, Finish.STOP))
         rest = Rest(nullcontext, _always, judging, _Due())
         with pytest.raises(OutOfReachError):
