@@ -112,6 +112,10 @@ class SpareTime(Protocol):
     def go_on(self) -> None:
         """Do a piece of it."""
 
+
+class EndedSpareTime(SpareTime, Protocol):
+    """Such work, which can also be brought to its end."""
+
     def end_all(self) -> None:
         """Do all of it, unless the worker is to stop."""
 
@@ -160,7 +164,7 @@ class HintConsumer(Consumer):  # type: ignore[misc]  # celery has no types
         # What cannot even be unpacked costs the connection, which is opened again.
         self.connection_errors = (Exception,)
 
-    spare_time: SpareTime | None = None
+    spare_time: EndedSpareTime | None = None
 
     @override
     def loop_args(self) -> tuple[object, ...]:
