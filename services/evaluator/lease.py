@@ -106,10 +106,16 @@ class HeldLease:
 
     @contextmanager
     def resting(self) -> Iterator[None]:
-        """Expect no progress inside the context: the job is in hand, and others go first."""
+        """Expect no progress inside the context: the job is in hand, and others go first.
+
+        Those others may be complete by its end: what the aggregator says then is heard before the
+        work goes on, which may be over before the next heartbeat is due.
+        """
         self._alive = float("inf")
         try:
             yield
+            if self._verdict is None:
+                self._beat_once()
         finally:
             self._alive = time.monotonic()
 
