@@ -36,8 +36,14 @@ def test_the_engine_is_loaded_with_the_settings_of_the_spec_and_of_the_worker(
         runner.run(job_id)
     assert set(aggregator.reports) == {"a", "b", "c"}
     assert loaded == [
-        EngineSettings(gpu_memory_utilization=0.3),
-        EngineSettings(300, gpu_memory_utilization=0.3, tensor_parallel_size=2, max_num_seqs=7),
+        EngineSettings(gpu_memory_utilization=0.3, worker_process=False),
+        EngineSettings(
+            300,
+            gpu_memory_utilization=0.3,
+            tensor_parallel_size=2,
+            max_num_seqs=7,
+            worker_process=False,
+        ),
     ]
 
 
