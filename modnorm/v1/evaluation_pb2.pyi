@@ -313,6 +313,7 @@ class HeartbeatRequest(google.protobuf.message.Message):
     ANSWERS_TOTAL_FIELD_NUMBER: builtins.int
     EXPERIMENT_ID_FIELD_NUMBER: builtins.int
     CANDIDATE_FIELD_NUMBER: builtins.int
+    RESTING_FIELD_NUMBER: builtins.int
     answers_done: builtins.int
     """Answers finished so far."""
     answers_total: builtins.int
@@ -321,6 +322,8 @@ class HeartbeatRequest(google.protobuf.message.Message):
     """The experiment of the job; empty where the worker wants no bar."""
     candidate: builtins.int
     """Index of the candidate."""
+    resting: builtins.bool
+    """Whether the job rests, for others to go first: it is not at the engine."""
     @property
     def lease(self) -> Global___Lease:
         """The lease to extend."""
@@ -333,10 +336,11 @@ class HeartbeatRequest(google.protobuf.message.Message):
         answers_total: builtins.int = ...,
         experiment_id: builtins.str = ...,
         candidate: builtins.int = ...,
+        resting: builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["lease", b"lease"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["answers_done", b"answers_done", "answers_total", b"answers_total", "candidate", b"candidate", "experiment_id", b"experiment_id", "lease", b"lease"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["answers_done", b"answers_done", "answers_total", b"answers_total", "candidate", b"candidate", "experiment_id", b"experiment_id", "lease", b"lease", "resting", b"resting"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___HeartbeatRequest: typing_extensions.TypeAlias = HeartbeatRequest

@@ -134,7 +134,7 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
                 f"a job has at most {MAX_ANSWERS} answers, and no fewer than none",
                 field="answers_done",
             )
-        beat = Beat(lease.job_id, lease.token, request.answers_done)
+        beat = Beat(lease.job_id, lease.token, request.answers_done, request.resting)
         response.cancel = await self._beats.submit(beat)
         bar = self._stores.jobs.known_bar(request.experiment_id, request.candidate)
         if bar is not None:

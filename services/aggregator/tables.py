@@ -10,6 +10,7 @@ from sqlalchemy import (
     Index,
     LargeBinary,
     UniqueConstraint,
+    false,
 )
 from sqlalchemy import Text as SqlText
 from sqlalchemy.types import TypeDecorator
@@ -19,6 +20,7 @@ from modnorm.client.tokens import DEFAULT_TENANT
 from services.aggregator.states import ArtifactKind, ExperimentState, JobState, Split
 
 _FROM_ZERO = {"server_default": "0"}
+_FROM_FALSE = {"server_default": false()}
 
 
 class Text(TypeDecorator[str]):
@@ -200,6 +202,8 @@ class Job(SQLModel, table=True):
     worker: str = Field(default="", sa_type=Text)
     lease_deadline: float | None = None
     answers_done: int = 0
+    resting: bool = Field(default=False, sa_column_kwargs=_FROM_FALSE)
+    """Whether, when its worker was heard of last, others went first."""
     correct: int = Field(default=0, sa_column_kwargs=_FROM_ZERO)
     """Stored answers whose vote is right."""
     error: str = Field(default="", sa_type=Text)

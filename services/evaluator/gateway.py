@@ -85,8 +85,8 @@ class JobGateway:
         done: int,
         total: int,
         *,
-        experiment_id: str = "",
-        candidate: int = 0,
+        about: tuple[str, int] = ("", 0),
+        resting: bool = False,
     ) -> messages.HeartbeatResponse:
         """Extend a lease, once; return whether the work is still wanted.
 
@@ -94,8 +94,9 @@ class JobGateway:
             lease: The lease.
             done: Answers so far.
             total: Answers in all.
-            experiment_id: The experiment, where the bar of the candidate is wanted too.
-            candidate: The candidate.
+            about: The experiment and the candidate whose bar is wanted too; no experiment where
+                none is.
+            resting: Whether others have the engine.
 
         Raises:
             StaleLeaseError: the lease is lost.
@@ -104,8 +105,9 @@ class JobGateway:
             lease=lease,
             answers_done=done,
             answers_total=total,
-            experiment_id=experiment_id,
-            candidate=candidate,
+            experiment_id=about[0],
+            candidate=about[1],
+            resting=resting,
         )
         with _errors():
             return self._calls.heartbeat(request)

@@ -57,6 +57,7 @@ class HeldLease:
         self._hurdle = hurdle
         self._pause = min(seconds, lease.seconds / 3)
         self._done = 0
+        self._resting = False
         self._alive = time.monotonic()
         self._verdict: ModnormError | None = None
         self._over = threading.Event()
@@ -109,11 +110,13 @@ class HeldLease:
         """Expect no progress inside the context: the job is in hand, and others go first.
 
         Those others may be complete by its end: what the aggregator says then is heard before the
-        work goes on, which may be over before the next heartbeat is due.
+        work goes on, which may be over before the next heartbeat is due. And it hears that the job
+        is at the engine again: should that end the worker, it counts as an attempt.
         """
-        self._alive = float("inf")
+        self._alive, self._resting = float("inf"), True
         try:
             yield
+            self._resting = False
             if self._verdict is None:
                 self._beat_once()
         finally:
@@ -128,13 +131,12 @@ class HeldLease:
 
     def _beat_once(self) -> None:
         try:
-            experiment_id, candidate = self._hurdle.about if self._hurdle else ("", 0)
             answer = self._gateway.heartbeat(
                 self.lease,
                 self._done,
                 self.total,
-                experiment_id=experiment_id,
-                candidate=candidate,
+                about=self._hurdle.about if self._hurdle else ("", 0),
+                resting=self._resting,
             )
         except StaleLeaseError as error:
             self._verdict = error

@@ -20,7 +20,7 @@ _BLOCK = 128
 """Tokens of a cache block on the CPU."""
 _NOISE_BYTES = 2**30
 """Scratch memory of the noise norms (`modnorm.perturbation.kernels.tuning`)."""
-_LOGITS_SHARE = 0.01
+_LOGITS_SHARE = 0.02
 """Share of the memory that logits of parked sequences may take: their sampling takes some times
 that."""
 _LEAST_SHARE = 0.05
@@ -70,13 +70,12 @@ def parked_sequences(vocabulary: int, asked: int, *, total: int) -> int:
     Args:
         vocabulary: Words.
         asked: Sequences.
-        total: Bytes of the GPU.
+        total: Bytes that the engine may take.
 
     Returns:
-        What was asked for, where that is little of the memory; 0 otherwise.
+        As many as asked for, or as take little of that.
     """
-    logits = asked * vocabulary * torch.float32.itemsize
-    return asked if logits <= _LOGITS_SHARE * total else 0
+    return min(asked, int(_LOGITS_SHARE * total / (vocabulary * torch.float32.itemsize)))
 
 
 def cpu_cache_bytes(

@@ -13,7 +13,9 @@ from vllm.v1.core.sched.interface import PauseState
 
 from modnorm.engines.vllm.start import RunningEngine
 from modnorm.engines.vllm.steps import Said, Steps
+from modnorm.errors import IncompatibleError
 
+_SCHEDULER = ("running", "waiting", "requests", "set_pause_state", "get_request_counts")
 _LIMITS = ("max_num_active_reqs", "max_num_running_reqs")
 """What bounds the requests that run: the first since vLLM 0.32, where the other is the places."""
 
@@ -85,6 +87,9 @@ class Parking:
         steps: Takes its steps.
         running: Sequences decoded at once.
         places: Sequences that vLLM was started for.
+
+    Raises:
+        IncompatibleError: this vLLM keeps its requests otherwise.
     """
 
     def __init__(self, engine: RunningEngine, steps: Steps, running: int, places: int) -> None:
@@ -92,12 +97,10 @@ class Parking:
         self._core = cast("_Core", inner)
         self._steps = steps
         self._places = places
-        self.offered = _offers_parking(inner)
-        """Whether this vLLM has what it takes."""
-        if self.offered:
-            scheduler = self._core.scheduler
-            limit = next(name for name in _LIMITS if hasattr(scheduler, name))
-            setattr(scheduler, limit, running)
+        _require_known(inner)
+        scheduler = self._core.scheduler
+        limit = next(name for name in _LIMITS if hasattr(scheduler, name))
+        setattr(scheduler, limit, running)
 
     def has_room(self, tokens: Sequence[int]) -> bool:
         """Whether further requests fit beside all that there are, none of which waits to begin.
@@ -105,8 +108,6 @@ class Parking:
         Args:
             tokens: Most tokens of each, prompt and completion.
         """
-        if not self.offered:
-            return False
         scheduler = self._core.scheduler
         _, waiting = scheduler.get_request_counts()
         if waiting or len(scheduler.requests) + len(tokens) > self._places:
@@ -139,14 +140,19 @@ class Parking:
         self._steps.come_back(parked.said)
 
 
-def _offers_parking(core: object) -> bool:
+def _require_known(core: object) -> None:
     scheduler = getattr(core, "scheduler", None)
-    names = (
-        "waiting",
-        "set_pause_state",
-        "get_request_counts",
-        "running",
-        "requests",
-        "kv_cache_manager",
+    cache = getattr(scheduler, "kv_cache_manager", None)
+    known = (
+        hasattr(core, "batch_queue")
+        and all(hasattr(scheduler, name) for name in _SCHEDULER)
+        and any(hasattr(scheduler, name) for name in _LIMITS)
+        and hasattr(cache, "block_pool")
+        and hasattr(getattr(cache, "coordinator", None), "single_type_managers")
     )
-    return hasattr(core, "batch_queue") and all(hasattr(scheduler, name) for name in names)
+    if not known:
+        raise IncompatibleError(
+            "this vLLM keeps its requests in a way that is not known",
+            field="engine.name",
+            remedy="use a version of vLLM that this package was tested with",
+        )

@@ -223,7 +223,7 @@ def parked_places(checkpoint: Checkpoint, settings: EngineSettings) -> int:
     """
     if current_platform.is_cpu():
         return settings.max_parked_seqs
-    total = int(current_platform.get_device_total_memory())
+    total = int(current_platform.get_device_total_memory() * settings.gpu_memory_utilization)
     vocabulary = Dimensions.from_config(checkpoint.config).vocabulary
     return parked_sequences(vocabulary, settings.max_parked_seqs, total=total)
 

@@ -49,6 +49,8 @@ class Beat:
     job_id: str
     token: int
     answers_done: int
+    resting: bool = False
+    """Whether the job is not at the engine."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,6 +156,8 @@ class JobStore:
     def reap(self, job_id: str) -> Change | None:
         """End the lease of a job whose time is over: its attempt failed.
 
+        One that rested is no cause of its worker's end, and counts no attempt.
+
         A lease that a clock set which was ahead lasts as long from now as any other.
 
         Returns:
@@ -169,7 +171,8 @@ class JobStore:
                     job.lease_deadline = now + self.lease_seconds
                 return None
             reason = f"worker {job.worker!r} was silent for {self.lease_seconds:g} s"
-            self._end_attempt(session, experiment, job, FailureKind.INFRASTRUCTURE, reason)
+            kind = FailureKind.RELEASED if job.resting else FailureKind.INFRASTRUCTURE
+            self._end_attempt(session, experiment, job, kind, reason)
             return change_of(session, experiment, job)
 
     def release_all(self) -> None:
@@ -228,7 +231,7 @@ class JobStore:
             raise stale(job)
         if job.state is JobState.LEASED:
             job.lease_deadline = self._clock() + self.lease_seconds
-            job.answers_done = beat.answers_done
+            job.answers_done, job.resting = beat.answers_done, beat.resting
         return [job.state is JobState.CANCELLED]
 
     def _store(

@@ -22,7 +22,7 @@ _LEASE = update(
     _JOBS,
     ("id",),
     ("token", "worker", "lease_deadline", "skipped"),
-    {"state": JobState.LEASED, "answers_done": 0},
+    {"state": JobState.LEASED, "answers_done": 0, "resting": False},
 )
 _LEASED = ByIds(
     _JOBS.c.id,
@@ -32,7 +32,7 @@ _LEASED = ByIds(
         .with_for_update(skip_locked=True)
     ),
 )
-_EXTEND = update(_JOBS, ("id",), ("lease_deadline", "answers_done"), {})
+_EXTEND = update(_JOBS, ("id",), ("lease_deadline", "answers_done", "resting"), {})
 
 
 def lease_jobs(
@@ -77,6 +77,7 @@ def extend_leases(session: Session, beats: Sequence[Beat], deadline: float) -> l
             "id": beat.job_id,
             "lease_deadline": deadline,
             "answers_done": beat.answers_done,
+            "resting": beat.resting,
         }
         for beat, holds in zip(beats, in_force, strict=True)
         if holds

@@ -4,7 +4,12 @@ import pytest
 import torch
 
 from modnorm.checkpoint.families import physical_layout
-from modnorm.engines.vllm.memory import cpu_cache_bytes, vllm_share, weight_bytes
+from modnorm.engines.vllm.memory import (
+    cpu_cache_bytes,
+    parked_sequences,
+    vllm_share,
+    weight_bytes,
+)
 from modnorm.errors import IncompatibleError
 
 GIB = 2**30
@@ -44,6 +49,15 @@ def test_a_model_that_does_not_fit_twice_is_refused():
 def test_ranks_share_the_weights():
     assert weight_bytes(LAYOUT, torch.bfloat16, 2) == 3_087_428_608 // 2
     assert share(6 * GIB, ranks=4) > 0
+
+
+def test_what_rests_has_logits_in_little_of_the_memory():
+    words = QWEN["vocab_size"]
+
+    assert parked_sequences(words, 1024, total=80 * GIB) == 1024
+    few = parked_sequences(words, 1024, total=20 * GIB)
+    assert 0 < few * words * 4 <= 0.02 * 20 * GIB
+    assert parked_sequences(words, 0, total=80 * GIB) == 0
 
 
 def test_the_cache_on_a_host_is_bounded():

@@ -10,6 +10,7 @@ from modnorm.search.ranking import select_experts
 from modnorm.search.voting import plurality
 from services.aggregator import phases
 from services.aggregator.states import JobState, Split
+from services.aggregator.stores.attempts import Beat
 from services.aggregator.stores.jobs import FailureKind
 
 INFRASTRUCTURE = FailureKind.INFRASTRUCTURE
@@ -69,6 +70,35 @@ def test_a_lease_ends_although_the_clock_was_put_back(world):
     world.now += 61
     assert world.stores.jobs.expired() == (claim.job.id,)
     assert world.stores.jobs.reap(claim.job.id).pending == (claim.job.id,)
+
+
+def test_a_job_that_rested_when_its_worker_fell_silent_has_had_no_attempt(world):
+    created = world.select(failures={"max_attempts": 1})
+    job = job_of(world, created, 0)
+    for resting in (True, False):
+        claim = world.claim(job.id)
+        beat = Beat(job.id, claim.job.token, 3, resting=True)
+        assert world.stores.jobs.heartbeat_all([beat]) == [False]
+        if not resting:
+            assert world.stores.jobs.heartbeat_all([dataclasses.replace(beat, resting=False)]) == [
+                False
+            ]
+        world.now += 61
+        assert world.stores.jobs.reap(job.id).pending == ((job.id,) if resting else ())
+        assert job_of(world, created, 0).attempts == (0 if resting else 1)
+
+
+def test_a_lease_begins_at_the_engine(world):
+    created = world.select(failures={"max_attempts": 1})
+    job = job_of(world, created, 0)
+    claim = world.claim(job.id)
+    world.stores.jobs.heartbeat_all([Beat(job.id, claim.job.token, 3, resting=True)])
+    world.now += 61
+    world.stores.jobs.reap(job.id)
+    world.claim(job.id)
+    world.now += 61
+    assert world.stores.jobs.reap(job.id).pending == ()
+    assert job_of(world, created, 0).state is JobState.FAILED
 
 
 def test_a_silent_worker_loses_its_job_and_then_the_candidate(world):
