@@ -30,7 +30,7 @@ class EngineSettings:
     max_num_seqs: int = 256
     """Sequences decoded at once."""
     max_parked_seqs: int = 1024
-    """Sequences that may rest beside those, where the GPU's memory is ample; 0 for none."""
+    """Sequences that may rest beside those: fewer where their logits would take much memory."""
     worker_process: bool = True
     """Whether vLLM's worker on a GPU is a process of its own: the scheduler then prepares a step
     while the worker launches another. It brings nothing to engines that share a GPU."""

@@ -19,6 +19,8 @@ logger = logging.getLogger(__name__)
 
 Prompts = tuple[Sequence[int], ...]
 """Token ids of each row's prompt."""
+_SHARED = 0.5
+"""Part of a GPU's memory up to which an engine has others beside it."""
 LoadEngine = Callable[[str, Checkpoint, EngineSettings], Engine]
 """Loads a model into an engine by name; `modnorm.engines.load_engine` does."""
 
@@ -55,10 +57,6 @@ def engine_settings(job: messages.Job, share: float) -> EngineSettings:
         numerics=Numerics(spec.numerics or defaults.numerics),
         worker_process=share > _SHARED,
     )
-
-
-_SHARED = 0.5
-"""Part of a GPU's memory up to which an engine has others beside it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,8 +73,8 @@ class VllmEngine:
             checkpoint, stored.layout, stored.dtype, self._settings, arguments
         )
         self._steps = Steps(self._engine)
-        self._parking = self._make_parking()
         try:
+            self._parking = self._make_parking()
             self._workers = Workers(self._engine, stored.layout, stored.dtype, checkpoint.digest)
         except BaseException:
             self.close()
@@ -297,8 +297,9 @@ class VllmEngine:
         """Free the model; the engine is not used afterwards."""
         with vllm_failures("closing vLLM"):
             self._engine.engine_core.shutdown()
-            del self._engine, self._steps, self._parking
-            self.__dict__.pop("_workers", None)
+            del self._engine, self._steps
+            for name in ("_parking", "_workers"):
+                self.__dict__.pop(name, None)
             cleanup_dist_env_and_memory()
 
 
