@@ -50,7 +50,8 @@ def run(options: argparse.Namespace) -> int:
         models = options.model.absolute().parent
         plan = Plan(Path(name), models, options.redis, options.database == "postgres")
         with running_lab(plan) as lab, ModnormClient(lab.target) as client:
-            for gpus in sorted(options.gpus):
+            # most first: compile caches, one a worker, fill side by side
+            for gpus in sorted(options.gpus, reverse=True):
                 with lab.evaluators(gpus, options.engines):
                     _warm_up(client, gpus, options)
                     found[gpus] = _measure(client, gpus, options)
@@ -148,7 +149,7 @@ def _keep(found: Mapping[int, Figures], options: argparse.Namespace) -> None:
 
 def _print(found: Mapping[int, Figures]) -> None:
     base, lines = min(found), [("GPUs", "jobs", "seconds", "s/job", "busy %", "efficiency")]
-    for gpus, figures in found.items():
+    for gpus, figures in sorted(found.items()):
         seconds = _number(figures["seconds"])
         efficiency = base * _number(found[base]["seconds"]) / (gpus * seconds)
         lines.append(
