@@ -139,7 +139,11 @@ def _valid(
         f"{experiments}ListAnswers": experiment_pb2.ListAnswersRequest(
             experiment_id=experiment_id, candidate=0, split=evaluation_pb2.SPLIT_SELECTION
         ),
-        f"{jobs}Heartbeat": evaluation_pb2.HeartbeatRequest(lease=job.lease, answers_done=1),
+        f"{jobs}Heartbeat": evaluation_pb2.HeartbeatRequest(
+            lease=job.lease,
+            answers_done=1,
+            also=[evaluation_pb2.HeartbeatRequest(lease=job.lease, resting=True)],
+        ),
         f"{jobs}FetchRows": evaluation_pb2.FetchRowsRequest(rows_digest=job.rows_digest),
         f"{jobs}FindJobs": evaluation_pb2.FindJobsRequest(model_digest=job.model_digest),
         f"{jobs}GetScaleMap": evaluation_pb2.GetScaleMapRequest(

@@ -314,6 +314,7 @@ class HeartbeatRequest(google.protobuf.message.Message):
     EXPERIMENT_ID_FIELD_NUMBER: builtins.int
     CANDIDATE_FIELD_NUMBER: builtins.int
     RESTING_FIELD_NUMBER: builtins.int
+    ALSO_FIELD_NUMBER: builtins.int
     answers_done: builtins.int
     """Answers finished so far."""
     answers_total: builtins.int
@@ -328,6 +329,12 @@ class HeartbeatRequest(google.protobuf.message.Message):
     def lease(self) -> Global___Lease:
         """The lease to extend."""
 
+    @property
+    def also(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___HeartbeatRequest]:
+        """Other leases of the worker, at most 127: each is extended or refused for itself. What those
+        carry beside themselves is not looked at.
+        """
+
     def __init__(
         self,
         *,
@@ -337,10 +344,11 @@ class HeartbeatRequest(google.protobuf.message.Message):
         experiment_id: builtins.str = ...,
         candidate: builtins.int = ...,
         resting: builtins.bool = ...,
+        also: collections.abc.Iterable[Global___HeartbeatRequest] | None = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["lease", b"lease"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["answers_done", b"answers_done", "answers_total", b"answers_total", "candidate", b"candidate", "experiment_id", b"experiment_id", "lease", b"lease", "resting", b"resting"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["also", b"also", "answers_done", b"answers_done", "answers_total", b"answers_total", "candidate", b"candidate", "experiment_id", b"experiment_id", "lease", b"lease", "resting", b"resting"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___HeartbeatRequest: typing_extensions.TypeAlias = HeartbeatRequest
@@ -353,21 +361,33 @@ class HeartbeatResponse(google.protobuf.message.Message):
 
     CANCEL_FIELD_NUMBER: builtins.int
     BAR_FIELD_NUMBER: builtins.int
+    ALSO_FIELD_NUMBER: builtins.int
+    STATUS_FIELD_NUMBER: builtins.int
     cancel: builtins.bool
     """Stop: the work is not wanted any more."""
+    status: builtins.bytes
+    """Where several leases are asked about: why this one is not extended, a google.rpc.Status, which
+    a call about it alone would have ended with; empty where it is.
+    """
     @property
     def bar(self) -> Global___Bar:
         """The bar as it is now, which only rises; absent where there is none."""
+
+    @property
+    def also(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___HeartbeatResponse]:
+        """The answers to `also`, in order; none where an older aggregator has not heard it."""
 
     def __init__(
         self,
         *,
         cancel: builtins.bool = ...,
         bar: Global___Bar | None = ...,
+        also: collections.abc.Iterable[Global___HeartbeatResponse] | None = ...,
+        status: builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_bar", b"_bar", "bar", b"bar"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_bar", b"_bar", "bar", b"bar", "cancel", b"cancel"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_bar", b"_bar", "also", b"also", "bar", b"bar", "cancel", b"cancel", "status", b"status"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__bar: typing_extensions.TypeAlias = typing.Literal["bar"]
     _WhichOneofArgType__bar: typing_extensions.TypeAlias = typing.Literal["_bar", b"_bar"]

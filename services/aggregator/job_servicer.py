@@ -12,15 +12,16 @@ from modnorm.errors import InvalidInputError
 from modnorm.v1 import evaluation_pb2, evaluation_pb2_grpc
 from modnorm.v1.evaluation_pb2 import WorkRequest, WorkResponse
 from services.aggregator.background import Changes, job_names
-from services.aggregator.incoming import MAX_ANSWERS, IncomingReport, check_length, check_name
+from services.aggregator.heartbeats import Heartbeats
+from services.aggregator.incoming import IncomingReport, check_length, check_name
 from services.aggregator.lanes import Lane
-from services.aggregator.messages import fill_bar, fill_job
+from services.aggregator.messages import fill_job
 from services.aggregator.metrics import AggregatorMetrics
 from services.aggregator.reports import Report
 from services.aggregator.states import TERMINAL, ArtifactKind
 from services.aggregator.status import Workers
 from services.aggregator.stores import Stores
-from services.aggregator.stores.jobs import Beat, Change, Claim, ClaimRequest, FailureKind
+from services.aggregator.stores.jobs import Change, Claim, ClaimRequest, FailureKind
 from services.aggregator.streams import WorkStreams
 from services.common.logging import naming
 from services.common.metrics import CallMetrics
@@ -72,7 +73,7 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
             ThreadPoolExecutor(1, "reporting"),
         )
         self._claims: Lane[ClaimRequest, Claim | None] = Lane(leasing, jobs.claim_all)
-        self._beats: Lane[Beat, bool] = Lane(leasing, jobs.heartbeat_all)
+        self._heartbeats = Heartbeats(jobs, leasing)
         self._reports: Lane[Report, Change] = Lane(reporting, jobs.report_all)
         self._streams = WorkStreams(self._answer, measured)
 
@@ -120,25 +121,10 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
             evaluation_pb2.HeartbeatRequest, evaluation_pb2.HeartbeatResponse
         ],
     ) -> evaluation_pb2.HeartbeatResponse:
-        """Extend a lease, and tell whether the work is still wanted."""
+        """Extend leases, and tell whether the work is still wanted."""
         response = evaluation_pb2.HeartbeatResponse()
-        await self._beat(request, response)
+        await self._heartbeats.answer(request, response)
         return response
-
-    async def _beat(
-        self, request: evaluation_pb2.HeartbeatRequest, response: evaluation_pb2.HeartbeatResponse
-    ) -> None:
-        lease = request.lease
-        if not 0 <= request.answers_done <= MAX_ANSWERS:
-            raise InvalidInputError(
-                f"a job has at most {MAX_ANSWERS} answers, and no fewer than none",
-                field="answers_done",
-            )
-        beat = Beat(lease.job_id, lease.token, request.answers_done, request.resting)
-        response.cancel = await self._beats.submit(beat)
-        bar = self._stores.jobs.known_bar(request.experiment_id, request.candidate)
-        if bar is not None:
-            fill_bar(response.bar, bar)
 
     @override
     async def ReportJob(
@@ -292,7 +278,7 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
                 await self._claim(call.claim, response.claim)
             case "heartbeat":
                 response.heartbeat.SetInParent()
-                await self._beat(call.heartbeat, response.heartbeat)
+                await self._heartbeats.answer(call.heartbeat, response.heartbeat)
             case "report":
                 await self._whole_report(call.report)
                 response.report.SetInParent()

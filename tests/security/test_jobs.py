@@ -6,6 +6,7 @@ from itertools import islice
 
 import grpc
 import pytest
+from google.rpc import status_pb2
 
 from benchmarks.fuzz.stored import await_jobs
 from benchmarks.secured_worker import claimed, leased, report_of, reported
@@ -88,6 +89,46 @@ def test_a_lease_that_went_to_another_worker_is_worth_nothing(worker, jobs, stor
     with refused(grpc.StatusCode.ABORTED):
         kind = evaluation_pb2.FAILURE_KIND_FATAL
         stub.FailJob(evaluation_pb2.FailJobRequest(lease=old.lease, kind=kind, reason="r"))
+    assert stored() == before
+
+
+def test_a_foreign_lease_among_many_is_refused_alone(worker, channel, jobs, stored, refused):
+    stub = evaluation_pb2_grpc.JobServiceStub(worker)
+    theirs = leased(worker, jobs[0], "another").lease
+    mine = [leased(worker, job_id).lease for job_id in jobs[1:3]]
+    before = stored()
+    request = evaluation_pb2.HeartbeatRequest(lease=mine[0], answers_done=1)
+    for token in (theirs.token + 1, theirs.token - 1, 2**63 - 1, -1):
+        lease = evaluation_pb2.Lease(job_id=jobs[0], token=token)
+        request.also.add(lease=lease, answers_done=2, resting=True)
+    request.also.add(lease=evaluation_pb2.Lease(job_id="../x" * 1000, token=1))
+    request.also.add(lease=mine[1], answers_done=3)
+    for name in ("none", "forged", "expired", "read", "submit", "operate"):
+        with pytest.raises(grpc.RpcError):
+            evaluation_pb2_grpc.JobServiceStub(channel(name)).Heartbeat(request)
+    assert stored() == before
+    answer = stub.Heartbeat(request)
+    codes = [status_pb2.Status.FromString(one.status).code for one in (answer, *answer.also)]
+    aborted, unknown = (
+        code.value[0] for code in (grpc.StatusCode.ABORTED, grpc.StatusCode.NOT_FOUND)
+    )
+    assert codes == [0, *[aborted] * 4, unknown, 0]
+    after = stored()
+    changed = {name: set(after[name]) ^ set(rows) for name, rows in before.items()}
+    of_jobs = changed.pop("jobs")
+    assert not any(changed.values())
+    assert len(of_jobs) == 2 * len(mine)
+    assert all(any(lease.job_id in row for lease in mine) for row in of_jobs)
+
+
+def test_a_heartbeat_about_too_many_leases_changes_nothing(worker, jobs, stored, refused):
+    stub = evaluation_pb2_grpc.JobServiceStub(worker)
+    lease = leased(worker, jobs[0]).lease
+    before = stored()
+    request = evaluation_pb2.HeartbeatRequest(lease=lease, answers_done=1)
+    request.also.extend([evaluation_pb2.HeartbeatRequest(lease=lease, answers_done=1)] * 20_000)
+    with refused(grpc.StatusCode.INVALID_ARGUMENT):
+        stub.Heartbeat(request)
     assert stored() == before
 
 

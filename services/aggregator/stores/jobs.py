@@ -29,9 +29,8 @@ from services.aggregator.stores.attempts import (
     pending_of_model,
     stale,
     title,
-    unknown_job,
 )
-from services.aggregator.stores.leasing import extend_leases, lease_jobs
+from services.aggregator.stores.leasing import end_of, extend_leases, lease_jobs, look_up
 from services.aggregator.stores.reporting import Reporting, change_of
 from services.aggregator.stores.together import answer_to, together
 from services.aggregator.stores.writes import PackedReport
@@ -216,23 +215,26 @@ class JobStore:
         deadline = self._clock() + self.lease_seconds
         return lease_jobs(session, requests, deadline, self._shortcuts)
 
-    def _extend(self, session: Session, beats: Sequence[Beat]) -> Sequence[bool | None]:
-        """Extend leases together; None where that needs a look at the job alone."""
+    def _extend(
+        self, session: Session, beats: Sequence[Beat]
+    ) -> Sequence[bool | Exception | None]:
+        """Extend leases together; None where somebody has locked the job of one in force."""
         in_force = extend_leases(session, beats, self._clock() + self.lease_seconds)
-        return [False if extended else None for extended in in_force]
+        pairs = tuple(zip(beats, in_force, strict=True))
+        jobs = look_up(session, {beat.job_id for beat, extended in pairs if not extended})
+        return [
+            False if extended else end_of(beat, jobs.get(beat.job_id)) for beat, extended in pairs
+        ]
 
-    def _extend_one(self, session: Session, beats: Sequence[Beat]) -> Sequence[bool]:
+    def _extend_one(self, session: Session, beats: Sequence[Beat]) -> Sequence[bool | Exception]:
         """Extend one lease, waiting for who has locked the job."""
         (beat,) = beats
         job = session.get(Job, beat.job_id, with_for_update=True)
-        if job is None:
-            raise unknown_job(beat.job_id)
-        if job.token != beat.token or job.state not in {JobState.LEASED, JobState.CANCELLED}:
-            raise stale(job)
-        if job.state is JobState.LEASED:
+        ended = end_of(beat, job)
+        if job is not None and ended is None:
             job.lease_deadline = self._clock() + self.lease_seconds
             job.answers_done, job.resting = beat.answers_done, beat.resting
-        return [job.state is JobState.CANCELLED]
+        return [False if ended is None else ended]
 
     def _store(
         self, session: Session, reports: Sequence[PackedReport]

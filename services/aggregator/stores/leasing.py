@@ -4,17 +4,18 @@ Jobs that another transaction has locked are passed over. These transactions loc
 not the experiments before them: if they waited, they could wait in a circle.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from sqlalchemy import select
 from sqlmodel import Session
 
-from services.aggregator.bulk import ByIds, update
+from modnorm.errors import ModnormError
+from services.aggregator.bulk import ByIds, ids_of, update
 from services.aggregator.codec import pack_rows
 from services.aggregator.rows import Work, lock_pending_work
 from services.aggregator.shortcuts import Shortcuts
 from services.aggregator.states import JobState, Split
-from services.aggregator.stores.attempts import Beat, Claim, ClaimRequest
+from services.aggregator.stores.attempts import Beat, Claim, ClaimRequest, stale, unknown_job
 from services.aggregator.tables import Experiment, Job
 
 _JOBS = Job.metadata.tables["jobs"]
@@ -33,6 +34,7 @@ _LEASED = ByIds(
     ),
 )
 _EXTEND = update(_JOBS, ("id",), ("lease_deadline", "answers_done", "resting"), {})
+_FOUND = ByIds(_JOBS.c.id, lambda found: select(Job).where(found))
 
 
 def lease_jobs(
@@ -84,6 +86,26 @@ def extend_leases(session: Session, beats: Sequence[Beat], deadline: float) -> l
     }
     _EXTEND.execute(session, list(extended.values()))
     return in_force
+
+
+def look_up(session: Session, job_ids: Collection[str]) -> dict[str, Job]:
+    """Return jobs as they were committed last, whoever has locked them."""
+    if not job_ids:
+        return {}
+    found = session.execute(_FOUND.of(session), ids_of(job_ids))
+    return {job.id: job for job in found.scalars()}
+
+
+def end_of(beat: Beat, job: Job | None) -> bool | ModnormError | None:
+    """Return what there is to say about a lease that has ended; None where it is in force.
+
+    True where the job is cancelled: its worker is told so as long as nobody else has begun.
+    """
+    if job is None:
+        return unknown_job(beat.job_id)
+    if job.token != beat.token or job.state not in {JobState.LEASED, JobState.CANCELLED}:
+        return stale(job)
+    return True if job.state is JobState.CANCELLED else None
 
 
 def _lease(

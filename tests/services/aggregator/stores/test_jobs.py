@@ -1,8 +1,10 @@
+import contextlib
 import dataclasses
 import math
 import threading
 
 import pytest
+from sqlalchemy import event
 
 from modnorm.errors import InvalidInputError, NotFoundError, StaleLeaseError
 from modnorm.search.ballots import RowVote, count_votes
@@ -12,6 +14,7 @@ from services.aggregator import phases
 from services.aggregator.states import JobState, Split
 from services.aggregator.stores.attempts import Beat
 from services.aggregator.stores.jobs import FailureKind
+from services.aggregator.stores.reporting import Reporting
 
 INFRASTRUCTURE = FailureKind.INFRASTRUCTURE
 
@@ -392,3 +395,69 @@ def test_an_experiment_that_fails_in_the_vote_keeps_no_votes(world, monkeypatch)
     assert "cannot be voted on" in record.experiment.error
     assert counted
     assert not record.ensembles
+
+
+@contextlib.contextmanager
+def statements(world):
+    """Collect what is executed meanwhile."""
+    seen = []
+
+    def note(_connection, _cursor, statement, *_):
+        seen.append(statement)
+
+    event.listen(world.database._engine, "before_cursor_execute", note)
+    try:
+        yield seen
+    finally:
+        event.remove(world.database._engine, "before_cursor_execute", note)
+
+
+def test_many_leases_are_answered_each_for_itself_in_as_many_statements_as_a_few(world):
+    created = world.select(size=15)
+    held = [world.claim(job_id) for job_id in world.stores.jobs.pending(created)]
+    gone = world.claim_next(world.select("gone", name="gone"))
+    world.stores.experiments.cancel(gone.experiment.id)
+    lost, done, *held = held
+    world.stores.jobs.fail(lost.job.id, 1, FailureKind.RELEASED, "told to")
+    world.claim(lost.job.id, "another")
+    world.stores.jobs.report(world.report_of(done))
+    world.now += 59
+    beats = [Beat(one.job.id, 1, 3, resting=True) for one in (lost, *held, gone, done)]
+    with statements(world) as executed:
+        answers = world.stores.jobs.heartbeat_all([*beats, Beat("nobody's", 1, 0)])
+    assert len(executed) <= 4
+    assert [type(answer) for answer in answers] == [
+        StaleLeaseError,
+        *[bool] * (len(held) + 1),
+        StaleLeaseError,
+        NotFoundError,
+    ]
+    assert answers[1:-2] == [False] * len(held) + [True]
+    world.now += 2
+    assert world.stores.jobs.expired() == (lost.job.id,)
+    world.now += 59
+    assert set(world.stores.jobs.expired()) == {lost.job.id, *(one.job.id for one in held)}
+
+
+def test_one_who_has_locked_a_job_is_waited_for_and_the_other_leases_are_not(world):
+    created = world.select()
+    first, second = (world.claim(job_id) for job_id in world.stores.jobs.pending(created)[:2])
+    beats = [Beat(one.job.id, 1, 3) for one in (first, second)]
+    reporting = Reporting.store
+    told = []
+
+    def beat_meanwhile(self, reports):
+        answers = reporting(self, reports)
+        threads.append(threading.Thread(target=lambda: told.extend(beat())))
+        threads[0].start()
+        return answers
+
+    def beat():
+        return world.stores.jobs.heartbeat_all(beats)
+
+    threads = []
+    with pytest.MonkeyPatch.context() as changed:
+        changed.setattr(Reporting, "store", beat_meanwhile)
+        world.stores.jobs.report(world.report_of(first))
+    threads[0].join()
+    assert [type(answer) for answer in told] == [StaleLeaseError, bool]
