@@ -444,7 +444,7 @@ def test_one_who_has_locked_a_job_is_waited_for_and_the_other_leases_are_not(wor
     first, second = (world.claim(job_id) for job_id in world.stores.jobs.pending(created)[:2])
     beats = [Beat(one.job.id, 1, 3) for one in (first, second)]
     reporting = Reporting.store
-    told = []
+    told: list[object] = []
 
     def beat_meanwhile(self, reports):
         answers = reporting(self, reports)
@@ -455,7 +455,7 @@ def test_one_who_has_locked_a_job_is_waited_for_and_the_other_leases_are_not(wor
     def beat():
         return world.stores.jobs.heartbeat_all(beats)
 
-    threads = []
+    threads: list[threading.Thread] = []
     with pytest.MonkeyPatch.context() as changed:
         changed.setattr(Reporting, "store", beat_meanwhile)
         world.stores.jobs.report(world.report_of(first))
