@@ -1,7 +1,8 @@
 """A generator of the ZO-Finetuner from solved puzzles and a model on disk."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import cast
 
 import torch
@@ -34,6 +35,7 @@ def prepare_generator(
     settings: PreparationSettings,
     *,
     on_batch: Callable[[int, int], None],
+    folders: Sequence[Path] | None = None,
 ) -> GeneratorFile:
     """Prepare a generator on puzzles whose stored solution is right; others are left out.
 
@@ -43,12 +45,13 @@ def prepare_generator(
         data: Rows of Countdown with a column `solution`.
         settings: The paper's, or others.
         on_batch: Told after each batch how many are done, and of how many.
+        folders: Where named splits are looked for; the default folder when None.
 
     Raises:
         InvalidInputError: no row has a right solution, or the model is not supported.
     """
     checkpoint = resolve_checkpoint(model, revision)
-    examples = list(_examples(checkpoint, data))
+    examples = list(_examples(checkpoint, data, folders))
     if not examples:
         raise InvalidInputError(
             f"no row of {data.source} has a right {_SOLUTION}",
@@ -64,11 +67,13 @@ def prepare_generator(
     return read_generator(generator.to_json(preparation_record(settings, **made_from)))
 
 
-def _examples(checkpoint: Checkpoint, data: DataSpec) -> Iterator[Example]:
+def _examples(
+    checkpoint: Checkpoint, data: DataSpec, folders: Sequence[Path] | None
+) -> Iterator[Example]:
     """Yield what is right among the rows, as token ids."""
     task, encoder = get_task("countdown"), PromptEncoder(checkpoint)
     stop = None if data.limit is None else data.offset + data.limit
-    opened = open_source(data, field="data", roots=None)
+    opened = open_source(data, field="data", roots=None, folders=folders)
     for _, raw in islice(opened.rows, data.offset, stop):
         row, text = task.parse(raw), solution_text(str(raw.get(_SOLUTION)))
         if task.judge(row, text).correct:

@@ -9,6 +9,7 @@ from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainin
 from modnorm.client.cli.console import emit_json, stderr
 from modnorm.client.cli.files import check_writable
 from modnorm.client.cli.options import Json, Quiet
+from modnorm.client.cli.options import settings as client_settings
 from modnorm.spec import CalibrationSpec, DataSpec, parse_section
 
 if TYPE_CHECKING:
@@ -73,7 +74,8 @@ def _measure(  # noqa: PLR0913 - all that a profile depends on
 
     task = get_task(task_name)
     checkpoint = resolve_checkpoint(model, revision)
-    rows = load_rows(task, data, field="data")[: settings.examples]
+    folders = client_settings().split_folders
+    rows = load_rows(task, data, field="data", folders=folders)[: settings.examples]
     encoder = PromptEncoder(checkpoint)
     prompts = [encoder.encode(task.messages(row)) for row in rows]
     columns = (TextColumn("calibrating"), MofNCompleteColumn(), TimeRemainingColumn())

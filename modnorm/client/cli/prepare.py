@@ -9,7 +9,7 @@ from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainin
 
 from modnorm.client.cli.console import emit_json, stderr
 from modnorm.client.cli.files import check_writable
-from modnorm.client.cli.options import Json, Quiet
+from modnorm.client.cli.options import Json, Quiet, settings
 from modnorm.spec import DataSpec, parse_section
 
 Model = Annotated[str, typer.Option("--model", metavar="NAME|DIR", help="The model.")]
@@ -49,7 +49,14 @@ def prepare(  # noqa: PLR0913 - each argument is an option of the command
             progress.update(bar, completed=done, total=total)
 
         chosen = replace(PreparationSettings(), epochs=epochs, seed=seed)
-        generator = prepare_generator(model, revision, rows, chosen, on_batch=on_batch)
+        generator = prepare_generator(
+            model,
+            revision,
+            rows,
+            chosen,
+            on_batch=on_batch,
+            folders=settings().split_folders,
+        )
     out.write_text(generator.text, encoding="utf-8")
     if as_json:
         emit_json({"digest": generator.digest, "file": str(out)})

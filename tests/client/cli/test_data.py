@@ -194,3 +194,30 @@ def test_wrong_arguments_are_named(own, modnorm, arguments, field):
     assert code == 2
     assert f"error: {field}: " in err
     assert "Traceback" not in err
+
+
+def test_a_profile_is_calibrated_on_fetched_rows(fetched, modnorm_json, tmp_path):
+    made = modnorm_json(
+        "calibrate",
+        *("--model", "tiny-thicket", "--task", "gsm8k"),
+        *("--data", "split:gsm8k/selection", "--examples", 2),
+        *("--out", tmp_path / "profile.json", "--quiet"),
+    )
+    assert len(made["digest"]) == 64
+
+
+def test_a_generator_is_prepared_on_fetched_rows(modnorm_json, monkeypatch, tmp_path):
+    row = {"numbers": [3, 5, 7], "target": 15, "solution": "3 + 5 + 7"}
+    (tmp_path / "data" / "countdown").mkdir(parents=True)
+    (tmp_path / "data" / "countdown" / "selection.jsonl").write_text(json.dumps(row))
+    splits = {"selection": Split(1, None, (Part("countdown"),), "one")}
+    small = Dataset(task="countdown", licence="none", splits=splits)
+    monkeypatch.setattr(catalogue, "DATASETS", {"countdown": small})
+    monkeypatch.setenv("MODNORM_CACHE_DIR", str(tmp_path))
+
+    made = modnorm_json(
+        "prepare",
+        *("--model", "tiny-thicket", "--data", "split:countdown/selection", "--epochs", 1),
+        *("--out", tmp_path / "generator.json", "--quiet"),
+    )
+    assert len(made["digest"]) == 64
