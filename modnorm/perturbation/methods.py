@@ -26,6 +26,8 @@ class MethodInputs:
     masses: Masses
     weights: CheckpointWeights | None
     sensitivities: Sequence[Mapping[str, float]] | None
+    corrected: bool = True
+    """Whether scales are corrected by sensitivities; base scales alone show what is perturbed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,8 @@ class Method:
 
 
 def _modular(inputs: MethodInputs, masses: Masses) -> Scales:
+    if not inputs.corrected:
+        return controls.uncorrected_scales(inputs.layout, masses)
     if inputs.weights is None or inputs.sensitivities is None:
         raise InvalidInputError(
             "the method needs the weights and a sensitivity profile",
@@ -163,6 +167,22 @@ def needs_profile(method: str) -> bool:
         InvalidInputError: there is no such method.
     """
     return _method(method).needs_profile
+
+
+def require_usable(method: str, *, config: Mapping[str, object], masses: Masses) -> None:
+    """Refuse a method that no profile makes usable on a model.
+
+    Args:
+        method: Registered name.
+        config: The model's `config.json`.
+        masses: Total mass of each group.
+
+    Raises:
+        InvalidInputError: no such method, an unsupported model, layers that the method is not
+            defined for, or nothing to perturb.
+    """
+    layout = physical_layout(config)
+    _method(method).build(MethodInputs(layout, masses, None, None, corrected=False))
 
 
 def build_scale_map(  # noqa: PLR0913 - all by keyword; they are what identifies a map

@@ -9,7 +9,7 @@ from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.client.convert import method_from_proto
 from modnorm.errors import InvalidInputError
 from modnorm.geometry.scale_map import ScaleMap
-from modnorm.perturbation.methods import build_scale_map, needs_profile
+from modnorm.perturbation.methods import build_scale_map, needs_profile, require_usable
 from modnorm.spec import MethodSpec
 from modnorm.v1 import sampling_pb2
 from services.common.artifacts import ArtifactStore, content_key
@@ -42,6 +42,8 @@ class ScaleMaps:
         method = method_from_proto(request.method)
         needed = needs_profile(method.name)
         checkpoint = resolve_model(request.model, self._roots, digest=request.model_digest)
+        if needed:
+            require_usable(method.name, config=checkpoint.config, masses=method.masses)
         profile = _profile(request, checkpoint) if needed else None
         key = _key(checkpoint, method, profile)
         stored = self._store.find(key)

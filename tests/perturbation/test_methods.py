@@ -6,7 +6,12 @@ from modnorm.errors import InvalidInputError
 from modnorm.geometry.corrections import clip
 from modnorm.geometry.scale_map import Norm, ScaleMap
 from modnorm.geometry.scales import linear_gain
-from modnorm.perturbation.methods import build_scale_map, method_names, needs_profile
+from modnorm.perturbation.methods import (
+    build_scale_map,
+    method_names,
+    needs_profile,
+    require_usable,
+)
 from modnorm.spec import Masses
 
 PROFILE = [{"attention_module": 2.0, "mlp_module": 0.5}] * 8
@@ -151,6 +156,29 @@ def test_calibrated_methods_need_weights_and_profile(method, weights):
         with pytest.raises(InvalidInputError) as caught:
             build(method, **available)
         assert caught.value.field == "method.profile"
+
+
+@pytest.mark.parametrize("method", method_names())
+def test_methods_are_usable_before_there_is_a_profile(method):
+    config = resolve_checkpoint("tiny-thicket").config
+    require_usable(method, config=config, masses=Masses())
+
+
+@pytest.mark.parametrize(
+    ("method", "changes", "masses", "field"),
+    [
+        ("modular_norm", {}, {"embedding": 0, "attention": 0, "mlp": 0, "norm": 0}, "masses"),
+        ("attention_only", {}, {"attention": 0}, "masses"),
+        ("mlp_only", {}, {"mlp": 0}, "masses"),
+        ("rmsnorm_only", {}, {"norm": 0}, "masses.norm"),
+        ("attention_only_published", {"model_type": "olmo3"}, {}, "name"),
+    ],
+)
+def test_what_no_profile_makes_usable_is_refused_without_one(method, changes, masses, field):
+    config = {**resolve_checkpoint("tiny-thicket").config, **changes}
+    with pytest.raises(InvalidInputError) as caught:
+        require_usable(method, config=config, masses=Masses(**masses))
+    assert caught.value.field == f"method.{field}"
 
 
 @pytest.mark.parametrize("ask", [needs_profile, lambda name: build(name, None)])

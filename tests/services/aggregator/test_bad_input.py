@@ -25,6 +25,16 @@ BAD_SPECS: dict[str, dict[str, object]] = {
     "task.name": {"task__name": "chess"},
     "task.scorer": {"task__scorer": "generous"},
     "method.name": {"method": {"name": "guess", "radius": 0.1}},
+    "method.masses": {
+        "method": {
+            "name": "modular_norm",
+            "radius": 0.2,
+            "masses": {"embedding": 0, "attention": 0, "mlp": 0, "norm": 0},
+        }
+    },
+    "method.masses.norm": {
+        "method": {"name": "rmsnorm_only", "radius": 0.2, "masses": {"norm": 0}}
+    },
     "model.name": {"model": "no-such-model"},
     "population.noise": {"population__noise": "pink"},
     "task.selection.source": {"task__selection": "bundled:no-such-rows"},
