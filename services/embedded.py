@@ -18,7 +18,7 @@ from pydantic import SecretStr
 
 from modnorm.client.channel import Credentials
 from modnorm.client.tokens import Role, TokenTable, make_token, write_tokens
-from modnorm.engines import load_engine
+from modnorm.engines import engine_names, load_engine
 from modnorm.errors import EngineError
 from modnorm.sandbox import Runner, Sandbox
 from services.aggregator.aggregator import build_aggregator
@@ -205,6 +205,7 @@ class _Services:
                 **common,
             ),
             sandbox=self._sandbox,
+            engines=engine_names(),
         )
         return await _started(aggregator, stack)
 

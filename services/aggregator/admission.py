@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -52,9 +52,10 @@ class Admissions:
         data_roots: Where data and profile files may lie; anywhere when None.
         sandbox: Where evaluators run the programs of a task.
         split_folders: Where named splits are looked for before the hub.
+        engines: All engines that evaluators have, where that is known.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the last two by keyword; they are what specs are held against
         self,
         sampler: Sampler,
         calibrator: Calibrator,
@@ -62,12 +63,14 @@ class Admissions:
         sandbox: Runner | None,
         *,
         split_folders: Sequence[Path] = (),
+        engines: Collection[str] | None = None,
     ) -> None:
         self._sampler = sampler
         self._calibrator = calibrator
         self._data_roots = data_roots
         self._sandbox = sandbox
         self._split_folders = split_folders
+        self._engines = engines
 
     async def admit(self, spec: ExperimentSpec) -> Admission:
         """Return all that the experiment of a spec starts from.
@@ -78,6 +81,7 @@ class Admissions:
             UnavailableError: a service that knows more is down, or the sandbox does not isolate.
         """
         _check_settled(spec)
+        _check_engine(spec, self._engines)
         isolation = await asyncio.to_thread(check_sandbox, spec.task.name, self._sandbox)
         data = await asyncio.to_thread(self._load, spec)
         max_tokens = spec.task.max_tokens or data.task.max_tokens
@@ -235,6 +239,16 @@ def _check_length(spec: ExperimentSpec, longest_prompt: int, max_tokens: int) ->
             f"the longest prompt has {longest_prompt} tokens, and {max_tokens} may follow",
             field="engine.max_model_len",
             remedy=f"raise it to {needed}, or leave it out",
+        )
+
+
+def _check_engine(spec: ExperimentSpec, engines: Collection[str] | None) -> None:
+    """Refuse an engine that no evaluator has: its jobs would be tried and tried again."""
+    if engines is not None and spec.engine.name not in engines:
+        raise InvalidInputError(
+            f"there is no engine {spec.engine.name!r} on this machine",
+            field="engine.name",
+            remedy=f"one of {', '.join(engines)}; or submit it to a lab that has it",
         )
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import grpc.aio
 from celery import Celery
@@ -60,6 +60,7 @@ class Aggregator:
         app: The Celery application that jobs are published with.
         sandbox: Where evaluators run programs, looked at before such an experiment is accepted.
         registry: Where metrics go.
+        engines: All engines that its evaluators have, where that is known.
     """
 
     def __init__(
@@ -68,6 +69,8 @@ class Aggregator:
         app: Celery,
         sandbox: Runner | None,
         registry: CollectorRegistry,
+        *,
+        engines: Collection[str] | None = None,
     ) -> None:
         self._settings = settings
         self._registry = registry
@@ -101,7 +104,12 @@ class Aggregator:
             *(settings.split_folders or ()),
         )
         self._admissions = Admissions(
-            sampler, calibrator, settings.data_roots, sandbox, split_folders=folders
+            sampler,
+            calibrator,
+            settings.data_roots,
+            sandbox,
+            split_folders=folders,
+            engines=engines,
         )
         self._radii = RadiusServicer(self._admissions, calibrator)
         self._conductor = self._make_conductor(sampler, calibrator)
@@ -222,6 +230,8 @@ def build_aggregator(
     app: Celery | None = None,
     sandbox: Runner | None = None,
     registry: CollectorRegistry | None = None,
+    *,
+    engines: Collection[str] | None = None,
 ) -> Aggregator:
     """Put an aggregator together, inside the event loop that it will live in.
 
@@ -230,6 +240,8 @@ def build_aggregator(
         app: The Celery application to publish with; one of `settings.broker_url` when absent.
         sandbox: Runs programs that models wrote; the service of the settings when absent.
         registry: Where metrics go; nowhere when absent.
+        engines: All engines that its evaluators have; any where absent, as evaluators come and
+            go.
 
     Raises:
         InvalidInputError: the database URL is of no known kind.
@@ -239,4 +251,5 @@ def build_aggregator(
         app or make_celery(settings.broker_url),
         sandbox or sandbox_at(settings.sandbox_target, settings.credentials),
         registry or CollectorRegistry(),
+        engines=engines,
     )

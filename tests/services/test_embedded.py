@@ -9,7 +9,12 @@ from modnorm.client import ModnormClient
 from modnorm.client.embedded import GROUP, embedded_client, find_embedded
 from modnorm.client.inputs import check_inputs
 from modnorm.client.settings import ClientSettings
-from modnorm.errors import EngineError, PreconditionError, UnavailableError
+from modnorm.errors import (
+    EngineError,
+    InvalidInputError,
+    PreconditionError,
+    UnavailableError,
+)
 from modnorm.spec import parse_spec
 from modnorm.tasks import catalogue
 from modnorm.tasks.catalogue import Dataset, Part, Split
@@ -68,6 +73,18 @@ def small_spec():
             "population": {"size": 1},
         }
     )
+
+
+def test_an_engine_that_is_not_here_is_refused_at_once(tmp_path, small_spec, monkeypatch):
+    monkeypatch.setattr("services.embedded.engine_names", lambda: ("auto", "transformers"))
+    settings = ClientSettings(cache_dir=tmp_path / "cache")
+    content = {**small_spec.model_dump(mode="json"), "engine": "vllm"}
+    with (
+        embedded_client(tmp_path, settings, evaluate=False) as client,
+        pytest.raises(InvalidInputError, match="no engine 'vllm'") as refused,
+    ):
+        client.submit(parse_spec(content))
+    assert refused.value.field == "engine.name"
 
 
 def write_split(folder, name, answers):
