@@ -134,6 +134,16 @@ def test_reductions_are_counted_costs_over_that_of_the_reference(build):
     assert found["puzzles", "MN", "4", "2"]["Eval. red."].values == {}
 
 
+@pytest.mark.parametrize(("statistics", "notes"), [("experts", 1), ("full", 0)])
+def test_a_cost_that_early_stop_may_have_lowered_is_said_to_be(build, statistics, notes):
+    spec = {**METRIC, "rows": ["task", "method", "N", "K"], "columns": []}
+    spec["reduction"] = {"method": "RandOpt", "N": 4, "K": 2}
+    override = {"where": {"method": "MN"}, "set": {"population": {"statistics": statistics}}}
+    rest = {"where": {"method": "RandOpt"}, "set": {"population": {"statistics": "full"}}}
+    table = build(spec, {"mn_more_42": ({(4, 2): 0.5}, {})}, overrides=[override, rest])
+    assert sum("early stop" in note for note in table.notes) == notes
+
+
 def test_differences_are_paired_by_seed(build):
     finished: Finished = {
         "mn_more_42": ({(2, 1): 0.5}, {}),

@@ -40,7 +40,8 @@ Heldout = Annotated[
     ),
 ]
 EnsembleSize = Annotated[
-    int | None, typer.Option(metavar="K", help="Ensemble to compare [default: the largest].")
+    int | None,
+    typer.Option(metavar="K", min=1, help="Ensemble to compare [default: the largest]."),
 ]
 TuneServer = Annotated[
     str | None,

@@ -26,3 +26,13 @@ def test_development_rows_at_fault_are_named(modnorm, spec, tmp_path):
     assert code == 2
     assert err.startswith("error: heldout.ofset: ")
     assert not out.exists()
+
+
+def test_an_ensemble_of_nobody_is_refused(modnorm, spec, tmp_path):
+    spec_file = tmp_path / "spec.yaml"
+    spec_file.write_text(yaml.safe_dump(spec.model_dump(mode="json")))
+    out = tmp_path / "out"
+    code, _, err = modnorm("tune", spec_file, "--radii", "1", "--ensemble-size", 0, "--out", out)
+    assert code == 2
+    assert "--ensemble-size" in err
+    assert not out.exists()
