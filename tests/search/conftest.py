@@ -1,0 +1,135 @@
+"""A candidate of the bundled model on a few rows, to be scored."""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+
+import pytest
+
+from modnorm.checkpoint.prompts import PromptEncoder
+from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
+from modnorm.engines import Engine, GenerationLimits, load_engine
+from modnorm.geometry.scale_map import ScaleMap
+from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.methods import build_scale_map
+from modnorm.search.scoring import CandidateResult, answer_candidate
+from modnorm.search.stopping import EarlyStop
+from modnorm.search.watching import Resting
+from modnorm.spec import DataSpec, Masses
+from modnorm.tasks import Row, Task
+from modnorm.tasks.countdown import Countdown
+from modnorm.tasks.data import load_rows
+
+
+@pytest.fixture(scope="session")
+def limits() -> GenerationLimits:
+    """Most answers end within them; a few are cut off."""
+    return GenerationLimits(max_tokens=112)
+
+
+@pytest.fixture(scope="session")
+def task() -> Task:
+    return Countdown()
+
+
+@pytest.fixture(scope="session")
+def checkpoint() -> Checkpoint:
+    return resolve_checkpoint("tiny-thicket")
+
+
+@pytest.fixture(scope="session")
+def engine(checkpoint: Checkpoint) -> Iterator[Engine]:
+    engine = load_engine("auto", checkpoint)
+    yield engine
+    engine.close()
+
+
+@pytest.fixture(scope="session")
+def make_scale_map(checkpoint: Checkpoint) -> Callable[[str], ScaleMap]:
+    """Build the scale map of a method without a profile."""
+
+    def make(method: str) -> ScaleMap:
+        return build_scale_map(
+            method,
+            config=checkpoint.config,
+            model_digest=checkpoint.digest,
+            masses=Masses(),
+            weights=None,
+            sensitivities=None,
+        )
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def scale_map(make_scale_map: Callable[[str], ScaleMap]) -> ScaleMap:
+    return make_scale_map("randopt")
+
+
+@pytest.fixture(scope="session")
+def rows(task: Task) -> Sequence[Row]:
+    spec = DataSpec(source="bundled:countdown-selection", limit=12)
+    return load_rows(task, spec, field="task.selection")
+
+
+@pytest.fixture(scope="session")
+def descriptor(scale_map: ScaleMap) -> Descriptor:
+    return Descriptor("portable-v1", 11, "randopt", 0.005, scale_map.digest)
+
+
+@pytest.fixture(scope="session")
+def judges() -> Iterator[Executor]:
+    """One judge, who takes the answers in the order in which they come."""
+    with ThreadPoolExecutor(1) as judges:
+        yield judges
+
+
+@pytest.fixture(scope="session")
+def all_are_judged(judges: Executor) -> Callable[[], object]:
+    """Return what waits until all answers so far are judged."""
+    return lambda: judges.submit(int).result()
+
+
+@pytest.fixture(scope="session")
+def score(
+    engine: Engine,
+    task: Task,
+    rows: Sequence[Row],
+    checkpoint: Checkpoint,
+    descriptor: Descriptor,
+    scale_map: ScaleMap,
+    limits: GenerationLimits,
+    judges: Executor,
+) -> Callable[..., CandidateResult]:
+    """Return the scoring of a candidate: the one above through all rows, unless told otherwise."""
+    encoder = PromptEncoder(checkpoint)
+    prompts = [encoder.encode(task.messages(row)) for row in rows]
+
+    def score(
+        candidate: Descriptor = descriptor,
+        drawn_with: ScaleMap = scale_map,
+        *,
+        on_progress: Callable[[int], None] = lambda _: None,
+        stop: EarlyStop | None = None,
+        resting: Resting | None = None,
+    ) -> CandidateResult:
+        return answer_candidate(
+            engine,
+            task,
+            rows,
+            prompts,
+            candidate,
+            drawn_with,
+            limits,
+            judges=judges,
+            on_progress=on_progress,
+            stop=stop,
+            resting=resting,
+        ).judged()
+
+    return score
+
+
+@pytest.fixture(scope="session")
+def result(score: Callable[..., CandidateResult]) -> CandidateResult:
+    """What the candidate scores, whole and undisturbed."""
+    return score()
