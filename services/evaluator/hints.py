@@ -20,6 +20,9 @@ from services.common.queue import TASK
 IDLE_SECONDS = 0.1
 """Seconds without a message after which other work goes on: the next one is there at once where
 there is one."""
+LOOK_SECONDS = 0.2
+"""Seconds without a message after which Celery looks whether to stop: its own two would be waited
+for at the end of every embedded run."""
 MAX_BODY = 4096
 """Bytes; a message of the aggregator has a tenth of it."""
 _ID = re.compile(r"[A-Za-z0-9-]{1,64}")
@@ -143,10 +146,10 @@ class PatientConnection:
         return getattr(self._connection, name)
 
     def drain_events(self, timeout: float) -> None:
-        """Take in what the broker says within so many seconds."""
+        """Take in what the broker says within so many seconds, or `LOOK_SECONDS`."""
         work = self._spare_time
         if work is None or not work.waits:
-            self._connection.drain_events(timeout=timeout)
+            self._connection.drain_events(timeout=min(timeout, LOOK_SECONDS))
             return
         try:
             self._connection.drain_events(timeout=IDLE_SECONDS)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.evaluator.hints import IDLE_SECONDS, PatientConnection
+from services.evaluator.hints import IDLE_SECONDS, LOOK_SECONDS, PatientConnection
 
 
 class Broker:
@@ -45,15 +45,16 @@ def test_messages_go_before_other_work_and_quiet_is_used_for_it() -> None:
     assert done == [0, 1, 2, 2]
     with pytest.raises(TimeoutError):
         connection.drain_events(timeout=2.0)
-    assert broker.asked == [IDLE_SECONDS] * 3 + [2.0] * 2
+    assert broker.asked == [IDLE_SECONDS] * 3 + [LOOK_SECONDS] * 2
 
 
 def test_without_other_work_it_is_the_connection() -> None:
-    broker = Broker(TimeoutError())
+    broker = Broker(TimeoutError(), None)
     connection = PatientConnection(broker, None)
     with pytest.raises(TimeoutError):
         connection.drain_events(timeout=2.0)
-    assert broker.asked == [2.0]
+    connection.drain_events(timeout=0.05)
+    assert broker.asked == [LOOK_SECONDS, 0.05]
     assert connection.name == "the broker"
 
 
