@@ -15,7 +15,7 @@ from modnorm.search.scoring import CandidateResult, answer_candidate
 from modnorm.search.stopping import EarlyStop
 from modnorm.search.watching import Resting
 from modnorm.spec import DataSpec, Masses
-from modnorm.tasks import Row, Task
+from modnorm.tasks import Row
 from modnorm.tasks.countdown import Countdown
 from modnorm.tasks.data import load_rows
 
@@ -27,7 +27,7 @@ def limits() -> GenerationLimits:
 
 
 @pytest.fixture(scope="session")
-def task() -> Task:
+def task() -> Countdown:
     return Countdown()
 
 
@@ -66,7 +66,7 @@ def scale_map(make_scale_map: Callable[[str], ScaleMap]) -> ScaleMap:
 
 
 @pytest.fixture(scope="session")
-def rows(task: Task) -> Sequence[Row]:
+def rows(task: Countdown) -> Sequence[Row]:
     spec = DataSpec(source="bundled:countdown-selection", limit=12)
     return load_rows(task, spec, field="task.selection")
 
@@ -92,7 +92,7 @@ def all_are_judged(judges: Executor) -> Callable[[], object]:
 @pytest.fixture(scope="session")
 def score(
     engine: Engine,
-    task: Task,
+    task: Countdown,
     rows: Sequence[Row],
     checkpoint: Checkpoint,
     descriptor: Descriptor,

@@ -10,7 +10,8 @@ from modnorm.errors import CancelledError
 from modnorm.search.racing import SHARE, Race
 from modnorm.search.scoring import CandidateResult
 from modnorm.search.stopping import Bar, EarlyStop
-from modnorm.tasks import Row, Task
+from modnorm.tasks import Row
+from modnorm.tasks.countdown import Countdown
 
 AGES = 1e6
 """Seconds; nothing takes as long."""
@@ -24,7 +25,7 @@ def bars() -> list[Bar | None]:
 
 
 @pytest.fixture
-def stop(task: Task, bars: list[Bar | None]) -> EarlyStop:
+def stop(task: Countdown, bars: list[Bar | None]) -> EarlyStop:
     return EarlyStop(7, task.reward_bounds, lambda: bars[-1])
 
 
@@ -72,7 +73,7 @@ def test_a_candidate_that_is_out_by_its_turn_does_not_go_on(
     score: Score,
     stop: EarlyStop,
     bars: list[Bar | None],
-    task: Task,
+    task: Countdown,
     result: CandidateResult,
     all_are_judged: Callable[[], object],
     let_pass: Callable[[float], None],

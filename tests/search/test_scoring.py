@@ -8,13 +8,14 @@ from modnorm.geometry.scale_map import ScaleMap
 from modnorm.search.ranking import mean_reward
 from modnorm.search.scoring import CandidateResult
 from modnorm.search.stopping import Bar, EarlyStop
-from modnorm.tasks import Row, Task
+from modnorm.tasks import Row
+from modnorm.tasks.countdown import Countdown
 
 Score = Callable[..., CandidateResult]
 
 
 def test_answers_are_in_row_order_and_judged_by_the_task(
-    result: CandidateResult, rows: Sequence[Row], task: Task, limits: GenerationLimits
+    result: CandidateResult, rows: Sequence[Row], task: Countdown, limits: GenerationLimits
 ) -> None:
     assert [answer.row for answer in result.answers] == list(range(len(rows)))
     for answer, row in zip(result.answers, rows, strict=True):
@@ -84,7 +85,7 @@ def test_scale_map_of_another_candidate_is_refused(
 def test_a_candidate_that_is_out_is_not_scored_to_its_end(
     engine: Engine,
     score: Score,
-    task: Task,
+    task: Countdown,
     rows: Sequence[Row],
     result: CandidateResult,
     all_are_judged: Callable[[], object],
@@ -115,7 +116,7 @@ def test_a_candidate_that_is_out_is_not_scored_to_its_end(
 
 @pytest.mark.parametrize("raised", [False, True])
 def test_a_candidate_that_can_still_be_an_expert_is_scored_to_its_end(
-    score: Score, task: Task, result: CandidateResult, *, raised: bool
+    score: Score, task: Countdown, result: CandidateResult, *, raised: bool
 ) -> None:
     bar = Bar(mean_reward([answer.reward for answer in result.answers]), 8) if raised else None
     scored = score(stop=EarlyStop(7, task.reward_bounds, lambda: bar))
