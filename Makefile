@@ -4,6 +4,8 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 RUNS   ?= runs/demo
 SCHEDULES ?= 20
+# One more than cores: a sixth of the tests' time passes in waiting, for processes and leases.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 PROTOS := $(wildcard proto/modnorm/v1/*.proto)
 
 # The released torch wheel first: anything else that asks for torch would draw the CUDA build.
@@ -18,7 +20,7 @@ TEST_VLLM := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= VLLM_CACHE_ROOT=$(abspat
 	VLLM_CONFIG_ROOT=$(abspath $(VLLM))/config \
 	$(VLLM)/bin/python -m pytest -q --confcutdir=tests/engines -o filterwarnings=
 
-.PHONY: help setup setup-dev setup-vllm demo test test-main test-vllm chaos lint format typecheck proto proto-check check clean
+.PHONY: help setup setup-dev setup-vllm demo test test-main test-vllm test-vllm-shared test-vllm-own chaos lint format typecheck proto proto-check check clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -58,7 +60,7 @@ test: test-main  ## Run every test: test-main, then test-vllm
 
 test-main: setup-dev  ## Start real Postgres and Redis and run all tests but those of vLLM
 	scripts/ensure-servers
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --maxprocesses 4 --dist loadfile
 
 chaos: setup-dev  ## Break a lab at random: SCHEDULES=20, SEED=of the first, FAULTS=only these
 	scripts/ensure-servers
@@ -66,7 +68,12 @@ chaos: setup-dev  ## Break a lab at random: SCHEDULES=20, SEED=of the first, FAU
 		$(if $(FAULTS),--faults $(FAULTS))
 
 test-vllm: setup-vllm  ## Run the engine tests against the real vLLM, on the CPU (2.3 GB)
+	$(MAKE) --jobs=2 --output-sync test-vllm-shared test-vllm-own
+
+test-vllm-shared: setup-vllm  # what it shares with other engines
 	$(TEST_VLLM) tests/engines/test_conformance.py tests/engines/test_layouts.py
+
+test-vllm-own: setup-vllm
 	$(TEST_VLLM) tests/engines/vllm
 
 lint: setup-dev  ## Check style

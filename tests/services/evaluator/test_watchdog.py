@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from modnorm.v1 import evaluation_pb2 as messages
 from services.common.queue import make_celery, publish
 from services.common.settings import SupervisorSettings
+from services.evaluator import child
 from services.evaluator.jobs import JobRunner
 from services.evaluator.pulse import Pulse
 from services.evaluator.supervisor import Supervisor
@@ -52,6 +53,7 @@ async def supervised(redis_url, target, hang, monkeypatch):
     }
     for name, value in changes.items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setattr(child, "FIRST_PAUSE", 0.1)
     settings = SupervisorSettings(bind_address="127.0.0.1:0", stop_grace=0.5, silence_seconds=1.5)
     supervisor = Supervisor(settings, (), (sys.executable, "-c", HANGING, str(hang)))
     await supervisor.start()
