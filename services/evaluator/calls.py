@@ -34,13 +34,13 @@ class Calls(Protocol):
         """Ask for a job."""
 
     def heartbeat(self, request: messages.HeartbeatRequest) -> messages.HeartbeatResponse:
-        """Extend a lease."""
+        """Extend a lease, or several."""
 
     def report(self, parts: Parts) -> None:
         """Hand over a result."""
 
-    def fail(self, request: messages.FailJobRequest) -> None:
-        """Say that an attempt failed."""
+    def fail(self, request: messages.FailJobRequest, seconds: float) -> None:
+        """Say that an attempt failed; the answer may take so long."""
 
 
 class SingleCalls(Calls):
@@ -66,8 +66,8 @@ class SingleCalls(Calls):
         self._stub.ReportJob(parts, timeout=BULK_SECONDS)
 
     @override
-    def fail(self, request: messages.FailJobRequest) -> None:
-        self._stub.FailJob(request, timeout=CALL_SECONDS)
+    def fail(self, request: messages.FailJobRequest, seconds: float) -> None:
+        self._stub.FailJob(request, timeout=seconds)
 
 
 class StreamedCalls(Calls):
@@ -87,6 +87,11 @@ class StreamedCalls(Calls):
         self._line = None if calls_are_traced() else Line(stub)
         self._claimed = ""
         """The job that was claimed last; empty while one is being claimed."""
+
+    @property
+    def single(self) -> bool:
+        """Whether each call goes by itself."""
+        return self._line is None
 
     @override
     def claim(self, request: messages.ClaimJobRequest) -> messages.ClaimJobResponse:
@@ -114,9 +119,9 @@ class StreamedCalls(Calls):
         self._single.report(chain(first, rest, parts))
 
     @override
-    def fail(self, request: messages.FailJobRequest) -> None:
-        if self._call(messages.WorkRequest(fail=request), CALL_SECONDS) is None:
-            self._single.fail(request)
+    def fail(self, request: messages.FailJobRequest, seconds: float) -> None:
+        if self._call(messages.WorkRequest(fail=request), seconds) is None:
+            self._single.fail(request, seconds)
 
     def _claims_soon(self, parts: Sequence[messages.ReportJobRequest]) -> bool:
         """Tell whether no job was claimed since that of a report."""

@@ -1,11 +1,14 @@
 """The evaluator's side of `JobService`: deadlines, retries and this project's errors."""
 
+import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from typing import TypeVar
 
 import grpc
+from google.rpc import status_pb2
 from tenacity import (
     RetryCallState,
     Retrying,
@@ -18,8 +21,15 @@ from tenacity import (
 from tenacity.stop import stop_base
 from typing_extensions import override
 
-from modnorm.client.status import from_rpc_error
-from modnorm.errors import CancelledError, InvalidInputError, UnavailableError
+from modnorm.client.status import from_rpc_error, from_status
+from modnorm.errors import (
+    CancelledError,
+    InvalidInputError,
+    ModnormError,
+    NotFoundError,
+    StaleLeaseError,
+    UnavailableError,
+)
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
 from services.evaluator.calls import BULK_SECONDS, CALL_SECONDS, StreamedCalls
@@ -29,9 +39,13 @@ REPORT_PATIENCE = 600.0
 """Seconds that a finished result waits for an aggregator that is down."""
 FAILURE_PATIENCE = 30.0
 """Seconds that the news of a failure wait: the lease ends by itself."""
+LAST_SECONDS = 5.0
+"""Seconds that an answer may take once the grace period is over."""
 _SHOWN_FILE = "MODNORM_TOKEN_FILE"
 
 ResultT = TypeVar("ResultT")
+
+logger = logging.getLogger(__name__)
 
 
 class _StopWhenOverdue(stop_base):
@@ -79,38 +93,41 @@ class JobGateway:
         )
         return response.job if response.HasField("job") else None
 
-    def heartbeat(
-        self,
-        lease: messages.Lease,
-        done: int,
-        total: int,
-        *,
-        about: tuple[str, int] = ("", 0),
-        resting: bool = False,
-    ) -> messages.HeartbeatResponse:
-        """Extend a lease, once; return whether the work is still wanted.
+    @property
+    def makes_single_calls(self) -> bool:
+        """Whether each call is made by itself."""
+        return self._calls.single
 
-        Args:
-            lease: The lease.
-            done: Answers so far.
-            total: Answers in all.
-            about: The experiment and the candidate whose bar is wanted too; no experiment where
-                none is.
-            resting: Whether others have the engine.
+    def heartbeats(
+        self, beats: Sequence[messages.HeartbeatRequest]
+    ) -> Sequence[messages.HeartbeatResponse | ModnormError]:
+        """Extend leases, once, by one message; an older aggregator gets one message for each.
 
-        Raises:
-            StaleLeaseError: the lease is lost.
+        Returns:
+            In order, what is said of each lease, or why it is not extended.
         """
-        request = messages.HeartbeatRequest(
-            lease=lease,
-            answers_done=done,
-            answers_total=total,
-            experiment_id=about[0],
-            candidate=about[1],
-            resting=resting,
-        )
-        with _errors():
-            return self._calls.heartbeat(request)
+        first, others = beats[0], beats[1:]
+        whole = messages.HeartbeatRequest()
+        whole.CopyFrom(first)
+        whole.also.extend(others)
+        try:
+            with _errors():
+                answer = self._calls.heartbeat(whole)
+        except (StaleLeaseError, NotFoundError) as error:
+            # Said of the first alone; one that hears the others says it in its answer.
+            return [error, *self._one_by_one(others)]
+        except ModnormError as error:
+            return [error for _ in beats]
+        heard = list(answer.also)
+        answer.ClearField("also")
+        if len(heard) != len(others):
+            return [answer, *self._one_by_one(others)]
+        return [_refusal(one) or one for one in (answer, *heard)]
+
+    def _one_by_one(
+        self, beats: Sequence[messages.HeartbeatRequest]
+    ) -> Iterator[messages.HeartbeatResponse | ModnormError]:
+        return (answer for beat in beats for answer in self.heartbeats([beat]))
 
     def report(self, parts: Callable[[], Iterator[messages.ReportJobRequest]]) -> None:
         """Store a result; `parts` is called again for each attempt.
@@ -136,10 +153,44 @@ class JobGateway:
         """
         request = messages.FailJobRequest(lease=lease, kind=kind, reason=reason)
         self._retry(
-            lambda: self._calls.fail(request),
+            lambda: self._calls.fail(request, self._patience),
             stop_after_delay(FAILURE_PATIENCE) | _StopWhenOverdue(self._shutdown),
             sleep=self._shutdown.sleep,
         )
+
+    def hand_back(self, leases: Iterable[messages.Lease], reason: str) -> None:
+        """Hand jobs back in one go: an aggregator that is away is waited for once, for all.
+
+        Raises:
+            UnavailableError: it stayed away; leases that it has not heard of end by themselves.
+        """
+        left = deque(leases)
+
+        def hand_back() -> None:
+            while left:
+                kind = messages.FAILURE_KIND_RELEASED
+                request = messages.FailJobRequest(lease=left[0], kind=kind, reason=reason)
+                try:
+                    with _errors():
+                        self._calls.fail(request, self._patience)
+                except UnavailableError:
+                    raise
+                except ModnormError as error:
+                    logger.warning("not handed back: %s", error, extra={"job": left[0].job_id})
+                left.popleft()
+
+        self._retry(
+            hand_back,
+            stop_after_delay(FAILURE_PATIENCE) | _StopWhenOverdue(self._shutdown),
+            sleep=self._shutdown.sleep,
+        )
+
+    @property
+    def _patience(self) -> float:
+        """Seconds that an answer may take, so that a stop is not kept waiting for long."""
+        if not self._shutdown.requested.is_set():
+            return CALL_SECONDS
+        return min(CALL_SECONDS, max(LAST_SECONDS, -self._shutdown.overrun))
 
     def find_jobs(self, model_digest: str) -> Sequence[str]:
         """Return ids of a few pending jobs of a model, without leasing them."""
@@ -226,6 +277,10 @@ class JobGateway:
             reraise=True,
         )
         return retrying(attempt)
+
+
+def _refusal(answer: messages.HeartbeatResponse) -> ModnormError | None:
+    return from_status(status_pb2.Status.FromString(answer.status)) if answer.status else None
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """One job from claim to report."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import TypeVar
@@ -13,7 +13,8 @@ from services.common.logging import naming
 from services.evaluator.behind import Behind
 from services.evaluator.evaluation import Evaluator, Work
 from services.evaluator.gateway import JobGateway
-from services.evaluator.lease import HandedBackError, HeldLease
+from services.evaluator.heartbeats import Heartbeats
+from services.evaluator.lease import GivenUpError, HandedBackError, HeldLease
 from services.evaluator.metrics import JobOutcome
 from services.evaluator.preference import Preference
 from services.evaluator.reports import failure_kind
@@ -59,11 +60,13 @@ class JobRunner:
         self._evaluator = evaluator
         self._metrics = evaluator.metrics
         self._preference = Preference(gateway, evaluator.models, model_patience)
-        self._heartbeat_seconds = heartbeat_seconds
+        self._heartbeats = Heartbeats(gateway, heartbeat_seconds)
         self._behind = Behind()
         self._failures = 0
         self._late_failures = 0
         self._in_hand: list[messages.Job] = []
+        self._given_up: list[messages.Job] = []
+        """Jobs that rested until they were given up, to be handed back."""
         self._race = Race(resting)
         self._working: dict[Turn, messages.Job] = {}
         """The jobs that are at the engine or rest."""
@@ -169,10 +172,10 @@ class JobRunner:
 
         The worker may still report them: a report is taken as long as nobody else has begun.
         """
-        for job in tuple(self._in_hand):
-            with naming(**_names(job)):
-                logger.warning("handed back: the worker does not stop in time")
-                self._fail(job, messages.FAILURE_KIND_RELEASED, "the worker is stopping")
+        jobs = (*self._in_hand, *self._given_up)
+        if jobs:
+            logger.warning("handed back: the worker does not stop in time")
+        self._hand_back(jobs, "the worker is stopping")
 
     def abandon(self) -> None:
         """Fail the job of an engine that hangs, hand the others back; from any thread.
@@ -182,16 +185,16 @@ class JobRunner:
         hangs = "the engine shows no sign of life"
         active = self._race.active
         at_engine = self._working.get(active) if active else None
-        for job in reversed(tuple(self._in_hand)):
-            hung = job is at_engine
-            kind = messages.FAILURE_KIND_INFRASTRUCTURE if hung else messages.FAILURE_KIND_RELEASED
-            with naming(**_names(job)):
-                logger.error("given up: %s", hangs)
-                self._fail(job, kind, hangs)
+        others = [job for job in (*self._in_hand, *self._given_up) if job is not at_engine]
+        logger.error("given up: %s", hangs)
+        if at_engine is not None:
+            with naming(**_names(at_engine)):
+                self._fail(at_engine, messages.FAILURE_KIND_INFRASTRUCTURE, hangs)
+        self._hand_back(others, hangs)
 
     def close(self) -> None:
         """Hand back what rests, finish what is behind, free the loaded model."""
-        self._race.give_up(HandedBackError())
+        self._give_up(GivenUpError())
         self._behind.close()
         self._evaluator.close()
 
@@ -218,13 +221,7 @@ class JobRunner:
     def _answer(self, job: messages.Job, turn: Turn) -> Work:
         """Have a job's rows answered; return what is left to do, under the lease that is held."""
         hurdle = Hurdle(job)
-        lease = HeldLease(
-            self._gateway,
-            job.lease,
-            self._shutdown,
-            seconds=self._heartbeat_seconds,
-            hurdle=hurdle,
-        )
+        lease = HeldLease(self._heartbeats, job.lease, self._shutdown, hurdle=hurdle)
         with ExitStack() as held:
             held.enter_context(lease)
             report = self._evaluator.answer(job, lease, hurdle, turn)
@@ -265,6 +262,10 @@ class JobRunner:
         except (CancelledError, StaleLeaseError) as error:
             logger.info("dropped: %s", error)
             outcome = JobOutcome.DROPPED
+        except GivenUpError as error:
+            logger.info("handed back", extra={"reason": str(error)})
+            self._given_up.append(job)
+            outcome = JobOutcome.HANDED_BACK
         except HandedBackError as error:
             logger.info("handed back", extra={"reason": str(error)})
             self._fail(job, messages.FAILURE_KIND_RELEASED, str(error))
@@ -295,11 +296,24 @@ class JobRunner:
         """Let go of an engine that may be broken and what rests in it; the next job loads it."""
         self._failures += 1
         self._metrics.engine_restarts.inc()
-        self._race.give_up(HandedBackError("the engine is loaded anew"))
+        self._give_up(GivenUpError("the engine is loaded anew"))
         try:
             self._evaluator.unload()
         except Exception:
             logger.exception("the engine does not close")
+
+    def _give_up(self, error: GivenUpError) -> None:
+        """Have nothing rest any more, and hand it back."""
+        self._race.give_up(error)
+        self._hand_back(self._given_up, str(error))
+        self._given_up = []
+
+    def _hand_back(self, jobs: Sequence[messages.Job], reason: str) -> None:
+        """Hand jobs back in one go: they wait together for an aggregator that is away."""
+        try:
+            self._gateway.hand_back([job.lease for job in jobs], reason)
+        except ModnormError as error:
+            logger.warning("not handed back, the leases end by themselves: %s", error)
 
     def _fail(self, job: messages.Job, kind: messages.FailureKind.ValueType, reason: str) -> None:
         try:

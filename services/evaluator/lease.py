@@ -1,7 +1,6 @@
-"""A lease, kept alive from a side thread while the work goes on."""
+"""A lease, kept alive beside the work."""
 
 import logging
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +10,7 @@ from typing import Self
 
 from modnorm.errors import CancelledError, ModnormError, NotFoundError, StaleLeaseError
 from modnorm.v1 import evaluation_pb2 as messages
-from services.evaluator.gateway import JobGateway
+from services.evaluator.heartbeats import Heartbeats
 from services.evaluator.shortcuts import Hurdle
 from services.evaluator.shutdown import Shutdown
 
@@ -29,46 +28,42 @@ class HandedBackError(Exception):
         super().__init__(reason)
 
 
+class GivenUpError(HandedBackError):
+    """The same of all that rest; whoever ends them so hands them back, in one go."""
+
+
 class HeldLease:
     """Context in which a lease is extended, and which says when to stop.
 
     Args:
-        gateway: Where heartbeats go.
+        heartbeats: Keep it alive.
         lease: The lease.
         shutdown: Says when to hand it back.
-        seconds: Longest pause between heartbeats; a third of the lease at most.
         hurdle: Told of the bar whenever a heartbeat is.
     """
 
     def __init__(
         self,
-        gateway: JobGateway,
+        heartbeats: Heartbeats,
         lease: messages.Lease,
         shutdown: Shutdown,
         *,
-        seconds: float,
         hurdle: Hurdle | None = None,
     ) -> None:
         self.lease = lease
         self.total = 0
         """Answers in all, for the progress that heartbeats carry."""
-        self._gateway = gateway
+        self.context = copy_context()
+        self._heartbeats = heartbeats
         self._shutdown = shutdown
         self._hurdle = hurdle
-        self._pause = min(seconds, lease.seconds / 3)
         self._done = 0
         self._resting = False
         self._alive = time.monotonic()
         self._verdict: ModnormError | None = None
-        self._over = threading.Event()
-        # In the context of the work: heartbeats belong to its trace and log its names.
-        beat = copy_context().run
-        self._thread = threading.Thread(
-            target=beat, args=(self._beat,), name="heartbeat", daemon=True
-        )
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._heartbeats.add(self)
         return self
 
     def __exit__(
@@ -77,8 +72,7 @@ class HeldLease:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._over.set()
-        self._thread.join()
+        self._heartbeats.remove(self)
 
     def progress(self, done: int) -> None:
         """Note progress, and stop when the work is not wanted or the worker is to end.
@@ -111,46 +105,55 @@ class HeldLease:
 
         Those others may be complete by its end: what the aggregator says then is heard before the
         work goes on, which may be over before the next heartbeat is due. And it hears that the job
-        is at the engine again: should that end the worker, it counts as an attempt.
+        is at the engine again: should that end the worker, it counts as an attempt. That is said
+        once what was being said before, perhaps that it rests, is answered.
         """
         self._alive, self._resting = float("inf"), True
         try:
             yield
             self._resting = False
             if self._verdict is None:
-                self._beat_once()
+                self._heartbeats.send([self])
         finally:
             self._alive = time.monotonic()
 
-    def _beat(self) -> None:
-        while self._verdict is None and not self._over.wait(self._pause):
-            if time.monotonic() - self._alive > STALL_SECONDS:
-                logger.error("no progress, letting the lease go", extra=self._names())
-                return
-            self._beat_once()
+    def lasts(self) -> bool:
+        """Tell whether it is to be kept: the work is wanted, and shows signs of life."""
+        if self._verdict is not None:
+            return False
+        if time.monotonic() - self._alive > STALL_SECONDS:
+            logger.error("no progress, letting the lease go", extra=self._names())
+            return False
+        return True
 
-    def _beat_once(self) -> None:
-        try:
-            answer = self._gateway.heartbeat(
-                self.lease,
-                self._done,
-                self.total,
-                about=self._hurdle.about if self._hurdle else ("", 0),
-                resting=self._resting,
-            )
-        except StaleLeaseError as error:
-            self._verdict = error
-        except NotFoundError as error:
-            # The job is gone, which is no fault of the engine.
-            self._verdict = StaleLeaseError(error.message)
-        except ModnormError as error:
-            # Whatever went wrong over there says nothing about the lease, which may well last.
-            logger.warning("heartbeat failed: %s", error, extra=self._names())
-        else:
-            if answer.cancel:
-                self._verdict = CancelledError("the work is not wanted any more")
-            if self._hurdle and answer.HasField("bar"):
-                self._hurdle.rise(answer.bar)
+    def beat(self) -> messages.HeartbeatRequest:
+        """Return the heartbeat that is due now."""
+        experiment_id, candidate = self._hurdle.about if self._hurdle else ("", 0)
+        return messages.HeartbeatRequest(
+            lease=self.lease,
+            answers_done=self._done,
+            answers_total=self.total,
+            experiment_id=experiment_id,
+            candidate=candidate,
+            resting=self._resting,
+        )
+
+    def hear(self, answer: messages.HeartbeatResponse | ModnormError) -> None:
+        """Take in what a heartbeat was answered, or why it was not."""
+        match answer:
+            case StaleLeaseError():
+                self._verdict = answer
+            case NotFoundError():
+                # The job is gone, which is no fault of the engine.
+                self._verdict = StaleLeaseError(answer.message)
+            case ModnormError():
+                # Whatever went wrong over there says nothing about the lease, which may well last.
+                logger.warning("heartbeat failed: %s", answer, extra=self._names())
+            case _:
+                if answer.cancel:
+                    self._verdict = CancelledError("the work is not wanted any more")
+                if self._hurdle and answer.HasField("bar"):
+                    self._hurdle.rise(answer.bar)
 
     def _names(self) -> dict[str, object]:
         return {"job": self.lease.job_id, "token": self.lease.token}

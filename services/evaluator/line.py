@@ -2,7 +2,9 @@
 
 import threading
 from collections import deque
+from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 
 import grpc
@@ -33,7 +35,7 @@ class Line:
 
         Args:
             request: The call.
-            seconds: How long the answer may take.
+            seconds: How long the answer may take, and how long before that those to earlier calls.
             wait: Seconds for which the call may wait for one of another thread, to be one message
                 with it.
 
@@ -60,7 +62,7 @@ class Line:
             return None if answer.cancel() else answer.result()
 
     def _send(self, request: WorkRequest, seconds: float) -> WorkResponse:
-        with self._lock:
+        with self._turn(seconds):
             waiting = self._waiting()
             if waiting is None:
                 return self._tried(request, seconds)
@@ -76,6 +78,16 @@ class Line:
                 self._stream.carries = heard
             answer.set_result(response.also if heard else None)
             return response
+
+    @contextmanager
+    def _turn(self, seconds: float) -> Iterator[None]:
+        """Wait for the answers before; for no longer than one's own may take."""
+        if not self._lock.acquire(timeout=seconds):
+            raise _unanswered(seconds)
+        try:
+            yield
+        finally:
+            self._lock.release()
 
     def _waiting(self) -> Ride | None:
         """Take a call that waits for another, if there is one."""
@@ -126,7 +138,7 @@ class _Stream:
         except Empty:
             # An answer that comes late is not the next call's.
             self._call.cancel()  # type: ignore[no-untyped-call]  # untyped in its stubs
-            raise UnavailableError(f"no answer within {seconds:g} s") from None
+            raise _unanswered(seconds) from None
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -141,6 +153,10 @@ class _Stream:
         self.ended = True
         self._answers.put(end)
         self._requests.put(None)
+
+
+def _unanswered(seconds: float) -> UnavailableError:
+    return UnavailableError(f"no answer within {seconds:g} s")
 
 
 def _was_let_in_before(error: grpc.RpcError) -> bool:

@@ -4,7 +4,7 @@ import hashlib
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
@@ -69,6 +69,10 @@ class _Refusing:
         raise _RefusedError(details)
 
 
+def _refusing() -> grpc.ServicerContext:
+    return cast("grpc.ServicerContext", _Refusing())
+
+
 @dataclass
 class Aggregator(evaluation_pb2_grpc.JobServiceServicer):
     """Leases each job once, and does as it is told otherwise."""
@@ -79,13 +83,18 @@ class Aggregator(evaluation_pb2_grpc.JobServiceServicer):
     """By experiment."""
     generators: dict[str, str] = field(default_factory=dict)
     jobs: dict[str, messages.Job] = field(default_factory=dict)
-    errors: dict[str, list[ModnormError]] = field(default_factory=dict)
-    """Method -> errors of its next calls."""
+    errors: dict[str, list[ModnormError | None]] = field(default_factory=dict)
+    """Method -> errors of its next calls, None of one that is answered."""
     cancel: bool = False
     bar: messages.Bar | None = None
     """What heartbeats are answered with."""
     calls: Counter[str] = field(default_factory=Counter)
     heartbeats: list[messages.HeartbeatRequest] = field(default_factory=list)
+    """Of each lease."""
+    said: list[Sequence[str]] = field(default_factory=list)
+    """The jobs that each message of heartbeats is about."""
+    together: bool = True
+    """Whether it hears of several leases in one message."""
     reports: dict[str, Report] = field(default_factory=dict)
     failures: dict[str, messages.FailJobRequest] = field(default_factory=dict)
     streams: bool = True
@@ -110,7 +119,22 @@ class Aggregator(evaluation_pb2_grpc.JobServiceServicer):
     def Heartbeat(  # noqa: N802 - named by the contract
         self, request: messages.HeartbeatRequest, context: grpc.ServicerContext
     ) -> messages.HeartbeatResponse:
-        self._enter("Heartbeat", context)
+        self.calls["Heartbeat"] += 1
+        self.said.append([one.lease.job_id for one in (request, *request.also)])
+        answer = self._extended(request, context, alone=not (self.together and request.also))
+        for one in request.also if self.together else ():
+            answer.also.append(self._extended(one, context, alone=False))
+        return answer
+
+    def _extended(
+        self, request: messages.HeartbeatRequest, context: grpc.ServicerContext, *, alone: bool
+    ) -> messages.HeartbeatResponse:
+        try:
+            self._fail_if_told("Heartbeat", context if alone else _refusing())
+        except _RefusedError as error:
+            if alone:
+                raise
+            return messages.HeartbeatResponse(status=error.status)
         self.heartbeats.append(request)
         return messages.HeartbeatResponse(cancel=self.cancel, bar=self.bar)
 
@@ -148,7 +172,7 @@ class Aggregator(evaluation_pb2_grpc.JobServiceServicer):
             context.abort(grpc.StatusCode.UNAVAILABLE, "broken")
 
     def _answer(self, call: messages.WorkRequest) -> messages.WorkResponse:
-        refusing = cast("grpc.ServicerContext", _Refusing())
+        refusing = _refusing()
         try:
             match call.WhichOneof("call"):
                 case "claim":
@@ -214,8 +238,12 @@ class Aggregator(evaluation_pb2_grpc.JobServiceServicer):
 
     def _enter(self, method: str, context: grpc.ServicerContext) -> None:
         self.calls[method] += 1
-        if self.errors.get(method):
-            self._abort(self.errors[method].pop(0), context)
+        self._fail_if_told(method, context)
+
+    def _fail_if_told(self, method: str, context: grpc.ServicerContext) -> None:
+        error = self.errors[method].pop(0) if self.errors.get(method) else None
+        if error is not None:
+            self._abort(error, context)
 
     @staticmethod
     def _abort(error: ModnormError, context: grpc.ServicerContext) -> None:

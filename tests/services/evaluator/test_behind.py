@@ -1,7 +1,7 @@
 """A job whose last answers are judged and reported beside the next job."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import cast
 
@@ -205,16 +205,20 @@ def test_a_hang_is_told_of_the_job_at_the_engine_though_the_one_behind_ends_mean
         while len(runner._in_hand) > 1:
             threading.Event().wait(0.01)
 
+    def note_others(jobs: Sequence[messages.Job], reason: str) -> None:
+        told.extend((job.lease.job_id, released) for job in jobs)
+
+    infrastructure, released = (
+        messages.FAILURE_KIND_INFRASTRUCTURE,
+        messages.FAILURE_KIND_RELEASED,
+    )
     runner._fail = note  # type: ignore[method-assign]  # telling takes until the other has ended
+    runner._hand_back = note_others  # type: ignore[method-assign]  # told here alone
     stage.on_second = runner.abandon
     for job_id in "ab":
         add_job(job_id)
         runner.begin(job_id)
     runner.close()
-    infrastructure, released = (
-        messages.FAILURE_KIND_INFRASTRUCTURE,
-        messages.FAILURE_KIND_RELEASED,
-    )
     assert told == [("b", infrastructure), ("a", released)]
 
 

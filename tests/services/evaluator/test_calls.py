@@ -1,5 +1,6 @@
 """A worker's calls over one stream, and what becomes of them when there is none."""
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
@@ -15,6 +16,10 @@ from services.evaluator.line import Line
 
 def lease(job_id: str = "a") -> messages.Lease:
     return messages.Lease(job_id=job_id, token=1, seconds=60.0)
+
+
+def beat(job_id: str = "a") -> messages.HeartbeatRequest:
+    return messages.HeartbeatRequest(lease=lease(job_id), answers_done=1, answers_total=2)
 
 
 def parts(batches: int):
@@ -35,7 +40,7 @@ def work(gateway: JobGateway) -> None:
     assert job is not None
     assert job.lease == lease()
     assert gateway.claim("a") is None
-    assert not gateway.heartbeat(lease(), 1, 2).cancel
+    assert list(gateway.heartbeats([beat()])) == [messages.HeartbeatResponse()]
     gateway.report(lambda: parts(1))
     gateway.fail(lease("b"), messages.FAILURE_KIND_CANDIDATE, "reason")
 
@@ -62,10 +67,39 @@ def test_only_reports_of_one_batch_share_it(gateway, aggregator, batches) -> Non
 def test_a_refusal_is_the_error_that_the_aggregator_met(gateway, aggregator, streams) -> None:
     aggregator.streams = streams
     aggregator.errors["Heartbeat"] = [StaleLeaseError("lost", field="lease.token", remedy="stop")]
-    with pytest.raises(StaleLeaseError, match="lost") as raised:
-        gateway.heartbeat(lease(), 1, 2)
-    assert (raised.value.field, raised.value.remedy) == ("lease.token", "stop")
-    assert not gateway.heartbeat(lease(), 1, 2).cancel
+    (refused,) = gateway.heartbeats([beat()])
+    assert type(refused) is StaleLeaseError
+    assert (refused.message, refused.field, refused.remedy) == ("lost", "lease.token", "stop")
+    assert gateway.heartbeats([beat()]) == [messages.HeartbeatResponse()]
+
+
+@pytest.mark.parametrize("streams", [True, False])
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("place", [0, 1])
+def test_leases_of_one_message_are_refused_each_for_itself(
+    gateway, aggregator, streams, together, place
+) -> None:
+    aggregator.streams, aggregator.together = streams, together
+    aggregator.bar = messages.Bar(reward=0.5, index=2)
+    one = messages.HeartbeatResponse(bar=aggregator.bar)
+    assert gateway.heartbeats([beat(job_id) for job_id in "abc"]) == [one] * 3
+    assert aggregator.calls["Heartbeat"] == (1 if together else 3)
+    lost = StaleLeaseError("lost", field="lease.token", remedy="stop")
+    aggregator.errors["Heartbeat"] = [None] * place + [lost]
+    aggregator.heartbeats.clear()
+    answers = list(gateway.heartbeats([beat(job_id) for job_id in "abc"]))
+    assert type(answers.pop(place)) is StaleLeaseError
+    assert answers == [one] * 2
+    heard = {heartbeat.lease.job_id for heartbeat in aggregator.heartbeats}
+    assert heard == set("abc") - {"abc"[place]}
+
+
+def test_an_aggregator_that_is_away_is_away_for_all_leases(gateway, aggregator) -> None:
+    aggregator.together = False
+    aggregator.errors["Heartbeat"] = [UnavailableError("down")]
+    answers = gateway.heartbeats([beat(job_id) for job_id in "abc"])
+    assert [type(answer) for answer in answers] == [UnavailableError] * 3
+    assert aggregator.calls["Heartbeat"] == 1
 
 
 def test_a_stream_that_broke_is_opened_again(gateway, aggregator) -> None:
@@ -89,6 +123,23 @@ def test_a_late_answer_is_not_that_of_the_next_call(target, aggregator) -> None:
             line.call(late, 0.05)
         aggregator.answering.set()
         assert line.call(following, 30.0).claim.job.lease.job_id == "next"
+
+
+def test_a_call_waits_for_those_before_it_no_longer_than_for_its_own_answer(
+    target, aggregator
+) -> None:
+    with grpc.insecure_channel(target) as channel, ThreadPoolExecutor(1) as beside:
+        line = Line(JobServiceStub(channel))
+        aggregator.answering.clear()
+        first, second = (messages.WorkRequest(heartbeat=beat(job_id)) for job_id in "ab")
+        slow = beside.submit(line.call, first, 30.0)
+        while not line._lock.locked():
+            threading.Event().wait(0.01)
+        with pytest.raises(UnavailableError, match="no answer"):
+            line.call(second, 0.05)
+        aggregator.answering.set()
+        assert slow.result().HasField("heartbeat")
+    assert aggregator.said == [["a"]]
 
 
 def report_beside_claims(gateway: JobGateway) -> None:

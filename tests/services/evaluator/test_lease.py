@@ -1,4 +1,8 @@
+import threading
 import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from contextvars import ContextVar
 
 import pytest
 
@@ -11,6 +15,7 @@ from modnorm.errors import (
 )
 from modnorm.v1 import evaluation_pb2 as messages
 from services.evaluator import lease as lease_module
+from services.evaluator.heartbeats import Heartbeats
 from services.evaluator.lease import HeldLease
 
 SECONDS = 60.0
@@ -21,6 +26,13 @@ def lease(seconds: float = 30.0) -> messages.Lease:
     return messages.Lease(job_id="a", token=7, seconds=seconds)
 
 
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def wait_until_refused(held: HeldLease) -> None:
     deadline = time.monotonic() + SECONDS
     while time.monotonic() < deadline:
@@ -29,7 +41,7 @@ def wait_until_refused(held: HeldLease) -> None:
 
 
 def test_heartbeats_are_a_third_of_a_short_lease_apart(gateway, shutdown, aggregator) -> None:
-    with HeldLease(gateway, lease(seconds=0.3), shutdown, seconds=100.0) as held:
+    with HeldLease(Heartbeats(gateway, 100.0), lease(seconds=0.3), shutdown) as held:
         held.total = 9
         held.progress(4)
         began, seconds = time.monotonic(), 0.0
@@ -45,7 +57,7 @@ def test_an_answer_may_cancel(gateway, shutdown, aggregator) -> None:
     aggregator.cancel = True
     with (
         pytest.raises(CancelledError),
-        HeldLease(gateway, lease(), shutdown, seconds=0.02) as held,
+        HeldLease(Heartbeats(gateway, 0.02), lease(), shutdown) as held,
     ):
         wait_until_refused(held)
 
@@ -55,7 +67,7 @@ def test_a_lost_lease_stops_the_work(gateway, shutdown, aggregator, error: Modno
     aggregator.errors["Heartbeat"] = [error]
     with (
         pytest.raises(StaleLeaseError),
-        HeldLease(gateway, lease(), shutdown, seconds=0.02) as held,
+        HeldLease(Heartbeats(gateway, 0.02), lease(), shutdown) as held,
     ):
         wait_until_refused(held)
     assert aggregator.calls["Heartbeat"] == 1
@@ -68,7 +80,7 @@ def test_an_aggregator_in_trouble_stops_nothing(
     gateway, shutdown, aggregator, error: ModnormError
 ) -> None:
     aggregator.errors["Heartbeat"] = [error] * 8
-    with HeldLease(gateway, lease(), shutdown, seconds=0.02) as held:
+    with HeldLease(Heartbeats(gateway, 0.02), lease(), shutdown) as held:
         deadline = time.monotonic() + SECONDS
         while not aggregator.heartbeats and time.monotonic() < deadline:
             held.progress(1)
@@ -80,7 +92,81 @@ def test_a_worker_without_progress_lets_its_lease_go(
     gateway, shutdown, aggregator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lease_module, "STALL_SECONDS", 0.1)
-    with HeldLease(gateway, lease(), shutdown, seconds=0.03) as held:
-        held._thread.join(SECONDS)
-        assert not held._thread.is_alive()
+    heartbeats = Heartbeats(gateway, 0.03)
+    with HeldLease(heartbeats, lease(), shutdown):
+        until(lambda: not heartbeats._runs)
     assert len(aggregator.heartbeats) <= 5
+
+
+def test_what_is_said_first_is_heard_first(
+    gateway, shutdown, aggregator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A heartbeat is under way, saying that the job rests, when the job goes on."""
+    composed, overtaken, send = threading.Event(), threading.Event(), gateway.heartbeats
+
+    def late(beats: Sequence[messages.HeartbeatRequest]) -> object:
+        if not composed.is_set():
+            composed.set()
+            overtaken.wait(0.2)
+            return send(beats)
+        answers = send(beats)
+        overtaken.set()
+        return answers
+
+    monkeypatch.setattr(gateway, "heartbeats", late)
+    with HeldLease(Heartbeats(gateway, 0.02), lease(), shutdown) as held:
+        with held.resting():
+            assert composed.wait(SECONDS)
+        assert [beat.resting for beat in aggregator.heartbeats[:2]] == [True, False]
+
+
+def test_a_defect_costs_no_lease(
+    gateway, shutdown, aggregator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send, defects = gateway.heartbeats, iter([ArithmeticError, KeyError])
+
+    def odd(beats: Sequence[messages.HeartbeatRequest]) -> object:
+        for defect in defects:
+            raise defect
+        return send(beats)
+
+    monkeypatch.setattr(gateway, "heartbeats", odd)
+    with HeldLease(Heartbeats(gateway, 0.02), lease(), shutdown):
+        until(lambda: aggregator.heartbeats)
+
+
+@pytest.mark.parametrize("streams", [True, False])
+def test_a_call_by_itself_belongs_to_the_work_under_its_lease(
+    gateway, shutdown, aggregator, monkeypatch: pytest.MonkeyPatch, *, streams: bool
+) -> None:
+    aggregator.streams = streams
+    send, said, name = gateway.heartbeats, [], ContextVar("name", default="")
+
+    def noted(beats: Sequence[messages.HeartbeatRequest]) -> object:
+        said.append((name.get(), [beat.lease.job_id for beat in beats]))
+        return send(beats)
+
+    send([messages.HeartbeatRequest(lease=lease())])
+    monkeypatch.setattr(gateway, "heartbeats", noted)
+    heartbeats = Heartbeats(gateway, 0.02)
+    with ExitStack() as held:
+        for job_id in "ab":
+            name.set(job_id)
+            one = messages.Lease(job_id=job_id, token=7, seconds=30.0)
+            held.enter_context(HeldLease(heartbeats, one, shutdown))
+        said.clear()
+        until(lambda: len(said) >= 4)
+    apart = [("a", ["a"]), ("b", ["b"])]
+    assert all(one in ([("", ["a", "b"])] if streams else apart) for one in said[1:4])
+
+
+def test_a_lease_that_is_let_go_is_not_spoken_of(gateway, shutdown, aggregator) -> None:
+    heartbeats = Heartbeats(gateway, 0.02)
+    short = messages.Lease(job_id="b", token=7, seconds=30.0)
+    with HeldLease(heartbeats, lease(), shutdown):
+        with HeldLease(heartbeats, short, shutdown):
+            until(lambda: ["a", "b"] in aggregator.said)
+        aggregator.said.clear()
+        until(lambda: len(aggregator.said) >= 3)
+        assert aggregator.said[1:] == [["a"]] * (len(aggregator.said) - 1)
+    until(lambda: not heartbeats._runs)

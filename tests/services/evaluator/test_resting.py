@@ -9,7 +9,7 @@ import pytest
 
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines import Completion, Engine, EngineSettings, GenerationLimits, load_engine
-from modnorm.errors import EngineError
+from modnorm.errors import EngineError, StaleLeaseError, UnavailableError
 from modnorm.search.judging import Judging
 from modnorm.v1 import evaluation_pb2 as messages
 from services.evaluator.jobs import JobRunner
@@ -185,6 +185,25 @@ def test_a_job_of_another_lineage_is_passed_on(rests: JobRunner, aggregator, add
     assert kinds(aggregator) == {"b": RELEASED}
 
 
+@pytest.mark.parametrize("together", [True, False])
+def test_one_message_keeps_all_leases(
+    rests: JobRunner, aggregator, add: AddJob, *, together: bool
+) -> None:
+    aggregator.together = together
+    for job_id in "abc":
+        add(job_id)
+    begin(rests, "ab")
+    aggregator.said.clear()
+    until(lambda: len(aggregator.said) >= 8)
+    said = {tuple(jobs) for jobs in aggregator.said[1:-1]}
+    assert said == ({("a", "b")} if together else {("a", "b"), ("b",)})
+    assert {beat.lease.job_id for beat in aggregator.heartbeats[-4:]} == {"a", "b"}
+    aggregator.cancel = True
+    wait_for_cancel(rests)
+    finish(rests)
+    assert not aggregator.reports
+
+
 def test_closing_hands_back_what_rests(rests: JobRunner, aggregator, add: AddJob) -> None:
     add("a")
     add("b")
@@ -193,6 +212,52 @@ def test_closing_hands_back_what_rests(rests: JobRunner, aggregator, add: AddJob
     assert kinds(aggregator) == {"a": RELEASED, "b": RELEASED}
     assert not aggregator.reports
     assert not rests.waits
+
+
+def test_an_aggregator_that_is_away_is_waited_for_once_for_all_that_rest(
+    rests: JobRunner, aggregator, add: AddJob, shutdown: Shutdown
+) -> None:
+    for job_id in "ab":
+        add(job_id)
+    begin(rests, "ab")
+    shutdown.request()
+    aggregator.errors["FailJob"] = [UnavailableError("down")] * 2
+    rests.close()
+    assert aggregator.calls["FailJob"] == 1
+    assert not aggregator.failures
+    assert not rests.waits
+
+
+@pytest.mark.parametrize("shutdown", [Shutdown(grace=60.0)])
+def test_all_that_rests_is_handed_back_once_the_aggregator_is_there_again(
+    rests: JobRunner, aggregator, add: AddJob, shutdown: Shutdown
+) -> None:
+    for job_id in "abc":
+        add(job_id)
+    begin(rests, "ab")
+    shutdown.request()
+    down, lost = UnavailableError("down"), StaleLeaseError("lost")
+    aggregator.errors["FailJob"] = [down, lost, None]
+    rests.close()
+    assert aggregator.calls["FailJob"] == 3
+    assert kinds(aggregator) == {"b": RELEASED}
+
+
+def test_what_was_given_up_and_not_handed_back_yet_is_released(
+    rests: JobRunner, aggregator, add: AddJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add("a")
+    begin(rests, "a")
+    with monkeypatch.context() as changed:
+        changed.setattr(rests._gateway, "hand_back", hang)
+        with pytest.raises(TimeoutError):
+            rests.close()
+    rests.release()
+    assert kinds(aggregator) == {"a": RELEASED}
+
+
+def hang(*_: object) -> None:
+    raise TimeoutError
 
 
 @pytest.mark.parametrize("shutdown", [Shutdown(grace=60.0)])
