@@ -261,3 +261,59 @@ def test_iterative_settings_that_do_not_fit_are_refused(sections, field):
     with pytest.raises(InvalidInputError) as caught:
         parse_spec({**ITERATIVE, **sections})
     assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "remedy"),
+    [
+        ({"seed": 42}, "seed", "population"),
+        ({"method": {"name": "randopt", "rad": 0.1}}, "method.rad", "radius"),
+        ({"method": {"name": "x", "masses": {"mpl": 1}}}, "method.masses.mpl", "mlp"),
+        ({"engine": {"nam": "auto"}}, "engine.nam", "max_num_seqs"),
+        (
+            {"method": "es", "population": {}, "iterative": {"development": {"lim": 1}}},
+            "iterative.development.lim",
+            "limit",
+        ),
+        (
+            {"method": {"name": "x", "radius": {"file": "x"}}},
+            "method.radius_source.file",
+            "artifact",
+        ),
+    ],
+)
+def test_a_field_that_is_none_is_told_the_fields_that_are(changes, field, remedy):
+    rows = {"selection": "rows.jsonl", "heldout": "rows.jsonl"}
+    sound = {
+        "model": "tiny-thicket",
+        "task": {"name": "countdown", **rows},
+        "method": {"name": "randopt", "radius": 0.1},
+        "population": {"size": 4},
+    }
+    with pytest.raises(InvalidInputError) as caught:
+        parse_spec({**sound, **changes})
+    told = str(caught.value).partition(f"{field}: ")[2].partition(";")[0]
+    assert told.startswith("there is no such field here, only ")
+    assert remedy in told.removeprefix("there is no such field here, only ").split(", ")
+
+
+@pytest.mark.parametrize(("section", "given"), [("method", 3), ("population", [1])])
+def test_what_is_no_section_and_what_is_missing_is_said_plainly(section, given):
+    with pytest.raises(InvalidInputError) as caught:
+        parse_spec({"model": "tiny-thicket", section: given})
+    message = str(caught.value)
+    assert f"{section}: must be a mapping of fields to values" in message
+    assert "task: must be given" in message
+
+
+def test_a_radius_that_is_given_twice_is_refused():
+    with pytest.raises(InvalidInputError, match="leave one out") as caught:
+        parse_spec(
+            {
+                "model": "tiny-thicket",
+                "task": {"name": "countdown", "selection": "a", "heldout": "b"},
+                "method": {"name": "randopt", "radius": 0.1, "sigma": 0.1},
+                "population": {"size": 4},
+            }
+        )
+    assert caught.value.field == "method.sigma"

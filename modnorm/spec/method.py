@@ -66,6 +66,8 @@ class MethodSpec(Section):
     def _sigma_is_of_isotropic_noise(cls, data: object) -> object:
         if isinstance(data, Mapping) and "sigma" in data and data.get("name") != "randopt":
             raise field_fault("sigma", "sigma is the radius of randopt; give radius instead")
+        if isinstance(data, Mapping) and "sigma" in data and "radius" in data:
+            raise field_fault("sigma", "is another name of radius, which is given; leave one out")
         return _source_apart(data)
 
     @model_validator(mode="after")

@@ -1,9 +1,9 @@
 """Reading specs: everything that is wrong with one, as one error that names the first field."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 import yaml
 from pydantic import ValidationError
@@ -41,7 +41,7 @@ def parse_section(
     try:
         return kind.model_validate(data)
     except ValidationError as error:
-        raise _first_fault(error, field) from error
+        raise _first_fault(kind, error, field) from error
 
 
 def load_spec(path: str | PathLike[str]) -> ExperimentSpec:
@@ -59,13 +59,12 @@ def load_spec(path: str | PathLike[str]) -> ExperimentSpec:
     return parse_spec(data)
 
 
-def _first_fault(error: ValidationError, prefix: str | None) -> InvalidInputError:
+def _first_fault(
+    kind: type[Section], error: ValidationError, prefix: str | None
+) -> InvalidInputError:
     start = () if prefix is None else (prefix,)
     faults = [
-        (
-            ".".join(str(step) for step in (*start, *_place(fault))),
-            fault["msg"].removeprefix("Value error, "),
-        )
+        (".".join(str(step) for step in (*start, *_place(fault))), _words(kind, fault))
         for fault in error.errors(include_url=False, include_input=False)
     ]
     field, message = faults[0]
@@ -73,6 +72,34 @@ def _first_fault(error: ValidationError, prefix: str | None) -> InvalidInputErro
     return InvalidInputError(
         f"{message}; also {others}" if others else message, field=field or "spec"
     )
+
+
+def _words(kind: type[Section], fault: ErrorDetails) -> str:
+    """Say what is wrong, and what would be right."""
+    match fault["type"]:
+        case "extra_forbidden":
+            known = ", ".join(_section_at(kind, fault["loc"][:-1]).model_fields)
+            return f"there is no such field here, only {known}"
+        case "missing":
+            return "must be given"
+        case "model_type":
+            return "must be a mapping of fields to values"
+    return fault["msg"].removeprefix("Value error, ")
+
+
+def _section_at(kind: type[Section], path: Sequence[int | str]) -> type[Section]:
+    """Return the class of the section at a path."""
+    for step in path:
+        kind = next(_sections(kind.model_fields[str(step)].annotation))
+    return kind
+
+
+def _sections(hint: object) -> Iterator[type[Section]]:
+    """Yield the sections that a type names: those of `Rows | None` for instance."""
+    if isinstance(hint, type) and issubclass(hint, Section):
+        yield hint
+    for part in get_args(hint):
+        yield from _sections(part)
 
 
 def _place(fault: ErrorDetails) -> tuple[int | str, ...]:
