@@ -12,7 +12,10 @@ from benchmarks.secured_lab import SecuredLab, secured_lab
 from modnorm.client import ModnormClient
 from modnorm.client.channel import Credentials, open_channel
 from modnorm.client.status import from_rpc_error
-from modnorm.client.tokens import Role, make_token
+from modnorm.client.tokens import Role, add_token, make_token
+from modnorm.errors import NotFoundError
+from modnorm.v1 import evaluation_pb2, evaluation_pb2_grpc
+from services.evaluator.calls import StreamedCalls
 
 
 @pytest.fixture(scope="session")
@@ -87,3 +90,41 @@ def refused():
 def stored(lab):
     """Return everything that the lab's database holds."""
     return lambda: contents(lab)
+
+
+@pytest.fixture
+def write_token(lab):
+    """Let a new token in, and write it to a file."""
+
+    def write(file, name, role, **named):
+        text, kept = make_token(name, [role], **named)
+        add_token(lab.accepted, kept)
+        file.write_text(f"{text}\n")
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def exhaust():
+    """Read all answers of all calls."""
+
+    def read(calls):
+        for answers in calls:
+            for _ in answers:
+                pass
+
+    return read
+
+
+@pytest.fixture(scope="session")
+def beats():
+    """Say over one stream, again and again, that nobody's job goes on."""
+
+    def stream(connected):
+        calls = StreamedCalls(evaluation_pb2_grpc.JobServiceStub(connected))
+        while True:
+            with pytest.raises(NotFoundError):
+                calls.heartbeat(evaluation_pb2.HeartbeatRequest())
+            yield
+
+    return stream

@@ -1,0 +1,81 @@
+"""How much one token may do at a time."""
+
+import time
+from contextlib import ExitStack, nullcontext
+
+import grpc
+import pytest
+
+from benchmarks.secured_lab import secured_lab
+from modnorm.client.channel import open_channel
+from modnorm.client.status import from_rpc_error
+from modnorm.client.tokens import Role
+from modnorm.errors import RateLimitedError
+from modnorm.v1 import evaluation_pb2, evaluation_pb2_grpc
+
+
+def test_too_many_calls_are_told_when_to_come_again(lab, channel, exhaust):
+    shown = lab.token("eager", [Role.READ], rate=2)
+    listing = channel(shown).unary_unary("/modnorm.v1.ExperimentService/ListExperiments")
+    for _ in range(4):
+        listing(b"", timeout=30)
+    with pytest.raises(grpc.RpcError) as raised:
+        exhaust([listing(b"", timeout=30)] for _ in range(100))
+    assert raised.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    met = from_rpc_error(raised.value)
+    assert isinstance(met, RateLimitedError)
+    assert 0 < met.wait <= 1 / 2
+
+
+def test_two_calls_in_one_message_are_two_calls(lab, channel, exhaust):
+    one = evaluation_pb2.WorkRequest(heartbeat=evaluation_pb2.HeartbeatRequest())
+    pair = evaluation_pb2.WorkRequest(heartbeat=one.heartbeat, also=one)
+    for name, message, allowed in (("single", one, True), ("pairing", pair, False)):
+        shown = lab.token(f"{name}-worker", [Role.WORKER], rate=0.1)
+        stub = evaluation_pb2_grpc.JobServiceStub(channel(shown))
+        with nullcontext() if allowed else pytest.raises(grpc.RpcError) as raised:
+            exhaust([stub.Work(iter([message]), timeout=30)])
+        if raised is not None:
+            assert isinstance(from_rpc_error(raised.value), RateLimitedError)
+
+
+def test_a_token_holds_so_many_streams_open(tmp_path, monkeypatch, beats):
+    monkeypatch.setenv("MODNORM_STREAM_LIMIT", "2")
+    with secured_lab(tmp_path) as small, ExitStack() as opened:
+        connected = [
+            opened.enter_context(open_channel(small.targets["aggregator"], shown, ()))
+            for shown in [small.token("crowd", [Role.WORKER])] * 3
+            + [small.token("other", [Role.WORKER])]
+        ]
+        one, two, three, other = map(beats, connected)
+        for allowed in (one, two, other):
+            next(allowed)
+        with pytest.raises(grpc.RpcError) as raised:
+            next(three)
+        met = from_rpc_error(raised.value)
+        assert isinstance(met, RateLimitedError)
+        assert met.field == "stream_limit"
+        next(one)
+        connected[1].close()
+        deadline = time.monotonic() + 60
+        while not is_let_in(beats(connected[2])):
+            assert time.monotonic() < deadline
+        next(one)
+
+
+def is_let_in(calls):
+    try:
+        next(calls)
+    except grpc.RpcError:
+        return False
+    return True
+
+
+def test_the_client_waits_its_turn(lab, client, exhaust):
+    connected = client(lab.token("patient", [Role.READ], rate=20))
+    for _ in range(50):
+        list(connected.list())
+    impatient = client(lab.token("impatient", [Role.READ], rate=0.01))
+    with pytest.raises(RateLimitedError) as raised:
+        exhaust(impatient.list() for _ in range(3))
+    assert raised.value.wait > 30

@@ -1,0 +1,96 @@
+"""Tokens that are revoked, replaced or away while somebody calls."""
+
+import contextlib
+import threading
+
+import pytest
+
+from benchmarks.secured_lab import secured_lab
+from modnorm.client import ModnormClient
+from modnorm.client.channel import Credentials
+from modnorm.client.sandbox import RemoteSandbox
+from modnorm.client.tokens import Role, add_token, make_token, revoke_token
+from modnorm.errors import NotFoundError, UnauthenticatedError, UnavailableError
+from modnorm.v1 import evaluation_pb2_grpc, experiment_pb2
+from services.evaluator.gateway import JobGateway
+from services.evaluator.shutdown import Shutdown
+from services.evaluator.tasks import Tasks, UnfitError
+
+FAILED = experiment_pb2.EXPERIMENT_STATE_FAILED
+
+
+def test_a_revoked_token_is_refused_soon(lab, client, exhaust):
+    connected = client(lab.token("short-lived", [Role.READ]))
+    list(connected.list())
+    revoke_token(lab.accepted, "short-lived")
+    with pytest.raises(UnauthenticatedError, match="revoked"):
+        exhaust(connected.list() for _ in range(10_000))
+
+
+def test_a_token_in_a_file_may_be_replaced(lab, client, tmp_path, write_token):
+    file = tmp_path / "token"
+    connected = client(Credentials(token_file=file))
+    for name in ("before", "after"):
+        write_token(file, f"{name}-replaced", Role.READ)
+        list(connected.list())
+        revoke_token(lab.accepted, f"{name}-replaced")
+
+
+def test_a_worker_waits_while_the_file_of_its_token_is_away(lab, channel, tmp_path):
+    file = tmp_path / "token"
+    text, kept = make_token("late-worker", [Role.WORKER])
+    add_token(lab.accepted, kept)
+    stub = evaluation_pb2_grpc.JobServiceStub(channel(Credentials(token_file=file)))
+    gateway = JobGateway(stub, worker="late", shutdown=Shutdown(0.0))
+    threading.Timer(0.3, file.write_text, [text]).start()
+    assert gateway.claim("nobody") is None
+    file.unlink()
+    threading.Timer(0.3, file.write_text, [text]).start()
+    with pytest.raises(NotFoundError):
+        gateway.scale_map("0" * 64)
+
+
+@pytest.mark.parametrize("name", ["none", "read"])
+def test_a_job_is_handed_back_where_the_sandbox_refuses_the_worker(lab, tokens, name):
+    sandbox = RemoteSandbox(lab.targets["sandbox"], credentials=tokens[name])
+    with contextlib.closing(sandbox), pytest.raises(UnfitError):
+        Tasks(sandbox).check("mbpp")
+
+
+def test_a_watch_ends_with_its_token_and_goes_on_with_the_next(
+    lab, client, spec, tmp_path, exhaust, write_token
+):
+    file, owner = tmp_path / "token", client("team-a")
+    followed = [owner.submit(spec(name=f"watched {number}")).id for number in range(2)]
+    shown = Credentials(token_file=file)
+
+    def renewed(number):
+        write_token(file, f"watcher-{number}", Role.READ, tenant="team-a")
+
+    def revoked(number):
+        revoke_token(lab.accepted, f"watcher-{number}")
+        with pytest.raises(UnauthenticatedError):
+            exhaust(client(shown).list() for _ in range(10_000))
+
+    renewed(0)
+    watching = [client(shown).watch(id_) for id_ in followed]
+    for events in watching:
+        next(events)
+    revoked(0)
+    owner.cancel(followed[0])
+    with pytest.raises(UnauthenticatedError, match="revoked"):
+        exhaust([watching[0]])
+    renewed(1)
+    owner.cancel(followed[1])
+    assert "CANCELLED" in [event.message for event in watching[1]][-1].upper()
+
+
+def test_an_aggregator_that_is_refused_itself_blames_no_caller(tmp_path, spec, exhaust):
+    (tmp_path / "lab").mkdir()
+    with secured_lab(tmp_path / "lab") as lab:
+        owner = lab.token("owner", [Role.SUBMIT, Role.READ])
+        revoke_token(lab.accepted, "inside")
+        with ModnormClient(lab.targets["aggregator"], credentials=owner) as client:
+            with pytest.raises(UnavailableError, match="the token 'inside' was revoked"):
+                exhaust([client.submit(spec(name=str(number))).id] for number in range(1000))
+            assert all(one.state != FAILED for one in client.list())

@@ -1,0 +1,57 @@
+"""Calls on one stream: each is let in for itself, for as long as its token holds."""
+
+from itertools import islice
+from queue import SimpleQueue
+
+import grpc
+import pytest
+
+from modnorm.client.channel import Credentials
+from modnorm.client.status import from_rpc_error
+from modnorm.client.tokens import Role, revoke_token
+from modnorm.errors import RateLimitedError, UnauthenticatedError
+from modnorm.v1 import evaluation_pb2, evaluation_pb2_grpc
+
+
+def test_each_call_on_a_stream_is_let_in_for_itself(lab, channel, exhaust, beats):
+    eager = beats(channel(lab.token("eager-worker", [Role.WORKER], rate=2)))
+    with pytest.raises(grpc.RpcError) as raised:
+        exhaust([islice(eager, 100)])
+    assert isinstance(from_rpc_error(raised.value), RateLimitedError)
+    gone = beats(channel(lab.token("short-lived-worker", [Role.WORKER])))
+    next(gone)
+    revoke_token(lab.accepted, "short-lived-worker")
+    with pytest.raises(grpc.RpcError) as raised:
+        exhaust([islice(gone, 20_000)])
+    assert isinstance(from_rpc_error(raised.value), UnauthenticatedError)
+
+
+def test_a_stream_that_was_opened_in_time_lets_nobody_in_later(lab, channel, exhaust, beats):
+    connected = channel(lab.token("early-worker", [Role.WORKER]))
+    calls: SimpleQueue[evaluation_pb2.WorkRequest | None] = SimpleQueue()
+    waiting = evaluation_pb2_grpc.JobServiceStub(connected).Work(iter(calls.get, None), timeout=30)
+    alive = beats(connected)
+    next(alive)
+    revoke_token(lab.accepted, "early-worker")
+    with pytest.raises(grpc.RpcError):
+        exhaust([islice(alive, 20_000)])
+    calls.put(evaluation_pb2.WorkRequest(heartbeat=evaluation_pb2.HeartbeatRequest()))
+    with pytest.raises(grpc.RpcError) as raised:
+        next(waiting)
+    assert isinstance(from_rpc_error(raised.value), UnauthenticatedError)
+
+
+def test_a_stream_outlives_the_token_that_it_was_opened_with(
+    lab, channel, tmp_path, exhaust, beats, write_token
+):
+    file = tmp_path / "token"
+    alive = beats(channel(Credentials(token_file=file)))
+    for name in ("before", "after"):
+        write_token(file, f"{name}-streaming", Role.WORKER)
+        next(alive)
+    revoke_token(lab.accepted, "before-streaming")
+    probe = beats(channel(lab.token("probe", [Role.WORKER])))
+    revoke_token(lab.accepted, "probe")
+    with pytest.raises(grpc.RpcError):
+        exhaust([islice(probe, 20_000)])
+    next(alive)
