@@ -1,0 +1,74 @@
+"""vLLM's engine, and transformers' beside it."""
+
+# ruff: noqa: PLC0415 - vLLM is imported where it is there
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+from modnorm.checkpoint.reference import Checkpoint
+from modnorm.engines import Engine, EngineSettings, GenerationLimits
+from modnorm.engines.transformers_engine import TransformersEngine
+from modnorm.geometry.scale_map import ScaleMap
+from modnorm.perturbation.methods import build_scale_map
+from modnorm.spec import Masses
+
+if TYPE_CHECKING:
+    from modnorm.engines.vllm.engine import VllmEngine
+
+Prompts = Sequence[Sequence[int]]
+
+
+@pytest.fixture(scope="module")
+def pair(float32: Checkpoint) -> "Iterator[tuple[VllmEngine, TransformersEngine]]":
+    """Both engines of one model. One of vLLM's at a time in a process: the module's."""
+    from modnorm.engines.vllm.engine import VllmEngine
+
+    ours = VllmEngine(float32, EngineSettings(max_model_len=512, max_num_seqs=16))
+    theirs = TransformersEngine(float32)
+    yield ours, theirs
+    ours.close()
+    theirs.close()
+
+
+@pytest.fixture(scope="module")
+def engine(pair: "tuple[VllmEngine, TransformersEngine]") -> "VllmEngine":
+    return pair[0]
+
+
+@pytest.fixture(scope="module")
+def model(engine: "VllmEngine") -> torch.nn.Module:
+    """vLLM's own model, which lives in this process."""
+    model: torch.nn.Module = engine._engine.model_executor.driver_worker.worker.get_model()  # type: ignore[attr-defined]  # inside
+    return model
+
+
+@pytest.fixture(scope="session")
+def scale_map(float32: Checkpoint) -> ScaleMap:
+    return build_scale_map(
+        "randopt",
+        config=float32.config,
+        model_digest=float32.digest,
+        masses=Masses(),
+        weights=None,
+        sensitivities=None,
+    )
+
+
+@pytest.fixture(scope="session")
+def answers() -> Callable[..., dict[int, str]]:
+    """Return the texts that an engine answers prompts with, by prompt."""
+
+    def answers(engine: Engine, prompts: Prompts) -> dict[int, str]:
+        with closing(engine.generate(prompts, GenerationLimits(32))) as completions:
+            return {done.index: done.text for done in completions}
+
+    return answers
+
+
+@pytest.fixture(scope="session")
+def long_prompts(prompts: Prompts) -> Prompts:
+    """Prompts of several cache blocks: shorter ones never meet a prefix cache."""
+    return [[*prompts[4], *prompts[2], *prompts[3]] * 2, *prompts]
