@@ -35,8 +35,12 @@ from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.lineage import Lineage
 
-LOOK_EVERY = 64
-"""Steps after which logits are looked at for NaN and infinity, as they were that many before."""
+LOOK_EVERY = 256
+"""Steps after which logits are looked at for NaN and infinity, as they were that many before.
+
+A worker in a process of its own answers after the steps that it was given, and gets no other
+meanwhile: some milliseconds.
+"""
 
 
 class VllmEngine:

@@ -1,6 +1,6 @@
 """What one worker of vLLM holds for us: candidate weights in vLLM's own memory."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.engines.vllm.calls import unpack_lineage
 from modnorm.engines.vllm.shards import shard_views
+from modnorm.engines.vllm.watch import LogitWatch
 from modnorm.errors import IncompatibleError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
@@ -17,10 +18,6 @@ from modnorm.perturbation.weights import CandidateWeights, WeightView
 
 if TYPE_CHECKING:
     from modnorm.perturbation.lineage import Lineage
-
-_Logits = Callable[..., object]
-_LOGITS = ("compute_logits", "compute_logits_local")
-"""Methods of vLLM's models that make logits, outside its CUDA graphs."""
 
 
 class HeldModel:
@@ -55,10 +52,8 @@ class HeldModel:
         self._maps: dict[str, ScaleMap] = {}
         self._lineage: Lineage | None = None
         self._device = next(model.parameters()).device
-        self._low = torch.zeros((), device=self._device)
-        self._high = torch.zeros((), device=self._device)
-        self._seen = torch.zeros(2, pin_memory=self._device.type == "cuda")
-        self._watch(model)
+        self._watch = LogitWatch(self._device)
+        self._watch.wrap(model)
 
     def learn(self, scale_map: ScaleMap) -> None:
         """Keep a scale map, in place of the one before."""
@@ -105,18 +100,11 @@ class HeldModel:
 
     def is_sound(self) -> bool:
         """Whether all logits since the last change of weights were finite; waits for them."""
-        return bool(torch.stack((self._low, self._high)).isfinite().all())
+        return self._watch.is_sound()
 
     def was_sound(self) -> bool:
-        """Whether they were when this was asked last, or the weights changed; waits for nothing.
-
-        Copies to the host are made in the order of the steps: the one that was begun then is over
-        when the answers of later steps are there.
-        """
-        sound = bool(self._seen.isfinite().all())
-        self._seen[0].copy_(self._low, non_blocking=True)
-        self._seen[1].copy_(self._high, non_blocking=True)
-        return sound
+        """Whether they were when this was asked last; waits for nothing."""
+        return self._watch.was_sound()
 
     def _clean(self) -> None:
         """Rid the cache of what is not finite, whether a candidate left it there or the base.
@@ -128,8 +116,7 @@ class HeldModel:
         if not self.is_sound():
             for cache in self._caches:
                 cache.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
-        for extreme in (self._low, self._high, self._seen):
-            extreme.zero_()
+        self._watch.forget()
 
     def shard(self, name: str) -> list[WeightView]:
         """Return what this rank holds of a tensor."""
@@ -139,26 +126,6 @@ class HeldModel:
         """Wait for the device: vLLM may run the model on another stream than this one."""
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
-
-    def _watch(self, model: torch.nn.Module) -> None:
-        """Keep the least and the greatest logit, in few launches, as every step waits for them.
-
-        NaN and infinity stay in minima and maxima.
-        """
-        for name in _LOGITS:
-            make = getattr(model, name, None)
-            if make is None:
-                continue
-
-            def watched(*given: object, _make: _Logits = make, **named: object) -> object:
-                logits = _make(*given, **named)
-                if isinstance(logits, torch.Tensor) and logits.numel():
-                    low, high = torch.aminmax(logits)
-                    torch.minimum(self._low, low, out=self._low)
-                    torch.maximum(self._high, high, out=self._high)
-                return logits
-
-            object.__setattr__(model, name, watched)
 
 
 def _require_equal(stored: CheckpointWeights, views: Mapping[str, tuple[WeightView, ...]]) -> None:

@@ -1,0 +1,67 @@
+"""The watch on logits says what a look at every one of them would."""
+
+import math
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from modnorm.engines.vllm.watch import LogitWatch
+
+CPU = torch.device("cpu")
+
+
+@given(
+    steps=st.integers(1, 200),
+    bad=st.none() | st.tuples(st.integers(0, 199), st.integers(0, 11)),
+    value=st.sampled_from([math.nan, math.inf, -math.inf]),
+    dtype=st.sampled_from([torch.bfloat16, torch.float16, torch.float32]),
+    rows=st.integers(1, 3),
+)
+def test_one_logit_of_any_step_is_seen(
+    steps: int,
+    bad: tuple[int, int] | None,
+    value: float,
+    dtype: torch.dtype,
+    rows: int,
+) -> None:
+    watch = LogitWatch(CPU)
+    hidden = bad is not None and bad[0] < steps
+    for step in range(steps):
+        logits = torch.full((rows, 4), 3e4, dtype=dtype)
+        if bad is not None and step == bad[0]:
+            logits.view(-1)[bad[1] % logits.numel()] = value
+        watch.see(logits)
+    assert watch.is_sound() is not hidden
+
+
+def test_infinities_of_both_signs_do_not_cancel() -> None:
+    watch = LogitWatch(CPU)
+    watch.see(torch.tensor([[math.inf, -math.inf]]))
+    assert not watch.is_sound()
+
+
+def test_what_was_seen_is_told_at_the_next_look_and_forgotten_when_told_to() -> None:
+    watch = LogitWatch(CPU)
+    watch.see(torch.tensor([[math.nan]]))
+    assert [watch.was_sound(), watch.was_sound()] == [True, False]
+    watch.forget()
+    assert watch.is_sound()
+    assert [watch.was_sound(), watch.was_sound()] == [True, True]
+
+
+@pytest.mark.parametrize("name", ["compute_logits", "compute_logits_local"])
+def test_a_model_s_logits_are_seen_and_given_on(name: str) -> None:
+    said = [torch.zeros(2, 3), torch.zeros(0, 3), None, torch.tensor([[math.nan]])]
+    made = list(said)
+    model = SimpleNamespace(**{name: lambda _: made.pop(0)})
+    watch = LogitWatch(CPU)
+    watch.wrap(cast("torch.nn.Module", model))
+    seen = []
+    for one in said:
+        assert getattr(model, name)(0) is one
+        seen.append(watch.is_sound())
+    assert seen == [True, True, True, False]
