@@ -58,9 +58,10 @@ demo: setup  ## Search, select and vote with the bundled model: both methods, a 
 test: test-main  ## Run every test: test-main, then test-vllm
 	$(MAKE) test-vllm
 
+# Many of them start processes, which need not compile every module again.
 test-main: setup-dev  ## Start real Postgres and Redis and run all tests but those of vLLM
 	scripts/ensure-servers
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) --maxprocesses 4 --dist loadfile
+	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n $(WORKERS) --maxprocesses 4 --dist loadfile
 
 chaos: setup-dev  ## Break a lab at random: SCHEDULES=20, SEED=of the first, FAULTS=only these
 	scripts/ensure-servers

@@ -193,10 +193,8 @@ def test_a_thousand_candidates_leave_no_trace(model):
         if seed in seen and draw.random() < 0.5:
             descriptor = descriptor.resolved(seen[seed][1])
         coefficients = weights.apply(descriptor, model.scale_map).coefficients or ()
-        assert seen.setdefault(seed, (weights.sha256(), coefficients)) == (
-            weights.sha256(),
-            coefficients,
-        )
+        found = weights.sha256(), coefficients
+        assert seen.setdefault(seed, found) == found
         weights.restore()
         assert weights.is_pristine()
 

@@ -54,6 +54,7 @@ def test_a_broker_that_is_down_is_unavailable(call):
 
 
 def test_a_broker_that_says_nothing_is_unavailable(monkeypatch):
+    monkeypatch.setattr("services.common.queue.CONNECT_SECONDS", 0.2)
     monkeypatch.setattr("services.common.queue.SOCKET_SECONDS", 0.2)
     with closing(socket.socket()) as silent:
         silent.bind(("127.0.0.1", 0))

@@ -89,7 +89,9 @@ def serving(supervisor):
     return lambda: check(f"127.0.0.1:{supervisor.port}") == "SERVING"
 
 
-def test_each_device_has_a_worker_and_all_of_them_make_it_healthy(tmp_path, stub):
+def test_each_device_has_a_worker_and_all_of_them_make_it_healthy(tmp_path, stub, monkeypatch):
+    monkeypatch.setattr("services.evaluator.supervisor.CHECK_SECONDS", 1.0)
+
     async def scenario():
         changes = {"worker_name": "host", "metrics_address": "127.0.0.1:9100"}
         async with running(("0", "1", "GPU-7"), stub, **changes) as supervisor:
