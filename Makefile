@@ -20,7 +20,9 @@ TEST_VLLM := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= VLLM_CACHE_ROOT=$(abspat
 	VLLM_CONFIG_ROOT=$(abspath $(VLLM))/config \
 	$(VLLM)/bin/python -m pytest -q --confcutdir=tests/engines -o filterwarnings=
 
-.PHONY: help setup setup-dev setup-vllm demo test test-main test-vllm test-vllm-shared test-vllm-own chaos lint format typecheck proto proto-check check clean
+PROCESSES := tests/engines/vllm/test_vllm_layouts.py tests/engines/vllm/test_numerics.py
+
+.PHONY: help setup setup-dev setup-vllm demo test test-main test-vllm test-vllm-processes test-vllm-shared test-vllm-own chaos lint format typecheck proto proto-check check clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -69,13 +71,16 @@ chaos: setup-dev  ## Break a lab at random: SCHEDULES=20, SEED=of the first, FAU
 		$(if $(FAULTS),--faults $(FAULTS))
 
 test-vllm: setup-vllm  ## Run the engine tests against the real vLLM, on the CPU (2.3 GB)
-	$(MAKE) --jobs=2 --output-sync test-vllm-shared test-vllm-own
+	$(MAKE) --jobs=2 --output-sync test-vllm-processes test-vllm-shared test-vllm-own
+
+test-vllm-processes: setup-vllm  # engines that are, or need, processes of their own
+	$(TEST_VLLM) $(PROCESSES)
 
 test-vllm-shared: setup-vllm  # what it shares with other engines
 	$(TEST_VLLM) tests/engines/test_conformance.py tests/engines/test_layouts.py
 
-test-vllm-own: setup-vllm
-	$(TEST_VLLM) tests/engines/vllm
+test-vllm-own: setup-vllm  # the rest
+	$(TEST_VLLM) tests/engines/vllm $(addprefix --ignore=,$(PROCESSES))
 
 lint: setup-dev  ## Check style
 	$(BIN)/ruff check .
