@@ -1,6 +1,8 @@
 """The database behind the stores: SQLite in one file, or Postgres."""
 
+import math
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,8 +16,9 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.engine import URL
-from sqlalchemy.exc import ArgumentError, InterfaceError, OperationalError
+from sqlalchemy.exc import ArgumentError, InterfaceError, InvalidatePoolError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy.pool import ConnectionPoolEntry
 from sqlmodel import Session
 
 from modnorm.errors import InvalidInputError, PreconditionError, UnavailableError
@@ -36,6 +39,9 @@ _CONNECTION: Mapping[str, int] = MappingProxyType(
 )
 """Of Postgres: a host that vanishes without a word is given up after 30 seconds (the last is in
 milliseconds)."""
+_REST_SECONDS = 1.0
+"""A connection that was not used for as long is asked whether it still stands."""
+_RESTS = "rests since"
 _MIGRATION_LOCK = 0x6D6F646E6F726D
 """Key of the advisory lock that lets one aggregator migrate at a time ("modnorm")."""
 
@@ -202,11 +208,35 @@ def _open_engine(url: URL) -> Engine:
         event.listen(engine, "begin", _begin_sqlite)
         return engine
     # The connection that was used last knows the statements that are executed over and over.
-    engine = create_engine(
-        url, pool_pre_ping=True, pool_use_lifo=True, connect_args=dict(_CONNECTION)
-    )
+    engine = create_engine(url, pool_use_lifo=True, connect_args=dict(_CONNECTION))
     event.listen(engine, "connect", _prepare_postgres)
+    event.listen(engine, "checkin", _rest)
+    event.listen(engine, "checkout", _check_rested)
     return engine
+
+
+def _rest(_connection: "PostgresConnection | None", record: ConnectionPoolEntry) -> None:
+    record.info[_RESTS] = time.monotonic()
+
+
+def _check_rested(
+    connection: "PostgresConnection", record: ConnectionPoolEntry, _borrowed: object
+) -> None:
+    """Have a connection that Postgres closed while it rested replaced, with all older ones.
+
+    A busy aggregator spares a question a transaction, and learns of a restart by the transaction
+    that it interrupts.
+
+    Raises:
+        InvalidatePoolError: it is closed.
+    """
+    if time.monotonic() - record.info.get(_RESTS, math.inf) < _REST_SECONDS:
+        return
+    try:
+        connection.execute("SELECT 1")
+        connection.commit()
+    except connection.OperationalError as error:
+        raise InvalidatePoolError from error
 
 
 def _prepare_postgres(connection: "PostgresConnection", _record: object) -> None:

@@ -1,11 +1,12 @@
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import psycopg
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import create_engine, make_url
-from sqlmodel import SQLModel
+from sqlmodel import SQLModel, func, select
 
 import services.aggregator.tables
 from modnorm.errors import InvalidInputError, UnavailableError
@@ -129,6 +130,25 @@ def test_other_databases_are_refused(url):
     with pytest.raises(InvalidInputError) as caught:
         Database(url)
     assert caught.value.field == "database_url"
+
+
+@pytest.mark.parametrize("rest_seconds", [0.0, 60.0])
+def test_connections_that_broke_are_replaced(postgres_url, monkeypatch, rest_seconds):
+    """At once where they rested; otherwise one transaction, which is interrupted, notices."""
+    monkeypatch.setattr("services.aggregator.database._REST_SECONDS", rest_seconds)
+    database = Database(postgres_url)
+    number = select(func.pg_backend_pid())
+    with database.read() as session, database.read() as other:
+        pids = {session.exec(number).one(), other.exec(number).one()}
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        for pid in pids:
+            connection.execute("SELECT pg_terminate_backend(%s, 5000)", (pid,))
+    if rest_seconds:
+        with pytest.raises(UnavailableError), database.read() as session:
+            session.exec(number).one()
+    with database.read() as session, database.read() as other:
+        assert not pids & {session.exec(number).one(), other.exec(number).one()}
+    database.close()
 
 
 @pytest.mark.parametrize(
