@@ -37,9 +37,14 @@ from sqlmodel import Session
 
 Ts = TypeVarTuple("Ts")
 
+Values = Mapping[str, object]
+"""Values by column; of rows that are written as JSON, in dicts."""
+
 _PREFIX = "new_"
 """Parameters must not have the names of columns."""
 _IDS = "ids"
+_NUL = "\\u0000"
+"""As JSON has it, where it is not the end of something else."""
 
 
 class RowStatement:
@@ -64,7 +69,7 @@ class RowStatement:
         self._each = each
         self._names = tuple(names)
 
-    def execute(self, session: Session, rows: Sequence[Mapping[str, object]]) -> None:
+    def execute(self, session: Session, rows: Sequence[Values]) -> None:
         """Execute it for rows, given by column; no two have the same key."""
         if not rows:
             return
@@ -75,10 +80,14 @@ class RowStatement:
             named = [{_PREFIX + name: row[name] for name in self._names} for row in rows]
             connection.execute(self._each, named)
 
-    def text(self, rows: Sequence[Mapping[str, object]]) -> str:
+    @staticmethod
+    def text(rows: Sequence[Values]) -> str:
         """Write rows down as the parameter of the statement about all of them."""
-        written = [{name: _written(row[name]) for name in self._names} for row in rows]
-        return json.dumps(written, allow_nan=False, separators=(",", ":"))
+        try:
+            text = _write(rows)
+        except ValueError:  # an infinity
+            return _write(_written(rows))
+        return _write(_written(rows)) if _NUL in text else text
 
 
 class RowStatements:
@@ -95,7 +104,7 @@ class RowStatements:
         parts = (one.together.cte(f"change_{one.parameter}") for one in statements)
         self._together: Executable = select(literal_column("1", Integer)).add_cte(*parts)
 
-    def execute(self, session: Session, rows: Sequence[Sequence[Mapping[str, object]]]) -> None:
+    def execute(self, session: Session, rows: Sequence[Sequence[Values]]) -> None:
         """Execute each statement for its rows."""
         if not any(rows):
             return
@@ -190,15 +199,29 @@ def _is_postgres(connection: Connection) -> bool:
     return connection.dialect.name == "postgresql"
 
 
-def _written(value: object) -> object:
-    """Return what JSON can hold of a value, and Postgres reads as that value."""
+def _written(rows: Sequence[Values]) -> Sequence[Values]:
+    """Return rows with what JSON can hold of odd values, and Postgres reads as those."""
+    return [{name: _plain(value) for name, value in row.items()} for row in rows]
+
+
+def _plain(value: object) -> object:
     if isinstance(value, str):
         return value.replace("\0", "\ufffd")  # as `tables.Text` stores it
-    if isinstance(value, bytes):
-        return f"\\x{value.hex()}"
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value
+
+
+def _hexadecimal(value: object) -> str:
+    """Return what Postgres reads as bytes."""
+    if not isinstance(value, bytes):
+        raise TypeError(f"no column holds {type(value).__name__}")
+    return f"\\x{value.hex()}"
+
+
+_write = json.JSONEncoder(
+    allow_nan=False, check_circular=False, separators=(",", ":"), default=_hexadecimal
+).encode
 
 
 def _rows(table: Table, names: Sequence[str]) -> TableValuedAlias:

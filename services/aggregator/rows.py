@@ -1,6 +1,6 @@
 """Rows of many jobs at a time, without what keeping track of changed objects costs."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Self
@@ -8,7 +8,7 @@ from typing import Self
 from sqlalchemy import Row, select
 from sqlmodel import Session, SQLModel
 
-from services.aggregator.bulk import ByIds, insert, is_postgres
+from services.aggregator.bulk import ByIds, Values, insert, is_postgres
 from services.aggregator.states import BASE_INDEX, JobState, Split
 from services.aggregator.tables import Job
 
@@ -121,9 +121,7 @@ AnyJob = Job | JobRow
 """A job, however it was read."""
 
 
-def insert_rows(
-    session: Session, table: type[SQLModel], rows: Iterable[Mapping[str, object]]
-) -> None:
+def insert_rows(session: Session, table: type[SQLModel], rows: Iterable[Values]) -> None:
     """Store rows of one table, as many as there are, in bounded memory.
 
     Args:

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Self
 
 from sqlmodel import Session
@@ -10,11 +11,11 @@ from services.aggregator.bulk import RowStatements, insert, update
 from services.aggregator.codec import pack_answers
 from services.aggregator.reports import Outcome, Report
 from services.aggregator.rows import JobRow
+from services.aggregator.states import JobState
 from services.aggregator.tables import Job
 
 _JOBS, _CANDIDATES = Job.metadata.tables["jobs"], Job.metadata.tables["candidates"]
 _FILLED_IN = (
-    "state",
     "attempts",
     "worker",
     "metric",
@@ -29,7 +30,9 @@ _FILLED_IN = (
     "environment",
 )
 _STORE = RowStatements(
-    update(_JOBS, ("id",), _FILLED_IN, {"error": "", "lease_deadline": None}),
+    update(
+        _JOBS, ("id",), _FILLED_IN, {"state": JobState.DONE, "error": "", "lease_deadline": None}
+    ),
     update(_CANDIDATES, ("experiment_id", "index"), ("coefficients", "normaliser"), {}),
     insert(Job.metadata.tables["answers"], ("job_id", "content")),
     insert(
@@ -71,7 +74,6 @@ class Writes:
         self._results.append(
             {
                 "id": job.id,
-                "state": job.state,
                 "attempts": job.attempts,
                 "worker": job.worker,
                 "metric": outcome.metric,
@@ -83,7 +85,7 @@ class Writes:
                 "switch_seconds": report.switch_seconds,
                 "generate_seconds": report.generate_seconds,
                 "score_seconds": report.score_seconds,
-                "environment": json.dumps(dict(sorted(report.environment.items()))),
+                "environment": _environment(tuple(sorted(report.environment.items()))),
             }
         )
         self._coefficients.append(
@@ -107,3 +109,9 @@ class Writes:
         _STORE.execute(session, noted)
         for rows in noted:
             rows.clear()
+
+
+@lru_cache(maxsize=256)
+def _environment(items: tuple[tuple[str, str], ...]) -> str:
+    """Write down an environment, which workers have in common."""
+    return json.dumps(dict(items))
