@@ -23,11 +23,18 @@ class StoredAnswer:
 
 
 _FIELDS = attrgetter(*(field.name for field in fields(StoredAnswer)))
+_SMALL_BYTES = 2**14
+_write = json.JSONEncoder(allow_nan=False).encode
 
 
 def pack_text(text: str) -> bytes:
     """Compress a text."""
-    return zlib.compress(text.encode())
+    content = text.encode()
+    if len(content) > _SMALL_BYTES:
+        return zlib.compress(content)
+    # The default window, 256 KiB with its tables, takes longer to clear than a report to compress.
+    small = zlib.compressobj(wbits=12, memLevel=5)
+    return small.compress(content) + small.flush()
 
 
 def unpack_text(blob: bytes) -> str:
@@ -37,7 +44,7 @@ def unpack_text(blob: bytes) -> str:
 
 def pack_answers(answers: Iterable[StoredAnswer]) -> bytes:
     """Compress answers; floats keep every bit."""
-    return pack_text(json.dumps([_FIELDS(answer) for answer in answers], allow_nan=False))
+    return pack_text(_write([_FIELDS(answer) for answer in answers]))
 
 
 def unpack_answers(blob: bytes) -> tuple[StoredAnswer, ...]:
