@@ -16,6 +16,7 @@ from services.aggregator.tables import Experiment
 if TYPE_CHECKING:
     from modnorm.tasks import Row, Task
 
+_EXPERIMENTS = 64
 _SCALE_MAPS = 64
 _ROWS = 4
 
@@ -26,9 +27,23 @@ class Known:
     """Things that never change under their names; used by several threads."""
 
     def __init__(self) -> None:
+        self._experiments: _Recent[Experiment] = _Recent(_EXPERIMENTS)
         self._active: _Recent[int] = _Recent(_SCALE_MAPS)
         self._tasks: _Recent[Task] = _Recent(_ROWS)
         self._rows: _Recent[tuple[Row, ...]] = _Recent(_ROWS)
+
+    def experiment(self, session: Session, experiment_id: str) -> Experiment:
+        """Return an experiment that has jobs, as it was at some time since it has some.
+
+        Only what jobs are made of may be read: that changes no more.
+        """
+
+        def load() -> Experiment:
+            found = session.get_one(Experiment, experiment_id)
+            session.expunge(found)  # a rollback would empty it
+            return found
+
+        return self._experiments.find(experiment_id, load)
 
     def active_tensors(self, session: Session, digest: str) -> int:
         """Return how many tensors a scale map perturbs.

@@ -15,7 +15,7 @@ from services.aggregator.database import Database
 from services.aggregator.known import Known
 from services.aggregator.lifecycle import close_job, end, lock_experiment, record, spec_of
 from services.aggregator.phases import job_ended
-from services.aggregator.reports import Report
+from services.aggregator.reports import Checks, Report
 from services.aggregator.shortcuts import Shortcuts
 from services.aggregator.states import TERMINAL, ExperimentState, JobState
 from services.aggregator.stores.attempts import (
@@ -57,8 +57,8 @@ class JobStore:
     ) -> None:
         self._database = database
         self._clock = clock
-        self._known = Known()
         self._shortcuts = Shortcuts()
+        self._checks = Checks(Known(), self._shortcuts)
         self.lease_seconds = lease_seconds
 
     def claim(self, job_id: str, worker: str) -> Claim | None:
@@ -213,7 +213,7 @@ class JobStore:
 
     def _claim(self, session: Session, requests: Sequence[ClaimRequest]) -> Sequence[Claim | None]:
         deadline = self._clock() + self.lease_seconds
-        return lease_jobs(session, requests, deadline, self._shortcuts)
+        return lease_jobs(session, requests, deadline, self._checks)
 
     def _extend(
         self, session: Session, beats: Sequence[Beat]
@@ -239,7 +239,7 @@ class JobStore:
     def _store(
         self, session: Session, reports: Sequence[PackedReport]
     ) -> Sequence[Change | Exception]:
-        return Reporting(session, self._known, self._shortcuts, self._clock()).store(reports)
+        return Reporting(session, self._checks, self._clock()).store(reports)
 
     def _end_attempt(
         self, session: Session, experiment: Experiment, job: Job, kind: FailureKind, reason: str

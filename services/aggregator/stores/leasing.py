@@ -12,11 +12,11 @@ from sqlmodel import Session
 from modnorm.errors import ModnormError
 from services.aggregator.bulk import ByIds, ids_of, update
 from services.aggregator.codec import pack_rows
+from services.aggregator.reports import Checks
 from services.aggregator.rows import Work, lock_pending_work
-from services.aggregator.shortcuts import Shortcuts
 from services.aggregator.states import JobState, Split
 from services.aggregator.stores.attempts import Beat, Claim, ClaimRequest, stale, unknown_job
-from services.aggregator.tables import Experiment, Job
+from services.aggregator.tables import Job
 
 _JOBS = Job.metadata.tables["jobs"]
 _LEASE = update(
@@ -38,7 +38,7 @@ _FOUND = ByIds(_JOBS.c.id, lambda found: select(Job).where(found))
 
 
 def lease_jobs(
-    session: Session, requests: Sequence[ClaimRequest], deadline: float, shortcuts: Shortcuts
+    session: Session, requests: Sequence[ClaimRequest], deadline: float, checks: Checks
 ) -> list[Claim | None]:
     """Lease those of the jobs that are pending, each to who asked for it first.
 
@@ -46,13 +46,13 @@ def lease_jobs(
         session: The transaction.
         requests: Who asks for what.
         deadline: When the leases end.
-        shortcuts: What need not be done.
+        checks: What is known of their experiments, and need not be done.
 
     Returns:
         What each got; None where the job is not pending (any more), or is locked.
     """
     pending = lock_pending_work(session, {request.job_id for request in requests})
-    claims = [_lease(session, pending.pop(one.job_id, None), one, shortcuts) for one in requests]
+    claims = [_lease(session, pending.pop(one.job_id, None), one, checks) for one in requests]
     leased = [
         {
             "id": claim.job.id,
@@ -109,7 +109,7 @@ def end_of(beat: Beat, job: Job | None) -> bool | ModnormError | None:
 
 
 def _lease(
-    session: Session, work: Work | None, request: ClaimRequest, shortcuts: Shortcuts
+    session: Session, work: Work | None, request: ClaimRequest, checks: Checks
 ) -> Claim | None:
     if work is None:
         return None
@@ -117,9 +117,9 @@ def _lease(
     job.state = JobState.LEASED
     job.token += 1
     job.worker = request.worker
-    experiment = session.get_one(Experiment, job.experiment_id)
+    experiment = checks.known.experiment(session, job.experiment_id)
     if job.split is Split.SELECTION:
-        bar = shortcuts.bar(session, experiment, job.candidate)
+        bar = checks.shortcuts.bar(session, experiment, job.candidate)
         return Claim(job, work.candidate, experiment, bar=bar)
-    skipped = shortcuts.skippable(session, experiment, job.candidate)
+    skipped = checks.shortcuts.skippable(session, experiment, job.candidate)
     return Claim(job, work.candidate, experiment, skipped=skipped)

@@ -8,12 +8,10 @@ from sqlmodel import Session, col
 
 from modnorm.errors import ModnormError
 from services.aggregator.bulk import ByIds, ids_of
-from services.aggregator.known import Known
 from services.aggregator.lifecycle import close_job, event_of, has_open_jobs, standing_of
 from services.aggregator.phases import job_ended
 from services.aggregator.reports import Checks, Outcome, Report, evaluate_report
 from services.aggregator.rows import AnyJob, CandidateRow, JobRow, lock_work
-from services.aggregator.shortcuts import Shortcuts
 from services.aggregator.standing import Standing
 from services.aggregator.states import ExperimentState, JobState, Split
 from services.aggregator.stores.attempts import (
@@ -54,14 +52,13 @@ class Reporting:
 
     Args:
         session: The transaction.
-        known: What reports are checked against.
-        shortcuts: What candidates have to be able to reach.
+        checks: What reports are checked against.
         now: The time.
     """
 
-    def __init__(self, session: Session, known: Known, shortcuts: Shortcuts, now: float) -> None:
+    def __init__(self, session: Session, checks: Checks, now: float) -> None:
         self._session = session
-        self._checks = Checks(known, shortcuts)
+        self._checks = checks
         self._now = now
         self._standings: dict[str, Standing] = {}
         self._writes = Writes()
