@@ -34,7 +34,8 @@ from services.common.channels import CHANNEL_OPTIONS
 
 AGGREGATOR = "aggregator"
 RAMP_SHARE = 0.1
-"""Calls at either end that do not count for what is sustained: start and tail."""
+"""Reports at either end that do not count for what is sustained, start and tail, nor do calls that
+ended before or after the others."""
 
 
 @dataclass(frozen=True)
@@ -146,9 +147,13 @@ def _print_calls(measured: Measured) -> None:
     )
     for error in sorted(set(measured.errors))[:3]:
         print(f"    {error}")
-    for name, seconds in measured.seconds.items():
-        if len(seconds) > 1:
-            worst, sustained = 1000 * max(seconds), _milliseconds(_middle(seconds))
+    for name, calls in measured.calls.items():
+        if calls:
+            seconds = [one for _, one in calls]
+            sustained = _milliseconds(
+                [one for end, one in calls if middle[0] <= end <= middle[-1]]
+            )
+            worst = 1000 * max(seconds)
             print(
                 f"  {name}: sustained {sustained}; with start and tail {_milliseconds(seconds)}, "
                 f"max {worst:.0f}"
@@ -162,6 +167,8 @@ def _middle(values: Sequence[float]) -> Sequence[float]:
 
 
 def _milliseconds(seconds: Sequence[float]) -> str:
+    if len(seconds) < 2:
+        return "none"
     cuts = quantiles(seconds, n=1000, method="inclusive")
     p50, p99, p999 = (1000 * cuts[place] for place in (499, 989, 998))
     return f"p50 {p50:.1f} ms, p99 {p99:.1f}, p99.9 {p999:.1f}"

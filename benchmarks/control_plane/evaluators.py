@@ -64,9 +64,9 @@ ENDED = {
 
 @dataclass
 class Measured:
-    """What was measured: seconds a call by name, times of reports, reports refused as stale."""
+    """What was measured: end and seconds of each call by name, ends of reports, refusals."""
 
-    seconds: dict[str, list[float]] = field(
+    calls: dict[str, list[tuple[float, float]]] = field(
         default_factory=lambda: {"claim": [], "report": [], "heartbeat": []}
     )
     reported: list[float] = field(default_factory=list)
@@ -190,9 +190,9 @@ class Fleet:
     ) -> messages.WorkResponse:
         start = time.perf_counter()
         answer = await call
-        seconds = time.perf_counter() - start
+        end = time.perf_counter()
         for name in names:
-            self._measured.seconds[name].append(seconds)
+            self._measured.calls[name].append((end, end - start))
         return answer
 
     async def _think(self, line: _Line, lease: messages.Lease) -> None:
