@@ -9,7 +9,7 @@ from services.aggregator.dispatcher import Dispatcher
 from services.aggregator.metrics import AggregatorMetrics
 from services.aggregator.notifier import Notifier
 from services.aggregator.rows import AnyJob
-from services.aggregator.stores.jobs import Change, FailureKind, JobStore
+from services.aggregator.stores.jobs import Change, JobStore
 from services.common.logging import naming
 
 logger = logging.getLogger(__name__)
@@ -71,8 +71,7 @@ class Reaper:
             if change is not None and change.job is not None:
                 with naming(**job_names(change.job)):
                     logger.warning("lease expired", extra={"worker": change.job.worker})
-                    self._metrics.lease_expiries.inc()
-                    self._metrics.failed(change, FailureKind.INFRASTRUCTURE)
+                    self._metrics.expired(change)
                     await self._changes.follow_up(change)
 
 

@@ -109,6 +109,12 @@ class AggregatorMetrics:
             self._failures.labels(kind).inc()
             self._ended(change)
 
+    def expired(self, change: Change) -> None:
+        """Count a lease that ended by itself: a failed attempt, unless its job rested."""
+        if change.kind is not None:
+            self.lease_expiries.inc(change.kind is not FailureKind.RELEASED)
+            self.failed(change, change.kind)
+
     @contextmanager
     def step(self, state: ExperimentState) -> Iterator[None]:
         """Time a step out of a state, whether it succeeds or not."""

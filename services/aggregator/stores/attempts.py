@@ -64,6 +64,8 @@ class Change:
     """The job whose attempt ended, as it is now; None when nothing changed."""
     experiment: Experiment | None = None
     """Its experiment, as it is now."""
+    kind: FailureKind | None = None
+    """How the attempt failed, where its lease expired."""
 
 
 def find_job(session: Session, job_id: str) -> Job:

@@ -6,6 +6,7 @@ answered for itself: where they cannot be stored together, each is stored alone.
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from sqlalchemy import func, or_, update
 from sqlmodel import Session, col, select
@@ -172,7 +173,7 @@ class JobStore:
             reason = f"worker {job.worker!r} was silent for {self.lease_seconds:g} s"
             kind = FailureKind.RELEASED if job.resting else FailureKind.INFRASTRUCTURE
             self._end_attempt(session, experiment, job, kind, reason)
-            return change_of(session, experiment, job)
+            return replace(change_of(session, experiment, job), kind=kind)
 
     def release_all(self) -> None:
         """Take back every lease without counting an attempt: no worker is left."""

@@ -110,6 +110,31 @@ def test_a_lost_lease_is_counted_and_named_in_the_log(start_lab, spec, logged):
     assert line["worker"] == "worker"
 
 
+def test_a_dead_worker_is_counted_once_however_many_jobs_rested(start_lab, spec):
+    async def scenario():
+        async with start_lab(lease_seconds=2) as lab:
+            created = await lab.create(spec())
+            await lab.reach(created.id, SELECTING)
+            worker = lab.worker()
+            for _ in range(2):
+                lease = (await worker.claim_next()).lease
+                await worker.jobs.Heartbeat(
+                    evaluation_pb2.HeartbeatRequest(lease=lease, resting=True)
+                )
+            await worker.claim_next()
+            async with asyncio.timeout(30):
+                while sum(failed(lab).values()) < 3:
+                    await lab.get(created.id)
+            assert failed(lab) == {"infrastructure": 1, "released": 2}
+            assert value(lab, "modnorm_lease_expiries_total") == 1
+
+    def failed(lab):
+        name = "modnorm_attempts_failed_total"
+        return {kind: value(lab, name, kind=kind) for kind in ("infrastructure", "released")}
+
+    asyncio.run(scenario())
+
+
 def test_every_line_about_a_job_names_it(start_lab, spec, logged):
     async def scenario():
         async with start_lab() as lab:
