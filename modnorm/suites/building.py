@@ -9,6 +9,7 @@ from modnorm.suites.comparing import (
     support_table,
     tail_table,
 )
+from modnorm.suites.developing import development_table
 from modnorm.suites.figures import BuiltTable
 from modnorm.suites.loading import LoadedSuite
 from modnorm.suites.metric import metric_table
@@ -16,6 +17,7 @@ from modnorm.suites.outcomes import Outcomes
 from modnorm.suites.populations import density_table, survival_table, wall_clock_table
 from modnorm.suites.tables import (
     DensityTable,
+    DevelopmentTable,
     DifferenceTable,
     MetricTable,
     SpeedupTable,
@@ -55,6 +57,8 @@ def _build(spec: TableSpec, loaded: LoadedSuite, outcomes: Outcomes, field: str)
             return tail_table(spec, filling)
         case DensityTable():
             return density_table(spec, filling)
+        case DevelopmentTable():
+            return development_table(spec, filling)
         case SurvivalTable():
             return survival_table(spec, filling)
         case _:

@@ -26,6 +26,8 @@ class CellPlan:
     """Model-prompt evaluations of the candidates, or of training."""
     development: int | None
     """The same of checkpoints on development rows."""
+    monitoring: int | None
+    """The same of states that are only watched, outside the budget."""
     final_at_most: int | None
     """The same of the experts: fewer where several ensembles share them."""
     base: int | None
@@ -40,6 +42,7 @@ class SuitePlan:
     candidates: int
     search: int
     development: int
+    monitoring: int
     final_at_most: int
     base: int
     uncounted: int
@@ -60,6 +63,7 @@ def plan_suite(cells: Sequence[Cell]) -> SuitePlan:
         candidates=sum(plan.candidates for plan in plans),
         search=_sum(plan.search for plan in plans),
         development=_sum(plan.development for plan in plans),
+        monitoring=_sum(plan.monitoring for plan in plans),
         final_at_most=_sum(plan.final_at_most for plan in plans),
         base=_sum(plan.base for plan in plans),
         uncounted=sum(plan.search is None for plan in plans),
@@ -83,9 +87,19 @@ def _plan(cell: Cell, rows: "_Rows") -> CellPlan:
         heldout_rows=heldout,
         search=budget.search if budget else None,
         development=budget.development if budget else None,
+        monitoring=None if heldout is None else _watched(spec) * heldout,
         final_at_most=budget.final if budget else None,
         base=None if selection is None or heldout is None else selection + heldout,
     )
+
+
+def _watched(spec: ExperimentSpec) -> int:
+    """Count the states that answer the held-out rows besides the reported one."""
+    iterative = spec.iterative
+    if iterative is None:
+        return 0
+    ends = {iterative.updates} if iterative.report == "last" else set()
+    return len(set(iterative.monitor) - ends)
 
 
 def _budget(spec: ExperimentSpec, selection: int, heldout: int, development: int) -> Budget:

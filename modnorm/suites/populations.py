@@ -8,11 +8,11 @@ from modnorm.suites.cells import Cell, place_of
 from modnorm.suites.comparing import Filling, require_full, reward_gains, seconds
 from modnorm.suites.figures import BuiltTable, Figure, FigureRow, PublishedTable
 from modnorm.suites.outcomes import Outcome
-from modnorm.suites.tables import DensityTable, SurvivalTable, WallClockTable
+from modnorm.suites.tables import DensityTable, DevelopmentTable, SurvivalTable, WallClockTable
 
 Measure = Callable[[Outcome], Sequence[float]]
 _TIMES = {"Search": "search", "Total": "end_to_end"}
-_RowTables = DensityTable | SurvivalTable | WallClockTable
+RowTables = DensityTable | DevelopmentTable | SurvivalTable | WallClockTable
 
 
 def density_table(spec: DensityTable, filling: Filling) -> BuiltTable:
@@ -23,7 +23,7 @@ def density_table(spec: DensityTable, filling: Filling) -> BuiltTable:
         require_full(outcome, filling.field)
         return [100 * part for part in survival(accuracy_gains(outcome), spec.thresholds)]
 
-    return _filled(spec, filling, columns, measure)
+    return filled(spec, filling, columns, measure)
 
 
 def survival_table(spec: SurvivalTable, filling: Filling) -> BuiltTable:
@@ -34,7 +34,7 @@ def survival_table(spec: SurvivalTable, filling: Filling) -> BuiltTable:
         require_full(outcome, filling.field)
         return [100 * part for part in survival(reward_gains(outcome), spec.thresholds)]
 
-    return _filled(spec, filling, columns, measure)
+    return filled(spec, filling, columns, measure)
 
 
 def wall_clock_table(spec: WallClockTable, filling: Filling) -> BuiltTable:
@@ -52,7 +52,7 @@ def wall_clock_table(spec: WallClockTable, filling: Filling) -> BuiltTable:
         f"not comparable with one engine a run: {', '.join(shared)} were spread over several "
         "workers; search is the sum of their times, the total what passed"
     )
-    return _filled(spec, filling, tuple(_TIMES), measure, [note] if shared else [])
+    return filled(spec, filling, tuple(_TIMES), measure, [note] if shared else [])
 
 
 def accuracy_gains(outcome: Outcome) -> tuple[float, ...]:
@@ -77,13 +77,25 @@ def _workers(outcome: Outcome) -> int:
     return int(found) if isinstance(found, int) else 0
 
 
-def _filled(
-    spec: _RowTables,
+def filled(
+    spec: RowTables,
     filling: Filling,
     columns: tuple[str, ...],
     measure: Measure,
     notes: Sequence[str] = (),
 ) -> BuiltTable:
+    """Fill a table with a row a group of cells.
+
+    Args:
+        spec: The table.
+        filling: What it is filled from.
+        columns: Its columns.
+        measure: Gives the number of each column for a finished cell.
+        notes: What stands under it.
+
+    Raises:
+        InvalidInputError: two cells of a seed are in one row.
+    """
     published = PublishedTable(spec.paper.values if spec.paper else None, f"{filling.field}.paper")
     rows = [
         FigureRow(labels, _figures(cells, filling, measure, labels, columns, published))
@@ -101,7 +113,7 @@ def _filled(
     )
 
 
-def _groups(spec: _RowTables, filling: Filling) -> dict[tuple[str, ...], list[Cell]]:
+def _groups(spec: RowTables, filling: Filling) -> dict[tuple[str, ...], list[Cell]]:
     groups: dict[tuple[str, ...], list[Cell]] = {}
 
     def place(cell: Cell) -> list[int]:

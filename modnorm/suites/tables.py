@@ -5,6 +5,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from modnorm.spec.section import field_fault
+
 Pick = Mapping[str, str | int]
 """One option of each axis named, `N` and `K` among them."""
 Labels = tuple[str, ...]
@@ -184,6 +186,34 @@ class SurvivalTable(_RowTable):
     """In percentage points."""
 
 
+class DevelopmentTable(_RowTable):
+    """Accuracy of iterative runs on development rows, in percent, and the setting it chooses.
+
+    (App. E.1, "Hyperparameter selection on Countdown".) The development rows are the held-out rows
+    of the cells; states between the first and the last are those of `iterative.monitor`.
+    """
+
+    kind: Literal["development"]
+    by: Literal["best", "last"]
+    """The state that trials are compared by."""
+    stable_within: float | None = Field(default=None, ge=0)
+    """Percentage points that the last state of a stable trial may be below the first; only stable
+    trials are chosen. None compares all."""
+    adopted: Mapping[str, str] = {}
+    """What the paper adopted: option of the second axis of the rows by that of the first."""
+
+    @model_validator(mode="after")
+    def _rows_are_methods_and_settings(self) -> Self:
+        if len(self.rows) != 2:
+            raise field_fault("rows", "must name two axes: methods, then what is tuned of each")
+        return self
+
+    def references(self) -> Iterator[tuple[str, Mapping[str, str]]]:
+        """Yield the options that the table names."""
+        for method, setting in self.adopted.items():
+            yield "adopted", {self.rows[0]: method, self.rows[1]: setting}
+
+
 TableSpec = Annotated[
     MetricTable
     | DifferenceTable
@@ -192,6 +222,7 @@ TableSpec = Annotated[
     | TailTable
     | WallClockTable
     | DensityTable
+    | DevelopmentTable
     | SurvivalTable,
     Field(discriminator="kind"),
 ]

@@ -9,6 +9,7 @@ import yaml
 
 from modnorm.analysis import BaseRow, CandidateRow, EnsembleRow, RowsRecord, RunData, VoteRow
 from modnorm.analysis.export import write_run
+from modnorm.analysis.run_data import StateRow
 from modnorm.search.ranking import select_experts
 from modnorm.suites import Cell, LoadedSuite, load_suite
 
@@ -74,6 +75,14 @@ def _votes(cell: Cell, right: Sequence[int], size: int) -> list[VoteRow]:
     ]
 
 
+def _states(accuracies: Sequence[float]) -> list[StateRow]:
+    """Make states after 1, 2, ... updates, of which the last is the reported one."""
+    return [
+        StateRow(updates, "l", updates == len(accuracies), heldout_metric=accuracy)
+        for updates, accuracy in enumerate(accuracies, start=1)
+    ]
+
+
 @pytest.fixture
 def finish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
     """Write made-up results of a cell; returns the directory of the suite."""
@@ -90,6 +99,7 @@ def finish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pat
         right: Sequence[int] = (),
         spec: Mapping[str, object] | None = None,
         profile: str = "",
+        states: Sequence[float] = (),
     ) -> Path:
         population = cell.spec.population
         chosen = select_experts(
@@ -130,6 +140,7 @@ def finish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pat
                 for n, k in chosen
                 if right
             },
+            states=_states(states),
             timings={"phases": {"sampling": seconds, "selecting": 4 * seconds, "voting": seconds}},
         )
         write_run(tmp_path / "out" / cell.id, run)

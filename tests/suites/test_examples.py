@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from modnorm.search.budgets import learning_rate_sweep
 from modnorm.suites import load_suite
 from modnorm.suites.building import build_tables
 from modnorm.suites.outcomes import load_outcomes
@@ -22,12 +23,17 @@ CELLS = {
     "paper-candidate-rewards": 42,
     "paper-density": 12,
     "paper-families": 36,
+    "paper-hyperparameters-es": 9,
+    "paper-hyperparameters-two-point": 6,
     "paper-iterative": 24,
     "paper-large-population": 12,
     "paper-population-scaling": 12,
     "paper-transfer": 189,
     "paper-wall-clock": 12,
 }
+
+SEEDS = {"paper-hyperparameters-es": {39, 40, 41}, "paper-hyperparameters-two-point": {39}}
+"""Of the suites that choose settings; all others have 42 to 44."""
 
 
 def leaves(values):
@@ -40,7 +46,7 @@ def leaves(values):
 def test_a_suite_expands_and_places_the_papers_figures(path, tmp_path):
     loaded = load_suite(path)
     assert len(loaded.cells) == CELLS.get(loaded.suite.name, len(loaded.cells))
-    assert {cell.seed for cell in loaded.cells} == {42, 43, 44}
+    assert {cell.seed for cell in loaded.cells} == SEEDS.get(loaded.suite.name, {42, 43, 44})
     tables = build_tables(loaded, load_outcomes(loaded.cells, tmp_path))
     for spec, table in zip(loaded.suite.tables, tables, strict=True):
         placed = sum(figure.paper is not None for row in table.rows for figure in row.figures)
@@ -60,6 +66,15 @@ def test_suites_of_the_paper_share_the_cells_that_they_share():
     rewards = set(digests("candidate-rewards").values())
     assert rewards <= set(digests("transfer").values())
     assert len(rewards) == 42
+
+
+def test_a_sweep_of_learning_rates_costs_what_the_paper_says():
+    cells = load_suite(EXAMPLES / "paper" / "hyperparameters-two-point.yaml").cells
+    mezo = plan_suite([cell for cell in cells if cell.labels["method"] == "MeZO"])
+    told = learning_rate_sweep()
+    first = sum(cell.heldout_rows or 0 for cell in mezo.cells)
+    assert mezo.search == told.search == 600_000
+    assert first + mezo.monitoring + mezo.final_at_most == told.development == 9_000
 
 
 def test_the_documented_counts_are_those_of_the_plans():

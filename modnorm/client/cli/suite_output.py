@@ -29,6 +29,7 @@ def show_plan(loaded: "LoadedSuite", cells: Sequence["Cell"], *, as_json: bool) 
         ("candidates", f"{found.candidates:,}"),
         ("evaluations, search", f"{found.search:,}"),
         ("evaluations, development", f"{found.development:,}"),
+        ("evaluations, watched states", f"{found.monitoring:,}"),
         ("evaluations, held-out, at most", f"{found.final_at_most:,}"),
         ("evaluations, base", f"{found.base:,}"),
     ]

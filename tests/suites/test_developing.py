@@ -1,0 +1,107 @@
+"""Tables of development accuracy: what stands in them, and which setting they choose."""
+
+import pytest
+
+from modnorm.errors import InvalidInputError
+from modnorm.suites.building import build_tables
+from modnorm.suites.outcomes import load_outcomes
+
+CHANGES = {
+    "axes": {
+        "method": {"ES": {"method": {"name": "es"}, "population": {"size": 4}}},
+        "rate": {
+            f"{rate}": {"iterative": {"updates": 2, "rate": rate, "monitor": [1]}}
+            for rate in (1, 2, 3)
+        },
+    },
+    "base": {
+        "model": "tiny-thicket",
+        "task": {
+            "name": "countdown",
+            "selection": {"source": "bundled:countdown-selection", "limit": 10},
+            "heldout": {"source": "bundled:countdown-heldout", "limit": 10},
+        },
+    },
+}
+TABLE = {"kind": "development", "title": "t", "rows": ["method", "rate"], "by": "last"}
+
+
+@pytest.fixture
+def build(load, finish, tmp_path):
+    """Fill the table from development accuracies by rate, of both seeds."""
+
+    def make(accuracies, **table):
+        loaded = load(**CHANGES, tables=[{**TABLE, **table}])
+        for cell in loaded.cells:
+            for one in accuracies.get((cell.labels["rate"], cell.seed), ()):
+                first, *states = one
+                finish(cell, rewards=(0.1, 0.2, 0.3, 0.4), metrics={}, base=first, states=states)
+        return build_tables(loaded, load_outcomes(loaded.cells, tmp_path / "out"))[0]
+
+    return make
+
+
+def both(one, other, rate):
+    return {(rate, 42): [one], (rate, 43): [other]}
+
+
+ALL = {
+    **both((0.5, 0.9, 0.25), (0.5, 0.6, 0.25), "1"),
+    **both((0.5, 0.5, 0.75), (0.5, 0.5, 0.5), "2"),
+    **both((0.5, 0.7, 0.625), (0.5, 0.7, 0.625), "3"),
+}
+
+
+def test_the_first_the_best_and_the_last_state_stand_by_seed(build):
+    table = build(ALL)
+    assert table.columns == ("First", "Best", "Last")
+    rows = {row.labels: [figure.values for figure in row.figures] for row in table.rows}
+    assert rows["ES", "1"] == [{42: 50, 43: 50}, {42: 90, 43: 60}, {42: 25, 43: 25}]
+
+
+@pytest.mark.parametrize(
+    ("table", "note"),
+    [
+        ({}, "ES: 2 is chosen, by the last state, the first of 2 that are tied"),
+        ({"by": "best"}, "ES: 1 is chosen, by the best state"),
+        (
+            {"by": "best", "stable_within": 20, "adopted": {"ES": "1"}},
+            "ES: 3 is chosen, by the best state; not stable: 1; the paper adopted 1",
+        ),
+        ({"by": "best", "stable_within": 25}, "ES: 1 is chosen, by the best state"),
+    ],
+)
+def test_what_is_chosen_stands_below(build, table, note):
+    assert build(ALL, **table).notes == (note,)
+
+
+def test_nothing_is_chosen_while_a_trial_is_missing(build):
+    found = {place: accuracies for place, accuracies in ALL.items() if place != ("1", 43)}
+    table = build(found)
+    assert table.notes == ()
+    assert table.missing == 3
+
+
+def test_trials_that_all_break_down_choose_nothing(build):
+    found = {(rate, seed): [(0.5, 0.5, 0.1)] for rate in "123" for seed in (42, 43)}
+    assert build(found, stable_within=5).notes == ("ES: no stable trial; not stable: 1, 2, 3",)
+
+
+def test_what_trains_no_model_is_refused(load, tmp_path):
+    loaded = load(tables=[{**TABLE, "rows": ["method", "task"]}])
+    with pytest.raises(InvalidInputError, match="trains no model") as caught:
+        build_tables(loaded, load_outcomes(loaded.cells, tmp_path))
+    assert caught.value.field == "tables.0"
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"rows": ["rate"]}, "must name two axes"),
+        ({"adopted": {"ES": "4"}}, "rate has no option '4'"),
+        ({"adopted": {"MeZO": "1"}}, "method has no option 'MeZO'"),
+    ],
+)
+def test_tables_that_do_not_fit_are_refused(load, table, message):
+    with pytest.raises(InvalidInputError, match=message):
+        load(**CHANGES, tables=[{**TABLE, **table}])
