@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 from pydantic import BeforeValidator, Field, SecretStr
+from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from modnorm.client.channel import Credentials
@@ -17,6 +18,18 @@ def split_paths(value: object) -> object:
     return value
 
 
+def _refuse_empty(value: object) -> object:
+    """Refuse what would be the current directory."""
+    if value == "":
+        raise PydanticCustomError("empty_path", "is empty: name a path, or leave it unset")
+    return value
+
+
+GivenPath = Annotated[Path, BeforeValidator(_refuse_empty)]
+"""A path. An empty text is none, and not taken for the default either: that of a certificate or
+of a file of tokens is to do without."""
+
+
 class ConnectionSettings(BaseSettings):
     """What a caller shows to servers; services are callers, too."""
 
@@ -27,13 +40,13 @@ class ConnectionSettings(BaseSettings):
 
     token: SecretStr = SecretStr("")
     """Bearer token, as `modnorm token create` printed it."""
-    token_file: Path | None = None
+    token_file: GivenPath | None = None
     """File that holds the token, read at every call; instead of `token`."""
-    tls_ca: Path | None = None
+    tls_ca: GivenPath | None = None
     """Certificates of the authorities that the other side's must be of, PEM; turns TLS on."""
-    tls_cert: Path | None = None
+    tls_cert: GivenPath | None = None
     """Own certificate chain, PEM."""
-    tls_key: Path | None = None
+    tls_key: GivenPath | None = None
     """Private key of `tls_cert`, PEM."""
 
     @property
@@ -55,7 +68,7 @@ class ClientSettings(ConnectionSettings):
     """Address of the aggregator, for commands that talk to a lab."""
     timeout: float = Field(default=30.0, gt=0)
     """Seconds that one call may take."""
-    cache_dir: Path = Path.home() / ".cache" / "modnorm"
+    cache_dir: GivenPath = Path.home() / ".cache" / "modnorm"
     """Where embedded runs keep what does not depend on the run: profiles, and fetched data."""
     data_roots: Annotated[tuple[Path, ...], NoDecode, BeforeValidator(split_paths)] = ()
     """Where named splits are looked for too, separated as in PATH."""

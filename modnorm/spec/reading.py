@@ -6,14 +6,24 @@ from pathlib import Path
 from typing import TypeVar, get_args
 
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from modnorm.errors import InvalidInputError
+from modnorm.spec import section
 from modnorm.spec.experiment import ExperimentSpec
-from modnorm.spec.section import FIELD_FAULT, Section
+from modnorm.spec.section import Section
 
 SectionT = TypeVar("SectionT", bound=Section)
+
+_PLAIN_WORDS = {
+    "missing": "must be given",
+    "model_attributes_type": "must be a mapping of fields to values",
+    "model_type": "must be a mapping of fields to values",
+    "tuple_type": "must be a list",
+    "union_tag_not_found": "must be given",
+}
+"""What is wrong, by pydantic's type of fault."""
 
 
 def parse_spec(data: Mapping[str, object]) -> ExperimentSpec:
@@ -41,7 +51,8 @@ def parse_section(
     try:
         return kind.model_validate(data)
     except ValidationError as error:
-        raise _first_fault(kind, error, field) from error
+        start = () if field is None else (field,)
+        raise first_fault(kind, error, start, whole="spec") from error
 
 
 def load_spec(path: str | PathLike[str]) -> ExperimentSpec:
@@ -59,51 +70,96 @@ def load_spec(path: str | PathLike[str]) -> ExperimentSpec:
     return parse_spec(data)
 
 
-def _first_fault(
-    kind: type[Section], error: ValidationError, prefix: str | None
+def first_fault(
+    kind: type[BaseModel], error: ValidationError, start: Sequence[str] = (), *, whole: str
 ) -> InvalidInputError:
-    start = () if prefix is None else (prefix,)
+    """Return what is wrong with a content as an error that says what would be right.
+
+    Args:
+        kind: What it was to be.
+        error: What pydantic says.
+        start: Path of the content in its file.
+        whole: Name of the content, for what no field of it is to blame for.
+    """
     faults = [
-        (".".join(str(step) for step in (*start, *_place(fault))), _words(kind, fault))
+        (".".join(str(step) for step in (*start, *_place(kind, fault))), _words(kind, fault))
         for fault in error.errors(include_url=False, include_input=False)
     ]
     field, message = faults[0]
     others = "; ".join(f"{name}: {text}" for name, text in faults[1:])
     return InvalidInputError(
-        f"{message}; also {others}" if others else message, field=field or "spec"
+        f"{message}; also {others}" if others else message, field=field or whole
     )
 
 
-def _words(kind: type[Section], fault: ErrorDetails) -> str:
+def _words(kind: type[BaseModel], fault: ErrorDetails) -> str:
     """Say what is wrong, and what would be right."""
     match fault["type"]:
         case "extra_forbidden":
-            known = ", ".join(_section_at(kind, fault["loc"][:-1]).model_fields)
+            _, sections = _walk(kind, fault["loc"][:-1])
+            known = ", ".join(_names(sections[0]))
             return f"there is no such field here, only {known}"
-        case "missing":
-            return "must be given"
-        case "model_type":
-            return "must be a mapping of fields to values"
-    return fault["msg"].removeprefix("Value error, ")
+        case "union_tag_invalid":
+            expected = fault["ctx"]["expected_tags"].replace("'", "")
+            return f"there is no {fault['ctx']['tag']!r} here, only {expected}"
+        case "too_short":
+            return f"must have at least {fault['ctx']['min_length']}"
+    return _PLAIN_WORDS.get(fault["type"], fault["msg"].removeprefix("Value error, "))
 
 
-def _section_at(kind: type[Section], path: Sequence[int | str]) -> type[Section]:
-    """Return the class of the section at a path."""
+def _names(kind: type[BaseModel]) -> Iterator[str]:
+    """Yield the fields of a section as they are written."""
+    for name, field in kind.model_fields.items():
+        yield field.alias or name
+
+
+def _walk(
+    kind: type[BaseModel], path: Sequence[int | str]
+) -> tuple[list[int | str], list[type[BaseModel]]]:
+    """Follow a path of pydantic.
+
+    Returns:
+        The path as it is written in the file, without the tags that pydantic puts in, and the
+        classes of the sections that may stand at its end.
+    """
+    written: list[int | str] = []
+    here = [kind]
     for step in path:
-        kind = next(_sections(kind.model_fields[str(step)].annotation))
-    return kind
+        tagged = [each for each in here if _is_tag(each, step)]
+        if not tagged:
+            written.append(step)
+        if isinstance(step, str):
+            here = tagged or [
+                inner
+                for each in here
+                if step in each.model_fields
+                for inner in _sections(each.model_fields[step].annotation)
+            ]
+    return written, here
 
 
-def _sections(hint: object) -> Iterator[type[Section]]:
+def _is_tag(kind: type[BaseModel], step: int | str) -> bool:
+    """Tell whether a step is no field of a section, but what one of its fields always holds."""
+    fields = kind.model_fields
+    return step not in fields and any(
+        step in get_args(field.annotation) for field in fields.values()
+    )
+
+
+def _sections(hint: object) -> Iterator[type[BaseModel]]:
     """Yield the sections that a type names: those of `Rows | None` for instance."""
-    if isinstance(hint, type) and issubclass(hint, Section):
+    if isinstance(hint, type) and issubclass(hint, BaseModel):
         yield hint
     for part in get_args(hint):
         yield from _sections(part)
 
 
-def _place(fault: ErrorDetails) -> tuple[int | str, ...]:
-    """Return where a fault lies; one of `field_fault` is placed at its section by pydantic."""
-    if fault["type"] == FIELD_FAULT:
-        return (*fault["loc"], fault["ctx"]["field"])
-    return fault["loc"]
+def _place(kind: type[BaseModel], fault: ErrorDetails) -> list[int | str]:
+    """Return where a fault lies; pydantic places some of them at the section."""
+    place, _ = _walk(kind, fault["loc"])
+    match fault["type"]:
+        case section.FIELD_FAULT:
+            place.append(fault["ctx"]["field"])
+        case "union_tag_invalid" | "union_tag_not_found":
+            place.append(fault["ctx"]["discriminator"].strip("'"))
+    return place

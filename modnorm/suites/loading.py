@@ -9,6 +9,7 @@ import yaml
 from pydantic import ValidationError
 
 from modnorm.errors import InvalidInputError
+from modnorm.spec.reading import first_fault
 from modnorm.suites.cells import Cell, make_cells, overlay
 from modnorm.suites.declaration import Fragment, Suite
 
@@ -39,7 +40,7 @@ def load_suite(path: str | PathLike[str], settings: Sequence[Fragment] = ()) -> 
     try:
         suite = Suite.model_validate(content)
     except ValidationError as error:
-        raise _fault(error) from error
+        raise first_fault(Suite, error, whole="suite") from error
     return LoadedSuite(suite, make_cells(suite, settings), tuple(settings))
 
 
@@ -117,15 +118,3 @@ def _resolve(option: object, parts: Mapping[str, object], field: str) -> object:
             merged = overlay(merged, found)
         return merged
     return option
-
-
-def _fault(error: ValidationError) -> InvalidInputError:
-    faults = [
-        (".".join(str(step) for step in fault["loc"]), fault["msg"].removeprefix("Value error, "))
-        for fault in error.errors(include_url=False, include_input=False)
-    ]
-    field, message = faults[0]
-    others = "; ".join(f"{name}: {text}" for name, text in faults[1:])
-    return InvalidInputError(
-        f"{message}; also {others}" if others else message, field=field or "suite"
-    )

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from modnorm.client.settings import ConnectionSettings, split_paths
+from modnorm.client.settings import ConnectionSettings, GivenPath, split_paths
 from services.common.passwords import add_password
 
 Roots = Annotated[tuple[Path, ...] | None, NoDecode, BeforeValidator(split_paths)]
@@ -26,7 +26,7 @@ class ServiceSettings(ConnectionSettings):
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     metrics_address: str = ""
     """HOST:PORT that Prometheus reads metrics from; none are shown when empty."""
-    accepted_tokens: Path | None = None
+    accepted_tokens: GivenPath | None = None
     """File of the tokens that callers need, from `modnorm token create`; none are without it."""
     allow_anonymous: bool = False
     """Do without tokens on other addresses than loopback, too."""
@@ -45,7 +45,7 @@ class ServiceSettings(ConnectionSettings):
     """Where local model directories may lie, separated as in PATH."""
     data_roots: Roots = ()
     """Where local data and profile files may lie, separated as in PATH."""
-    cache_dir: Path = Path.home() / ".cache" / "modnorm"
+    cache_dir: GivenPath = Path.home() / ".cache" / "modnorm"
 
 
 class TracingSettings(BaseSettings):
@@ -91,7 +91,7 @@ class QueueSettings(ServiceSettings):
 
     broker_url: str = Field(default="redis://127.0.0.1:6379/0", repr=False)
     """`redis://HOST/0` or `amqp://USER@HOST//`, without a password where a file holds it."""
-    broker_password_file: Path | None = None
+    broker_password_file: GivenPath | None = None
     """File with the broker's password, put into the URL."""
 
     @model_validator(mode="before")
@@ -123,7 +123,7 @@ class EvaluatorSettings(QueueSettings):
     stall_seconds: float = Field(default=600.0, gt=0)
     """An engine that ends no decode step, and no step of a lineage, for this long hangs: its
     process ends, and its supervisor starts another. Loading may take three times as long."""
-    load_lock: Path | None = None
+    load_lock: GivenPath | None = None
     """File that workers of one GPU lock in turn while they load: engines measure free memory."""
     may_make_room: bool = False
     """Whether to end, for fewer workers on this GPU, when a model does not fit its share."""
@@ -157,7 +157,7 @@ class DatabaseSettings(ServiceSettings):
     database_url: str = Field(default="sqlite:///modnorm.db", repr=False)
     """`sqlite:///FILE` or `postgresql://USER@HOST/DATABASE`, with `USER:PASSWORD` where no file
     holds the password."""
-    database_password_file: Path | None = None
+    database_password_file: GivenPath | None = None
     """File with the database's password, put into the URL."""
 
     @model_validator(mode="before")

@@ -197,3 +197,17 @@ def test_a_run_with_bad_input_leaves_its_directory_free(modnorm, bad_spec, write
     assert "Traceback" not in ended.stderr
     population = {"size": 1, "ensemble_sizes": [1]}
     modnorm("run", write_spec("good", method={"name": "base"}, population=population), *command)
+
+
+def test_of_several_runs_one_that_is_refused_stops_no_other(
+    modnorm, bad_spec, write_spec, tmp_path
+):
+    small = {"method": {"name": "base"}, "population": {"size": 1, "ensemble_sizes": [1]}}
+    files = [bad_spec("task__name", "chess"), write_spec("after", **small)]
+    ended = modnorm("run", *files, "--out", tmp_path, "--json", check=False)
+    assert ended.returncode == 1
+    first, *_, last = ended.stderr.splitlines()
+    assert first.startswith(f"failed: {files[0].stem}: task.name: ")
+    assert json.loads(last)["message"] == f"1 of 2 experiments failed: {files[0].stem}"
+    (document,) = json.loads(ended.stdout)
+    assert document["spec"]["name"] == "after"

@@ -5,6 +5,7 @@ from modnorm.errors import InvalidInputError
 from modnorm.suites import load_suite
 
 METRIC = {"kind": "metric", "title": "t", "rows": ["method"]}
+PAPER = {"source": "p", "values": 1}
 
 
 def test_an_option_may_be_a_part_or_several(write, tmp_path):
@@ -36,7 +37,11 @@ def test_an_option_may_be_a_part_or_several(write, tmp_path):
         ({"seeds": [1, 1]}, "suite", "seeds: each once"),
         ({"axes": {"seed": {"a": {}}}}, "suite", "no name of an axis"),
         ({"axes": {"task": {}}}, "suite", "axes.task: has no options"),
-        ({"colour": 1}, "colour", "not permitted"),
+        ({"colour": 1}, "colour", "no such field here, only name, title"),
+        ({"profiles": {"axis": "task", "x": 1}}, "profiles.from", "must be given"),
+        ({"profiles": {"from": "a", "axis": "task", "x": 1}}, "profiles.x", "only axis, from"),
+        ({"profiles": 3}, "profiles", "must be a mapping"),
+        ({"overrides": 3}, "overrides", "must be a list"),
         ({"exclude": [{"colour": "red"}]}, "suite", "exclude.0: there is no axis 'colour'"),
         ({"exclude": [{"task": "red"}]}, "suite", "exclude.0: task has no option 'red'"),
         ({"profiles": {"axis": "task", "from": "x"}}, "suite", "profiles: task has no option 'x'"),
@@ -46,9 +51,13 @@ def test_an_option_may_be_a_part_or_several(write, tmp_path):
             "suite",
             "tables.0.at: task has no option",
         ),
-        ({"tables": [{**METRIC, "reduction": {"N": 4}}]}, "tables.0.metric", "N and K among"),
-        ({"tables": [{**METRIC, "kind": "x"}]}, "tables.0", "tag"),
-        ({"tables": [{**METRIC, "rows": []}]}, "tables.0.metric.rows", "at least 1"),
+        ({"tables": [{**METRIC, "reduction": {"N": 4}}]}, "tables.0", "N and K among"),
+        ({"tables": [{**METRIC, "kind": "x"}]}, "tables.0.kind", "no 'x' here, only metric, diff"),
+        ({"tables": [{"title": "t"}]}, "tables.0.kind", "must be given"),
+        ({"tables": [{**METRIC, "rows": []}]}, "tables.0.rows", "at least 1"),
+        ({"tables": [{**METRIC, "x": 1}]}, "tables.0.x", "only title, source, .*, base_row, "),
+        ({"tables": [{**METRIC, "paper": {"x": 1}}]}, "tables.0.paper.source", "must be given"),
+        ({"tables": [{**METRIC, "paper": {**PAPER, "x": 1}}]}, "tables.0.paper.x", "source, val"),
     ],
 )
 def test_faults_are_named_by_field(write, changes, field, message):

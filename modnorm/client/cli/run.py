@@ -15,7 +15,7 @@ from modnorm.client.cli.seed import Seed, seeded
 from modnorm.client.client import ModnormClient
 from modnorm.client.embedded import embedded_client
 from modnorm.client.rundir import RunDirectory, hold
-from modnorm.errors import InvalidInputError
+from modnorm.errors import EvaluationError, InvalidInputError, ModnormError, UnavailableError
 from modnorm.spec import ExperimentSpec
 
 SpecFiles = Annotated[
@@ -44,7 +44,8 @@ def run(
 
     Started again, the same command goes on where it was broken off, or where it failed for a cause
     that is mended by now, and repeats nothing that was finished. Several specs share one lab, one
-    after another, and get a directory each inside DIR.
+    after another, and get a directory each inside DIR. All are read before any runs; one that
+    fails stops no other, and then the exit code is 1.
     """
     home = out or Path("runs") / spec_files[0].stem
     runs = _plan(spec_files, home, seed)
@@ -52,17 +53,22 @@ def run(
         for planned in runs:
             planned.directory.check(planned.spec)
         with embedded_client(home, settings()) as client:
-            for planned in runs:
-                _carry_out(client, planned, quiet=quiet, as_json=as_json)
+            failed = _carry_out_all(client, runs, quiet=quiet, as_json=as_json)
     if as_json:
-        documents = [read_results(planned.directory) for planned in runs]
-        emit_json(documents[0] if len(documents) == 1 else documents)
+        documents = [read_results(each.directory) for each in runs if each not in failed]
+        emit_json(documents[0] if len(runs) == 1 else documents)
+    if failed:
+        names = ", ".join(str(planned.directory.path.name) for planned in failed)
+        raise EvaluationError(
+            f"{len(failed)} of {len(runs)} experiments failed: {names}",
+            remedy="mend what is said above; the same command repeats nothing that is finished",
+        )
 
 
 def _plan(spec_files: Sequence[Path], home: Path, seed: int | None) -> list[_Run]:
-    specs = [seeded(read_spec(path), seed) for path in spec_files]
-    if len(specs) == 1:
-        return [_Run(specs[0], RunDirectory(home))]
+    if len(spec_files) == 1:
+        return [_Run(seeded(read_spec(spec_files[0]), seed), RunDirectory(home))]
+    specs = [_read_one_of_several(path, seed) for path in spec_files]
     stems = [path.stem for path in spec_files]
     if len(set(stems)) < len(stems):
         raise InvalidInputError(
@@ -70,6 +76,35 @@ def _plan(spec_files: Sequence[Path], home: Path, seed: int | None) -> list[_Run
         )
     RunDirectory(home).check_holds_no_run()
     return [_Run(spec, RunDirectory(home / stem)) for spec, stem in zip(specs, stems, strict=True)]
+
+
+def _read_one_of_several(path: Path, seed: int | None) -> ExperimentSpec:
+    try:
+        return seeded(read_spec(path), seed)
+    except InvalidInputError as error:
+        raise InvalidInputError(
+            f"{path}: {error.message}", field=error.field, remedy=error.remedy
+        ) from error
+
+
+def _carry_out_all(
+    client: ModnormClient, runs: Sequence[_Run], *, quiet: bool, as_json: bool
+) -> list[_Run]:
+    """Carry out one after another; return those that failed, of several."""
+    if len(runs) == 1:
+        _carry_out(client, runs[0], quiet=quiet, as_json=as_json)
+        return []
+    failed = []
+    for planned in runs:
+        try:
+            _carry_out(client, planned, quiet=quiet, as_json=as_json)
+        except ModnormError as error:
+            if isinstance(error, UnavailableError):
+                next(client.list(), None)  # raises where the lab itself is down
+            failed.append(planned)
+            name = planned.directory.path.name
+            stderr().print(f"failed: {name}: {error}", markup=False, soft_wrap=True)
+    return failed
 
 
 def _carry_out(client: ModnormClient, planned: _Run, *, quiet: bool, as_json: bool) -> None:

@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -66,11 +67,25 @@ def test_calibrate_names_the_option_out_of_range(modnorm, tmp_path, option, valu
     assert not out.exists()
 
 
-def test_a_wrong_setting_names_its_variable(modnorm, monkeypatch):
-    monkeypatch.setenv("MODNORM_TIMEOUT", "soon")
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("MODNORM_TIMEOUT", "soon"), ("MODNORM_CACHE_DIR", ""), ("MODNORM_TLS_CA", "")],
+)
+def test_a_wrong_setting_names_its_variable(modnorm, monkeypatch, name, value):
+    monkeypatch.setenv(name, value)
     code, _, err = modnorm("list")
     assert code == 2
-    assert "MODNORM_TIMEOUT" in err
+    assert name in err
+
+
+def test_of_several_specs_one_that_cannot_be_read_stops_all_before_they_run(modnorm, tmp_path):
+    good = Path(__file__).parents[3] / "examples" / "demo-randopt.yaml"
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("colour: red")
+    code, _, err = modnorm("run", good, bad, "--out", tmp_path / "out")
+    assert code == 2
+    assert f"{bad}: must be given" in err
+    assert not (tmp_path / "out").exists()
 
 
 def test_heavy_libraries_are_not_imported_before_they_are_needed():

@@ -46,6 +46,8 @@ def test_intervals_are_positive(monkeypatch, name):
     ("name", "value", "said"),
     [
         ("LOG_LEVEL", "loud", "MODNORM_LOG_LEVEL: Input should be "),
+        ("CACHE_DIR", "", "MODNORM_CACHE_DIR: is empty: name a path, or leave it unset"),
+        ("ACCEPTED_TOKENS", "", "MODNORM_ACCEPTED_TOKENS: is empty: "),
         ("DATABASE_PASSWORD_FILE", "/nowhere", "database_password_file: /nowhere cannot be read"),
     ],
 )
