@@ -103,12 +103,14 @@ class HeldLease:
     def resting(self) -> Iterator[None]:
         """Expect no progress inside the context: the job is in hand, and others go first.
 
+        That it rests is told at once: should the next job end the worker, this one bears no blame.
         Those others may be complete by its end: what the aggregator says then is heard before the
         work goes on, which may be over before the next heartbeat is due. And it hears that the job
         is at the engine again: should that end the worker, it counts as an attempt. That is said
         once what was being said before, perhaps that it rests, is answered.
         """
         self._alive, self._resting = float("inf"), True
+        self._heartbeats.hasten()
         try:
             yield
             self._resting = False

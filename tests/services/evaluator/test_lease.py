@@ -120,6 +120,15 @@ def test_what_is_said_first_is_heard_first(
         assert [beat.resting for beat in aggregator.heartbeats[:2]] == [True, False]
 
 
+def test_that_a_job_rests_is_told_at_once(gateway, shutdown, aggregator) -> None:
+    """The next job may end the worker long before a heartbeat is due."""
+    with HeldLease(Heartbeats(gateway, 3600.0), lease(seconds=10_800), shutdown) as held:
+        with held.resting():
+            until(lambda: aggregator.heartbeats)
+        assert [beat.resting for beat in aggregator.heartbeats] == [True, False]
+        assert not held._heartbeats._hastened
+
+
 def test_a_defect_costs_no_lease(
     gateway, shutdown, aggregator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
