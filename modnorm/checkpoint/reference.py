@@ -92,6 +92,8 @@ def _local_directory(name: str, roots: Sequence[Path] | None) -> Path | None:
     if directory is None:
         if not explicit:
             return None
+        if roots is not None:
+            raise _outside(name)
         raise InvalidInputError(
             f"no directory {name!r}", field="model.name", remedy="give an existing directory"
         )
@@ -122,8 +124,9 @@ def _lies_under(path: Path, bounds: Sequence[Path]) -> bool:
 
 
 def _outside(name: str) -> InvalidInputError:
+    """Return the error of what is elsewhere or nowhere: which of them, is not for callers."""
     return InvalidInputError(
-        f"{name!r} does not lie under this service's model directories",
+        f"no directory {name!r} under this service's model directories",
         field="model.name",
         remedy="put the model under one of the configured model roots",
     )

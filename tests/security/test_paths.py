@@ -113,6 +113,25 @@ def test_what_lies_outside_the_roots_is_not_there(
     assert stored() == before
 
 
+@pytest.mark.parametrize(
+    ("section", "make", "there"),
+    [
+        ("task", task, "rows.jsonl"),
+        ("model", lambda name: {"name": name}, "model"),
+        ("method", method, "profile.json"),
+    ],
+)
+def test_nobody_is_told_what_lies_outside_of_the_roots(
+    section, make, there, outside, client, spec
+):
+    said = set()
+    for name in (there, f"no-{there}"):
+        with pytest.raises(InvalidInputError) as refused:
+            client("team-a").submit(spec(**{section: make(f"{outside}/{name}")}))
+        said.add(str(refused.value).replace(f"{outside}/{name}", "PATH"))
+    assert len(said) == 1
+
+
 def test_what_lies_inside_the_roots_is_taken(rooted, client, spec):
     owner = client("team-a")
     for source in (f"{rooted}/data/good.jsonl", "good.jsonl"):
