@@ -88,7 +88,8 @@ def trial_spec(
         raise InvalidInputError(
             f"{spec.method.name} has no ensembles to compare",
             field="method.name",
-            remedy="name a method that draws candidates",
+            remedy="name a method that draws candidates; settings of this one are a suite's axes, "
+            "as in examples/paper/hyperparameters-es.yaml",
         )
     data = spec.model_dump(mode="json")
     rows = heldout or spec.task.heldout
