@@ -151,7 +151,7 @@ class Aggregator:
         self._background = [
             asyncio.create_task(work)
             for work in (
-                self._dispatcher.run(),
+                repeat(self._dispatcher.run, settings.reconcile_seconds),
                 repeat(self._conductor.look, settings.conduct_seconds),
                 repeat(self._reap, settings.reap_seconds),
                 repeat(self._dispatcher.reconcile, settings.reconcile_seconds),

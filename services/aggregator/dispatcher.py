@@ -51,8 +51,10 @@ class Dispatcher:
         """Publish what `send` was given, until cancelled."""
         while True:
             context, job_ids = await self._waiting.get()
-            await asyncio.create_task(self._publish(job_ids), context=context)
-            self._unsent -= len(job_ids)
+            try:
+                await asyncio.create_task(self._publish(job_ids), context=context)
+            finally:
+                self._unsent -= len(job_ids)
 
     async def reconcile(self) -> None:
         """Publish as many pending jobs, the first ones, as the broker holds too few messages.

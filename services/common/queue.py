@@ -60,7 +60,19 @@ def make_celery(broker_url: str) -> Celery:
         broker_connection_timeout=CONNECT_SECONDS,
         broker_transport_options=_transport_options(broker_url),
     )
+    if broker_url.startswith("memory:"):
+        _declare(app)
     return app
+
+
+def _declare(app: Celery) -> None:
+    """Make the queue of an in-memory broker.
+
+    It makes one at its first use otherwise, without a lock: two threads may make one each, and
+    what one of them has published is lost.
+    """
+    with app.connection_for_write() as connection:
+        app.amqp.queues[QUEUE](connection.default_channel).queue_declare()
 
 
 def publish(app: Celery, job_id: str) -> None:

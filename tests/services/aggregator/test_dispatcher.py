@@ -80,3 +80,20 @@ def test_what_is_still_being_published_is_not_missing(lab):
         assert waiting(app) == ids
 
     asyncio.run(scenario())
+
+
+def test_what_a_defect_kept_from_the_queue_is_published_again(lab, monkeypatch):
+    def broken(*_):
+        raise RuntimeError
+
+    async def scenario():
+        dispatcher, app, ids = lab(3)
+        dispatcher.send(tuple(ids))
+        with monkeypatch.context() as patched:
+            patched.setattr("services.aggregator.dispatcher.publish_all", broken)
+            with pytest.raises(RuntimeError):
+                await dispatcher.run()
+        await dispatcher.reconcile()
+        assert waiting(app) == ids
+
+    asyncio.run(scenario())

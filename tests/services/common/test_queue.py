@@ -4,6 +4,7 @@ from contextlib import closing
 
 import pytest
 import redis
+from kombu.transport.memory import Channel
 
 from modnorm.errors import InvalidInputError, UnavailableError
 from services.common.queue import QUEUE, TASK, make_celery, publish, publish_all, queued
@@ -113,3 +114,9 @@ def test_a_broker_of_another_kind_is_refused_at_the_start(url):
         make_celery(url)
     assert raised.value.field == "MODNORM_BROKER_URL"
     assert "hunter2" not in str(raised.value)
+
+
+def test_threads_of_one_process_find_a_queue_that_is_there(monkeypatch):
+    monkeypatch.setattr(Channel, "queues", {})
+    make_celery("memory://")
+    assert list(Channel.queues) == [QUEUE]
