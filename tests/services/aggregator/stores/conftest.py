@@ -18,6 +18,7 @@ from services.aggregator.states import Split
 from services.aggregator.stores import EventStore, ExperimentStore, JobStore, ResultStore, Stores
 from services.aggregator.stores.experiments import Admission, StoredText
 from services.aggregator.stores.jobs import Change, Claim
+from services.aggregator.tables import Job
 
 TASK = get_task("gsm8k")
 LEASE_SECONDS = 60.0
@@ -147,6 +148,11 @@ class World:
 
     def claim_next(self, experiment_id: str) -> Claim:
         return self.claim(self.stores.jobs.pending(experiment_id)[0])
+
+    def job_of(self, experiment_id: str, index: int) -> Job:
+        """Return the selection job of a candidate."""
+        (record,) = self.stores.results.candidates(experiment_id, index - 1, 1)
+        return record.selection
 
     def report_of(self, claim: Claim, answers: Sequence[StoredAnswer] | None = None) -> Report:
         """Return what a worker would say of a claimed job."""

@@ -1,10 +1,8 @@
-import contextlib
 import dataclasses
 import math
 import threading
 
 import pytest
-from sqlalchemy import event
 
 from modnorm.errors import InvalidInputError, NotFoundError, StaleLeaseError
 from modnorm.search.ballots import RowVote, count_votes
@@ -12,16 +10,9 @@ from modnorm.search.ranking import select_experts
 from modnorm.search.voting import plurality
 from services.aggregator import phases
 from services.aggregator.states import JobState, Split
-from services.aggregator.stores.attempts import Beat
 from services.aggregator.stores.jobs import FailureKind
-from services.aggregator.stores.reporting import Reporting
 
 INFRASTRUCTURE = FailureKind.INFRASTRUCTURE
-
-
-def job_of(world, experiment_id, index):
-    (record,) = world.stores.results.candidates(experiment_id, index - 1, 1)
-    return record.selection
 
 
 def progress(world, experiment_id):
@@ -49,64 +40,9 @@ def test_a_job_is_claimed_once(world):
     assert world.stores.jobs.claim("unknown", "w") is None
 
 
-def test_heartbeats_extend_the_lease(world):
-    claim = world.claim_next(world.select())
-    world.now += 59
-    assert not world.stores.jobs.heartbeat(claim.job.id, 1, 3)
-    world.now += 59
-    assert world.stores.jobs.expired() == ()
-    world.now += 2
-    assert world.stores.jobs.expired() == (claim.job.id,)
-    assert not world.stores.jobs.heartbeat(claim.job.id, 1, 3)
-    assert world.stores.jobs.expired() == ()
-    assert world.stores.jobs.reap(claim.job.id) is None
-
-
-def test_a_lease_ends_although_the_clock_was_put_back(world):
-    created = world.select()
-    claim = world.claim_next(created)
-    world.now -= 3_600
-    assert world.stores.jobs.expired() == (claim.job.id,)
-    assert world.stores.jobs.reap(claim.job.id) is None
-    assert world.stores.jobs.expired() == ()
-    assert not world.stores.jobs.heartbeat(claim.job.id, 1, 3)
-    world.now += 61
-    assert world.stores.jobs.expired() == (claim.job.id,)
-    assert world.stores.jobs.reap(claim.job.id).pending == (claim.job.id,)
-
-
-def test_a_job_that_rested_when_its_worker_fell_silent_has_had_no_attempt(world):
-    created = world.select(failures={"max_attempts": 1})
-    job = job_of(world, created, 0)
-    for resting in (True, False):
-        claim = world.claim(job.id)
-        beat = Beat(job.id, claim.job.token, 3, resting=True)
-        assert world.stores.jobs.heartbeat_all([beat]) == [False]
-        if not resting:
-            assert world.stores.jobs.heartbeat_all([dataclasses.replace(beat, resting=False)]) == [
-                False
-            ]
-        world.now += 61
-        assert world.stores.jobs.reap(job.id).pending == ((job.id,) if resting else ())
-        assert job_of(world, created, 0).attempts == (0 if resting else 1)
-
-
-def test_a_lease_begins_at_the_engine(world):
-    created = world.select(failures={"max_attempts": 1})
-    job = job_of(world, created, 0)
-    claim = world.claim(job.id)
-    world.stores.jobs.heartbeat_all([Beat(job.id, claim.job.token, 3, resting=True)])
-    world.now += 61
-    world.stores.jobs.reap(job.id)
-    world.claim(job.id)
-    world.now += 61
-    assert world.stores.jobs.reap(job.id).pending == ()
-    assert job_of(world, created, 0).state is JobState.FAILED
-
-
 def test_a_silent_worker_loses_its_job_and_then_the_candidate(world):
     created = world.select(failures={"max_attempts": 2, "max_failed_candidates": 1})
-    job = job_of(world, created, 0)
+    job = world.job_of(created, 0)
     first = world.claim(job.id)
     world.now += 61
     assert world.stores.jobs.reap(job.id).pending == (job.id,)
@@ -118,7 +54,7 @@ def test_a_silent_worker_loses_its_job_and_then_the_candidate(world):
         world.stores.jobs.report(world.report_of(first))
     world.now += 61
     assert world.stores.jobs.reap(job.id).pending == ()
-    job = job_of(world, created, 0)
+    job = world.job_of(created, 0)
     assert (job.state, job.attempts) == (JobState.FAILED, 2)
     assert "silent" in job.error
     with pytest.raises(StaleLeaseError):
@@ -154,7 +90,7 @@ def test_a_released_job_costs_no_attempt(world):
         token = world.claim(job_id).job.token
         change = world.stores.jobs.fail(job_id, token, FailureKind.RELEASED, "stopping")
         assert change.pending == (job_id,)
-    assert job_of(world, created, -1).attempts == 0
+    assert world.job_of(created, -1).attempts == 0
     world.claim(job_id)
     world.stores.jobs.release_all()
     assert job_id in world.stores.jobs.pending(created)
@@ -165,7 +101,7 @@ def test_repeating_a_failure_counts_once(world):
     claim = world.claim_next(created)
     for _ in range(2):
         world.stores.jobs.fail(claim.job.id, claim.job.token, INFRASTRUCTURE, "lost GPU")
-    job = job_of(world, created, -1)
+    job = world.job_of(created, -1)
     assert (job.state, job.attempts, job.error) == (JobState.PENDING, 1, "lost GPU")
     with pytest.raises(StaleLeaseError):
         world.stores.jobs.fail(claim.job.id, claim.job.token - 1, INFRASTRUCTURE, "old")
@@ -175,7 +111,7 @@ def test_repeating_a_failure_counts_once(world):
 
 def test_failed_candidates_are_left_out_up_to_the_budget(world):
     created = world.select(ensemble_sizes=[1, 2], failures={"max_failed_candidates": 1})
-    job = job_of(world, created, 2)
+    job = world.job_of(created, 2)
     world.stores.jobs.fail(job.id, world.claim(job.id).job.token, FailureKind.CANDIDATE, "nan")
     world.work(created)
     record = world.stores.experiments.get(created)
@@ -187,7 +123,7 @@ def test_failed_candidates_are_left_out_up_to_the_budget(world):
 
 def test_past_the_budget_the_experiment_fails(world):
     created = world.select()
-    job = job_of(world, created, 2)
+    job = world.job_of(created, 2)
     world.stores.jobs.fail(job.id, world.claim(job.id).job.token, FailureKind.CANDIDATE, "nan")
     record = world.stores.experiments.get(created)
     assert record.experiment.state == "FAILED"
@@ -198,7 +134,7 @@ def test_past_the_budget_the_experiment_fails(world):
 def test_too_few_scored_candidates_fail_the_experiment(world):
     created = world.select(failures={"max_failed_candidates": 4})
     for index in (0, 1):
-        job = job_of(world, created, index)
+        job = world.job_of(created, index)
         token = world.claim(job.id).job.token
         world.stores.jobs.fail(job.id, token, FailureKind.CANDIDATE, "nan")
     world.work(created)
@@ -210,8 +146,8 @@ def test_too_few_scored_candidates_fail_the_experiment(world):
 @pytest.mark.parametrize(("index", "kind"), [(-1, FailureKind.CANDIDATE), (0, FailureKind.FATAL)])
 def test_failures_that_end_the_experiment(world, index, kind):
     created = world.select(failures={"max_failed_candidates": 4})
-    other = world.claim(job_of(world, created, 3).id)
-    job = job_of(world, created, index)
+    other = world.claim(world.job_of(created, 3).id)
+    job = world.job_of(created, index)
     world.stores.jobs.fail(job.id, world.claim(job.id).job.token, kind, "bad model")
     record = world.stores.experiments.get(created)
     assert record.experiment.state == "FAILED"
@@ -260,7 +196,7 @@ def bad_reports(report):
 
 def test_reports_that_do_not_fit_are_refused_and_nothing_is_stored(world):
     created = world.select()
-    claim = world.claim(job_of(world, created, 1).id)
+    claim = world.claim(world.job_of(created, 1).id)
     good = world.report_of(claim)
     before = world.stores.experiments.get(created)
     for name, report in bad_reports(good):
@@ -365,11 +301,11 @@ def test_pending_jobs_are_oldest_first_in_candidate_order(world):
 def test_progress_counts_and_ranks(world):
     created = world.select()
     for index in range(4):
-        job = job_of(world, created, index)
+        job = world.job_of(created, index)
         world.stores.jobs.report(world.report_of(world.claim(job.id)))
         now = progress(world, created)
         rewards = sorted(
-            (job_of(world, created, one).metric for one in range(index + 1)), reverse=True
+            (world.job_of(created, one).metric for one in range(index + 1)), reverse=True
         )
         assert now.best_reward == rewards[0]
         assert now.HasField("threshold_reward") == (index >= 2)
@@ -395,69 +331,3 @@ def test_an_experiment_that_fails_in_the_vote_keeps_no_votes(world, monkeypatch)
     assert "cannot be voted on" in record.experiment.error
     assert counted
     assert not record.ensembles
-
-
-@contextlib.contextmanager
-def statements(world):
-    """Collect what is executed meanwhile."""
-    seen = []
-
-    def note(_connection, _cursor, statement, *_):
-        seen.append(statement)
-
-    event.listen(world.database._engine, "before_cursor_execute", note)
-    try:
-        yield seen
-    finally:
-        event.remove(world.database._engine, "before_cursor_execute", note)
-
-
-def test_many_leases_are_answered_each_for_itself_in_as_many_statements_as_a_few(world):
-    created = world.select(size=15)
-    held = [world.claim(job_id) for job_id in world.stores.jobs.pending(created)]
-    gone = world.claim_next(world.select("gone", name="gone"))
-    world.stores.experiments.cancel(gone.experiment.id)
-    lost, done, *held = held
-    world.stores.jobs.fail(lost.job.id, 1, FailureKind.RELEASED, "told to")
-    world.claim(lost.job.id, "another")
-    world.stores.jobs.report(world.report_of(done))
-    world.now += 59
-    beats = [Beat(one.job.id, 1, 3, resting=True) for one in (lost, *held, gone, done)]
-    with statements(world) as executed:
-        answers = world.stores.jobs.heartbeat_all([*beats, Beat("nobody's", 1, 0)])
-    assert len(executed) <= 4
-    assert [type(answer) for answer in answers] == [
-        StaleLeaseError,
-        *[bool] * (len(held) + 1),
-        StaleLeaseError,
-        NotFoundError,
-    ]
-    assert answers[1:-2] == [False] * len(held) + [True]
-    world.now += 2
-    assert world.stores.jobs.expired() == (lost.job.id,)
-    world.now += 59
-    assert set(world.stores.jobs.expired()) == {lost.job.id, *(one.job.id for one in held)}
-
-
-def test_one_who_has_locked_a_job_is_waited_for_and_the_other_leases_are_not(world):
-    created = world.select()
-    first, second = (world.claim(job_id) for job_id in world.stores.jobs.pending(created)[:2])
-    beats = [Beat(one.job.id, 1, 3) for one in (first, second)]
-    reporting = Reporting.store
-    told: list[object] = []
-
-    def beat_meanwhile(self, reports):
-        answers = reporting(self, reports)
-        threads.append(threading.Thread(target=lambda: told.extend(beat())))
-        threads[0].start()
-        return answers
-
-    def beat():
-        return world.stores.jobs.heartbeat_all(beats)
-
-    threads: list[threading.Thread] = []
-    with pytest.MonkeyPatch.context() as changed:
-        changed.setattr(Reporting, "store", beat_meanwhile)
-        world.stores.jobs.report(world.report_of(first))
-    threads[0].join()
-    assert [type(answer) for answer in told] == [StaleLeaseError, bool]
