@@ -323,6 +323,13 @@ async def running(settings, app=None):
         await aggregator.stop()
 
 
+@pytest.fixture(autouse=True)
+def empty_queue():
+    """Forget what earlier tests left: experiments of the same request have jobs of the same ids."""
+    with make_celery("memory://").connection_for_write() as connection:
+        connection.default_channel.queue_purge(QUEUE)
+
+
 @pytest.fixture
 def spec():
     return make_spec
