@@ -75,19 +75,10 @@ class RowStatement:
             return
         connection = session.connection()
         if _is_postgres(connection):
-            connection.execute(self.together, {self.parameter: self.text(rows)})
+            connection.execute(self.together, {self.parameter: text_of(rows)})
         else:
             named = [{_PREFIX + name: row[name] for name in self._names} for row in rows]
             connection.execute(self._each, named)
-
-    @staticmethod
-    def text(rows: Sequence[Values]) -> str:
-        """Write rows down as the parameter of the statement about all of them."""
-        try:
-            text = _write(rows)
-        except ValueError:  # an infinity
-            return _write(_written(rows))
-        return _write(_written(rows)) if _NUL in text else text
 
 
 class RowStatements:
@@ -111,7 +102,7 @@ class RowStatements:
         pairs = tuple(zip(self._statements, rows, strict=True))
         connection = session.connection()
         if _is_postgres(connection):
-            parameters = {statement.parameter: statement.text(some) for statement, some in pairs}
+            parameters = {statement.parameter: text_of(some) for statement, some in pairs}
             connection.execute(self._together, parameters)
         else:
             for statement, some in pairs:
@@ -129,7 +120,7 @@ def update(
         names: Columns that get a value of the row.
         constants: Values of columns that are the same for all.
     """
-    rows = _rows(table, (*keys, *names))
+    rows = given_rows(table, (*keys, *names))
     each = update_of(table).where(*(table.c[key] == bindparam(_PREFIX + key) for key in keys))
     together = update_of(table).where(*(table.c[key] == rows.c[key] for key in keys))
     return RowStatement(
@@ -142,7 +133,7 @@ def update(
 
 def insert(table: Table, names: Sequence[str]) -> RowStatement:
     """Return the insertion of rows, of which some columns are given."""
-    rows = _rows(table, names)
+    rows = given_rows(table, names)
     return RowStatement(
         table,
         insert_into(table).values({name: bindparam(_PREFIX + name) for name in names}),
@@ -195,6 +186,28 @@ def rows_parameter(table: Table) -> str:
     return f"{table.name}_rows"
 
 
+def given_rows(table: Table, names: Sequence[str]) -> TableValuedAlias:
+    """Return a table, for Postgres, of the rows that are in the parameter of a statement.
+
+    Args:
+        table: Where the columns are from, and the name of the parameter.
+        names: Those columns.
+    """
+    text = cast(bindparam(rows_parameter(table), type_=Text), JSON)
+    columns = [column(name, table.c[name].type) for name in names]
+    rows = func.json_to_recordset(text).table_valued(*columns, name="rows")
+    return rows.render_derived(with_types=True)
+
+
+def text_of(rows: Sequence[Values]) -> str:
+    """Write rows down as the parameter of a statement about all of them, a list of objects."""
+    try:
+        text = _write(rows)
+    except ValueError:  # an infinity
+        return _write(_written(rows))
+    return _write(_written(rows)) if _NUL in text else text
+
+
 def _is_postgres(connection: Connection) -> bool:
     return connection.dialect.name == "postgresql"
 
@@ -222,11 +235,3 @@ def _hexadecimal(value: object) -> str:
 _write = json.JSONEncoder(
     allow_nan=False, check_circular=False, separators=(",", ":"), default=_hexadecimal
 ).encode
-
-
-def _rows(table: Table, names: Sequence[str]) -> TableValuedAlias:
-    """Return a table of rows that are the objects of a JSON list."""
-    text = cast(bindparam(rows_parameter(table), type_=Text), JSON)
-    columns = [column(name, table.c[name].type) for name in names]
-    rows = func.json_to_recordset(text).table_valued(*columns, name="rows")
-    return rows.render_derived(with_types=True)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterable, AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc.aio
@@ -99,13 +99,20 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         await self._claim(request, response)
         return response
 
-    async def _claim(
+    def _claim(
         self, request: evaluation_pb2.ClaimJobRequest, response: evaluation_pb2.ClaimJobResponse
-    ) -> None:
+    ) -> Coroutine[object, object, None]:
+        """Ask for a job; what is returned fills in the answer."""
         check_name(request.worker, "worker")
         check_length(request.version, "version")
         self._workers.heard(request.worker, request.version)
-        claim = await self._claims.submit(ClaimRequest(request.job_id, request.worker))
+        asked = self._claims.submit(ClaimRequest(request.job_id, request.worker))
+        return self._claimed(asked, response)
+
+    async def _claimed(
+        self, asked: "asyncio.Future[Claim | None]", response: evaluation_pb2.ClaimJobResponse
+    ) -> None:
+        claim = await asked
         if claim is None:
             return
         if logger.isEnabledFor(logging.DEBUG):
@@ -142,14 +149,20 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         await self._report(incoming.whole())
         return evaluation_pb2.ReportJobResponse()
 
-    async def _whole_report(self, message: evaluation_pb2.WholeReport) -> None:
+    def _whole_report(
+        self, message: evaluation_pb2.WholeReport
+    ) -> Coroutine[object, object, None]:
         incoming = IncomingReport()
         for part in message.parts:
             incoming.add(part)
-        await self._report(incoming.whole())
+        return self._report(incoming.whole())
 
-    async def _report(self, report: Report) -> None:
-        change = await self._reports.submit(report)
+    def _report(self, report: Report) -> Coroutine[object, object, None]:
+        """Have a report stored; what is returned waits for that and follows it up."""
+        return self._reported(report, self._reports.submit(report))
+
+    async def _reported(self, report: Report, stored: "asyncio.Future[Change]") -> None:
+        change = await stored
         self._metrics.reported(change, report)
         canaries = self._workers.canaries
         if canaries.note(report.worker, report.environment):
@@ -267,24 +280,26 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
             chunk = content[start : start + BATCH_BYTES]
             yield evaluation_pb2.FetchGeneratorResponse(chunk=chunk)
 
-    async def _answer(self, call: WorkRequest, response: WorkResponse) -> None:
-        """Answer one call on a stream as if it had come by itself.
+    def _answer(
+        self, call: WorkRequest, response: WorkResponse
+    ) -> Coroutine[object, object, None]:
+        """Begin to answer one call on a stream as if it had come by itself.
 
         Answers are filled in where they are sent from: each copy would be encoded and decoded.
         """
         match call.WhichOneof("call"):
             case "claim":
                 response.claim.SetInParent()
-                await self._claim(call.claim, response.claim)
+                return self._claim(call.claim, response.claim)
             case "heartbeat":
                 response.heartbeat.SetInParent()
-                await self._heartbeats.answer(call.heartbeat, response.heartbeat)
+                return self._heartbeats.answer(call.heartbeat, response.heartbeat)
             case "report":
-                await self._whole_report(call.report)
                 response.report.SetInParent()
+                return self._whole_report(call.report)
             case "fail":
-                await self._fail(call.fail)
                 response.fail.SetInParent()
+                return self._fail(call.fail)
             case _:
                 raise InvalidInputError("a call is a claim, heartbeat, report or failure")
 

@@ -37,19 +37,16 @@ class Lane(Generic[RequestT, AnswerT]):
         self._waiting: deque[tuple[RequestT, asyncio.Future[AnswerT]]] = deque()
         self._driver: asyncio.Task[None] | None = None
 
-    async def submit(self, request: RequestT) -> AnswerT:
-        """Return the answer to a request.
+    def submit(self, request: RequestT) -> "asyncio.Future[AnswerT]":
+        """Have a request answered; what is returned is the answer, or what went wrong instead.
 
-        A caller that is cancelled may have been answered all the same.
-
-        Raises:
-            Exception: what went wrong instead.
+        Who does not wait for it may have been answered all the same.
         """
         answer: asyncio.Future[AnswerT] = asyncio.get_running_loop().create_future()
         self._waiting.append((request, answer))
         if self._driver is None:
             self._driver = asyncio.create_task(self._drive())
-        return await answer
+        return answer
 
     async def _drive(self) -> None:
         """Work until nobody waits."""
@@ -75,5 +72,6 @@ class Lane(Generic[RequestT, AnswerT]):
                 continue
             if isinstance(answer, Exception):
                 future.set_exception(answer)
+                future.exception()  # whoever asked may be gone: that is no error to log
             else:
                 future.set_result(answer)

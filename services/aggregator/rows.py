@@ -1,14 +1,24 @@
 """Rows of many jobs at a time, without what keeping track of changed objects costs."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Self
 
-from sqlalchemy import Row, select
+from sqlalchemy import Row, bindparam, select
+from sqlalchemy import update as update_of
 from sqlmodel import Session, SQLModel
 
-from services.aggregator.bulk import ByIds, Values, insert, is_postgres
+from services.aggregator.bulk import (
+    ByIds,
+    Values,
+    given_rows,
+    insert,
+    is_postgres,
+    rows_parameter,
+    text_of,
+    update,
+)
 from services.aggregator.states import BASE_INDEX, JobState, Split
 from services.aggregator.tables import Job
 
@@ -86,20 +96,35 @@ class Work:
 
 
 _JOBS, _CANDIDATES = Job.metadata.tables["jobs"], Job.metadata.tables["candidates"]
-_WORK = select(
-    *(_JOBS.c[name] for name in _JOB), *(_CANDIDATES.c[name] for name in _CANDIDATE)
-).join_from(
-    _JOBS,
-    _CANDIDATES,
-    (_CANDIDATES.c.experiment_id == _JOBS.c.experiment_id)
-    & (_CANDIDATES.c.index == _JOBS.c.candidate),
+_COLUMNS = (*(_JOBS.c[name] for name in _JOB), *(_CANDIDATES.c[name] for name in _CANDIDATE))
+_ITS_CANDIDATE = (_CANDIDATES.c.experiment_id == _JOBS.c.experiment_id) & (
+    _CANDIDATES.c.index == _JOBS.c.candidate
 )
+_IS_PENDING = _JOBS.c.state == JobState.PENDING
+_WORK = select(*_COLUMNS).join_from(_JOBS, _CANDIDATES, _ITS_CANDIDATE)
 _LOCKED = ByIds(_JOBS.c.id, lambda found: _WORK.where(found).with_for_update(of=_JOBS))
-_PENDING = ByIds(
-    _JOBS.c.id,
-    lambda found: _WORK.where(found, _JOBS.c.state == JobState.PENDING).with_for_update(
-        of=_JOBS, skip_locked=True
-    ),
+_PENDING = ByIds(_JOBS.c.id, lambda found: _WORK.where(found, _IS_PENDING))
+_DEADLINE = "deadline"
+_LEASED = {"state": JobState.LEASED, "answers_done": 0, "resting": False, "skipped": None}
+_LEASE = update(_JOBS, ("id",), ("token", "worker", "lease_deadline"), _LEASED)
+_ASKED = given_rows(_JOBS, ("id", "worker"))
+_FREE = (
+    select(_JOBS.c.id, _ASKED.c.worker)
+    .join_from(_JOBS, _ASKED, _JOBS.c.id == _ASKED.c.id)
+    .where(_IS_PENDING)
+    .with_for_update(of=_JOBS, skip_locked=True)
+    .cte("free")
+)
+_LEASE_FREE = (
+    update_of(_JOBS)
+    .where(_JOBS.c.id == _FREE.c.id, _ITS_CANDIDATE)
+    .values(
+        token=_JOBS.c.token + 1,
+        worker=_FREE.c.worker,
+        lease_deadline=bindparam(_DEADLINE),
+        **_LEASED,
+    )
+    .returning(*_COLUMNS)
 )
 
 
@@ -108,9 +133,38 @@ def lock_work(session: Session, job_ids: Collection[str]) -> dict[str, Work]:
     return _by_id(_LOCKED.execute(session, job_ids))
 
 
-def lock_pending_work(session: Session, job_ids: Collection[str]) -> dict[str, Work]:
-    """Return the same of those jobs that are pending and that nobody else has locked."""
-    return _by_id(_PENDING.execute(session, job_ids))
+def lease_work(session: Session, workers: Mapping[str, str], deadline: float) -> dict[str, Work]:
+    """Lease those of some jobs that are pending and that nobody else has locked.
+
+    Args:
+        session: The transaction.
+        workers: Who gets each, by id.
+        deadline: When the leases end.
+
+    Returns:
+        The leased ones with their candidates, as they are now, by id.
+    """
+    if not is_postgres(session):
+        return _lease_in_file(session, workers, deadline)
+    rows = text_of([{"id": job_id, "worker": worker} for job_id, worker in workers.items()])
+    parameters = {rows_parameter(_JOBS): rows, _DEADLINE: deadline}
+    return _by_id(session.connection().execute(_LEASE_FREE, parameters))
+
+
+def _lease_in_file(
+    session: Session, workers: Mapping[str, str], deadline: float
+) -> dict[str, Work]:
+    """Do the same on SQLite, where this transaction is the only one that writes."""
+    pending = _by_id(_PENDING.execute(session, workers))
+    for job_id, work in pending.items():
+        work.job.state, work.job.token = JobState.LEASED, work.job.token + 1
+        work.job.worker, work.job.skipped = workers[job_id], None
+    leases = [
+        {"id": job.id, "token": job.token, "worker": job.worker, "lease_deadline": deadline}
+        for job in (work.job for work in pending.values())
+    ]
+    _LEASE.execute(session, leases)
+    return pending
 
 
 def _by_id(rows: Iterable[Row[tuple[object, ...]]]) -> dict[str, Work]:

@@ -2,7 +2,7 @@
 
 Both follow from what is stored and only grow, so they are kept in memory, are right however old
 they are, and are found again after a restart. What is taken in is committed: claims, which read,
-come before any write of their transaction; scores of reports are handed over after theirs.
+write leases alone; scores of reports are handed over after their transaction.
 """
 
 import math

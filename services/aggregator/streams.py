@@ -2,8 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
-from typing import cast
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Mapping
+from typing import NoReturn, cast
 
 from modnorm.client.status import code_of
 from modnorm.errors import ModnormError, UnavailableError
@@ -23,6 +23,10 @@ _METHODS = {
 }
 """What each call is counted as, and what it is by itself."""
 
+Answer = Callable[[WorkRequest, WorkResponse], Coroutine[object, object, None]]
+"""Begins to answer a call, as far as that needs no waiting, or raises why not; what it returns
+fills in the answer, or raises why not."""
+
 
 class WorkStreams:
     """All streams of workers that are open; used in one event loop.
@@ -31,15 +35,11 @@ class WorkStreams:
     that wait for their worker's next call are ended, the others once their call is answered.
 
     Args:
-        answer: Fills in the answer to one call, or raises why not.
+        answer: Answers one call.
         measured: Where calls are counted.
     """
 
-    def __init__(
-        self,
-        answer: Callable[[WorkRequest, WorkResponse], Awaitable[None]],
-        measured: CallMetrics,
-    ) -> None:
+    def __init__(self, answer: Answer, measured: CallMetrics) -> None:
         self._answer = answer
         self._measured = measured
         self._idle: set[asyncio.Task[object]] = set()
@@ -80,33 +80,60 @@ class WorkStreams:
             self._idle.discard(task)
 
     async def _answer_all(self, call: WorkRequest, response: WorkResponse) -> None:
-        """Answer a call, and the one that it carries beside itself."""
+        """Answer a call, and the one that it carries beside itself: both are begun at once."""
+        begun = self._begin(call, response)
         if not call.HasField("also"):
-            await self._answer_one(call, response)
+            await begun.finish()
             return
-        also = asyncio.create_task(self._answer_one(call.also, response.also))
+        also = self._begin(call.also, response.also)
         try:
-            await self._answer_one(call, response)
-            await also
+            await begun.finish()
+            await also.finish()
         finally:
-            also.cancel()
+            also.drop()
 
-    async def _answer_one(self, call: WorkRequest, response: WorkResponse) -> None:
-        """Answer one call, if only by why not: the stream goes on."""
-        method, start = _METHODS[call.WhichOneof("call")], time.perf_counter()
-        code = "OK"
+    def _begin(self, call: WorkRequest, response: WorkResponse) -> "_Begun":
+        return _Begun(self._answer, self._measured, call, response)
+
+
+class _Begun:
+    """One call on a stream, begun to be answered; a task a call would cost more than many do."""
+
+    __slots__ = ("_call", "_measured", "_response", "_start", "_work")
+
+    def __init__(
+        self, answer: Answer, measured: CallMetrics, call: WorkRequest, response: WorkResponse
+    ) -> None:
+        self._call, self._response, self._measured = call, response, measured
+        self._start = time.perf_counter()
         try:
-            await self._answer(call, response)
+            self._work = answer(call, response)
+        except Exception as error:  # noqa: BLE001 - every error is the answer to its call
+            self._work = _failed(error)
+
+    def drop(self) -> None:
+        """Let go of a call that nobody waits for any more; nothing where it is finished."""
+        self._work.close()
+
+    async def finish(self) -> None:
+        """Fill in the answer, if only why there is none: the stream goes on."""
+        method, code = _METHODS[self._call.WhichOneof("call")], "OK"
+        try:
+            await self._work
         except asyncio.CancelledError:
             code = "CANCELLED"
             raise
         except Exception as error:  # noqa: BLE001 - every error is the answer to its call
             code = code_of(error).name if isinstance(error, ModnormError) else "INTERNAL"
-            with naming(**_names(call)):
+            with naming(**_names(self._call)):
                 status = described(error, f"/{SERVICE}/{method}")
-            response.status = status.SerializeToString()
+            self._response.status = status.SerializeToString()
         finally:
-            self._measured.ended(SERVICE, method, code, time.perf_counter() - start)
+            self._measured.ended(SERVICE, method, code, time.perf_counter() - self._start)
+
+
+async def _failed(error: Exception) -> NoReturn:
+    raise error
 
 
 def _names(call: WorkRequest) -> Mapping[str, str | int]:

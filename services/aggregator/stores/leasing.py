@@ -13,18 +13,13 @@ from modnorm.errors import ModnormError
 from services.aggregator.bulk import ByIds, ids_of, update
 from services.aggregator.codec import pack_rows
 from services.aggregator.reports import Checks
-from services.aggregator.rows import Work, lock_pending_work
+from services.aggregator.rows import Work, lease_work
 from services.aggregator.states import JobState, Split
 from services.aggregator.stores.attempts import Beat, Claim, ClaimRequest, stale, unknown_job
 from services.aggregator.tables import Job
 
 _JOBS = Job.metadata.tables["jobs"]
-_LEASE = update(
-    _JOBS,
-    ("id",),
-    ("token", "worker", "lease_deadline", "skipped"),
-    {"state": JobState.LEASED, "answers_done": 0, "resting": False},
-)
+_SKIP = update(_JOBS, ("id",), ("skipped",), {})
 _LEASED = ByIds(
     _JOBS.c.id,
     lambda found: (
@@ -51,20 +46,15 @@ def lease_jobs(
     Returns:
         What each got; None where the job is not pending (any more), or is locked.
     """
-    pending = lock_pending_work(session, {request.job_id for request in requests})
-    claims = [_lease(session, pending.pop(one.job_id, None), one, checks) for one in requests]
-    leased = [
-        {
-            "id": claim.job.id,
-            "token": claim.job.token,
-            "worker": claim.job.worker,
-            "lease_deadline": deadline,
-            "skipped": pack_rows(claim.skipped) if claim.skipped else None,
-        }
+    workers = {request.job_id: request.worker for request in reversed(requests)}
+    leased = lease_work(session, workers, deadline)
+    claims = [_claim(session, leased.pop(one.job_id, None), checks) for one in requests]
+    skipped = [
+        {"id": claim.job.id, "skipped": pack_rows(claim.skipped)}
         for claim in claims
-        if claim
+        if claim and claim.skipped
     ]
-    _LEASE.execute(session, leased)
+    _SKIP.execute(session, skipped)
     return claims
 
 
@@ -108,15 +98,10 @@ def end_of(beat: Beat, job: Job | None) -> bool | ModnormError | None:
     return True if job.state is JobState.CANCELLED else None
 
 
-def _lease(
-    session: Session, work: Work | None, request: ClaimRequest, checks: Checks
-) -> Claim | None:
+def _claim(session: Session, work: Work | None, checks: Checks) -> Claim | None:
     if work is None:
         return None
     job = work.job
-    job.state = JobState.LEASED
-    job.token += 1
-    job.worker = request.worker
     experiment = checks.known.experiment(session, job.experiment_id)
     if job.split is Split.SELECTION:
         bar = checks.shortcuts.bar(session, experiment, job.candidate)

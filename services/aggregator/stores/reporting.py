@@ -61,6 +61,8 @@ class Reporting:
         self._checks = checks
         self._now = now
         self._standings: dict[str, Standing] = {}
+        self._changed: dict[str, Experiment] = {}
+        self._moved: set[str] = set()
         self._writes = Writes()
 
     def store(self, reports: Sequence[PackedReport]) -> list[Change | Exception]:
@@ -71,7 +73,7 @@ class Reporting:
         """
         held = _lock(self._session, {packed.report.job_id for packed in reports})
         outcomes = [self._store(held.get(packed.report.job_id), packed) for packed in reports]
-        self._writes.flush(self._session)
+        self._write()
         return outcomes
 
     def _store(self, held: _Held | None, packed: PackedReport) -> Change | Exception:
@@ -102,6 +104,7 @@ class Reporting:
     def _keep(self, held: _Held, packed: PackedReport, outcome: Outcome) -> Change:
         job, experiment = held.job, held.experiment
         state, was_leased = experiment.state, job.state is JobState.LEASED
+        self._changed[experiment.id] = experiment
         standing = self._standing(experiment)
         job.metric = outcome.metric
         job.attempts += was_leased  # it counts, unless it did when its lease ended
@@ -115,11 +118,21 @@ class Reporting:
         if has_open_jobs(experiment):
             self._writes.event(event_of(experiment, message, self._now, standing))
         else:
+            self._moved.add(experiment.id)
             self._writes.flush(self._session)
             job_ended(self._session, experiment, job, message, self._now, standing=standing)
         if experiment.state is not state:
             del self._standings[experiment.id]
         return change_of(self._session, experiment, job)
+
+    def _write(self) -> None:
+        """Write what is noted, and what experiments count; the session writes those that moved."""
+        stayed = [one for key, one in self._changed.items() if key not in self._moved]
+        for experiment in stayed:
+            self._writes.counts(experiment)
+        self._writes.flush(self._session)
+        for experiment in stayed:
+            self._session.expunge(experiment)
 
     def _standing(self, experiment: Experiment) -> Standing:
         if experiment.id not in self._standings:

@@ -12,9 +12,12 @@ from services.aggregator.codec import pack_answers
 from services.aggregator.reports import Outcome, Report
 from services.aggregator.rows import JobRow
 from services.aggregator.states import JobState
-from services.aggregator.tables import Job
+from services.aggregator.tables import Experiment, Job
 
 _JOBS, _CANDIDATES = Job.metadata.tables["jobs"], Job.metadata.tables["candidates"]
+_EXPERIMENTS = Job.metadata.tables["experiments"]
+_COUNTED = ("jobs_done", "jobs_failed", "candidates_stopped", "last_cursor")
+"""What a result changes of its experiment, as long as the phase goes on."""
 _FILLED_IN = (
     "attempts",
     "worker",
@@ -39,6 +42,7 @@ _STORE = RowStatements(
         Job.metadata.tables["events"],
         ("experiment_id", "cursor", "time", "message", "state", "progress"),
     ),
+    update(_EXPERIMENTS, ("id",), _COUNTED, {}),
 )
 
 
@@ -60,13 +64,14 @@ class PackedReport:
 
 
 class Writes:
-    """Results and events of one transaction that are not written yet."""
+    """Results, events and counts of one transaction that are not written yet."""
 
     def __init__(self) -> None:
         self._results: list[dict[str, object]] = []
         self._coefficients: list[dict[str, object]] = []
         self._answers: list[dict[str, object]] = []
         self._events: list[dict[str, object]] = []
+        self._counts: dict[str, dict[str, object]] = {}
 
     def result(self, job: JobRow, packed: PackedReport, outcome: Outcome) -> None:
         """Note the result of a job that is done."""
@@ -103,12 +108,18 @@ class Writes:
         """Note an event, by its columns."""
         self._events.append(event)
 
+    def counts(self, experiment: Experiment) -> None:
+        """Note what an experiment counts now."""
+        counted = {name: getattr(experiment, name) for name in _COUNTED}
+        self._counts[experiment.id] = {"id": experiment.id, **counted}
+
     def flush(self, session: Session) -> None:
         """Write all that is noted."""
         noted = (self._results, self._coefficients, self._answers, self._events)
-        _STORE.execute(session, noted)
+        _STORE.execute(session, (*noted, list(self._counts.values())))
         for rows in noted:
             rows.clear()
+        self._counts.clear()
 
 
 @lru_cache(maxsize=256)

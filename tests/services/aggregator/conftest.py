@@ -325,7 +325,7 @@ async def running(settings, app=None):
 
 @pytest.fixture(autouse=True)
 def empty_queue():
-    """Forget what earlier tests left: experiments of the same request have jobs of the same ids."""
+    """Forget what earlier tests left: experiments of one request id have jobs of the same ids."""
     with make_celery("memory://").connection_for_write() as connection:
         connection.default_channel.queue_purge(QUEUE)
 

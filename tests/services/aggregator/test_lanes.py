@@ -30,9 +30,9 @@ def run(scenario):
 
 async def submitted(lane, gate, numbers):
     """Submit numbers while the first of them is worked on."""
-    tasks = [asyncio.create_task(lane.submit(numbers[0]))]
+    tasks = [lane.submit(numbers[0])]
     await asyncio.to_thread(gate.began.wait)
-    tasks += [asyncio.create_task(lane.submit(number)) for number in numbers[1:]]
+    tasks += [lane.submit(number) for number in numbers[1:]]
     await asyncio.sleep(0)
     return tasks
 
