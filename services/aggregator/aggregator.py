@@ -163,6 +163,7 @@ class Aggregator:
         self._jobs.end_streams()
         if self._server is not None:
             await self._server.stop(self._settings.stop_grace)
+        await self._jobs.settle()
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterable, AsyncIterator, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc.aio
@@ -81,8 +81,12 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         """Let streams end, and open no others: the server is about to stop."""
         self._streams.close()
 
+    async def settle(self) -> None:
+        """Wait for calls whose worker has gone; used when no other is in progress any more."""
+        await self._streams.settle()
+
     def close(self) -> None:
-        """Let go of the threads; used when no call is in progress any more."""
+        """Let go of the threads; used after `settle`."""
         for thread in self._threads:
             thread.shutdown()
 
@@ -101,7 +105,7 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
 
     def _claim(
         self, request: evaluation_pb2.ClaimJobRequest, response: evaluation_pb2.ClaimJobResponse
-    ) -> Coroutine[object, object, None]:
+    ) -> Awaitable[None]:
         """Ask for a job; what is returned fills in the answer."""
         check_name(request.worker, "worker")
         check_length(request.version, "version")
@@ -149,15 +153,13 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         await self._report(incoming.whole())
         return evaluation_pb2.ReportJobResponse()
 
-    def _whole_report(
-        self, message: evaluation_pb2.WholeReport
-    ) -> Coroutine[object, object, None]:
+    def _whole_report(self, message: evaluation_pb2.WholeReport) -> Awaitable[None]:
         incoming = IncomingReport()
         for part in message.parts:
             incoming.add(part)
         return self._report(incoming.whole())
 
-    def _report(self, report: Report) -> Coroutine[object, object, None]:
+    def _report(self, report: Report) -> Awaitable[None]:
         """Have a report stored; what is returned waits for that and follows it up."""
         return self._reported(report, self._reports.submit(report))
 
@@ -280,9 +282,7 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
             chunk = content[start : start + BATCH_BYTES]
             yield evaluation_pb2.FetchGeneratorResponse(chunk=chunk)
 
-    def _answer(
-        self, call: WorkRequest, response: WorkResponse
-    ) -> Coroutine[object, object, None]:
+    def _answer(self, call: WorkRequest, response: WorkResponse) -> Awaitable[None]:
         """Begin to answer one call on a stream as if it had come by itself.
 
         Answers are filled in where they are sent from: each copy would be encoded and decoded.
@@ -293,13 +293,14 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
                 return self._claim(call.claim, response.claim)
             case "heartbeat":
                 response.heartbeat.SetInParent()
-                return self._heartbeats.answer(call.heartbeat, response.heartbeat)
+                beats = self._heartbeats.answer(call.heartbeat, response.heartbeat)
+                return asyncio.create_task(beats)
             case "report":
                 response.report.SetInParent()
                 return self._whole_report(call.report)
             case "fail":
                 response.fail.SetInParent()
-                return self._fail(call.fail)
+                return asyncio.create_task(self._fail(call.fail))
             case _:
                 raise InvalidInputError("a call is a claim, heartbeat, report or failure")
 

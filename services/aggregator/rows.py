@@ -105,8 +105,8 @@ _WORK = select(*_COLUMNS).join_from(_JOBS, _CANDIDATES, _ITS_CANDIDATE)
 _LOCKED = ByIds(_JOBS.c.id, lambda found: _WORK.where(found).with_for_update(of=_JOBS))
 _PENDING = ByIds(_JOBS.c.id, lambda found: _WORK.where(found, _IS_PENDING))
 _DEADLINE = "deadline"
-_LEASED = {"state": JobState.LEASED, "answers_done": 0, "resting": False, "skipped": None}
-_LEASE = update(_JOBS, ("id",), ("token", "worker", "lease_deadline"), _LEASED)
+_NEW_LEASE = {"state": JobState.LEASED, "answers_done": 0, "resting": False, "skipped": None}
+_LEASE = update(_JOBS, ("id",), ("token", "worker", "lease_deadline"), _NEW_LEASE)
 _ASKED = given_rows(_JOBS, ("id", "worker"))
 _FREE = (
     select(_JOBS.c.id, _ASKED.c.worker)
@@ -115,6 +115,8 @@ _FREE = (
     .with_for_update(of=_JOBS, skip_locked=True)
     .cte("free")
 )
+"""Locked as they are now, and pending now: that of a moment ago is not looked at again. What locks
+rows is never merged into the update, whose own look at the state would be that of a moment ago."""
 _LEASE_FREE = (
     update_of(_JOBS)
     .where(_JOBS.c.id == _FREE.c.id, _ITS_CANDIDATE)
@@ -122,7 +124,7 @@ _LEASE_FREE = (
         token=_JOBS.c.token + 1,
         worker=_FREE.c.worker,
         lease_deadline=bindparam(_DEADLINE),
-        **_LEASED,
+        **_NEW_LEASE,
     )
     .returning(*_COLUMNS)
 )

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
 from typing import NoReturn, cast
 
 from modnorm.client.status import code_of
@@ -23,9 +23,9 @@ _METHODS = {
 }
 """What each call is counted as, and what it is by itself."""
 
-Answer = Callable[[WorkRequest, WorkResponse], Coroutine[object, object, None]]
-"""Begins to answer a call, as far as that needs no waiting, or raises why not; what it returns
-fills in the answer, or raises why not."""
+Answer = Callable[[WorkRequest, WorkResponse], Awaitable[None]]
+"""Begins to answer a call, or raises why not; what it returns fills in the answer, or raises why
+not, and is always waited for."""
 
 
 class WorkStreams:
@@ -43,6 +43,7 @@ class WorkStreams:
         self._answer = answer
         self._measured = measured
         self._idle: set[asyncio.Task[object]] = set()
+        self._left: set[asyncio.Task[None]] = set()
         self._closing = False
 
     def close(self) -> None:
@@ -50,6 +51,10 @@ class WorkStreams:
         self._closing = True
         for task in self._idle:
             task.cancel()
+
+    async def settle(self) -> None:
+        """Wait for calls whose worker has gone."""
+        await asyncio.gather(*self._left)
 
     async def serve(self, calls: AsyncIterable[WorkRequest]) -> AsyncIterator[WorkResponse]:
         """Yield the answer to each call of one worker.
@@ -80,7 +85,11 @@ class WorkStreams:
             self._idle.discard(task)
 
     async def _answer_all(self, call: WorkRequest, response: WorkResponse) -> None:
-        """Answer a call, and the one that it carries beside itself: both are begun at once."""
+        """Answer a call, and the one that it carries beside itself: both are begun at once.
+
+        Who has gone while the first is waited for may have a report in the second, of which the
+        others must hear.
+        """
         begun = self._begin(call, response)
         if not call.HasField("also"):
             await begun.finish()
@@ -88,9 +97,12 @@ class WorkStreams:
         also = self._begin(call.also, response.also)
         try:
             await begun.finish()
-            await also.finish()
-        finally:
-            also.drop()
+        except asyncio.CancelledError:
+            left = asyncio.create_task(also.finish())
+            self._left.add(left)
+            left.add_done_callback(self._left.discard)
+            raise
+        await also.finish()
 
     def _begin(self, call: WorkRequest, response: WorkResponse) -> "_Begun":
         return _Begun(self._answer, self._measured, call, response)
@@ -110,10 +122,6 @@ class _Begun:
             self._work = answer(call, response)
         except Exception as error:  # noqa: BLE001 - every error is the answer to its call
             self._work = _failed(error)
-
-    def drop(self) -> None:
-        """Let go of a call that nobody waits for any more; nothing where it is finished."""
-        self._work.close()
 
     async def finish(self) -> None:
         """Fill in the answer, if only why there is none: the stream goes on."""

@@ -72,6 +72,8 @@ class Reporting:
             What each led to, or why it is refused; one that is refused changes nothing.
         """
         held = _lock(self._session, {packed.report.job_id for packed in reports})
+        for one in held.values():
+            self._standing(one.experiment)  # asked for later, it has the session write first
         outcomes = [self._store(held.get(packed.report.job_id), packed) for packed in reports]
         self._write()
         return outcomes
@@ -116,10 +118,11 @@ class Reporting:
         self._writes.result(job, packed, outcome)
         message = f"{title(job)}: {outcome}"
         if has_open_jobs(experiment):
-            self._writes.event(event_of(experiment, message, self._now, standing))
+            event = event_of(experiment, message, self._now, standing)
+            self._writes.event(experiment.id, event)
         else:
             self._moved.add(experiment.id)
-            self._writes.flush(self._session)
+            self._writes.flush(self._session, experiment.id)
             job_ended(self._session, experiment, job, message, self._now, standing=standing)
         if experiment.state is not state:
             del self._standings[experiment.id]
@@ -130,7 +133,7 @@ class Reporting:
         stayed = [one for key, one in self._changed.items() if key not in self._moved]
         for experiment in stayed:
             self._writes.counts(experiment)
-        self._writes.flush(self._session)
+        self._writes.flush_all(self._session)
         for experiment in stayed:
             self._session.expunge(experiment)
 

@@ -1,13 +1,15 @@
 """What reports change, collected to be written in a few statements."""
 
 import json
-from dataclasses import dataclass
+from collections import defaultdict
+from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import chain
 from typing import Self
 
 from sqlmodel import Session
 
-from services.aggregator.bulk import RowStatements, insert, update
+from services.aggregator.bulk import RowStatements, Values, insert, update
 from services.aggregator.codec import pack_answers
 from services.aggregator.reports import Outcome, Report
 from services.aggregator.rows import JobRow
@@ -63,20 +65,35 @@ class PackedReport:
             return cls(report, None)
 
 
+@dataclass(frozen=True, slots=True)
+class _Noted:
+    """Rows of one experiment, in the order of the statements that write them."""
+
+    results: list[Values] = field(default_factory=list)
+    coefficients: list[Values] = field(default_factory=list)
+    answers: list[Values] = field(default_factory=list)
+    events: list[Values] = field(default_factory=list)
+    counts: list[Values] = field(default_factory=list)
+
+    def rows(self) -> tuple[list[Values], ...]:
+        """Return them by statement."""
+        return self.results, self.coefficients, self.answers, self.events, self.counts
+
+
 class Writes:
-    """Results, events and counts of one transaction that are not written yet."""
+    """Results, events and counts of one transaction that are not written yet.
+
+    Those of an experiment are written together: what the others' reports are checked against is
+    what was committed.
+    """
 
     def __init__(self) -> None:
-        self._results: list[dict[str, object]] = []
-        self._coefficients: list[dict[str, object]] = []
-        self._answers: list[dict[str, object]] = []
-        self._events: list[dict[str, object]] = []
-        self._counts: dict[str, dict[str, object]] = {}
+        self._noted: defaultdict[str, _Noted] = defaultdict(_Noted)
 
     def result(self, job: JobRow, packed: PackedReport, outcome: Outcome) -> None:
         """Note the result of a job that is done."""
-        report = packed.report
-        self._results.append(
+        report, noted = packed.report, self._noted[job.experiment_id]
+        noted.results.append(
             {
                 "id": job.id,
                 "attempts": job.attempts,
@@ -93,7 +110,7 @@ class Writes:
                 "environment": _environment(tuple(sorted(report.environment.items()))),
             }
         )
-        self._coefficients.append(
+        noted.coefficients.append(
             {
                 "experiment_id": job.experiment_id,
                 "index": job.candidate,
@@ -102,24 +119,26 @@ class Writes:
             }
         )
         content = pack_answers(report.answers) if packed.answers is None else packed.answers
-        self._answers.append({"job_id": job.id, "content": content})
+        noted.answers.append({"job_id": job.id, "content": content})
 
-    def event(self, event: dict[str, object]) -> None:
+    def event(self, experiment_id: str, event: Values) -> None:
         """Note an event, by its columns."""
-        self._events.append(event)
+        self._noted[experiment_id].events.append(event)
 
     def counts(self, experiment: Experiment) -> None:
-        """Note what an experiment counts now."""
+        """Note what an experiment counts at the end of the transaction."""
         counted = {name: getattr(experiment, name) for name in _COUNTED}
-        self._counts[experiment.id] = {"id": experiment.id, **counted}
+        self._noted[experiment.id].counts.append({"id": experiment.id, **counted})
 
-    def flush(self, session: Session) -> None:
+    def flush(self, session: Session, experiment_id: str) -> None:
+        """Write what is noted of one experiment."""
+        _STORE.execute(session, self._noted.pop(experiment_id).rows())
+
+    def flush_all(self, session: Session) -> None:
         """Write all that is noted."""
-        noted = (self._results, self._coefficients, self._answers, self._events)
-        _STORE.execute(session, (*noted, list(self._counts.values())))
-        for rows in noted:
-            rows.clear()
-        self._counts.clear()
+        parts = zip(*(noted.rows() for noted in self._noted.values()), strict=True)
+        _STORE.execute(session, [list(chain.from_iterable(rows)) for rows in parts])
+        self._noted.clear()
 
 
 @lru_cache(maxsize=256)

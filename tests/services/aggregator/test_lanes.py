@@ -1,6 +1,8 @@
 import asyncio
+import gc
 import itertools
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -30,19 +32,17 @@ def run(scenario):
 
 async def submitted(lane, gate, numbers):
     """Submit numbers while the first of them is worked on."""
-    tasks = [lane.submit(numbers[0])]
+    first = lane.submit(numbers[0])
     await asyncio.to_thread(gate.began.wait)
-    tasks += [lane.submit(number) for number in numbers[1:]]
-    await asyncio.sleep(0)
-    return tasks
+    return [first, *(lane.submit(number) for number in numbers[1:])]
 
 
 def test_calls_that_arrive_together_are_one_batch_and_have_answers_of_their_own():
     async def scenario(thread):
         gate = Gate()
-        tasks = await submitted(Lane(thread, gate.work), gate, range(20))
+        asked = await submitted(Lane(thread, gate.work), gate, range(20))
         gate.open.set()
-        answers = await asyncio.gather(*tasks, return_exceptions=True)
+        answers = await asyncio.gather(*asked, return_exceptions=True)
         assert gate.batches == [[0], list(range(1, 20))]
         for number, answer in enumerate(answers):
             if number % 10 == 3:
@@ -71,10 +71,10 @@ def test_batches_are_bounded_and_nobody_is_forgotten():
 def test_a_caller_that_leaves_takes_nobody_along():
     async def scenario(thread):
         gate = Gate()
-        tasks = await submitted(Lane(thread, gate.work), gate, [0, 1, 2])
-        tasks[1].cancel()
+        asked = await submitted(Lane(thread, gate.work), gate, [0, 1, 2])
+        asked[1].cancel()
         gate.open.set()
-        answers = await asyncio.gather(*tasks, return_exceptions=True)
+        answers = await asyncio.gather(*asked, return_exceptions=True)
         assert isinstance(answers[1], asyncio.CancelledError)
         assert (answers[0], answers[2]) == (0, 4)
 
@@ -88,5 +88,20 @@ def test_work_that_breaks_leaves_nobody_waiting():
 
         with pytest.raises(ArithmeticError):
             await Lane(thread, broken).submit(1)
+
+    run(scenario)
+
+
+def test_what_went_wrong_for_someone_who_is_gone_is_not_logged(caplog):
+    async def scenario(thread):
+        def refuse(numbers: Sequence[int]) -> Sequence[Exception]:
+            return [NotFoundError("gone") for _ in numbers]
+
+        lane: Lane[int, int] = Lane(thread, refuse)
+        lane.submit(1)
+        with pytest.raises(NotFoundError):
+            await lane.submit(2)
+        gc.collect()
+        assert not caplog.records
 
     run(scenario)

@@ -5,11 +5,14 @@ import asyncio
 import grpc
 import pytest
 from google.rpc import status_pb2
+from prometheus_client import CollectorRegistry
 
 from modnorm.client.status import from_status
 from modnorm.errors import InvalidInputError, NotFoundError, StaleLeaseError
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.v1 import experiment_pb2
+from services.aggregator.streams import WorkStreams
+from services.common.metrics import CallMetrics
 
 SECONDS = 60
 SELECTING = experiment_pb2.EXPERIMENT_STATE_SELECTING
@@ -161,3 +164,59 @@ def test_streams_end_when_the_aggregator_stops(selecting):
             assert "stopping" in details
 
     selecting(scenario)
+
+
+class Answers:
+    """Answers calls when it is told to."""
+
+    def __init__(self):
+        self.begun = asyncio.Event()
+        self.ends = {}
+        self.ended = []
+
+    def answer(self, call, _response):
+        kind = call.WhichOneof("call")
+        self.ends[kind] = asyncio.get_running_loop().create_future()
+        if len(self.ends) == 2:
+            self.begun.set()
+        return self.end(kind)
+
+    async def end(self, kind):
+        await self.ends[kind]
+        self.ended.append(kind)
+
+
+@pytest.mark.parametrize("stored", ["before", "after"])
+def test_a_report_beside_a_call_is_followed_up_though_its_worker_is_gone(stored):
+    async def scenario():
+        answers, registry = Answers(), CollectorRegistry()
+        streams = WorkStreams(answers.answer, CallMetrics(registry))
+        report = messages.WorkRequest(report=messages.WholeReport())
+
+        async def calls():
+            yield messages.WorkRequest(claim=claim("job"), also=report)
+
+        async def serve():
+            async for _ in streams.serve(calls()):
+                raise AssertionError
+
+        stream = asyncio.create_task(serve())
+        await answers.begun.wait()
+        if stored == "before":
+            answers.ends["report"].set_result(None)
+        stream.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await stream
+        if stored == "after":
+            answers.ends["report"].set_result(None)
+        await streams.settle()
+        assert answers.ended == ["report"]
+        counted = {
+            (sample.labels["method"], sample.labels["code"]): sample.value
+            for family in registry.collect()
+            for sample in family.samples
+            if sample.name == "modnorm_grpc_calls_total"
+        }
+        assert counted == {("ClaimJob", "CANCELLED"): 1.0, ("ReportJob", "OK"): 1.0}
+
+    asyncio.run(scenario())

@@ -1,8 +1,10 @@
 import dataclasses
 import math
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from sqlmodel import select
 
 from modnorm.errors import InvalidInputError, NotFoundError, StaleLeaseError
 from modnorm.search.ballots import RowVote, count_votes
@@ -10,7 +12,8 @@ from modnorm.search.ranking import select_experts
 from modnorm.search.voting import plurality
 from services.aggregator import phases
 from services.aggregator.states import JobState, Split
-from services.aggregator.stores.jobs import FailureKind
+from services.aggregator.stores.jobs import Claim, ClaimRequest, FailureKind
+from services.aggregator.tables import Job
 
 INFRASTRUCTURE = FailureKind.INFRASTRUCTURE
 
@@ -331,3 +334,31 @@ def test_an_experiment_that_fails_in_the_vote_keeps_no_votes(world, monkeypatch)
     assert "cannot be voted on" in record.experiment.error
     assert counted
     assert not record.ensembles
+
+
+def test_no_lease_is_granted_twice_to_claims_at_once(world):
+    created = world.select("many", size=40, ensemble_sizes=[1])
+    ids = world.stores.jobs.pending(created)
+    start = threading.Barrier(4)
+
+    def claim(worker):
+        start.wait(30)
+        granted = []
+        for _ in range(2):
+            claims = world.stores.jobs.claim_all([ClaimRequest(one, worker) for one in ids])
+            granted += [one for one in claims if isinstance(one, Claim)]
+            for one in granted[-5:]:
+                world.stores.jobs.fail(one.job.id, one.job.token, FailureKind.RELEASED, "resting")
+        return worker, granted
+
+    with ThreadPoolExecutor(4) as threads:
+        granted = dict(threads.map(claim, "abcd"))
+    leases = [(one.job.id, one.job.token) for claims in granted.values() for one in claims]
+    assert len(leases) == len(set(leases)) >= len(ids)
+    assert {job_id for job_id, _ in leases} == set(ids)
+    assert all(one.job.worker == worker for worker, claims in granted.items() for one in claims)
+    with world.database.read() as session:
+        jobs = session.exec(select(Job).where(Job.experiment_id == created)).all()
+    assert {job.id: job.token for job in jobs} == {
+        job_id: max(token for other, token in leases if other == job_id) for job_id in ids
+    }
