@@ -346,8 +346,9 @@ def test_no_lease_is_granted_twice_to_claims_at_once(world):
         granted = []
         for _ in range(2):
             claims = world.stores.jobs.claim_all([ClaimRequest(one, worker) for one in ids])
-            granted += [one for one in claims if isinstance(one, Claim)]
-            for one in granted[-5:]:
+            leased = [one for one in claims if isinstance(one, Claim)]
+            granted += leased
+            for one in leased[:5]:
                 world.stores.jobs.fail(one.job.id, one.job.token, FailureKind.RELEASED, "resting")
         return worker, granted
 
