@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 
 from modnorm.errors import UnavailableError
 from services.aggregator.dispatcher import Dispatcher
@@ -30,6 +30,24 @@ async def repeat(action: Callable[[], Awaitable[None]], seconds: float) -> None:
         except Exception:
             logger.exception("background work failed")
         await asyncio.sleep(seconds)
+
+
+class LeftWork:
+    """Work that goes on though who asked for it has gone; used in one event loop."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def keep(self, work: Coroutine[object, object, None]) -> None:
+        """Go on with work."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def settle(self) -> None:
+        """Wait for all of it."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
 
 
 class Changes:

@@ -11,7 +11,7 @@ from typing_extensions import override
 from modnorm.errors import InvalidInputError
 from modnorm.v1 import evaluation_pb2, evaluation_pb2_grpc
 from modnorm.v1.evaluation_pb2 import WorkRequest, WorkResponse
-from services.aggregator.background import Changes, job_names
+from services.aggregator.background import Changes, LeftWork, job_names
 from services.aggregator.heartbeats import Heartbeats
 from services.aggregator.incoming import IncomingReport, check_length, check_name
 from services.aggregator.lanes import Lane
@@ -75,7 +75,8 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         self._claims: Lane[ClaimRequest, Claim | None] = Lane(leasing, jobs.claim_all)
         self._heartbeats = Heartbeats(jobs, leasing)
         self._reports: Lane[Report, Change] = Lane(reporting, jobs.report_all)
-        self._streams = WorkStreams(self._answer, measured)
+        self._left = LeftWork()
+        self._streams = WorkStreams(self._answer, measured, self._left)
 
     def end_streams(self) -> None:
         """Let streams end, and open no others: the server is about to stop."""
@@ -83,7 +84,7 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
 
     async def settle(self) -> None:
         """Wait for calls whose worker has gone; used when no other is in progress any more."""
-        await self._streams.settle()
+        await self._left.settle()
 
     def close(self) -> None:
         """Let go of the threads; used after `settle`."""
@@ -164,7 +165,21 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         return self._reported(report, self._reports.submit(report))
 
     async def _reported(self, report: Report, stored: "asyncio.Future[Change]") -> None:
-        change = await stored
+        try:
+            change = await asyncio.shield(stored)
+        except asyncio.CancelledError:
+            self._left.keep(self._reported_late(report, stored))
+            raise
+        await self._tell(report, change)
+
+    async def _reported_late(self, report: Report, stored: "asyncio.Future[Change]") -> None:
+        """Follow up a report whose worker has gone before it was stored, or refused."""
+        await asyncio.wait([stored])
+        if stored.exception() is None:
+            await self._tell(report, stored.result())
+
+    async def _tell(self, report: Report, change: Change) -> None:
+        """Count a report that is stored, and tell everybody concerned."""
         self._metrics.reported(change, report)
         canaries = self._workers.canaries
         if canaries.note(report.worker, report.environment):

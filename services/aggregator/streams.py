@@ -8,6 +8,7 @@ from typing import NoReturn, cast
 from modnorm.client.status import code_of
 from modnorm.errors import ModnormError, UnavailableError
 from modnorm.v1.evaluation_pb2 import WorkRequest, WorkResponse
+from services.aggregator.background import LeftWork
 from services.common.call_names import names_of
 from services.common.interceptor import described
 from services.common.logging import naming
@@ -37,13 +38,14 @@ class WorkStreams:
     Args:
         answer: Answers one call.
         measured: Where calls are counted.
+        left: Goes on with calls whose worker has gone.
     """
 
-    def __init__(self, answer: Answer, measured: CallMetrics) -> None:
+    def __init__(self, answer: Answer, measured: CallMetrics, left: LeftWork) -> None:
         self._answer = answer
         self._measured = measured
+        self._left = left
         self._idle: set[asyncio.Task[object]] = set()
-        self._left: set[asyncio.Task[None]] = set()
         self._closing = False
 
     def close(self) -> None:
@@ -51,10 +53,6 @@ class WorkStreams:
         self._closing = True
         for task in self._idle:
             task.cancel()
-
-    async def settle(self) -> None:
-        """Wait for calls whose worker has gone."""
-        await asyncio.gather(*self._left)
 
     async def serve(self, calls: AsyncIterable[WorkRequest]) -> AsyncIterator[WorkResponse]:
         """Yield the answer to each call of one worker.
@@ -98,9 +96,7 @@ class WorkStreams:
         try:
             await begun.finish()
         except asyncio.CancelledError:
-            left = asyncio.create_task(also.finish())
-            self._left.add(left)
-            left.add_done_callback(self._left.discard)
+            self._left.keep(also.finish())
             raise
         await also.finish()
 

@@ -1,6 +1,7 @@
 """Calls of workers over streams: answered as by themselves, ended when the aggregator stops."""
 
 import asyncio
+import threading
 
 import grpc
 import pytest
@@ -11,6 +12,7 @@ from modnorm.client.status import from_status
 from modnorm.errors import InvalidInputError, NotFoundError, StaleLeaseError
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.v1 import experiment_pb2
+from services.aggregator.background import LeftWork
 from services.aggregator.streams import WorkStreams
 from services.common.metrics import CallMetrics
 
@@ -190,7 +192,8 @@ class Answers:
 def test_a_report_beside_a_call_is_followed_up_though_its_worker_is_gone(stored):
     async def scenario():
         answers, registry = Answers(), CollectorRegistry()
-        streams = WorkStreams(answers.answer, CallMetrics(registry))
+        left = LeftWork()
+        streams = WorkStreams(answers.answer, CallMetrics(registry), left)
         report = messages.WorkRequest(report=messages.WholeReport())
 
         async def calls():
@@ -209,7 +212,7 @@ def test_a_report_beside_a_call_is_followed_up_though_its_worker_is_gone(stored)
             await stream
         if stored == "after":
             answers.ends["report"].set_result(None)
-        await streams.settle()
+        await left.settle()
         assert answers.ended == ["report"]
         counted = {
             (sample.labels["method"], sample.labels["code"]): sample.value
@@ -220,3 +223,45 @@ def test_a_report_beside_a_call_is_followed_up_though_its_worker_is_gone(stored)
         assert counted == {("ClaimJob", "CANCELLED"): 1.0, ("ReportJob", "OK"): 1.0}
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("way", ["stream", "call"])
+def test_a_report_is_followed_up_though_its_worker_goes_before_it_is_stored(selecting, way):
+    async def scenario(lab, worker, stream, experiment_id):
+        job = (await stream.call(claim=claim(await taken(lab, worker)))).claim.job
+        parts = await worker.parts(job)
+        servicer, left, followed = lab.aggregator._jobs, asyncio.Event(), asyncio.Event()
+        begun, go_on = threading.Event(), threading.Event()
+        store, follow_up = servicer._reports._work, servicer._changes.follow_up
+        keep = servicer._left.keep
+
+        def store_late(reports):
+            begun.set()
+            go_on.wait(SECONDS)
+            return store(reports)
+
+        async def follow_up_seen(change):
+            await follow_up(change)
+            followed.set()
+
+        def keep_seen(work):
+            keep(work)
+            left.set()
+
+        servicer._reports._work = store_late
+        servicer._left.keep = keep_seen
+        servicer._changes.follow_up = follow_up_seen
+        if way == "stream":
+            call = stream._stream
+            await call.write(messages.WorkRequest(report=messages.WholeReport(parts=parts)))
+        else:
+            call = lab.jobs.ReportJob(iter(parts))
+        assert await asyncio.to_thread(begun.wait, SECONDS)
+        call.cancel()
+        async with asyncio.timeout(SECONDS):
+            await left.wait()
+            go_on.set()
+            await followed.wait()
+        assert (await lab.get(experiment_id)).progress.jobs_done == 1
+
+    selecting(scenario)
