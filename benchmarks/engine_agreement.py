@@ -36,6 +36,8 @@ from modnorm.spec import DataSpec, Masses
 from modnorm.tasks import get_task
 from modnorm.tasks.data import load_rows
 
+_SHARE = 0.4
+"""Part of a GPU's memory that each of the two engines takes: they hold it at the same time."""
 Prompts = Sequence[Sequence[int]]
 Answers = Mapping[int, Sequence[int]]
 
@@ -162,8 +164,11 @@ def compare(options: argparse.Namespace) -> dict[str, object]:
         weights=None,
         sensitivities=None,
     )
-    ours = VllmEngine(checkpoint, EngineSettings(max_model_len=1024, max_num_seqs=256))
-    reference = TransformersEngine(checkpoint)
+    settings = EngineSettings(
+        max_model_len=1024, max_num_seqs=256, gpu_memory_utilization=_SHARE, worker_process=False
+    )
+    ours = VllmEngine(checkpoint, settings)
+    reference = TransformersEngine(checkpoint, gpu_share=_SHARE)
     ours._encoder, reference._encoder = recorders  # noqa: SLF001 - engines keep tokens to themselves
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     both = Comparison(

@@ -18,6 +18,7 @@ from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.engines.protocol import Completion, Finish, GenerationLimits
 from modnorm.engines.settings import EngineSettings
+from modnorm.engines.vllm.ending import end_vllm
 from modnorm.engines.vllm.numerics import chosen_numerics
 from modnorm.engines.vllm.parking import Parked, Parking
 from modnorm.engines.vllm.start import (
@@ -300,11 +301,12 @@ class VllmEngine:
     def close(self) -> None:
         """Free the model; the engine is not used afterwards."""
         with vllm_failures("closing vLLM"):
-            self._engine.engine_core.shutdown()
+            ended = end_vllm(self._engine)
             del self._engine, self._steps
             for name in ("_parking", "_workers"):
                 self.__dict__.pop(name, None)
-            cleanup_dist_env_and_memory()
+            if ended:
+                cleanup_dist_env_and_memory()
 
 
 def _require_sound(sound: bool) -> None:  # noqa: FBT001 - the only thing that it is told

@@ -21,6 +21,7 @@ from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines.settings import EngineSettings
 from modnorm.engines.vllm.memory import cpu_cache_bytes, parked_sequences, vllm_share
 from modnorm.engines.vllm.numerics import choose_numerics, require_offered
+from modnorm.engines.vllm.queues import bound_waits
 from modnorm.errors import DoesNotFitError, EngineError, IncompatibleError, ModnormError
 
 WORKER = "modnorm.engines.vllm.worker.CandidateWorker"
@@ -112,6 +113,7 @@ def start_vllm(
     """
     choose_numerics(settings.numerics)
     require_offered(settings.numerics)
+    bound_waits()
     # Workers are forked otherwise, from a process with threads; vLLM reads it nowhere else.
     os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")  # noqa: TID251 - its only way in
     with vllm_failures(f"loading {checkpoint.name} into vLLM"):

@@ -1,0 +1,63 @@
+"""Idle readers of vLLM's queues look again, also where vLLM does not see to that."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip(
+    "vllm", reason="runs in an environment with vLLM: `make test-vllm`, part of `make test`"
+)
+
+from vllm.distributed.device_communicators import shm_broadcast
+
+from modnorm.engines.vllm import queues
+
+Waits = list[int | None]
+
+
+@pytest.fixture
+def make_vllm(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[type, Waits]]:
+    """Put a vLLM in place; return its condition, and where that notes how long it sleeps."""
+
+    def make(**has: object) -> tuple[type, Waits]:
+        waits: Waits = []
+
+        class SpinCondition:
+            def wait(self, timeout_ms: int | None = None) -> None:
+                waits.append(timeout_ms)
+
+        module = SimpleNamespace(SpinCondition=SpinCondition, **has)
+        monkeypatch.setattr(queues, "shm_broadcast", module)
+        return SpinCondition, waits
+
+    return make
+
+
+def test_no_wait_is_longer_than_the_bound(make_vllm: Callable[..., tuple[type, Waits]]) -> None:
+    condition, waits = make_vllm()
+    queues.bound_waits()
+    queues.bound_waits()
+    for given in (None, 1, queues.LONGEST_MS, 60_000):
+        condition().wait(given)
+    condition().wait()
+    longest = queues.LONGEST_MS
+    assert waits == [longest, 1, longest, longest, longest]
+
+
+def test_a_vllm_that_looks_by_itself_is_left_alone(
+    make_vllm: Callable[..., tuple[type, Waits]],
+) -> None:
+    condition, waits = make_vllm(SHM_READER_RECHECK_INTERVAL_MS=5000)
+    queues.bound_waits()
+    condition().wait(60_000)
+    assert waits == [60_000]
+
+
+def test_a_vllm_whose_readers_never_sleep_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queues, "shm_broadcast", SimpleNamespace())
+    queues.bound_waits()
+
+
+def test_the_vllm_that_is_here_has_what_is_looked_for() -> None:
+    assert hasattr(shm_broadcast, "SpinCondition")
