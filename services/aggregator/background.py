@@ -38,11 +38,12 @@ class LeftWork:
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def keep(self, work: Coroutine[object, object, None]) -> None:
-        """Go on with work."""
+    def keep(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
+        """Go on with work; return what waits for it."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def settle(self) -> None:
         """Wait for all of it."""
@@ -62,10 +63,10 @@ class Changes:
         self._notifier = notifier
         self._dispatcher = dispatcher
 
-    async def follow_up(self, change: Change) -> None:
-        """Tell everybody concerned."""
+    def follow_up(self, change: Change) -> None:
+        """Tell everybody concerned; used in the event loop."""
         self._dispatcher.send(change.pending)
-        await self._notifier.ring(change.experiment_id)
+        self._notifier.ring(change.experiment_id)
 
 
 class Reaper:
@@ -90,7 +91,7 @@ class Reaper:
                 with naming(**job_names(change.job)):
                     logger.warning("lease expired", extra={"worker": change.job.worker})
                     self._metrics.expired(change)
-                    await self._changes.follow_up(change)
+                    self._changes.follow_up(change)
 
 
 def job_names(job: AnyJob) -> Mapping[str, str | int]:

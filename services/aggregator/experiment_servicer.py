@@ -166,7 +166,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         await self._check_visible(request.id)
         record = await asyncio.to_thread(self._stores.experiments.cancel, request.id)
         self._conductor.drop(request.id)
-        await self._notifier.ring(request.id)
+        self._notifier.ring(request.id)
         return experiment_pb2.CancelExperimentResponse(experiment=experiment_message(record))
 
     @override

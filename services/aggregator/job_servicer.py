@@ -74,7 +74,7 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         )
         self._claims: Lane[ClaimRequest, Claim | None] = Lane(leasing, jobs.claim_all)
         self._heartbeats = Heartbeats(jobs, leasing)
-        self._reports: Lane[Report, Change] = Lane(reporting, jobs.report_all)
+        self._reports: Lane[Report, Change] = Lane(reporting, jobs.report_all, self._reported)
         self._left = LeftWork()
         self._streams = WorkStreams(self._answer, measured, self._left)
 
@@ -83,7 +83,8 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         self._streams.close()
 
     async def settle(self) -> None:
-        """Wait for calls whose worker has gone; used when no other is in progress any more."""
+        """Wait for calls whose worker has gone, for a server that takes no other any more."""
+        await self._reports.settle()
         await self._left.settle()
 
     def close(self) -> None:
@@ -151,40 +152,22 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         async for part in request_iterator:
             incoming.check_room(part)
             incoming.add(part)
-        await self._report(incoming.whole())
+        await self._reports.submit(incoming.whole())
         return evaluation_pb2.ReportJobResponse()
 
-    def _whole_report(self, message: evaluation_pb2.WholeReport) -> Awaitable[None]:
+    def _whole_report(self, message: evaluation_pb2.WholeReport) -> Awaitable[object]:
         incoming = IncomingReport()
         for part in message.parts:
             incoming.add(part)
-        return self._report(incoming.whole())
+        return self._reports.submit(incoming.whole())
 
-    def _report(self, report: Report) -> Awaitable[None]:
-        """Have a report stored; what is returned waits for that and follows it up."""
-        return self._reported(report, self._reports.submit(report))
-
-    async def _reported(self, report: Report, stored: "asyncio.Future[Change]") -> None:
-        try:
-            change = await asyncio.shield(stored)
-        except asyncio.CancelledError:
-            self._left.keep(self._reported_late(report, stored))
-            raise
-        await self._tell(report, change)
-
-    async def _reported_late(self, report: Report, stored: "asyncio.Future[Change]") -> None:
-        """Follow up a report whose worker has gone before it was stored, or refused."""
-        await asyncio.wait([stored])
-        if stored.exception() is None:
-            await self._tell(report, stored.result())
-
-    async def _tell(self, report: Report, change: Change) -> None:
+    def _reported(self, report: Report, change: Change) -> None:
         """Count a report that is stored, and tell everybody concerned."""
         self._metrics.reported(change, report)
         canaries = self._workers.canaries
         if canaries.note(report.worker, report.environment):
             self._metrics.deviating_workers.set(len(canaries.deviations()))
-        await self._follow_up(change, logging.DEBUG, "scored")
+        self._follow_up(change, logging.DEBUG, "scored")
 
     @override
     async def FailJob(
@@ -199,6 +182,10 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         return evaluation_pb2.FailJobResponse()
 
     async def _fail(self, request: evaluation_pb2.FailJobRequest) -> None:
+        # Who fails a job often goes at once, and the job is another's then.
+        await asyncio.shield(self._left.keep(self._store_failure(request)))
+
+    async def _store_failure(self, request: evaluation_pb2.FailJobRequest) -> None:
         kind = _KINDS.get(request.kind)
         if kind is None:
             raise InvalidInputError("name a kind of failure", field="kind")
@@ -209,7 +196,7 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         )
         self._metrics.failed(change, kind)
         level = logging.INFO if kind is FailureKind.RELEASED else logging.WARNING
-        await self._follow_up(change, level, f"attempt {kind}: {reason}")
+        self._follow_up(change, level, f"attempt {kind}: {reason}")
 
     @override
     async def Work(
@@ -297,7 +284,7 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
             chunk = content[start : start + BATCH_BYTES]
             yield evaluation_pb2.FetchGeneratorResponse(chunk=chunk)
 
-    def _answer(self, call: WorkRequest, response: WorkResponse) -> Awaitable[None]:
+    def _answer(self, call: WorkRequest, response: WorkResponse) -> Awaitable[object]:
         """Begin to answer one call on a stream as if it had come by itself.
 
         Answers are filled in where they are sent from: each copy would be encoded and decoded.
@@ -319,19 +306,19 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
             case _:
                 raise InvalidInputError("a call is a claim, heartbeat, report or failure")
 
-    async def _follow_up(self, change: Change, level: int, message: str) -> None:
+    def _follow_up(self, change: Change, level: int, message: str) -> None:
         """Tell everybody concerned; say in the log what happened, and what it led to."""
         found = change.experiment
         moved = found is not None and (found.state in TERMINAL or len(change.pending) > 1)
         if change.job is None or found is None or not (moved or logger.isEnabledFor(level)):
-            await self._changes.follow_up(change)
+            self._changes.follow_up(change)
             return
         # Not beyond this call, which others may follow on the same stream.
         with naming(**job_names(change.job)):
             logger.log(level, message)
             if moved:
                 logger.info("experiment is %s", found.state)
-            await self._changes.follow_up(change)
+            self._changes.follow_up(change)
 
 
 def _batches(rows: Sequence[str]) -> Iterator[list[str]]:

@@ -73,18 +73,18 @@ class Journey:
                 await self._calibrate(experiment)
             else:
                 await self._sample(experiment)
-        await self._changes.follow_up(Change(experiment_id))
+        self._changes.follow_up(Change(experiment_id))
         return True
 
     async def note(self, experiment_id: str, message: str) -> None:
         """Tell watchers something."""
         await asyncio.to_thread(self._experiments.note, experiment_id, message)
-        await self._changes.follow_up(Change(experiment_id))
+        self._changes.follow_up(Change(experiment_id))
 
     async def fail(self, experiment_id: str, reason: str) -> None:
         """End an experiment that cannot go on."""
         await asyncio.to_thread(self._experiments.fail, experiment_id, reason)
-        await self._changes.follow_up(Change(experiment_id))
+        self._changes.follow_up(Change(experiment_id))
 
     async def _leave_pending(self, experiment: Experiment) -> None:
         examples = min(spec_of(experiment).calibration.examples, experiment.selection_rows)
@@ -105,7 +105,7 @@ class Journey:
             )
             if not wanted:
                 return
-            await self._changes.follow_up(Change(experiment.id))
+            self._changes.follow_up(Change(experiment.id))
         raise UnavailableError("the calibrator ended without a profile")
 
     def _calibration_prompts(self, experiment: Experiment, spec: ExperimentSpec) -> Prompts:
@@ -129,7 +129,7 @@ class Journey:
         sampled = self._experiments.sampled
         if await asyncio.to_thread(sampled, experiment.id, maps, base, population):
             pending = await asyncio.to_thread(self._jobs.pending, experiment.id)
-            await self._changes.follow_up(Change(experiment.id, pending))
+            self._changes.follow_up(Change(experiment.id, pending))
 
     def _profile(self, experiment: Experiment) -> str | None:
         if experiment.profile_digest is None:

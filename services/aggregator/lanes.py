@@ -1,9 +1,11 @@
 """Calls that arrive together, worked on together."""
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from contextvars import Context, copy_context
 from typing import Generic, TypeVar
 
 RequestT = TypeVar("RequestT")
@@ -13,6 +15,12 @@ LARGEST_BATCH = 256
 GATHER_SECONDS = 0.03
 """From the start of one batch to that of the next: calls that come one by one do not wait. A batch
 costs as much as twenty calls, whatever is in it."""
+
+logger = logging.getLogger(__name__)
+
+
+def _nobody(_request: object, _answer: object) -> None:
+    """Hear of no answer."""
 
 
 class Lane(Generic[RequestT, AnswerT]):
@@ -25,16 +33,20 @@ class Lane(Generic[RequestT, AnswerT]):
         thread: Where work is done. Lanes share few: threads that compute at the same time only
             keep each other, and the event loop, waiting.
         work: Returns the answer or the error of each request of a batch; raises nothing.
+        told: Hears of each answer that is no error, in the event loop and the context of the
+            caller, also when the caller has gone.
     """
 
     def __init__(
         self,
         thread: Executor,
         work: Callable[[Sequence[RequestT]], Sequence[AnswerT | Exception]],
+        told: Callable[[RequestT, AnswerT], None] = _nobody,
     ) -> None:
         self._work = work
+        self._told = told
         self._thread = thread
-        self._waiting: deque[tuple[RequestT, asyncio.Future[AnswerT]]] = deque()
+        self._waiting: deque[tuple[RequestT, asyncio.Future[AnswerT], Context]] = deque()
         self._driver: asyncio.Task[None] | None = None
 
     def submit(self, request: RequestT) -> "asyncio.Future[AnswerT]":
@@ -43,10 +55,15 @@ class Lane(Generic[RequestT, AnswerT]):
         Who does not wait for it may have been answered all the same.
         """
         answer: asyncio.Future[AnswerT] = asyncio.get_running_loop().create_future()
-        self._waiting.append((request, answer))
+        self._waiting.append((request, answer, copy_context()))
         if self._driver is None:
             self._driver = asyncio.create_task(self._drive())
         return answer
+
+    async def settle(self) -> None:
+        """Wait until nothing is worked on, and nothing waits."""
+        while self._driver is not None:
+            await asyncio.wait([self._driver])
 
     async def _drive(self) -> None:
         """Work until nobody waits."""
@@ -62,16 +79,23 @@ class Lane(Generic[RequestT, AnswerT]):
     async def _work_on_batch(self, loop: asyncio.AbstractEventLoop) -> None:
         size = min(len(self._waiting), LARGEST_BATCH)
         batch = [self._waiting.popleft() for _ in range(size)]
-        requests = [request for request, _ in batch]
+        requests = [request for request, _, _ in batch]
         try:
             answers = await loop.run_in_executor(self._thread, self._work, requests)
         except Exception as error:  # noqa: BLE001 - a defect; nobody may wait for ever
             answers = [error] * size
-        for (_, future), answer in zip(batch, answers, strict=True):
-            if future.done():
-                continue
+        for (request, future, context), answer in zip(batch, answers, strict=True):
             if isinstance(answer, Exception):
-                future.set_exception(answer)
-                future.exception()  # whoever asked may be gone: that is no error to log
-            else:
+                if not future.done():
+                    future.set_exception(answer)
+                    future.exception()  # whoever asked may be gone: that is no error to log
+                continue
+            context.run(self._tell, request, answer)
+            if not future.done():
                 future.set_result(answer)
+
+    def _tell(self, request: RequestT, answer: AnswerT) -> None:
+        try:
+            self._told(request, answer)
+        except Exception:  # a defect; the others are to be answered all the same
+            logger.exception("an answer is not followed up")

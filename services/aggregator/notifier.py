@@ -1,7 +1,7 @@
 """Wakes those who wait for an experiment to change, within one process."""
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 
 
 class Notifier:
@@ -13,22 +13,32 @@ class Notifier:
 
     def __init__(self) -> None:
         self._changes: Counter[str] = Counter()
-        self._changed = asyncio.Condition()
+        self._waiting: defaultdict[str, set[asyncio.Future[None]]] = defaultdict(set)
 
     def seen(self, experiment_id: str) -> int:
         """Return the number of changes up to now; taken before reading what changes."""
         return self._changes[experiment_id]
 
-    async def ring(self, experiment_id: str) -> None:
+    def ring(self, experiment_id: str) -> None:
         """Tell that an experiment changed."""
-        async with self._changed:
-            self._changes[experiment_id] += 1
-            self._changed.notify_all()
+        self._changes[experiment_id] += 1
+        for waiter in self._waiting.pop(experiment_id, ()):
+            if not waiter.done():
+                waiter.set_result(None)
 
     async def wait(self, experiment_id: str, seen: int, seconds: float) -> None:
         """Return at the next change after `seen`, or when the time is over."""
-        try:
-            async with asyncio.timeout(seconds), self._changed:
-                await self._changed.wait_for(lambda: self._changes[experiment_id] != seen)
-        except TimeoutError:
+        if self._changes[experiment_id] != seen:
             return
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiting[experiment_id].add(waiter)
+        try:
+            await asyncio.wait([waiter], timeout=seconds)
+        finally:
+            self._forget(experiment_id, waiter)
+
+    def _forget(self, experiment_id: str, waiter: "asyncio.Future[None]") -> None:
+        waiters = self._waiting.get(experiment_id, set())
+        waiters.discard(waiter)
+        if not waiters:
+            self._waiting.pop(experiment_id, None)

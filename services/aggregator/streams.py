@@ -24,7 +24,7 @@ _METHODS = {
 }
 """What each call is counted as, and what it is by itself."""
 
-Answer = Callable[[WorkRequest, WorkResponse], Awaitable[None]]
+Answer = Callable[[WorkRequest, WorkResponse], Awaitable[object]]
 """Begins to answer a call, or raises why not; what it returns fills in the answer, or raises why
 not, and is always waited for."""
 

@@ -28,8 +28,9 @@ from services.evaluator.models import LoadEngine, Loading
 from services.evaluator.pulse import Pulse
 from services.evaluator.shutdown import Shutdown
 
-JOIN_SECONDS = 10.0
-"""Seconds that a stop takes beyond the grace period: a decode step, a call, a queue poll."""
+JOIN_SECONDS = 16.0
+"""Seconds that a stop takes beyond the grace period: a decode step, a call, a queue poll, and the
+end of an engine, which may take twelve."""
 LOOK_SECONDS = 0.2
 """Seconds between two looks at whether a stop has to be quicker than it was to be."""
 

@@ -4,6 +4,7 @@ import logging
 import sys
 import threading
 import traceback
+import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from multiprocessing.process import BaseProcess
@@ -11,7 +12,9 @@ from multiprocessing.process import BaseProcess
 from modnorm.engines.vllm.start import RunningEngine
 
 END_SECONDS = 12.0
-"""Longer than vLLM gives its workers: five to end by themselves, four after a signal."""
+"""Longer than vLLM's workers get by default: five to end by themselves, four after a signal."""
+_KILL_SECONDS = 2.0
+"""For a killed process to be gone, with the memory that it held."""
 
 logger = logging.getLogger(__name__)
 
@@ -37,20 +40,40 @@ def end_vllm(engine: RunningEngine, *, seconds: float = END_SECONDS) -> bool:
     )
     thread.start()
     wait([ended], seconds)
-    if ended.done():
-        ended.result()  # raises what went wrong
-        return True
-    for process in processes:
-        process.kill()
-    logger.warning("vLLM did not end in time; it hangs at\n%s", _where(thread))
-    return False
+    try:
+        if ended.done():
+            ended.result()  # raises what went wrong
+            return True
+        logger.warning("vLLM did not end in time; it hangs at\n%s", _where(thread))
+        _leave_alone(engine)
+        return False
+    finally:
+        _kill(processes)
+
+
+def _executor(engine: RunningEngine) -> object:
+    return getattr(getattr(engine.engine_core, "engine_core", None), "model_executor", None)
 
 
 def _processes(engine: RunningEngine) -> Sequence[BaseProcess]:
     """Return the processes of vLLM's workers; none where they share this one."""
-    core = getattr(engine.engine_core, "engine_core", None)
-    handles = getattr(getattr(core, "model_executor", None), "workers", None) or ()
+    handles = getattr(_executor(engine), "workers", None) or ()
     return [handle.proc for handle in handles if hasattr(handle, "proc")]
+
+
+def _kill(processes: Sequence[BaseProcess]) -> None:
+    """See that no process is left: it would keep the memory that the next engine needs."""
+    for process in processes:
+        if process.is_alive():
+            process.kill()
+            process.join(_KILL_SECONDS)
+
+
+def _leave_alone(engine: RunningEngine) -> None:
+    """Keep this process from ending vLLM once more, where it hangs, when it ends itself."""
+    finalizer = getattr(_executor(engine), "_finalizer", None)
+    if isinstance(finalizer, weakref.finalize):
+        finalizer.detach()
 
 
 def _run(work: Callable[[], None], ended: "Future[None]") -> None:

@@ -2,7 +2,7 @@
 
 A reader of vLLM's queue between processes that has been idle for a second sleeps until the writer
 pings it, and the ping may be lost (vLLM's pull request 45224): a call of a worker is then never
-answered. Versions after 0.26 look by themselves every five seconds; the one before does not.
+answered. Versions after 0.26 look by themselves every five seconds; 0.26 does not.
 """
 
 from typing import Protocol

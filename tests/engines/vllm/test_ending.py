@@ -4,6 +4,7 @@ import logging
 import multiprocessing
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from multiprocessing.process import BaseProcess
 from types import SimpleNamespace
@@ -34,7 +35,9 @@ def process() -> Iterator[BaseProcess]:
 def running(shutdown: object, *processes: BaseProcess) -> SimpleNamespace:
     """A running engine, as far as its end looks at it."""
     workers = [SimpleNamespace(proc=process) for process in processes]
-    inner = SimpleNamespace(model_executor=SimpleNamespace(workers=workers))
+    executor = SimpleNamespace(workers=workers)
+    executor._finalizer = weakref.finalize(executor.__class__, print)
+    inner = SimpleNamespace(model_executor=executor)
     return SimpleNamespace(engine_core=SimpleNamespace(shutdown=shutdown, engine_core=inner))
 
 
@@ -46,22 +49,23 @@ def test_workers_of_an_end_that_hangs_are_killed(
     def hang_here() -> None:
         go_on.wait(SECONDS)
 
+    engine = running(hang_here, process)
     with caplog.at_level(logging.WARNING):
-        assert not end_vllm(running(hang_here, process), seconds=0.1)
+        assert not end_vllm(engine, seconds=0.1)
     go_on.set()
-    process.join(SECONDS)
     assert process.exitcode == -9
     assert "hang_here" in caplog.text
+    assert not engine.engine_core.engine_core.model_executor._finalizer.alive
 
 
-def test_an_end_that_fails_says_why(process: BaseProcess) -> None:
+def test_an_end_that_fails_says_why_and_leaves_no_process(process: BaseProcess) -> None:
     def fail() -> None:
         raise TimeoutError("no answer")
 
     for engine in (running(fail, process), running(fail)):
         with pytest.raises(TimeoutError, match="no answer"):
             end_vllm(engine, seconds=SECONDS)
-    assert process.is_alive()
+    assert process.exitcode == -9
 
 
 def test_an_engine_without_processes_ends_in_the_thread_that_asks() -> None:
@@ -70,7 +74,9 @@ def test_an_engine_without_processes_ends_in_the_thread_that_asks() -> None:
     assert threads == [threading.current_thread()]
 
 
-def test_an_engine_with_a_worker_process_answers_and_ends(bundled: Checkpoint) -> None:
+def test_an_engine_with_a_worker_process_answers_and_ends(
+    bundled: Checkpoint, caplog: pytest.LogCaptureFixture
+) -> None:
     settings = EngineSettings(max_model_len=128, max_num_seqs=2)
     apart = {"distributed_executor_backend": "mp"}
     engine = VllmEngine(bundled, settings, arguments=apart)
@@ -83,3 +89,4 @@ def test_an_engine_with_a_worker_process_answers_and_ends(bundled: Checkpoint) -
     finally:
         engine.close()
     assert not process.is_alive()
+    assert "did not end" not in caplog.text

@@ -4,6 +4,7 @@ import itertools
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 
 import pytest
 
@@ -103,5 +104,49 @@ def test_what_went_wrong_for_someone_who_is_gone_is_not_logged(caplog):
             await lane.submit(2)
         gc.collect()
         assert not caplog.records
+
+    run(scenario)
+
+
+def test_answers_are_told_of_in_the_context_of_who_asked_though_they_are_gone(caplog):
+    caller: ContextVar[str] = ContextVar("caller")
+
+    async def scenario(thread):
+        gate, heard = Gate(), []
+
+        def told(number, answer):
+            heard.append((number, answer, caller.get()))
+            if number == 1:
+                raise ArithmeticError
+
+        lane = Lane(thread, gate.work, told)
+        caller.set("before")
+        asked = await submitted(lane, gate, range(5))
+        caller.set("after")
+        asked.append(lane.submit(5))
+        for one in asked[2:]:
+            one.cancel()
+        gate.open.set()
+        await lane.settle()
+        expected = [(0, 0), (1, 1), (2, 4), (4, 16), (5, 25)]
+        assert heard == [(*one, "after" if one[0] == 5 else "before") for one in expected]
+        assert [one.result() for one in asked[:2]] == [0, 1]
+        assert [record.message for record in caplog.records] == ["an answer is not followed up"]
+        await lane.settle()
+
+    run(scenario)
+
+
+def test_a_lane_is_settled_once_nothing_waits_any_more():
+    async def scenario(thread):
+        gate = Gate()
+        lane = Lane(thread, gate.work)
+        asked = await submitted(lane, gate, [0, 1, 2])
+        settled = asyncio.create_task(lane.settle())
+        await asyncio.sleep(0)
+        assert not settled.done()
+        gate.open.set()
+        await settled
+        assert all(one.done() for one in asked)
 
     run(scenario)

@@ -225,43 +225,90 @@ def test_a_report_beside_a_call_is_followed_up_though_its_worker_is_gone(stored)
     asyncio.run(scenario())
 
 
+class Held:
+    """Work of a thread that is held until it may go on."""
+
+    def __init__(self, work):
+        self._work = work
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def __call__(self, *args):
+        self.begun.set()
+        self.go_on.wait(SECONDS)
+        return self._work(*args)
+
+
+class FollowedUp:
+    """Notes which jobs were followed up."""
+
+    def __init__(self, changes):
+        self._follow_up, changes.follow_up = changes.follow_up, self.follow_up
+        self.jobs = set()
+
+    def follow_up(self, change):
+        self._follow_up(change)
+        if change.job is not None:
+            self.jobs.add(change.job.id)
+
+
 @pytest.mark.parametrize("way", ["stream", "call"])
 def test_a_report_is_followed_up_though_its_worker_goes_before_it_is_stored(selecting, way):
     async def scenario(lab, worker, stream, experiment_id):
         job = (await stream.call(claim=claim(await taken(lab, worker)))).claim.job
         parts = await worker.parts(job)
-        servicer, left, followed = lab.aggregator._jobs, asyncio.Event(), asyncio.Event()
-        begun, go_on = threading.Event(), threading.Event()
-        store, follow_up = servicer._reports._work, servicer._changes.follow_up
-        keep = servicer._left.keep
+        servicer, gone = lab.aggregator._jobs, asyncio.Event()
+        reports, followed = servicer._reports, FollowedUp(servicer._changes)
+        held = reports._work = Held(reports._work)
+        submit = reports.submit
 
-        def store_late(reports):
-            begun.set()
-            go_on.wait(SECONDS)
-            return store(reports)
+        def submit_seen(report):
+            answer = submit(report)
+            answer.add_done_callback(lambda one: gone.set() if one.cancelled() else None)
+            return answer
 
-        async def follow_up_seen(change):
-            await follow_up(change)
-            followed.set()
-
-        def keep_seen(work):
-            keep(work)
-            left.set()
-
-        servicer._reports._work = store_late
-        servicer._left.keep = keep_seen
-        servicer._changes.follow_up = follow_up_seen
+        reports.submit = submit_seen
         if way == "stream":
             call = stream._stream
             await call.write(messages.WorkRequest(report=messages.WholeReport(parts=parts)))
         else:
             call = lab.jobs.ReportJob(iter(parts))
-        assert await asyncio.to_thread(begun.wait, SECONDS)
+        assert await asyncio.to_thread(held.begun.wait, SECONDS)
         call.cancel()
         async with asyncio.timeout(SECONDS):
-            await left.wait()
-            go_on.set()
-            await followed.wait()
+            await gone.wait()
+            held.go_on.set()
+            await servicer.settle()
+        assert followed.jobs == {job.lease.job_id}
         assert (await lab.get(experiment_id)).progress.jobs_done == 1
+
+    selecting(scenario)
+
+
+def test_a_failure_is_followed_up_though_its_worker_goes_before_it_is_stored(selecting):
+    async def scenario(lab, worker, stream, _):
+        lease = (await stream.call(claim=claim(await taken(lab, worker)))).claim.job.lease
+        servicer, gone = lab.aggregator._jobs, asyncio.Event()
+        jobs, followed = servicer._stores.jobs, FollowedUp(servicer._changes)
+        held = jobs.fail = Held(jobs.fail)
+        fail = servicer._fail
+
+        async def fail_seen(request):
+            try:
+                await fail(request)
+            except asyncio.CancelledError:
+                gone.set()
+                raise
+
+        servicer._fail = fail_seen
+        kind = messages.FAILURE_KIND_RELEASED
+        call = lab.jobs.FailJob(messages.FailJobRequest(lease=lease, kind=kind))
+        assert await asyncio.to_thread(held.begun.wait, SECONDS)
+        call.cancel()
+        async with asyncio.timeout(SECONDS):
+            await gone.wait()
+            held.go_on.set()
+            await servicer.settle()
+        assert followed.jobs == {lease.job_id}
+        assert (await worker.claim(lease.job_id)).lease.token > lease.token
 
     selecting(scenario)
