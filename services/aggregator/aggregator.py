@@ -159,7 +159,10 @@ class Aggregator:
         ]
 
     async def stop(self) -> None:
-        """Refuse new calls, finish those in progress, and let go of everything."""
+        """Refuse new calls, finish those in progress, and let go of everything.
+
+        Jobs that are pending by then and not published yet are so by whoever reconciles next.
+        """
         self._jobs.end_streams()
         if self._server is not None:
             await self._server.stop(self._settings.stop_grace)

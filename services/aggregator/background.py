@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 
-from modnorm.errors import UnavailableError
+from modnorm.errors import ModnormError, UnavailableError
 from services.aggregator.dispatcher import Dispatcher
 from services.aggregator.metrics import AggregatorMetrics
 from services.aggregator.notifier import Notifier
@@ -42,13 +42,19 @@ class LeftWork:
         """Go on with work; return what waits for it."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
         return task
 
     async def settle(self) -> None:
         """Wait for all of it."""
         while self._tasks:
             await asyncio.wait(self._tasks)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, ModnormError):
+            logger.error("left work failed", exc_info=error)
 
 
 class Changes:

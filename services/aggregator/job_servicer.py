@@ -181,9 +181,9 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         await self._fail(request)
         return evaluation_pb2.FailJobResponse()
 
-    async def _fail(self, request: evaluation_pb2.FailJobRequest) -> None:
-        # Who fails a job often goes at once, and the job is another's then.
-        await asyncio.shield(self._left.keep(self._store_failure(request)))
+    def _fail(self, request: evaluation_pb2.FailJobRequest) -> Awaitable[None]:
+        """Have a failure stored, also where its worker goes at once, as those that stop do."""
+        return asyncio.shield(self._left.keep(self._store_failure(request)))
 
     async def _store_failure(self, request: evaluation_pb2.FailJobRequest) -> None:
         kind = _KINDS.get(request.kind)
@@ -302,7 +302,7 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
                 return self._whole_report(call.report)
             case "fail":
                 response.fail.SetInParent()
-                return asyncio.create_task(self._fail(call.fail))
+                return self._fail(call.fail)
             case _:
                 raise InvalidInputError("a call is a claim, heartbeat, report or failure")
 

@@ -8,6 +8,8 @@ from concurrent.futures import Executor
 from contextvars import Context, copy_context
 from typing import Generic, TypeVar
 
+from modnorm.errors import ModnormError
+
 RequestT = TypeVar("RequestT")
 AnswerT = TypeVar("AnswerT")
 
@@ -89,6 +91,8 @@ class Lane(Generic[RequestT, AnswerT]):
                 if not future.done():
                     future.set_exception(answer)
                     future.exception()  # whoever asked may be gone: that is no error to log
+                elif not isinstance(answer, ModnormError):
+                    logger.error("nobody waits for what failed", exc_info=answer)
                 continue
             context.run(self._tell, request, answer)
             if not future.done():

@@ -39,7 +39,7 @@ LOOK_SECONDS = 1.0
 """Seconds between two looks at the workers' health."""
 CHECK_SECONDS = 5.0
 """Seconds that a worker has for an answer."""
-STOP_SECONDS = 20.0
+STOP_SECONDS = 26.0
 """Seconds beyond the grace period after which a worker that was told to stop is killed."""
 ANSWERS = frozenset({"SERVING", "NOT_SERVING", "SERVICE_UNKNOWN", "UNKNOWN"})
 """What a worker says of itself; anything else is silence."""

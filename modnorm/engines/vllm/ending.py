@@ -3,6 +3,7 @@
 import logging
 import sys
 import threading
+import time
 import traceback
 import weakref
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ from modnorm.engines.vllm.start import RunningEngine
 END_SECONDS = 12.0
 """Longer than vLLM's workers get by default: five to end by themselves, four after a signal."""
 _KILL_SECONDS = 2.0
-"""For a killed process to be gone, with the memory that it held."""
+"""For killed processes to be gone, with the memory that they held."""
 
 logger = logging.getLogger(__name__)
 
@@ -63,10 +64,12 @@ def _processes(engine: RunningEngine) -> Sequence[BaseProcess]:
 
 def _kill(processes: Sequence[BaseProcess]) -> None:
     """See that no process is left: it would keep the memory that the next engine needs."""
-    for process in processes:
-        if process.is_alive():
-            process.kill()
-            process.join(_KILL_SECONDS)
+    left = [process for process in processes if process.is_alive()]
+    for process in left:
+        process.kill()
+    deadline = time.monotonic() + _KILL_SECONDS
+    for process in left:
+        process.join(max(0.0, deadline - time.monotonic()))
 
 
 def _leave_alone(engine: RunningEngine) -> None:

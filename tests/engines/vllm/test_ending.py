@@ -81,8 +81,9 @@ def test_an_engine_with_a_worker_process_answers_and_ends(
     apart = {"distributed_executor_backend": "mp"}
     engine = VllmEngine(bundled, settings, arguments=apart)
     try:
-        workers = engine._engine.engine_core.engine_core.model_executor.workers  # type: ignore[attr-defined]  # inside
-        process = workers[0].proc
+        executor = engine._engine.engine_core.engine_core.model_executor  # type: ignore[attr-defined]  # inside
+        assert isinstance(executor._finalizer, weakref.finalize)
+        process = executor.workers[0].proc
         assert process.is_alive()
         (answer,) = engine.generate([[5, 6, 7]], GenerationLimits(8))
         assert 0 < answer.tokens <= 8

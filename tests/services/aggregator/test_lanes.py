@@ -137,6 +137,19 @@ def test_answers_are_told_of_in_the_context_of_who_asked_though_they_are_gone(ca
     run(scenario)
 
 
+def test_a_defect_that_nobody_waits_for_is_logged(caplog):
+    async def scenario(thread):
+        def broken(numbers: Sequence[int]) -> Sequence[Exception]:
+            raise ArithmeticError(len(numbers))
+
+        lane: Lane[int, int] = Lane(thread, broken)
+        lane.submit(1).cancel()
+        await lane.settle()
+        assert [record.message for record in caplog.records] == ["nobody waits for what failed"]
+
+    run(scenario)
+
+
 def test_a_lane_is_settled_once_nothing_waits_any_more():
     async def scenario(thread):
         gate = Gate()

@@ -284,7 +284,8 @@ def test_a_report_is_followed_up_though_its_worker_goes_before_it_is_stored(sele
     selecting(scenario)
 
 
-def test_a_failure_is_followed_up_though_its_worker_goes_before_it_is_stored(selecting):
+@pytest.mark.parametrize("way", ["stream", "call"])
+def test_a_failure_is_followed_up_though_its_worker_goes_before_it_is_stored(selecting, way):
     async def scenario(lab, worker, stream, _):
         lease = (await stream.call(claim=claim(await taken(lab, worker)))).claim.job.lease
         servicer, gone = lab.aggregator._jobs, asyncio.Event()
@@ -292,16 +293,18 @@ def test_a_failure_is_followed_up_though_its_worker_goes_before_it_is_stored(sel
         held = jobs.fail = Held(jobs.fail)
         fail = servicer._fail
 
-        async def fail_seen(request):
-            try:
-                await fail(request)
-            except asyncio.CancelledError:
-                gone.set()
-                raise
+        def fail_seen(request):
+            answer = fail(request)
+            answer.add_done_callback(lambda one: gone.set() if one.cancelled() else None)
+            return answer
 
         servicer._fail = fail_seen
-        kind = messages.FAILURE_KIND_RELEASED
-        call = lab.jobs.FailJob(messages.FailJobRequest(lease=lease, kind=kind))
+        request = messages.FailJobRequest(lease=lease, kind=messages.FAILURE_KIND_RELEASED)
+        if way == "stream":
+            call = stream._stream
+            await call.write(messages.WorkRequest(fail=request))
+        else:
+            call = lab.jobs.FailJob(request)
         assert await asyncio.to_thread(held.begun.wait, SECONDS)
         call.cancel()
         async with asyncio.timeout(SECONDS):

@@ -14,6 +14,7 @@ import pytest
 from modnorm.errors import ModnormError
 from services.common.healthcheck import check
 from services.common.settings import SupervisorSettings
+from services.evaluator import gateway, supervisor, worker
 from services.evaluator.child import MAKES_ROOM
 from services.evaluator.mps import CONTROL
 from services.evaluator.supervisor import COMMAND, Supervisor
@@ -295,3 +296,7 @@ def test_a_supervisor_that_does_not_start_leaves_no_daemon_behind(fault, tmp_pat
     with pytest.raises(ModnormError):
         asyncio.run(start())
     assert asked.read_text().split() == ["get_server_list", "quit"]
+
+
+def test_a_worker_is_not_killed_while_it_hands_back():
+    assert worker.JOIN_SECONDS + gateway.LAST_SECONDS < supervisor.STOP_SECONDS
