@@ -223,6 +223,30 @@ def test_two_experiments_in_one_batch(world):
         assert [event.cursor for event in events] == list(range(1, len(events) + 1))
 
 
+def test_an_experiment_that_ends_its_phase_leaves_those_beside_it_where_they_are(world, plain):
+    def reported(one, batches):
+        sizes = {"ends": 2, "goes on": 4}
+        ids = [
+            one.select(name, size=size, ensemble_sizes=[1], name=name)
+            for name, size in sizes.items()
+        ]
+        ends, goes_on = (one.stores.jobs.pending(created) for created in ids)
+        order = [goes_on[0], ends[0], goes_on[1], ends[1], ends[2], goes_on[2]]
+        claims = one.stores.jobs.claim_all([ClaimRequest(job_id, "w") for job_id in order])
+        reports = [one.report_of(claim) for claim in claims]
+        for batch in batches(reports):
+            one.stores.jobs.report_all(batch)
+        assert [one.state(created) for created in ids] == ["VOTING", "SELECTING"]
+        progress = [one.stores.experiments.get(created).progress for created in ids]
+        events = [one.stores.events.after(created, 0, 100)[0] for created in ids]
+        told = [[(event.cursor, event.message) for event in each] for each in events]
+        return [str(each) for each in progress], told
+
+    world.now = plain.now = 1_000.0
+    at_once = reported(world, lambda reports: [reports])
+    assert at_once == reported(plain, lambda reports: [[one] for one in reports])
+
+
 def test_the_same_job_twice_in_a_batch(world):
     created = world.select(size=3, ensemble_sizes=[1])
     job_id = world.stores.jobs.pending(created)[0]
