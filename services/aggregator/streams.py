@@ -85,8 +85,7 @@ class WorkStreams:
     async def _answer_all(self, call: WorkRequest, response: WorkResponse) -> None:
         """Answer a call, and the one that it carries beside itself: both are begun at once.
 
-        Who has gone while the first is waited for may have a report in the second, of which the
-        others must hear.
+        The second is waited for and counted also where who asked has gone meanwhile.
         """
         begun = self._begin(call, response)
         if not call.HasField("also"):

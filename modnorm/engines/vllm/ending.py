@@ -24,8 +24,8 @@ def end_vllm(engine: RunningEngine, *, seconds: float = END_SECONDS) -> bool:
     """End vLLM's workers and free what it holds in this process; return whether it has ended.
 
     Workers in processes of their own are killed when vLLM has not ended them in time, and the
-    thread that waits for it is left behind, asleep. vLLM 0.26 was seen to hang so on a GPU, after
-    its worker had gone: a process that is to stop, or to load another model, would wait for ever.
+    thread that waits for it is left behind, asleep. vLLM 0.26 was seen to hang so on a GPU: a
+    process that is to stop, or to load another model, would wait for ever.
 
     Args:
         engine: What runs; not used afterwards.

@@ -36,7 +36,8 @@ def running(shutdown: object, *processes: BaseProcess) -> SimpleNamespace:
     """A running engine, as far as its end looks at it."""
     workers = [SimpleNamespace(proc=process) for process in processes]
     executor = SimpleNamespace(workers=workers)
-    executor._finalizer = weakref.finalize(executor.__class__, print)
+    executor._finalizer = weakref.finalize(SimpleNamespace, list)
+    executor._finalizer.atexit = False
     inner = SimpleNamespace(model_executor=executor)
     return SimpleNamespace(engine_core=SimpleNamespace(shutdown=shutdown, engine_core=inner))
 

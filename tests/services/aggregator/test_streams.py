@@ -189,7 +189,7 @@ class Answers:
 
 
 @pytest.mark.parametrize("stored", ["before", "after"])
-def test_a_report_beside_a_call_is_followed_up_though_its_worker_is_gone(stored):
+def test_a_call_beside_another_is_waited_for_and_counted_though_its_worker_is_gone(stored):
     async def scenario():
         answers, registry = Answers(), CollectorRegistry()
         left = LeftWork()
@@ -225,17 +225,41 @@ def test_a_report_beside_a_call_is_followed_up_though_its_worker_is_gone(stored)
     asyncio.run(scenario())
 
 
-class Held:
-    """Work of a thread that is held until it may go on."""
+class Gone:
+    """A worker that goes while its call is stored.
 
-    def __init__(self, work):
-        self._work = work
-        self.begun, self.go_on = threading.Event(), threading.Event()
+    Args:
+        servicer: What answers it.
+        store: Object and name of what stores in a thread: it is held until the worker is gone.
+        begin: Object and name of what begins that, and returns a future.
+    """
 
-    def __call__(self, *args):
-        self.begun.set()
-        self.go_on.wait(SECONDS)
-        return self._work(*args)
+    def __init__(self, servicer, store, begin):
+        self._servicer = servicer
+        self._store, self._begin = getattr(*store), getattr(*begin)
+        self._begun, self._go_on = threading.Event(), threading.Event()
+        self._gone = asyncio.Event()
+        setattr(store[0], store[1], self._held)
+        setattr(begin[0], begin[1], self._watched)
+
+    def _held(self, *args):
+        self._begun.set()
+        self._go_on.wait(SECONDS)
+        return self._store(*args)
+
+    def _watched(self, request):
+        answer = self._begin(request)
+        answer.add_done_callback(lambda one: self._gone.set() if one.cancelled() else None)
+        return answer
+
+    async def goes(self, call):
+        """Break off a call in the midst, and wait until it is stored all the same."""
+        assert await asyncio.to_thread(self._begun.wait, SECONDS)
+        call.cancel()
+        async with asyncio.timeout(SECONDS):
+            await self._gone.wait()
+            self._go_on.set()
+            await self._servicer.settle()
 
 
 class FollowedUp:
@@ -256,28 +280,15 @@ def test_a_report_is_followed_up_though_its_worker_goes_before_it_is_stored(sele
     async def scenario(lab, worker, stream, experiment_id):
         job = (await stream.call(claim=claim(await taken(lab, worker)))).claim.job
         parts = await worker.parts(job)
-        servicer, gone = lab.aggregator._jobs, asyncio.Event()
-        reports, followed = servicer._reports, FollowedUp(servicer._changes)
-        held = reports._work = Held(reports._work)
-        submit = reports.submit
-
-        def submit_seen(report):
-            answer = submit(report)
-            answer.add_done_callback(lambda one: gone.set() if one.cancelled() else None)
-            return answer
-
-        reports.submit = submit_seen
+        servicer, followed = lab.aggregator._jobs, FollowedUp(lab.aggregator._changes)
+        reports = servicer._reports
+        gone = Gone(servicer, (reports, "_work"), (reports, "submit"))
         if way == "stream":
             call = stream._stream
             await call.write(messages.WorkRequest(report=messages.WholeReport(parts=parts)))
         else:
             call = lab.jobs.ReportJob(iter(parts))
-        assert await asyncio.to_thread(held.begun.wait, SECONDS)
-        call.cancel()
-        async with asyncio.timeout(SECONDS):
-            await gone.wait()
-            held.go_on.set()
-            await servicer.settle()
+        await gone.goes(call)
         assert followed.jobs == {job.lease.job_id}
         assert (await lab.get(experiment_id)).progress.jobs_done == 1
 
@@ -288,29 +299,15 @@ def test_a_report_is_followed_up_though_its_worker_goes_before_it_is_stored(sele
 def test_a_failure_is_followed_up_though_its_worker_goes_before_it_is_stored(selecting, way):
     async def scenario(lab, worker, stream, _):
         lease = (await stream.call(claim=claim(await taken(lab, worker)))).claim.job.lease
-        servicer, gone = lab.aggregator._jobs, asyncio.Event()
-        jobs, followed = servicer._stores.jobs, FollowedUp(servicer._changes)
-        held = jobs.fail = Held(jobs.fail)
-        fail = servicer._fail
-
-        def fail_seen(request):
-            answer = fail(request)
-            answer.add_done_callback(lambda one: gone.set() if one.cancelled() else None)
-            return answer
-
-        servicer._fail = fail_seen
+        servicer, followed = lab.aggregator._jobs, FollowedUp(lab.aggregator._changes)
+        gone = Gone(servicer, (servicer._stores.jobs, "fail"), (servicer, "_fail"))
         request = messages.FailJobRequest(lease=lease, kind=messages.FAILURE_KIND_RELEASED)
         if way == "stream":
             call = stream._stream
             await call.write(messages.WorkRequest(fail=request))
         else:
             call = lab.jobs.FailJob(request)
-        assert await asyncio.to_thread(held.begun.wait, SECONDS)
-        call.cancel()
-        async with asyncio.timeout(SECONDS):
-            await gone.wait()
-            held.go_on.set()
-            await servicer.settle()
+        await gone.goes(call)
         assert followed.jobs == {lease.job_id}
         assert (await worker.claim(lease.job_id)).lease.token > lease.token
 
