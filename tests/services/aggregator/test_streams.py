@@ -229,16 +229,14 @@ class Gone:
     """A worker that goes while its call is stored.
 
     Args:
-        servicer: What answers it.
         store: Object and name of what stores in a thread: it is held until the worker is gone.
         begin: Object and name of what begins that, and returns a future.
     """
 
-    def __init__(self, servicer, store, begin):
-        self._servicer = servicer
+    def __init__(self, store, begin):
         self._store, self._begin = getattr(*store), getattr(*begin)
         self._begun, self._go_on = threading.Event(), threading.Event()
-        self._gone = asyncio.Event()
+        self._gone, self.calls = asyncio.Event(), asyncio.Semaphore(0)
         setattr(store[0], store[1], self._held)
         setattr(begin[0], begin[1], self._watched)
 
@@ -249,17 +247,28 @@ class Gone:
 
     def _watched(self, request):
         answer = self._begin(request)
+        self.calls.release()
         answer.add_done_callback(lambda one: self._gone.set() if one.cancelled() else None)
         return answer
 
-    async def goes(self, call):
+    async def goes(self, call, settle):
         """Break off a call in the midst, and wait until it is stored all the same."""
-        assert await asyncio.to_thread(self._begun.wait, SECONDS)
+        await self.begins()
         call.cancel()
+        await self.is_cut_off(settle())
+
+    async def begins(self):
+        """Wait until the call is in the midst of being stored."""
+        assert await asyncio.to_thread(self._begun.wait, SECONDS)
+
+    async def is_cut_off(self, settled):
+        """Let a call be stored once it is cut off, and wait until all is settled."""
+        settling = asyncio.ensure_future(settled)
         async with asyncio.timeout(SECONDS):
             await self._gone.wait()
+            assert not settling.done()
             self._go_on.set()
-            await self._servicer.settle()
+            await settling
 
 
 class FollowedUp:
@@ -282,13 +291,13 @@ def test_a_report_is_followed_up_though_its_worker_goes_before_it_is_stored(sele
         parts = await worker.parts(job)
         servicer, followed = lab.aggregator._jobs, FollowedUp(lab.aggregator._changes)
         reports = servicer._reports
-        gone = Gone(servicer, (reports, "_work"), (reports, "submit"))
+        gone = Gone((reports, "_work"), (reports, "submit"))
         if way == "stream":
             call = stream._stream
             await call.write(messages.WorkRequest(report=messages.WholeReport(parts=parts)))
         else:
             call = lab.jobs.ReportJob(iter(parts))
-        await gone.goes(call)
+        await gone.goes(call, servicer.settle)
         assert followed.jobs == {job.lease.job_id}
         assert (await lab.get(experiment_id)).progress.jobs_done == 1
 
@@ -300,15 +309,33 @@ def test_a_failure_is_followed_up_though_its_worker_goes_before_it_is_stored(sel
     async def scenario(lab, worker, stream, _):
         lease = (await stream.call(claim=claim(await taken(lab, worker)))).claim.job.lease
         servicer, followed = lab.aggregator._jobs, FollowedUp(lab.aggregator._changes)
-        gone = Gone(servicer, (servicer._stores.jobs, "fail"), (servicer, "_fail"))
+        gone = Gone((servicer._stores.jobs, "fail"), (servicer, "_fail"))
         request = messages.FailJobRequest(lease=lease, kind=messages.FAILURE_KIND_RELEASED)
         if way == "stream":
             call = stream._stream
             await call.write(messages.WorkRequest(fail=request))
         else:
             call = lab.jobs.FailJob(request)
-        await gone.goes(call)
+        await gone.goes(call, servicer.settle)
         assert followed.jobs == {lease.job_id}
         assert (await worker.claim(lease.job_id)).lease.token > lease.token
+
+    selecting(scenario)
+
+
+def test_a_stop_stores_and_follows_up_the_reports_that_it_cuts_off(selecting):
+    async def scenario(lab, worker, stream, _):
+        followed = FollowedUp(lab.aggregator._changes)
+        reports = lab.aggregator._jobs._reports
+        gone = Gone((reports, "_work"), (reports, "submit"))
+        jobs, calls = [], []
+        for _ in range(2):
+            jobs.append((await stream.call(claim=claim(await taken(lab, worker)))).claim.job)
+            calls.append(lab.jobs.ReportJob(iter(await worker.parts(jobs[-1]))))
+            await asyncio.wait_for(gone.calls.acquire(), SECONDS)
+            await gone.begins()
+        await gone.is_cut_off(lab.aggregator.stop())
+        assert followed.jobs == {job.lease.job_id for job in jobs}
+        assert not [call for call in calls if await call.code() is grpc.StatusCode.OK]
 
     selecting(scenario)
