@@ -13,6 +13,7 @@ from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines.protocol import Completion, GenerationLimits
 from modnorm.engines.settings import EngineSettings
 from modnorm.engines.vllm.engine import VllmEngine
+from modnorm.engines.vllm.start import Changes
 from modnorm.engines.vllm.steps import Steps
 
 
@@ -38,7 +39,8 @@ class DrawnEngine(VllmEngine):
         cache_bytes: int | None = None,
     ) -> None:
         cache = {} if cache_bytes is None else {"kv_cache_memory_bytes": cache_bytes}
-        super().__init__(checkpoint, settings, arguments={**variant.arguments, **cache})
+        changes = Changes({**variant.arguments, **cache}, ahead=variant.ahead)
+        super().__init__(checkpoint, settings, changes=changes)
         if variant.whole_steps:
             self._steps = Steps(self._engine, whole=True)
         if variant.spares_asking:

@@ -34,6 +34,7 @@ ENGINE = "engine"
 CONTENDERS = {
     ENGINE: "0",
     f"{ENGINE}@inside": "0",
+    f"{ENGINE}@two": "0",
     "vllm in one process": "0",
     "vllm": "1",
 }
@@ -85,7 +86,7 @@ def run(options: argparse.Namespace) -> int:
         for _ in range(options.rounds + 1):
             for name, child in children.items():
                 rates[name].append(float(str(child.ask("generate"))))
-    _report({name: found[1:] for name, found in rates.items()}, options.out)
+        _report({name: found[1:] for name, found in rates.items()}, options.out)
     return 0
 
 

@@ -13,12 +13,14 @@ class Variant:
         variables: Environment variables.
         whole_steps: Whether vLLM's own `step` is taken.
         spares_asking: Whether memory is asked for only when more of it is needed (`slots`).
+        ahead: Whether a worker in a process of its own has a step more under way than vLLM's.
     """
 
     arguments: Mapping[str, object] = field(default_factory=dict)
     variables: Mapping[str, str] = field(default_factory=dict)
     whole_steps: bool = False
     spares_asking: bool = False
+    ahead: bool = True
 
 
 USUAL = ""
@@ -32,6 +34,8 @@ VARIANTS: Mapping[str, Variant] = {
     # to itself, or does not.
     "inside": Variant(arguments={"distributed_executor_backend": "uni"}),
     "apart": Variant(arguments={"distributed_executor_backend": "mp"}),
+    # As many steps under way as vLLM has.
+    "two": Variant(ahead=False),
     # A decoding sequence asks for memory only at the end of a block.
     "slots": Variant(spares_asking=True),
     # The older and the newer of vLLM's model runners, whichever it would choose.

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import MappingProxyType
+from itertools import accumulate
 
 import torch
 import transformers
@@ -18,15 +18,16 @@ from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.engines.protocol import Completion, Finish, GenerationLimits
 from modnorm.engines.settings import EngineSettings
-from modnorm.engines.vllm.ending import end_vllm
 from modnorm.engines.vllm.numerics import chosen_numerics
 from modnorm.engines.vllm.parking import Parked, Parking
 from modnorm.engines.vllm.start import (
+    Changes,
     Request,
     graph_mode,
     parked_places,
     rendered,
     start_vllm,
+    step_tokens,
     vllm_failures,
 )
 from modnorm.engines.vllm.steps import Steps
@@ -36,12 +37,11 @@ from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.lineage import Lineage
 
-LOOK_EVERY = 256
-"""Steps after which logits are looked at for NaN and infinity, as they were that many before.
+LOOK_EVERY = 64
+"""Steps after which logits are looked at for NaN and infinity, as they were twice as many before:
+neither the device nor the scheduler waits for a look."""
 
-A worker in a process of its own answers after the steps that it was given, and gets no other
-meanwhile: some milliseconds.
-"""
+_NO_CHANGES = Changes()
 
 
 class VllmEngine:
@@ -50,7 +50,7 @@ class VllmEngine:
     Args:
         checkpoint: The model on disk.
         settings: Memory, length, GPUs.
-        arguments: Engine arguments of vLLM's that are otherwise, in measurements.
+        changes: What is otherwise, in measurements.
 
     Raises:
         InvalidInputError: the stored tensors are not what `config.json` says.
@@ -64,7 +64,7 @@ class VllmEngine:
         checkpoint: Checkpoint,
         settings: EngineSettings | None = None,
         *,
-        arguments: Mapping[str, object] = MappingProxyType({}),
+        changes: Changes = _NO_CHANGES,
     ) -> None:
         stored = CheckpointWeights(checkpoint)
         self._checkpoint = checkpoint
@@ -74,9 +74,7 @@ class VllmEngine:
         self._candidate: tuple[Descriptor, ScaleMap] | None = None
         self._requests = 0
         self._waiting: dict[str, int] = {}
-        self._engine = start_vllm(
-            checkpoint, stored.layout, stored.dtype, self._settings, arguments
-        )
+        self._engine = start_vllm(checkpoint, stored.layout, stored.dtype, self._settings, changes)
         self._steps = Steps(self._engine)
         try:
             self._parking = self._make_parking()
@@ -224,8 +222,9 @@ class VllmEngine:
         if not prompts:
             return
         self._require_idle()
+        looks = self._workers.looks()
         try:
-            self._submit(prompts, limits)
+            self._begin(prompts, limits)
             steps = 0
             while self._waiting:
                 poll()
@@ -235,15 +234,28 @@ class VllmEngine:
                 if len(ended) == len(self._waiting):
                     _require_sound(self._workers.is_sound())
                 elif steps % LOOK_EVERY == 0:
-                    _require_sound(self._workers.was_sound())
+                    _require_sound(next(looks))
                 for one in ended:
                     yield self._completion(one, self._waiting.pop(one.request_id))
         finally:
             self._abort()
 
-    def _submit(self, prompts: Sequence[Sequence[int]], limits: GenerationLimits) -> None:
+    def _begin(self, prompts: Sequence[Sequence[int]], limits: GenerationLimits) -> None:
+        """Submit all prompts: those that the first step has no room for while it is taken."""
+        tokens = accumulate(len(prompt) for prompt in prompts)
+        budget = step_tokens(self._engine)
+        first = 1 + sum(1 for total in tokens if total < budget)
+        self._submit(prompts[:first], limits)
+        if rest := prompts[first:]:
+            with vllm_failures("generation"):
+                self._steps.take_one_more()
+            self._submit(rest, limits, after=first)
+
+    def _submit(
+        self, prompts: Sequence[Sequence[int]], limits: GenerationLimits, *, after: int = 0
+    ) -> None:
         with vllm_failures("submitting prompts"):
-            for index, prompt in enumerate(rendered(self._engine, prompts)):
+            for index, prompt in enumerate(rendered(self._engine, prompts), after):
                 self._requests += 1
                 name = str(self._requests)
                 self._waiting[name] = index
@@ -301,12 +313,11 @@ class VllmEngine:
     def close(self) -> None:
         """Free the model; the engine is not used afterwards."""
         with vllm_failures("closing vLLM"):
-            ended = end_vllm(self._engine)
+            self._engine.engine_core.shutdown()
             del self._engine, self._steps
             for name in ("_parking", "_workers"):
                 self.__dict__.pop(name, None)
-            if ended:
-                cleanup_dist_env_and_memory()
+            cleanup_dist_env_and_memory()
 
 
 def _require_sound(sound: bool) -> None:  # noqa: FBT001 - the only thing that it is told

@@ -3,8 +3,9 @@
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Protocol, cast
 
@@ -19,9 +20,10 @@ from modnorm.checkpoint.families import Dimensions
 from modnorm.checkpoint.layout import Layout
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines.settings import EngineSettings
+from modnorm.engines.vllm.ahead import run_ahead
 from modnorm.engines.vllm.memory import cpu_cache_bytes, parked_sequences, vllm_share
 from modnorm.engines.vllm.numerics import choose_numerics, require_offered
-from modnorm.engines.vllm.queues import bound_waits
+from modnorm.engines.vllm.queues import mend_queues
 from modnorm.errors import DoesNotFitError, EngineError, IncompatibleError, ModnormError
 
 WORKER = "modnorm.engines.vllm.worker.CandidateWorker"
@@ -65,10 +67,18 @@ class EngineCore(Protocol):
         """End the workers and free their memory."""
 
 
+class ModelExecutor(Protocol):
+    """What calls vLLM's workers."""
+
+    def collective_rpc(self, method: str, *, non_block: bool) -> Future[list[object]]:
+        """Call a method of every worker; their answers by rank come after all asked for before."""
+
+
 class RunningEngine(Protocol):
     """What is used of vLLM's engine."""
 
     engine_core: EngineCore
+    model_executor: ModelExecutor
     vllm_config: object
 
     def add_request(self, request_id: str, prompt: object, params: object) -> object:
@@ -87,12 +97,22 @@ class RunningEngine(Protocol):
         """Call a method of every worker; return their answers by rank."""
 
 
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What a measurement has otherwise; what candidates need must hold all the same."""
+
+    arguments: Mapping[str, object] = field(default_factory=dict)
+    """Engine arguments of vLLM's."""
+    ahead: bool = True
+    """Whether steps run ahead as in `run_ahead`."""
+
+
 def start_vllm(
     checkpoint: Checkpoint,
     layout: Layout,
     dtype: torch.dtype,
     settings: EngineSettings,
-    changes: Mapping[str, object],
+    changes: Changes,
 ) -> RunningEngine:
     """Load a model into vLLM, in this process or, over several GPUs, in workers below it.
 
@@ -104,8 +124,7 @@ def start_vllm(
         layout: All of its physical tensors.
         dtype: Dtype of the weights.
         settings: Memory, length, GPUs.
-        changes: Engine arguments that are otherwise than `engine_arguments`; what candidates need
-            must hold all the same.
+        changes: What is otherwise.
 
     Raises:
         IncompatibleError: vLLM cannot hold the model, or not as candidates need it.
@@ -113,14 +132,17 @@ def start_vllm(
     """
     choose_numerics(settings.numerics)
     require_offered(settings.numerics)
-    bound_waits()
+    mend_queues()
     # Workers are forked otherwise, from a process with threads; vLLM reads it nowhere else.
     os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")  # noqa: TID251 - its only way in
     with vllm_failures(f"loading {checkpoint.name} into vLLM"):
-        arguments = {**engine_arguments(checkpoint, layout, dtype, settings), **changes}
+        usual = engine_arguments(checkpoint, layout, dtype, settings)
+        arguments = {**usual, **changes.arguments}
         _require_known(arguments)
         config = EngineArgs(**arguments).create_engine_config()
         _require_settings(config)
+        if changes.ahead:
+            run_ahead(config)
         try:
             engine = LLMEngine(
                 config,
@@ -139,6 +161,11 @@ def rendered(engine: RunningEngine, prompts: Sequence[Sequence[int]]) -> list[ob
     raw: list[object] = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
     render = getattr(getattr(engine, "renderer", None), "render_cmpl", None)
     return list(render(raw)) if render else raw
+
+
+def step_tokens(engine: RunningEngine) -> int:
+    """Return how many tokens vLLM takes in one step at most: prompts are cut there."""
+    return int(str(_setting(engine.vllm_config, "scheduler_config.max_num_batched_tokens")))
 
 
 def graph_mode(engine: RunningEngine) -> str:
@@ -231,7 +258,7 @@ def parked_places(checkpoint: Checkpoint, settings: EngineSettings) -> int:
 
 
 def _require_known(arguments: Mapping[str, object]) -> None:
-    known = {field.name for field in fields(EngineArgs)}
+    known = {one.name for one in fields(EngineArgs)}
     if unknown := sorted(set(arguments) - known):
         raise IncompatibleError(
             f"this vLLM has no setting {unknown[0]}",

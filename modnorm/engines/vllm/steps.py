@@ -75,6 +75,10 @@ class Steps:
                 ended.append(one)
         return process(ended).request_outputs if ended else []
 
+    def take_one_more(self) -> None:
+        """Run the model once; of requests that have ended the next step tells."""
+        self._said.ended += self.take()
+
     def forget(self) -> None:
         """Drop the tokens of requests that do not go on."""
         self._said = Said()

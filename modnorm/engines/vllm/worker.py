@@ -18,7 +18,7 @@ from modnorm.engines.vllm.calls import (
 )
 from modnorm.engines.vllm.held import HeldModel
 from modnorm.engines.vllm.linear import keep_plain_weights
-from modnorm.engines.vllm.queues import bound_waits
+from modnorm.engines.vllm.queues import mend_queues
 from modnorm.geometry.scale_map import ScaleMap
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 # vLLM imports this module before it loads a model, and gives no later occasion.
 keep_plain_weights()
-bound_waits()
+mend_queues()
 
 
 class CandidateWorker:

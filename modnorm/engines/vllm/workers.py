@@ -1,6 +1,8 @@
 """The workers of a running engine, as one."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -21,6 +23,9 @@ from modnorm.geometry.scale_map import ScaleMap
 from modnorm.noise import Block
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.lineage import NO_LINEAGE, Lineage
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 SEEDS_AT_ONCE = 32
 """Seeds of the steps that ranks take in one call: seconds of work, even on large models."""
@@ -111,9 +116,21 @@ class Workers:
         """Whether all logits since the last change of weights were finite."""
         return all(self._call("modnorm_is_sound"))
 
-    def was_sound(self) -> bool:
-        """Whether they were, when this was asked last; the devices work on meanwhile."""
-        return all(self._call("modnorm_was_sound"))
+    def looks(self) -> Iterator[bool]:
+        """Tell whether they were some steps ago, as often as asked; nobody waits for it.
+
+        Each time the workers are asked anew, and what they answered the last time is said: True
+        the first time. That answer lies there, since they answer in the order in which they are
+        asked, and they have taken steps since.
+        """
+        method = "modnorm_was_sound"
+        asked: Future[list[object]] | None = None
+        while True:
+            before = asked
+            with _calling(method):
+                asked = self._engine.model_executor.collective_rpc(method, non_block=True)
+                answers = before.result() if before else []
+            yield all(_values(method, answers))
 
     def sha256(self) -> str:
         """SHA-256 over all physical tensors, in canonical order and layout."""
@@ -142,11 +159,19 @@ class Workers:
         return whole
 
     def _call(self, method: str, *given: object) -> list[Value]:
-        with vllm_failures(f"calling vLLM's workers ({method})"):
+        with _calling(method):
             answers = self._engine.collective_rpc(method, args=given)
-        if not all(isinstance(one, dict) for one in answers):
-            raise EngineError(f"vLLM's workers do not know {method}")
-        return [value_of(_as_answer(one)) for one in answers]
+        return _values(method, answers)
+
+
+def _calling(method: str) -> AbstractContextManager[None]:
+    return vllm_failures(f"calling vLLM's workers ({method})")
+
+
+def _values(method: str, answers: list[object]) -> list[Value]:
+    if not all(isinstance(one, dict) for one in answers):
+        raise EngineError(f"vLLM's workers do not know {method}")
+    return [value_of(_as_answer(one)) for one in answers]
 
 
 def _as_answer(given: object) -> Answer:

@@ -1,5 +1,7 @@
-"""Idle readers of vLLM's queues look again, also where vLLM does not see to that."""
+"""Nobody waits for ever for vLLM's queues, also where vLLM does not see to that."""
 
+import gc
+import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 
@@ -9,11 +11,13 @@ pytest.importorskip(
     "vllm", reason="runs in an environment with vLLM: `make test-vllm`, part of `make test`"
 )
 
+import zmq
 from vllm.distributed.device_communicators import shm_broadcast
 
 from modnorm.engines.vllm import queues
 
 Waits = list[int | None]
+SECONDS = 20.0
 
 
 @pytest.fixture
@@ -36,8 +40,8 @@ def make_vllm(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[type, Wait
 
 def test_no_wait_is_longer_than_the_bound(make_vllm: Callable[..., tuple[type, Waits]]) -> None:
     condition, waits = make_vllm()
-    queues.bound_waits()
-    queues.bound_waits()
+    queues.mend_queues()
+    queues.mend_queues()
     for given in (None, 1, queues.LONGEST_MS, 60_000):
         condition().wait(given)
     condition().wait()
@@ -49,15 +53,35 @@ def test_a_vllm_that_looks_by_itself_is_left_alone(
     make_vllm: Callable[..., tuple[type, Waits]],
 ) -> None:
     condition, waits = make_vllm(SHM_READER_RECHECK_INTERVAL_MS=5000)
-    queues.bound_waits()
+    queues.mend_queues()
     condition().wait(60_000)
     assert waits == [60_000]
 
 
 def test_a_vllm_whose_readers_never_sleep_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queues, "shm_broadcast", SimpleNamespace())
-    queues.bound_waits()
+    queues.mend_queues()
 
 
 def test_the_vllm_that_is_here_has_what_is_looked_for() -> None:
+    queues.mend_queues()
+    queue = shm_broadcast.MessageQueue(1, 1)
+    assert isinstance(queue.local_socket.context, queues.QueueContext)
     assert hasattr(shm_broadcast, "SpinCondition")
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_the_collection_of_a_queue_that_is_garbage_ends(*, older: bool) -> None:
+    def collect() -> None:
+        context = queues.QueueContext()
+        cycle: list[object] = [context.socket(zmq.XPUB), context.socket(zmq.PUB)]
+        cycle.append(cycle)
+        if older:
+            gc.collect()
+        del context, cycle
+        gc.collect()
+
+    thread = threading.Thread(target=collect, daemon=True)
+    thread.start()
+    thread.join(SECONDS)
+    assert not thread.is_alive()

@@ -91,7 +91,7 @@ def test_logits_that_are_not_finite_are_noticed_on_the_way(
     monkeypatch: pytest.MonkeyPatch,
     answers: Answers,
 ) -> None:
-    """By the second look: the first begins to copy what the second sees."""
+    """By the third look: the first begins to copy what the second sees, and the third hears of."""
     monkeypatch.setattr("modnorm.engines.vllm.engine.LOOK_EVERY", 2)
     steps: list[None] = []
     before = answers(engine, prompts)
@@ -103,7 +103,7 @@ def test_logits_that_are_not_finite_are_noticed_on_the_way(
         ) as completions,
     ):
         list(completions)
-    assert len(steps) == 4
+    assert len(steps) == 6
     assert answers(engine, prompts) == before
 
 
@@ -117,6 +117,23 @@ def test_answers_are_those_of_vllms_own_steps(
     found = list(engine.generate(long_prompts, LIMITS))
     monkeypatch.setattr(engine, "_steps", Steps(engine._engine, whole=True))
     assert list(engine.generate(long_prompts, LIMITS)) == found
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 32])
+def test_prompts_that_the_first_step_has_no_room_for_are_answered_as_the_others(
+    engine: VllmEngine,
+    long_prompts: Prompts,
+    monkeypatch: pytest.MonkeyPatch,
+    tokens: int,
+) -> None:
+    def said() -> dict[int, str]:
+        ended = engine.generate(long_prompts, GenerationLimits(tokens))
+        return {one.index: one.text for one in ended}
+
+    expected = said()
+    for room in (1, len(long_prompts[0]), len(long_prompts[0]) + 1):
+        monkeypatch.setattr("modnorm.engines.vllm.engine.step_tokens", lambda _, room=room: room)
+        assert said() == expected
 
 
 def test_what_a_faulty_base_leaves_in_the_cache_is_none_of_a_candidates_business(
