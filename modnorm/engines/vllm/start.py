@@ -21,6 +21,7 @@ from modnorm.checkpoint.layout import Layout
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines.settings import EngineSettings
 from modnorm.engines.vllm.ahead import run_ahead
+from modnorm.engines.vllm.faults import told_faults
 from modnorm.engines.vllm.memory import cpu_cache_bytes, parked_sequences, vllm_share
 from modnorm.engines.vllm.numerics import choose_numerics, require_offered
 from modnorm.engines.vllm.queues import mend_queues
@@ -144,12 +145,13 @@ def start_vllm(
         if changes.ahead:
             run_ahead(config)
         try:
-            engine = LLMEngine(
-                config,
-                executor_class=Executor.get_class(config),
-                log_stats=False,
-                multiprocess_mode=False,
-            )
+            with told_faults():
+                engine = LLMEngine(
+                    config,
+                    executor_class=Executor.get_class(config),
+                    log_stats=False,
+                    multiprocess_mode=False,
+                )
         except BaseException:
             cleanup_dist_env_and_memory()
             raise

@@ -16,6 +16,7 @@ from modnorm.engines.vllm.calls import (
     pack_descriptor,
     unpack_descriptor,
 )
+from modnorm.engines.vllm.faults import write_faults
 from modnorm.engines.vllm.held import HeldModel
 from modnorm.engines.vllm.linear import keep_plain_weights
 from modnorm.engines.vllm.queues import mend_queues
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 # vLLM imports this module before it loads a model, and gives no later occasion.
 keep_plain_weights()
 mend_queues()
+write_faults()
 
 
 class CandidateWorker:

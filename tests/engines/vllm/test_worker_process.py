@@ -15,7 +15,7 @@ from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines import Completion, EngineSettings, GenerationLimits
 from modnorm.engines.vllm.engine import VllmEngine
 from modnorm.engines.vllm.start import Changes
-from modnorm.errors import CandidateError, EngineError
+from modnorm.errors import CandidateError, EngineError, IncompatibleError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 
@@ -64,6 +64,13 @@ def test_one_that_is_killed_is_a_failure_of_the_engine(engine: VllmEngine) -> No
 
     with pytest.raises(EngineError):
         list(engine.generate(PROMPTS, GenerationLimits(40), poll=kill))
+
+
+def test_one_that_does_not_start_says_why(float32: Checkpoint) -> None:
+    class_of_others = "tests.engines.vllm.refused_worker.RefusedWorker"
+    changes = Changes({**APART.arguments, "worker_extension_cls": class_of_others})
+    with pytest.raises(IncompatibleError, match="no room beside others"):
+        VllmEngine(float32, EngineSettings(max_model_len=128, max_num_seqs=2), changes=changes)
 
 
 def test_candidates_rest_whatever_is_under_way(
