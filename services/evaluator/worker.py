@@ -30,7 +30,7 @@ from services.evaluator.shutdown import Shutdown
 
 JOIN_SECONDS = 16.0
 """Seconds that a stop takes beyond the grace period: a decode step, a call, a queue poll, and the
-end of an engine, which may take fourteen."""
+end of an engine, which may take ten."""
 LOOK_SECONDS = 0.2
 """Seconds between two looks at whether a stop has to be quicker than it was to be."""
 
