@@ -4,8 +4,10 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -28,8 +30,10 @@ VLLM = {
     "VLLM_LOGGING_LEVEL": "WARNING",
     "HF_HUB_OFFLINE": "1",
 }
+ENGINES = ["transformers"]
 if find_spec("vllm"):
     os.environ.update(VLLM)
+    ENGINES = ["vllm"] if torch.cuda.is_available() else ["vllm", "vllm as on a GPU"]
 
 QUESTIONS = (
     "Hi.",
@@ -91,10 +95,42 @@ def checkpoint(request: pytest.FixtureRequest) -> Checkpoint:
     return found
 
 
-@pytest.fixture(scope="session", params=["vllm" if find_spec("vllm") else "transformers"])
-def engine(request: pytest.FixtureRequest, checkpoint: Checkpoint) -> Iterator[Engine]:
+@contextmanager
+def _as_on_gpu() -> Iterator[None]:
+    from modnorm.engines.vllm import start  # noqa: PLC0415 - brings vLLM
+
+    usual, require = start.engine_arguments, start._require_settings
+
+    def arguments(*given: Any) -> dict[str, object]:
+        return {**usual(*given), "distributed_executor_backend": "mp"}
+
+    def ahead(config: Any) -> None:
+        require(config)
+        # Read after vLLM has decided against it on a CPU: what follows is as on a GPU.
+        config.scheduler_config.async_scheduling = True
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(start, "engine_arguments", arguments)
+        patch.setattr(start, "_require_settings", ahead)
+        yield
+
+
+@pytest.fixture(scope="session")
+def as_on_gpu() -> Callable[[], AbstractContextManager[None]]:
+    """Have vLLM's CPU build start as on a GPU: a worker in a process of its own, steps ahead."""
+    return nullcontext if torch.cuda.is_available() else _as_on_gpu
+
+
+@pytest.fixture(scope="session", params=ENGINES)
+def engine(
+    request: pytest.FixtureRequest,
+    checkpoint: Checkpoint,
+    as_on_gpu: Callable[[], AbstractContextManager[None]],
+) -> Iterator[Engine]:
     """The engine that must conform: vLLM's in the environment that has it."""
-    engine = load_engine(request.param, checkpoint)
+    name, _, how = request.param.partition(" ")
+    with as_on_gpu() if how else nullcontext():
+        engine = load_engine(name, checkpoint)
     yield engine
     engine.close()
 

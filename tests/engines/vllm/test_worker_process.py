@@ -1,33 +1,41 @@
 """vLLM's worker in a process of its own, as an engine has it that has a GPU to itself."""
 
-from collections.abc import Callable, Iterable, Iterator
-from itertools import count
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from multiprocessing.process import BaseProcess
 
 import pytest
-import torch
 
 pytest.importorskip(
     "vllm", reason="runs in an environment with vLLM: `make test-vllm`, part of `make test`"
 )
 
 from modnorm.checkpoint.reference import Checkpoint
-from modnorm.engines import Completion, EngineSettings, GenerationLimits
+from modnorm.engines import EngineSettings, GenerationLimits
 from modnorm.engines.vllm.engine import VllmEngine
 from modnorm.engines.vllm.start import Changes
 from modnorm.errors import CandidateError, EngineError, IncompatibleError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 
-APART = Changes({"distributed_executor_backend": "mp"})
-ON_CPU = not torch.cuda.is_available()
 PROMPTS = [[5, 6, 7], [8, 9]]
 
 
 @pytest.fixture
-def engine(float32: Checkpoint) -> Iterator[VllmEngine]:
-    settings = EngineSettings(max_model_len=128, max_num_seqs=2)
-    engine = VllmEngine(float32, settings, changes=APART)
+def start(
+    float32: Checkpoint, as_on_gpu: Callable[[], AbstractContextManager[None]]
+) -> Callable[..., VllmEngine]:
+    def start(**changes: object) -> VllmEngine:
+        settings = EngineSettings(max_model_len=128, max_num_seqs=4)
+        with as_on_gpu():
+            return VllmEngine(float32, settings, changes=Changes(changes))
+
+    return start
+
+
+@pytest.fixture
+def engine(start: Callable[..., VllmEngine]) -> Iterator[VllmEngine]:
+    engine = start()
     yield engine
     if hasattr(engine, "_engine"):
         engine.close()
@@ -66,47 +74,34 @@ def test_one_that_is_killed_is_a_failure_of_the_engine(engine: VllmEngine) -> No
         list(engine.generate(PROMPTS, GenerationLimits(40), poll=kill))
 
 
-def test_one_that_does_not_start_says_why(float32: Checkpoint) -> None:
-    class_of_others = "tests.engines.vllm.refused_worker.RefusedWorker"
-    changes = Changes({**APART.arguments, "worker_extension_cls": class_of_others})
+def test_one_that_does_not_start_says_why(start: Callable[..., VllmEngine]) -> None:
     with pytest.raises(IncompatibleError, match="no room beside others"):
-        VllmEngine(float32, EngineSettings(max_model_len=128, max_num_seqs=2), changes=changes)
+        start(worker_extension_cls="tests.engines.vllm.refused_worker.RefusedWorker")
 
 
-def test_candidates_rest_whatever_is_under_way(
-    float32: Checkpoint,
-    scale_map: ScaleMap,
-    draw: Callable[..., Descriptor],
-    monkeypatch: pytest.MonkeyPatch,
+def test_candidates_rest_while_three_steps_are_under_way(
+    engine: VllmEngine, scale_map: ScaleMap, draw: Callable[..., Descriptor]
 ) -> None:
-    """On a CPU vLLM has one step under way: three are taken here all the same."""
-    monkeypatch.setattr("modnorm.engines.vllm.ahead._USUAL", 1 if ON_CPU else 2)
-    settings = EngineSettings(max_model_len=128, max_num_seqs=4)
-    engine = VllmEngine(float32, settings, changes=APART)
-    try:
-        core = engine._engine.engine_core.engine_core  # type: ignore[attr-defined]  # inside
-        assert core.batch_queue.maxlen == 3
-        alone = []
-        for seed in (1, 2):
-            with engine.candidate(draw(scale_map, seed), scale_map):
-                alone.append(texts(engine.generate(PROMPTS, GenerationLimits(40))))
-        assert alone[0] != alone[1]
-        other, steps = [], count()
+    def answers(seed: int, poll: Callable[[], None] | None = None) -> dict[int, str]:
+        with engine.candidate(draw(scale_map, seed), scale_map):
+            ended = engine.generate(PROMPTS, GenerationLimits(40), poll=poll)
+            return {one.index: one.text for one in ended}
 
-        def rest() -> None:
-            if next(steps) in (1, 2, 9):
-                with engine.parked(), engine.candidate(draw(scale_map, 2), scale_map):
-                    other.append(texts(engine.generate(PROMPTS, GenerationLimits(40))))
+    under_way: list[int] = []
+    others: list[dict[int, str]] = []
+    queue = engine._engine.engine_core.engine_core.batch_queue  # type: ignore[attr-defined]  # inside
 
-        with engine.candidate(draw(scale_map, 1), scale_map):
-            assert texts(engine.generate(PROMPTS, GenerationLimits(40), poll=rest)) == alone[0]
-        assert other == [alone[1]] * 3
-    finally:
-        engine.close()
+    def rest() -> None:
+        under_way.append(len(queue))
+        if len(under_way) in (2, 3, 9):
+            with engine.parked():
+                others.append(answers(2))
 
-
-def texts(completions: Iterable[Completion]) -> dict[int, str]:
-    return {one.index: one.text for one in completions}
+    alone = answers(1), answers(2)
+    assert alone[0] != alone[1]
+    assert answers(1, rest) == alone[0]
+    assert others == [alone[1]] * 3
+    assert max(under_way) == 2  # and the next is scheduled before the first is waited for
 
 
 def worker_of(engine: VllmEngine) -> BaseProcess:
