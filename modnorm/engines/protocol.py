@@ -102,7 +102,8 @@ class Engine(Protocol):
 
         For whoever holds a candidate and lets it answer: between two decode steps, from `poll`
         for instance. Outside again, the candidate and its request go on as if nothing had been
-        between, token by token. What is raised inside ends both, and leaves the engine alone.
+        between, token by token; what shares a batch may differ by a step from then on, and with
+        it the rounding. What is raised inside ends both, and leaves the engine alone.
 
         Raises:
             PreconditionError: no candidate is held; or, on leaving, another one is.

@@ -28,6 +28,7 @@ from modnorm.engines.vllm.start import (
     rendered,
     start_vllm,
     step_tokens,
+    steps_under_way,
     vllm_failures,
 )
 from modnorm.engines.vllm.steps import Steps
@@ -108,6 +109,7 @@ class VllmEngine:
             "tensor_parallel": str(self._workers.ranks),
             "sequences": str(self._settings.max_num_seqs),
             "graphs": graph_mode(self._engine),
+            "under_way": str(steps_under_way(self._engine)),
             "norms": "kernels" if self._workers.kernels else "plain",
         }
 

@@ -15,7 +15,6 @@ VARIABLE = "MODNORM_WORKER_FAULT"
 """Names the file; processes that are started inherit it."""
 _LOGGER = "vllm.v1.executor.multiproc_executor"
 """Where a worker logs the exception that ends it."""
-_REFUSED = ValueError.__name__
 
 
 class _Writer(logging.Handler):
@@ -25,9 +24,12 @@ class _Writer(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
-        if error is not None:
-            with suppress(OSError):  # nobody waits for a start any more
-                self._path.write_text(f"{type(error).__name__}: {error}", encoding="utf-8")
+        if error is None:
+            return
+        kind = ValueError if isinstance(error, ValueError) else type(error)
+        # What is there is the first rank's, or nobody waits for a start any more.
+        with suppress(OSError), self._path.open("x", encoding="utf-8") as file:
+            file.write(f"{kind.__name__}: {error}")
 
 
 def write_faults() -> None:
@@ -54,6 +56,8 @@ def told_faults() -> Iterator[None]:
                 raise
             text = path.read_text(encoding="utf-8", errors="replace")
             kind, _, message = text.partition(": ")
-            raise (ValueError(message) if kind == _REFUSED else RuntimeError(text)) from error
+            raise (
+                ValueError(message) if kind == ValueError.__name__ else RuntimeError(text)
+            ) from error
         finally:
-            del os.environ[VARIABLE]  # noqa: TID251 - see above
+            os.environ.pop(VARIABLE, None)  # noqa: TID251 - see above

@@ -41,6 +41,8 @@ class QueueContext(zmq.Context):  # type: ignore[misc]  # untyped where vLLM is 
         return opened
 
     def __del__(self) -> None:
+        if "_opened" not in self.__dict__:  # it could not be made
+            return
         for one in self._opened:
             one.close(linger=0)
         self.term()

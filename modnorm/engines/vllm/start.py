@@ -170,6 +170,12 @@ def step_tokens(engine: RunningEngine) -> int:
     return int(str(_setting(engine.vllm_config, "scheduler_config.max_num_batched_tokens")))
 
 
+def steps_under_way(engine: RunningEngine) -> int:
+    """Return how many steps are planned before the first of them has ended."""
+    inner = getattr(engine.engine_core, "engine_core", None)
+    return int(getattr(inner, "batch_queue_size", 1))
+
+
 def graph_mode(engine: RunningEngine) -> str:
     """Return which CUDA graphs a running engine uses, `NONE` for none, as vLLM calls them."""
     mode = _setting(engine.vllm_config, "compilation_config.cudagraph_mode")

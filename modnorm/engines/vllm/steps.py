@@ -77,7 +77,8 @@ class Steps:
 
     def take_one_more(self) -> None:
         """Run the model once; of requests that have ended the next step tells."""
-        self._said.ended += self.take()
+        ended = self.take()
+        self._said.ended += ended
 
     def forget(self) -> None:
         """Drop the tokens of requests that do not go on."""

@@ -70,14 +70,11 @@ def test_the_vllm_that_is_here_has_what_is_looked_for() -> None:
     assert hasattr(shm_broadcast, "SpinCondition")
 
 
-@pytest.mark.parametrize("older", [False, True])
-def test_the_collection_of_a_queue_that_is_garbage_ends(*, older: bool) -> None:
+def test_the_collection_of_a_queue_that_is_garbage_ends() -> None:
     def collect() -> None:
         context = queues.QueueContext()
         cycle: list[object] = [context.socket(zmq.XPUB), context.socket(zmq.PUB)]
         cycle.append(cycle)
-        if older:
-            gc.collect()
         del context, cycle
         gc.collect()
 
