@@ -113,6 +113,13 @@ class Aggregator:
         )
         self._radii = RadiusServicer(self._admissions, calibrator)
         self._conductor = self._make_conductor(sampler, calibrator)
+        self._experiments = ExperimentServicer(
+            self._stores,
+            admissions=self._admissions,
+            conductor=self._conductor,
+            notifier=self._notifier,
+            watch_seconds=settings.watch_seconds,
+        )
         self._reaper = Reaper(self._stores.jobs, self._changes, self._metrics)
         self._jobs = JobServicer(
             self._stores, self._changes, self._metrics, self._workers, self._calls
@@ -167,6 +174,7 @@ class Aggregator:
         if self._server is not None:
             await self._server.stop(self._settings.stop_grace)
         await self._jobs.settle()
+        await self._experiments.settle()
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
@@ -190,14 +198,7 @@ class Aggregator:
         return Conductor(self._stores.experiments, journey, retry_seconds=retry_seconds)
 
     def _register(self, server: grpc.aio.Server) -> Sequence[str]:
-        experiments = ExperimentServicer(
-            self._stores,
-            admissions=self._admissions,
-            conductor=self._conductor,
-            notifier=self._notifier,
-            watch_seconds=self._settings.watch_seconds,
-        )
-        experiment_pb2_grpc.add_ExperimentServiceServicer_to_server(experiments, server)
+        experiment_pb2_grpc.add_ExperimentServiceServicer_to_server(self._experiments, server)
         evaluation_pb2_grpc.add_JobServiceServicer_to_server(self._jobs, server)
         radius_pb2_grpc.add_RadiusServiceServicer_to_server(self._radii, server)
         status_pb2_grpc.add_StatusServiceServicer_to_server(self._status(), server)

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import TypeVar
 
 from modnorm.errors import ModnormError, UnavailableError
 from services.aggregator.dispatcher import Dispatcher
@@ -11,6 +12,8 @@ from services.aggregator.notifier import Notifier
 from services.aggregator.rows import AnyJob
 from services.aggregator.stores.jobs import Change, JobStore
 from services.common.logging import naming
+
+ResultT = TypeVar("ResultT")
 
 logger = logging.getLogger(__name__)
 
@@ -36,9 +39,9 @@ class LeftWork:
     """Work that goes on though who asked for it has gone; used in one event loop."""
 
     def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[object]] = set()
 
-    def keep(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
+    def keep(self, work: Coroutine[object, object, ResultT]) -> asyncio.Task[ResultT]:
         """Go on with work; return what waits for it."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
@@ -50,7 +53,7 @@ class LeftWork:
         while self._tasks:
             await asyncio.wait(self._tasks)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _ended(self, task: asyncio.Task[object]) -> None:
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, ModnormError):

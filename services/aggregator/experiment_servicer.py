@@ -11,6 +11,7 @@ from modnorm.client.convert import spec_from_proto
 from modnorm.errors import InvalidInputError, NotFoundError
 from modnorm.v1 import evaluation_pb2, experiment_pb2, experiment_pb2_grpc
 from services.aggregator.admission import Admissions
+from services.aggregator.background import LeftWork
 from services.aggregator.conductor import Conductor
 from services.aggregator.messages import (
     answer_message,
@@ -24,7 +25,7 @@ from services.aggregator.notifier import Notifier
 from services.aggregator.paging import decode_token, encode_token, page_size
 from services.aggregator.states import BASE_INDEX, ArtifactKind, Split
 from services.aggregator.stores import Stores
-from services.aggregator.stores.experiments import ExperimentRecord
+from services.aggregator.stores.experiments import Admission, ExperimentRecord
 from services.aggregator.tables import Experiment
 from services.common.access import current_caller
 
@@ -67,6 +68,11 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         self._conductor = conductor
         self._notifier = notifier
         self._watch_seconds = watch_seconds
+        self._left = LeftWork()
+
+    async def settle(self) -> None:
+        """Wait for calls whose caller has gone, for a server that takes no other any more."""
+        await self._left.settle()
 
     @override
     async def CreateExperiment(
@@ -84,10 +90,8 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         record = await asyncio.to_thread(experiments.find, request.request_id, spec, tenant)
         if record is None:
             admission = await self._admissions.admit(spec)
-            record = await asyncio.to_thread(
-                experiments.create, request.request_id, admission, tenant
-            )
-            self._conductor.drive(record.experiment.id)
+            created = self._left.keep(self._create(request.request_id, admission, tenant))
+            record = await asyncio.shield(created)
         return experiment_pb2.CreateExperimentResponse(experiment=experiment_message(record))
 
     @override
@@ -164,9 +168,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
     ) -> experiment_pb2.CancelExperimentResponse:
         """Cancel an experiment; one that has ended stays as it is."""
         await self._check_visible(request.id)
-        record = await asyncio.to_thread(self._stores.experiments.cancel, request.id)
-        self._conductor.drop(request.id)
-        self._notifier.ring(request.id)
+        record = await asyncio.shield(self._left.keep(self._cancel(request.id)))
         return experiment_pb2.CancelExperimentResponse(experiment=experiment_message(record))
 
     @override
@@ -271,6 +273,21 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         reported = [state.digest for state in record.states if state.reported]
         lineage = self._stores.results.lineage(record.experiment.id, *reported)
         return lineage.to_json()
+
+    async def _create(
+        self, request_id: str, admission: Admission, tenant: str
+    ) -> ExperimentRecord:
+        record = await asyncio.to_thread(
+            self._stores.experiments.create, request_id, admission, tenant
+        )
+        self._conductor.drive(record.experiment.id)
+        return record
+
+    async def _cancel(self, experiment_id: str) -> ExperimentRecord:
+        record = await asyncio.to_thread(self._stores.experiments.cancel, experiment_id)
+        self._conductor.drop(experiment_id)
+        self._notifier.ring(experiment_id)
+        return record
 
     async def _check_visible(self, experiment_id: str) -> None:
         """Hide what other tenants have as if it were not there."""

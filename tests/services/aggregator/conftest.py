@@ -353,9 +353,8 @@ def start_lab(tmp_path):
                 database_url=database_url,
                 data_roots=(tmp_path,),
                 stop_grace=0.5,
-                watch_seconds=0.2,
                 reap_seconds=0.1,
-                **{"broker_url": "memory://", **targets, **changes},
+                **{"broker_url": "memory://", "watch_seconds": 0.2, **targets, **changes},
             )
             async with running(settings) as lab:
                 yield lab
