@@ -2,7 +2,7 @@
 
 import asyncio
 import unicodedata
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator
 
 import grpc.aio
 from typing_extensions import override
@@ -90,8 +90,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         record = await asyncio.to_thread(experiments.find, request.request_id, spec, tenant)
         if record is None:
             admission = await self._admissions.admit(spec)
-            created = self._left.keep(self._create(request.request_id, admission, tenant))
-            record = await asyncio.shield(created)
+            record = await self._create(request.request_id, admission, tenant)
         return experiment_pb2.CreateExperimentResponse(experiment=experiment_message(record))
 
     @override
@@ -168,7 +167,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
     ) -> experiment_pb2.CancelExperimentResponse:
         """Cancel an experiment; one that has ended stays as it is."""
         await self._check_visible(request.id)
-        record = await asyncio.shield(self._left.keep(self._cancel(request.id)))
+        record = await self._cancel(request.id)
         return experiment_pb2.CancelExperimentResponse(experiment=experiment_message(record))
 
     @override
@@ -274,20 +273,29 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         lineage = self._stores.results.lineage(record.experiment.id, *reported)
         return lineage.to_json()
 
-    async def _create(
+    def _create(
         self, request_id: str, admission: Admission, tenant: str
-    ) -> ExperimentRecord:
-        record = await asyncio.to_thread(
-            self._stores.experiments.create, request_id, admission, tenant
-        )
-        self._conductor.drive(record.experiment.id)
-        return record
+    ) -> Awaitable[ExperimentRecord]:
+        """Store an experiment and set it going, also where who asked goes meanwhile."""
 
-    async def _cancel(self, experiment_id: str) -> ExperimentRecord:
-        record = await asyncio.to_thread(self._stores.experiments.cancel, experiment_id)
-        self._conductor.drop(experiment_id)
-        self._notifier.ring(experiment_id)
-        return record
+        async def create() -> ExperimentRecord:
+            store = self._stores.experiments.create
+            record = await asyncio.to_thread(store, request_id, admission, tenant)
+            self._conductor.drive(record.experiment.id)
+            return record
+
+        return asyncio.shield(self._left.keep(create()))
+
+    def _cancel(self, experiment_id: str) -> Awaitable[ExperimentRecord]:
+        """Store a cancellation and tell of it, also where who asked goes meanwhile."""
+
+        async def cancel() -> ExperimentRecord:
+            record = await asyncio.to_thread(self._stores.experiments.cancel, experiment_id)
+            self._conductor.drop(experiment_id)
+            self._notifier.ring(experiment_id)
+            return record
+
+        return asyncio.shield(self._left.keep(cancel()))
 
     async def _check_visible(self, experiment_id: str) -> None:
         """Hide what other tenants have as if it were not there."""

@@ -1,7 +1,6 @@
 """Calls of workers over streams: answered as by themselves, ended when the aggregator stops."""
 
 import asyncio
-import threading
 
 import grpc
 import pytest
@@ -225,52 +224,6 @@ def test_a_call_beside_another_is_waited_for_and_counted_though_its_worker_is_go
     asyncio.run(scenario())
 
 
-class Gone:
-    """A worker that goes while its call is stored.
-
-    Args:
-        store: Object and name of what stores in a thread: it is held until the worker is gone.
-        begin: Object and name of what begins that, and returns a future.
-    """
-
-    def __init__(self, store, begin):
-        self._store, self._begin = getattr(*store), getattr(*begin)
-        self._begun, self._go_on = threading.Event(), threading.Event()
-        self._gone, self.calls = asyncio.Event(), asyncio.Semaphore(0)
-        setattr(store[0], store[1], self._held)
-        setattr(begin[0], begin[1], self._watched)
-
-    def _held(self, *args):
-        self._begun.set()
-        self._go_on.wait(SECONDS)
-        return self._store(*args)
-
-    def _watched(self, request):
-        answer = self._begin(request)
-        self.calls.release()
-        answer.add_done_callback(lambda one: self._gone.set() if one.cancelled() else None)
-        return answer
-
-    async def goes(self, call, settle):
-        """Break off a call in the midst, and wait until it is stored all the same."""
-        await self.begins()
-        call.cancel()
-        await self.is_cut_off(settle())
-
-    async def begins(self):
-        """Wait until the call is in the midst of being stored."""
-        assert await asyncio.to_thread(self._begun.wait, SECONDS)
-
-    async def is_cut_off(self, settled):
-        """Let a call be stored once it is cut off, and wait until all is settled."""
-        settling = asyncio.ensure_future(settled)
-        async with asyncio.timeout(SECONDS):
-            await self._gone.wait()
-            assert not settling.done()
-            self._go_on.set()
-            await settling
-
-
 class FollowedUp:
     """Notes which jobs were followed up."""
 
@@ -285,13 +238,15 @@ class FollowedUp:
 
 
 @pytest.mark.parametrize("way", ["stream", "call"])
-def test_a_report_is_followed_up_though_its_worker_goes_before_it_is_stored(selecting, way):
+def test_a_report_is_followed_up_though_its_worker_goes_before_it_is_stored(
+    selecting, make_gone, way
+):
     async def scenario(lab, worker, stream, experiment_id):
         job = (await stream.call(claim=claim(await taken(lab, worker)))).claim.job
         parts = await worker.parts(job)
         servicer, followed = lab.aggregator._jobs, FollowedUp(lab.aggregator._changes)
         reports = servicer._reports
-        gone = Gone((reports, "_work"), (reports, "submit"))
+        gone = make_gone((reports, "_work"), (reports, "submit"))
         if way == "stream":
             call = stream._stream
             await call.write(messages.WorkRequest(report=messages.WholeReport(parts=parts)))
@@ -305,11 +260,13 @@ def test_a_report_is_followed_up_though_its_worker_goes_before_it_is_stored(sele
 
 
 @pytest.mark.parametrize("way", ["stream", "call"])
-def test_a_failure_is_followed_up_though_its_worker_goes_before_it_is_stored(selecting, way):
+def test_a_failure_is_followed_up_though_its_worker_goes_before_it_is_stored(
+    selecting, make_gone, way
+):
     async def scenario(lab, worker, stream, _):
         lease = (await stream.call(claim=claim(await taken(lab, worker)))).claim.job.lease
         servicer, followed = lab.aggregator._jobs, FollowedUp(lab.aggregator._changes)
-        gone = Gone((servicer._stores.jobs, "fail"), (servicer, "_fail"))
+        gone = make_gone((servicer._stores.jobs, "fail"), (servicer, "_fail"))
         request = messages.FailJobRequest(lease=lease, kind=messages.FAILURE_KIND_RELEASED)
         if way == "stream":
             call = stream._stream
@@ -323,11 +280,11 @@ def test_a_failure_is_followed_up_though_its_worker_goes_before_it_is_stored(sel
     selecting(scenario)
 
 
-def test_a_stop_stores_and_follows_up_the_reports_that_it_cuts_off(selecting):
+def test_a_stop_stores_and_follows_up_the_reports_that_it_cuts_off(selecting, make_gone):
     async def scenario(lab, worker, stream, _):
         followed = FollowedUp(lab.aggregator._changes)
         reports = lab.aggregator._jobs._reports
-        gone = Gone((reports, "_work"), (reports, "submit"))
+        gone = make_gone((reports, "_work"), (reports, "submit"))
         jobs, calls = [], []
         for _ in range(2):
             jobs.append((await stream.call(claim=claim(await taken(lab, worker)))).claim.job)
