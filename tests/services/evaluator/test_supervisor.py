@@ -190,8 +190,13 @@ def test_a_worker_does_not_outlive_its_supervisor(tmp_path):
     )
     environment = os.environ | {"MODNORM_BIND_ADDRESS": "127.0.0.1:0"}
     command = [sys.executable, "-c", program, str(tmp_path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, env=environment) as worker:
-        asyncio.run(until(lambda: any(tmp_path.iterdir()), "the worker's note"))
+    path = tmp_path / "log"
+    with (
+        path.open("wb") as log,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stderr=log, env=environment) as worker,
+    ):
+        # From then on it stops as it is told to; before, a signal simply ends it.
+        asyncio.run(until(lambda: '"listening"' in path.read_text(), "a worker that listens"))
         assert worker.poll() is None
         worker.communicate(timeout=SECONDS)
         assert worker.returncode == 0
