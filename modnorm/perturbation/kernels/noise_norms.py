@@ -67,8 +67,8 @@ class NoiseNorms:
             if (chosen := [one for one in _of(norm, scales) if one.aligned is aligned])
         ]
         self._matrices = [
-            _Matrices(width, group, device, magnitudes, tuning)
-            for width, group in _groups(_of(Norm.SPECTRAL, scales), tuning)
+            _Matrices(group, device, magnitudes, tuning)
+            for group in _groups(_of(Norm.SPECTRAL, scales), tuning)
         ]
         self._scratch = max((group.elements for group in self._matrices), default=0)
 
@@ -107,6 +107,16 @@ class _Chosen:
     def aligned(self) -> bool:
         """Whether whole counters make up each row."""
         return bool(self.shape) and self.shape[-1] % LANES == 0
+
+    @property
+    def line(self) -> tuple[int, bool]:
+        """Of a matrix, what its power iteration is compiled for.
+
+        A power of two that holds a line, and whether a line is whole counters: others are read in
+        another order, so that their sums are rounded otherwise.
+        """
+        shorter = min(self.shape)
+        return 1 << (shorter - 1).bit_length(), shorter % LANES == 0
 
     @property
     def transposed(self) -> bool:
@@ -186,21 +196,19 @@ def _blocks(width: int) -> int:
 
 
 class _Matrices:
-    """Matrices that share the scratch buffer, and a width that holds a line of any of them."""
+    """Matrices that share the scratch buffer, all of one kind of line."""
 
     def __init__(
         self,
-        width: int,
         matrices: Sequence[_Chosen],
         device: torch.device,
         magnitudes: torch.Tensor,
         tuning: Tuning,
     ) -> None:
-        self._width = width
-        self._aligned = all(min(one.shape) % LANES == 0 for one in matrices)
+        self._width, self._aligned = matrices[0].line
         self._magnitudes = magnitudes
         self._tuning = tuning
-        self._lines = max(1, tuning.power_elements // width)
+        self._lines = max(1, tuning.power_elements // self._width)
         places = _places(matrices)
         self.elements = places[-1] + matrices[-1].numel
         self._fills = _fills(matrices, places, device, tuning)
@@ -255,21 +263,20 @@ class _Matrices:
             )
 
 
-def _groups(matrices: Sequence[_Chosen], tuning: Tuning) -> Iterator[tuple[int, list[_Chosen]]]:
-    """Yield matrices of one line width, as many as the scratch buffer holds; width first."""
+def _groups(matrices: Sequence[_Chosen], tuning: Tuning) -> Iterator[list[_Chosen]]:
+    """Yield matrices of one kind of line, as many as the scratch buffer holds; narrow ones first.
+
+    So that what a matrix is compiled for, and with it its sums, does not depend on the others.
+    """
     most = tuning.scratch_bytes // torch.float32.itemsize
-    for width in sorted({_width(one) for one in matrices}):
+    for line in sorted({one.line for one in matrices}):
         group: list[_Chosen] = []
-        for one in (one for one in matrices if _width(one) == width):
+        for one in (one for one in matrices if one.line == line):
             if group and _places([*group, one])[-1] + one.numel > most:
-                yield width, group
+                yield group
                 group = []
             group.append(one)
-        yield width, group
-
-
-def _width(one: _Chosen) -> int:
-    return 1 << (min(one.shape) - 1).bit_length()
+        yield group
 
 
 def _places(matrices: Sequence[_Chosen]) -> list[int]:

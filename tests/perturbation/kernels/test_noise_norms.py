@@ -45,8 +45,9 @@ def compute(scales, device, tuning, seed=5):
     return NoiseNorms(scales, device, table, tuning).compute(torch.tensor(keys, device=device))
 
 
-def test_norms_are_those_of_the_noise(scales, device, small):
-    found = compute(scales, device, small).tolist()
+@pytest.mark.parametrize("shared_table", [True, False])
+def test_norms_are_those_of_the_noise(scales, device, small, shared_table):
+    found = compute(scales, device, replace(small, shared_table=shared_table)).tolist()
 
     for scale, norm in zip(scales, found, strict=True):
         z = get_scheme("portable-v1").sample(
@@ -57,9 +58,7 @@ def test_norms_are_those_of_the_noise(scales, device, small):
         assert norm == pytest.approx(expected, rel=0 if exact else 1e-6), scale.name
 
 
-@pytest.mark.parametrize(
-    "change", [{"scratch_bytes": 2**20}, {"write_blocks": 256, "shared_table": False}]
-)
+@pytest.mark.parametrize("change", [{"scratch_bytes": 2**20}, {"write_blocks": 256}])
 def test_company_changes_no_norm(scales, device, small, change):
     """A norm depends on its own tensor: not on what shares the scratch buffer or the launch."""
     together = compute(scales, device, small)
