@@ -1,12 +1,13 @@
 """One experiment on 1, 2, 4 GPUs of one host: how much of the GPUs a search gets.
 
-    python -m benchmarks.gpu_search scaling MODEL [--gpus 1 2 4] [--population 63] [--out FILE]
-        [--engines 1] [--redis FOLDER] [--database sqlite|postgres]
+    python -m benchmarks.gpu_search scaling MODEL [--gpus 1 2 4] [--population 63] [--rounds 1]
+        [--out FILE] [--engines 1] [--redis FOLDER] [--database sqlite|postgres]
 
 A whole lab: Redis, sampler, aggregator and the supervisor of a host's evaluators, all real. Before
 each measured experiment small ones run until every evaluator holds the model. The search phase
 lasts from the event that selection begins to the event that voting does; efficiency is
-T1 / (G * TG). The base is scored too: N = 63 makes 64 jobs. Answers are real: random weights
+T1 / (G * TG), of the medians of all rounds: a host's processors may be slower at one time than at
+another. The base is scored too: N = 63 makes 64 jobs. Answers are real: random weights
 hardly ever stop, so nearly all are as long as `--max-tokens`. Every candidate answers every row
 (`statistics: full`).
 """
@@ -15,9 +16,10 @@ import argparse
 import json
 import tempfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
+from statistics import median
 
 from benchmarks.gpu_search.candidates import METHOD, RADIUS
 from benchmarks.gpu_search.lab import Plan, running_lab
@@ -27,6 +29,8 @@ from modnorm.spec import ExperimentSpec, parse_spec
 from modnorm.v1 import experiment_pb2 as experiments
 
 Figures = dict[str, object]
+Rounds = Mapping[int, Sequence[Figures]]
+"""By the number of GPUs."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -35,6 +39,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gpus", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--engines", type=int, default=1, help="on each GPU, under MPS")
     parser.add_argument("--population", type=int, default=63)
+    parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--rows", type=int, default=200)
     parser.add_argument("--max-tokens", type=int, default=256)
     parser.add_argument("--engine", default="vllm")
@@ -45,16 +50,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the experiments and print the efficiency of each."""
-    found: dict[int, Figures] = {}
+    # most first: compile caches, one a worker, fill side by side
+    chosen = sorted(options.gpus, reverse=True)
+    found: dict[int, list[Figures]] = {gpus: [] for gpus in chosen}
     with tempfile.TemporaryDirectory(prefix="lab-", ignore_cleanup_errors=True) as name:
         models = options.model.absolute().parent
         plan = Plan(Path(name), models, options.redis, options.database == "postgres")
         with running_lab(plan) as lab, ModnormClient(lab.target) as client:
-            # most first: compile caches, one a worker, fill side by side
-            for gpus in sorted(options.gpus, reverse=True):
+            for gpus in chosen * options.rounds:
                 with lab.evaluators(gpus, options.engines):
                     _warm_up(client, gpus, options)
-                    found[gpus] = _measure(client, gpus, options)
+                    found[gpus].append(_measure(client, gpus, options))
                 _keep(found, options)
     _print(found)
     return 0
@@ -140,29 +146,35 @@ def _spec(
     )
 
 
-def _keep(found: Mapping[int, Figures], options: argparse.Namespace) -> None:
+def _keep(found: Rounds, options: argparse.Namespace) -> None:
     if options.out:
         chosen = {name: getattr(options, name) for name in ("engines", "rows", "max_tokens")}
         content = {**chosen, "gpus": found}
         options.out.write_text(json.dumps(content, indent=2) + "\n")
 
 
-def _print(found: Mapping[int, Figures]) -> None:
-    base, lines = min(found), [("GPUs", "jobs", "seconds", "s/job", "busy %", "efficiency")]
-    for gpus, figures in sorted(found.items()):
-        seconds = _number(figures["seconds"])
-        efficiency = base * _number(found[base]["seconds"]) / (gpus * seconds)
+def _print(found: Rounds) -> None:
+    base = min(found)
+    alone = base * _middle(found[base], "seconds")
+    lines = [("GPUs", "jobs", "seconds", "of rounds", "s/job", "busy %", "efficiency")]
+    for gpus, rounds in sorted(found.items()):
+        seconds = [_number(one["seconds"]) for one in rounds]
         lines.append(
             (
                 str(gpus),
-                str(figures["jobs"]),
-                f"{seconds:.1f}",
-                f"{_number(figures['seconds_a_job']):.3f}",
-                f"{100 * _number(figures['busy_share']):.1f}",
-                f"{efficiency:.3f}",
+                str(rounds[0]["jobs"]),
+                f"{median(seconds):.1f}",
+                f"{min(seconds):.1f} to {max(seconds):.1f}",
+                f"{_middle(rounds, 'seconds_a_job'):.3f}",
+                f"{100 * _middle(rounds, 'busy_share'):.1f}",
+                f"{alone / (gpus * median(seconds)):.3f}",
             )
         )
     print_table(lines)
+
+
+def _middle(rounds: Sequence[Figures], name: str) -> float:
+    return median(_number(one[name]) for one in rounds)
 
 
 def _number(value: object) -> float:

@@ -35,6 +35,7 @@ CONTENDERS = {
     ENGINE: "0",
     f"{ENGINE}@inside": "0",
     f"{ENGINE}@two": "0",
+    f"{ENGINE}@short": "0",
     "vllm in one process": "0",
     "vllm": "1",
 }

@@ -34,6 +34,8 @@ VARIANTS: Mapping[str, Variant] = {
     # to itself, or does not.
     "inside": Variant(arguments={"distributed_executor_backend": "uni"}),
     "apart": Variant(arguments={"distributed_executor_backend": "mp"}),
+    # As many tokens a step as vLLM takes where nobody says what it is used for.
+    "short": Variant(arguments={"max_num_batched_tokens": 2048}),
     # As many steps under way as vLLM has.
     "two": Variant(ahead=False),
     # A decoding sequence asks for memory only at the end of a block.

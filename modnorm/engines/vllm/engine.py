@@ -42,6 +42,9 @@ LOOK_EVERY = 64
 """Steps after which logits are looked at for NaN and infinity, as they were twice as many before:
 neither the device nor the scheduler waits for a look."""
 
+FIRST_TOKENS = 2048
+"""Tokens of the prompts that a request begins with: others are queued while their step runs."""
+
 _NO_CHANGES = Changes()
 
 
@@ -108,6 +111,7 @@ class VllmEngine:
             "mode": str(chosen_numerics()),
             "tensor_parallel": str(self._workers.ranks),
             "sequences": str(self._settings.max_num_seqs),
+            "step_tokens": str(step_tokens(self._engine)),
             "graphs": graph_mode(self._engine),
             "under_way": str(steps_under_way(self._engine)),
             "norms": "kernels" if self._workers.kernels else "plain",
@@ -243,10 +247,9 @@ class VllmEngine:
             self._abort()
 
     def _begin(self, prompts: Sequence[Sequence[int]], limits: GenerationLimits) -> None:
-        """Submit all prompts: those that the first step has no room for while it is taken."""
+        """Submit all prompts: all but the first of them while a step is taken."""
         tokens = accumulate(len(prompt) for prompt in prompts)
-        budget = step_tokens(self._engine)
-        first = 1 + sum(1 for total in tokens if total < budget)
+        first = 1 + sum(1 for total in tokens if total < FIRST_TOKENS)
         self._submit(prompts[:first], limits)
         if rest := prompts[first:]:
             with vllm_failures("generation"):

@@ -13,6 +13,7 @@ import torch
 from vllm.distributed import cleanup_dist_env_and_memory
 from vllm.engine.arg_utils import EngineArgs
 from vllm.platforms import current_platform
+from vllm.usage.usage_lib import UsageContext
 from vllm.v1.engine.llm_engine import LLMEngine
 from vllm.v1.executor import Executor
 
@@ -140,7 +141,8 @@ def start_vllm(
         usual = engine_arguments(checkpoint, layout, dtype, settings)
         arguments = {**usual, **changes.arguments}
         _require_known(arguments)
-        config = EngineArgs(**arguments).create_engine_config()
+        # As `LLM` has it: for whole batches of prompts a step takes more tokens.
+        config = EngineArgs(**arguments).create_engine_config(UsageContext.LLM_CLASS)
         _require_settings(config)
         if changes.ahead:
             run_ahead(config)

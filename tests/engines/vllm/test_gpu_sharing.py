@@ -163,6 +163,7 @@ def killed(process: subprocess.Popen[str]) -> Iterator[None]:
         process.communicate()
 
 
+@pytest.mark.timeout(900)  # four starts of an engine, three with empty caches
 def test_engines_share_a_gpu_and_one_that_is_killed_takes_no_other_with_it(
     start: Callable[[int], Engine],
 ) -> None:
@@ -181,6 +182,7 @@ def test_engines_share_a_gpu_and_one_that_is_killed_takes_no_other_with_it(
     assert anew.candidate(1) == first
 
 
+@pytest.mark.timeout(600)
 def test_batch_invariant_answers_do_not_depend_on_their_batch() -> None:
     command = [sys.executable, "-c", INVARIANT]
     ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=500)

@@ -13,6 +13,7 @@ pytest.importorskip(
     "vllm", reason="runs in an environment with vLLM: `make test-vllm`, part of `make test`"
 )
 
+from vllm.config import SchedulerConfig
 from vllm.engine.arg_utils import EngineArgs
 
 from modnorm.checkpoint.reference import Checkpoint
@@ -120,7 +121,7 @@ def test_answers_are_those_of_vllms_own_steps(
 
 
 @pytest.mark.parametrize("tokens", [1, 2, 32])
-def test_prompts_that_the_first_step_has_no_room_for_are_answered_as_the_others(
+def test_prompts_that_are_queued_while_a_step_runs_are_answered_as_the_others(
     engine: VllmEngine,
     long_prompts: Prompts,
     monkeypatch: pytest.MonkeyPatch,
@@ -132,8 +133,15 @@ def test_prompts_that_the_first_step_has_no_room_for_are_answered_as_the_others(
 
     expected = said()
     for room in (1, len(long_prompts[0]), len(long_prompts[0]) + 1):
-        monkeypatch.setattr("modnorm.engines.vllm.engine.step_tokens", lambda _, room=room: room)
+        monkeypatch.setattr("modnorm.engines.vllm.engine.FIRST_TOKENS", room)
         assert said() == expected
+
+
+def test_a_step_takes_more_tokens_than_where_nobody_says_what_vllm_is_used_for(
+    engine: VllmEngine,
+) -> None:
+    usual = int(SchedulerConfig.DEFAULT_MAX_NUM_BATCHED_TOKENS)
+    assert int(engine.environment["step_tokens"]) > usual
 
 
 def test_what_a_faulty_base_leaves_in_the_cache_is_none_of_a_candidates_business(
