@@ -62,9 +62,9 @@ def timing_scope(run: RunData, phases: Mapping[str, float]) -> dict[str, object]
         phases: Seconds in each state of the experiment: `sampling`, `selecting` and so on.
 
     Returns:
-        `device` is what workers spent on jobs, summed; `wall` what passed. With one worker,
-        `search` and `end_to_end` are the paper's; with several the first is the same sum, the
-        second what passed all the same.
+        `device` is what workers spent on jobs, summed; `wall` what passed. With one worker that
+        was started for the run, `search` and `end_to_end` are the paper's; one that held the model
+        already did not load it. With several the first is the same sum, the second what passed.
     """
     base = run.base.seconds + run.base.heldout_seconds
     device = {

@@ -1,22 +1,18 @@
 """The end of a lineage as a checkpoint: what a run trained, for any tool that reads models."""
 
-import shutil
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
 
-from modnorm.checkpoint.files import INDEX, SINGLE, weight_files
-from modnorm.checkpoint.layout import Layout
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights, weights_sha256
-from modnorm.errors import ConflictError, IncompatibleError
+from modnorm.checkpoint.writing import require_new, write_checkpoint
+from modnorm.errors import IncompatibleError
 from modnorm.noise import Block
 from modnorm.perturbation.lineage import Lineage
 from modnorm.perturbation.weights import CandidateWeights, WeightView
 
 LINEAGE = "lineage.json"
-_WEIGHTS = {".safetensors", ".bin", ".pt", ".pth"}
 
 
 def export_state(checkpoint: Checkpoint, lineage: Lineage, directory: Path) -> str:
@@ -43,15 +39,10 @@ def export_state(checkpoint: Checkpoint, lineage: Lineage, directory: Path) -> s
             field="model",
             remedy="name the model and the revision that the run began with",
         )
-    if directory.exists() and any(directory.iterdir()):
-        raise ConflictError(
-            f"{directory} is not empty", field="out", remedy="name a new directory"
-        )
+    require_new(directory)
     stored = CheckpointWeights(checkpoint)
     tensors = _trained(stored, lineage)
-    directory.mkdir(parents=True, exist_ok=True)
-    _copy_files(checkpoint.directory, directory)
-    save_file(_parts(stored.layout, tensors), directory / SINGLE, metadata={"format": "pt"})
+    write_checkpoint(checkpoint, stored.layout, tensors, directory)
     (directory / LINEAGE).write_text(lineage.to_json(), encoding="utf-8")
     return weights_sha256(stored.layout, lambda tensor: tensors[tensor.name])
 
@@ -66,21 +57,3 @@ def _trained(stored: CheckpointWeights, lineage: Lineage) -> dict[str, torch.Ten
     weights = CandidateWeights(stored.layout, views, model_digest=lineage.model_digest)
     weights.rebase(lineage)
     return tensors
-
-
-def _parts(layout: Layout, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return the tensors of a checkpoint, each in memory of its own."""
-    found: dict[str, torch.Tensor] = {}
-    for tensor in layout:
-        rows = [part.rows for part in tensor.parts]
-        pieces = torch.split(tensors[tensor.name], rows) if tensor.shape else ()
-        for part, piece in zip(tensor.parts, pieces, strict=True):
-            found[part.name] = piece.clone()
-    return found
-
-
-def _copy_files(source: Path, target: Path) -> None:
-    weights = {*weight_files(source), INDEX}
-    for path in sorted(source.iterdir()):
-        if path.is_file() and path.name not in weights and path.suffix not in _WEIGHTS:
-            shutil.copyfile(path, target / path.name)

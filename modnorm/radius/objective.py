@@ -5,6 +5,9 @@ from collections.abc import Sequence
 
 from modnorm.errors import InvalidInputError
 
+_DECIMALS = 12
+"""To which objectives are compared."""
+
 
 def matching_objective(kl: float, hidden: float, *, iso_kl: float, iso_hidden: float) -> float:
     """Return J(R) = ln(KL / KL_iso)^2 + ln(h / h_iso)^2; 0 at a match.
@@ -24,7 +27,9 @@ def matching_objective(kl: float, hidden: float, *, iso_kl: float, iso_hidden: f
 
 
 def smallest(objectives: Sequence[tuple[float, float]]) -> float:
-    """Return the radius with the smallest objective; of exact ties, the smaller radius.
+    """Return the radius with the smallest objective; of ties, the smaller radius.
+
+    Objectives are compared to twelve decimals: means of the same sum can differ in the last bit.
 
     Args:
         objectives: Radius and objective; an infinite objective is never chosen.
@@ -32,7 +37,11 @@ def smallest(objectives: Sequence[tuple[float, float]]) -> float:
     Raises:
         InvalidInputError: no objective is finite.
     """
-    usable = [(objective, radius) for radius, objective in objectives if math.isfinite(objective)]
+    usable = [
+        (round(objective, _DECIMALS), radius)
+        for radius, objective in objectives
+        if math.isfinite(objective)
+    ]
     if not usable:
         raise InvalidInputError(
             "no radius moves the model: rounding leaves nothing of any candidate",

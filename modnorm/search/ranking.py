@@ -8,6 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from modnorm.errors import InvalidInputError, PreconditionError
 
+_DECIMALS = 12
+"""Of a mean reward."""
+
 Selection = Mapping[tuple[int, int], tuple[int, ...]]
 """Experts of each (N, K): candidate indices, best first."""
 
@@ -15,12 +18,15 @@ Selection = Mapping[tuple[int, int], tuple[int, ...]]
 def mean_reward(rewards: Sequence[float]) -> float:
     """Return R_i, the mean selection reward of one candidate, from an exact sum.
 
+    To twelve decimals, which never fall when a reward grows. Rewards like 1.1 are not exact in
+    binary: two candidates with equal sums would differ in the last bit, and be no tie.
+
     Raises:
         InvalidInputError: there are no rewards.
     """
     if not rewards:
         raise InvalidInputError("no rewards to average", field="task.selection")
-    return math.fsum(rewards) / len(rewards)
+    return round(math.fsum(rewards) / len(rewards), _DECIMALS)
 
 
 def rank(rewards: Sequence[float | None], population: int) -> tuple[int, ...]:

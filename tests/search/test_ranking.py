@@ -1,4 +1,6 @@
 import math
+from collections import Counter
+from fractions import Fraction
 
 import pytest
 from hypothesis import given
@@ -33,6 +35,20 @@ def test_rank_is_that_of_a_literal_loop(rewards, data):
 
 def test_ties_keep_candidate_order_and_failures_are_left_out():
     assert rank([0.1, None, 0.3, 0.1, 0.3], 5) == (2, 4, 0, 3)
+
+
+@given(st.lists(st.sampled_from(["0", "0.01", "0.05", "0.06", "0.1", "1.05", "1.1"]), min_size=1))
+def test_a_score_depends_on_the_decimals_of_its_rewards_alone(decimals):
+    exact = sum(map(Fraction, decimals)) / len(decimals)
+    assert mean_reward([float(one) for one in decimals]) == round(float(exact), 12)
+
+
+def test_equal_sums_of_different_rewards_are_a_tie():
+    """Sums that differ in the last bit, as 0.01 and 1.1 are not exact in binary."""
+    ours = {0: 68, 0.01: 36, 0.05: 3, 0.06: 37, 0.1: 42, 1.05: 3, 1.06: 4, 1.1: 7}
+    theirs = {0: 78, 0.01: 29, 0.05: 9, 0.06: 27, 0.1: 43, 1.06: 1, 1.1: 13}
+    scores = [mean_reward(list(Counter(rewards).elements())) for rewards in (ours, theirs)]
+    assert rank(scores, 2) == (0, 1)
 
 
 def test_later_candidates_do_not_count():

@@ -9,6 +9,7 @@ import typer
 from modnorm import errors
 from modnorm.client.cli import (
     calibrate,
+    cast,
     compare,
     data,
     doctor,
@@ -67,6 +68,7 @@ app.command("match")(match.match)
 app.command("scales")(scales.scales)
 app.command("calibrate")(calibrate.calibrate)
 app.command("export")(export.export)
+app.command("cast")(cast.cast)
 app.command("prepare")(prepare.prepare)
 app.command("doctor")(doctor.doctor)
 app.add_typer(data.app, name="data")

@@ -1,0 +1,47 @@
+"""A checkpoint in another dtype: the dtype decides what a perturbation or an update rounds to."""
+
+from pathlib import Path
+
+import torch
+
+from modnorm.checkpoint.layout import PhysicalTensor
+from modnorm.checkpoint.reference import Checkpoint
+from modnorm.checkpoint.weights import CheckpointWeights, weights_sha256
+from modnorm.checkpoint.writing import require_new, write_checkpoint
+from modnorm.errors import InvalidInputError
+
+
+def cast_checkpoint(checkpoint: Checkpoint, dtype: torch.dtype, directory: Path) -> str:
+    """Write a checkpoint with its weights in another dtype, each rounded to nearest.
+
+    Args:
+        checkpoint: The model on disk.
+        dtype: bfloat16, float16 or float32.
+        directory: Where it goes; new or empty.
+
+    Returns:
+        SHA-256 over the physical tensors that were written, as engines tell it.
+
+    Raises:
+        InvalidInputError: a weight is beyond what the dtype holds.
+        ConflictError: there is something in the directory.
+    """
+    require_new(directory)
+    stored = CheckpointWeights(checkpoint)
+    tensors = {tensor.name: _cast(stored, tensor, dtype) for tensor in stored.layout}
+    write_checkpoint(checkpoint, stored.layout, tensors, directory)
+    return weights_sha256(stored.layout, lambda tensor: tensors[tensor.name])
+
+
+def _cast(stored: CheckpointWeights, tensor: PhysicalTensor, dtype: torch.dtype) -> torch.Tensor:
+    values = stored.read(tensor)
+    found = values.to(dtype)
+    if not torch.equal(found.isfinite(), values.isfinite()):
+        largest = values[values.isfinite()].abs().max().item()
+        name = str(dtype).removeprefix("torch.")
+        raise InvalidInputError(
+            f"{tensor.name} has {largest:g}, which {name} does not hold",
+            field="dtype",
+            remedy="choose bfloat16 or float32",
+        )
+    return found

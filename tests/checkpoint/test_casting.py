@@ -1,0 +1,68 @@
+"""A model in another dtype is the same model, rounded."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from modnorm.checkpoint.casting import cast_checkpoint
+from modnorm.checkpoint.reference import resolve_checkpoint
+from modnorm.checkpoint.weights import CheckpointWeights, weights_sha256
+from modnorm.engines import load_engine
+from modnorm.errors import ConflictError, InvalidInputError
+
+TINY = resolve_checkpoint("tiny-thicket")
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_each_weight_is_rounded_once(tmp_path, dtype):
+    digest = cast_checkpoint(TINY, dtype, tmp_path / "model")
+
+    written = resolve_checkpoint(str(tmp_path / "model"))
+    stored, original = CheckpointWeights(written), CheckpointWeights(TINY)
+    assert stored.dtype == dtype
+    assert weights_sha256(stored.layout, stored.read) == digest
+    for tensor in original.layout:
+        assert torch.equal(stored.read(tensor), original.read(tensor).to(dtype))
+    engine = load_engine("transformers", written)
+    assert engine.weights_sha256() == digest
+    engine.close()
+
+
+def test_there_and_back_is_the_model(tmp_path):
+    cast_checkpoint(TINY, torch.float32, tmp_path / "wide")
+    cast_checkpoint(resolve_checkpoint(str(tmp_path / "wide")), torch.bfloat16, tmp_path / "back")
+
+    assert resolve_checkpoint(str(tmp_path / "back")).config == TINY.config
+    back = CheckpointWeights(resolve_checkpoint(str(tmp_path / "back")))
+    stored = CheckpointWeights(TINY)
+    assert weights_sha256(back.layout, back.read) == weights_sha256(stored.layout, stored.read)
+
+
+def test_every_dtype_that_the_configuration_tells_is_told(tmp_path):
+    source = tmp_path / "source"
+    cast_checkpoint(TINY, torch.bfloat16, source)
+    config = json.loads((source / "config.json").read_text())
+    config |= {"torch_dtype": "bfloat16", "text": {"dtype": "bfloat16", "size": 3}}
+    (source / "config.json").write_text(json.dumps(config))
+
+    cast_checkpoint(resolve_checkpoint(str(source)), torch.float16, tmp_path / "model")
+
+    written = json.loads((tmp_path / "model" / "config.json").read_text())
+    assert written["torch_dtype"] == "float16"
+    assert written["text"] == {"dtype": "float16", "size": 3}
+
+
+def test_what_a_dtype_does_not_hold_is_refused_before_anything_is_written(tmp_path):
+    source = tmp_path / "source"
+    cast_checkpoint(TINY, torch.bfloat16, source)
+    tensors = load_file(source / "model.safetensors")
+    tensors["model.norm.weight"][3] = 1e6
+    save_file(tensors, source / "model.safetensors", metadata={"format": "pt"})
+
+    with pytest.raises(InvalidInputError, match="weight has 999424, which float16"):
+        cast_checkpoint(resolve_checkpoint(str(source)), torch.float16, tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+    with pytest.raises(ConflictError, match="not empty"):
+        cast_checkpoint(TINY, torch.float16, source)
