@@ -255,6 +255,14 @@ DEVELOPED = {"development": "bundled:c"}
             "iterative.rounding",
         ),
         ({"method": "zo_finetuner", "iterative": DEVELOPED}, "iterative.generator"),
+        (
+            {
+                "method": "zo_finetuner",
+                "iterative": {**DEVELOPED, "generator": "generator.json"},
+                "engine": {"name": "vllm", "tensor_parallel_size": 2},
+            },
+            "engine.tensor_parallel_size",
+        ),
     ],
 )
 def test_iterative_settings_that_do_not_fit_are_refused(sections, field):

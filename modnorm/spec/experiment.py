@@ -62,6 +62,10 @@ class ExperimentSpec(Section):
             raise field_fault("iterative.rounding", f"{name} rounds once")
         if (name == "zo_finetuner") != (self.iterative.generator is not None):
             raise field_fault("iterative.generator", "zo_finetuner needs one, no other method")
+        if name == "zo_finetuner" and self.engine.tensor_parallel_size > 1:
+            raise field_fault(
+                "engine.tensor_parallel_size", "zo_finetuner needs the whole model on one GPU: 1"
+            )
         return self
 
     @property

@@ -60,8 +60,16 @@ def float32(bundled: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Ch
 
 
 @pytest.fixture(scope="session")
-def make_llama(
+def make_checkpoint(
     bundled: Checkpoint, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[PreTrainedModel], Checkpoint]:
+    """Save a model with the bundled tokenizer."""
+    return lambda model: _save(model, bundled, tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="session")
+def make_llama(
+    make_checkpoint: Callable[[PreTrainedModel], Checkpoint],
 ) -> Callable[..., Checkpoint]:
     """Make a random Llama in float32: no biases, an untied head, no grouped heads."""
 
@@ -79,7 +87,7 @@ def make_llama(
                 "eos_token_id": 2,
             }
         )
-        return _save(LlamaForCausalLM(config), bundled, tmp_path_factory.mktemp("llama"))
+        return make_checkpoint(LlamaForCausalLM(config))
 
     return make
 

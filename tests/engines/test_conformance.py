@@ -1,7 +1,7 @@
 """What every engine must do, whatever it is made of."""
 
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 
 import pytest
@@ -12,7 +12,13 @@ from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights, weights_sha256
 from modnorm.engines import Completion, Engine, Finish, GenerationLimits
-from modnorm.errors import CancelledError, IncompatibleError, InvalidInputError, PreconditionError
+from modnorm.errors import (
+    CancelledError,
+    CandidateError,
+    IncompatibleError,
+    InvalidInputError,
+    PreconditionError,
+)
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.noise import Block
 from modnorm.perturbation.descriptor import Descriptor
@@ -330,6 +336,56 @@ def test_what_is_raised_while_parked_ends_the_candidate_alone(
     assert engine.weights_sha256() == base
     assert answers(engine, prompts) == before
     assert engine.has_room(prompts, LIMITS) == room
+
+
+def test_what_is_raised_while_parked_leaves_another_candidate_at_the_engine(
+    engine: Engine, prompts: Prompts, scale_map: ScaleMap, draw: Draw
+) -> None:
+    first, second = (draw(scale_map, seed, radius=0.1) for seed in (5, 6))
+    with engine.candidate(second, scale_map):
+        undisturbed = answers(engine, prompts)
+    room = engine.has_room(prompts, LIMITS)
+    with ExitStack() as held:
+        request = engine.generate(prompts, LIMITS)
+        said = []
+
+        def begin_another() -> None:
+            held.enter_context(engine.candidate(second, scale_map))
+            said.append(next(request))
+            raise CancelledError("enough")
+
+        poll = parked_after(engine, 2, begin_another)
+        with (
+            pytest.raises(CancelledError),
+            engine.candidate(first, scale_map),
+            closing(engine.generate(prompts, LIMITS, poll=poll)) as completions,
+        ):
+            list(completions)
+        said += request
+    assert sorted(said, key=lambda one: one.index) == undisturbed
+    assert engine.has_room(prompts, LIMITS) == room
+
+
+def test_a_candidate_that_is_not_finite_fails_though_its_request_was_closed(
+    engine: Engine, prompts: Prompts, scale_map: ScaleMap, draw: Draw
+) -> None:
+    before, base = answers(engine, prompts), engine.weights_sha256()
+    polls: list[None] = []
+
+    def poll() -> None:
+        polls.append(None)
+        if len(polls) > 3:
+            raise CancelledError("enough")
+
+    with (
+        pytest.raises(CandidateError, match="not finite"),
+        engine.candidate(draw(scale_map, 1, radius=1e18), scale_map),
+        suppress(CancelledError),
+        closing(engine.generate(prompts, LIMITS, poll=poll)) as completions,
+    ):
+        list(completions)
+    assert engine.weights_sha256() == base
+    assert answers(engine, prompts) == before
 
 
 def test_parking_needs_a_candidate_and_leaves_the_engine_free(

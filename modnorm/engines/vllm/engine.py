@@ -78,6 +78,8 @@ class VllmEngine:
         self._candidate: tuple[Descriptor, ScaleMap] | None = None
         self._requests = 0
         self._waiting: dict[str, int] = {}
+        self._unseen = False
+        """Whether some logits of the candidate were not looked at."""
         self._engine = start_vllm(checkpoint, stored.layout, stored.dtype, self._settings, changes)
         self._steps = Steps(self._engine)
         try:
@@ -141,11 +143,13 @@ class VllmEngine:
         mine = self._become(descriptor, scale_map)
         try:
             yield mine[0]
+            if self._candidate is mine and self._unseen:
+                _require_sound(self._workers.is_sound())
         finally:
             # Otherwise it was given up while it was parked, and the engine may be another's.
             if self._candidate is mine:
                 self._candidate = None
-                self._abort()
+                self._abort(self._waiting)
                 self._workers.restore()
 
     def has_room(self, prompts: Sequence[Sequence[int]], limits: GenerationLimits) -> bool:
@@ -173,9 +177,9 @@ class VllmEngine:
             yield
             self._become(*mine)
         except BaseException:
-            self._give_up(requests, list(waiting))
+            self._give_up(requests, waiting)
             raise
-        self._candidate, self._waiting = mine, waiting
+        self._candidate, self._waiting, self._unseen = mine, waiting, True
         self._parking.come_back(requests)
 
     def _become(self, descriptor: Descriptor, scale_map: ScaleMap) -> tuple[Descriptor, ScaleMap]:
@@ -188,14 +192,16 @@ class VllmEngine:
         except BaseException:
             self._workers.restore()
             raise
-        self._candidate = resolved, scale_map
+        self._candidate, self._unseen = (resolved, scale_map), False
         return self._candidate
 
-    def _give_up(self, requests: Parked, names: list[str]) -> None:
+    def _give_up(self, requests: Parked, waiting: dict[str, int]) -> None:
         """Free what parked requests hold, unless the engine is gone."""
+        names = list(waiting)
+        waiting.clear()
         if hasattr(self, "_engine"):
             with vllm_failures("giving up parked requests"):
-                self._parking.come_back(requests)
+                self._parking.drop(requests)
                 self._engine.abort_request(names)
 
     def generate(
@@ -229,22 +235,25 @@ class VllmEngine:
             return
         self._require_idle()
         looks = self._workers.looks()
+        waiting: dict[str, int] = {}
+        self._waiting, self._unseen = waiting, True
         try:
             self._begin(prompts, limits)
             steps = 0
-            while self._waiting:
+            while waiting:
                 poll()
                 with vllm_failures("generation"):
                     ended = self._steps.take()
                 steps += 1
-                if len(ended) == len(self._waiting):
+                if len(ended) == len(waiting):
                     _require_sound(self._workers.is_sound())
+                    self._unseen = False
                 elif steps % LOOK_EVERY == 0:
                     _require_sound(next(looks))
                 for one in ended:
-                    yield self._completion(one, self._waiting.pop(one.request_id))
+                    yield self._completion(one, waiting.pop(one.request_id))
         finally:
-            self._abort()
+            self._abort(waiting)
 
     def _begin(self, prompts: Sequence[Sequence[int]], limits: GenerationLimits) -> None:
         """Submit all prompts: all but the first of them while a step is taken."""
@@ -287,13 +296,15 @@ class VllmEngine:
         places = running + parked_places(self._checkpoint, self._settings)
         return Parking(self._engine, self._steps, running, places)
 
-    def _abort(self) -> None:
-        """Drop what is not answered yet."""
-        waiting, self._waiting = list(self._waiting), {}
-        if waiting:
+    def _abort(self, waiting: dict[str, int]) -> None:
+        """Drop what of a request is not answered yet."""
+        names = list(waiting)
+        waiting.clear()
+        if names:
             with vllm_failures("aborting requests"):
-                self._engine.abort_request(waiting)
-        self._steps.forget()
+                self._engine.abort_request(names)
+        if waiting is self._waiting:
+            self._steps.forget()
 
     def _completion(self, request: Request, index: int) -> Completion:
         (output,) = request.outputs

@@ -139,6 +139,13 @@ class Parking:
             self._core.scheduler.waiting.add_request(request)
         self._steps.come_back(parked.said)
 
+    def drop(self, parked: Parked) -> None:
+        """Let go of requests that do not go on, whoever runs meanwhile; they are aborted next."""
+        scheduler = self._core.scheduler
+        scheduler.running += parked.running
+        for request in parked.waiting:
+            scheduler.waiting.add_request(request)
+
 
 def _require_known(core: object) -> None:
     scheduler = getattr(core, "scheduler", None)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 import torch
-from vllm.model_executor.layers.layernorm import RMSNorm
+from vllm.model_executor.layers.layernorm import GemmaRMSNorm, RMSNorm
 from vllm.model_executor.layers.linear import (
     MergedColumnParallelLinear,
     QKVParallelLinear,
@@ -162,6 +162,7 @@ _PLACES: Mapping[type, _Places] = MappingProxyType(
         MergedColumnParallelLinear: _merged,
         RowParallelLinear: _by_columns,
         RMSNorm: _whole,
+        GemmaRMSNorm: _whole,
     }
 )
 _PLAIN_METHODS = frozenset({UnquantizedLinearMethod, UnquantizedEmbeddingMethod})

@@ -40,6 +40,9 @@ _REQUIRED: Mapping[str, object] = MappingProxyType(
 )
 """Keys and values of a prefix would be those of the base; the others are not understood here."""
 
+_WINDOWED_STEP_TOKENS = 2048
+"""Prompt tokens of a step where layers have windows: vLLM sets cache aside for as many in each of
+those layers, and for each step that is under way."""
 
 _BUSY = "Free memory on device"
 """What vLLM says when others hold the memory that it is to take; so in 0.26 to 0.32."""
@@ -207,7 +210,8 @@ def vllm_failures(what: str) -> Iterator[None]:
         raise refusal(
             f"{what} failed: {error}",
             field="engine",
-            remedy="change the engine's settings, or use the transformers engine",
+            remedy="change the engine's settings (max_model_len and max_num_seqs take the cache), "
+            "or use the transformers engine",
         ) from error
     except Exception as error:  # vLLM's own errors have no common base
         raise EngineError(f"{what} failed: {type(error).__name__}: {error}") from error
@@ -240,6 +244,8 @@ def engine_arguments(
         "disable_log_stats": True,
         "trust_remote_code": False,
     }
+    if _has_windows(checkpoint):
+        arguments["max_num_batched_tokens"] = _WINDOWED_STEP_TOKENS
     if on_gpu:
         apart = settings.worker_process or ranks > 1
         arguments["distributed_executor_backend"] = "mp" if apart else "uni"
@@ -253,6 +259,12 @@ def engine_arguments(
             checkpoint.config, dtype, length=length, sequences=settings.max_num_seqs
         )
     return arguments
+
+
+def _has_windows(checkpoint: Checkpoint) -> bool:
+    """Whether some layers see a window of the tokens before; Qwen2 names one that it has not."""
+    config = checkpoint.config
+    return bool(config.get("sliding_window")) and config.get("use_sliding_window") is not False
 
 
 def parked_places(checkpoint: Checkpoint, settings: EngineSettings) -> int:

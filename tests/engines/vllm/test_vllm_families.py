@@ -1,0 +1,104 @@
+"""Families that vLLM holds besides Qwen2 and Llama, and windows, in float32: as transformers."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from transformers import (
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    PreTrainedModel,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+pytest.importorskip(
+    "vllm", reason="runs in an environment with vLLM: `make test-vllm`, part of `make test`"
+)
+
+from modnorm.checkpoint.reference import Checkpoint
+from modnorm.engines import EngineSettings
+from modnorm.engines.transformers_engine import TransformersEngine
+from modnorm.engines.vllm.engine import VllmEngine
+from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.methods import build_scale_map
+from modnorm.spec import Masses
+
+SIZES: dict[str, object] = {
+    "vocab_size": 1024,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+    "initializer_range": 0.3,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+}
+HEADS = {"head_dim": 32}
+KINDS = ["sliding_attention", "full_attention", "sliding_attention"]
+WINDOWS = {"sliding_window": 8, "layer_types": KINDS}
+PROMPTS = [[5, 6, 7], list(range(20, 28)), [3 * i % 997 for i in range(11, 41)]]
+
+
+def _varied(model: PreTrainedModel) -> PreTrainedModel:
+    """Have norms matter, and what attention sees decide, not the last token."""
+    for name, parameter in model.named_parameters():
+        if "norm" in name:
+            parameter.data.add_(torch.linspace(-0.3, 0.4, parameter.numel()))
+        elif "embed_tokens" in name:
+            parameter.data.mul_(0.03)
+    return model
+
+
+def _gemma3() -> PreTrainedModel:
+    return Gemma3ForCausalLM(Gemma3TextConfig.from_dict({**SIZES, **HEADS, **WINDOWS}))
+
+
+def _qwen2_with_windows() -> PreTrainedModel:
+    windows = {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 0}
+    sizes = {**SIZES, "hidden_size": 128, "tie_word_embeddings": True}
+    return Qwen2ForCausalLM(Qwen2Config.from_dict({**sizes, **windows}))
+
+
+def _qwen3() -> PreTrainedModel:
+    return Qwen3ForCausalLM(Qwen3Config.from_dict({**SIZES, **HEADS, "tie_word_embeddings": True}))
+
+
+@pytest.mark.parametrize(
+    ("build", "step_tokens"),
+    # As many as there are places for, or what a window is bounded to.
+    [(_gemma3, "2048"), (_qwen2_with_windows, "2048"), (_qwen3, "512")],
+)
+def test_a_family_answers_as_in_transformers(
+    build: Callable[[], PreTrainedModel],
+    step_tokens: str,
+    make_checkpoint: Callable[[PreTrainedModel], Checkpoint],
+    answers: Callable[..., dict[int, str]],
+) -> None:
+    torch.manual_seed(3)
+    checkpoint = make_checkpoint(_varied(build()))
+    scale_map = build_scale_map(
+        "randopt",
+        config=checkpoint.config,
+        model_digest=checkpoint.digest,
+        masses=Masses(),
+        weights=None,
+        sensitivities=None,
+    )
+    drawn = Descriptor("portable-v1", 1, scale_map.method, 0.05, scale_map.digest)
+    ours = VllmEngine(checkpoint, EngineSettings(max_model_len=128, max_num_seqs=4))
+    theirs = TransformersEngine(checkpoint, device=torch.device("cpu"))
+    try:
+        assert ours.environment["step_tokens"] == step_tokens
+        base = answers(theirs, PROMPTS)
+        assert answers(ours, PROMPTS) == base
+        with ours.candidate(drawn, scale_map), theirs.candidate(drawn, scale_map):
+            assert ours.weights_sha256() == theirs.weights_sha256()
+            assert answers(ours, PROMPTS) == answers(theirs, PROMPTS) != base
+    finally:
+        ours.close()
+        theirs.close()
