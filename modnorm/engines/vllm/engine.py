@@ -144,7 +144,7 @@ class VllmEngine:
         try:
             yield mine[0]
             if self._candidate is mine and self._unseen:
-                _require_sound(self._workers.is_sound())
+                self._require_sound(self._workers.is_sound())
         finally:
             # Otherwise it was given up while it was parked, and the engine may be another's.
             if self._candidate is mine:
@@ -166,7 +166,7 @@ class VllmEngine:
             requests = self._parking.leave()
         try:
             # With the next weights its logits are forgotten.
-            _require_sound(self._workers.is_sound())
+            self._require_sound(self._workers.is_sound())
         except BaseException:
             self._parking.come_back(requests)
             raise
@@ -246,10 +246,10 @@ class VllmEngine:
                     ended = self._steps.take()
                 steps += 1
                 if len(ended) == len(waiting):
-                    _require_sound(self._workers.is_sound())
+                    self._require_sound(self._workers.is_sound())
                     self._unseen = False
                 elif steps % LOOK_EVERY == 0:
-                    _require_sound(next(looks))
+                    self._require_sound(next(looks))
                 for one in ended:
                     yield self._completion(one, waiting.pop(one.request_id))
         finally:
@@ -316,6 +316,11 @@ class VllmEngine:
             finish=Finish.STOP if output.finish_reason == "stop" else Finish.LENGTH,
         )
 
+    def _require_sound(self, sound: bool) -> None:  # noqa: FBT001 - the only thing that it is told
+        if not sound:
+            self._unseen = False  # what is told once is not told again
+            raise CandidateError("the candidate's logits are not finite")
+
     def _require_idle(self) -> None:
         if self._waiting:
             raise PreconditionError(
@@ -334,11 +339,6 @@ class VllmEngine:
             for name in ("_parking", "_workers"):
                 self.__dict__.pop(name, None)
             cleanup_dist_env_and_memory()
-
-
-def _require_sound(sound: bool) -> None:  # noqa: FBT001 - the only thing that it is told
-    if not sound:
-        raise CandidateError("the candidate's logits are not finite")
 
 
 def _go_on() -> None:
