@@ -23,6 +23,7 @@ from filelock import FileLock, Timeout
 from modnorm.errors import UnavailableError
 
 _DIGEST = re.compile("[0-9a-f]{64}")
+_KEY_CONTENT = re.compile(b"[0-9a-f]{64}")
 _LOCK_SECONDS = 0.5
 
 logger = logging.getLogger(__name__)
@@ -54,10 +55,11 @@ class ArtifactStore:
     def find(self, key: str) -> str | None:
         """Return the artifact that was made from the inputs of a key."""
         try:
-            digest = (self._root / "keys" / key).read_text(encoding="utf-8")
+            content = (self._root / "keys" / key).read_bytes()
         except FileNotFoundError:
             return None
-        return self.get(digest) if _DIGEST.fullmatch(digest) else None
+        # Looked at as bytes: what is damaged need not be text.
+        return self._read(content.decode()) if _KEY_CONTENT.fullmatch(content) else None
 
     def put(self, key: str, text: str) -> str:
         """Store an artifact under its digest and a key; return the digest.

@@ -83,8 +83,18 @@ def test_a_damaged_artifact_is_absent(store, tmp_path, caplog):
     (tmp_path / "artifacts" / f"{digest}.json").write_text('{"value": 2}')
     assert store.find("a" * 64) is None
     assert "damaged artifact" in caplog.messages
-    (tmp_path / "artifacts" / "keys" / ("a" * 64)).write_text("../../secret")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"../../secret", b"\xff\xfe\x00" * 20, "\u0661".encode() * 64, b"a" * 64 + b"\n"],
+)
+def test_a_damaged_key_is_absent_and_made_again(store, tmp_path, content):
+    store.put("a" * 64, "{}")
+    (tmp_path / "artifacts" / "keys" / ("a" * 64)).write_bytes(content)
     assert store.find("a" * 64) is None
+    store.put("a" * 64, "{}")
+    assert store.find("a" * 64) == "{}"
 
 
 def test_nothing_is_left_behind(store, tmp_path):
