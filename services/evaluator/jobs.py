@@ -16,14 +16,13 @@ from services.evaluator.gateway import JobGateway
 from services.evaluator.heartbeats import Heartbeats
 from services.evaluator.lease import GivenUpError, HandedBackError, HeldLease
 from services.evaluator.metrics import JobOutcome
+from services.evaluator.pauses import Pauses
 from services.evaluator.preference import Preference
 from services.evaluator.reports import failure_kind
 from services.evaluator.resting import fits_beside
 from services.evaluator.shortcuts import Hurdle
 from services.evaluator.shutdown import Shutdown
 from services.evaluator.tasks import UnfitError
-
-LONGEST_PAUSE = 60.0
 
 ResultT = TypeVar("ResultT")
 
@@ -62,8 +61,7 @@ class JobRunner:
         self._preference = Preference(gateway, evaluator.models, model_patience)
         self._heartbeats = Heartbeats(gateway, heartbeat_seconds)
         self._behind = Behind()
-        self._failures = 0
-        self._late_failures = 0
+        self._pauses = Pauses()
         self._in_hand: list[messages.Job] = []
         self._given_up: list[messages.Job] = []
         """Jobs that rested until they were given up, to be handed back."""
@@ -111,6 +109,7 @@ class JobRunner:
         alone. Whatever goes wrong ends here: a bad job never ends the worker, and what the
         aggregator does not hear it finds out by the lease.
         """
+        self._pauses.begin()
         job = self._claim(job_id)
         if job is not None:
             with naming(**_names(job)):
@@ -164,7 +163,7 @@ class JobRunner:
         if finish is None:
             self._in_hand.remove(job)
         else:
-            self._failures = 0
+            self._pauses.answered()
             self._behind.hand_over(lambda: self._finish(job, finish))
 
     def release(self) -> None:
@@ -200,13 +199,8 @@ class JobRunner:
 
     @property
     def pause(self) -> float:
-        """Seconds to wait before the next job.
-
-        Longer with each infrastructure failure in a row, lest one broken worker spend the
-        attempts of every job.
-        """
-        failures = self._failures + self._late_failures
-        return min(2.0**failures, LONGEST_PAUSE) if failures else 0.0
+        """Seconds to wait before the next job; see `Pauses`."""
+        return self._pauses.seconds
 
     def _take_turn(self, job: messages.Job, turn: Turn) -> Work:
         """Have a job's rows answered; what ends it when it is given up is no fault of it."""
@@ -242,7 +236,7 @@ class JobRunner:
 
         outcome = self._guarded(job, finished, at_engine=False)
         if outcome is not None:
-            self._late_failures = 0
+            self._pauses.reported()
             logger.info("reported")
             self._metrics.ended(outcome)
         self._in_hand.remove(job)
@@ -272,7 +266,7 @@ class JobRunner:
             outcome = JobOutcome.HANDED_BACK
         except UnfitError as error:
             logger.warning("handed back: %s", error)
-            self._failures += 1
+            self._pauses.unfit(job.lease.job_id)
             self._fail(job, messages.FAILURE_KIND_RELEASED, str(error))
             outcome = JobOutcome.UNFIT
         except Exception as error:
@@ -280,21 +274,15 @@ class JobRunner:
             kind = failure_kind(error, at_engine=at_engine)
             self._fail(job, kind, f"{type(error).__name__}: {error}")
             if kind == messages.FAILURE_KIND_INFRASTRUCTURE:
-                self._note_failure(at_engine=at_engine)
+                self._pauses.failed(at_engine=at_engine)
+                if at_engine:
+                    self._start_over()
             outcome = JobOutcome.FAILED
         self._metrics.ended(outcome)
         return None
 
-    def _note_failure(self, *, at_engine: bool) -> None:
-        """Wait longer before the next job, with an engine that is loaded anew."""
-        if at_engine:
-            self._start_over()
-        else:
-            self._late_failures += 1
-
     def _start_over(self) -> None:
         """Let go of an engine that may be broken and what rests in it; the next job loads it."""
-        self._failures += 1
         self._metrics.engine_restarts.inc()
         self._give_up(GivenUpError("the engine is loaded anew"))
         try:

@@ -23,7 +23,8 @@ from modnorm.spec import DataSpec
 from modnorm.tasks import get_task
 from modnorm.tasks.data import encode_rows, load_rows
 from modnorm.v1 import evaluation_pb2 as messages
-from services.evaluator.jobs import LONGEST_PAUSE, JobRunner
+from services.evaluator.jobs import JobRunner
+from services.evaluator.pauses import LONGEST_PAUSE
 from services.evaluator.shutdown import Shutdown
 
 DECLARATION = """

@@ -2,11 +2,13 @@
 
 import hashlib
 import json
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from modnorm.sandbox import Sandbox
+from modnorm.errors import UnavailableError
+from modnorm.sandbox import Isolation, Sandbox
 from modnorm.tasks import get_task
 from modnorm.v1 import evaluation_pb2 as messages
 from services.evaluator.jobs import JobRunner
@@ -75,3 +77,37 @@ def test_the_isolation_is_not_measured_for_each_job(sandbox: Sandbox) -> None:
     assert programs.check("mbpp") == programs.check("mbpp")
     assert len(measured) == 1
     assert programs.check("gsm8k") == {}
+
+
+def test_a_sandbox_that_fails_is_not_looked_at_for_each_job(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[UnavailableError | Isolation] = []
+    answers = (
+        UnavailableError("its host is down"),
+        UnavailableError("still away"),
+        sandbox.measure(),
+    )
+
+    class Failing:
+        execute = sandbox.execute
+
+        @staticmethod
+        def check_health() -> Isolation:
+            answer = answers[len(looks)]
+            looks.append(answer)
+            if isinstance(answer, UnavailableError):
+                raise answer
+            return answer
+
+    programs = Programs(Failing())
+    for _ in range(3):
+        with pytest.raises(UnavailableError, match="host is down"):
+            programs.check("mbpp")
+    assert len(looks) == 1
+    monkeypatch.setattr("services.evaluator.programs.FAULT_SECONDS", 0.0)
+    programs = Programs(Failing())
+    with pytest.raises(UnavailableError, match="still away"):
+        programs.check("mbpp")
+    time.sleep(0.01)  # more than the look took
+    assert programs.check("mbpp") == {"sandbox": sandbox.measure().summary}
