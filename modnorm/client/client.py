@@ -4,6 +4,7 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Protocol, Self, TypeVar
 
 import grpc
@@ -13,7 +14,7 @@ from modnorm.client.channel import Credentials, open_channel
 from modnorm.client.convert import spec_to_proto
 from modnorm.client.radius import carry_radius
 from modnorm.client.settings import ClientSettings, ConnectionSettings
-from modnorm.client.status import from_rpc_error
+from modnorm.client.status import LATE, from_rpc_error
 from modnorm.client.watch import Watch
 from modnorm.errors import RateLimitedError
 from modnorm.spec import ExperimentSpec
@@ -47,8 +48,9 @@ _CHANNEL_OPTIONS = (
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
 )
-_SUBMIT_SECONDS = 600.0
-"""A submission downloads and hashes a model that the lab has not seen yet."""
+_SUBMIT_SECONDS = 2_400.0
+"""A submission downloads and hashes a model that the lab has not seen yet, for which the lab
+itself allows half an hour; data and an answer come on top."""
 _MATCHING_SECONDS = 24 * 3600.0
 _PAGE = 500
 _ANSWER_PAGE = 200
@@ -119,15 +121,22 @@ class ModnormClient:
         Raises:
             InvalidInputError: the spec or its task file is not sound; nothing was stored.
             ConflictError: the request id belongs to another spec.
-            UnavailableError: the aggregator, or a service that it needs, is down.
+            UnavailableError: the aggregator, or a service that it needs, is down, or did not
+                answer in time: submitted again under the same request id, it is one experiment.
         """
         cache = None if spec.method.is_settled else ClientSettings().cache_dir
         whole = carry_radius(carry_declaration(spec), cache)
+        request_id = request_id or str(uuid.uuid4())
         request = experiments.CreateExperimentRequest(
-            request_id=request_id or str(uuid.uuid4()), spec=spec_to_proto(whole)
+            request_id=request_id, spec=spec_to_proto(whole)
         )
-        timeout = max(self._timeout, _SUBMIT_SECONDS)
-        return self._call(self._stub.CreateExperiment, request, timeout).experiment
+        seconds = max(self._timeout, _SUBMIT_SECONDS)
+        late = (
+            "the lab may still be at it, downloading the model for instance: submit again with "
+            f"the request id {request_id}, which stays one experiment"
+        )
+        create = partial(self._stub.CreateExperiment, request, timeout=seconds)
+        return self._admitted(create, seconds, late=late).experiment
 
     def get(self, experiment_id: str) -> experiments.Experiment:
         """Return an experiment with the results it has so far."""
@@ -239,26 +248,28 @@ class ModnormClient:
         try:
             yield from self._radii.MatchRadius(request, timeout=_MATCHING_SECONDS)
         except grpc.RpcError as error:
-            raise from_rpc_error(error) from error
+            late = "the lab may still be at it: the same request goes on where this one ended"
+            raise from_rpc_error(error, late=late) from error
 
     def _call(
         self,
         method: "grpc.UnaryUnaryMultiCallable[RequestT, ResponseT]",
         request: RequestT,
-        timeout: float | None = None,
     ) -> ResponseT:
         """Make a call; one that came too soon after others is made again when it is welcome."""
-        seconds = timeout or self._timeout
+        seconds = self._timeout
         return self._admitted(lambda: method(request, timeout=seconds), seconds)
 
-    def _admitted(self, call: Callable[[], ResultT], seconds: float) -> ResultT:
+    def _admitted(
+        self, call: Callable[[], ResultT], seconds: float, *, late: str = LATE
+    ) -> ResultT:
         """Make a call; one that would not be welcome in time is not waited for."""
         deadline = time.monotonic() + seconds
         while True:
             try:
                 return call()
             except grpc.RpcError as error:
-                met = from_rpc_error(error)
+                met = from_rpc_error(error, late=late)
                 if not isinstance(met, RateLimitedError):
                     raise met from error
                 if time.monotonic() + met.wait > deadline:

@@ -45,14 +45,14 @@ _BY_NAME: dict[str, type[errors.ModnormError]] = {
 }
 _BY_CODE: dict[grpc.StatusCode, type[errors.ModnormError]] = {
     code: kind for kind, code in reversed(CODES.items())
-} | {
-    grpc.StatusCode.DEADLINE_EXCEEDED: errors.UnavailableError,
 }
 _BARE: dict[type[errors.ModnormError], tuple[str | None, str]] = {
     errors.UnavailableError: (None, "is a server running at that address?"),
     errors.TooLargeError: ("message", "send or ask for less at a time: fewer or shorter rows"),
 }
 """Field and remedy of what gRPC itself says, without details."""
+LATE = "it may be busy, or out of reach: try again later, or allow more time"
+"""Remedy for a call that was not answered in time, which does not tell whether anybody listens."""
 
 
 def code_of(error: errors.ModnormError) -> grpc.StatusCode:
@@ -79,12 +79,17 @@ def to_status(error: errors.ModnormError) -> status_pb2.Status:
     return status
 
 
-def from_rpc_error(error: grpc.RpcError) -> errors.ModnormError:
-    """Decode what a call raised into the error that the service met."""
+def from_rpc_error(error: grpc.RpcError, *, late: str = LATE) -> errors.ModnormError:
+    """Decode what a call raised into the error that the service met.
+
+    Args:
+        error: What it raised.
+        late: Remedy where the answer did not come in time.
+    """
     ended = isinstance(error, _ENDED_CALLS)
     status = rpc_status.from_call(cast("grpc.Call", error)) if ended else None
     if status is None or status.code == code_pb2.OK:
-        return _from_bare(error)
+        return _from_bare(error, late)
     return from_status(status)
 
 
@@ -109,9 +114,11 @@ def from_status(status: status_pb2.Status) -> errors.ModnormError:
     return kind(status.message, field=field, remedy=remedy)
 
 
-def _from_bare(error: grpc.RpcError) -> errors.ModnormError:
+def _from_bare(error: grpc.RpcError, late: str) -> errors.ModnormError:
     if not isinstance(error, _ENDED_CALLS):
         return errors.UnavailableError(str(error))
+    if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return errors.UnavailableError("the server did not answer in time", remedy=late)
     kind = _BY_CODE.get(error.code(), errors.ModnormError)
     field, remedy = _BARE.get(kind, (None, None))
     return kind(error.details() or error.code().name.lower(), field=field, remedy=remedy)

@@ -6,11 +6,13 @@ from grpc_status import rpc_status
 
 from modnorm import errors
 from modnorm.client import ModnormClient
+from modnorm.client import client as calling
 from modnorm.client import watch as watching
 from modnorm.client.convert import spec_from_proto
 from modnorm.client.status import to_status
 from modnorm.v1 import evaluation_pb2 as evaluation
 from modnorm.v1 import experiment_pb2 as experiments
+from services.aggregator.upstream import MODEL_SECONDS
 
 
 @pytest.fixture
@@ -77,6 +79,52 @@ def test_a_server_that_is_not_there_is_unavailable(free_address):
     ):
         client.get("e1")
     assert raised.value.remedy
+
+
+def test_a_submission_that_takes_long_can_be_repeated(serve, servicer, spec, monkeypatch):
+    asked: list[str] = []
+
+    def answer(request, context):
+        asked.append(request.request_id)
+        if len(asked) == 1:
+            time.sleep(1.0)
+        return experiments.CreateExperimentResponse(
+            experiment=experiments.Experiment(request_id=request.request_id)
+        )
+
+    monkeypatch.setattr(calling, "_SUBMIT_SECONDS", 0.4)
+    with ModnormClient(serve(servicer(CreateExperiment=answer)), timeout=0.4) as client:
+        with pytest.raises(errors.UnavailableError) as raised:
+            client.submit(spec)
+        assert raised.value.message == "the server did not answer in time"
+        assert raised.value.remedy is not None
+        assert f"submit again with the request id {asked[0]}" in raised.value.remedy
+        assert client.submit(spec, asked[0]).request_id == asked[0]
+
+
+def test_a_submission_waits_longer_than_the_lab_does_for_the_model(connect, servicer, spec):
+    left: list[float] = []
+
+    def answer(request, context):
+        left.append(context.time_remaining())
+        return experiments.CreateExperimentResponse()
+
+    connect(servicer(CreateExperiment=answer)).submit(spec)
+    assert left[0] > MODEL_SECONDS
+
+
+def test_a_server_that_is_slow_is_not_called_absent(serve, servicer):
+    def answer(request, context):
+        time.sleep(1.0)
+        return experiments.GetExperimentResponse()
+
+    with (
+        ModnormClient(serve(servicer(GetExperiment=answer)), timeout=0.3) as client,
+        pytest.raises(errors.UnavailableError, match="did not answer in time") as raised,
+    ):
+        client.get("e1")
+    assert "busy" in str(raised.value)
+    assert "running" not in str(raised.value)
 
 
 def test_pages_are_joined_in_order(connect, servicer):
