@@ -2,12 +2,16 @@
 
 import re
 import subprocess
+from contextlib import closing
 from pathlib import Path
 
+import psycopg
 import pytest
 import yaml
-from kombu.transport.redis import Channel
 
+from services.aggregator.database import Database
+from services.aggregator.states import JobState, Split
+from services.aggregator.tables import Job
 from services.common.queue import QUEUE
 from services.common.settings import AggregatorSettings, SandboxSettings, SupervisorSettings
 
@@ -40,6 +44,16 @@ CONTAINERS = [
     for kind in ("initContainers", "containers")
     for container in one["spec"]["template"]["spec"].get(kind, [])
 ]
+
+
+SCALING = documents("gpu/scaling.yaml")
+SHOWN_BY_KEDA = {
+    one["metadata"]["name"]: one["spec"]["secretTargetRef"]
+    for one in SCALING
+    if one["kind"] == "TriggerAuthentication"
+}
+(SCALED,) = (one["spec"] for one in SCALING if one["kind"] == "ScaledObject")
+TRIGGERS = {one["type"]: one["metadata"] for one in SCALED["triggers"]}
 
 
 def pod(name):
@@ -120,8 +134,7 @@ def test_secrets_are_those_of_the_script(tmp_path):
         for volume in pod(name)["volumes"]:
             for item in volume.get("secret", {}).get("items", []):
                 assert item["key"] in made
-    (scaling,) = (one for one in documents("gpu/scaling.yaml") if "secretTargetRef" in one["spec"])
-    assert {one["key"] for one in scaling["spec"]["secretTargetRef"]} <= made
+    assert {one["key"] for shown in SHOWN_BY_KEDA.values() for one in shown} <= made
 
 
 def test_settings_are_known():
@@ -193,11 +206,63 @@ def test_nobody_reaches_anybody_but_as_listed():
 
 
 def test_keda_looks_at_the_queue_that_celery_fills():
-    (scaled,) = (one for one in documents("gpu/scaling.yaml") if one["kind"] == "ScaledObject")
-    assert {one["type"] for one in scaled["spec"]["triggers"]} == {"redis"}
-    names = [one["metadata"]["listName"] for one in scaled["spec"]["triggers"]]
-    assert names == [QUEUE, Channel.unacked_key]
-    assert scaled["spec"]["scaleTargetRef"]["name"] in WORKLOADS
+    assert TRIGGERS["redis"]["listName"] == QUEUE
+    assert SCALED["scaleTargetRef"]["name"] in WORKLOADS
+    assert {one["authenticationRef"]["name"] for one in SCALED["triggers"]} == set(SHOWN_BY_KEDA)
+
+
+def test_keda_reaches_what_it_looks_at():
+    policies = [one["spec"] for one in documents("base/network-policies.yaml")]
+    keda = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "keda"}}}
+    opened = {
+        (policy["podSelector"]["matchLabels"]["app"], port["port"])
+        for policy in policies
+        for rule in policy.get("ingress", [])
+        for port in rule.get("ports", [])
+        if keda in rule.get("from", [])
+    }
+    name, port = TRIGGERS["redis"]["address"].split(":")
+    asked = {(name, port), (TRIGGERS["postgresql"]["host"], TRIGGERS["postgresql"]["port"])}
+    assert {(f"{app}.modnorm.svc.cluster.local", str(number)) for app, number in opened} == asked
+
+
+@pytest.fixture
+def leases(postgres_url):
+    """A database with the documented user of KEDA's; no job refers to anything."""
+    role = TRIGGERS["postgresql"]["userName"]
+    with closing(Database(postgres_url)) as database:
+        database.migrate()
+    (grant,) = re.findall(r"GRANT .*;", (ROOT / "docs/deployment.md").read_text())
+    with closing(psycopg.connect(postgres_url, autocommit=True)) as connection:
+        connection.execute(f"DROP ROLE IF EXISTS {role}")
+        connection.execute(f"CREATE ROLE {role}")
+        connection.execute(grant)
+        connection.execute("SET session_replication_role = replica")  # no foreign keys
+        yield connection
+        connection.execute("RESET ROLE")
+        connection.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+
+
+def test_keda_counts_the_workers_that_hold_leases_and_reads_nothing_else(leases):
+    held = [
+        *[(JobState.LEASED, worker) for worker in ("a", "a", "b")],
+        *[(state, "c") for state in JobState if state is not JobState.LEASED],
+    ]
+    for number, (state, worker) in enumerate(held):
+        job = Job(
+            id=f"j{number}",
+            experiment_id="e",
+            candidate=number,
+            split=Split.SELECTION,
+            state=state,
+            worker=worker,
+        ).model_dump()
+        names, places = ", ".join(job), ", ".join(["%s"] * len(job))
+        leases.execute(f"INSERT INTO jobs ({names}) VALUES ({places})", [*job.values()])
+    leases.execute(f"SET ROLE {TRIGGERS['postgresql']['userName']}")
+    assert leases.execute(TRIGGERS["postgresql"]["query"]).fetchone() == (2,)
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        leases.execute("SELECT environment FROM jobs")
 
 
 def test_a_gpu_evaluator_asks_for_gpus_and_their_nodes():
