@@ -11,6 +11,10 @@ from services.aggregator.lifecycle import spec_of
 from services.aggregator.states import BASE_INDEX, JobState, Split
 from services.aggregator.tables import AnswerSheet, Experiment, Job
 
+_SHEETS = 64
+"""Answer sheets that are read from Postgres at a time: a transaction in which a thousand are
+counted before the next statement looks as if whoever counts had stopped."""
+
 
 def selection_of(session: Session, experiment: Experiment) -> Selection:
     """Return the experts of every (N, K); the selection is over.
@@ -59,7 +63,7 @@ def ballots_of(
         experiment: The experiment.
         but: Candidates that are not wanted.
     """
-    sheets = session.exec(
+    sheets = (
         select(Job.candidate, AnswerSheet.content)
         .join(AnswerSheet, col(AnswerSheet.job_id) == col(Job.id))
         .where(
@@ -70,6 +74,8 @@ def ballots_of(
             col(Job.candidate).not_in(but),
         )
     )
-    for candidate, content in sheets:
+    if not but:  # all of them; beside those that are known they are few, and claims wait for them
+        sheets = sheets.execution_options(yield_per=_SHEETS)
+    for candidate, content in session.exec(sheets):
         answers = {answer.row: answer for answer in unpack_answers(content)}
         yield candidate, Ballot.of_some(answers, experiment.heldout_rows)

@@ -151,6 +151,28 @@ def test_connections_that_broke_are_replaced(postgres_url, monkeypatch, rest_sec
     database.close()
 
 
+SILENCE = ("tcp_keepalives_idle", "tcp_user_timeout", "idle_in_transaction_session_timeout")
+
+
+@pytest.mark.parametrize(
+    ("socket", "shown"), [(False, ["10", "30000", "30s"]), (True, ["0", "0", "30s"])]
+)
+def test_postgres_gives_up_who_falls_silent(postgres_url, socket, shown):
+    """On a Unix socket, whose other end cannot vanish, for its transactions alone."""
+    if socket:
+        with psycopg.connect(postgres_url) as connection:
+            ((folder,),) = connection.execute("SHOW unix_socket_directories").fetchall()
+        url = make_url(postgres_url)
+        postgres_url = str(
+            url.set(host="", port=None, query={"host": folder, "port": f"{url.port}"})
+        )
+    database = Database(postgres_url)
+    with database.read() as session:
+        settings = [session.exec(select(func.current_setting(name))).one() for name in SILENCE]
+    database.close()
+    assert settings == shown
+
+
 @pytest.mark.parametrize(
     "url", ["postgresql://modnorm@127.0.0.1:1/none", "sqlite:////nonexistent/folder/file.db"]
 )
