@@ -1,6 +1,5 @@
 """Whether an experiment can be run: all of it is checked before any of it is stored."""
 
-import asyncio
 import hashlib
 import json
 import re
@@ -20,11 +19,15 @@ from modnorm.tasks.data import LoadedRows, encode_rows, load_data
 from modnorm.tasks.files import confined
 from services.aggregator.stores.experiments import Admission, StoredText
 from services.aggregator.upstream import Calibrator, Sampler
+from services.common.threads import SlowThreads
 
 _DIGEST = re.compile("[0-9a-f]{16}|[0-9a-f]{64}")
 _PROMPT = re.compile(r"prompts\.([0-9]+)")
 _MAX_PROFILE_BYTES = 64 * 2**20
 _MAX_GENERATOR_BYTES = 256 * 2**20
+_THREADS = 8
+"""Where specs are checked, one each: they mostly wait for the hub or the sandbox, so more than
+cores, but few, since each may hold a data set in memory. Others wait for their turn."""
 _PROBE_DIGEST = "0" * 64
 """Stands for the scale map, where only the names in a population are checked."""
 
@@ -71,6 +74,11 @@ class Admissions:
         self._sandbox = sandbox
         self._split_folders = split_folders
         self._engines = engines
+        self._threads = SlowThreads(_THREADS, "admission")
+
+    def close(self) -> None:
+        """Let go of the threads; used when no call comes any more."""
+        self._threads.close()
 
     async def admit(self, spec: ExperimentSpec) -> Admission:
         """Return all that the experiment of a spec starts from.
@@ -82,8 +90,8 @@ class Admissions:
         """
         _check_settled(spec)
         _check_engine(spec, self._engines)
-        isolation = await asyncio.to_thread(check_sandbox, spec.task.name, self._sandbox)
-        data = await asyncio.to_thread(self._load, spec)
+        isolation = await self._threads.run(check_sandbox, spec.task.name, self._sandbox)
+        data = await self._threads.run(self._load, spec)
         max_tokens = spec.task.max_tokens or data.task.max_tokens
         prompts = [data.task.messages(row) for row in data.all_rows]
         with _blaming_rows(spec, data):
@@ -156,7 +164,7 @@ class Admissions:
         if _DIGEST.fullmatch(name):
             profile = await self._by_digest(name)
         else:
-            profile = await asyncio.to_thread(self._from_file, name)
+            profile = await self._threads.run(self._from_file, name)
         await self._sampler.scale_map(spec, model_digest, profile.text)
         return profile
 
@@ -166,7 +174,7 @@ class Admissions:
         if name is None:
             return None
         path = confined(name, "iterative.generator", self._data_roots)
-        generator = read_generator(await asyncio.to_thread(_read_generator, path))
+        generator = read_generator(await self._threads.run(_read_generator, path))
         scale_map = await self._sampler.scale_map(spec, model_digest, None)
         generator.check_model([(tensor.name, tensor.shape) for tensor in scale_map.tensors])
         return StoredText(generator.digest, generator.text)

@@ -173,6 +173,7 @@ class Aggregator:
         self._jobs.end_streams()
         if self._server is not None:
             await self._server.stop(self._settings.stop_grace)
+        self._admissions.close()
         await self._jobs.settle()
         await self._experiments.settle()
         for task in self._background:

@@ -128,6 +128,7 @@ class GrpcService:
         settings: Where to listen and how long calls get at the stop.
         register: Adds the servicers; called at the start, in the event loop.
         registry: Where the metrics of its calls go; nowhere when absent.
+        close: Lets go of what its servicers hold; called at the stop, after the last call.
     """
 
     def __init__(
@@ -135,10 +136,13 @@ class GrpcService:
         settings: ServiceSettings,
         register: Register,
         registry: CollectorRegistry | None = None,
+        *,
+        close: Callable[[], None] | None = None,
     ) -> None:
         self._settings = settings
         self._register = register
         self._registry = registry
+        self._close = close
         self._server: RunningServer | None = None
 
     @property
@@ -158,3 +162,5 @@ class GrpcService:
         """Stop gracefully."""
         if self._server is not None:
             await self._server.stop(self._settings.stop_grace)
+        if self._close is not None:
+            self._close()

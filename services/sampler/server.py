@@ -17,14 +17,14 @@ from services.sampler.servicer import SERVICE, SamplingServicer
 
 def build(settings: SamplerSettings, registry: CollectorRegistry | None = None) -> GrpcService:
     """Return the service, not started yet; its metrics go to a registry."""
+    servicer = SamplingServicer(settings)
 
     def register(server: grpc.aio.Server) -> Sequence[str]:
-        servicer = SamplingServicer(settings)
         sampling_pb2_grpc.add_SamplingServiceServicer_to_server(servicer, server)
         status_pb2_grpc.add_StatusServiceServicer_to_server(StatusServicer(), server)
         return SERVICE, STATUS
 
-    return GrpcService(settings, register, registry)
+    return GrpcService(settings, register, registry, close=servicer.close)
 
 
 def main() -> None:

@@ -9,11 +9,15 @@ from typing_extensions import override
 from modnorm.v1 import sampling_pb2, sampling_pb2_grpc
 from services.common.artifacts import ArtifactStore
 from services.common.settings import ServiceSettings
+from services.common.threads import SlowThreads
 from services.sampler.inspection import inspect_model
 from services.sampler.population import batched, draw
 from services.sampler.scale_maps import ScaleMaps
 
 SERVICE = "modnorm.v1.SamplingService"
+_INSPECTIONS = 4
+"""Models that are looked at, and downloaded where they are not here, at a time: each takes its
+share of one line and of one disk, and makes the others no faster."""
 
 
 class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
@@ -27,6 +31,11 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
         self._roots = settings.model_roots
         store = ArtifactStore(settings.cache_dir / "scale_maps")
         self._scale_maps = ScaleMaps(store, settings.model_roots)
+        self._inspections = SlowThreads(_INSPECTIONS, "inspection")
+
+    def close(self) -> None:
+        """Let go of the threads; used when no call comes any more."""
+        self._inspections.close()
 
     @override
     async def InspectModel(
@@ -37,7 +46,7 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
         ],
     ) -> sampling_pb2.InspectModelResponse:
         """Check a model and its prompts, and tell what it is."""
-        return await asyncio.to_thread(inspect_model, request, self._roots)
+        return await self._inspections.run(inspect_model, request, self._roots)
 
     @override
     async def BuildScaleMap(

@@ -1,5 +1,7 @@
 import asyncio
 import json
+import os
+import threading
 
 import grpc
 import pytest
@@ -18,6 +20,7 @@ from modnorm.spec import MAX_POPULATION, Masses
 from modnorm.tasks.protocol import Message
 from modnorm.v1 import common_pb2
 from modnorm.v1 import sampling_pb2 as pb
+from services.sampler import servicer
 
 DEADLINE = 60
 MODEL = common_pb2.ModelRef(name="tiny-thicket")
@@ -268,3 +271,26 @@ def test_a_bad_population_names_its_field(refusal, fields, field):
     assert code is grpc.StatusCode.INVALID_ARGUMENT
     assert isinstance(error, InvalidInputError)
     assert error.field == field
+
+
+def test_models_that_take_long_to_come_keep_no_other_call_waiting(serve, monkeypatch):
+    go_on = threading.Event()
+
+    def inspect(request, roots):
+        go_on.wait(DEADLINE)
+        return pb.InspectModelResponse()
+
+    async def scenario():
+        async with serve() as stub:
+            inspected = [
+                stub.InspectModel(pb.InspectModelRequest(model=MODEL), timeout=DEADLINE)
+                for _ in range((os.cpu_count() or 1) + 8)
+            ]
+            request = pb.BuildScaleMapRequest(model=MODEL, method=RANDOPT)
+            assert (await stub.BuildScaleMap(request, timeout=DEADLINE / 2)).digest
+            assert not any(call.done() for call in inspected)
+            go_on.set()
+            await asyncio.gather(*inspected)
+
+    monkeypatch.setattr(servicer, "inspect_model", inspect)
+    asyncio.run(scenario())
