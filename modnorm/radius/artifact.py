@@ -109,6 +109,9 @@ class RadiusArtifact:
             protocol=found.protocol,
             task=found.task,
             model_digest=found.model.digest,
+            development_digest=(
+                found.settings.development_digest if isinstance(found, GridDocument) else None
+            ),
         )
         method = {
             **spec.method.model_dump(mode="json"),

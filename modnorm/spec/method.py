@@ -33,6 +33,8 @@ class Masses(Section):
 class RadiusSource(Section):
     """The artifact that a radius was chosen in (docs/radius.md)."""
 
+    later: ClassVar[frozenset[str]] = frozenset({"development_digest"})
+
     artifact: str = Field(min_length=1)
     """Digest of the artifact. Where a user writes it, a file or a digest."""
     transfer: bool = False
@@ -43,6 +45,8 @@ class RadiusSource(Section):
     """Task that it was chosen on."""
     model_digest: str | None = Field(default=None, pattern="^[0-9a-f]{64}$")
     """Model that it was chosen for; None until the artifact was read."""
+    development_digest: str | None = Field(default=None, pattern="^[0-9a-f]{64}$")
+    """Rows that it was chosen on, which are no test of it; None for functional matching."""
 
 
 class MethodSpec(Section):

@@ -268,6 +268,7 @@ class RadiusSource(google.protobuf.message.Message):
     PROTOCOL_FIELD_NUMBER: builtins.int
     TASK_FIELD_NUMBER: builtins.int
     MODEL_DIGEST_FIELD_NUMBER: builtins.int
+    DEVELOPMENT_DIGEST_FIELD_NUMBER: builtins.int
     artifact: builtins.str
     """SHA-256 of the artifact's canonical JSON."""
     transfer: builtins.bool
@@ -278,6 +279,8 @@ class RadiusSource(google.protobuf.message.Message):
     """Task that it was chosen on."""
     model_digest: builtins.str
     """Digest of the model that it was chosen for."""
+    development_digest: builtins.str
+    """Digest of the development rows that it was chosen on; absent for functional matching."""
     def __init__(
         self,
         *,
@@ -286,11 +289,14 @@ class RadiusSource(google.protobuf.message.Message):
         protocol: builtins.str | None = ...,
         task: builtins.str | None = ...,
         model_digest: builtins.str | None = ...,
+        development_digest: builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_model_digest", b"_model_digest", "_protocol", b"_protocol", "_task", b"_task", "_transfer", b"_transfer", "model_digest", b"model_digest", "protocol", b"protocol", "task", b"task", "transfer", b"transfer"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_development_digest", b"_development_digest", "_model_digest", b"_model_digest", "_protocol", b"_protocol", "_task", b"_task", "_transfer", b"_transfer", "development_digest", b"development_digest", "model_digest", b"model_digest", "protocol", b"protocol", "task", b"task", "transfer", b"transfer"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_model_digest", b"_model_digest", "_protocol", b"_protocol", "_task", b"_task", "_transfer", b"_transfer", "artifact", b"artifact", "model_digest", b"model_digest", "protocol", b"protocol", "task", b"task", "transfer", b"transfer"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_development_digest", b"_development_digest", "_model_digest", b"_model_digest", "_protocol", b"_protocol", "_task", b"_task", "_transfer", b"_transfer", "artifact", b"artifact", "development_digest", b"development_digest", "model_digest", b"model_digest", "protocol", b"protocol", "task", b"task", "transfer", b"transfer"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__development_digest: typing_extensions.TypeAlias = typing.Literal["development_digest"]
+    _WhichOneofArgType__development_digest: typing_extensions.TypeAlias = typing.Literal["_development_digest", b"_development_digest"]
     _WhichOneofReturnType__model_digest: typing_extensions.TypeAlias = typing.Literal["model_digest"]
     _WhichOneofArgType__model_digest: typing_extensions.TypeAlias = typing.Literal["_model_digest", b"_model_digest"]
     _WhichOneofReturnType__protocol: typing_extensions.TypeAlias = typing.Literal["protocol"]
@@ -299,6 +305,8 @@ class RadiusSource(google.protobuf.message.Message):
     _WhichOneofArgType__task: typing_extensions.TypeAlias = typing.Literal["_task", b"_task"]
     _WhichOneofReturnType__transfer: typing_extensions.TypeAlias = typing.Literal["transfer"]
     _WhichOneofArgType__transfer: typing_extensions.TypeAlias = typing.Literal["_transfer", b"_transfer"]
+    @typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__development_digest) -> _WhichOneofReturnType__development_digest | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__model_digest) -> _WhichOneofReturnType__model_digest | None: ...
     @typing.overload

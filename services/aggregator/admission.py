@@ -97,7 +97,8 @@ class Admissions:
         with _blaming_rows(spec, data):
             model = await self._sampler.inspect(spec, prompts, max_tokens)
         _check_length(spec, model.longest_prompt, max_tokens)
-        _check_radius(spec, model.model_digest)
+        heldout = _stored_rows(data.heldout.rows)
+        _check_radius(spec, model.model_digest, heldout.digest)
         await self._sampler.descriptors(spec, _PROBE_DIGEST, 1)
         needs_profile = await self._sampler.needs_profile(spec, model.model_digest)
         if needs_profile and spec.method.profile is None:
@@ -112,7 +113,7 @@ class Admissions:
             selection=_stored_rows(data.selection.rows),
             selection_rows=len(data.selection.rows),
             selection_revision=data.selection.revision,
-            heldout=_stored_rows(data.heldout.rows),
+            heldout=heldout,
             heldout_rows=len(data.heldout.rows),
             heldout_revision=data.heldout.revision,
             needs_profile=needs_profile,
@@ -270,10 +271,19 @@ def _check_settled(spec: ExperimentSpec) -> None:
         )
 
 
-def _check_radius(spec: ExperimentSpec, model_digest: str) -> None:
-    """Refuse a radius that was chosen for another model."""
+def _check_radius(spec: ExperimentSpec, model_digest: str, heldout_digest: str) -> None:
+    """Refuse a radius that was chosen for another model, or on the held-out rows."""
     source = spec.method.radius_source
-    if source is not None and not source.transfer and source.model_digest != model_digest:
+    if source is None:
+        return
+    if source.development_digest == heldout_digest:
+        raise InvalidInputError(
+            "the radius artifact was chosen on the rows of task.heldout",
+            field="method.radius",
+            remedy="name other rows in task.heldout, or choose the radius again with other rows "
+            "in `modnorm tune --heldout`: what was selected for is no test",
+        )
+    if not source.transfer and source.model_digest != model_digest:
         raise InvalidInputError(
             f"the radius artifact is of model {(source.model_digest or '')[:12]}, "
             f"this is model {model_digest[:12]} ({spec.model.name})",

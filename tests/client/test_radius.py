@@ -41,6 +41,7 @@ def test_a_file_gives_the_number_and_where_it_is_from(artifact, naming, tmp_path
     assert method.radius == 0.008
     assert method.radius_source is not None
     assert method.radius_source.artifact == artifact.digest
+    assert method.radius_source.development_digest == "d" * 64
 
 
 def test_a_digest_finds_what_was_made_on_this_machine(artifact, naming, tmp_path):

@@ -294,7 +294,8 @@ def test_a_grid_is_submitted_at_once_and_found_again(lab, client, modnorm, write
         method={"name": "randopt", "sigma": {"artifact": str(tmp_path / "radius.json")}},
         population={"size": 1, "ensemble_sizes": [1]},
     )
-    grid = ("--radii", "0.004,0.008", "--seeds", "39", "--server", lab.server, "--json")
+    rows = ("--heldout", "{source: bundled:countdown-development, limit: 2}")
+    grid = ("--radii", "0.004,0.008", "--seeds", "39", *rows, "--server", lab.server, "--json")
 
     def trials():
         return {one.id for one in client.list() if one.request_id.startswith("tune/")}

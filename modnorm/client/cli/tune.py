@@ -21,10 +21,16 @@ from modnorm.client.cli.options import (
 from modnorm.client.cli.radius import GOES_ON, Out, conclude, held
 from modnorm.client.embedded import embedded_client
 from modnorm.client.resumption import take_up_shared
-from modnorm.client.tuning import Trial, development_rows, grid_document, trial_spec
-from modnorm.errors import EvaluationError
+from modnorm.client.tuning import (
+    Trial,
+    check_development_rows,
+    development_rows,
+    grid_document,
+    trial_spec,
+)
+from modnorm.errors import EvaluationError, InvalidInputError
 from modnorm.radius.schema import GridDocument
-from modnorm.spec import ExperimentSpec
+from modnorm.spec import DataSpec, ExperimentSpec
 from modnorm.v1 import experiment_pb2 as experiments
 
 Radii = Annotated[
@@ -35,8 +41,9 @@ Heldout = Annotated[
     str | None,
     typer.Option(
         metavar="ROWS",
-        help="Development rows instead of the spec's held-out rows, written as there: a source, "
-        "all of it, or for instance '{source: dev.jsonl, offset: 200, limit: 100}'.",
+        help="Development rows, which must not be the spec's held-out rows; written as these: a "
+        "source, all of it, or for instance '{source: dev.jsonl, offset: 200, limit: 100}'. "
+        "Required.",
     ),
 ]
 EnsembleSize = Annotated[
@@ -74,7 +81,7 @@ def tune(  # noqa: PLR0913 - each argument is an option of the command
     artifact, DIR/radius.json, can stand in a spec in the place of the radius.
     """
     spec = read_unsettled_spec(spec_file)
-    rows = None if heldout is None else development_rows(heldout)
+    rows = _development(spec, heldout)
     size = ensemble_size or max(spec.population.ensemble_sizes)
     specs = [
         trial_spec(spec, radius=radius, seed=seed, heldout=rows, ensemble_size=size)
@@ -89,6 +96,19 @@ def tune(  # noqa: PLR0913 - each argument is an option of the command
         )
         document = grid_document(specs[0], trials)
         conclude(document, _table(document), out, as_json=as_json)
+
+
+def _development(spec: ExperimentSpec, heldout: str | None) -> DataSpec:
+    """Return the development rows; the spec's held-out rows are kept for the test."""
+    if heldout is None:
+        raise InvalidInputError(
+            "no development rows are given, and the spec's held-out rows are for the test",
+            field="heldout",
+            remedy="name other rows: --heldout '{source: dev.jsonl, limit: 100}'",
+        )
+    rows = development_rows(heldout)
+    check_development_rows(spec, rows, folders=settings().split_folders)
+    return rows
 
 
 def _embedded(specs: Sequence[ExperimentSpec], out: Path, *, quiet: bool) -> list[Trial]:

@@ -12,6 +12,9 @@ import pytest
 
 from modnorm.client.status import from_rpc_error
 from modnorm.errors import InvalidInputError, PreconditionError, UnavailableError
+from modnorm.spec import DataSpec
+from modnorm.tasks import get_task
+from modnorm.tasks.data import load_rows, rows_digest
 from modnorm.v1 import evaluation_pb2, experiment_pb2
 from services.common.healthcheck import check
 
@@ -72,6 +75,25 @@ def test_what_cannot_run_is_refused_whole_and_nothing_is_stored(start_lab, spec)
                 async with lab.raises(InvalidInputError):
                     await lab.create(message)
             assert not (await lab.list()).experiments
+
+    asyncio.run(scenario())
+
+
+def test_a_radius_that_was_chosen_on_the_held_out_rows_is_refused(start_lab, spec):
+    rows = load_rows(
+        get_task("gsm8k"),
+        DataSpec(source="bundled:word-problems-heldout", limit=7),
+        field="task.heldout",
+    )
+    source = {**OTHER_MODELS_RADIUS, "transfer": True, "development_digest": rows_digest(rows)}
+    method = {"name": "randopt", "radius": 0.1, "radius_source": source}
+
+    async def scenario():
+        async with start_lab() as lab:
+            async with lab.raises(InvalidInputError, "method.radius"):
+                await lab.create(spec(method=method))
+            source["development_digest"] = "d" * 64
+            await lab.create(spec(method=method))
 
     asyncio.run(scenario())
 
