@@ -18,7 +18,7 @@ from modnorm.client.cli.options import (
     read_unsettled_spec,
     settings,
 )
-from modnorm.client.cli.radius import GOES_ON, Out, conclude, held
+from modnorm.client.cli.radius import GOES_ON, Out, conclude, held, home_of
 from modnorm.client.radius_convert import Matching
 from modnorm.errors import ModnormError
 from modnorm.radius.schema import MatchingDocument, MatchingSettings
@@ -47,7 +47,7 @@ MatchServer = Annotated[
 def match(  # noqa: PLR0913 - each argument is an option of the command
     spec_file: SpecFile,
     *,
-    out: Out,
+    out: Out = None,
     radii: Radii = "0.01,0.02,0.04,0.08,0.16,0.32,0.64",
     sigma: Sigma = 0.0005,
     prompts: Prompts = 64,
@@ -75,13 +75,14 @@ def match(  # noqa: PLR0913 - each argument is an option of the command
         noise=spec.population.noise,
     )
     wanted = Matching(tried, sigma, how)
-    with interruptible(GOES_ON), held(out):
+    home = home_of(spec_file, "match", out)
+    with interruptible(GOES_ON), held(home):
         document = (
-            _measure(spec, wanted, out, quiet=quiet)
+            _measure(spec, wanted, home, quiet=quiet)
             if server is None
             else _in_lab(spec, wanted, server, quiet=quiet)
         )
-        conclude(document, _table(document), out, as_json=as_json)
+        conclude(document, _table(document), home, as_json=as_json)
 
 
 def _measure(

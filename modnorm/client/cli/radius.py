@@ -16,9 +16,21 @@ from modnorm.client.rundir import RunDirectory, hold
 from modnorm.radius.artifact import RadiusArtifact
 from modnorm.radius.schema import GridDocument, MatchingDocument
 
-Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Directory of the artifact.")]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        metavar="DIR",
+        help="Directory of the artifact [default: runs/SPEC-, and the name of the command].",
+    ),
+]
 GOES_ON = "stopped; the same command goes on from here"
 """What a command that is broken off says."""
+
+
+def home_of(spec_file: Path, command: str, out: Path | None) -> Path:
+    """Return the directory of an artifact: beside that of the spec's run, which `run` names."""
+    return out or Path("runs") / f"{spec_file.stem}-{command}"
 
 
 @contextmanager

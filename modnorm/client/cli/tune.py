@@ -18,7 +18,7 @@ from modnorm.client.cli.options import (
     read_unsettled_spec,
     settings,
 )
-from modnorm.client.cli.radius import GOES_ON, Out, conclude, held
+from modnorm.client.cli.radius import GOES_ON, Out, conclude, held, home_of
 from modnorm.client.embedded import embedded_client
 from modnorm.client.resumption import take_up_shared
 from modnorm.client.tuning import (
@@ -66,7 +66,7 @@ def tune(  # noqa: PLR0913 - each argument is an option of the command
     spec_file: SpecFile,
     *,
     radii: Radii,
-    out: Out,
+    out: Out = None,
     seeds: Seeds = "39,40,41",
     heldout: Heldout = None,
     ensemble_size: EnsembleSize = None,
@@ -88,14 +88,15 @@ def tune(  # noqa: PLR0913 - each argument is an option of the command
         for radius in sorted(numbers(radii, "radii", float))
         for seed in numbers(seeds, "seeds", int)
     ]
-    with held(out):
+    home = home_of(spec_file, _PREFIX, out)
+    with held(home):
         trials = (
-            _embedded(specs, out, quiet=quiet)
+            _embedded(specs, home, quiet=quiet)
             if server is None
             else _in_lab(specs, server, quiet=quiet)
         )
         document = grid_document(specs[0], trials)
-        conclude(document, _table(document), out, as_json=as_json)
+        conclude(document, _table(document), home, as_json=as_json)
 
 
 def _development(spec: ExperimentSpec, heldout: str | None) -> DataSpec:

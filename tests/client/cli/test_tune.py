@@ -1,5 +1,9 @@
+from pathlib import Path
+
 import pytest
 import yaml
+
+from modnorm.client.cli.radius import home_of
 
 ROWS = "bundled:countdown-development"
 
@@ -55,3 +59,9 @@ def test_development_rows_are_asked_for_and_are_not_those_of_the_test(
     assert err.startswith("error: heldout: ")
     assert "--heldout" in err
     assert not out.exists()
+
+
+def test_the_artifact_is_beside_the_run_of_the_spec_where_no_directory_is_named():
+    spec_file = Path("somewhere/mine.yaml")
+    assert home_of(spec_file, "tune", None) == Path("runs/mine-tune")
+    assert home_of(spec_file, "tune", Path("here")) == Path("here")
