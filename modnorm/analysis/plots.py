@@ -18,11 +18,12 @@ _LINEAR_RANGE = 12
 
 def draw_plots(run: RunData) -> dict[str, bytes]:
     """Return the PNG of every plot that the run has data for, by name."""
+    voted = not run.states  # an iterative run has one model to test, and no ensembles
     drawings: Mapping[str, tuple[bool, Callable[..., None]]] = {
-        "accuracy-by-ensemble-size": (bool(run.ensembles), _by_ensemble_size),
-        "accuracy-by-population": (len(run.prefixes) > 1, _by_population),
+        "accuracy-by-ensemble-size": (voted and bool(run.ensembles), _by_ensemble_size),
+        "accuracy-by-population": (voted and len(run.prefixes) > 1, _by_population),
         "reward-histogram": (bool(run.order), _reward_histogram),
-        "vote-support": (bool(_whole_votes(run)), _vote_support),
+        "vote-support": (voted and bool(_whole_votes(run)), _vote_support),
     }
     return {
         name: png(partial(draw, run=run))
@@ -94,7 +95,7 @@ def _reward_histogram(axes: Axes, run: RunData) -> None:
     axes.hist(rewards, bins=bins, color=BARS, edgecolor="white", linewidth=1, label=label)
     _base_line(axes.axvline, run.base.selection_reward)
     largest = max((ensemble.ensemble_size for ensemble in run.ensembles), default=0)
-    if 0 < largest <= len(rewards):
+    if not run.states and 0 < largest <= len(rewards):
         label = f"top {largest} from here"
         axes.axvline(rewards[largest - 1], color=INK, linewidth=1.2, label=label)
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))

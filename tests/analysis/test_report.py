@@ -2,10 +2,13 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 
+import pytest
+
 from modnorm.analysis import BaseRow, RunData
 from modnorm.analysis.document import results_document
 from modnorm.analysis.plots import draw_plots
 from modnorm.analysis.report import render_report
+from modnorm.analysis.run_data import StateRow
 
 
 class Page(HTMLParser):
@@ -77,3 +80,35 @@ def test_figures_that_were_not_measured_are_dashes(run):
 def test_a_run_without_a_name_has_a_title(run):
     spec = {**run.spec, "name": ""}
     assert "modnorm run" in render(replace(run, spec=spec)).words
+
+
+@pytest.fixture
+def trained(make_run):
+    """A run of an iterative method: its one expert is a state, which has votes of its own."""
+    run = make_run(prefixes=(12,), sizes=(1,))
+    state = StateRow(
+        updates=3, lineage="a" * 64, reported=True, development_answers=8, heldout_answers=60
+    )
+    return replace(
+        run,
+        candidates=[replace(each, heldout_answers=0) for each in run.candidates],
+        ensembles=[replace(run.ensembles[0], experts=(-1,))],
+        states=[replace(state, updates=0, reported=False), state],
+    )
+
+
+def test_a_trained_model_is_no_vote(trained):
+    page = render(trained)
+    found = trained.ensembles[0]
+    headline = f"{100 * found.metric:.1f} % the model after 3 updates: {found.correct} of 60"
+    assert headline in page.words
+    for word in ("vote", "expert answers right", "K = 1", "N = 12", "Selection rewards by"):
+        assert word not in page.words
+    assert list(draw_plots(trained)) == ["reward-histogram"]
+
+
+def test_development_evaluations_have_a_column_where_there_are_any(trained, run):
+    searched = sum(each.selection_answers for each in trained.candidates)
+    columns = f"development held-out in all the whole run {searched} 16 60 {searched + 76}"
+    assert columns in render(trained).words
+    assert "search held-out in all" in render(run).words
