@@ -2,15 +2,12 @@
 
 from pathlib import Path
 
-import torch
-
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights, weights_sha256
 from modnorm.checkpoint.writing import require_new, write_checkpoint
 from modnorm.errors import IncompatibleError
-from modnorm.noise import Block
+from modnorm.perturbation.export import in_memory
 from modnorm.perturbation.lineage import Lineage
-from modnorm.perturbation.weights import CandidateWeights, WeightView
 
 LINEAGE = "lineage.json"
 
@@ -41,19 +38,8 @@ def export_state(checkpoint: Checkpoint, lineage: Lineage, directory: Path) -> s
         )
     require_new(directory)
     stored = CheckpointWeights(checkpoint)
-    tensors = _trained(stored, lineage)
+    tensors, weights = in_memory(stored, checkpoint.digest)
+    weights.rebase(lineage)
     write_checkpoint(checkpoint, stored.layout, tensors, directory)
     (directory / LINEAGE).write_text(lineage.to_json(), encoding="utf-8")
     return weights_sha256(stored.layout, lambda tensor: tensors[tensor.name])
-
-
-def _trained(stored: CheckpointWeights, lineage: Lineage) -> dict[str, torch.Tensor]:
-    """Return the physical tensors of a state by name."""
-    tensors = {tensor.name: stored.read(tensor) for tensor in stored.layout}
-    views = {
-        name: [WeightView(values, Block.whole(tuple(values.shape)))]
-        for name, values in tensors.items()
-    }
-    weights = CandidateWeights(stored.layout, views, model_digest=lineage.model_digest)
-    weights.rebase(lineage)
-    return tensors
