@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
 from modnorm.errors import ConflictError, InvalidInputError, ModnormError
 from modnorm.radius.objective import mean, smallest
 from modnorm.radius.schema import (
@@ -16,7 +14,7 @@ from modnorm.radius.schema import (
     MethodSubject,
     Subject,
 )
-from modnorm.spec import DataSpec, ExperimentSpec, parse_section, parse_spec
+from modnorm.spec import DataSpec, ExperimentSpec, parse_section, parse_spec, read_yaml
 from modnorm.tasks.data import load_rows, rows_digest
 from modnorm.tasks.registry import get_task
 from modnorm.tasks.sources import is_dataset
@@ -57,10 +55,10 @@ def development_rows(text: str) -> DataSpec:
     if not text.startswith("{"):
         return parse_section(DataSpec, {"source": text}, field="heldout")
     try:
-        content = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        content = read_yaml(text)
+    except ValueError as error:
         raise InvalidInputError(
-            f"{text!r} is not YAML: {error}",
+            f"cannot read {text!r}: {error}",
             field="heldout",
             remedy="for instance {source: dev.jsonl, offset: 200, limit: 100}",
         ) from error

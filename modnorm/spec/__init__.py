@@ -19,6 +19,7 @@ from modnorm.spec.population import MAX_POPULATION, PopulationSpec
 from modnorm.spec.reading import load_spec, parse_section, parse_spec
 from modnorm.spec.running import EngineSpec, FailureSpec
 from modnorm.spec.task import MAX_DECLARATION, DataSpec, ModelSpec, TaskSpec
+from modnorm.spec.yaml_text import compose_yaml, read_yaml
 
 __all__ = [
     "MAX_DECLARATION",
@@ -37,7 +38,9 @@ __all__ = [
     "PopulationSpec",
     "RadiusSource",
     "TaskSpec",
+    "compose_yaml",
     "load_spec",
     "parse_section",
     "parse_spec",
+    "read_yaml",
 ]

@@ -5,7 +5,6 @@ from os import PathLike
 from pathlib import Path
 from typing import TypeVar, get_args
 
-import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
@@ -13,6 +12,7 @@ from modnorm.errors import InvalidInputError
 from modnorm.spec import section
 from modnorm.spec.experiment import ExperimentSpec
 from modnorm.spec.section import Section
+from modnorm.spec.yaml_text import read_yaml
 
 SectionT = TypeVar("SectionT", bound=Section)
 
@@ -35,9 +35,7 @@ def parse_spec(data: Mapping[str, object]) -> ExperimentSpec:
     return parse_section(ExperimentSpec, data)
 
 
-def parse_section(
-    kind: type[SectionT], data: Mapping[str, object], *, field: str | None = None
-) -> SectionT:
+def parse_section(kind: type[SectionT], data: object, *, field: str | None = None) -> SectionT:
     """Validate one section of a spec.
 
     Args:
@@ -59,11 +57,11 @@ def load_spec(path: str | PathLike[str]) -> ExperimentSpec:
     """Read a spec from a YAML file.
 
     Raises:
-        InvalidInputError: the file is missing, is not YAML, or breaks the schema.
+        InvalidInputError: the file is missing, is not YAML, has a key twice, or breaks the schema.
     """
     try:
-        data = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        data = read_yaml(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
         raise InvalidInputError(f"cannot read {path}: {error}", field="spec") from error
     if not isinstance(data, dict):
         raise InvalidInputError(f"{path} is not a YAML mapping", field="spec")

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
-import yaml
 from pydantic import ValidationError
 
 from modnorm.errors import InvalidInputError
+from modnorm.spec import read_yaml
 from modnorm.spec.reading import first_fault
 from modnorm.suites.cells import Cell, make_cells, overlay
 from modnorm.suites.declaration import Fragment, Suite
@@ -57,9 +57,9 @@ def setting(text: str) -> Fragment:
             f"{text!r} sets nothing", field="set", remedy="for instance engine.name=vllm"
         )
     try:
-        content: object = yaml.safe_load(value)
-    except yaml.YAMLError as error:
-        raise InvalidInputError(f"{value!r} is not YAML: {error}", field="set") from error
+        content = read_yaml(value)
+    except ValueError as error:
+        raise InvalidInputError(f"cannot read {value!r}: {error}", field="set") from error
     fragment = {steps[-1]: content}
     for step in reversed(steps[:-1]):
         fragment = {step: fragment}
@@ -68,8 +68,8 @@ def setting(text: str) -> Fragment:
 
 def _read(path: Path, field: str) -> dict[str, object]:
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        content = read_yaml(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
         raise InvalidInputError(f"cannot read {path}: {error}", field=field) from error
     if not isinstance(content, dict):
         raise InvalidInputError(f"{path} is not a YAML mapping", field=field)

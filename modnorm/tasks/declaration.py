@@ -24,7 +24,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from modnorm.errors import InvalidInputError
-from modnorm.spec import MAX_DECLARATION
+from modnorm.spec import MAX_DECLARATION, compose_yaml, read_yaml
 from modnorm.tasks.catalogue import DATASETS
 
 _SUFFIXES = (".yaml", ".yml")
@@ -157,7 +157,7 @@ def parse_declaration(text: str, *, source: str, field: str) -> Declaration:
     """
     try:
         tree = _tree(text)
-        return Declaration.model_validate(yaml.safe_load(text))
+        return Declaration.model_validate(read_yaml(text))
     except ValidationError as error:
         raise InvalidInputError(f"{source}, {_faults(error, tree)}", field=field) from error
     except (ValueError, RecursionError, yaml.YAMLError) as error:
@@ -176,23 +176,7 @@ def _tree(text: str) -> yaml.Node | None:
     events = yaml.parse(text, Loader=yaml.SafeLoader)
     if alias := next((event for event in events if isinstance(event, yaml.AliasEvent)), None):
         raise ValueError(f"the alias *{alias.anchor} is not taken: write its content again")
-    tree: yaml.Node | None = yaml.compose(text, Loader=yaml.SafeLoader)
-    _refuse_double_keys(tree)
-    return tree
-
-
-def _refuse_double_keys(node: yaml.Node | None) -> None:
-    children = node.value if isinstance(node, yaml.SequenceNode) else []
-    if isinstance(node, yaml.MappingNode):
-        seen = set()
-        for key, _ in node.value:
-            if key.value in seen:
-                line = key.start_mark.line + 1
-                raise ValueError(f"line {line}: {key.value} stands there twice")
-            seen.add(key.value)
-        children = [value for _, value in node.value]
-    for child in children:
-        _refuse_double_keys(child)
+    return compose_yaml(text)
 
 
 def _faults(error: ValidationError, tree: yaml.Node | None) -> str:

@@ -130,6 +130,7 @@ def test_development_rows_are_given_as_in_a_spec():
         ("{source: dev.jsonl, limit: 0}", "heldout.limit"),
         ("{source: dev.jsonl, limt: 5}", "heldout.limt"),
         ("{source: dev.jsonl", "heldout"),
+        ("{source: dev.jsonl, limit: 5, limit: 6}", "heldout"),
     ],
 )
 def test_development_rows_that_make_no_sense_are_refused(text, field):

@@ -3,6 +3,7 @@ import yaml
 
 from modnorm.errors import InvalidInputError
 from modnorm.suites import load_suite
+from modnorm.suites.loading import setting
 
 METRIC = {"kind": "metric", "title": "t", "rows": ["method"]}
 PAPER = {"source": "p", "values": 1}
@@ -66,7 +67,21 @@ def test_faults_are_named_by_field(write, changes, field, message):
     assert caught.value.field == field
 
 
-@pytest.mark.parametrize("text", ["[1]", "a: [", None])
+def test_a_part_that_is_given_twice_is_refused_with_its_line(write, tmp_path):
+    (tmp_path / "parts.yaml").write_text("short: {}\nlong: {}\nshort: {model: other}\n")
+    with pytest.raises(InvalidInputError, match="line 3: short stands there twice") as caught:
+        load_suite(write(parts="parts.yaml"))
+    assert caught.value.field == "parts"
+
+
+@pytest.mark.parametrize("text", ["engine={name: vllm, name: echo}", "model=2024-13-45"])
+def test_a_setting_that_cannot_be_read_is_refused(text):
+    with pytest.raises(InvalidInputError, match="cannot read") as caught:
+        setting(text)
+    assert caught.value.field == "set"
+
+
+@pytest.mark.parametrize("text", ["[1]", "a: [", "name: a\nname: b", None])
 def test_files_that_hold_no_suite_are_refused(tmp_path, text):
     path = tmp_path / "suite.yaml"
     if text is not None:

@@ -1,0 +1,46 @@
+"""YAML whose keys stand there once."""
+
+import pytest
+
+from modnorm.errors import InvalidInputError
+from modnorm.spec import compose_yaml, load_spec, read_yaml
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("a: 1\na: 2\n", 2),
+        ("a: 1\nb:\n  - c: 1\n    d: 2\n    c: 3\n", 5),
+        ("{a: 1,\n 'a': 2}", 2),
+        ("a: {<<: {b: 1},\n <<: {c: 1}}", 2),
+    ],
+)
+def test_a_key_given_twice_is_refused_with_its_line(text, line):
+    for read in (read_yaml, compose_yaml):
+        with pytest.raises(ValueError, match=f"line {line}: .* stands there twice"):
+            read(text)
+
+
+def test_keys_of_other_mappings_and_of_merged_ones_may_be_the_same():
+    text = "a: &a {x: 1, y: 2}\nb: {<<: *a, x: 3}\nc: [{x: 1}, {x: 2}]\n1: one\n'1': text\n"
+    assert read_yaml(text) == {
+        "a": {"x": 1, "y": 2},
+        "b": {"x": 3, "y": 2},
+        "c": [{"x": 1}, {"x": 2}],
+        1: "one",
+        "1": "text",
+    }
+
+
+@pytest.mark.parametrize("text", ["a: [", "? [a]\n: 1", "a: 2024-13-45", "!!python/x y"])
+def test_what_is_no_data_is_refused(text):
+    with pytest.raises(ValueError, match=r"\S"):
+        read_yaml(text)
+
+
+def test_a_spec_that_gives_a_field_twice_is_refused(tmp_path):
+    path = tmp_path / "spec.yaml"
+    path.write_text("model: tiny-thicket\nmethod:\n  name: randopt\n  name: base\n")
+    with pytest.raises(InvalidInputError, match="line 4: name stands there twice") as caught:
+        load_spec(path)
+    assert caught.value.field == "spec"
