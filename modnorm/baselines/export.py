@@ -28,6 +28,8 @@ def export_state(checkpoint: Checkpoint, lineage: Lineage, directory: Path) -> s
     Raises:
         IncompatibleError: the lineage is of another model.
         ConflictError: there is something in the directory.
+        InvalidInputError: the directory cannot be written.
+        UnavailableError: writing it failed; nothing was left.
     """
     if lineage.model_digest != checkpoint.digest:
         raise IncompatibleError(
@@ -40,6 +42,6 @@ def export_state(checkpoint: Checkpoint, lineage: Lineage, directory: Path) -> s
     stored = CheckpointWeights(checkpoint)
     tensors, weights = in_memory(stored, checkpoint.digest)
     weights.rebase(lineage)
-    write_checkpoint(checkpoint, stored.layout, tensors, directory)
-    (directory / LINEAGE).write_text(lineage.to_json(), encoding="utf-8")
+    notes = {LINEAGE: lineage.to_json()}
+    write_checkpoint(checkpoint, stored.layout, tensors, directory, notes)
     return weights_sha256(stored.layout, lambda tensor: tensors[tensor.name])

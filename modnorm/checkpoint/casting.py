@@ -23,8 +23,10 @@ def cast_checkpoint(checkpoint: Checkpoint, dtype: torch.dtype, directory: Path)
         SHA-256 over the physical tensors that were written, as engines tell it.
 
     Raises:
-        InvalidInputError: a weight is beyond what the dtype holds.
+        InvalidInputError: a weight is beyond what the dtype holds, or the directory cannot be
+            written.
         ConflictError: there is something in the directory.
+        UnavailableError: writing it failed; nothing was left.
     """
     require_new(directory)
     stored = CheckpointWeights(checkpoint)

@@ -2,17 +2,20 @@
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import mkdtemp
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from modnorm.checkpoint.config import load_config
 from modnorm.checkpoint.files import INDEX, SINGLE, weight_files
 from modnorm.checkpoint.layout import Layout
 from modnorm.checkpoint.reference import Checkpoint
-from modnorm.errors import ConflictError
+from modnorm.errors import ConflictError, InvalidInputError, UnavailableError
 
 _CONFIG = "config.json"
 _DTYPE_KEYS = ("dtype", "torch_dtype")
@@ -21,15 +24,24 @@ _WEIGHTS = {".safetensors", ".bin", ".pt", ".pth"}
 
 
 def require_new(directory: Path) -> None:
-    """Make sure that nothing would be mixed with what is written.
+    """Make sure that nothing would be mixed with what is written, and that it can be written.
 
     Raises:
         ConflictError: there is something in the directory.
+        InvalidInputError: it cannot be made or written.
     """
-    if directory.exists() and any(directory.iterdir()):
-        raise ConflictError(
-            f"{directory} is not empty", field="out", remedy="name a new directory"
-        )
+    try:
+        if directory.exists() and any(directory.iterdir()):
+            raise ConflictError(
+                f"{directory} is not empty", field="out", remedy="name a new directory"
+            )
+        _draft(directory).rmdir()
+    except OSError as error:
+        raise InvalidInputError(
+            f"cannot write {directory}: {error.strerror}",
+            field="out",
+            remedy="name a directory that can be written",
+        ) from error
 
 
 def write_checkpoint(
@@ -37,6 +49,7 @@ def write_checkpoint(
     layout: Layout,
     tensors: Mapping[str, torch.Tensor],
     directory: Path,
+    notes: Mapping[str, str] | None = None,
 ) -> None:
     """Write weights, and beside them every file of another checkpoint that is not weights.
 
@@ -45,12 +58,66 @@ def write_checkpoint(
         layout: All physical tensors.
         tensors: Each by its name, all in one dtype, on the CPU.
         directory: Where it goes; see `require_new`.
+        notes: Texts that are put beside the weights, by file name.
+
+    Raises:
+        UnavailableError: it could not be written, to a full disk for instance.
     """
-    directory.mkdir(parents=True, exist_ok=True)
-    _copy_files(source.directory, directory)
     dtype = next(iter(tensors.values())).dtype
-    _declare(directory / _CONFIG, str(dtype).removeprefix("torch."))
-    save_file(_parts(layout, tensors), directory / SINGLE, metadata={"format": "pt"})
+    with _whole_or_nothing(directory) as draft:
+        _copy_files(source.directory, draft)
+        _declare(draft / _CONFIG, str(dtype).removeprefix("torch."))
+        for name, text in (notes or {}).items():
+            (draft / name).write_text(text, encoding="utf-8")
+        save_file(_parts(layout, tensors), draft / SINGLE, metadata={"format": "pt"})
+        # safetensors makes its file readable for its owner alone.
+        (draft / SINGLE).chmod((draft / _CONFIG).stat().st_mode & 0o777)
+
+
+@contextmanager
+def _whole_or_nothing(directory: Path) -> Iterator[Path]:
+    """Give a directory to write in, whose files are those of another at the end.
+
+    Raises:
+        UnavailableError: something could not be written; nothing is left of the rest.
+    """
+    draft = None
+    try:
+        draft = _draft(directory)
+        yield draft
+        _put_in_place(draft, directory)
+    except (OSError, SafetensorError) as error:
+        raise UnavailableError(
+            f"cannot write {directory}: {error}",
+            field="out",
+            remedy="make room or name another place; nothing half-written was left",
+        ) from error
+    finally:
+        if draft is not None:
+            shutil.rmtree(draft, ignore_errors=True)
+
+
+def _draft(directory: Path) -> Path:
+    """Make a directory for drafts on the file system of another one.
+
+    One that is there may be the root of a volume, which nothing can be renamed to: then it lies
+    inside.
+    """
+    target = directory.absolute()
+    home = target if target.exists() else target.parent
+    home.mkdir(parents=True, exist_ok=True)
+    return Path(mkdtemp(prefix=f".{target.name}-", dir=home))
+
+
+def _put_in_place(draft: Path, directory: Path) -> None:
+    """Rename a draft, or its files: the weights, without which it is no checkpoint, last."""
+    directory.mkdir(exist_ok=True)  # has the mode that directories usually have
+    if draft.parent != directory.absolute():
+        draft.chmod(directory.stat().st_mode & 0o777)
+        draft.rename(directory)
+        return
+    for path in sorted(draft.iterdir(), key=lambda path: path.name == SINGLE):
+        path.rename(directory / path.name)
 
 
 def _declare(config: Path, dtype: str) -> None:

@@ -19,6 +19,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import (
     ArgumentError,
+    DatabaseError,
     DBAPIError,
     InterfaceError,
     InvalidatePoolError,
@@ -83,7 +84,7 @@ class Database:
         """Bring the schema to the newest revision; several processes may do so at once.
 
         Raises:
-            PreconditionError: a newer version has migrated it.
+            PreconditionError: a newer version has migrated it, or its file is damaged.
             UnavailableError: the database cannot be reached.
         """
         config = _config()
@@ -155,7 +156,7 @@ class Database:
                 raise UnavailableError("the database is closed")
             self._transactions += 1
         try:
-            with _outages():
+            with _outages(self._engine.url):
                 yield
         finally:
             with self._idle:
@@ -296,10 +297,17 @@ def _begin_sqlite(connection: Connection) -> None:
 
 
 @contextmanager
-def _outages() -> Iterator[None]:
+def _outages(url: URL) -> Iterator[None]:
     try:
         yield
     except DBAPIError as error:
+        if _is_damage(error, url):
+            raise PreconditionError(
+                f"the database {url.database} is damaged: {error.orig}",
+                field="database_url",
+                remedy="put back a copy of it, or move it away and start again, which repeats "
+                "what was not finished; results and reports that were written still hold",
+            ) from error
         if not _is_outage(error):
             raise
         raise UnavailableError(
@@ -317,3 +325,11 @@ def _is_outage(error: DBAPIError) -> bool:
     The end of a session whose transaction was idle arrives as an internal error.
     """
     return isinstance(error, OperationalError | InterfaceError) or error.connection_invalidated
+
+
+def _is_damage(error: DBAPIError, url: URL) -> bool:
+    """Whether a file is no database, or not a whole one.
+
+    SQLite calls that a DatabaseError; its subclasses tell what a statement did wrong.
+    """
+    return type(error) is DatabaseError and url.get_backend_name() == "sqlite"

@@ -80,19 +80,30 @@ def main() -> None:
     """Run the command line.
 
     Exits with 2 when the caller has to change something, 1 when the work failed, and 130 after
-    Ctrl-C. Errors of the tree in `modnorm.errors` are one line on stderr (JSON with `--json`);
-    whatever else is a defect and keeps its traceback.
+    Ctrl-C. Errors of the tree in `modnorm.errors`, and those of the file system, are one line
+    on stderr (JSON with `--json`); whatever else is a defect and keeps its traceback.
     """
     try:
         app()
     except errors.ModnormError as error:
         _report(error, as_json="--json" in sys.argv)
         sys.exit(exit_code(error))
+    except OSError as error:
+        _report(_disk_fault(error), as_json="--json" in sys.argv)
+        sys.exit(1)
 
 
 def exit_code(error: errors.ModnormError) -> int:
     """Return 2 for what the caller must change, 1 for the rest."""
     return 2 if isinstance(error, _CALLER_ERRORS) else 1
+
+
+def _disk_fault(error: OSError) -> errors.UnavailableError:
+    reason = error.strerror or str(error) or type(error).__name__
+    place = "" if error.filename is None else f"{error.filename}: "
+    return errors.UnavailableError(
+        f"{place}{reason}", remedy="mend the cause; then the same command may be given again"
+    )
 
 
 def _report(error: errors.ModnormError, *, as_json: bool) -> None:

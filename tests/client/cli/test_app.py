@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from modnorm import errors
+from modnorm.client.cli import app
 from modnorm.client.cli.app import exit_code
 
 
@@ -32,6 +33,18 @@ def test_an_error_is_one_line_with_field_and_remedy(modnorm, tmp_path):
     code, out, err = modnorm("run", tmp_path / "no.yaml")
     assert (code, out) == (2, "")
     assert err.startswith("error: spec: cannot read")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+def test_a_fault_of_the_disk_is_one_line(modnorm, monkeypatch, flags):
+    def fail(_name):
+        raise OSError(28, "No space left on device", "/data/report.html")
+
+    monkeypatch.setattr(app, "installed_version", fail)
+    code, out, err = modnorm("version", *flags)
+    assert (code, out) == (1, "")
+    assert "/data/report.html: No space left on device" in err
     assert err.count("\n") == 1
 
 

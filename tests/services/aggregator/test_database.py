@@ -9,7 +9,7 @@ from sqlalchemy import create_engine, make_url
 from sqlmodel import SQLModel, func, select
 
 import services.aggregator.tables
-from modnorm.errors import InvalidInputError, UnavailableError
+from modnorm.errors import InvalidInputError, PreconditionError, UnavailableError
 from services.aggregator.artifacts import keep_artifact, load_text
 from services.aggregator.database import Database
 from services.aggregator.states import ArtifactKind
@@ -179,5 +179,29 @@ def test_postgres_gives_up_who_falls_silent(postgres_url, socket, shown):
 def test_a_database_that_does_not_answer_is_unavailable(url):
     database = Database(url)
     with pytest.raises(UnavailableError, match="database"):
+        database.migrate()
+    database.close()
+
+
+def test_a_damaged_file_is_named(tmp_path):
+    file = tmp_path / "modnorm.db"
+    file.write_bytes(b"no database at all\n" * 300)
+    database = Database(f"sqlite:///{file}")
+    with pytest.raises(
+        PreconditionError, match=f"{file} is damaged: file is not a data"
+    ) as caught:
+        database.migrate()
+    assert "still hold" in str(caught.value)
+    database.close()
+
+
+def test_a_file_that_was_cut_short_is_damaged(tmp_path):
+    file = tmp_path / "modnorm.db"
+    database = Database(f"sqlite:///{file}")
+    database.migrate()
+    database.close()
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    database = Database(f"sqlite:///{file}")
+    with pytest.raises(PreconditionError, match="is damaged"):
         database.migrate()
     database.close()

@@ -1,0 +1,67 @@
+"""A checkpoint is written whole or not at all."""
+
+import pytest
+import torch
+from safetensors import SafetensorError
+
+from modnorm.checkpoint import writing
+from modnorm.checkpoint.casting import cast_checkpoint
+from modnorm.checkpoint.reference import resolve_checkpoint
+from modnorm.errors import InvalidInputError, UnavailableError
+
+TINY = resolve_checkpoint("tiny-thicket")
+
+
+def fill_the_disk(monkeypatch, after):
+    def fail(*_arguments, **_options):
+        raise after
+
+    monkeypatch.setattr(writing, "save_file", fail)
+
+
+@pytest.mark.parametrize("made", [False, True], ids=["new", "empty"])
+@pytest.mark.parametrize(
+    "fault", [SafetensorError("I/O error: No space left"), OSError(28, "No space left")]
+)
+def test_a_disk_that_is_full_leaves_nothing_and_the_next_try_succeeds(
+    tmp_path, monkeypatch, fault, made
+):
+    out = tmp_path / "models" / "out"
+    if made:
+        out.mkdir(parents=True)
+    with monkeypatch.context() as patch:
+        fill_the_disk(patch, fault)
+        with pytest.raises(UnavailableError, match="No space left") as caught:
+            cast_checkpoint(TINY, torch.float16, out)
+    assert caught.value.field == "out"
+    assert list((tmp_path / "models").rglob("*")) == ([out] if made else [])
+
+    cast_checkpoint(TINY, torch.float16, out)
+
+    assert list(out.parent.iterdir()) == [out]
+    assert not [path for path in out.iterdir() if path.is_dir()]
+    assert resolve_checkpoint(str(out)).digest
+
+
+def test_weights_are_as_readable_as_what_lies_beside_them(tmp_path):
+    (tmp_path / "usual").mkdir()
+    (tmp_path / "usual" / "file").touch()
+    cast_checkpoint(TINY, torch.float16, tmp_path / "out")
+    assert (tmp_path / "out").stat().st_mode == (tmp_path / "usual").stat().st_mode
+    usual = (tmp_path / "usual" / "file").stat().st_mode
+    assert {path.stat().st_mode for path in (tmp_path / "out").iterdir()} == {usual}
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_any_work(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    for out in (tmp_path / "file", tmp_path / "file" / "out"):
+        with pytest.raises(InvalidInputError, match="cannot write") as caught:
+            writing.require_new(out)
+        assert caught.value.field == "out"
+
+    def refuse(**_place):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(writing, "mkdtemp", refuse)
+    with pytest.raises(InvalidInputError, match="Read-only file system"):
+        writing.require_new(tmp_path / "out")
