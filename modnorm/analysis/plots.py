@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import MaxNLocator
 
 from modnorm.analysis.drawing import BARS, BASE, INK, RIGHT, WRONG, add_legend, name_axes, png
 from modnorm.analysis.run_data import EnsembleRow, RunData, VoteRow
@@ -78,8 +78,13 @@ def _accuracy(axes: Axes, run: RunData, series: Mapping[str, _Points]) -> None:
     _base_line(axes.axhline, run.base.heldout_metric)
     axes.set_ylim(bottom=0)
     axes.margins(y=0.12)
-    axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    axes.yaxis.set_major_formatter(_percent)
     add_legend(axes)
+
+
+def _percent(value: float, _position: float) -> str:
+    """Label a tick with all its digits: steps of 2.5 % are usual."""
+    return f"{100 * value:g}%"
 
 
 def _base_line(draw: Callable[..., object], value: float | None) -> None:

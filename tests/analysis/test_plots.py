@@ -1,7 +1,10 @@
 import struct
 
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
+from modnorm.analysis import plots
 from modnorm.analysis.plots import draw_plots
 
 
@@ -31,3 +34,17 @@ def test_every_shape_of_run_is_drawn(make_run, shape):
 def test_plots_depend_on_the_data_alone(make_run):
     assert draw_plots(make_run(worker="one")) == draw_plots(make_run(worker="two"))
     assert draw_plots(make_run()) != draw_plots(make_run(failed=frozenset({40})))
+
+
+@pytest.mark.parametrize("highest", [0.004, 0.08, 0.113, 0.3, 0.55, 1.0])
+def test_labels_of_percent_say_where_their_ticks_are(make_run, highest):
+    figure = Figure()
+    canvas = FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    plots._accuracy(axes, make_run(), {"K = 1": [(1, 0.0), (2, highest)]})
+    axes.lines[-1].remove()  # the base, which would widen the axis
+    axes.relim()
+    canvas.draw()
+    labels = [label.get_text().removesuffix("%") for label in axes.get_yticklabels()]
+    assert [float(label) for label in labels] == pytest.approx(list(100 * axes.get_yticks()))
+    assert len(set(labels)) == len(labels)
