@@ -100,7 +100,9 @@ def check_splits(
     """Check the data in a folder against their manifests and the catalogue.
 
     A data set's own files, which have no manifest, must give the catalogue's rows. Ends with 2
-    when anything is missing or was changed.
+    when a task that was named is absent, a file of one that is there is missing, or anything was
+    changed. --all takes the tasks that are there: since some are not public, it passes over those
+    that are absent, and says so. Name the tasks that must be there.
     """
     place = _folder(folder)
     documents = [
