@@ -109,6 +109,14 @@ def method_spec(**method):
     return parse_spec(content)
 
 
+def test_sigma_under_a_misspelt_name_shows_the_name():
+    with pytest.raises(InvalidInputError, match=r"the name is 'randopts'.* correct the name"):
+        method_spec(name="randopts", sigma=0.1)
+    with pytest.raises(InvalidInputError) as caught:
+        method_spec(sigma=0.1)
+    assert caught.value.field == "method.name"
+
+
 def test_an_artifact_may_stand_in_the_place_of_the_radius():
     named = {"artifact": "runs/tune/radius.json"}
     spec = method_spec(name="randopt", sigma=named)

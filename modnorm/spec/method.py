@@ -68,10 +68,8 @@ class MethodSpec(Section):
     @model_validator(mode="before")
     @classmethod
     def _sigma_is_of_isotropic_noise(cls, data: object) -> object:
-        if isinstance(data, Mapping) and "sigma" in data and data.get("name") != "randopt":
-            raise field_fault("sigma", "sigma is the radius of randopt; give radius instead")
-        if isinstance(data, Mapping) and "sigma" in data and "radius" in data:
-            raise field_fault("sigma", "is another name of radius, which is given; leave one out")
+        if isinstance(data, Mapping) and "sigma" in data and "name" in data:
+            _check_sigma(data)
         return _source_apart(data)
 
     @model_validator(mode="after")
@@ -111,6 +109,22 @@ class CalibrationSpec(Section):
     maps: Literal["default", "published"] = "default"
     """`published`: for Gemma 3 the maps of attention and MLP norm their input twice, as in the
     published code; for other families there is no difference."""
+
+
+def _check_sigma(data: Mapping[str, object]) -> None:
+    """Refuse sigma where it is not the radius; who misspelt `randopt` is shown the name.
+
+    Raises:
+        PydanticCustomError: it is not.
+    """
+    if data["name"] != "randopt":
+        raise field_fault(
+            "sigma",
+            f"sigma is the radius of randopt, but the name is {data['name']!r}; "
+            "give radius instead, or correct the name",
+        )
+    if "radius" in data:
+        raise field_fault("sigma", "is another name of radius, which is given; leave one out")
 
 
 def _source_apart(data: object) -> object:

@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -11,8 +12,10 @@ from modnorm.perturbation.methods import METHODS
 from modnorm.spec import ExperimentSpec, parse_spec
 from modnorm.suites.declaration import Fragment, Suite, Where
 
-_NOT_IN_NAMES = re.compile(r"[^a-z0-9.]+")
+_NOT_IN_NAMES = re.compile(r"(?:[^\w.]|_)+")
+"""Names keep the letters and digits of any script; the underscore stands between labels."""
 _LONGEST_NAME = 100
+"""In bytes: a file system takes up to 255."""
 
 
 @dataclass(frozen=True)
@@ -131,11 +134,21 @@ def _title(spec: ExperimentSpec) -> str:
 
 
 def _name(labels: Mapping[str, str]) -> str:
-    text = "_".join(_NOT_IN_NAMES.sub("-", label.lower()).strip("-.") for label in labels.values())
-    if len(text) <= _LONGEST_NAME:
+    text = "_".join(map(_name_of_label, labels.values()))
+    if len(text.encode()) <= _LONGEST_NAME:
         return text
-    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
-    return f"{text[: _LONGEST_NAME - 9]}-{digest}"
+    start = text.encode()[: _LONGEST_NAME - 9].decode(errors="ignore")
+    return f"{start}-{_short_digest(text)}"
+
+
+def _name_of_label(label: str) -> str:
+    """Return a label as a part of a name; one that has neither letters nor digits is hashed."""
+    plain = unicodedata.normalize("NFC", label).lower()
+    return _NOT_IN_NAMES.sub("-", plain).strip("-.") or _short_digest(label)
+
+
+def _short_digest(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:8]
 
 
 def _check_names(cells: Sequence[Cell]) -> None:

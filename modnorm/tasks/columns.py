@@ -12,8 +12,10 @@ def text(raw: Mapping[str, object], column: str) -> str:
         InvalidInputError: it is missing, blank, no text, or holds half a surrogate pair.
     """
     value = raw.get(column)
-    if not isinstance(value, str) or not value.strip():
+    if not isinstance(value, str):
         raise InvalidInputError("must be text", field=column)
+    if not value.strip():
+        raise InvalidInputError("is empty; it must hold text", field=column)
     return _encodable(value, column)
 
 

@@ -89,3 +89,29 @@ def test_fragments_merge_and_what_is_no_mapping_is_replaced():
     assert overlay(lower, {"a": {"c": [3]}}) == {"a": {"b": 1, "c": [3]}, "d": 2}
     assert overlay(lower, {"a": 5}) == {"a": 5, "d": 2}
     assert lower == {"a": {"b": 1, "c": [1, 2]}, "d": 2}
+
+
+def names(load, options):
+    method = load().suite.axes["method"]["MN"]
+    axes = {"method": dict.fromkeys(options, method), "task": load().suite.axes["task"]}
+    return [cell.id for cell in load(axes=axes, seeds=[1]).cells[::2]]
+
+
+def test_options_of_any_script_name_directories(load):
+    assert names(load, ["日本語", "Größe ½", "a_b"]) == [
+        "日本語_puzzles_1",
+        "größe-½_puzzles_1",
+        "a-b_puzzles_1",
+    ]
+
+
+def test_options_without_letters_are_told_apart(load):
+    plus, minus = names(load, ["+", "-"])
+    assert plus != minus
+    assert len(plus) == len("12345678_puzzles_1")
+
+
+def test_long_options_make_names_that_file_systems_take(load):
+    first, second = names(load, ["長" * 150, "長" * 151])
+    assert first != second
+    assert max(len(first.encode()), len(second.encode())) <= 100

@@ -227,3 +227,9 @@ def test_malformed_rows_name_their_column(declare, raw, column):
     with pytest.raises(InvalidInputError) as caught:
         load_task(declare(compare="number")).parse(raw)
     assert caught.value.field == column
+
+
+@pytest.mark.parametrize(("country", "fault"), [(" ", "is empty"), (None, "must be text")])
+def test_text_that_is_empty_is_said_to_be(declare, country, fault):
+    with pytest.raises(InvalidInputError, match=fault):
+        load_task(declare()).parse({"country": country, "capital": "Paris"})

@@ -27,17 +27,27 @@ def interruptible(remark: str) -> Iterator[None]:
 
 
 def follow_to_end(
-    client: ModnormClient, experiment: experiments.Experiment, *, quiet: bool
+    client: ModnormClient,
+    experiment: experiments.Experiment,
+    *,
+    quiet: bool,
+    title: str | None = None,
 ) -> experiments.Experiment:
     """Show an experiment's progress until it ends, and return it as it ended.
+
+    Args:
+        client: Connection to its lab.
+        experiment: The experiment.
+        quiet: Show no progress.
+        title: What to call it where its spec has no name; its id if absent.
 
     Raises:
         EvaluationError: it failed; the message is its reason.
         CancelledError: it was cancelled.
     """
-    title = experiment.spec.name or experiment.id
+    shown = experiment.spec.name or title or experiment.id
     sizes = experiment.spec.population.ensemble_sizes
-    with display(stderr(), title, max(sizes, default=1), quiet=quiet) as screen:
+    with display(stderr(), shown, max(sizes, default=1), quiet=quiet) as screen:
         follow(client.watch(experiment.id), screen, _base_reward(client, experiment.id))
     ended = client.get(experiment.id)
     check_end(ended)
@@ -49,6 +59,7 @@ def carry_out(
     spec: ExperimentSpec,
     *,
     quiet: bool,
+    title: str | None = None,
     on_accepted: Callable[[], None] = lambda: None,
 ) -> experiments.Experiment:
     """Submit a spec to a lab on this machine, and follow it to its end.
@@ -60,6 +71,7 @@ def carry_out(
         client: Connection to a lab.
         spec: What to run.
         quiet: Show no progress.
+        title: What to call it where the spec has no name; its id if absent.
         on_accepted: Called once the lab has accepted the spec.
 
     Raises:
@@ -74,7 +86,7 @@ def carry_out(
     on_accepted()
     if not quiet:
         show_remarks(client, experiment.id)
-    return follow_to_end(client, experiment, quiet=quiet)
+    return follow_to_end(client, experiment, quiet=quiet, title=title)
 
 
 def show_remarks(client: ModnormClient, experiment_id: str) -> None:

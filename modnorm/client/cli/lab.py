@@ -58,7 +58,7 @@ def submit(  # noqa: PLR0913 - each argument is an option of the command
             show_remarks(client, experiment.id)
         if wait:
             with interruptible(f"experiment {experiment.id} goes on in the lab"):
-                experiment = follow_to_end(client, experiment, quiet=quiet)
+                experiment = follow_to_end(client, experiment, quiet=quiet, title=spec_file.stem)
     _show(experiment, as_json=as_json, brief=not wait)
 
 

@@ -30,6 +30,8 @@ Out = Annotated[
 class _Run:
     spec: ExperimentSpec
     directory: RunDirectory
+    title: str
+    """What progress calls it where the spec has no name."""
 
 
 def run(
@@ -67,7 +69,8 @@ def run(
 
 def _plan(spec_files: Sequence[Path], home: Path, seed: int | None) -> list[_Run]:
     if len(spec_files) == 1:
-        return [_Run(seeded(read_spec(spec_files[0]), seed), RunDirectory(home))]
+        spec = seeded(read_spec(spec_files[0]), seed)
+        return [_Run(spec, RunDirectory(home), spec_files[0].stem)]
     specs = [_read_one_of_several(path, seed) for path in spec_files]
     stems = [path.stem for path in spec_files]
     if len(set(stems)) < len(stems):
@@ -75,7 +78,10 @@ def _plan(spec_files: Sequence[Path], home: Path, seed: int | None) -> list[_Run
             "two specs have the same file name", field="spec", remedy="rename one of them"
         )
     RunDirectory(home).check_holds_no_run()
-    return [_Run(spec, RunDirectory(home / stem)) for spec, stem in zip(specs, stems, strict=True)]
+    return [
+        _Run(spec, RunDirectory(home / stem), stem)
+        for spec, stem in zip(specs, stems, strict=True)
+    ]
 
 
 def _read_one_of_several(path: Path, seed: int | None) -> ExperimentSpec:
@@ -112,6 +118,7 @@ def _carry_out(client: ModnormClient, planned: _Run, *, quiet: bool, as_json: bo
         client,
         planned.spec,
         quiet=quiet,
+        title=planned.title,
         on_accepted=lambda: planned.directory.claim(planned.spec),
     )
     report = write_results(client, experiment, planned.directory)

@@ -192,8 +192,20 @@ def _chosen(loaded: "LoadedSuite", only: Sequence[str] | None) -> tuple["Cell", 
                 field="only",
                 remedy=f"AXIS=OPTION with one of {', '.join((*loaded.suite.axes, 'seed'))}",
             )
+        _check_option(loaded, axis, option)
         where[axis] = (*where.get(axis, ()), option)
     cells = tuple(cell for cell in loaded.cells if matches(cell.labels, where))
     if not cells:
         raise InvalidInputError("no cell has these options", field="only")
     return cells
+
+
+def _check_option(loaded: "LoadedSuite", axis: str, option: str) -> None:
+    suite = loaded.suite
+    options = [str(seed) for seed in suite.seeds] if axis == "seed" else list(suite.axes[axis])
+    if option not in options:
+        raise InvalidInputError(
+            f"{axis} has no option {option!r}",
+            field="only",
+            remedy=f"one of {', '.join(options)}",
+        )

@@ -100,7 +100,11 @@ def draw(loaded: "LoadedSuite", built: Sequence["BuiltTable"], place: Path) -> N
     """Write the figures of a suite into a directory, and their names to stderr."""
     from modnorm.suites.drawing import draw_tables
 
+    images = draw_tables(loaded.suite.tables, built)
+    if not images:
+        stderr().print("no plots: the suite has no table that is drawn and has numbers yet")
+        return
     place.mkdir(parents=True, exist_ok=True)
-    for name, image in draw_tables(loaded.suite.tables, built).items():
+    for name, image in images.items():
         (place / f"{name}.png").write_bytes(image)
         stderr().print(f"{place / name}.png", soft_wrap=True)

@@ -81,9 +81,12 @@ def list_tokens(*, file: TokenFile, as_json: Json = False) -> None:
 
 
 @app.command("revoke")
-def revoke(name: Name, *, file: TokenFile) -> None:
+def revoke(name: Name, *, file: TokenFile, as_json: Json = False) -> None:
     """Have a token refused from now on; services notice within a second."""
     revoke_token(file, name)
+    if as_json:
+        emit_json({"name": name, "state": "revoked"})
+        return
     stderr().print(f"revoked: {name}", soft_wrap=True)
 
 

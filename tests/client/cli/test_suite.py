@@ -26,13 +26,15 @@ def test_a_plan_counts_what_would_run(modnorm, modnorm_json):
 def test_a_suite_that_was_not_run_has_a_table_all_the_same(modnorm, modnorm_json, tmp_path):
     (table,) = modnorm_json("suite", "table", PAPER, "--out", tmp_path)
     assert table["missing"] == 9
-    code, out, _ = modnorm(
-        "suite", "table", PAPER, "--out", tmp_path, "--format", "markdown", "--plots", tmp_path
+    plots = tmp_path / "plots"
+    code, out, err = modnorm(
+        "suite", "table", PAPER, "--out", tmp_path, "--format", "markdown", "--plots", plots
     )
     assert code == 0
     assert "| Full (ours) | paper | 37.80 ± 0.87 |" in out
     assert "|  | ours | not run |" in out
-    assert not list(tmp_path.glob("*.png"))
+    assert err.startswith("no plots: ")
+    assert not plots.exists()
 
 
 def test_a_table_may_go_to_a_file(modnorm, tmp_path):
@@ -66,6 +68,15 @@ def test_settings_of_a_run_are_those_of_its_tables(modnorm_json, tmp_path):
     found = {row["labels"][0]: row["figures"][0] for row in table["rows"]}
     assert found["Frobenius norm"]["by_seed"] == {"42": 25.0}
     assert found["Pretrained base"]["by_seed"] == {"42": 50.0}
+
+
+@pytest.mark.parametrize(
+    ("only", "known"), [("seed=99", "one of 42, 43, 44"), ("variant=full", "one of Full (ours), ")]
+)
+def test_an_option_that_an_axis_lacks_is_answered_with_those_it_has(modnorm, only, known):
+    code, _, err = modnorm("suite", "plan", PAPER, "--only", only)
+    assert code == 2
+    assert known in err
 
 
 @pytest.mark.parametrize(
