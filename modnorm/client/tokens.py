@@ -28,6 +28,7 @@ from modnorm.errors import (
     NotFoundError,
     UnauthenticatedError,
 )
+from modnorm.spec import read_yaml
 
 DEFAULT_TENANT = "default"
 _SECRET_BYTES = 32
@@ -159,15 +160,15 @@ def read_tokens(path: Path) -> TokenTable:
         InvalidInputError: it cannot be read, or is no such file.
     """
     try:
-        return TokenTable.model_validate(yaml.safe_load(path.read_bytes()) or {})
+        return TokenTable.model_validate(read_yaml(path.read_text(encoding="utf-8")) or {})
     except OSError as error:
         raise _bad_file(path, error.strerror or "cannot be read") from error
-    except yaml.YAMLError as error:
-        raise _bad_file(path, "it is not YAML") from error
     except ValidationError as error:
         fault = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(step) for step in fault["loc"])
         raise _bad_file(path, f"{place}: {fault['msg']}" if place else fault["msg"]) from error
+    except ValueError as error:
+        raise _bad_file(path, "it is not YAML, or has a key twice") from error
 
 
 def write_tokens(path: Path, table: TokenTable) -> None:
