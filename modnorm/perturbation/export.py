@@ -41,9 +41,8 @@ def export_candidate(
     stored = CheckpointWeights(checkpoint)
     tensors, weights = in_memory(stored, checkpoint.digest)
     weights.apply(descriptor, scale_map)
-    write_checkpoint(checkpoint, stored.layout, tensors, directory)
     text = json.dumps(asdict(descriptor), indent=2, sort_keys=True) + "\n"
-    (directory / CANDIDATE).write_text(text, encoding="utf-8")
+    write_checkpoint(checkpoint, stored.layout, tensors, directory, {CANDIDATE: text})
     return weights_sha256(stored.layout, lambda tensor: tensors[tensor.name])
 
 
