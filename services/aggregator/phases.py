@@ -5,7 +5,6 @@ All functions work inside a caller's write transaction that has locked the exper
 
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import asdict
 
 from sqlmodel import Session, func, select
 
@@ -23,7 +22,7 @@ from services.aggregator.lifecycle import (
     spec_of,
     task_of,
 )
-from services.aggregator.rows import AnyJob
+from services.aggregator.rows import AnyJob, insert_rows
 from services.aggregator.standing import Standing
 from services.aggregator.states import (
     BASE_INDEX,
@@ -200,21 +199,27 @@ def _finish(session: Session, experiment: Experiment, now: float) -> None:
             rows=len(rows),
         )
         counted.append((ensemble, votes))
-    for ensemble, votes in counted:
-        _store_ensemble(session, ensemble, votes)
+    _store_votes(session, counted)
     end(session, experiment, ExperimentState.SUCCEEDED, "finished", now)
 
 
-def _store_ensemble(session: Session, ensemble: Ensemble, votes: Sequence[RowVote]) -> None:
-    session.add(ensemble)
+def _store_votes(session: Session, counted: Sequence[tuple[Ensemble, Sequence[RowVote]]]) -> None:
+    session.add_all(ensemble for ensemble, _ in counted)
     session.flush()
-    session.add_all(
-        Vote(
-            experiment_id=ensemble.experiment_id,
-            population=ensemble.population,
-            ensemble_size=ensemble.ensemble_size,
-            row=row,
-            **asdict(vote),
-        )
+    rows = (
+        {
+            "experiment_id": ensemble.experiment_id,
+            "population": ensemble.population,
+            "ensemble_size": ensemble.ensemble_size,
+            "row": row,
+            "answer": vote.answer,
+            "correct": vote.correct,
+            "valid": vote.valid,
+            "support": vote.support,
+            "correct_support": vote.correct_support,
+            "skipped": vote.skipped,
+        }
+        for ensemble, votes in counted
         for row, vote in enumerate(votes)
     )
+    insert_rows(session, Vote, rows)

@@ -1,6 +1,10 @@
+import dataclasses
+import json
+
 import pytest
 
 from modnorm.errors import InvalidInputError, NotFoundError
+from modnorm.search.ballots import Ballot, count_votes
 from services.aggregator.states import ArtifactKind, Split
 
 
@@ -28,6 +32,39 @@ def test_answers_and_votes_are_found_or_not_there(world):
         results.answers(created, 99, Split.SELECTION)
     with pytest.raises(NotFoundError):
         results.votes(created, 4, 2, -1, 10)
+
+
+def test_every_vote_is_stored_as_it_was_counted(world, monkeypatch):
+    report_of = world.report_of
+
+    def oddly(claim):
+        report = report_of(claim)
+        if claim.job.split is Split.SELECTION:
+            return report
+        votes = (None, "", "a\0b", "'é\n", '{"}', "\\", "%s", "NULL", "1")
+        odd = [
+            dataclasses.replace(answer, vote=vote, correct=answer.correct and vote is not None)
+            for answer, vote in zip(report.answers, votes, strict=True)
+        ]
+        return dataclasses.replace(report, answers=odd)
+
+    monkeypatch.setattr(world, "report_of", oddly)
+    created = world.select(statistics="full")
+    world.work(created)
+    results = world.stores.results
+    ensembles = world.stores.experiments.get(created).ensembles
+    assert len(ensembles) == 2
+    for one in ensembles:
+        sheets = [
+            results.answers(created, expert, Split.HELDOUT) for expert in json.loads(one.experts)
+        ]
+        counted = count_votes([Ballot.of(sheet) for sheet in sheets])
+        stored = results.votes(created, one.population, one.ensemble_size, -1, 100)
+        assert [vote.row for vote in stored] == list(range(9))
+        for vote, expected in zip(stored, counted, strict=True):
+            wanted = dataclasses.asdict(expected)
+            wanted["answer"] = wanted["answer"] and wanted["answer"].replace("\0", "\ufffd")
+            assert {name: getattr(vote, name) for name in wanted} == wanted
 
 
 def test_rows_and_scale_maps_are_stored_once_by_content(world):
