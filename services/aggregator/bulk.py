@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Generic, TypeVarTuple
 
 from sqlalchemy import (
+    ColumnClause,
     ColumnElement,
     Connection,
     Executable,
@@ -142,6 +143,21 @@ def insert(table: Table, names: Sequence[str]) -> RowStatement:
     )
 
 
+def by_pairs(
+    table: Table, make: Callable[[ColumnElement[str], ColumnElement[str]], Insert | Update]
+) -> RowStatement:
+    """Return a statement about what pairs of ids lead to: rows of columns `target` and `source`.
+
+    Args:
+        table: What it changes.
+        make: Makes it, given the expressions of the two ids.
+    """
+    names = ("target", "source")
+    rows = _rows_in(rows_parameter(table), [column(name, Text) for name in names])
+    target, source = (bindparam(_PREFIX + name, type_=Text) for name in names)
+    return RowStatement(table, make(target, source), make(rows.c.target, rows.c.source), names)
+
+
 class ByIds(Generic[*Ts]):
     """A query for the rows of some ids, made once.
 
@@ -193,8 +209,11 @@ def given_rows(table: Table, names: Sequence[str]) -> TableValuedAlias:
         table: Where the columns are from, and the name of the parameter.
         names: Those columns.
     """
-    text = cast(bindparam(rows_parameter(table), type_=Text), JSON)
-    columns = [column(name, table.c[name].type) for name in names]
+    return _rows_in(rows_parameter(table), [column(name, table.c[name].type) for name in names])
+
+
+def _rows_in(parameter: str, columns: Sequence[ColumnClause[str]]) -> TableValuedAlias:
+    text = cast(bindparam(parameter, type_=Text), JSON)
     rows = func.json_to_recordset(text).table_valued(*columns, name="rows")
     return rows.render_derived(with_types=True)
 

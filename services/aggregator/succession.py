@@ -7,17 +7,20 @@ again: its results are copied, with the worker and the environment that they are
 All functions work inside a caller's write transaction that has locked the experiment.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import chain
 
-from sqlalchemy import func, insert, literal
-from sqlalchemy import select as plain_select
+from sqlalchemy import func
 from sqlmodel import Session, col, select
 
 from modnorm.search.stopping import Bars
+from modnorm.spec import PopulationSpec
+from services.aggregator.copies import Pair, common_jobs, copy_results
 from services.aggregator.election import selection_of
-from services.aggregator.lifecycle import close_job, spec_of
+from services.aggregator.lifecycle import spec_of
 from services.aggregator.states import ExperimentState, JobState, Split
-from services.aggregator.tables import AnswerSheet, Candidate, Experiment, Job
+from services.aggregator.tables import Candidate, Experiment, Job
 
 _ENDED_EARLY = (ExperimentState.FAILED, ExperimentState.CANCELLED)
 _CONDITIONS = (
@@ -31,22 +34,8 @@ _CONDITIONS = (
     "generator_digest",
 )
 """What experiments share, beside the spec, when an answer of one is an answer of the other."""
-_DESCRIPTOR = ("noise", "seed", "method", "radius", "scale_map_digest", "lineage")
-_RESULT = (
-    "attempts",
-    "worker",
-    "answers_done",
-    "correct",
-    "metric",
-    "reward_lower",
-    "reward_upper",
-    "tokens",
-    "switch_seconds",
-    "generate_seconds",
-    "score_seconds",
-    "environment",
-)
-"""What a job that is done records of its result."""
+
+_Holds = Callable[[Pair], bool]
 
 
 def take_over(session: Session, experiment: Experiment, split: Split) -> str | None:
@@ -63,52 +52,73 @@ def take_over(session: Session, experiment: Experiment, split: Split) -> str | N
     predecessor = _predecessor(session, experiment, split)
     if predecessor is None:
         return None
-    full = spec_of(experiment).population.statistics == "full"
-    pending = _jobs(session, experiment.id, split, JobState.PENDING)
-    # Of an iterative run a phase is one of many batches: each looks at its own candidates only.
-    wanted = pending if full else None
-    finished = _jobs(session, predecessor, split, JobState.DONE, among=wanted)
-    common = {
-        index: (*pending[index], *found)
-        for index, found in finished.items()
-        if index in pending and _same_descriptor(pending[index][0], found[0])
-    }
-    if full:
-        valid = {index for index, (*_, job) in common.items() if job.metric is not None}
-    elif split is Split.SELECTION:
-        valid = _valid_scores(experiment, {index: job for index, (*_, job) in common.items()})
-    else:
-        whole = len(common) == len(finished) and _same_experts(session, experiment, predecessor)
-        valid = {i for i, (*_, job) in common.items() if whole or job.metric is not None}
-    for index in sorted(valid):
-        candidate, job, there, done = common[index]
-        candidate.coefficients = there.coefficients
-        candidate.normaliser = there.normaliser
-        _copy_result(session, done, job)
-        experiment.candidates_stopped += done.reward_upper is not None
-        close_job(experiment, job, done=True)
     session.flush()
-    return f"{len(valid)} results are taken over from experiment {predecessor}" if valid else None
+    holds = _what_holds(session, experiment, predecessor, split)
+    taken = 0
+    for pairs in common_jobs(session, experiment.id, predecessor, split):
+        valid = [pair for pair in pairs if holds(pair)]
+        copy_results(session, valid)
+        taken += len(valid)
+        experiment.candidates_stopped += sum(pair.upper is not None for pair in valid)
+    experiment.jobs_done += taken
+    session.flush()
+    _read_again(session, experiment)
+    return f"{taken} results are taken over from experiment {predecessor}" if taken else None
 
 
-def _valid_scores(experiment: Experiment, done: Mapping[int, Job]) -> set[int]:
-    """Return whose results hold.
+def _what_holds(
+    session: Session, experiment: Experiment, predecessor: str, split: Split
+) -> _Holds:
+    """Return what tells whether a result of the predecessor holds here too; complete ones do."""
+    population = spec_of(experiment).population
+    if population.statistics == "full":
+        return _is_complete
+    common = partial(common_jobs, session, experiment.id, predecessor, split)
+    if split is Split.SELECTION:
+        return _holds_by(population, common())
+    whole = sum(map(len, common())) == _finished(session, predecessor, split)
+    if whole and _same_experts(session, experiment, predecessor):
+        return lambda _pair: True
+    return _is_complete
 
-    Those with complete scores do, and of those that were stopped early the ones that are out by
+
+def _is_complete(pair: Pair) -> bool:
+    return pair.metric is not None
+
+
+def _holds_by(population: PopulationSpec, common: Iterable[Sequence[Pair]]) -> _Holds:
+    """Return what tells whose scores hold.
+
+    Complete ones do, and of those of candidates that were stopped early the ones that are out by
     the complete scores which are taken over with them.
     """
-    population = spec_of(experiment).population
     bars = Bars(population.reported_prefixes, population.ensemble_sizes[-1])
-    complete = {index: job.metric for index, job in done.items() if job.metric is not None}
-    for index, score in complete.items():
-        bars.complete(index, score)
-    stopped = {i: job.reward_upper for i, job in done.items() if job.reward_upper is not None}
-    out = {
-        index
-        for index, upper in stopped.items()
-        if (bar := bars.of(index)) is not None and bar.shuts_out(upper, index)
-    }
-    return {*complete, *out}
+    for pair in chain.from_iterable(common):
+        if pair.metric is not None:
+            bars.complete(pair.candidate, pair.metric)
+
+    def holds(pair: Pair) -> bool:
+        if pair.metric is not None or pair.upper is None:
+            return pair.metric is not None
+        bar = bars.of(pair.candidate)
+        return bar is not None and bar.shuts_out(pair.upper, pair.candidate)
+
+    return holds
+
+
+def _finished(session: Session, experiment_id: str, split: Split) -> int:
+    """Count the jobs of a phase that are done."""
+    count = select(func.count()).where(
+        Job.experiment_id == experiment_id, Job.split == split, Job.state == JobState.DONE
+    )
+    return session.exec(count).one()
+
+
+def _read_again(session: Session, experiment: Experiment) -> None:
+    """Read again the few jobs and candidates that the session holds as objects."""
+    for one in session.identity_map.values():
+        if isinstance(one, Job | Candidate) and one.experiment_id == experiment.id:
+            session.refresh(one)
 
 
 def _same_experts(session: Session, experiment: Experiment, predecessor: str) -> bool:
@@ -136,49 +146,3 @@ def _predecessor(session: Session, experiment: Experiment, split: Split) -> str 
         .order_by(done.desc(), col(Job.experiment_id))
     )
     return furthest.first()
-
-
-def _jobs(
-    session: Session,
-    experiment_id: str,
-    split: Split,
-    state: JobState,
-    *,
-    among: Collection[int] | None = None,
-) -> dict[int, tuple[Candidate, Job]]:
-    """Return candidates with their job of a phase, by index, where it is in a state.
-
-    Args:
-        session: The transaction.
-        experiment_id: Whose.
-        split: The phase.
-        state: That of the jobs.
-        among: Only those from the first to the last of these; all when absent.
-    """
-    query = (
-        select(Candidate, Job)
-        .join(
-            Job,
-            (col(Job.experiment_id) == col(Candidate.experiment_id))
-            & (col(Job.candidate) == col(Candidate.index)),
-        )
-        .where(Candidate.experiment_id == experiment_id, Job.split == split, Job.state == state)
-    )
-    if among is not None:
-        first, last = min(among, default=0), max(among, default=-1)
-        query = query.where(col(Candidate.index).between(first, last))
-    return {candidate.index: (candidate, job) for candidate, job in session.exec(query)}
-
-
-def _same_descriptor(one: Candidate, other: Candidate) -> bool:
-    return all(getattr(one, name) == getattr(other, name) for name in _DESCRIPTOR)
-
-
-def _copy_result(session: Session, done: Job, job: Job) -> None:
-    """Copy what a job records and, inside the database, its answers."""
-    for name in _RESULT:
-        setattr(job, name, getattr(done, name))
-    sheet = plain_select(literal(job.id), col(AnswerSheet.content)).where(
-        col(AnswerSheet.job_id) == done.id
-    )
-    session.exec(insert(AnswerSheet).from_select(["job_id", "content"], sheet))
