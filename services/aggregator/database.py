@@ -30,6 +30,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from sqlmodel import Session
 
 from modnorm.errors import InvalidInputError, PreconditionError, UnavailableError
+from services.aggregator.growth import analyse_grown
 
 if TYPE_CHECKING:
     from psycopg import Connection as PostgresConnection
@@ -135,12 +136,10 @@ class Database:
             UnavailableError: the database cannot be reached, or undid the transaction in favour
                 of another one: the caller may try again.
         """
-        with (
-            self._transaction(),
-            Session(self._writer, expire_on_commit=False) as session,
-            session.begin(),
-        ):
-            yield session
+        with self._transaction(), Session(self._writer, expire_on_commit=False) as session:
+            with session.begin():
+                yield session
+            analyse_grown(self._engine, session)
 
     def close(self) -> None:
         """Wait for transactions in other threads, let none begin, close all connections."""

@@ -19,6 +19,7 @@ from services.aggregator.bulk import (
     text_of,
     update,
 )
+from services.aggregator.growth import note_growth
 from services.aggregator.states import BASE_INDEX, JobState, Split
 from services.aggregator.tables import Job
 
@@ -190,5 +191,4 @@ def insert_rows(session: Session, table: type[SQLModel], rows: Iterable[Values])
         insert(SQLModel.metadata.tables[name], tuple(batch[0])).execute(session, batch)
         stored += len(batch)
     if stored >= _ROWS_AT_A_TIME and is_postgres(session):
-        # Plans that were made for a small table are kept, and read all of one that has grown.
-        session.connection().exec_driver_sql(f"ANALYZE {name}")
+        note_growth(session, name)

@@ -9,6 +9,7 @@ from sqlalchemy import Engine, create_engine, delete, func, select
 from sqlmodel import Session, SQLModel
 
 from services.aggregator.bulk import ByIds, RowStatements, insert, update
+from services.aggregator.growth import analyse_grown
 from services.aggregator.rows import insert_rows
 from services.aggregator.states import JobState, Split
 from services.aggregator.tables import Job
@@ -113,10 +114,12 @@ def _storable(text: str) -> str:
 @pytest.mark.parametrize(("count", "known"), [(999, False), (1_001, True)])
 def test_plans_of_a_table_that_grows_by_much_are_made_anew(engine, count, known) -> None:
     rows = ({"id": str(place), "experiment_id": "e", "candidate": place} for place in range(count))
-    with Session(engine) as session, session.begin():
-        if session.connection().dialect.name == "postgresql":
-            session.connection().exec_driver_sql("SET session_replication_role = replica")
-        insert_rows(session, Job, ({**row, "split": Split.SELECTION} for row in rows))
+    with Session(engine) as session:
+        with session.begin():
+            if session.connection().dialect.name == "postgresql":
+                session.connection().exec_driver_sql("SET session_replication_role = replica")
+            insert_rows(session, Job, ({**row, "split": Split.SELECTION} for row in rows))
+        analyse_grown(engine, session)
     with engine.connect() as connection:
         assert connection.execute(select(func.count()).select_from(JOBS)).scalar_one() == count
         if connection.dialect.name == "postgresql":
