@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
 
@@ -61,12 +62,16 @@ def _shards(index: object) -> Mapping[str, str]:
 
 
 def checkpoint_digest(directory: Path) -> str:
-    """Return SHA-256 over names and contents of everything that decides the model's answers."""
+    """Return SHA-256 over names and contents of everything that decides the model's answers.
+
+    Files are read side by side: one thread hashes less than two gigabytes a second.
+    """
     present = (name for name in METADATA if (directory / name).is_file())
-    digest = hashlib.sha256()
-    for name in sorted({*present, *weight_files(directory)}):
-        digest.update(f"{name}\0{file_digest(directory / name)}\n".encode())
-    return digest.hexdigest()
+    names = sorted({*present, *weight_files(directory)})
+    with ThreadPoolExecutor() as threads:
+        contents = threads.map(lambda name: file_digest(directory / name), names)
+    lines = (f"{name}\0{content}\n" for name, content in zip(names, contents, strict=True))
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def file_digest(path: Path) -> str:

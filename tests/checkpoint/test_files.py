@@ -1,3 +1,4 @@
+import hashlib
 import json
 import os
 
@@ -19,6 +20,16 @@ def test_digest_covers_every_file_that_decides_answers(tmp_path):
         (tmp_path / name).write_text("another content")
         digests.add(checkpoint_digest(tmp_path))
     assert len(digests) == 5
+
+
+def test_digest_is_of_names_and_contents_in_the_order_of_names(tmp_path):
+    shards = {f"model-{number}.safetensors": f"weights {number}" for number in (3, 1, 2)}
+    index = json.dumps({"weight_map": {name: name for name in shards}})
+    write(tmp_path, **shards, **{"model.safetensors.index.json": index, "config.json": "{}"})
+    digest = hashlib.sha256()
+    for name, content in sorted({**shards, "config.json": "{}"}.items()):
+        digest.update(f"{name}\0{hashlib.sha256(content.encode()).hexdigest()}\n".encode())
+    assert checkpoint_digest(tmp_path) == digest.hexdigest()
 
 
 def test_digest_ignores_the_directory_and_unrelated_files(tmp_path):
