@@ -9,7 +9,7 @@ import logging
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
@@ -19,7 +19,7 @@ from pydantic import SecretStr
 from modnorm.client.channel import Credentials
 from modnorm.client.tokens import Role, TokenTable, make_token, write_tokens
 from modnorm.engines import engine_names, load_engine
-from modnorm.errors import EngineError
+from modnorm.errors import EngineError, ModnormError
 from modnorm.sandbox import Runner, Sandbox
 from services.aggregator.aggregator import build_aggregator
 from services.calibrator.server import build as build_calibrator
@@ -66,7 +66,9 @@ def start(
     """Start a lab; leaving the context stops it.
 
     A part that breaks down takes the others with it, so that whoever waits for the lab loses the
-    connection at once; what broke it is raised on leaving the context.
+    connection at once; what broke it is raised on leaving the context. A database file that cannot
+    be used any more, on a full disk for instance, breaks down the lab: nobody is at hand who would
+    mend it meanwhile, and who reads the log.
 
     Args:
         state: Directory of the database and the log, made where absent. One process at a time.
@@ -165,13 +167,18 @@ class _Services:
         self._loop = asyncio.new_event_loop()
         self._stopping = asyncio.Event()
         self._target: Future[str] = Future()
+        self._fault: ModnormError | None = None
 
     def target(self) -> str:
         """Return the aggregator's address, once it listens; raise what kept it from that."""
         return self._target.result()
 
     def run(self) -> None:
-        """Serve until `stop` is called."""
+        """Serve until `stop` is called.
+
+        Raises:
+            ModnormError: what broke the services down before.
+        """
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
             runner.run(self._serve())
 
@@ -179,6 +186,11 @@ class _Services:
         """End `run`; may be called from any thread, more than once."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._stopping.set)
+
+    def _break_down(self, fault: ModnormError) -> None:
+        """End `run` with an error, the first of them; called from any thread."""
+        self._fault = self._fault or fault
+        self.stop()
 
     async def _serve(self) -> None:
         async with AsyncExitStack() as stack:
@@ -188,6 +200,8 @@ class _Services:
                 self._target.set_exception(error)
                 raise
             await self._stopping.wait()
+            if self._fault is not None:
+                raise self._fault
 
     async def _start(self, stack: AsyncExitStack) -> str:
         common = self._common
@@ -206,6 +220,7 @@ class _Services:
             ),
             sandbox=self._sandbox,
             engines=engine_names(),
+            on_fault=self._break_down,
         )
         return await _started(aggregator, stack)
 
@@ -222,12 +237,14 @@ def _logging_to(path: Path) -> Iterator[None]:
     """Send logs to a file: the foreground belongs to the progress display."""
     root = logging.getLogger()
     level = root.level
-    with path.open("a", encoding="utf-8") as stream:
-        handler = json_handler(stream)
-        root.addHandler(handler)
-        root.setLevel(logging.INFO)
-        try:
-            yield
-        finally:
-            root.removeHandler(handler)
-            root.setLevel(level)
+    stream = path.open("a", encoding="utf-8")
+    handler = json_handler(stream)
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(level)
+        with suppress(OSError):  # on a full disk lines may be left, which say what is raised, too
+            stream.close()

@@ -28,6 +28,7 @@ from services.aggregator.job_servicer import JobServicer
 from services.aggregator.journey import Journey
 from services.aggregator.metrics import AggregatorMetrics, LabCollector
 from services.aggregator.notifier import Notifier
+from services.aggregator.outages import OnFault
 from services.aggregator.radius_servicer import RadiusServicer
 from services.aggregator.status import LabStatusServicer, Workers
 from services.aggregator.stores import (
@@ -61,22 +62,24 @@ class Aggregator:
         sandbox: Where evaluators run programs, looked at before such an experiment is accepted.
         registry: Where metrics go.
         engines: All engines that its evaluators have, where that is known.
+        on_fault: Hears, in any thread, what is wrong with the file of its database.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it is made of, and by keyword what embeds it
         self,
         settings: AggregatorSettings,
         app: Celery,
         sandbox: Runner | None,
         registry: CollectorRegistry,
         *,
-        engines: Collection[str] | None = None,
+        engines: Collection[str] | None,
+        on_fault: OnFault | None,
     ) -> None:
         self._settings = settings
         self._registry = registry
         self._metrics = AggregatorMetrics(registry)
         self._calls = CallMetrics(registry)
-        self._database = Database(settings.database_url)
+        self._database = Database(settings.database_url, on_fault=on_fault)
         self._stores = Stores(
             ExperimentStore(self._database),
             JobStore(self._database, lease_seconds=settings.lease_seconds),
@@ -231,13 +234,14 @@ class Aggregator:
             await self._server.set_serving(serving=serving)
 
 
-def build_aggregator(
+def build_aggregator(  # noqa: PLR0913 - what it is made of, and by keyword what embeds it
     settings: AggregatorSettings,
     app: Celery | None = None,
     sandbox: Runner | None = None,
     registry: CollectorRegistry | None = None,
     *,
     engines: Collection[str] | None = None,
+    on_fault: OnFault | None = None,
 ) -> Aggregator:
     """Put an aggregator together, inside the event loop that it will live in.
 
@@ -248,6 +252,7 @@ def build_aggregator(
         registry: Where metrics go; nowhere when absent.
         engines: All engines that its evaluators have; any where absent, as evaluators come and
             go.
+        on_fault: Hears, in any thread, of faults of an SQLite file that no further try mends.
 
     Raises:
         InvalidInputError: the database URL is of no known kind.
@@ -258,4 +263,5 @@ def build_aggregator(
         sandbox or sandbox_at(settings.sandbox_target, settings.credentials),
         registry or CollectorRegistry(),
         engines=engines,
+        on_fault=on_fault,
     )

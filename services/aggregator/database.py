@@ -17,20 +17,13 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.engine import URL
-from sqlalchemy.exc import (
-    ArgumentError,
-    DatabaseError,
-    DBAPIError,
-    InterfaceError,
-    InvalidatePoolError,
-    OperationalError,
-)
-from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy.exc import ArgumentError, InvalidatePoolError
 from sqlalchemy.pool import ConnectionPoolEntry
 from sqlmodel import Session
 
 from modnorm.errors import InvalidInputError, PreconditionError, UnavailableError
 from services.aggregator.growth import analyse_grown
+from services.aggregator.outages import OnFault, outages
 
 if TYPE_CHECKING:
     from psycopg import Connection as PostgresConnection
@@ -69,14 +62,23 @@ class Database:
     Args:
         url: `sqlite:///FILE` or `postgresql://USER:PASSWORD@HOST/DATABASE`.
         idle_seconds: How long Postgres waits for the next statement of a transaction.
+        on_fault: Hears, in any thread, of faults of an SQLite file that no further try mends: its
+            disk is full or broken, or it is damaged.
 
     Raises:
         InvalidInputError: the URL is of neither kind.
     """
 
-    def __init__(self, url: str, *, idle_seconds: float = IDLE_SECONDS) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        idle_seconds: float = IDLE_SECONDS,
+        on_fault: OnFault | None = None,
+    ) -> None:
         self._engine = _open_engine(_parse_url(url), idle_seconds)
         self._writer = self._engine.execution_options(modnorm_write=True)
+        self._on_fault = on_fault
         self._idle = threading.Condition()
         self._transactions = 0
         self._closed = False
@@ -155,7 +157,7 @@ class Database:
                 raise UnavailableError("the database is closed")
             self._transactions += 1
         try:
-            with _outages(self._engine.url):
+            with outages(self._engine.url, self._on_fault):
                 yield
         finally:
             with self._idle:
@@ -293,42 +295,3 @@ def _begin_sqlite(connection: Connection) -> None:
     """Take the write lock at once: a transaction that asks for it late would have to fail."""
     writes = connection.get_execution_options().get("modnorm_write", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
-
-
-@contextmanager
-def _outages(url: URL) -> Iterator[None]:
-    try:
-        yield
-    except DBAPIError as error:
-        if _is_damage(error, url):
-            raise PreconditionError(
-                f"the database {url.database} is damaged: {error.orig}",
-                field="database_url",
-                remedy="put back a copy of it, or move it away and start again, which repeats "
-                "what was not finished; results and reports that were written still hold",
-            ) from error
-        if not _is_outage(error):
-            raise
-        raise UnavailableError(
-            f"the database did not answer: {error.orig}", remedy="try again"
-        ) from error
-    except PoolTimeoutError as error:
-        raise UnavailableError(
-            f"all connections to the database are in use: {error}", remedy="try again"
-        ) from error
-
-
-def _is_outage(error: DBAPIError) -> bool:
-    """Whether trying again may help: Postgres went, or ended the session or the transaction.
-
-    The end of a session whose transaction was idle arrives as an internal error.
-    """
-    return isinstance(error, OperationalError | InterfaceError) or error.connection_invalidated
-
-
-def _is_damage(error: DBAPIError, url: URL) -> bool:
-    """Whether a file is no database, or not a whole one.
-
-    SQLite calls that a DatabaseError; its subclasses tell what a statement did wrong.
-    """
-    return type(error) is DatabaseError and url.get_backend_name() == "sqlite"

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 from typing import TextIO
 
 import structlog
+from typing_extensions import override
 
 from services.common.redaction import blank_secrets
 
@@ -50,8 +51,11 @@ def configure_logging(level: str) -> None:
 
 
 def json_handler(stream: TextIO) -> logging.Handler:
-    """Return a handler that writes JSON objects, one a line, to a stream."""
-    handler = logging.StreamHandler(stream)
+    """Return a handler that writes JSON objects, one a line, to a stream.
+
+    Lines that a full disk does not take are lost.
+    """
+    handler = _LossyHandler(stream)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=_SHARED,
@@ -64,3 +68,12 @@ def json_handler(stream: TextIO) -> logging.Handler:
         )
     )
     return handler
+
+
+class _LossyHandler(logging.StreamHandler[TextIO]):
+    """Says nothing of lines that cannot be written: tracebacks would hide what else is said."""
+
+    @override
+    def handleError(self, record: logging.LogRecord) -> None:
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handleError(record)

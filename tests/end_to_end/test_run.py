@@ -1,4 +1,5 @@
 import json
+import resource
 import signal
 import sqlite3
 import subprocess
@@ -117,6 +118,30 @@ def fail_all(directory):
     for experiment, _ in store.page(10, None):
         store.fail(experiment.id, "the disk is full")
     database.close()
+
+
+def test_a_run_whose_disk_fails_says_so_and_goes_on_once_it_is_mended(
+    modnorm, environment, spec_file, finished, results, tmp_path
+):
+    directory = tmp_path / "run"
+    command = [sys.executable, "-m", "modnorm", "run", str(spec_file), "--out", str(directory)]
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        wait_for_jobs(process, directory, 3)
+        _, hard = resource.prlimit(process.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (0, hard))
+        _, err = process.communicate(timeout=100)
+    assert process.returncode == 1
+    told = [line for line in err.splitlines() if not line.startswith("small: ")]
+    assert len(told) == 1, err
+    assert f"{directory}/state/modnorm.db cannot be used: disk I/O error" in told[0]
+    before = done(directory)
+
+    modnorm("run", spec_file, "--out", directory)
+
+    after = done(directory)
+    assert {name: after[name] for name in before} == before
+    assert len(before) >= 3
+    assert results(directory) == results(finished)
 
 
 def work(row):

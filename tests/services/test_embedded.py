@@ -19,6 +19,7 @@ from modnorm.spec import parse_spec
 from modnorm.tasks import catalogue
 from modnorm.tasks.catalogue import Dataset, Part, Split
 from modnorm.v1.experiment_pb2 import EXPERIMENT_STATE_SELECTING
+from services.aggregator import database
 from services.common.healthcheck import check
 from services.embedded import start
 from services.evaluator.worker import Worker
@@ -194,3 +195,46 @@ def test_a_database_that_is_none_is_told_at_the_start(tmp_path):
     (state / "modnorm.db").write_text("this is no database, whatever its name may say" * 100)
     with pytest.raises(Exception, match="database"), start(state, cache=tmp_path / "cache"):
         pytest.fail("it started")
+
+
+def submit_many(client, spec):
+    """Fill what room the file of the database still has."""
+    for number in range(1000):
+        client.submit(spec, f"{number}")
+
+
+@pytest.fixture
+def say_before_transactions(monkeypatch):
+    """Have every connection of a lab told something from now on."""
+    told: list[str] = []
+    begin = database._begin_sqlite
+
+    def begin_told(connection):
+        for pragma in told:
+            connection.exec_driver_sql(f"PRAGMA {pragma}")
+        begin(connection)
+
+    monkeypatch.setattr(database, "_begin_sqlite", begin_told)
+    yield told.append
+    told.clear()
+
+
+@pytest.mark.parametrize(
+    ("pragma", "said"),
+    [("max_page_count = 1", "disk is full"), ("query_only = ON", "readonly database")],
+)
+def test_a_database_that_cannot_be_written_any_more_ends_the_lab(
+    tmp_path, small_spec, say_before_transactions, pragma, said
+):
+    def go_on():
+        with (
+            start(tmp_path / "state", cache=tmp_path / "cache", evaluate=False) as lab,
+            ModnormClient(lab.target, credentials=lab.credentials) as client,
+        ):
+            say_before_transactions(pragma)
+            with pytest.raises(UnavailableError):
+                submit_many(client, small_spec)
+            wait_until_gone(lab.target)
+
+    with pytest.raises(UnavailableError, match=f"modnorm.db cannot be used: .*{said}"):
+        go_on()

@@ -9,7 +9,12 @@ from sqlalchemy import create_engine, make_url
 from sqlmodel import SQLModel, func, select
 
 import services.aggregator.tables
-from modnorm.errors import InvalidInputError, PreconditionError, UnavailableError
+from modnorm.errors import (
+    InvalidInputError,
+    ModnormError,
+    PreconditionError,
+    UnavailableError,
+)
 from services.aggregator.artifacts import keep_artifact, load_text
 from services.aggregator.database import Database
 from services.aggregator.states import ArtifactKind
@@ -205,3 +210,58 @@ def test_a_file_that_was_cut_short_is_damaged(tmp_path):
     with pytest.raises(PreconditionError, match="is damaged"):
         database.migrate()
     database.close()
+
+
+def store_much(database):
+    with database.write() as session:
+        session.add(artifact("large", b"x" * 2**20))
+
+
+@pytest.mark.parametrize(
+    ("pragma", "said"),
+    [("max_page_count = 1", "disk is full"), ("query_only = ON", "readonly database")],
+)
+def test_a_file_that_cannot_be_written_is_a_fault_that_is_told(tmp_path, pragma, said):
+    file = tmp_path / "modnorm.db"
+    faults: list[ModnormError] = []
+    database = Database(f"sqlite:///{file}", on_fault=faults.append)
+    database.migrate()
+    with database.write() as session:
+        session.add(artifact("before"))
+    with database.read() as session:  # the one connection, which the next transaction has too
+        session.connection().exec_driver_sql(f"PRAGMA {pragma}")
+    with pytest.raises(UnavailableError, match=f"{file} cannot be used: .*{said}") as caught:
+        store_much(database)
+    database.close()
+    assert faults == [caught.value]
+    assert "make room" in str(caught.value)
+    database = Database(f"sqlite:///{file}")
+    with database.read() as session:
+        assert session.get(Artifact, "before") is not None
+        assert session.get(Artifact, "large") is None
+    database.close()
+
+
+def test_a_file_that_another_process_writes_is_no_fault(tmp_path, monkeypatch):
+    monkeypatch.setattr("services.aggregator.database._BUSY_SECONDS", 0.05)
+    url = f"sqlite:///{tmp_path / 'modnorm.db'}"
+    faults: list[ModnormError] = []
+    database, other = Database(url, on_fault=faults.append), Database(url)
+    database.migrate()
+    with other.write() as session:
+        session.connection()
+        with pytest.raises(UnavailableError, match="locked"):
+            store_much(database)
+    store_much(database)
+    for one in (database, other):
+        one.close()
+    assert not faults
+
+
+def test_an_outage_of_postgres_is_no_fault():
+    faults: list[ModnormError] = []
+    database = Database("postgresql://modnorm@127.0.0.1:1/none", on_fault=faults.append)
+    with pytest.raises(UnavailableError, match="did not answer"):
+        database.migrate()
+    database.close()
+    assert not faults
