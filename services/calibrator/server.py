@@ -17,14 +17,14 @@ from services.common.status import StatusServicer
 
 def build(settings: CalibratorSettings, registry: CollectorRegistry | None = None) -> GrpcService:
     """Return the service, not started yet; its metrics go to a registry."""
+    servicer = CalibrationServicer(settings)
 
     def register(server: grpc.aio.Server) -> Sequence[str]:
-        servicer = CalibrationServicer(settings)
         calibration_pb2_grpc.add_CalibrationServiceServicer_to_server(servicer, server)
         status_pb2_grpc.add_StatusServiceServicer_to_server(StatusServicer(), server)
         return SERVICE, STATUS
 
-    return GrpcService(settings, register, registry)
+    return GrpcService(settings, register, registry, close=servicer.close)
 
 
 def main() -> None:

@@ -18,9 +18,13 @@ from services.calibrator.plan import Plan, make_plan
 from services.calibrator.runs import Progress, Runs, Turns
 from services.common.artifacts import ArtifactStore
 from services.common.settings import ServiceSettings
+from services.common.threads import SlowThreads
 
 SERVICE = "modnorm.v1.CalibrationService"
 _NAMES = re.compile(f"[0-9a-f]{{{FINGERPRINT_DIGITS}}}|[0-9a-f]{{64}}")
+_RESOLUTIONS = 8
+"""Models that are resolved at a time: more than cores, as those that are not here wait for their
+download, and a few of them let the others pass."""
 
 
 class CalibrationServicer(calibration_pb2_grpc.CalibrationServiceServicer):
@@ -38,6 +42,11 @@ class CalibrationServicer(calibration_pb2_grpc.CalibrationServiceServicer):
         turns = Turns()
         self._runs = Runs(self._store, turns)
         self._matchings = Runs(ArtifactStore(radii), turns)
+        self._resolutions = SlowThreads(_RESOLUTIONS, "resolution")
+
+    def close(self) -> None:
+        """Let go of the threads; used when no call comes any more."""
+        self._resolutions.close()
 
     @override
     async def Calibrate(
@@ -48,7 +57,7 @@ class CalibrationServicer(calibration_pb2_grpc.CalibrationServiceServicer):
         ],
     ) -> AsyncIterator[calibration_pb2.CalibrateResponse]:
         """Stream progress, then the profile."""
-        plan = await asyncio.to_thread(make_plan, request, self._roots)
+        plan = await self._resolutions.run(make_plan, request, self._roots)
         stored = await asyncio.to_thread(self._stored, plan)
         if stored is not None:
             yield _response(stored)
@@ -66,7 +75,7 @@ class CalibrationServicer(calibration_pb2_grpc.CalibrationServiceServicer):
         ],
     ) -> AsyncIterator[calibration_pb2.MeasureRadiusResponse]:
         """Stream progress, then the radius artifact."""
-        work = await asyncio.to_thread(make_matching, request, self._roots, self._measurements)
+        work = await self._resolutions.run(make_matching, request, self._roots, self._measurements)
         async with aclosing(self._matchings.follow(work)) as results:
             async for result in results:
                 yield _measured(result)

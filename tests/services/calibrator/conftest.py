@@ -9,6 +9,8 @@ from services.common.channels import open_channel
 from services.common.server import start_server
 from services.common.settings import CalibratorSettings
 
+MATCHING = {field.name for field in pb.MatchingSpec.DESCRIPTOR.fields}
+
 
 def prompt(index):
     text = f"Using the numbers [{index + 3}, 7, 25], make {2 * index + 20}."
@@ -38,13 +40,41 @@ def request_for():
 
 
 @pytest.fixture
+def measure_request(request_for):
+    """Return a small request for the bundled model, with fields replaced."""
+
+    def build(prompts=3, **fields):
+        matching = {
+            "radii": [0.16, 0.04],
+            "sigma": 0.004,
+            "prompts": 3,
+            "candidates": 2,
+            "seed": 42,
+            "pool": "nested",
+            "noise": "portable-v1",
+            **{name: fields.pop(name) for name in list(fields) if name in MATCHING},
+        }
+        values = {
+            "model": common_pb2.ModelRef(name="tiny-thicket"),
+            "prompts": request_for(prompts=prompts).prompts,
+            "task": "countdown",
+            "method": common_pb2.MethodSpec(name="no_sensitivity", radius=1.0),
+            "matching": pb.MatchingSpec(**matching),
+        }
+        return pb.MeasureRadiusRequest(**{**values, **fields})
+
+    return build
+
+
+@pytest.fixture
 def serve():
     """Run a calibrator on loopback and yield a stub of it."""
 
     @asynccontextmanager
     async def serving(settings):
+        servicer = CalibrationServicer(settings)
+
         def register(server):
-            servicer = CalibrationServicer(settings)
             calibration_pb2_grpc.add_CalibrationServiceServicer_to_server(servicer, server)
             return (SERVICE,)
 
@@ -54,5 +84,6 @@ def serve():
                 yield calibration_pb2_grpc.CalibrationServiceStub(channel)
         finally:
             await running.stop(0)
+            servicer.close()
 
     return serving

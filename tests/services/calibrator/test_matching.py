@@ -7,41 +7,10 @@ import pytest
 from modnorm.client.status import from_rpc_error
 from modnorm.errors import InvalidInputError
 from modnorm.radius.artifact import RadiusArtifact
-from modnorm.v1 import calibration_pb2 as pb
 from modnorm.v1 import common_pb2
 from services.calibrator.matching import make_matching
 
 DEADLINE = 120
-
-
-@pytest.fixture
-def measure_request(request_for):
-    """Return a small request for the bundled model, with fields replaced."""
-
-    def build(prompts=3, **fields):
-        matching = {
-            "radii": [0.16, 0.04],
-            "sigma": 0.004,
-            "prompts": 3,
-            "candidates": 2,
-            "seed": 42,
-            "pool": "nested",
-            "noise": "portable-v1",
-            **{name: fields.pop(name) for name in list(fields) if name in MATCHING},
-        }
-        values = {
-            "model": common_pb2.ModelRef(name="tiny-thicket"),
-            "prompts": request_for(prompts=prompts).prompts,
-            "task": "countdown",
-            "method": common_pb2.MethodSpec(name="no_sensitivity", radius=1.0),
-            "matching": pb.MatchingSpec(**matching),
-        }
-        return pb.MeasureRadiusRequest(**{**values, **fields})
-
-    return build
-
-
-MATCHING = {field.name for field in pb.MatchingSpec.DESCRIPTOR.fields}
 
 
 async def collect(call):

@@ -1,0 +1,99 @@
+"""Models that take minutes to come keep no call waiting that needs none of them."""
+
+import asyncio
+import os
+import threading
+from contextlib import asynccontextmanager
+
+import pytest
+
+from modnorm.errors import UnavailableError
+from modnorm.v1 import calibration_pb2 as pb
+from modnorm.v1 import common_pb2
+from services.calibrator import matching, plan
+from services.common.models import resolve_model
+
+SECONDS = 120
+FEW = 6
+MANY = (os.cpu_count() or 1) + 8
+"""More than asyncio has threads for everything, on machines that have fewer than 28 cores."""
+SLOW = common_pb2.ModelRef(name="slow")
+
+
+class Downloads:
+    """A model that does not come until it is let, and then not either."""
+
+    loop: asyncio.AbstractEventLoop
+
+    def __init__(self):
+        self._resolve = resolve_model
+        self.begun = asyncio.Semaphore(0)
+        self.go_on = threading.Event()
+
+    def resolve(self, model, *args, **named):
+        if model != SLOW:
+            return self._resolve(model, *args, **named)
+        self.loop.call_soon_threadsafe(self.begun.release)
+        self.go_on.wait(SECONDS)
+        raise UnavailableError("it did not come")
+
+
+@pytest.fixture
+def downloads(monkeypatch):
+    made = Downloads()
+    for module in (plan, matching):
+        monkeypatch.setattr(module, "resolve_model", made.resolve)
+    yield made
+    made.go_on.set()
+
+
+@asynccontextmanager
+async def slow_calls(stub, downloads, requests):
+    """Ask for what needs the model that does not come; go on when six calls wait for it."""
+    downloads.loop = asyncio.get_running_loop()
+    rpcs = {pb.CalibrateRequest: stub.Calibrate, pb.MeasureRadiusRequest: stub.MeasureRadius}
+    calls = [rpcs[type(request)](request, timeout=SECONDS) for request in requests]
+    try:
+        async with asyncio.timeout(SECONDS / 2):
+            for _ in range(FEW):
+                await downloads.begun.acquire()
+        yield
+        assert not any(call.done() for call in calls)
+    finally:
+        downloads.go_on.set()
+        for call in calls:
+            call.cancel()
+
+
+async def profile_of(call):
+    *_, last = [response async for response in call]
+    return last.profile
+
+
+@pytest.mark.parametrize("kind", ["calibrate", "measure"])
+def test_slow_models_keep_no_stored_profile_waiting(
+    serve, settings, downloads, request_for, measure_request, kind
+):
+    slow = {"calibrate": request_for, "measure": measure_request}[kind](model=SLOW)
+
+    async def scenario():
+        async with serve(settings) as stub:
+            made = await profile_of(stub.Calibrate(request_for(), timeout=SECONDS))
+            async with slow_calls(stub, downloads, [slow] * MANY):
+                asked = pb.GetProfileRequest(digest=made.digest)
+                assert (await stub.GetProfile(asked, timeout=SECONDS / 2)).profile == made
+
+    asyncio.run(scenario())
+
+
+def test_a_few_slow_models_keep_no_other_calibration_waiting(
+    serve, settings, downloads, request_for, measure_request
+):
+    slow = [request_for(model=SLOW), measure_request(model=SLOW)] * (FEW // 2)
+
+    async def scenario():
+        async with serve(settings) as stub, slow_calls(stub, downloads, slow):
+            made = await profile_of(stub.Calibrate(request_for(), timeout=SECONDS / 2))
+            assert made.digest
+
+    asyncio.run(scenario())
