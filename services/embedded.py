@@ -43,6 +43,10 @@ _TOKENS = "tokens.yaml"
 _GRACE_SECONDS = 1.0
 """Somebody waits in the foreground: the job in hand is handed back rather than finished."""
 
+_OUTAGE_SECONDS = 10.0
+"""What the calibrator or the sampler lacks, on a full disk of the cache for instance, nobody mends
+while they wait: the experiment fails with the reason, and goes on by the same command."""
+
 
 @dataclass(frozen=True)
 class EmbeddedLab:
@@ -215,6 +219,7 @@ class _Services:
                 database_url=f"sqlite:///{(self._state / _DATABASE).resolve()}",
                 broker_url=_BROKER,
                 release_leases_on_start=True,
+                outage_seconds=_OUTAGE_SECONDS,
                 split_folders=tuple(self._data),
                 **common,
             ),

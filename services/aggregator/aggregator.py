@@ -198,8 +198,12 @@ class Aggregator:
             changes=self._changes,
             metrics=self._metrics,
         )
-        retry_seconds = self._settings.retry_seconds
-        return Conductor(self._stores.experiments, journey, retry_seconds=retry_seconds)
+        return Conductor(
+            self._stores.experiments,
+            journey,
+            retry_seconds=self._settings.retry_seconds,
+            outage_seconds=self._settings.outage_seconds,
+        )
 
     def _register(self, server: grpc.aio.Server) -> Sequence[str]:
         experiment_pb2_grpc.add_ExperimentServiceServicer_to_server(self._experiments, server)

@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
+import math
 import random
+import time
 import uuid
 
 from modnorm.errors import CancelledError, EngineError, ModnormError, UnavailableError
@@ -24,14 +26,21 @@ class Conductor:
         experiments: The experiments.
         journey: The steps.
         retry_seconds: Longest pause before a step is tried again whose service is down.
+        outage_seconds: How long a step is tried whose service stays down.
     """
 
     def __init__(
-        self, experiments: ExperimentStore, journey: Journey, *, retry_seconds: float
+        self,
+        experiments: ExperimentStore,
+        journey: Journey,
+        *,
+        retry_seconds: float,
+        outage_seconds: float = math.inf,
     ) -> None:
         self._experiments = experiments
         self._journey = journey
         self._retry_seconds = retry_seconds
+        self._outage_seconds = outage_seconds
         self._driven: dict[str, asyncio.Task[None]] = {}
 
     async def look(self) -> None:
@@ -88,17 +97,19 @@ class Conductor:
             await self._journey.fail(experiment_id, reason)
 
     async def _take_step(self, experiment_id: str) -> bool:
-        """Take one step, again and again while a service is down, a few times if it broke down.
+        """Take one step, as long as can be while a service is down, a few times if it broke down.
 
         A service that stops cancels its calls: that is an outage too.
         """
-        told, attempt, breakdowns = "", 0, 0
+        told, attempt, breakdowns, give_up = "", 0, 0, math.inf
         while True:
             try:
                 return await self._journey.step(experiment_id)
             except ModnormError as error:
                 breakdowns += _is_breakdown(error)
-                if not _may_pass(error) or breakdowns > BREAKDOWN_RETRIES:
+                give_up = min(give_up, time.monotonic() + self._outage_seconds)
+                spent = breakdowns > BREAKDOWN_RETRIES or time.monotonic() >= give_up
+                if spent or not _may_pass(error):
                     await self._journey.fail(experiment_id, str(error))
                     return False
                 if error.message != told:

@@ -1,5 +1,6 @@
 """Settings of the services, from environment variables that start with MODNORM_."""
 
+import math
 import os
 from pathlib import Path
 from typing import Annotated, Literal
@@ -189,6 +190,9 @@ class AggregatorSettings(DatabaseSettings, QueueSettings):
     """Seconds after which a watcher looks for events that another aggregator stored."""
     retry_seconds: float = Field(default=30.0, gt=0)
     """Longest pause before a step is tried again whose service is down."""
+    outage_seconds: float = Field(default=math.inf, gt=0)
+    """An experiment fails whose step meets nothing but outages for this long: right only where
+    nobody mends a service while it is waited for."""
     release_leases_on_start: bool = False
     """Take back all leases at the start: right only where workers end with the aggregator."""
 

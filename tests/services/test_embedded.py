@@ -18,7 +18,7 @@ from modnorm.errors import (
 from modnorm.spec import parse_spec
 from modnorm.tasks import catalogue
 from modnorm.tasks.catalogue import Dataset, Part, Split
-from modnorm.v1.experiment_pb2 import EXPERIMENT_STATE_SELECTING
+from modnorm.v1.experiment_pb2 import EXPERIMENT_STATE_FAILED, EXPERIMENT_STATE_SELECTING
 from services.aggregator import database
 from services.common.healthcheck import check
 from services.embedded import start
@@ -195,6 +195,24 @@ def test_a_database_that_is_none_is_told_at_the_start(tmp_path):
     (state / "modnorm.db").write_text("this is no database, whatever its name may say" * 100)
     with pytest.raises(Exception, match="database"), start(state, cache=tmp_path / "cache"):
         pytest.fail("it started")
+
+
+def test_a_cache_that_cannot_be_written_fails_the_experiment(tmp_path, small_spec, monkeypatch):
+    monkeypatch.setattr("services.embedded._OUTAGE_SECONDS", 0.1)
+    cache = tmp_path / "cache"
+    (cache / "profiles").mkdir(parents=True)
+    (cache / "profiles" / "locks").write_text("no directory: nothing can be written below it")
+    content = small_spec.model_dump(mode="json")
+    content["method"] = {"name": "modular_norm", "radius": 0.1}
+    with (
+        start(tmp_path / "state", cache=cache, evaluate=False) as lab,
+        ModnormClient(lab.target, credentials=lab.credentials) as client,
+    ):
+        stored = client.submit(parse_spec(content))
+        events = list(client.watch(stored.id))
+        reason = client.get(stored.id).error
+    assert events[-1].state == EXPERIMENT_STATE_FAILED
+    assert f"cannot write below {cache / 'profiles'}" in reason
 
 
 def submit_many(client, spec):

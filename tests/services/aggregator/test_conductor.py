@@ -38,7 +38,7 @@ class ScriptedJourney:
         self.failures.append(reason)
 
 
-def lead(journey):
+def lead(journey, **settings):
     """Drive an experiment to the end of its task; return what the event loop complained of."""
     complaints = []
     experiments = create_autospec(ExperimentStore)
@@ -47,7 +47,7 @@ def lead(journey):
         asyncio.get_running_loop().set_exception_handler(
             lambda _, context: complaints.append(context)
         )
-        leader = Conductor(experiments, journey, retry_seconds=0.001)
+        leader = Conductor(experiments, journey, retry_seconds=0.001, **settings)
         leader.drive("e")
         (task,) = leader._driven.values()
         await asyncio.wait([task])
@@ -72,6 +72,13 @@ def test_outages_do_not_count_as_breakdowns():
     journey = ScriptedJourney([*errors, *[ModnormError("disk")] * BREAKDOWN_RETRIES])
     lead(journey)
     assert journey.failures == []
+
+
+def test_an_outage_that_lasts_too_long_is_a_failure():
+    journey = ScriptedJourney([UnavailableError("no space left", remedy="make room")] * 1000)
+    lead(journey, outage_seconds=0.05)
+    assert journey.failures == ["no space left (make room)"]
+    assert 0 < len(journey.errors) < 999
 
 
 def test_what_the_caller_must_change_is_not_tried_again():
