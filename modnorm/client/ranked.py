@@ -1,14 +1,19 @@
 """A candidate of a finished experiment by its rank, with all that its weights are made from."""
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from modnorm.client.client import ModnormClient
-from modnorm.client.convert import descriptor_from_proto
-from modnorm.errors import InvalidInputError, PreconditionError
+from modnorm.client.convert import descriptor_from_proto, spec_from_proto
+from modnorm.client.finished import check_succeeded
+from modnorm.errors import InvalidInputError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.search.stopping import Interval, certain_ranks
+from modnorm.spec import ExperimentSpec
 from modnorm.v1 import experiment_pb2 as experiments
+
+_FIELD = "rank"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +25,20 @@ class Ranked:
     descriptor: Descriptor
     """With the coefficients that whoever evaluated it first resolved."""
     scale_map: ScaleMap
+
+
+def check_has_ranks(spec: ExperimentSpec) -> None:
+    """Make sure that candidates are what the experiment of a spec results in.
+
+    Raises:
+        InvalidInputError: it trains one model.
+    """
+    if spec.iterative is not None:
+        raise InvalidInputError(
+            f"{spec.method.name} trained one model, which has no rank",
+            field=_FIELD,
+            remedy="leave --rank out",
+        )
 
 
 def ranked_candidate(
@@ -34,22 +53,15 @@ def ranked_candidate(
 
     Raises:
         PreconditionError: the experiment has not succeeded.
-        InvalidInputError: no candidate has that rank for certain.
+        InvalidInputError: it has no ranks, or no candidate has that one for certain.
     """
-    if experiment.state != experiments.EXPERIMENT_STATE_SUCCEEDED:
-        raise PreconditionError(
-            "the run is not finished", field="run", remedy="`modnorm run` goes on with it"
-        )
+    check_has_ranks(spec_from_proto(experiment.spec))
+    check_succeeded(experiment)
     found = [one for one in client.candidates(experiment.id) if one.index >= 0]
     ranks = _ranks(found)
     index = next((index for index, place in ranks.items() if place == rank), None)
     if index is None:
-        raise InvalidInputError(
-            f"no candidate has rank {rank} for certain",
-            field="rank",
-            remedy="candidates.csv has the ranks; one that depends on candidates that were "
-            "stopped early is known with population.statistics: full",
-        )
+        raise _no_such_rank(rank, found, ranks.values())
     chosen = next(one for one in found if one.index == index)
     text = client.artifact(experiment.id, experiments.ARTIFACT_KIND_SCALE_MAP).decode()
     return Ranked(
@@ -60,13 +72,39 @@ def ranked_candidate(
     )
 
 
-def _ranks(candidates: list[experiments.Candidate]) -> dict[int, int]:
-    scored, stopped = experiments.CANDIDATE_STATE_SCORED, experiments.CANDIDATE_STATE_STOPPED
+def _ranks(candidates: Sequence[experiments.Candidate]) -> dict[int, int]:
+    scored = experiments.CANDIDATE_STATE_SCORED
     return certain_ranks(
         [one.selection_reward if one.state == scored else None for one in candidates],
         {
             one.index: Interval(one.reward_lower, one.reward_upper)
             for one in candidates
-            if one.state == stopped
+            if _is_stopped(one)
         },
+    )
+
+
+def _is_stopped(candidate: experiments.Candidate) -> bool:
+    return candidate.state == experiments.CANDIDATE_STATE_STOPPED
+
+
+def _no_such_rank(
+    rank: int, candidates: Sequence[experiments.Candidate], known: Collection[int]
+) -> InvalidInputError:
+    """Return the error of a rank that nobody has, or that depends on unfinished scores."""
+    stopped = sum(map(_is_stopped, candidates))
+    scored = sum(one.state == experiments.CANDIDATE_STATE_SCORED for one in candidates)
+    last = scored + stopped
+    if rank > last:
+        return InvalidInputError(
+            f"there is no rank {rank}: {last} of {len(candidates)} candidates have a score",
+            field=_FIELD,
+            remedy=f"name a rank from 1 to {last}",
+        )
+    certain = next(place for place in range(last) if place + 1 not in known)
+    return InvalidInputError(
+        f"no candidate has rank {rank} for certain: {stopped} were stopped early, and their "
+        "scores are intervals",
+        field=_FIELD,
+        remedy=f"ranks 1 to {certain} are certain; all are with population.statistics: full",
     )

@@ -10,6 +10,7 @@ from google.protobuf import json_format
 
 from modnorm.client.client import ModnormClient
 from modnorm.client.convert import spec_from_proto
+from modnorm.client.finished import check_succeeded
 from modnorm.errors import InvalidInputError, PreconditionError
 from modnorm.search.ballots import Ballot
 from modnorm.search.ranking import mean_reward
@@ -94,7 +95,7 @@ def rescore_experiment(
         EngineError: the task runs programs, and its sandbox fails.
         UnavailableError: the lab, or the sandbox, cannot be reached.
     """
-    _check_succeeded(experiment)
+    check_succeeded(experiment)
     found = list(client.candidates(experiment.id))
     _check_complete(found)
     selection = _Split(client, experiment.id, evaluation.SPLIT_SELECTION, task, judges)
@@ -229,15 +230,4 @@ def _check_complete(candidates: Sequence[experiments.Candidate]) -> None:
             "another scorer might rank or vote otherwise",
             field="population.statistics",
             remedy="run the experiment with population.statistics: full",
-        )
-
-
-def _check_succeeded(experiment: experiments.Experiment) -> None:
-    if experiment.state != experiments.EXPERIMENT_STATE_SUCCEEDED:
-        state = experiments.ExperimentState.Name(experiment.state)
-        raise PreconditionError(
-            "only an experiment that succeeded can be scored again, and this one is "
-            f"{state.removeprefix('EXPERIMENT_STATE_').lower()}",
-            field="run",
-            remedy="`modnorm run` goes on with a broken-off one, `modnorm watch` follows it",
         )

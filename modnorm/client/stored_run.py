@@ -67,7 +67,7 @@ def find_run(path: Path) -> StoredRun:
         if any(state_directory(home).glob("*.db")):
             return StoredRun(path, home, spec)
     raise PreconditionError(
-        f"{path} holds results, but not the completions that they were made from",
+        f"{path} holds results, but not the lab that stored what they were made from",
         field=_FIELD,
         remedy="name the experiment's id (timings.json has it), and its lab with --server",
     )

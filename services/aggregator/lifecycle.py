@@ -48,7 +48,11 @@ def lock_experiment(session: Session, experiment_id: str) -> Experiment:
 
 def unknown_experiment(experiment_id: str) -> NotFoundError:
     """Return the error of an id that nothing has."""
-    return NotFoundError(f"there is no experiment {experiment_id!r}", field="id")
+    return NotFoundError(
+        f"there is no experiment {experiment_id!r}",
+        field="id",
+        remedy="`modnorm list` has the ids of those that you may see",
+    )
 
 
 def spec_of(experiment: Experiment) -> ExperimentSpec:

@@ -145,11 +145,17 @@ def spec_file(write_spec):
 
 
 @pytest.fixture(scope="module")
-def expected(modnorm, spec_file, results, tmp_path_factory):
-    """What the same spec gives in one process."""
+def embedded(modnorm, spec_file, tmp_path_factory):
+    """The directory of a run of the same spec in one process."""
     directory = tmp_path_factory.mktemp("expected") / "run"
     modnorm("run", spec_file, "--out", directory)
-    return results(directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def expected(embedded, results):
+    """What the same spec gives in one process."""
+    return results(embedded)
 
 
 @pytest.fixture
@@ -159,6 +165,14 @@ def submit(modnorm, lab, spec_file):
         return json.loads(ended.stdout)["id"]
 
     return start
+
+
+@pytest.fixture(scope="module")
+def answered(modnorm, lab, spec_file):
+    """The id of an experiment of the spec that one evaluator worked on to its end."""
+    with lab.evaluator("one"):
+        ended = modnorm("submit", spec_file, "--server", lab.server, "--wait", "--json")
+    return json.loads(ended.stdout)["id"]
 
 
 @pytest.fixture
@@ -180,9 +194,31 @@ def scored(client, experiment_id):
     ]
 
 
-def test_one_evaluator_gives_what_an_embedded_run_gives(lab, submit, finish, expected):
-    with lab.evaluator("one"):
-        assert finish(submit()) == expected
+def test_one_evaluator_gives_what_an_embedded_run_gives(answered, finish, expected):
+    assert finish(answered) == expected
+
+
+def test_what_a_lab_found_is_exported_as_from_a_run(lab, modnorm, answered, embedded, tmp_path):
+    def export(out, rank, *source, check=True):
+        to = ("--rank", rank, "--out", out, "--json")
+        return modnorm("export", *source, *to, check=check)
+
+    def exported(name, *source):
+        told = json.loads(export(tmp_path / name, 2, *source).stdout)
+        return {**told, "directory": None}, {
+            path.name: path.read_bytes() for path in (tmp_path / name).iterdir()
+        }
+
+    there = exported("there", answered, "--server", lab.server)
+    assert there == exported("here", embedded)
+    assert there[0]["rank"] == 2
+    assert json.loads(there[1]["candidate.json"])["coefficients"]
+    for source, rank, fault in (("nobody", 1, "id"), (answered, 13, "rank")):
+        out = tmp_path / "refused"
+        refused = export(out, rank, source, "--server", lab.server, check=False)
+        assert refused.returncode == 2
+        assert json.loads(refused.stderr)["field"] == fault
+        assert not out.exists()
 
 
 def test_two_evaluators_give_the_same_bytes(lab, client, submit, finish, expected):

@@ -1,5 +1,7 @@
 """Options that several commands share."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -12,6 +14,7 @@ from modnorm.client.settings import ClientSettings
 from modnorm.errors import InvalidInputError
 from modnorm.spec import ExperimentSpec, load_spec
 from modnorm.tasks.declared import carry_declaration
+from modnorm.v1 import experiment_pb2 as experiments
 
 NumberT = TypeVar("NumberT", int, float)
 
@@ -20,6 +23,11 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 Server = Annotated[
     str | None,
     typer.Option("--server", metavar="HOST:PORT", help="Aggregator [env: MODNORM_SERVER]."),
+]
+Run = Annotated[str, typer.Argument(metavar="RUN", help="Directory of a run; with --server, id.")]
+RunServer = Annotated[
+    str | None,
+    typer.Option("--server", metavar="HOST:PORT", help="Aggregator of the lab that ran RUN."),
 ]
 ExperimentId = Annotated[str, typer.Argument(metavar="ID", help="Id of the experiment.")]
 SpecFile = Annotated[Path, typer.Argument(metavar="SPEC", help="Experiment spec, YAML.")]
@@ -67,6 +75,15 @@ def connect(server: str | None) -> ModnormClient:
     return ModnormClient(
         server or found.server, timeout=found.timeout, credentials=found.credentials
     )
+
+
+@contextmanager
+def in_lab(
+    experiment_id: str, server: str
+) -> Iterator[tuple[ModnormClient, experiments.Experiment]]:
+    """Open a connection to the lab that ran an experiment, and find the experiment."""
+    with connect(server) as client:
+        yield client, client.get(experiment_id)
 
 
 def numbers(text: str, field: str, kind: type[NumberT]) -> tuple[NumberT, ...]:

@@ -14,7 +14,7 @@ from rich.table import Table
 from modnorm.client.cli.console import emit_json, percent, stderr, stdout, table
 from modnorm.client.cli.experiment import interruptible
 from modnorm.client.cli.files import check_writable
-from modnorm.client.cli.options import Json, Quiet, connect, settings
+from modnorm.client.cli.options import Json, Quiet, Run, RunServer, in_lab, settings
 from modnorm.client.client import ModnormClient
 from modnorm.client.convert import spec_to_proto
 from modnorm.v1 import experiment_pb2 as experiments
@@ -24,13 +24,8 @@ if TYPE_CHECKING:
     from modnorm.sandbox import Runner
     from modnorm.tasks import Task
 
-Run = Annotated[str, typer.Argument(metavar="RUN", help="Directory of a run; with --server, id.")]
 Scorer = Annotated[
     str | None, typer.Option("--scorer", metavar="NAME", help="Scorer [default: the task's own].")
-]
-Server = Annotated[
-    str | None,
-    typer.Option("--server", metavar="HOST:PORT", help="Aggregator of the lab that ran RUN."),
 ]
 SandboxTarget = Annotated[
     str | None,
@@ -48,7 +43,7 @@ def rescore(  # noqa: PLR0913 - each argument is an option of the command
     run: Run,
     *,
     scorer: Scorer = None,
-    server: Server = None,
+    server: RunServer = None,
     sandbox: SandboxTarget = None,
     out: Out = None,
     quiet: Quiet = False,
@@ -91,7 +86,7 @@ def _opened(
 ) -> AbstractContextManager[tuple[ModnormClient, experiments.Experiment]]:
     """Find the experiment, in a lab or in a directory whose lab is started for the reading."""
     if server is not None:
-        return _in_lab(run, server)
+        return in_lab(run, server)
     from modnorm.client.stored_run import find_run
 
     found = find_run(Path(run))
@@ -107,14 +102,6 @@ def _task(
 
     declaration = named.declaration if named.HasField("declaration") else None
     return get_task(named.name, scorer=scorer, sandbox=sandbox, declaration=declaration)
-
-
-@contextmanager
-def _in_lab(
-    experiment_id: str, server: str
-) -> Iterator[tuple[ModnormClient, experiments.Experiment]]:
-    with connect(server) as client:
-        yield client, client.get(experiment_id)
 
 
 @contextmanager
