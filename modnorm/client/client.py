@@ -124,8 +124,10 @@ class ModnormClient:
             UnavailableError: the aggregator, or a service that it needs, is down, or did not
                 answer in time: submitted again under the same request id, it is one experiment.
         """
-        cache = None if spec.method.is_settled else ClientSettings().cache_dir
-        whole = carry_radius(carry_declaration(spec), cache)
+        whole = carry_declaration(spec)
+        if not whole.method.is_settled:
+            found = ClientSettings()
+            whole = carry_radius(whole, found.cache_dir, folders=found.split_folders)
         request_id = request_id or str(uuid.uuid4())
         request = experiments.CreateExperimentRequest(
             request_id=request_id, spec=spec_to_proto(whole)

@@ -1,10 +1,13 @@
 """Radii that specs name by an artifact: read where the spec is read, so that labs get numbers."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
+from modnorm.client.development import check_radius_rows
 from modnorm.errors import InvalidInputError
 from modnorm.radius.artifact import RadiusArtifact
+from modnorm.radius.schema import GridDocument
 from modnorm.spec import ExperimentSpec
 from modnorm.tasks.files import confined
 
@@ -17,20 +20,28 @@ def radius_folder(cache: Path) -> Path:
     return cache / "radii"
 
 
-def carry_radius(spec: ExperimentSpec, cache: Path | None = None) -> ExperimentSpec:
+def carry_radius(
+    spec: ExperimentSpec, cache: Path | None = None, *, folders: Sequence[Path] | None = None
+) -> ExperimentSpec:
     """Return a spec whose radius is a number, read from the artifact that it names, if any.
 
     Args:
         spec: A spec as a user writes it, or one whose radius is a number already.
         cache: Cache directory of the client, where digests are looked up; none when absent.
+        folders: Where named splits are looked for; the default folder when None.
 
     Raises:
-        InvalidInputError: there is no such artifact, or it is of another task or method.
+        InvalidInputError: there is no such artifact, it is of another task or method, or it was
+            chosen on held-out rows of the spec.
     """
     source = spec.method.radius_source
     if source is None or spec.method.is_settled:
         return spec
-    return _find(source.artifact, cache).settle(spec)
+    artifact = _find(source.artifact, cache)
+    settled = artifact.settle(spec)
+    if isinstance(artifact.document, GridDocument):
+        check_radius_rows(spec, artifact.document, folders=folders)
+    return settled
 
 
 def keep_artifact(artifact: RadiusArtifact, cache: Path) -> None:

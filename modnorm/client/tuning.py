@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from modnorm.errors import ConflictError, InvalidInputError, ModnormError
+from modnorm.errors import ConflictError, InvalidInputError
 from modnorm.radius.objective import mean, smallest
 from modnorm.radius.schema import (
     GridDocument,
@@ -15,9 +14,6 @@ from modnorm.radius.schema import (
     Subject,
 )
 from modnorm.spec import DataSpec, ExperimentSpec, parse_section, parse_spec, read_yaml
-from modnorm.tasks.data import load_rows, rows_digest
-from modnorm.tasks.registry import get_task
-from modnorm.tasks.sources import is_dataset
 from modnorm.v1.experiment_pb2 import Provenance
 
 _SHARED = (
@@ -63,45 +59,6 @@ def development_rows(text: str) -> DataSpec:
             remedy="for instance {source: dev.jsonl, offset: 200, limit: 100}",
         ) from error
     return parse_section(DataSpec, content, field="heldout")
-
-
-def check_development_rows(
-    spec: ExperimentSpec, rows: DataSpec, *, folders: Sequence[Path] | None = None
-) -> None:
-    """Refuse development rows that are the spec's held-out rows, under whatever name.
-
-    Datasets of the Hugging Face Hub and rows that are not on this machine are compared by name
-    alone: an experiment that names the artifact compares digests once more.
-
-    Args:
-        spec: The experiment to tune.
-        rows: Development rows.
-        folders: Where named splits are looked for; the default folder when None.
-
-    Raises:
-        InvalidInputError: they are the same rows.
-    """
-    own = spec.task.heldout
-    found = _digest_here(spec, rows, folders)
-    if rows == own or (found is not None and found == _digest_here(spec, own, folders)):
-        raise InvalidInputError(
-            f"{rows.source} gives the rows of task.heldout, which test the radius chosen here",
-            field="heldout",
-            remedy="name other rows with --heldout, or another offset",
-        )
-
-
-def _digest_here(
-    spec: ExperimentSpec, rows: DataSpec, folders: Sequence[Path] | None
-) -> str | None:
-    if is_dataset(rows.source):
-        return None
-    named = spec.task
-    task = get_task(named.name, scorer=named.scorer, declaration=named.declaration)
-    try:
-        return rows_digest(load_rows(task, rows, field="heldout", folders=folders))
-    except ModnormError:
-        return None
 
 
 def trial_spec(

@@ -2,14 +2,12 @@ import pytest
 
 from modnorm.client.tuning import (
     Trial,
-    check_development_rows,
     development_rows,
     grid_document,
     trial_spec,
 )
 from modnorm.errors import ConflictError, InvalidInputError
 from modnorm.spec import DataSpec, parse_spec
-from modnorm.tasks.sources import BUNDLED
 from modnorm.v1.experiment_pb2 import Provenance
 
 ROWS = DataSpec(source="bundled:countdown-development", limit=4)
@@ -71,23 +69,6 @@ def test_a_trial_reports_its_n_and_k_alone_on_the_development_rows(spec):
     assert trial.population.ensemble_sizes == (2,)
     assert trial.task.heldout == rows
     assert trial.task.selection == spec.task.selection
-
-
-@pytest.mark.parametrize("by_name", [True, False])
-def test_the_held_out_rows_of_the_spec_choose_no_scale(by_name, spec, tmp_path):
-    own = spec.task.heldout
-    copied = tmp_path / "copied.jsonl"
-    copied.write_bytes((BUNDLED / "countdown-heldout.jsonl").read_bytes())
-    rows = own if by_name else own.model_copy(update={"source": str(copied)})
-    with pytest.raises(InvalidInputError) as caught:
-        check_development_rows(spec, rows)
-    assert caught.value.field == "heldout"
-    assert "--heldout" in (caught.value.remedy or "")
-
-
-@pytest.mark.parametrize("source", ["bundled:countdown-development", "no/such.jsonl", "org/set"])
-def test_other_development_rows_and_those_that_are_elsewhere_pass(source, spec):
-    check_development_rows(spec, DataSpec(source=source, limit=4))
 
 
 @pytest.mark.parametrize(("radius", "size"), [(-1.0, 1), (float("nan"), 1), (0.1, 5)])

@@ -55,7 +55,9 @@ def read_spec(path: Path) -> ExperimentSpec:
     Raises:
         InvalidInputError: one of them is missing or does not hold together, or they do not fit.
     """
-    return carry_radius(read_unsettled_spec(path), settings().cache_dir)
+    found = settings()
+    spec = read_unsettled_spec(path)
+    return carry_radius(spec, found.cache_dir, folders=found.split_folders)
 
 
 def read_unsettled_spec(path: Path) -> ExperimentSpec:

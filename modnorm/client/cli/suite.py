@@ -163,7 +163,8 @@ def _settled(path: Path, laid_over: Sequence["Fragment"]) -> "LoadedSuite":
     from modnorm.client.suites.settling import settle
     from modnorm.suites import load_suite
 
-    return settle(load_suite(path, laid_over), settings().cache_dir)
+    found = settings()
+    return settle(load_suite(path, laid_over), found.cache_dir, folders=found.split_folders)
 
 
 def _reload(path: Path, out: Path | None) -> "LoadedSuite":

@@ -19,11 +19,11 @@ from modnorm.client.cli.options import (
     settings,
 )
 from modnorm.client.cli.radius import GOES_ON, Out, conclude, held, home_of
+from modnorm.client.development import check_development_rows
 from modnorm.client.embedded import embedded_client
 from modnorm.client.resumption import take_up_shared
 from modnorm.client.tuning import (
     Trial,
-    check_development_rows,
     development_rows,
     grid_document,
     trial_spec,
@@ -41,7 +41,7 @@ Heldout = Annotated[
     str | None,
     typer.Option(
         metavar="ROWS",
-        help="Development rows, which must not be the spec's held-out rows; written as these: a "
+        help="Development rows, none of them one of the spec's held-out rows; written as these: a "
         "source, all of it, or for instance '{source: dev.jsonl, offset: 200, limit: 100}'. "
         "Required.",
     ),

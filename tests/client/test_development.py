@@ -1,0 +1,170 @@
+import json
+import re
+
+import pytest
+
+from modnorm.client.development import check_development_rows, check_radius_rows
+from modnorm.client.radius import carry_radius
+from modnorm.client.tuning import Trial, grid_document
+from modnorm.errors import InvalidInputError
+from modnorm.radius.artifact import RadiusArtifact
+from modnorm.spec import DataSpec, parse_spec
+from modnorm.tasks import get_task
+from modnorm.tasks.data import load_rows, rows_digest
+from modnorm.tasks.sources import BUNDLED
+from modnorm.v1.experiment_pb2 import Provenance
+
+
+def puzzles(path, *targets, **others):
+    """Write puzzles, which differ in their targets; returns the file's name."""
+    rows = [{"numbers": [1, 2, 3], "target": target, **others} for target in targets]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+@pytest.fixture
+def tested_on(spec):
+    """Make a spec with held-out rows, and perhaps a radius that an artifact names."""
+
+    def make(heldout, radius=0.005):
+        content = spec.model_dump(mode="json")
+        task = {**content["task"], "heldout": heldout}
+        return parse_spec(
+            {**content, "task": task, "method": {"name": "randopt", "sigma": radius}}
+        )
+
+    return make
+
+
+@pytest.fixture
+def grid(tested_on):
+    """Make the document of a grid that was voted on some rows."""
+
+    def make(rows, digest=None):
+        trial = tested_on(rows)
+        provenance = Provenance(
+            model_digest="a" * 64,
+            scale_map_digest="b" * 64,
+            selection_digest="c" * 64,
+            heldout_digest=digest or "d" * 64,
+        )
+        return grid_document(trial, [Trial(0.005, 39, 0.5, provenance)])
+
+    return make
+
+
+def digest_of(rows):
+    named = DataSpec.model_validate(rows if isinstance(rows, dict) else {"source": rows})
+    return rows_digest(load_rows(get_task("countdown"), named, field="heldout"))
+
+
+@pytest.mark.parametrize("by_name", [True, False])
+def test_the_held_out_rows_of_the_spec_choose_no_scale(by_name, spec, tmp_path):
+    own = spec.task.heldout
+    copied = tmp_path / "copied.jsonl"
+    copied.write_bytes((BUNDLED / "countdown-heldout.jsonl").read_bytes())
+    rows = own if by_name else own.model_copy(update={"source": str(copied)})
+    with pytest.raises(InvalidInputError) as caught:
+        check_development_rows(spec, rows)
+    assert caught.value.field == "heldout"
+    assert "--heldout" in (caught.value.remedy or "")
+
+
+@pytest.mark.parametrize("source", ["bundled:countdown-development", "no/such.jsonl", "org/set"])
+def test_other_development_rows_and_those_that_are_elsewhere_pass(source, spec):
+    check_development_rows(spec, DataSpec(source=source, limit=4))
+
+
+def test_a_single_row_of_the_test_is_counted_and_named(tested_on, tmp_path):
+    heldout = puzzles(tmp_path / "test.jsonl", 6, 7, 8, 9)
+    rows = puzzles(tmp_path / "dev.jsonl", 5, 9, 4, 7, solution="1 + 2 + 3")
+    with pytest.raises(InvalidInputError) as caught:
+        check_development_rows(tested_on(heldout), DataSpec(source=rows))
+    assert caught.value.field == "heldout"
+    assert caught.value.message.startswith(
+        "2 of 4 development rows have the prompts of rows of task.heldout: "
+        f"first row 1 ({rows}, line 2), that of row 3 ({heldout}, line 4)"
+    )
+    assert "--heldout" in (caught.value.remedy or "")
+    check_development_rows(tested_on(heldout), DataSpec(source=rows, limit=1))
+
+
+def test_of_one_file_the_part_that_is_the_test_is_counted(tested_on, tmp_path):
+    file = puzzles(tmp_path / "all.jsonl", *range(10, 20))
+    spec = tested_on({"source": file, "offset": 4, "limit": 3})
+    for offset, limit in ((0, 4), (7, None)):
+        check_development_rows(spec, DataSpec(source=file, offset=offset, limit=limit))
+    with pytest.raises(InvalidInputError, match=re.escape("2 of 5 development rows")):
+        check_development_rows(spec, DataSpec(source=file, offset=5, limit=5))
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ({"offset": 0, "limit": 51}, "1 of org/set from row 50 on"),
+        ({"offset": 149}, "1 of org/set from row 149 on"),
+        ({}, "100 of org/set from row 50 on"),
+        ({"offset": 0, "limit": 50}, None),
+        ({"offset": 150}, None),
+        ({"split": "train"}, None),
+    ],
+)
+def test_of_a_data_set_of_the_hub_the_ranges_are_compared(rows, told, tested_on):
+    spec = tested_on({"source": "org/set", "offset": 50, "limit": 100})
+    named = DataSpec.model_validate({"source": "org/set", **rows})
+    if told is None:
+        check_development_rows(spec, named)
+        return
+    with pytest.raises(InvalidInputError, match=re.escape(told)) as caught:
+        check_development_rows(spec, named)
+    assert caught.value.field == "heldout"
+
+
+def test_rows_that_have_no_end_are_shared_to_the_end(tested_on):
+    spec = tested_on({"source": "org/set", "offset": 50})
+    with pytest.raises(InvalidInputError, match="all of org/set from row 60 on"):
+        check_development_rows(spec, DataSpec(source="org/set", offset=60))
+
+
+def test_an_artifact_that_was_chosen_on_some_rows_of_the_test_is_refused(
+    tested_on, grid, tmp_path
+):
+    rows = puzzles(tmp_path / "dev.jsonl", 5, 6, 7)
+    document = grid(rows, digest_of(rows))
+    file = tmp_path / "radius.json"
+    file.write_text(RadiusArtifact.of(document).to_json())
+    named = {"artifact": str(file)}
+    apart = tested_on(puzzles(tmp_path / "apart.jsonl", 8, 9), named)
+    assert carry_radius(apart).method.radius == 0.005
+    with pytest.raises(InvalidInputError, match="1 of 3 development rows") as caught:
+        carry_radius(tested_on(puzzles(tmp_path / "test.jsonl", 7, 8), named))
+    assert caught.value.field == "method.radius"
+    assert "task.heldout" in (caught.value.remedy or "")
+
+
+def test_a_file_that_is_not_what_the_grid_had_says_nothing(tested_on, grid, tmp_path):
+    rows = puzzles(tmp_path / "dev.jsonl", 5, 6, 7)
+    check_radius_rows(tested_on(rows), grid(rows))
+    check_radius_rows(tested_on(rows), grid(str(tmp_path / "absent.jsonl")))
+
+
+def test_a_data_set_of_the_hub_that_a_grid_had_is_compared_by_name(tested_on, grid):
+    document = grid({"source": "org/set", "limit": 100})
+    check_radius_rows(tested_on({"source": "org/set", "offset": 100}), document)
+    with pytest.raises(InvalidInputError, match="1 of org/set from row 99 on") as caught:
+        check_radius_rows(tested_on({"source": "org/set", "offset": 99}), document)
+    assert caught.value.field == "method.radius"
+
+
+def test_of_a_task_that_only_a_lab_has_nothing_is_known(tested_on, grid, tmp_path):
+    rows = puzzles(tmp_path / "dev.jsonl", 5, 6, 7)
+    document = grid(rows, digest_of(rows)).model_copy(update={"task": "of-the-lab"})
+    spec = tested_on(rows)
+    task = spec.task.model_copy(update={"name": "of-the-lab"})
+    check_radius_rows(spec.model_copy(update={"task": task}), document)
+
+
+def test_a_radius_of_another_task_was_not_chosen_on_this_test(tested_on, grid, tmp_path):
+    rows = puzzles(tmp_path / "dev.jsonl", 5, 6, 7)
+    document = grid(rows, digest_of(rows)).model_copy(update={"task": "gsm8k"})
+    check_radius_rows(tested_on(rows), document)
