@@ -122,6 +122,9 @@ class Admissions:
             overlap=_overlap(data.selection, data.heldout),
             development=_stored_rows(data.development.rows) if data.development else None,
             development_rows=len(data.development.rows) if data.development else 0,
+            development_overlap=_overlap(data.development, data.heldout)
+            if data.development
+            else 0,
             generator=await self._generator(spec, model.model_digest),
         )
 
@@ -292,9 +295,9 @@ def _check_radius(spec: ExperimentSpec, model_digest: str, heldout_digest: str) 
         )
 
 
-def _overlap(selection: LoadedRows, heldout: LoadedRows) -> int:
-    """Count the held-out rows that are selection rows too."""
-    known = set(encode_rows(selection.rows))
+def _overlap(choosing: LoadedRows, heldout: LoadedRows) -> int:
+    """Count the held-out rows that are rows of another split too."""
+    known = set(encode_rows(choosing.rows))
     return sum(row in known for row in encode_rows(heldout.rows))
 
 

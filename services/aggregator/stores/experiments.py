@@ -72,6 +72,8 @@ class Admission:
     development: StoredText | None = None
     """Rows that choose among the states of an iterative run."""
     development_rows: int = 0
+    development_overlap: int = 0
+    """Held-out rows that are development rows too."""
     generator: StoredText | None = None
     """What proposes the amplitudes of a ZO-Finetuner."""
 
@@ -362,10 +364,12 @@ def _created(admission: Admission) -> str:
     remarks = ["created"]
     if admission.fences:
         remarks.append(f"programs of the model run in a sandbox with {admission.fences}")
-    if admission.overlap:
-        remarks.append(
-            f"{admission.overlap} of {admission.heldout_rows} held-out rows are selection rows too"
-        )
+    overlaps = {"selection": admission.overlap, "development": admission.development_overlap}
+    remarks += [
+        f"{count} of {admission.heldout_rows} held-out rows are {name} rows too"
+        for name, count in overlaps.items()
+        if count
+    ]
     return "; ".join(remarks)
 
 

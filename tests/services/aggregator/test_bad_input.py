@@ -161,6 +161,33 @@ def test_rows_that_are_in_both_splits_are_counted(start_lab, spec, tmp_path):
     asyncio.run(scenario())
 
 
+def test_held_out_rows_that_choose_the_state_are_counted(start_lab, spec, tmp_path):
+    for name, answers in (("selection", (1, 2)), ("heldout", (3, 4, 2)), ("development", (4, 3))):
+        rows = [{"question": f"{n}?", "answer": str(n)} for n in answers]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    message = spec(
+        method={"name": "mezo", "radius": 0.01},
+        population={},
+        iterative={
+            "updates": 1,
+            "evaluate_every": 1,
+            "development": str(tmp_path / "development.jsonl"),
+        },
+        **{f"task__{name}": str(tmp_path / f"{name}.jsonl") for name in ("selection", "heldout")},
+    )
+
+    async def scenario():
+        async with start_lab() as lab:
+            created = await lab.create(message)
+            first = await anext(lab.watch(created.id))
+            assert first.message == (
+                "created; 1 of 3 held-out rows are selection rows too; "
+                "2 of 3 held-out rows are development rows too"
+            )
+
+    asyncio.run(scenario())
+
+
 def test_bad_rows_are_named(start_lab, spec, tmp_path):
     (tmp_path / "bad.jsonl").write_text('{"question": "a", "answer": "1"}\n{"question": 1}\n')
     (tmp_path / "empty.jsonl").write_text("")
