@@ -117,7 +117,7 @@ class CandidateError(EvaluationError):
 
 
 class IncompatibleError(EvaluationError):
-    """No candidate of the experiment can be evaluated here (another model, missing weights)."""
+    """No candidate of the experiment can be evaluated here (another model, a task that raises)."""
 
 
 class DoesNotFitError(IncompatibleError):

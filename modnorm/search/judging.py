@@ -1,11 +1,13 @@
 """Completions, judged beside the generation."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, wait
 from dataclasses import dataclass
 from typing import Self
 
 from modnorm.engines.protocol import Completion, Finish
+from modnorm.errors import IncompatibleError
+from modnorm.tasks.faults import blaming_task
 from modnorm.tasks.protocol import Row, Task
 
 
@@ -29,12 +31,26 @@ class Answer:
 
 
 class Judging:
-    """Judges completions as they come; what is left is dropped on leaving the context."""
+    """Judges completions as they come; what is left is dropped on leaving the context.
 
-    def __init__(self, judges: Executor, task: Task, rows: Sequence[Row]) -> None:
+    Args:
+        judges: Where they are judged.
+        task: Judges them.
+        rows: The rows that they answer.
+        called: What the row of an index is called in errors.
+    """
+
+    def __init__(
+        self,
+        judges: Executor,
+        task: Task,
+        rows: Sequence[Row],
+        called: Callable[[int], str] = "row {}".format,
+    ) -> None:
         self._judges = judges
         self._task = task
         self._rows = rows
+        self._called = called
         self._judged: dict[int, Future[Answer]] = {}
         self._unread: list[Future[Answer]] = []
         self.rewards: list[float] = []
@@ -73,7 +89,8 @@ class Judging:
     def judge(self, completion: Completion) -> None:
         """Have a completion judged."""
         row = self._rows[completion.index]
-        judged = self._judges.submit(_judge, self._task, row, completion)
+        called = self._called(completion.index)
+        judged = self._judges.submit(_judge, self._task, row, completion, called)
         self._judged[completion.index] = judged
         self._unread.append(judged)
 
@@ -97,14 +114,21 @@ class Judging:
         return tuple(each.result() for each in judged if each.done())
 
 
-def _judge(task: Task, row: Row, completion: Completion) -> Answer:
-    judgement = task.judge(row, completion.text)
-    return Answer(
-        row=completion.index,
-        completion=completion.text,
-        reward=judgement.reward,
-        vote=judgement.vote,
-        correct=judgement.correct,
-        tokens=completion.tokens,
-        truncated=completion.finish is Finish.LENGTH,
-    )
+def _judge(task: Task, row: Row, completion: Completion, called: str) -> Answer:
+    """Judge a completion.
+
+    Raises:
+        IncompatibleError: the task's code raises, as it would on every machine.
+        OSError: what it needs of this machine failed; another may do better.
+    """
+    with blaming_task(task, called, IncompatibleError, but=(OSError,)):
+        judgement = task.judge(row, completion.text)
+        return Answer(
+            row=completion.index,
+            completion=completion.text,
+            reward=judgement.reward,
+            vote=judgement.vote,
+            correct=judgement.correct,
+            tokens=completion.tokens,
+            truncated=completion.finish is Finish.LENGTH,
+        )

@@ -47,6 +47,7 @@ def answer_candidate(  # noqa: PLR0913, PLR0917 - one call, all of what a score 
     on_progress: Callable[[int], None],
     stop: EarlyStop | None = None,
     resting: Resting | None = None,
+    called: Callable[[int], str] = "row {}".format,
 ) -> "Answered":
     """Turn the engine into a candidate and let it answer all rows; judges work beside it.
 
@@ -66,15 +67,16 @@ def answer_candidate(  # noqa: PLR0913, PLR0917 - one call, all of what a score 
         stop: Looked at between decode steps too: a candidate that is out is not scored to its
             end. None scores it to its end whatever it says.
         resting: Says when the candidate is parked for others; None where it runs through.
+        called: What the row of an index is called in errors.
 
     Raises:
         CandidateError: the candidate cannot be evaluated.
-        IncompatibleError: the scale map is of another model.
+        IncompatibleError: the scale map is of another model, or the code of the task raises.
         EngineError: the infrastructure failed.
     """
     started = time.perf_counter()
     with ExitStack() as undone:
-        judging = undone.enter_context(Judging(judges, task, rows))
+        judging = undone.enter_context(Judging(judges, task, rows, called))
         has_room = partial(engine.has_room, prompts, limits)
         rest = Rest(engine.parked, has_room, judging, resting)
         watch = Watch(judging, stop, on_progress, rest)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from modnorm.errors import InvalidInputError
 from modnorm.spec import DataSpec
+from modnorm.tasks.faults import blaming_task
 from modnorm.tasks.files import RawRow
 from modnorm.tasks.protocol import Row, Task
 from modnorm.tasks.rows import encode_rows, rows_digest
@@ -75,12 +76,14 @@ def _parse(
     task: Task, raw: Iterable[RawRow], source: str, field: str
 ) -> Iterator[tuple[str, Row]]:
     for place, columns in raw:
-        try:
-            yield place, task.parse(columns)
-        except InvalidInputError as error:
-            raise InvalidInputError(
-                f"{source}, {place}, column {error.field!r}: {error.message}", field=field
-            ) from error
+        with blaming_task(task, f"{source}, {place}", InvalidInputError):
+            try:
+                row = task.parse(columns)
+            except InvalidInputError as error:
+                raise InvalidInputError(
+                    f"{source}, {place}, column {error.field!r}: {error.message}", field=field
+                ) from error
+        yield place, row
 
 
 def _check_count(rows: Sequence[object], spec: DataSpec, field: str) -> None:

@@ -37,6 +37,7 @@ from services.evaluator.shortcuts import (
     nothing_to_answer,
     open_rows,
     renumbered,
+    split_name,
 )
 from services.evaluator.states import States
 from services.evaluator.tasks import Tasks, UnfitError
@@ -191,6 +192,7 @@ class Evaluator:
         """Answer the rows; in the result they are counted from 0."""
         rows = self._artifacts.rows(job.rows_digest)
         prompts = model.prompts(asked.task, job.rows_digest)
+        split = split_name(job)
         lease.total = len(asked.numbers)
 
         self._go_on(lease, 0)
@@ -206,6 +208,7 @@ class Evaluator:
             on_progress=lambda done: self._go_on(lease, done),
             stop=asked.stop,
             resting=asked.turn,
+            called=lambda index: f"{split} row {asked.numbers[index]}",
         )
 
     def _report(

@@ -20,7 +20,7 @@ from services.evaluator.pauses import Pauses
 from services.evaluator.preference import Preference
 from services.evaluator.reports import failure_kind
 from services.evaluator.resting import fits_beside
-from services.evaluator.shortcuts import Hurdle
+from services.evaluator.shortcuts import Hurdle, split_name
 from services.evaluator.shutdown import Shutdown
 from services.evaluator.tasks import UnfitError
 
@@ -316,5 +316,5 @@ def _names(job: messages.Job) -> Mapping[str, str | int]:
         "experiment": job.experiment_id,
         "job": job.lease.job_id,
         "candidate": job.candidate,
-        "split": messages.Split.Name(job.split).removeprefix("SPLIT_").lower(),
+        "split": split_name(job),
     }

@@ -10,6 +10,7 @@ from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
 from modnorm.engines import Engine, EngineSettings, Numerics, load_engine
 from modnorm.errors import IncompatibleError
 from modnorm.tasks import Task
+from modnorm.tasks.faults import render
 from modnorm.v1 import evaluation_pb2 as messages
 from services.evaluator.artifacts import KEPT, Artifacts
 from services.evaluator.replay import replay
@@ -95,7 +96,7 @@ class LoadedModel:
             while len(self._prompts) >= KEPT:
                 self._prompts.pop(next(iter(self._prompts)))
             rows = self._artifacts.rows(rows_digest)
-            self._prompts[key] = tuple(self._encoder.encode(task.messages(row)) for row in rows)
+            self._prompts[key] = tuple(map(self._encoder.encode, render(task, rows, "row")))
         return self._prompts[key]
 
     def replay(self, task: Task, job: messages.Job, poll: Callable[[], None]) -> Mapping[str, str]:

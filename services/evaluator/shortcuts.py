@@ -50,6 +50,11 @@ def open_rows(job: messages.Job, count: int) -> Sequence[int]:
     return [row for row in range(count) if row not in skipped]
 
 
+def split_name(job: messages.Job) -> str:
+    """Return what the rows of a job are, in lower case: `selection`."""
+    return messages.Split.Name(job.split).removeprefix("SPLIT_").lower()
+
+
 def renumbered(result: CandidateResult, rows: Sequence[int]) -> CandidateResult:
     """Return a result whose answers have the numbers of their rows in the whole split."""
     answers = tuple(replace(answer, row=rows[answer.row]) for answer in result.answers)

@@ -235,3 +235,27 @@ def test_no_more_than_one_is_behind() -> None:
     assert noted[0] == "first ends"
     behind.close()
     assert noted == ["first ends", "second"]
+
+
+def test_a_judge_that_raises_is_fatal_names_the_row_and_leaves_the_engine(
+    stage: Stage, aggregator, add_job: AddJob
+) -> None:
+    def break_down(job_id: str) -> None:
+        raise KeyError("x")
+
+    stage.before = break_down
+    job = add_job("a")
+    job.skipped_rows.extend([0, 1, 2, 4])
+    stage.runner.run("a")
+    failure = aggregator.failures["a"]
+    assert failure.kind == messages.FAILURE_KIND_FATAL
+    told = (
+        "IncompatibleError: task.name: task countdown, selection row 3: KeyError: 'x', raised at"
+    )
+    assert failure.reason.startswith(f"{told} {__file__}:")
+    assert stage.runner.pause == 0.0
+    stage.before = lambda job_id: None
+    add_job("b")
+    stage.runner.run("b")
+    assert set(aggregator.reports) == {"b"}
+    assert stage.runner._metrics.model_loads._value.get() == 1
