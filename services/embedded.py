@@ -243,7 +243,7 @@ def _logging_to(path: Path) -> Iterator[None]:
     root = logging.getLogger()
     level = root.level
     stream = path.open("a", encoding="utf-8")
-    handler = json_handler(stream)
+    handler = json_handler(stream, file=str(path))
     root.addHandler(handler)
     root.setLevel(logging.INFO)
     try:

@@ -14,8 +14,9 @@ from modnorm.calibration.schedule import require_every_layer
 from modnorm.errors import InvalidInputError, NotFoundError
 from modnorm.sandbox import Runner
 from modnorm.spec import ExperimentSpec
-from modnorm.tasks import Row, Task, check_sandbox, get_stored_task
+from modnorm.tasks import Message, Row, Task, check_sandbox, get_stored_task
 from modnorm.tasks.data import LoadedRows, encode_rows, load_data
+from modnorm.tasks.faults import render
 from modnorm.tasks.files import confined
 from services.aggregator.stores.experiments import Admission, StoredText
 from services.aggregator.upstream import Calibrator, Sampler
@@ -39,11 +40,18 @@ class _Data:
     heldout: LoadedRows
     development: LoadedRows | None
 
-    @property
-    def all_rows(self) -> Sequence[Row]:
-        """The rows of all splits, in the order of their prompts."""
+    def prompts(self) -> list[Sequence[Message]]:
+        """Return the messages of the rows of all splits.
+
+        Raises:
+            InvalidInputError: the code of the task raises; the message names the row.
+        """
         development = self.development.rows if self.development else ()
-        return (*self.selection.rows, *self.heldout.rows, *development)
+        return [
+            *render(self.task, self.selection.rows, "selection row"),
+            *render(self.task, self.heldout.rows, "heldout row"),
+            *render(self.task, development, "development row"),
+        ]
 
 
 class Admissions:
@@ -93,7 +101,7 @@ class Admissions:
         isolation = await self._threads.run(check_sandbox, spec.task.name, self._sandbox)
         data = await self._threads.run(self._load, spec)
         max_tokens = spec.task.max_tokens or data.task.max_tokens
-        prompts = [data.task.messages(row) for row in data.all_rows]
+        prompts = data.prompts()
         with _blaming_rows(spec, data):
             model = await self._sampler.inspect(spec, prompts, max_tokens)
         _check_length(spec, model.longest_prompt, max_tokens)

@@ -10,6 +10,7 @@ import uuid
 from modnorm.errors import CancelledError, EngineError, ModnormError, UnavailableError
 from services.aggregator.journey import Journey
 from services.aggregator.stores.experiments import ExperimentStore
+from services.common.logging import internal_error
 
 FIRST_PAUSE = 0.5
 """Seconds before a step is tried again for the first time."""
@@ -93,8 +94,7 @@ class Conductor:
         except Exception:
             error_id = uuid.uuid4().hex
             logger.exception("unexpected error", extra={**names, "error_id": error_id})
-            reason = f"internal error, see the log with id {error_id}"
-            await self._journey.fail(experiment_id, reason)
+            await self._journey.fail(experiment_id, internal_error(error_id))
 
     async def _take_step(self, experiment_id: str) -> bool:
         """Take one step, as long as can be while a service is down, a few times if it broke down.

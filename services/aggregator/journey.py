@@ -10,6 +10,7 @@ import json
 from modnorm.errors import UnavailableError
 from modnorm.perturbation.descriptor import Descriptor, base_descriptor
 from modnorm.spec import ExperimentSpec, MethodSpec
+from modnorm.tasks.faults import render
 from services.aggregator.background import Changes
 from services.aggregator.lifecycle import spec_of, task_of
 from services.aggregator.metrics import AggregatorMetrics
@@ -113,7 +114,7 @@ class Journey:
         task = task_of(experiment)
         text = self._results.artifact(experiment.selection_digest, ArtifactKind.ROWS)
         lines = text.split("\n")[: spec.calibration.examples]
-        return [task.messages(json.loads(line)) for line in lines]
+        return render(task, [json.loads(line) for line in lines], "selection row")
 
     async def _sample(self, experiment: Experiment) -> None:
         spec, digest = spec_of(experiment), experiment.model_digest

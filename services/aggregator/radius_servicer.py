@@ -13,6 +13,7 @@ from modnorm.errors import UnavailableError
 from modnorm.radius.scales import check_count, check_scales
 from modnorm.spec import ExperimentSpec
 from modnorm.tasks import get_stored_task
+from modnorm.tasks.faults import render
 from modnorm.v1 import calibration_pb2, radius_pb2, radius_pb2_grpc
 from services.aggregator.admission import Admissions
 from services.aggregator.stores.experiments import Admission
@@ -84,7 +85,8 @@ def _prompts(spec: ExperimentSpec, admission: Admission) -> Prompts:
     """Return the messages of the selection rows."""
     named = spec.task
     task = get_stored_task(named.name, scorer=named.scorer, declaration=named.declaration)
-    return [task.messages(json.loads(line)) for line in admission.selection.text.split("\n")]
+    rows = [json.loads(line) for line in admission.selection.text.split("\n")]
+    return render(task, rows, "selection row")
 
 
 def _passed_on(

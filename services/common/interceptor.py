@@ -17,6 +17,7 @@ from grpc_status import rpc_status
 from modnorm.client.status import to_status
 from modnorm.errors import InvalidInputError, ModnormError
 from services.common.handlers import Interceptor
+from services.common.logging import internal_error
 
 RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
@@ -146,4 +147,4 @@ def _defect(error: Exception, method: str) -> ModnormError:
     logger.error(
         "unexpected error", exc_info=error, extra={"error_id": error_id, "method": method}
     )
-    return ModnormError(f"internal error, see the log with id {error_id}")
+    return ModnormError(internal_error(error_id))

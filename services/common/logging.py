@@ -50,12 +50,25 @@ def configure_logging(level: str) -> None:
         logging.getLogger(name).setLevel("WARNING" if level == "INFO" else level)
 
 
-def json_handler(stream: TextIO) -> logging.Handler:
+def internal_error(error_id: str) -> str:
+    """Return what is told of a defect: the id that it is logged under, and the file if known."""
+    handlers = logging.getLogger().handlers
+    files = [one.get_name() for one in handlers if isinstance(one, _LossyHandler)]
+    place = "".join(f": {file}" for file in files if file)
+    return f"internal error, see the log with id {error_id}{place}"
+
+
+def json_handler(stream: TextIO, *, file: str = "") -> logging.Handler:
     """Return a handler that writes JSON objects, one a line, to a stream.
 
     Lines that a full disk does not take are lost.
+
+    Args:
+        stream: Where it writes.
+        file: The file of the stream, where callers of this process can read it.
     """
     handler = _LossyHandler(stream)
+    handler.set_name(file)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=_SHARED,

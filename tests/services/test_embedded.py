@@ -12,12 +12,14 @@ from modnorm.client.settings import ClientSettings
 from modnorm.errors import (
     EngineError,
     InvalidInputError,
+    ModnormError,
     PreconditionError,
     UnavailableError,
 )
 from modnorm.spec import parse_spec
 from modnorm.tasks import catalogue
 from modnorm.tasks.catalogue import Dataset, Part, Split
+from modnorm.tasks.countdown import Countdown
 from modnorm.v1.experiment_pb2 import EXPERIMENT_STATE_FAILED, EXPERIMENT_STATE_SELECTING
 from services.aggregator import database
 from services.common.healthcheck import check
@@ -86,6 +88,40 @@ def test_an_engine_that_is_not_here_is_refused_at_once(tmp_path, small_spec, mon
     ):
         client.submit(parse_spec(content))
     assert refused.value.field == "engine.name"
+
+
+def test_an_internal_error_names_the_log_of_the_run(tmp_path, small_spec, monkeypatch):
+    def defect(*_):
+        raise ZeroDivisionError("a defect")
+
+    monkeypatch.setattr("services.aggregator.admission.check_sandbox", defect)
+    settings = ClientSettings(cache_dir=tmp_path / "cache")
+    with (
+        embedded_client(tmp_path, settings, evaluate=False) as client,
+        pytest.raises(ModnormError, match="internal error, see the log with id") as raised,
+    ):
+        client.submit(small_spec)
+    told, _, place = raised.value.message.rpartition(": ")
+    assert place == str(tmp_path / "state" / "lab.log")
+    assert told.split()[-1] in (tmp_path / "state" / "lab.log").read_text()
+
+
+def test_a_task_whose_prompts_raise_is_refused_with_row_and_place(
+    tmp_path, small_spec, monkeypatch
+):
+    def messages(task, row):
+        raise KeyError("boo")
+
+    monkeypatch.setattr(Countdown, "messages", messages)
+    settings = ClientSettings(cache_dir=tmp_path / "cache")
+    with (
+        embedded_client(tmp_path, settings, evaluate=False) as client,
+        pytest.raises(InvalidInputError) as refused,
+    ):
+        client.submit(small_spec)
+    line = messages.__code__.co_firstlineno + 1
+    told = f"task countdown, selection row 0: KeyError: 'boo', raised at {__file__}:{line}"
+    assert (refused.value.message, refused.value.field) == (told, "task.name")
 
 
 def write_split(folder, name, answers):
