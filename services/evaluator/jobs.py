@@ -14,7 +14,7 @@ from services.evaluator.behind import Behind
 from services.evaluator.evaluation import Evaluator, Work
 from services.evaluator.gateway import JobGateway
 from services.evaluator.heartbeats import Heartbeats
-from services.evaluator.lease import GivenUpError, HandedBackError, HeldLease
+from services.evaluator.lease import LEAST_SILENCE, GivenUpError, HandedBackError, HeldLease
 from services.evaluator.metrics import JobOutcome
 from services.evaluator.pauses import Pauses
 from services.evaluator.preference import Preference
@@ -42,6 +42,7 @@ class JobRunner:
         heartbeat_seconds: Longest pause between heartbeats.
         model_patience: Seconds for which jobs of other models are passed on.
         resting: Candidates that rest at once, for others to begin.
+        silence_seconds: How long a lease is kept while the engine shows no sign of life.
     """
 
     def __init__(  # noqa: PLR0913 - what it is made of, and by keyword how it goes about it
@@ -53,6 +54,7 @@ class JobRunner:
         heartbeat_seconds: float,
         model_patience: float = 0.0,
         resting: int = 0,
+        silence_seconds: float = LEAST_SILENCE,
     ) -> None:
         self._gateway = gateway
         self._shutdown = shutdown
@@ -65,6 +67,7 @@ class JobRunner:
         self._in_hand: list[messages.Job] = []
         self._given_up: list[messages.Job] = []
         """Jobs that rested until they were given up, to be handed back."""
+        self._silence_seconds = silence_seconds
         self._race = Race(resting)
         self._working: dict[Turn, messages.Job] = {}
         """The jobs that are at the engine or rest."""
@@ -215,7 +218,13 @@ class JobRunner:
     def _answer(self, job: messages.Job, turn: Turn) -> Work:
         """Have a job's rows answered; return what is left to do, under the lease that is held."""
         hurdle = Hurdle(job)
-        lease = HeldLease(self._heartbeats, job.lease, self._shutdown, hurdle=hurdle)
+        lease = HeldLease(
+            self._heartbeats,
+            job.lease,
+            self._shutdown,
+            hurdle=hurdle,
+            silence_seconds=self._silence_seconds,
+        )
         with ExitStack() as held:
             held.enter_context(lease)
             report = self._evaluator.answer(job, lease, hurdle, turn)

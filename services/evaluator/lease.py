@@ -11,14 +11,26 @@ from typing import Self
 from modnorm.errors import CancelledError, ModnormError, NotFoundError, StaleLeaseError
 from modnorm.v1 import evaluation_pb2 as messages
 from services.evaluator.heartbeats import Heartbeats
+from services.evaluator.pulse import LOAD_FACTOR
 from services.evaluator.shortcuts import Hurdle
 from services.evaluator.shutdown import Shutdown
 
-STALL_SECONDS = 1_800.0
-"""A worker that shows no sign of life for this long lets its lease go: loading a large model
-takes minutes, a decode step never does."""
+LEAST_SILENCE = 1_800.0
+"""A worker that shows no sign of life lets its lease go after this many seconds at the earliest:
+loading a large model takes minutes, a decode step never does."""
+_MARGIN = 60.0
+"""Seconds in which the watchdog ends a worker that hangs, and fails its job, before that."""
 
 logger = logging.getLogger(__name__)
+
+
+def longest_silence(stall_seconds: float) -> float:
+    """Return for how many seconds a lease is kept without a sign of life.
+
+    Args:
+        stall_seconds: Of the worker's settings; a model may take `LOAD_FACTOR` times as long.
+    """
+    return max(LEAST_SILENCE, LOAD_FACTOR * stall_seconds + _MARGIN)
 
 
 class HandedBackError(Exception):
@@ -40,6 +52,7 @@ class HeldLease:
         lease: The lease.
         shutdown: Says when to hand it back.
         hurdle: Told of the bar whenever a heartbeat is.
+        silence_seconds: How long it is kept without a sign of life.
     """
 
     def __init__(
@@ -49,6 +62,7 @@ class HeldLease:
         shutdown: Shutdown,
         *,
         hurdle: Hurdle | None = None,
+        silence_seconds: float = LEAST_SILENCE,
     ) -> None:
         self.lease = lease
         self.total = 0
@@ -57,6 +71,7 @@ class HeldLease:
         self._heartbeats = heartbeats
         self._shutdown = shutdown
         self._hurdle = hurdle
+        self._silence_seconds = silence_seconds
         self._done = 0
         self._resting = False
         self._alive = time.monotonic()
@@ -123,7 +138,7 @@ class HeldLease:
         """Tell whether it is to be kept: the work is wanted, and shows signs of life."""
         if self._verdict is not None:
             return False
-        if time.monotonic() - self._alive > STALL_SECONDS:
+        if time.monotonic() - self._alive > self._silence_seconds:
             logger.error("no progress, letting the lease go", extra=self._names())
             return False
         return True

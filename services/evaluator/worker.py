@@ -23,6 +23,7 @@ from services.evaluator.evaluation import Evaluator
 from services.evaluator.gateway import JobGateway
 from services.evaluator.hints import HintConsumer
 from services.evaluator.jobs import JobRunner
+from services.evaluator.lease import longest_silence
 from services.evaluator.metrics import EvaluatorMetrics
 from services.evaluator.models import LoadEngine, Loading
 from services.evaluator.pulse import Pulse
@@ -86,6 +87,7 @@ class Worker:
             heartbeat_seconds=settings.heartbeat_seconds,
             model_patience=settings.model_patience,
             resting=settings.resting_candidates,
+            silence_seconds=longest_silence(settings.stall_seconds),
         )
         self._register(app)
         # The event loop is for pools that work elsewhere; the solo pool works in the loop's way.

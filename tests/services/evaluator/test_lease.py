@@ -14,9 +14,9 @@ from modnorm.errors import (
     UnavailableError,
 )
 from modnorm.v1 import evaluation_pb2 as messages
-from services.evaluator import lease as lease_module
 from services.evaluator.heartbeats import Heartbeats
-from services.evaluator.lease import HeldLease
+from services.evaluator.lease import HeldLease, longest_silence
+from services.evaluator.pulse import LOAD_FACTOR
 
 SECONDS = 60.0
 """For what comes at once unless the machine is busy."""
@@ -88,14 +88,17 @@ def test_an_aggregator_in_trouble_stops_nothing(
     assert aggregator.heartbeats
 
 
-def test_a_worker_without_progress_lets_its_lease_go(
-    gateway, shutdown, aggregator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lease_module, "STALL_SECONDS", 0.1)
+def test_a_worker_without_progress_lets_its_lease_go(gateway, shutdown, aggregator) -> None:
     heartbeats = Heartbeats(gateway, 0.03)
-    with HeldLease(heartbeats, lease(), shutdown):
+    with HeldLease(heartbeats, lease(), shutdown, silence_seconds=0.1):
         until(lambda: not heartbeats._runs)
     assert len(aggregator.heartbeats) <= 5
+
+
+@pytest.mark.parametrize("stall_seconds", [8.0, 600.0, 1200.0, 86_400.0])
+def test_a_lease_outlasts_the_longest_load_that_the_watchdog_allows(stall_seconds: float) -> None:
+    assert longest_silence(stall_seconds) >= 1800
+    assert longest_silence(stall_seconds) > LOAD_FACTOR * stall_seconds
 
 
 def test_what_is_said_first_is_heard_first(

@@ -1,6 +1,7 @@
 """The Celery worker over the in-memory broker, in a thread, as embedded runs have it."""
 
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 
@@ -9,6 +10,7 @@ import pytest
 from modnorm.v1 import evaluation_pb2 as messages
 from services.common.queue import make_celery, publish, queued
 from services.common.settings import EvaluatorSettings
+from services.evaluator.lease import HeldLease
 from services.evaluator.worker import Worker
 
 AddJob = Callable[..., messages.Job]
@@ -54,6 +56,31 @@ def test_published_jobs_are_reported(
     assert {report.header.environment["threads"] for report in aggregator.reports.values()} == {
         "1"
     }
+
+
+@pytest.fixture
+def patient(settings: EvaluatorSettings) -> EvaluatorSettings:
+    return settings.model_copy(update={"stall_seconds": 1200.0})
+
+
+def test_a_lease_is_kept_while_a_model_may_still_load(
+    patient: EvaluatorSettings, aggregator, add_job: AddJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[bool] = []
+    lasts = HeldLease.lasts
+
+    def late(lease: HeldLease) -> bool:
+        lease._alive = time.monotonic() - 3 * patient.stall_seconds
+        kept.append(lasts(lease))
+        return kept[-1]
+
+    monkeypatch.setattr(HeldLease, "lasts", late)
+    worker = Worker(patient)
+    add_job()
+    worker._runner.run("a")
+    worker._runner.close()
+    assert kept
+    assert all(kept)
 
 
 def test_a_bad_job_does_not_end_the_worker(
