@@ -91,8 +91,8 @@ class Interval:
 def score_interval(rewards: Sequence[float], rows: int, bounds: RewardBounds) -> Interval:
     """Return what a score can still become, in the arithmetic of `mean_reward`.
 
-    What `mean_reward` rounds never falls when a term of the sum grows: the complete score lies in
-    the interval to the last bit.
+    `mean_reward` never falls when a reward grows, rounded as it is: the complete score, as it will
+    be compared, lies in the interval.
 
     Args:
         rewards: The rewards that are known, in any order.

@@ -93,6 +93,12 @@ def test_the_mean_does_not_depend_on_the_order_of_the_rows(rewards, random):
     assert mean_reward(rewards) == pytest.approx(sum(rewards) / len(rewards))
 
 
+@given(st.lists(st.floats(-10, 10), min_size=1), st.floats(-10, 10))
+def test_the_mean_never_falls_when_a_reward_grows(rewards, other):
+    low, high = sorted([rewards[0], other])
+    assert mean_reward([low, *rewards[1:]]) <= mean_reward([high, *rewards[1:]])
+
+
 def test_no_rewards_have_no_mean():
     with pytest.raises(InvalidInputError):
         mean_reward([])
