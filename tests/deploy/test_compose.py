@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from services.evaluator.supervisor import STOP_SECONDS
+
 ROOT = Path(__file__).parents[2]
 EXAMPLE = (ROOT / ".env.example").read_text()
 SERVERS = {"postgres", "redis", "rabbitmq"}
@@ -32,6 +34,10 @@ def load(name):
 def is_required(text):
     found = VARIABLE.match(text)
     return found is not None and found[2] == ":?"
+
+
+def with_defaults(text):
+    return VARIABLE.sub(lambda found: found[3], text)
 
 
 LAB = load("compose.yaml")
@@ -68,7 +74,7 @@ def test_no_server_runs_as_root(file, name):
 @pytest.mark.parametrize(("file", "name"), ALL)
 def test_images_are_pinned_by_version(file, name):
     service = load(file)["services"][name]
-    image = VARIABLE.sub(lambda found: found[3], service["image"])
+    image = with_defaults(service["image"])
     assert re.search(r":v?\d+(\.\d+)*$", image), image
     assert service.get("pull_policy", "missing") != "always"
 
@@ -136,7 +142,7 @@ def test_everything_is_named_that_services_use():
         assert set(service["networks"]) <= set(LAB["networks"])
         assert set(service.get("secrets", [])) <= set(LAB["secrets"])
         named = [volume for volume in service.get("volumes", []) if isinstance(volume, str)]
-        for source in (VARIABLE.sub(lambda found: found[3], one) for one in named):
+        for source in map(with_defaults, named):
             assert source.partition(":")[0] in LAB["volumes"]
 
 
@@ -152,8 +158,10 @@ def test_services_start_when_what_they_need_is_healthy():
 
 def test_services_may_finish_before_they_are_killed():
     for name in set(SERVICES) - SERVERS - ONE_SHOTS:
-        grace = int(SERVICES[name]["stop_grace_period"].removesuffix("s"))
-        assert grace > int(SERVICES[name].get("environment", {}).get("MODNORM_STOP_GRACE", "10"))
+        period = with_defaults(SERVICES[name]["stop_grace_period"])
+        grace = with_defaults(SERVICES[name]["environment"]["MODNORM_STOP_GRACE"])
+        assert int(period.removesuffix("s")) >= int(grace) + STOP_SECONDS, name
+    assert "stop_grace_period" not in load("compose.gpu.yaml")["services"]["evaluator"]
 
 
 def test_the_queue_keeps_what_it_has():

@@ -25,7 +25,7 @@ SOURCE = "\n".join(
 )
 LOG = re.compile(r"^- log, (?:[^\n]|\n  )*", re.MULTILINE)
 SETTING = re.compile(r"MODNORM_([A-Z_]+)")
-OUTSIDE = {"GRAFANA_PUBLISH"}
+OUTSIDE = {"GRAFANA_PUBLISH", "KILL_AFTER", "THREADS"}
 """Variables of the compose files."""
 
 

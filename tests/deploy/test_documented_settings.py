@@ -1,0 +1,58 @@
+"""What the documentation tells an operator to set can be set in .env of a lab of containers."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from services.common.settings import AggregatorSettings
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCUMENTED = {
+    name for page in PAGES for name in re.findall(r"\bMODNORM_[A-Z_]+\b", page.read_text())
+}
+COMPOSE = "".join(path.read_text() for path in sorted(ROOT.glob("compose*.yaml")))
+PASSED = set(re.findall(r"\$\{(MODNORM_\w+)", re.sub(r"(?m)#.*$", "", COMPOSE)))
+
+CLIENT = "of the client, which runs outside"
+MOUNT = "a path inside a container, where compose mounts it"
+NETWORK = "an address on the lab's networks, which compose lays out"
+LAYOUT = "a path inside the images: what lies there comes from a volume or a host folder"
+NOT_FOR_ENV = {
+    "MODNORM_SERVER": CLIENT,
+    "MODNORM_TOKEN": CLIENT,
+    "MODNORM_ACCEPTED_TOKENS": MOUNT,
+    "MODNORM_BROKER_PASSWORD_FILE": MOUNT,
+    "MODNORM_DATABASE_PASSWORD_FILE": MOUNT,
+    "MODNORM_TLS_CA": MOUNT,
+    "MODNORM_TLS_CERT": MOUNT,
+    "MODNORM_TLS_KEY": MOUNT,
+    "MODNORM_TOKEN_FILE": MOUNT,
+    "MODNORM_BIND_ADDRESS": NETWORK,
+    "MODNORM_CALIBRATOR_TARGET": NETWORK,
+    "MODNORM_DATABASE_URL": "the lab's own Postgres; another is for Kubernetes or processes",
+    "MODNORM_METRICS_ADDRESS": NETWORK,
+    "MODNORM_SAMPLER_TARGET": NETWORK,
+    "MODNORM_SANDBOX_TARGET": NETWORK,
+    "MODNORM_CACHE_DIR": LAYOUT,
+    "MODNORM_DATA_ROOTS": LAYOUT,
+    "MODNORM_MODEL_ROOTS": LAYOUT,
+    "MODNORM_ENGINE_PORTS": "a container has a loopback of its own: no port there is taken",
+    "MODNORM_MIGRATE_ON_START": "the service `migrate` brings the schema up to date",
+    "MODNORM_TORCH_THREADS": "MODNORM_THREADS sets it together with OMP_NUM_THREADS",
+}
+"""Settings that .env of a lab does not have, and why."""
+
+
+def test_every_documented_setting_can_be_set_in_env_or_says_why_not():
+    assert sorted(DOCUMENTED - PASSED) == sorted(NOT_FOR_ENV)
+
+
+@pytest.mark.parametrize("name", ["rate_limit", "stream_limit", "retry_seconds"])
+def test_a_lab_limits_what_the_processes_limit(name):
+    aggregator = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]["aggregator"]
+    variable = f"MODNORM_{name.upper()}"
+    default = f"{AggregatorSettings.model_fields[name].default:.0f}"
+    assert aggregator["environment"][variable] == f"${{{variable}:-{default}}}"
