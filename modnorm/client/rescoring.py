@@ -229,5 +229,6 @@ def _check_complete(candidates: Sequence[experiments.Candidate]) -> None:
             f"{stopped} candidates were stopped early and {partial} experts left rows out, which "
             "another scorer might rank or vote otherwise",
             field="population.statistics",
-            remedy="run the experiment with population.statistics: full",
+            remedy="set that to full in its spec and run it once more in the same directory or "
+            "lab: what is complete is taken over",
         )

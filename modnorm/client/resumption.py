@@ -17,8 +17,8 @@ def take_up(client: ModnormClient, spec: ExperimentSpec) -> experiments.Experime
 
     The request id is made from the spec, so that the same spec is the same experiment. One that
     failed stays as it is: the next request id in line makes another, to which the lab hands what
-    was finished. One that goes on, but was to give up at another point, is cancelled in favour of
-    the new one.
+    was finished. One that goes on, but was to give up at another point, or to leave out what the
+    new one does not, is cancelled in favour of the new one.
 
     Args:
         client: Connection to the lab.
@@ -26,7 +26,7 @@ def take_up(client: ModnormClient, spec: ExperimentSpec) -> experiments.Experime
     """
     known = list(client.list())
     for other in known:
-        if other.state not in _ENDED and _is_same_work(spec_from_proto(other.spec), spec):
+        if other.state not in _ENDED and _makes_way(spec_from_proto(other.spec), spec):
             client.cancel(other.id)
     early = {other.request_id for other in known if other.state in _ENDED_EARLY}
     request_id = next(name for name in _request_ids(spec) if name not in early)
@@ -53,9 +53,9 @@ def take_up_shared(
     raise AssertionError("request ids do not end")
 
 
-def _is_same_work(other: ExperimentSpec, spec: ExperimentSpec) -> bool:
-    """Tell whether two specs differ in nothing but when to give up, and do differ in that."""
-    return other != spec and other.work == spec.work
+def _makes_way(other: ExperimentSpec, spec: ExperimentSpec) -> bool:
+    """Tell whether another spec's experiment would do what the experiment of a spec takes over."""
+    return other != spec and spec.takes_over_from(other)
 
 
 def _request_ids(spec: ExperimentSpec) -> Iterator[str]:

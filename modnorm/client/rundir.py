@@ -16,6 +16,7 @@ _LOCK = ".lock"
 _SPEC = "spec.json"
 _RESULTS = "results.json"
 _FAILURES = "failures"
+_POPULATION = "population"
 _STATE = "state"
 _LINEAGE = "lineage.json"
 _LONGEST = 200
@@ -52,7 +53,8 @@ class RunDirectory:
     def check(self, spec: ExperimentSpec) -> None:
         """Make sure that nothing else is in the directory.
 
-        As long as there are no results, the spec may change in when to give up (`failures`).
+        As long as there are no results, the spec may change in when to give up (`failures`). It
+        may always change to full statistics: what is complete is taken over.
 
         Raises:
             ConflictError: it holds a run of another spec, or something that is no run.
@@ -61,6 +63,8 @@ class RunDirectory:
             there, here = _read(self._spec), spec.model_dump(mode="json")
             if not (self.path / _RESULTS).exists():
                 here = {**here, _FAILURES: there.get(_FAILURES)}
+            if spec.population.statistics == "full":
+                there = _leaving_out_nothing(there)
             _compare(self.path, there, here)
         elif self.path.exists():
             self._check_strangers()
@@ -127,6 +131,14 @@ def _read(path: Path) -> Mapping[str, object]:
     if not isinstance(found, dict):
         raise ConflictError(f"{path} is not a spec", field="out")
     return found
+
+
+def _leaving_out_nothing(spec: Mapping[str, object]) -> Mapping[str, object]:
+    """Return a stored spec with full statistics."""
+    population = spec.get(_POPULATION)
+    if not isinstance(population, Mapping):
+        return spec
+    return {**spec, _POPULATION: {**population, "statistics": "full"}}
 
 
 def _compare(path: Path, there: Mapping[str, object], here: Mapping[str, object]) -> None:

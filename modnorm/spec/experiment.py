@@ -73,6 +73,20 @@ class ExperimentSpec(Section):
         """The spec without what changes no answer: when to give up."""
         return self.model_copy(update={"failures": FailureSpec()})
 
+    def takes_over_from(self, other: Self) -> bool:
+        """Tell whether complete answers of another spec are answers of this one.
+
+        They are where the work is the same, or the same but for what the other leaves out and
+        this one does not.
+        """
+        return self.work in (other.work, other.leaving_out_nothing.work)
+
+    @property
+    def leaving_out_nothing(self) -> Self:
+        """The spec with full statistics."""
+        population = self.population.model_copy(update={"statistics": "full"})
+        return self.model_copy(update={"population": population})
+
     @property
     def digest(self) -> str:
         """SHA-256 of the canonical JSON: equal digests mean the same experiment."""

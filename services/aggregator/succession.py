@@ -2,7 +2,9 @@
 
 An experiment that failed or was cancelled stays as it is. Submitted again, its spec is another
 experiment; but a candidate is a function of its descriptor, so what was finished is not done
-again: its results are copied, with the worker and the environment that they are from.
+again: its results are copied, with the worker and the environment that they are from. Where the
+new one has full statistics, one that left out what changes no expert and no vote has ended before
+its time, too, even where it succeeded.
 
 All functions work inside a caller's write transaction that has locked the experiment.
 """
@@ -15,7 +17,7 @@ from sqlalchemy import func
 from sqlmodel import Session, col, select
 
 from modnorm.search.stopping import Bars
-from modnorm.spec import PopulationSpec
+from modnorm.spec import ExperimentSpec, PopulationSpec
 from services.aggregator.copies import Pair, common_jobs, copy_results
 from services.aggregator.election import selection_of
 from services.aggregator.lifecycle import spec_of
@@ -133,12 +135,14 @@ def _same_experts(session: Session, experiment: Experiment, predecessor: str) ->
 def _predecessor(session: Session, experiment: Experiment, split: Split) -> str | None:
     """Return the experiment of the same work that got furthest, of those that ended early."""
     conditions = {name: getattr(experiment, name) for name in _CONDITIONS}
+    spec = spec_of(experiment)
+    full = spec.population.statistics == "full"
+    states = (*_ENDED_EARLY, ExperimentState.SUCCEEDED) if full else _ENDED_EARLY
     ended = session.exec(
-        select(Experiment).where(col(Experiment.state).in_(_ENDED_EARLY)).filter_by(**conditions)
+        select(Experiment).where(col(Experiment.state).in_(states)).filter_by(**conditions)
     ).all()
-    work = spec_of(experiment).work
-    alike = [other.id for other in ended if spec_of(other).work == work]
-    done = func.count()
+    alike = [other.id for other in ended if _precedes(other, spec)]
+    done = func.count(col(Job.metric)) if full else func.count()
     furthest = session.exec(
         select(Job.experiment_id)
         .where(col(Job.experiment_id).in_(alike), Job.split == split, Job.state == JobState.DONE)
@@ -146,3 +150,10 @@ def _predecessor(session: Session, experiment: Experiment, split: Split) -> str 
         .order_by(done.desc(), col(Job.experiment_id))
     )
     return furthest.first()
+
+
+def _precedes(other: Experiment, spec: ExperimentSpec) -> bool:
+    """Tell whether an experiment that ended left something to do of a spec's work."""
+    found = spec_of(other)
+    left_out = found.population.statistics != spec.population.statistics
+    return spec.takes_over_from(found) and (other.state in _ENDED_EARLY or left_out)

@@ -4,9 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from modnorm.client.convert import spec_from_proto
-from modnorm.spec import load_spec
+from modnorm.spec import load_spec, parse_spec
 from modnorm.v1 import experiment_pb2 as experiments
 
 ROOT = Path(__file__).parents[2]
@@ -39,6 +40,15 @@ def lab(serve, servicer):
 
     address = serve(servicer(CreateExperiment=create, WatchExperiment=watch, GetExperiment=get))
     return address, specs
+
+
+def test_the_spec_of_the_readme_is_one_that_its_commands_can_use():
+    text = (ROOT / "README.md").read_text()
+    (found,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    spec = parse_spec(yaml.safe_load(found))
+    assert "modnorm rescore runs/mine" in text
+    assert spec.population.statistics == "full"  # what `modnorm rescore` needs
+    assert spec.method.radius is not None
 
 
 def test_the_example_of_the_readme_runs(example, lab, monkeypatch, capsys):

@@ -84,6 +84,15 @@ def test_what_was_to_give_up_elsewhere_makes_way(client, lab, spec, patient):
     assert lab.stored["other work"].state == SELECTING
 
 
+def test_what_leaves_out_makes_way_for_full_statistics(client, lab, spec):
+    take_up(client, spec)
+    full = spec.leaving_out_nothing
+    assert take_up(client, full).request_id == full.digest != spec.digest
+    assert lab.stored[spec.digest].state == CANCELLED
+    take_up(client, spec)
+    assert lab.stored[full.digest].state == PENDING
+
+
 def test_what_succeeded_is_not_cancelled(client, lab, spec, patient):
     lab.add(spec.digest, spec, SUCCEEDED)
     take_up(client, patient)

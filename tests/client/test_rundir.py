@@ -39,6 +39,20 @@ def test_when_to_give_up_may_change_until_there_are_results(tmp_path, spec):
     assert raised.value.field == "failures.max_failed_candidates"
 
 
+def test_full_statistics_may_be_asked_for_at_any_time_and_not_given_up(tmp_path, spec):
+    directory = RunDirectory(tmp_path)
+    directory.claim(spec)
+    (tmp_path / "results.json").touch()
+    full = spec.leaving_out_nothing
+    directory.check(full)
+    with pytest.raises(ConflictError):
+        directory.check(reseeded(full, 43))
+    directory.claim(full)
+    with pytest.raises(ConflictError) as raised:
+        directory.check(spec)
+    assert raised.value.field == "population.statistics"
+
+
 def test_what_is_no_run_is_left_alone(tmp_path, spec):
     (tmp_path / "thesis.tex").write_text("")
     with pytest.raises(ConflictError, match=r"thesis\.tex"):

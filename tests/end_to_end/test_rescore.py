@@ -77,6 +77,45 @@ def test_one_of_several_runs_that_shared_a_lab_is_scored_again(modnorm, finished
     assert (tmp_path / "small" / "rescored-countdown-v1.json").exists()
 
 
+def remarks(directory, cache_dir):
+    """Return what the lab of a directory says of each of its experiments."""
+    settings = ClientSettings(cache_dir=cache_dir)
+    with hold(directory), embedded_client(directory, settings, evaluate=False) as client:
+        return {
+            each.spec.population.statistics: [event.message for event in client.watch(each.id)]
+            for each in client.list()
+        }
+
+
+def test_a_run_that_left_answers_out_is_completed_in_its_directory(
+    modnorm, write_spec, cache_dir, tmp_path
+):
+    problems = {
+        "task__name": "gsm8k",
+        "task__selection": {"source": "bundled:word-problems-selection", "limit": 10},
+        "task__heldout": {"source": "bundled:word-problems-heldout", "limit": 8},
+        "task__max_tokens": 96,
+        "method": {"name": "randopt", "sigma": 0.02},
+    }
+    population = {"size": 10, "prefixes": [6, 10], "ensemble_sizes": [1, 3, 5]}
+    short = write_spec("short", **problems, population=population)
+    modnorm("run", short, "--out", tmp_path, "-q")
+    refused = modnorm("rescore", tmp_path, "--scorer", "reference", check=False)
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("error: population.statistics: ")
+    assert "set that to full" in refused.stderr
+    before = json.loads((tmp_path / "results.json").read_text())
+    full = write_spec("short", **problems, population={**population, "statistics": "full"})
+    modnorm("run", full, "--out", tmp_path, "-q")
+    modnorm("rescore", tmp_path, "--scorer", "reference", "-q")
+    after = json.loads((tmp_path / "results.json").read_text())
+    assert [one["experts"] for one in after["ensembles"]] == [
+        one["experts"] for one in before["ensembles"]
+    ]
+    said = remarks(tmp_path, cache_dir)["full"]
+    assert any("results are taken over from experiment" in message for message in said)
+
+
 def test_an_unfinished_run_is_refused_and_not_gone_on_with(
     modnorm, write_spec, cache_dir, tmp_path
 ):

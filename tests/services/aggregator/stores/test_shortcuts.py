@@ -15,6 +15,7 @@ from services.aggregator.states import JobState, Split
 from services.aggregator.stores.jobs import Claim, FailureKind
 
 SIZES = {"size": 12, "prefixes": [6, 12], "ensemble_sizes": [1, 3, 5]}
+FEW_EXPERTS = {"size": 12, "ensemble_sizes": [1, 2]}
 BOUNDS = RewardBounds(0.0, 1.0)
 
 
@@ -268,6 +269,62 @@ def test_what_was_left_out_is_taken_over_with_what_justifies_it(world):
         assert one.selection.metric == before.metric
     Crew(world, third, random, set()).run()
     assert outcomes(world, third) == undisturbed
+
+
+def whole_of(world, experiment_id):
+    """Return the complete results of an experiment, by phase and candidate."""
+    found = world.stores.results.candidates(experiment_id, -2, 99)
+    jobs = [job for one in found for job in (one.selection, one.heldout) if job]
+    return {(job.split, job.candidate): job.metric for job in jobs if job.metric is not None}
+
+
+def shortened(world, *, until):
+    """Make an experiment and run it to a state; candidates of it were stopped early."""
+    created = world.select("shortened", **FEW_EXPERTS)
+    crew = Crew(world, created, Random(3), set())
+    while world.state(created) not in {until, "SUCCEEDED"}:
+        crew.take(crew.jobs.pending(created)[-1])
+        while crew.busy:
+            crew.go_on(crew.busy[0])
+    assert world.stores.experiments.get(created).experiment.candidates_stopped > 1
+    return created
+
+
+@pytest.mark.parametrize("ended", ["SUCCEEDED", "CANCELLED"])
+def test_full_statistics_take_over_what_is_complete_and_do_what_was_left_out(world, ended):
+    short = shortened(world, until="SUCCEEDED" if ended == "SUCCEEDED" else "VOTING")
+    if ended == "CANCELLED":
+        world.stores.experiments.cancel(short)
+    assert world.state(short) == ended
+    had = whole_of(world, short)
+    full = world.select("full", **FEW_EXPERTS, statistics="full")
+    complete = sum(split == Split.SELECTION for split, _ in had)
+    assert world.stores.experiments.get(full).progress.jobs_done == complete > 0
+    Crew(world, full, Random(0), set()).run()
+    assert had.items() <= whole_of(world, full).items()
+    undisturbed = world.select("undisturbed", **FEW_EXPERTS, statistics="full", name="undisturbed")
+    assert world.stores.experiments.get(undisturbed).progress.jobs_done == 0
+    Crew(world, undisturbed, Random(1), set()).run()
+    assert whole_of(world, full) == whole_of(world, undisturbed)
+    assert outcomes(world, full) == outcomes(world, undisturbed)
+
+
+def test_full_statistics_go_on_where_most_is_complete(world):
+    """What was stopped early is done, but is nothing to go on with."""
+    shortened(world, until="SUCCEEDED")
+    full = world.select("full", **FEW_EXPERTS, statistics="full")
+    world.stores.jobs.report(world.report_of(world.claim_next(full)))
+    done = world.stores.experiments.get(full).progress.jobs_done
+    world.stores.experiments.fail(full, "the disk is full")
+    again = world.select("again", **FEW_EXPERTS, statistics="full")
+    assert world.stores.experiments.get(again).progress.jobs_done == done
+
+
+def test_what_is_complete_is_nothing_for_an_experiment_that_may_leave_out(world):
+    full = world.select("full", **FEW_EXPERTS, statistics="full")
+    Crew(world, full, Random(11), set()).run()
+    short = world.select("short", **FEW_EXPERTS)
+    assert world.stores.experiments.get(short).progress.jobs_done == 0
 
 
 def test_rows_are_answered_after_all_where_the_experts_are_others(world):
