@@ -4,13 +4,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from modnorm.client.cli.console import emit_json, stderr
+from modnorm.client.cli.experiment import interruptible
 from modnorm.client.cli.files import check_writable
 from modnorm.client.cli.options import Json, Quiet
 from modnorm.client.cli.options import settings as client_settings
+from modnorm.client.cli.progress import Event, display
 from modnorm.spec import CalibrationSpec, DataSpec, parse_section
+from modnorm.v1 import experiment_pb2 as experiments
 
 if TYPE_CHECKING:
     from modnorm.calibration.profile import Profile
@@ -41,13 +43,17 @@ def calibrate(  # noqa: PLR0913 - each argument is an option of the command
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Calibrate a model's sensitivities and write the profile."""
+    """Calibrate a model's sensitivities and write the profile.
+
+    Nothing is kept of a calibration that is broken off; fewer `--examples` are sooner done.
+    """
     settings = parse_section(
         CalibrationSpec, {"examples": examples, "seed": seed, "maps": maps}, field="calibration"
     )
     rows = parse_section(DataSpec, {"source": data}, field="data")
     check_writable(out)
-    profile = _measure(model, revision, task, rows, settings, quiet=quiet)
+    with interruptible("stopped; nothing was written, the same command begins anew"):
+        profile = _measure(model, revision, task, rows, settings, quiet=quiet)
     out.write_text(profile.to_json(), encoding="utf-8")
     if as_json:
         emit_json(
@@ -78,13 +84,20 @@ def _measure(  # noqa: PLR0913 - all that a profile depends on
     rows = load_rows(task, data, field="data", folders=folders)[: settings.examples]
     encoder = PromptEncoder(checkpoint)
     prompts = [encoder.encode(task.messages(row)) for row in rows]
-    columns = (TextColumn("calibrating"), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=stderr(), disable=quiet) as progress:
-        bar = progress.add_task("", total=len(prompts))
+    with display(stderr(), model, 1, quiet=quiet) as screen:
+        screen.show(_event(0, len(prompts)), None)
         return measure(
             checkpoint,
             prompts,
             settings,
             task=task.name,
-            on_progress=lambda done, _: progress.update(bar, completed=done),
+            on_progress=lambda done, total: screen.show(_event(done, total), None),
         )
+
+
+def _event(done: int, total: int) -> Event:
+    """Return what a lab would tell of a calibration that has come so far."""
+    progress = experiments.Progress(examples_done=done, examples_total=total)
+    event = Event(state=experiments.EXPERIMENT_STATE_CALIBRATING, progress=progress)
+    event.time.GetCurrentTime()
+    return event
