@@ -50,7 +50,7 @@ def submit(  # noqa: PLR0913 - each argument is an option of the command
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Submit an experiment to a lab and print its id."""
+    """Submit an experiment to a lab and print its id, nothing else without --wait."""
     spec = seeded(read_spec(spec_file), seed)
     with connect(server) as client:
         experiment = client.submit(spec, request_id)
@@ -59,7 +59,12 @@ def submit(  # noqa: PLR0913 - each argument is an option of the command
         if wait:
             with interruptible(f"experiment {experiment.id} goes on in the lab"):
                 experiment = follow_to_end(client, experiment, quiet=quiet, title=spec_file.stem)
-    _show(experiment, as_json=as_json, brief=not wait)
+    if wait or as_json:
+        _show(experiment, as_json=as_json)
+        return
+    typer.echo(experiment.id)
+    if experiment.state != experiments.EXPERIMENT_STATE_PENDING and not quiet:
+        stderr().print(f"it is {state_name(experiment.state)}")
 
 
 def watch(

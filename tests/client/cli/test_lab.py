@@ -1,6 +1,7 @@
 import json
 
 import pytest
+import yaml
 
 from modnorm.client.convert import spec_to_proto
 from modnorm.v1 import experiment_pb2 as experiments
@@ -28,10 +29,13 @@ def lab(serve, servicer, spec):
         )
 
         def watch(request, context):
-            yield experiments.WatchExperimentResponse(cursor=1, state=state)
+            yield experiments.WatchExperimentResponse(cursor=1, state=state, message="created")
 
         target = serve(
             servicer(
+                CreateExperiment=lambda *_: experiments.CreateExperimentResponse(
+                    experiment=experiment
+                ),
                 GetExperiment=lambda *_: experiments.GetExperimentResponse(experiment=experiment),
                 CancelExperiment=lambda *_: experiments.CancelExperimentResponse(
                     experiment=experiment
@@ -45,6 +49,20 @@ def lab(serve, servicer, spec):
         return "--server", target
 
     return start
+
+
+@pytest.fixture
+def spec_file(tmp_path, spec):
+    path = tmp_path / "small.yaml"
+    path.write_text(yaml.safe_dump(spec.model_dump(mode="json")))
+    return path
+
+
+@pytest.mark.parametrize("state", [experiments.EXPERIMENT_STATE_PENDING, SUCCEEDED])
+def test_submit_prints_the_id_alone_for_other_commands_to_take(modnorm, lab, spec_file, state):
+    code, out, err = modnorm("submit", spec_file, *lab(state), "--request-id", "mine")
+    assert (code, out) == (0, "e1\n")
+    assert ("it is succeeded" in err) == (state == SUCCEEDED)
 
 
 @pytest.mark.parametrize(
