@@ -30,6 +30,7 @@ from modnorm.client.cli.options import (
     connect,
     read_spec,
 )
+from modnorm.client.cli.progress import rewards
 from modnorm.client.cli.results import write_results
 from modnorm.client.cli.seed import Seed, seeded
 from modnorm.client.client import ModnormClient
@@ -160,10 +161,29 @@ def _show(experiment: experiments.Experiment, *, as_json: bool, brief: bool = Fa
     if progress.updates_total:
         made = f"{progress.updates_done} of {progress.updates_total} updates are made"
         console.print(made, soft_wrap=True)
-    if experiment.states and not brief:
+    if brief:
+        return
+    if experiment.state != experiments.EXPERIMENT_STATE_SUCCEEDED:
+        console.print(", ".join(_standing(experiment)), soft_wrap=True)
+    if experiment.states:
         console.print(table(("state", "development", "held-out"), _states(experiment)))
-    elif not brief:
-        console.print(table(("ensemble", "held-out", "right"), _ensembles(experiment)))
+    elif rows := _ensembles(experiment):
+        console.print(table(("ensemble", "held-out", "right"), rows))
+
+
+def _standing(experiment: experiments.Experiment) -> list[str]:
+    """Return how far an experiment is, or was when it ended early."""
+    progress, base = experiment.progress, experiment.base
+    largest = max(experiment.spec.population.ensemble_sizes, default=1)
+    known = base.selection_reward if base.HasField("selection_reward") else None
+    parts = [
+        f"jobs {progress.jobs_done}/{progress.jobs_total}",
+        f"failed {progress.jobs_failed}",
+        f"running {progress.jobs_running}",
+    ]
+    if experiment.state == experiments.EXPERIMENT_STATE_CALIBRATING:
+        parts = [f"prompts calibrated {progress.examples_done}/{progress.examples_total}"]
+    return [*parts, *rewards(progress, known, largest)]
 
 
 def _states(experiment: experiments.Experiment) -> list[tuple[str, ...]]:

@@ -191,14 +191,26 @@ def _speed(pace: Pace, total: int) -> list[str]:
     return [f"{rate:.2f}/s", *eta]
 
 
-def _figures(progress: experiments.Progress, base: float | None, size: int) -> list[str]:
-    figures = []
+def rewards(progress: experiments.Progress, base: float | None, size: int) -> list[str]:
+    """Return the selection rewards that are known, each with its name.
+
+    Args:
+        progress: How far the experiment is.
+        base: That of the unperturbed model, if known.
+        size: Largest K, of which the threshold is told.
+    """
+    found = []
     if progress.HasField("best_reward"):
-        figures.append(f"best {progress.best_reward:.4f}")
+        found.append(f"best {progress.best_reward:.4f}")
     if progress.HasField("threshold_reward"):
-        figures.append(f"top-{size} {progress.threshold_reward:.4f}")
+        found.append(f"top-{size} {progress.threshold_reward:.4f}")
     if base is not None:
-        figures.append(f"base {base:.4f}")
+        found.append(f"base {base:.4f}")
+    return found
+
+
+def _figures(progress: experiments.Progress, base: float | None, size: int) -> list[str]:
+    figures = rewards(progress, base, size)
     if progress.candidates_stopped:
         figures.append(f"stopped early {progress.candidates_stopped}")
     if progress.updates_total and progress.jobs_total:

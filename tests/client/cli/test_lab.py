@@ -7,25 +7,31 @@ from modnorm.client.convert import spec_to_proto
 from modnorm.v1 import experiment_pb2 as experiments
 
 SUCCEEDED = experiments.EXPERIMENT_STATE_SUCCEEDED
+RESULTS = {
+    "progress": experiments.Progress(jobs_done=3, jobs_total=5, best_reward=0.5),
+    "base": experiments.BaseResult(heldout_metric=0.125),
+    "ensembles": [
+        experiments.EnsembleResult(
+            population=4, ensemble_size=2, experts=[1, 0], metric=0.5, correct=1, rows=2
+        )
+    ],
+}
 
 
 @pytest.fixture
 def lab(serve, servicer, spec):
-    """Serve one experiment in a state; returns the options that name the server."""
+    """Serve one experiment in a state; returns the options that name the server.
 
-    def start(state, error=""):
+    Its results are there unless other fields are given.
+    """
+
+    def start(state, error="", **fields):
         experiment = experiments.Experiment(
             id="e1",
             spec=spec_to_proto(spec),
             state=state,
             error=error,
-            progress=experiments.Progress(jobs_done=3, jobs_total=5, best_reward=0.5),
-            base=experiments.BaseResult(heldout_metric=0.125),
-            ensembles=[
-                experiments.EnsembleResult(
-                    population=4, ensemble_size=2, experts=[1, 0], metric=0.5, correct=1, rows=2
-                )
-            ],
+            **(fields or RESULTS),
         )
 
         def watch(request, context):
@@ -99,6 +105,32 @@ def test_the_list_shows_progress_and_best(modnorm, modnorm_json, lab):
     assert code == 0
     assert out.splitlines()[1].split()[:5] == ["e1", "small", "selecting", "3/5", "0.5000"]
     assert modnorm_json("list", *server)[0]["id"] == "e1"
+
+
+@pytest.mark.parametrize(
+    "state", [experiments.EXPERIMENT_STATE_SELECTING, experiments.EXPERIMENT_STATE_CANCELLED]
+)
+def test_show_tells_how_far_an_experiment_without_results_is(modnorm, lab, state):
+    progress = experiments.Progress(
+        jobs_done=3,
+        jobs_total=9,
+        jobs_failed=1,
+        jobs_running=2,
+        best_reward=0.5,
+        threshold_reward=0.25,
+    )
+    base = experiments.BaseResult(selection_reward=0.125)
+    code, out, _ = modnorm("show", "e1", *lab(state, progress=progress, base=base))
+    assert code == 0
+    assert out.splitlines()[1:] == [
+        "jobs 3/9, failed 1, running 2, best 0.5000, top-2 0.2500, base 0.1250"
+    ]
+
+
+def test_show_counts_prompts_while_they_are_calibrated(modnorm, lab):
+    progress = experiments.Progress(examples_done=3, examples_total=16)
+    server = lab(experiments.EXPERIMENT_STATE_CALIBRATING, progress=progress)
+    assert modnorm("show", "e1", *server)[1] == "e1  calibrating\nprompts calibrated 3/16\n"
 
 
 def test_cancel_shows_the_state(modnorm, lab):
