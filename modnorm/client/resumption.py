@@ -1,15 +1,26 @@
-"""The same spec once more, in a lab of its own: what is there goes on, nothing is done twice."""
+"""The same spec once more: what is there goes on, nothing is done twice."""
 
 from collections.abc import Iterator
-from itertools import count
+from dataclasses import dataclass
+from itertools import chain, count
 
 from modnorm.client.client import ModnormClient
-from modnorm.client.convert import spec_from_proto
+from modnorm.client.convert import spec_from_proto, spec_to_proto
+from modnorm.errors import ForbiddenError
 from modnorm.spec import ExperimentSpec
 from modnorm.v1 import experiment_pb2 as experiments
 
 _ENDED_EARLY = (experiments.EXPERIMENT_STATE_FAILED, experiments.EXPERIMENT_STATE_CANCELLED)
 _ENDED = (*_ENDED_EARLY, experiments.EXPERIMENT_STATE_SUCCEEDED)
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """An experiment that was submitted, or was at work already."""
+
+    experiment: experiments.Experiment
+    is_found: bool
+    """It was seen at work before it was asked for."""
 
 
 def take_up(client: ModnormClient, spec: ExperimentSpec) -> experiments.Experiment:
@@ -51,6 +62,38 @@ def take_up_shared(
         if experiment.state not in _ENDED_EARLY:
             return experiment
     raise AssertionError("request ids do not end")
+
+
+def join_live(client: ModnormClient, spec: ExperimentSpec, prefix: str) -> Joined:
+    """Submit a spec to a lab, unless an experiment of it is at work there, whoever submitted that.
+
+    One that ended, well or not, is followed by another. Those who submit a spec at the same time
+    share one experiment: request ids are made from the spec, or are that of what is at work.
+
+    Args:
+        client: Connection to the lab.
+        spec: What to run.
+        prefix: What request ids of this kind begin with.
+    """
+    live = _find_live(client, spec)
+    names = (f"{prefix}/{name}" for name in _request_ids(spec))
+    for request_id in chain((live.request_id,) if live else (), names):
+        # An operator sees what other tenants have too; a request finds the caller's own alone.
+        experiment = client.submit(spec, request_id=request_id)
+        if experiment.state not in _ENDED:
+            return Joined(experiment, live is not None and experiment.id == live.id)
+    raise AssertionError("request ids do not end")
+
+
+def _find_live(client: ModnormClient, spec: ExperimentSpec) -> experiments.Experiment | None:
+    """Return an experiment of a spec that is at work; None where there is none in sight."""
+    wanted = spec_to_proto(spec)
+    try:
+        return next(
+            (one for one in client.list() if one.state not in _ENDED and one.spec == wanted), None
+        )
+    except ForbiddenError:  # a token may be good for submitting alone
+        return None
 
 
 def _makes_way(other: ExperimentSpec, spec: ExperimentSpec) -> bool:

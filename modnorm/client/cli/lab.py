@@ -36,7 +36,11 @@ from modnorm.client.cli.seed import Seed, seeded
 from modnorm.client.client import ModnormClient
 from modnorm.client.convert import spec_from_proto
 from modnorm.client.rundir import RunDirectory, hold
+from modnorm.errors import InvalidInputError
+from modnorm.spec import ExperimentSpec
 from modnorm.v1 import experiment_pb2 as experiments
+
+_PREFIX = "submit"
 
 
 def submit(  # noqa: PLR0913 - each argument is an option of the command
@@ -44,17 +48,33 @@ def submit(  # noqa: PLR0913 - each argument is an option of the command
     *,
     server: Server = None,
     request_id: Annotated[
-        str | None, typer.Option(help="The same id is the same experiment; a fresh one if absent.")
+        str | None, typer.Option(help="The same id is the same experiment, at work or ended.")
     ] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Do it beside one of the same spec that is at work.")
+    ] = False,
     seed: Seed = None,
     wait: Annotated[bool, typer.Option("--wait", help="Follow it to its end.")] = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Submit an experiment to a lab and print its id, nothing else without --wait."""
+    """Submit an experiment to a lab and print its id, nothing else without --wait.
+
+    Where an experiment of the same spec is at work in the lab, that one is taken, unless --again
+    or --request-id asks for another.
+    """
+    if again and request_id is not None:
+        raise InvalidInputError(
+            "a request id names one experiment, and --again asks for a fresh one",
+            field="again",
+            remedy="leave one of the two out",
+        )
     spec = seeded(read_spec(spec_file), seed)
     with connect(server) as client:
-        experiment = client.submit(spec, request_id)
+        if again or request_id is not None:
+            experiment = client.submit(spec, request_id)
+        else:
+            experiment = _join(client, spec)
         if not quiet:
             show_remarks(client, experiment.id)
         if wait:
@@ -66,6 +86,17 @@ def submit(  # noqa: PLR0913 - each argument is an option of the command
     typer.echo(experiment.id)
     if experiment.state != experiments.EXPERIMENT_STATE_PENDING and not quiet:
         stderr().print(f"it is {state_name(experiment.state)}")
+
+
+def _join(client: ModnormClient, spec: ExperimentSpec) -> experiments.Experiment:
+    """Return the experiment of a spec that is at work, with a remark, or a new one."""
+    from modnorm.client.resumption import join_live
+
+    joined = join_live(client, spec, _PREFIX)
+    if joined.is_found:
+        remark = "an experiment of this spec is at work, and is taken; --again makes another"
+        stderr().print(remark, soft_wrap=True)
+    return joined.experiment
 
 
 def watch(
