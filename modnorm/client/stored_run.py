@@ -69,7 +69,8 @@ def find_run(path: Path) -> StoredRun:
     raise PreconditionError(
         f"{path} holds results, but not the lab that stored what they were made from",
         field=_FIELD,
-        remedy="name the experiment's id (timings.json has it), and its lab with --server",
+        remedy="name the experiment's id (timings.json has it), and its lab with --server or "
+        "MODNORM_SERVER",
     )
 
 
@@ -86,5 +87,6 @@ def _no_run(path: Path) -> InvalidInputError:
     return InvalidInputError(
         f"{path} is no directory of a run",
         field=_FIELD,
-        remedy="name what `modnorm run` wrote, or an experiment's id and its lab with --server",
+        remedy="name what `modnorm run` wrote, or an experiment's id and its lab with --server or "
+        "MODNORM_SERVER",
     )

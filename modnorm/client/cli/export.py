@@ -11,7 +11,7 @@ import typer
 
 from modnorm.client.base_model import BasePlace
 from modnorm.client.cli.console import emit_json
-from modnorm.client.cli.options import Json, Run, RunServer, in_lab, settings
+from modnorm.client.cli.options import Json, Run, RunServer, in_lab, lab_of, settings
 from modnorm.client.client import ModnormClient
 from modnorm.client.convert import spec_from_proto
 from modnorm.client.rundir import lineage_file, spec_file
@@ -71,6 +71,7 @@ def export(  # noqa: PLR0913 - each argument is an option of the command
 
     require_new(out)
     place = BasePlace(model, revision)
+    server = lab_of(run, server)
     written = (
         _export_trained(run, server, place, out)
         if rank is None
@@ -106,8 +107,8 @@ def _read_trained(directory: Path) -> tuple[ModelSpec, "Lineage"]:
             f"{directory} is no finished run of an iterative method: {error}",
             field="run",
             remedy="name the directory that `modnorm run` wrote for es, mezo or zo_finetuner, or "
-            "an experiment's id and its lab with --server; of a run of another method --rank 1 "
-            "writes the best candidate",
+            "an experiment's id and its lab with --server or MODNORM_SERVER; of a run of another "
+            "method --rank 1 writes the best candidate",
         ) from error
     return spec.model, Lineage.from_json(text)
 

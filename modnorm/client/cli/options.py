@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from modnorm.client.client import ModnormClient
 from modnorm.client.radius import carry_radius
 from modnorm.client.settings import ClientSettings
-from modnorm.errors import InvalidInputError
+from modnorm.errors import InvalidInputError, NotFoundError
 from modnorm.spec import ExperimentSpec, load_spec
 from modnorm.tasks.declared import carry_declaration
 from modnorm.v1 import experiment_pb2 as experiments
@@ -24,10 +24,14 @@ Server = Annotated[
     str | None,
     typer.Option("--server", metavar="HOST:PORT", help="Aggregator [env: MODNORM_SERVER]."),
 ]
-Run = Annotated[str, typer.Argument(metavar="RUN", help="Directory of a run; with --server, id.")]
+Run = Annotated[str, typer.Argument(metavar="RUN", help="Directory of a run; id in a lab.")]
 RunServer = Annotated[
     str | None,
-    typer.Option("--server", metavar="HOST:PORT", help="Aggregator of the lab that ran RUN."),
+    typer.Option(
+        "--server",
+        metavar="HOST:PORT",
+        help="Aggregator of the lab that ran RUN [env: MODNORM_SERVER, unless RUN is a path].",
+    ),
 ]
 ExperimentId = Annotated[str, typer.Argument(metavar="ID", help="Id of the experiment.")]
 SpecFile = Annotated[Path, typer.Argument(metavar="SPEC", help="Experiment spec, YAML.")]
@@ -79,13 +83,39 @@ def connect(server: str | None) -> ModnormClient:
     )
 
 
+def lab_of(run: str, server: str | None) -> str | None:
+    """Return the server of the lab that ran RUN; None where RUN is something on this machine.
+
+    Args:
+        run: Directory or id.
+        server: What was named on the command line. Without it the settings count, but not their
+            default: what is neither a directory nor in a lab that somebody named is a mistake.
+    """
+    if server is not None or Path(run).exists():
+        return server
+    found = settings()
+    return found.server if "server" in found.model_fields_set else None
+
+
 @contextmanager
 def in_lab(
     experiment_id: str, server: str
 ) -> Iterator[tuple[ModnormClient, experiments.Experiment]]:
-    """Open a connection to the lab that ran an experiment, and find the experiment."""
+    """Open a connection to the lab that ran an experiment, and find the experiment.
+
+    Raises:
+        NotFoundError: it has no such experiment.
+    """
     with connect(server) as client:
-        yield client, client.get(experiment_id)
+        try:
+            experiment = client.get(experiment_id)
+        except NotFoundError as error:
+            raise NotFoundError(
+                f"{error.message}; the lab {server} was asked",
+                field=error.field,
+                remedy="name an id that `modnorm list` shows, or the directory of a run",
+            ) from error
+        yield client, experiment
 
 
 def numbers(text: str, field: str, kind: type[NumberT]) -> tuple[NumberT, ...]:

@@ -14,7 +14,7 @@ from rich.table import Table
 from modnorm.client.cli.console import emit_json, percent, stderr, stdout, table
 from modnorm.client.cli.experiment import interruptible
 from modnorm.client.cli.files import check_writable
-from modnorm.client.cli.options import Json, Quiet, Run, RunServer, in_lab, settings
+from modnorm.client.cli.options import Json, Quiet, Run, RunServer, in_lab, lab_of, settings
 from modnorm.client.client import ModnormClient
 from modnorm.client.convert import spec_to_proto
 from modnorm.v1 import experiment_pb2 as experiments
@@ -57,6 +57,7 @@ def rescore(  # noqa: PLR0913 - each argument is an option of the command
     from modnorm.analysis.files import encode_json, write_file
     from modnorm.client.rescoring import rescore_experiment, rescored_document
 
+    server = lab_of(run, server)
     with (
         interruptible("stopped; nothing was written"),
         _opened(run, server, scorer) as (client, experiment),

@@ -166,6 +166,18 @@ def test_of_a_lab_the_candidate_of_a_rank_is_written(export, search, tmp_path):
     assert (written["seed"], tuple(written["coefficients"])) == (102, found.coefficients)
 
 
+@pytest.mark.parametrize("options", [("--rank", 1), ()])
+def test_an_id_is_looked_for_in_the_lab_of_the_environment(
+    modnorm, serve, servicer, search, tmp_path, monkeypatch, request, options
+):
+    if not options:
+        request.getfixturevalue("training")
+    monkeypatch.setenv("MODNORM_SERVER", served(serve, servicer, *search))
+    code, _, err = modnorm("export", "e1", "--out", tmp_path / "out", *options)
+    assert code == 0, err
+    assert (tmp_path / "out").is_dir()
+
+
 @pytest.mark.parametrize(
     ("rank", "message", "remedy"),
     [

@@ -76,6 +76,32 @@ def test_the_file_and_json_are_one_document(modnorm_json, gsm8k_lab, tmp_path):
     assert list(out.parent.iterdir()) == [out]
 
 
+def test_an_id_is_looked_for_in_the_lab_of_the_environment(
+    modnorm_json, gsm8k_lab, monkeypatch, tmp_path
+):
+    monkeypatch.chdir(tmp_path)
+    named = modnorm_json("rescore", "e1", "--server", gsm8k_lab)
+    monkeypatch.setenv("MODNORM_SERVER", gsm8k_lab)
+    assert modnorm_json("rescore", "e1") == named
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_a_lab_an_id_is_told_from_a_directory(modnorm):
+    code, _, err = modnorm("rescore", "e1")
+    assert code == 2
+    assert err.startswith("error: run: e1 is no directory of a run")
+    assert "MODNORM_SERVER" in err
+
+
+def test_a_directory_is_read_whatever_lab_the_environment_names(
+    modnorm, run_directory, free_address, monkeypatch
+):
+    monkeypatch.setenv("MODNORM_SERVER", free_address)
+    code, _, err = modnorm("rescore", run_directory, "--scorer", "strict")
+    assert code == 2
+    assert err.startswith("error: task.scorer: ")
+
+
 def test_without_a_name_the_default_scorer_judges(modnorm_json, gsm8k_lab):
     document = modnorm_json("rescore", "e1", "--server", gsm8k_lab)
     assert document["new_scorer"] == "gsm8k-v1"
@@ -114,6 +140,7 @@ def test_an_experiment_that_is_not_there_is_refused(modnorm, gsm8k_lab):
     code, _, err = modnorm("rescore", "e2", "--server", gsm8k_lab)
     assert code == 2
     assert "no such experiment" in err
+    assert "or the directory of a run" in err
 
 
 def test_a_file_that_cannot_be_written_is_refused(modnorm, gsm8k_lab, tmp_path):
