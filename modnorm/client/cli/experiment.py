@@ -13,6 +13,8 @@ from modnorm.errors import CancelledError, EvaluationError
 from modnorm.spec import ExperimentSpec
 from modnorm.v1 import experiment_pb2 as experiments
 
+SAME_COMMAND = "the same command goes on from here"
+SUBMIT_AGAIN = "submit it again: what is finished is taken over"
 _NO_REMARKS = "created"
 
 
@@ -32,6 +34,7 @@ def follow_to_end(
     *,
     quiet: bool,
     title: str | None = None,
+    go_on: str = SUBMIT_AGAIN,
 ) -> experiments.Experiment:
     """Show an experiment's progress until it ends, and return it as it ended.
 
@@ -40,6 +43,7 @@ def follow_to_end(
         experiment: The experiment.
         quiet: Show no progress.
         title: What to call it where its spec has no name; its id if absent.
+        go_on: What to do where it failed and the cause is mended.
 
     Raises:
         EvaluationError: it failed; the message is its reason.
@@ -50,7 +54,7 @@ def follow_to_end(
     with display(stderr(), shown, max(sizes, default=1), quiet=quiet) as screen:
         follow(client.watch(experiment.id), screen, _base_reward(client, experiment.id))
     ended = client.get(experiment.id)
-    check_end(ended)
+    check_end(ended, go_on)
     return ended
 
 
@@ -86,7 +90,7 @@ def carry_out(
     on_accepted()
     if not quiet:
         show_remarks(client, experiment.id)
-    return follow_to_end(client, experiment, quiet=quiet, title=title)
+    return follow_to_end(client, experiment, quiet=quiet, title=title, go_on=SAME_COMMAND)
 
 
 def show_remarks(client: ModnormClient, experiment_id: str) -> None:
@@ -104,18 +108,38 @@ def _base_reward(client: ModnormClient, experiment_id: str) -> Callable[[], floa
     return ask
 
 
-def check_end(experiment: experiments.Experiment) -> None:
+def check_end(experiment: experiments.Experiment, go_on: str = SUBMIT_AGAIN) -> None:
     """Make a failed or cancelled end the command's own.
+
+    Args:
+        experiment: An experiment that ended.
+        go_on: What to do where it failed and the cause is mended.
 
     Raises:
         EvaluationError: the experiment failed; the message is its reason.
         CancelledError: it was cancelled.
     """
     if experiment.state == experiments.EXPERIMENT_STATE_FAILED:
-        raise EvaluationError(
-            f"the experiment failed: {experiment.error}",
-            remedy="mend the cause and start it again (in a lab, under another request id): "
-            "what is finished is taken over",
-        )
+        reason, remedy = _parted(experiment.error)
+        raise EvaluationError(f"the experiment failed: {reason}", remedy=f"{remedy}; then {go_on}")
     if experiment.state == experiments.EXPERIMENT_STATE_CANCELLED:
         raise CancelledError("the experiment was cancelled")
+
+
+def _parted(error: str) -> tuple[str, str]:
+    """Return the reason of a failure and its remedy, which a lab stores as one text."""
+    start = _last_group(error)
+    remedy = error[start + 1 : -1]
+    if start > 0 and " " in remedy:  # one word is a name, no remedy
+        return error[:start].rstrip(), remedy
+    return error, "mend the cause"
+
+
+def _last_group(text: str) -> int:
+    """Return where the brackets begin that end a text, others inside them; -1 if none do."""
+    depth = 0
+    for place in range(len(text) - 1, -1, -1):
+        depth += (text[place] == ")") - (text[place] == "(")
+        if depth <= 0:
+            return place if text.endswith(")") else -1
+    return -1

@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 
 from modnorm.client.cli.console import percent, table
-from modnorm.client.cli.experiment import carry_out, follow_to_end, interruptible
+from modnorm.client.cli.experiment import SAME_COMMAND, carry_out, follow_to_end, interruptible
 from modnorm.client.cli.options import (
     Json,
     Quiet,
@@ -128,7 +128,7 @@ def _in_lab(specs: Sequence[ExperimentSpec], server: str, *, quiet: bool) -> lis
     ):
         accepted = [take_up_shared(client, spec, _PREFIX) for spec in specs]
         return [
-            _trial(spec, follow_to_end(client, experiment, quiet=quiet))
+            _trial(spec, follow_to_end(client, experiment, quiet=quiet, go_on=SAME_COMMAND))
             for spec, experiment in zip(specs, accepted, strict=True)
         ]
 
