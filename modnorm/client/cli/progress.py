@@ -16,6 +16,8 @@ from modnorm.v1 import experiment_pb2 as experiments
 
 Event = experiments.WatchExperimentResponse
 
+_WAITING = "waiting: "
+"""What events of a lab begin with that tell which service an experiment waits for, and why."""
 _LINE_SECONDS = 5.0
 """Plain lines inside a phase are at least this far apart."""
 
@@ -79,7 +81,7 @@ class NullDisplay:
 
 
 class LineDisplay(NullDisplay):
-    """One line a phase, and one now and then inside it."""
+    """One line a phase, one now and then inside it, and one for each reason to wait."""
 
     def __init__(self, console: Console, title: str, ensemble_size: int) -> None:
         self._console = console
@@ -87,31 +89,37 @@ class LineDisplay(NullDisplay):
         self._ensemble_size = ensemble_size
         self._phases = _Phases()
         self._state: int | None = None
+        self._told = ""
         self._printed = 0.0
 
     def show(self, event: Event, base: float | None) -> None:
-        """Print a line when the state changed or the last line is old."""
+        """Print a line when the state changed, the last line is old or it waits for something."""
         pace = self._phases.observe(event)
         now = time.monotonic()
-        if event.state == self._state and now - self._printed < _LINE_SECONDS:
+        waiting = _waiting(event)
+        is_news = event.state != self._state or (waiting and waiting != self._told)
+        if not is_news and now - self._printed < _LINE_SECONDS:
             return
+        self._told = waiting or ("" if event.state != self._state else self._told)
         self._state, self._printed = event.state, now
         done, total = _extent(event)
         parts = [f"{self._title}: {state_name(event.state)}"]
         if total:
             parts += [f"{done}/{total}", *_speed(pace, total)]
         parts += _figures(event.progress, base, self._ensemble_size)
-        self._console.print(", ".join(parts), soft_wrap=True)
+        parts += [waiting] if waiting else []
+        self._console.print(", ".join(parts), soft_wrap=True, markup=False)
 
 
 class LiveDisplay:
-    """A bar a phase, and a line with the best rewards so far."""
+    """A bar a phase, a line with the best rewards so far, and what is waited for."""
 
     def __init__(self, console: Console, title: str, ensemble_size: int) -> None:
         self._ensemble_size = ensemble_size
         self._phases = _Phases()
         self._tasks: dict[int, TaskID] = {}
         self._figures = Text()
+        self._waiting = Text()
         self._bars = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=28),
@@ -120,7 +128,8 @@ class LiveDisplay:
             console=console,
         )
         self._live = Live(
-            Group(Text(title, style="bold"), self._bars, self._figures), console=console
+            Group(Text(title, style="bold"), self._bars, self._figures, self._waiting),
+            console=console,
         )
 
     def __enter__(self) -> Self:
@@ -139,6 +148,7 @@ class LiveDisplay:
             task = self._task(event.state)
             self._bars.update(task, completed=done, total=total, speed=speed)
         self._figures.plain = "   ".join(_figures(event.progress, base, self._ensemble_size))
+        self._waiting.plain = _waiting(event)
 
     def _task(self, state: "experiments.ExperimentState.ValueType") -> TaskID:
         if state not in self._tasks:
@@ -171,6 +181,11 @@ _WORKING = frozenset(
 _REWARDED = frozenset(
     {experiments.EXPERIMENT_STATE_SELECTING, experiments.EXPERIMENT_STATE_VOTING}
 )
+
+
+def _waiting(event: Event) -> str:
+    """Return what the experiment waits for since this event, or nothing."""
+    return event.message if event.message.startswith(_WAITING) else ""
 
 
 def _extent(event: Event) -> tuple[int, int]:

@@ -8,9 +8,10 @@ from modnorm.client.cli.progress import display, follow
 from modnorm.v1 import experiment_pb2 as experiments
 
 
-def event(state, done, total, **figures):
+def event(state, done, total, message="", **figures):
     made = experiments.WatchExperimentResponse(
         state=state,
+        message=message,
         progress=experiments.Progress(jobs_done=done, jobs_total=total, **figures),
     )
     made.time.FromMicroseconds(round((time.time() + done) * 1e6))
@@ -26,11 +27,11 @@ EVENTS = [
 ]
 
 
-def shown(*, terminal, quiet=False):
+def shown(*, terminal, quiet=False, events=EVENTS):
     text = io.StringIO()
     console = Console(file=text, force_terminal=terminal, width=120, highlight=False)
     with display(console, "small", 2, quiet=quiet) as screen:
-        follow(EVENTS, screen, lambda: 0.125)
+        follow(events, screen, lambda: 0.125)
     return text.getvalue()
 
 
@@ -47,6 +48,31 @@ def test_the_live_display_shows_bars_rate_and_figures():
     text = shown(terminal=True)
     for part in ("small", "selecting", "4/8", "voting", "3/3", "best 0.5000", "base 0.1250"):
         assert part in text
+
+
+CALIBRATING = experiments.EXPERIMENT_STATE_CALIBRATING
+AWAY = "waiting: the calibrator is away [connection refused]"
+FULL = "waiting: cannot write below /cache"
+
+
+def test_lines_tell_each_reason_to_wait_once_a_phase():
+    said = ["calibrating", AWAY, AWAY, "2 of 4 prompts are calibrated", AWAY, FULL]
+    events = [event(CALIBRATING, 0, 0, message) for message in said]
+    events.append(event(experiments.EXPERIMENT_STATE_SAMPLING, 0, 0, "sampling"))
+    events.append(event(experiments.EXPERIMENT_STATE_SAMPLING, 0, 0, FULL))
+    assert shown(terminal=False, events=events).splitlines() == [
+        "small: calibrating",
+        f"small: calibrating, {AWAY}",
+        f"small: calibrating, {FULL}",
+        "small: sampling",
+        f"small: sampling, {FULL}",
+    ]
+
+
+def test_the_live_display_shows_what_is_waited_for_until_it_goes_on():
+    events = [event(CALIBRATING, 0, 0, AWAY)]
+    assert AWAY in shown(terminal=True, events=events)
+    assert AWAY not in shown(terminal=True, events=[*events, event(CALIBRATING, 0, 0, "on")])
 
 
 def test_quiet_shows_nothing():
