@@ -560,6 +560,7 @@ class Experiment(google.protobuf.message.Message):
     BASE_FIELD_NUMBER: builtins.int
     ENSEMBLES_FIELD_NUMBER: builtins.int
     STATES_FIELD_NUMBER: builtins.int
+    WAITS_FOR_FIELD_NUMBER: builtins.int
     id: builtins.str
     """Server-made id."""
     request_id: builtins.str
@@ -568,6 +569,8 @@ class Experiment(google.protobuf.message.Message):
     """Where it is."""
     error: builtins.str
     """Why it failed."""
+    waits_for: builtins.str
+    """Why it waits for a service, if it does; not in lists."""
     @property
     def spec(self) -> Global___ExperimentSpec:
         """What was asked for, defaults filled in."""
@@ -615,10 +618,11 @@ class Experiment(google.protobuf.message.Message):
         base: Global___BaseResult | None = ...,
         ensembles: collections.abc.Iterable[Global___EnsembleResult] | None = ...,
         states: collections.abc.Iterable[Global___StateResult] | None = ...,
+        waits_for: builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_base", b"_base", "base", b"base", "create_time", b"create_time", "end_time", b"end_time", "progress", b"progress", "provenance", b"provenance", "spec", b"spec"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_base", b"_base", "base", b"base", "create_time", b"create_time", "end_time", b"end_time", "ensembles", b"ensembles", "error", b"error", "id", b"id", "progress", b"progress", "provenance", b"provenance", "request_id", b"request_id", "spec", b"spec", "state", b"state", "states", b"states"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_base", b"_base", "base", b"base", "create_time", b"create_time", "end_time", b"end_time", "ensembles", b"ensembles", "error", b"error", "id", b"id", "progress", b"progress", "provenance", b"provenance", "request_id", b"request_id", "spec", b"spec", "state", b"state", "states", b"states", "waits_for", b"waits_for"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__base: typing_extensions.TypeAlias = typing.Literal["base"]
     _WhichOneofArgType__base: typing_extensions.TypeAlias = typing.Literal["_base", b"_base"]

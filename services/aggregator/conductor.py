@@ -7,6 +7,7 @@ import random
 import time
 import uuid
 
+from modnorm.client.watch import WAITING
 from modnorm.errors import CancelledError, EngineError, ModnormError, UnavailableError
 from services.aggregator.journey import Journey
 from services.aggregator.stores.experiments import ExperimentStore
@@ -114,7 +115,7 @@ class Conductor:
                     return False
                 if error.message != told:
                     told = error.message
-                    await self._journey.note(experiment_id, f"waiting: {error.message}")
+                    await self._journey.note(experiment_id, f"{WAITING}{error.message}")
             await asyncio.sleep(self._pause(attempt))
             attempt += 1
 

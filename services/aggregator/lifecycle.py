@@ -11,6 +11,7 @@ from functools import lru_cache
 from sqlalchemy import insert, update
 from sqlmodel import Session, col
 
+from modnorm.client.watch import WAITING
 from modnorm.errors import InvalidInputError, NotFoundError, PreconditionError
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.spec import ExperimentSpec
@@ -205,6 +206,14 @@ def has_open_jobs(experiment: Experiment) -> bool:
 def standing_of(session: Session, experiment: Experiment) -> Standing:
     """Tell how far the present phase is, and the best rewards so far."""
     return Standing.of(session, experiment.id, spec_of(experiment).population.ensemble_sizes[-1])
+
+
+def reason_to_wait(session: Session, experiment: Experiment) -> str:
+    """Return what the last event says is waited for; empty where it says something else."""
+    if experiment.state in TERMINAL:
+        return ""
+    message = session.get_one(Event, (experiment.id, experiment.last_cursor)).message
+    return message.removeprefix(WAITING) if message.startswith(WAITING) else ""
 
 
 def progress_of(session: Session, experiment: Experiment) -> experiment_pb2.Progress:

@@ -47,6 +47,7 @@ def experiment_message(record: ExperimentRecord) -> experiment_pb2.Experiment:
         )
     message.ensembles.extend(_ensemble(ensemble) for ensemble in record.ensembles)
     message.states.extend(map(_state_result, record.states))
+    message.waits_for = record.waits_for
     return message
 
 

@@ -195,7 +195,7 @@ def _show(experiment: experiments.Experiment, *, as_json: bool, brief: bool = Fa
     if brief:
         return
     if experiment.state != experiments.EXPERIMENT_STATE_SUCCEEDED:
-        console.print(", ".join(_standing(experiment)), soft_wrap=True)
+        console.print(", ".join(_standing(experiment)), soft_wrap=True, markup=False)
     if experiment.states:
         console.print(table(("state", "development", "held-out"), _states(experiment)))
     elif rows := _ensembles(experiment):
@@ -214,7 +214,8 @@ def _standing(experiment: experiments.Experiment) -> list[str]:
     ]
     if experiment.state == experiments.EXPERIMENT_STATE_CALIBRATING:
         parts = [f"prompts calibrated {progress.examples_done}/{progress.examples_total}"]
-    return [*parts, *rewards(progress, known, largest)]
+    waiting = [f"waiting: {experiment.waits_for}"] if experiment.waits_for else []
+    return [*parts, *rewards(progress, known, largest), *waiting]
 
 
 def _states(experiment: experiments.Experiment) -> list[tuple[str, ...]]:

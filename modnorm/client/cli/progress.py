@@ -12,12 +12,11 @@ from rich.text import Text
 
 from modnorm.client.cli.console import state_name
 from modnorm.client.cli.pace import Pace
+from modnorm.client.watch import WAITING
 from modnorm.v1 import experiment_pb2 as experiments
 
 Event = experiments.WatchExperimentResponse
 
-_WAITING = "waiting: "
-"""What events of a lab begin with that tell which service an experiment waits for, and why."""
 _LINE_SECONDS = 5.0
 """Plain lines inside a phase are at least this far apart."""
 
@@ -185,7 +184,7 @@ _REWARDED = frozenset(
 
 def _waiting(event: Event) -> str:
     """Return what the experiment waits for since this event, or nothing."""
-    return event.message if event.message.startswith(_WAITING) else ""
+    return event.message if event.message.startswith(WAITING) else ""
 
 
 def _extent(event: Event) -> tuple[int, int]:

@@ -6,6 +6,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich.markup import escape
+
 from modnorm.client.cli.console import emit_json, stderr, stdout, table
 from modnorm.client.cli.options import connect
 
@@ -83,8 +85,9 @@ def show_standing(  # noqa: PLR0913 - all by keyword but the first three; they a
 def _standing_row(standing: "CellStanding") -> tuple[str, str, str]:
     record = standing.record
     extent = f"{record.phase} {record.done}/{record.total}" if record.total else record.phase
-    known = record.error or ("" if standing.state == "finished" else extent)
-    return standing.cell, standing.state, known
+    going_on = f"{extent}, waiting: {record.waits_for}" if record.waits_for else extent
+    known = record.error or ("" if standing.state == "finished" else going_on)
+    return standing.cell, standing.state, escape(known)
 
 
 def written(built: Sequence["BuiltTable"], how: str) -> str:

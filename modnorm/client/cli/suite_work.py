@@ -109,18 +109,20 @@ def _finish(
 
 
 class _Telling:
-    """Prints a line where a cell enters a state or a phase."""
+    """Prints a line where a cell enters a state or a phase, or begins or ends to wait."""
 
     def __init__(self) -> None:
-        self._told: dict[str, tuple[str, str]] = {}
+        self._told: dict[str, tuple[str, str, str]] = {}
 
     def __call__(self, cell: "Cell", record: "CellRecord") -> None:
-        now = (str(record.state), record.phase)
+        now = (str(record.state), record.phase, record.waits_for)
         if self._told.get(cell.id) == now:
             return
         self._told[cell.id] = now
         text = record.error or (record.phase if record.state == "submitted" else "")
-        stderr().print(f"{cell.id}: {record.state} {text}".rstrip(), soft_wrap=True, markup=False)
+        waiting = f", waiting: {record.waits_for}" if record.waits_for else ""
+        line = f"{cell.id}: {record.state} {text}".rstrip() + waiting
+        stderr().print(line, soft_wrap=True, markup=False)
 
 
 def _pass_over(_cell: "Cell", _record: "CellRecord") -> None:

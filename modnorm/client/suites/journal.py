@@ -38,6 +38,8 @@ class CellRecord:
     total: int = 0
     phase: str = ""
     """State of the experiment, as the lab last told."""
+    waits_for: str = ""
+    """Why the experiment waits for a service, if it does."""
     updated: float = 0.0
     """Seconds since the epoch."""
 

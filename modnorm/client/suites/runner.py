@@ -187,6 +187,7 @@ class SuiteRunner:
             phase=phase_of(experiment),
             done=progress.jobs_done,
             total=progress.jobs_total,
+            waits_for=experiment.waits_for,
         )
 
     def _end(self, cell: Cell, experiment: experiments.Experiment) -> None:
@@ -196,11 +197,13 @@ class SuiteRunner:
             return
         self.finish(experiment, RunDirectory(self.directory / cell.id))
         self._profiles.setdefault(cell.id, "")
-        self._note(cell, state=CellState.FINISHED, phase=phase_of(experiment), error="")
+        self._note(
+            cell, state=CellState.FINISHED, phase=phase_of(experiment), waits_for="", error=""
+        )
 
     def _fail(self, cell: Cell, error: ModnormError) -> None:
         self._profiles.setdefault(cell.id, "")
-        self._note(cell, state=CellState.FAILED, error=str(error))
+        self._note(cell, state=CellState.FAILED, waits_for="", error=str(error))
 
     def _give_up(self) -> None:
         """Fail what waits for a profile that no cell of this run makes."""

@@ -72,7 +72,11 @@ def suite_standing(
 def _asked(record: CellRecord, experiment: experiments.Experiment) -> tuple[str, CellRecord]:
     progress = experiment.progress
     now = replace(
-        record, phase=phase_of(experiment), done=progress.jobs_done, total=progress.jobs_total
+        record,
+        phase=phase_of(experiment),
+        done=progress.jobs_done,
+        total=progress.jobs_total,
+        waits_for=experiment.waits_for,
     )
     return (ENDED_IN_THE_LAB if experiment.state in TERMINAL_STATES else IN_THE_LAB), now
 

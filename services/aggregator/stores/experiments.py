@@ -22,6 +22,7 @@ from services.aggregator.lifecycle import (
     lock_experiment,
     move,
     progress_of,
+    reason_to_wait,
     record,
     unknown_experiment,
 )
@@ -89,6 +90,8 @@ class ExperimentRecord:
     ensembles: Sequence[Ensemble]
     states: Sequence[StateRecord] = ()
     """Of an iterative run."""
+    waits_for: str = ""
+    """Why it waits for a service."""
 
 
 class ExperimentStore:
@@ -318,9 +321,8 @@ class ExperimentStore:
             .order_by(col(Ensemble.population), col(Ensemble.ensemble_size))
         ).all()
         states = self._trajectories.states(session, experiment)
-        return ExperimentRecord(
-            experiment, progress_of(session, experiment), base, ensembles, states
-        )
+        progress, waits_for = progress_of(session, experiment), reason_to_wait(session, experiment)
+        return ExperimentRecord(experiment, progress, base, ensembles, states, waits_for)
 
 
 def experiment_id_of(request_id: str, tenant: str = DEFAULT_TENANT) -> str:

@@ -148,6 +148,12 @@ def test_show_counts_prompts_while_they_are_calibrated(modnorm, lab):
     assert modnorm("show", "e1", *server)[1] == "e1  calibrating\nprompts calibrated 3/16\n"
 
 
+def test_show_tells_what_an_experiment_waits_for(modnorm, lab):
+    server = lab(experiments.EXPERIMENT_STATE_CALIBRATING, waits_for="the calibrator [it is away]")
+    out = modnorm("show", "e1", *server)[1]
+    assert out.splitlines()[-1].endswith(", waiting: the calibrator [it is away]")
+
+
 def test_cancel_shows_the_state(modnorm, lab):
     code, out, _ = modnorm("cancel", "e1", *lab(experiments.EXPERIMENT_STATE_CANCELLED))
     assert code == 0

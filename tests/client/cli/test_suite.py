@@ -5,6 +5,7 @@ import pytest
 import yaml
 
 from modnorm.suites import load_suite
+from modnorm.v1 import experiment_pb2 as experiments
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 PAPER = EXAMPLES / "paper" / "ablations.yaml"
@@ -93,6 +94,65 @@ def test_faults_are_the_callers(modnorm, arguments, field):
     code, _, err = modnorm("suite", "plan", PAPER, *arguments)
     assert code == 2
     assert err.startswith(f"error: {field}: ")
+
+
+ONE_CELL = {
+    "name": "one",
+    "title": "One",
+    "base": {
+        "model": "tiny-thicket",
+        "task": {
+            "name": "countdown",
+            "selection": "bundled:countdown-selection",
+            "heldout": "bundled:countdown-heldout",
+        },
+        "population": {"size": 2},
+    },
+    "axes": {"method": {"M": {"method": {"name": "modular_norm", "radius": 0.2}}}},
+    "seeds": [1],
+}
+WAITED_FOR = "the calibrator [it is away]"
+
+
+def test_what_a_cell_waits_for_is_told_once_while_it_does(
+    modnorm, serve, servicer, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("modnorm.client.suites.runner.FIRST_PAUSE", 0.001)
+    looks = [WAITED_FOR, WAITED_FOR, ""]
+    during = []
+
+    def get(request, context):
+        found = experiments.Experiment(id="e1", state=experiments.EXPERIMENT_STATE_CALIBRATING)
+        if looks:
+            found.waits_for = looks.pop(0)
+        else:
+            during.append(json.loads((tmp_path / "out" / "suite.json").read_text())["cells"])
+            found.state = experiments.EXPERIMENT_STATE_CANCELLED
+        return experiments.GetExperimentResponse(experiment=found)
+
+    created = experiments.Experiment(id="e1", state=experiments.EXPERIMENT_STATE_PENDING)
+    target = serve(
+        servicer(
+            CreateExperiment=lambda *_: experiments.CreateExperimentResponse(experiment=created),
+            GetExperiment=get,
+        )
+    )
+    file = tmp_path / "one.yaml"
+    file.write_text(yaml.safe_dump(ONE_CELL))
+    code, _, err = modnorm("suite", "run", file, "--server", target, "--out", tmp_path / "out")
+    assert code == 1
+    (cell,) = during[0]
+    assert err.splitlines() == [
+        f"{cell}: submitted",
+        f"{cell}: submitted calibrating, waiting: {WAITED_FOR}",
+        f"{cell}: submitted calibrating",
+        f"{cell}: failed it was cancelled",
+    ]
+    journal = tmp_path / "out" / "suite.json"
+    record = {**during[0][cell], "waits_for": WAITED_FOR}
+    journal.write_text(json.dumps({**json.loads(journal.read_text()), "cells": {cell: record}}))
+    _, out, _ = modnorm("suite", "status", file, "--out", tmp_path / "out")
+    assert f"waiting: {WAITED_FOR}" in out
 
 
 def test_a_suite_at_fault_is_refused_before_anything_is_made(modnorm, tmp_path):

@@ -117,7 +117,9 @@ def test_a_service_that_is_down_delays_and_is_seen(start_lab, spec):
             async for event in lab.watch(created.id):
                 if event.message.startswith("waiting"):
                     break
-            assert (await lab.get(created.id)).state < SELECTING
+            found = await lab.get(created.id)
+            assert found.state < SELECTING
+            assert event.message == f"waiting: {found.waits_for}"
             await lab.cancel(created.id)
             assert (await lab.finish(created.id))[-1].state == CANCELLED
 

@@ -108,6 +108,23 @@ def test_cancelling_absorbs(world, selecting):
     assert world.stores.experiments.conducted() == ()
 
 
+def test_what_is_waited_for_is_told_until_the_experiment_moves_on(world):
+    store = world.stores.experiments
+
+    def waits_for():
+        return store.get(created).waits_for
+
+    created = world.create()
+    assert not waits_for()
+    store.note(created, "waiting: the calibrator is away")
+    assert waits_for() == "the calibrator is away"
+    store.leave_pending(created, 4)
+    assert not waits_for()
+    store.note(created, "waiting: the calibrator is away")
+    store.cancel(created)
+    assert not waits_for()
+
+
 def test_failing_says_why_and_absorbs(world):
     created = world.select()
     world.stores.experiments.fail(created, "no reason")
