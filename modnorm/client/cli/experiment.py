@@ -1,5 +1,6 @@
 """One experiment from submission to its end, as seen from the command line."""
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -16,6 +17,8 @@ from modnorm.v1 import experiment_pb2 as experiments
 SAME_COMMAND = "the same command goes on from here"
 SUBMIT_AGAIN = "submit it again: what is finished is taken over"
 _NO_REMARKS = "created"
+_REMEDY = re.compile(r"[a-z`][^\s,]* ")
+"""Words, as remedies begin; a name alone or numbers, such as a shape, are part of a reason."""
 
 
 @contextmanager
@@ -130,7 +133,7 @@ def _parted(error: str) -> tuple[str, str]:
     """Return the reason of a failure and its remedy, which a lab stores as one text."""
     start = _last_group(error)
     remedy = error[start + 1 : -1]
-    if start > 0 and " " in remedy:  # one word is a name, no remedy
+    if start > 0 and _REMEDY.match(remedy):
         return error[:start].rstrip(), remedy
     return error, "mend the cause"
 

@@ -33,6 +33,7 @@ def test_progress_names_an_experiment_by_its_name_or_its_file(capsys, name, titl
             "cannot write below /cache: no space (make room (a little) or mend the disk; then ",
         ),
         ("2 failed, 1 may (max_failed)", "2 failed, 1 may (max_failed) (mend the cause; then "),
+        ("no shape (3, 4)", "no shape (3, 4) (mend the cause; then "),
         ("odd )", "odd ) (mend the cause; then "),
         ("(what is all remedy)", "(what is all remedy) (mend the cause; then "),
         ("", " (mend the cause; then "),
