@@ -162,7 +162,7 @@ def test_a_failed_run_may_be_given_more_patience(modnorm, write_spec, tmp_path):
     ended = modnorm("run", spec_file, "--out", tmp_path, check=False)
     assert ended.returncode == 1
     assert "failures.max_failed_candidates" in ended.stderr
-    assert "start it again" in ended.stderr
+    assert "the same command goes on" in ended.stderr
     before = done(tmp_path)
     assert len(before) == 1
     spec_file = write_spec("brittle", **changes, failures={"max_failed_candidates": 1})
