@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from modnorm.spec import DataSpec
-from modnorm.tasks.protocol import Row, Task
+from modnorm.tasks.protocol import Message, Row, Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +29,11 @@ def shared_prompts(
     Returns:
         For each of `rows` that is among `others`, in order: its index, and the first index there.
     """
-    known: dict[object, int] = {}
+    # A tuple by its type, but nothing else minds the list of a task that is not type-checked.
+    known: dict[tuple[Message, ...], int] = {}
     for index, other in enumerate(others):
-        known.setdefault(task.messages(other), index)
-    asked = [(index, known.get(task.messages(row))) for index, row in enumerate(rows)]
+        known.setdefault(tuple(task.messages(other)), index)
+    asked = [(index, known.get(tuple(task.messages(row)))) for index, row in enumerate(rows)]
     return [(index, found) for index, found in asked if found is not None]
 
 

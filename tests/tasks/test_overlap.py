@@ -1,9 +1,12 @@
+from unittest.mock import Mock
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from modnorm.spec import DataSpec
 from modnorm.tasks import get_task
 from modnorm.tasks.overlap import SharedRange, shared_prompts, shared_range
+from modnorm.tasks.protocol import Message, Task
 
 TASK = get_task("gsm8k")
 ROWS = st.lists(
@@ -31,6 +34,14 @@ def test_shared_prompts_are_those_of_a_literal_search(rows, others):
         (index, asked.index(row["question"]))
         for index, row in enumerate(rows)
         if row["question"] in asked
+    ]
+
+
+def test_prompts_may_be_lists():
+    task = Mock(spec=Task)
+    task.messages.side_effect = lambda row: [Message("user", row["question"])]
+    assert shared_prompts(task, [{"question": "a"}], [{"question": "b"}, {"question": "a"}]) == [
+        (0, 1)
     ]
 
 
