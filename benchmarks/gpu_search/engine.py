@@ -7,7 +7,6 @@ from vllm import SamplingParams
 from vllm.sampling_params import RequestOutputKind
 
 from benchmarks.gpu_search.outcome import Stopwatch, watched
-from benchmarks.gpu_search.slots import spare_asking
 from benchmarks.gpu_search.variants import USUAL, VARIANTS, Variant
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines.protocol import Completion, GenerationLimits
@@ -39,13 +38,14 @@ class DrawnEngine(VllmEngine):
         cache_bytes: int | None = None,
     ) -> None:
         cache = {} if cache_bytes is None else {"kv_cache_memory_bytes": cache_bytes}
-        changes = Changes({**variant.arguments, **cache}, ahead=variant.ahead)
+        changes = Changes(
+            {**variant.arguments, **cache},
+            ahead=variant.ahead,
+            at_block_ends=variant.at_block_ends,
+        )
         super().__init__(checkpoint, settings, changes=changes)
         if variant.whole_steps:
             self._steps = Steps(self._engine, whole=True)
-        if variant.spares_asking:
-            core = getattr(self._engine.engine_core, "engine_core")  # noqa: B009 - vLLM's inside
-            spare_asking(core.scheduler.kv_cache_manager)
         self.lengths: Sequence[int] = ()
         self.stopwatch = Stopwatch()
 

@@ -12,15 +12,15 @@ class Variant:
         arguments: Engine arguments of vLLM's.
         variables: Environment variables.
         whole_steps: Whether vLLM's own `step` is taken.
-        spares_asking: Whether memory is asked for only when more of it is needed (`slots`).
         ahead: Whether a worker in a process of its own has a step more under way than vLLM's.
+        at_block_ends: Whether memory is asked for only when a sequence needs more of it.
     """
 
     arguments: Mapping[str, object] = field(default_factory=dict)
     variables: Mapping[str, str] = field(default_factory=dict)
     whole_steps: bool = False
-    spares_asking: bool = False
     ahead: bool = True
+    at_block_ends: bool = True
 
 
 USUAL = ""
@@ -38,8 +38,8 @@ VARIANTS: Mapping[str, Variant] = {
     "short": Variant(arguments={"max_num_batched_tokens": 2048}),
     # As many steps under way as vLLM has.
     "two": Variant(ahead=False),
-    # A decoding sequence asks for memory only at the end of a block.
-    "slots": Variant(spares_asking=True),
+    # Every running sequence asks for memory at every step, as in vLLM.
+    "asking": Variant(at_block_ends=False),
     # The older and the newer of vLLM's model runners, whichever it would choose.
     "runner1": Variant(variables={"VLLM_USE_V2_MODEL_RUNNER": "0"}),
     "runner2": Variant(variables={"VLLM_USE_V2_MODEL_RUNNER": "1"}),

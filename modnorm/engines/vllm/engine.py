@@ -18,6 +18,7 @@ from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.engines.protocol import Completion, Finish, GenerationLimits
 from modnorm.engines.settings import EngineSettings
+from modnorm.engines.vllm.blocks import ask_at_block_ends
 from modnorm.engines.vllm.numerics import chosen_numerics
 from modnorm.engines.vllm.parking import Parked, Parking
 from modnorm.engines.vllm.start import (
@@ -82,6 +83,8 @@ class VllmEngine:
         """Whether some logits of the candidate were not looked at."""
         self._engine = start_vllm(checkpoint, stored.layout, stored.dtype, self._settings, changes)
         self._steps = Steps(self._engine)
+        if changes.at_block_ends:
+            ask_at_block_ends(self._engine)
         try:
             self._parking = self._make_parking()
             self._workers = Workers(self._engine, stored.layout, stored.dtype, checkpoint.digest)

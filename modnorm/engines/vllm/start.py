@@ -110,6 +110,8 @@ class Changes:
     """Engine arguments of vLLM's."""
     ahead: bool = True
     """Whether steps run ahead as in `run_ahead`."""
+    at_block_ends: bool = True
+    """Whether blocks are asked for as in `ask_at_block_ends`."""
 
 
 def start_vllm(

@@ -1,0 +1,144 @@
+"""Memory that is asked for at the end of a block, against vLLM's asking at every step."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip(
+    "vllm", reason="runs in an environment with vLLM: `make test-vllm`, part of `make test`"
+)
+
+from modnorm.checkpoint.reference import Checkpoint
+from modnorm.engines import EngineSettings, GenerationLimits
+from modnorm.engines.vllm.blocks import ask_at_block_ends
+from modnorm.engines.vllm.engine import VllmEngine
+from modnorm.engines.vllm.start import Changes
+
+PROMPTS = [
+    [*range(first, first + length)] for first, length in ((5, 1), (6, 31), (7, 32), (8, 50))
+]
+Plan = list[object]
+
+
+@pytest.mark.parametrize("blocks", [64, 9], ids=["room for all", "some are preempted"])
+def test_every_step_is_planned_as_vllm_plans_it(
+    float32: Checkpoint, as_on_gpu: Callable[[], AbstractContextManager[None]], blocks: int
+) -> None:
+    settings = EngineSettings(max_model_len=192, max_num_seqs=4, max_parked_seqs=0)
+    planned, asked, said = [], [], []
+    for at_block_ends in (True, False):
+        changes = Changes(
+            {"block_size": 32, "num_gpu_blocks_override": blocks}, at_block_ends=at_block_ends
+        )
+        with as_on_gpu():
+            engine = VllmEngine(float32, settings, changes=changes)
+        try:
+            plans, asks = _recorded(engine)
+            ended = engine.generate(PROMPTS, GenerationLimits(100))
+            said.append({one.index: one.text for one in ended})
+            planned.append(plans)
+            asked.append(len(asks))
+        finally:
+            engine.close()
+    assert planned[0] == planned[1]
+    assert said[0] == said[1]
+    assert any(plan[5] for plan in planned[0]) is (blocks == 9)
+    assert asked[0] < asked[1] / 4
+
+
+def _recorded(engine: VllmEngine) -> tuple[list[Plan], list[int]]:
+    """Return what each step will plan, and the sizes that memory will be asked for."""
+    scheduler = engine._engine.engine_core.engine_core.scheduler  # type: ignore[attr-defined]  # inside
+    coordinator = scheduler.kv_cache_manager.coordinator
+    plans, asks = list[Plan](), list[int]()
+    schedule, allocate = scheduler.schedule, coordinator.allocate_new_blocks
+
+    def planning(*given: object, **named: object) -> object:
+        plan = schedule(*given, **named)
+        going_on = plan.scheduled_cached_reqs
+        plans.append(
+            [
+                {_row(name): tokens for name, tokens in plan.num_scheduled_tokens.items()},
+                {_row(new.req_id): new.block_ids for new in plan.scheduled_new_reqs},
+                [_row(name) for name in going_on.req_ids],
+                going_on.new_block_ids,
+                going_on.num_computed_tokens,
+                {_row(name) for name in plan.preempted_req_ids or ()},
+                scheduler.kv_cache_manager.block_pool.get_num_free_blocks(),
+            ]
+        )
+        return plan
+
+    def allocating(name: str, tokens: int, *more: object, **named: object) -> object:
+        asks.append(tokens)
+        return allocate(name, tokens, *more, **named)
+
+    scheduler.schedule, coordinator.allocate_new_blocks = planning, allocating
+    return plans, asks
+
+
+def _row(name: str) -> str:
+    """Return a request's name without what vLLM adds at random."""
+    return name.partition("-")[0]
+
+
+class FullAttentionManager:
+    """Named as vLLM's."""
+
+    block_size = 16
+
+    def __init__(self) -> None:
+        self.req_to_blocks = {"long": [object()] * 3}
+
+
+class SlidingWindowManager(FullAttentionManager):
+    """One that frees blocks on the way."""
+
+
+def _engine(*kinds: FullAttentionManager, enable_caching: bool = False) -> SimpleNamespace:
+    manager = SimpleNamespace(
+        coordinator=SimpleNamespace(single_type_managers=kinds),
+        allocate_slots=lambda *given, **named: (given, named),
+        empty_kv_cache_blocks="nothing",
+        enable_caching=enable_caching,
+    )
+    scheduler = SimpleNamespace(kv_cache_manager=manager)
+    core = SimpleNamespace(engine_core=SimpleNamespace(scheduler=scheduler))
+    return SimpleNamespace(engine_core=core, manager=manager)
+
+
+@pytest.mark.parametrize(
+    "engine",
+    [
+        _engine(SlidingWindowManager()),
+        _engine(FullAttentionManager(), FullAttentionManager()),
+        _engine(FullAttentionManager(), enable_caching=True),
+        SimpleNamespace(engine_core=SimpleNamespace()),
+    ],
+    ids=["windows", "several kinds", "prefixes", "kept otherwise"],
+)
+def test_nothing_changes_where_asking_may_do_more(engine: SimpleNamespace) -> None:
+    assert not ask_at_block_ends(engine)
+
+
+@pytest.mark.parametrize(
+    ("name", "computed", "given", "asks"),
+    [
+        ("long", 47, {}, False),
+        ("long", 48, {}, True),
+        ("unknown", 0, {}, True),
+        ("long", 10, {"num_lookahead_tokens": 1}, True),
+        ("long", 10, {"full_sequence_must_fit": True}, True),
+    ],
+)
+def test_only_a_decoding_sequence_with_room_is_answered_at_once(
+    name: str, computed: int, given: dict[str, int], *, asks: bool
+) -> None:
+    engine = _engine(FullAttentionManager())
+    assert ask_at_block_ends(engine)
+    request = SimpleNamespace(request_id=name, num_computed_tokens=computed)
+    answer = engine.manager.allocate_slots(request, 1, **given)
+    assert (answer != "nothing") is asks
+    assert engine.manager.allocate_slots(request, 2) != "nothing"
