@@ -1,19 +1,22 @@
 """Tokens a second: the project's engine against plain vLLM, on the same prompts.
 
-    python -m benchmarks.gpu_search throughput MODEL [--rounds 5] [--out FILE]
+    python -m benchmarks.gpu_search throughput MODEL [--rounds 5] [--busy 0] [--out FILE]
 
 All are started with the same engine arguments, are up at the same time on one GPU, each with its
 share of the memory, and answer the same request in turns: 200 prompts of 120 to 180 tokens, answer
 lengths as in `search`. Plain vLLM is `LLM.generate` without the worker extension, in one process
 (as the project's engine) and as it comes, with its core in a process of its own. It makes no
-text; the project's engine does, as scoring needs it.
+text; the project's engine does, as scoring needs it. With `--busy` that many processes of endless
+loops keep cores at work beside them.
 """
 
 import argparse
 import json
+import subprocess
+import sys
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -36,6 +39,7 @@ CONTENDERS = {
     f"{ENGINE}@inside": "0",
     f"{ENGINE}@two": "0",
     f"{ENGINE}@short": "0",
+    f"{ENGINE}@asking": "0",
     "vllm in one process": "0",
     "vllm": "1",
 }
@@ -62,6 +66,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rows", type=int, default=usual.rows)
     parser.add_argument("--median", type=int, default=usual.median)
     parser.add_argument("--cap", type=int, default=usual.cap)
+    parser.add_argument("--busy", type=int, default=0, metavar="CORES")
     parser.add_argument("--only", nargs="+", choices=sorted(CONTENDERS), default=[*CONTENDERS])
     parser.add_argument("--out", type=Path)
 
@@ -84,11 +89,23 @@ def run(options: argparse.Namespace) -> int:
             stack.enter_context(ending(child))
             child.answer()  # vLLM measures free memory while it starts: one after the other
             children[name] = child
+        stack.enter_context(_busy(options.busy))
         for _ in range(options.rounds + 1):
             for name, child in children.items():
                 rates[name].append(float(str(child.ask("generate"))))
         _report({name: found[1:] for name, found in rates.items()}, options.out)
     return 0
+
+
+@contextmanager
+def _busy(cores: int) -> Iterator[None]:
+    """Keep some cores at work inside the context."""
+    loop = [sys.executable, "-S", "-c", "while True: pass"]
+    with ExitStack() as stack:
+        for _ in range(cores):
+            process = stack.enter_context(subprocess.Popen(loop))
+            stack.callback(process.kill)
+        yield
 
 
 def _report(rates: dict[str, list[float]], out: Path | None) -> None:
