@@ -8,6 +8,7 @@ import sys
 import time
 
 import pytest
+import torch
 import yaml
 
 from modnorm.client.radius import carry_radius
@@ -38,7 +39,8 @@ def write_spec(spec, tmp_path):
 
 
 def start(*arguments):
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    """Run the command in a process with as many threads as this one: rounding depends on them."""
+    environment = os.environ | {"OMP_NUM_THREADS": str(torch.get_num_threads())}
     command = [sys.executable, "-m", "modnorm", *map(str, arguments)]
     return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
 
