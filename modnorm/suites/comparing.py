@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean, stdev
 
 from modnorm.analysis.support import Decomposition, count_support, decompose
 from modnorm.analysis.tail import cutoff, gains, required_population, survival
@@ -237,8 +238,12 @@ def _tail(
     return dict(zip(_TAIL_COLUMNS, (of, against, ratios), strict=True))
 
 
-def reward_gains(outcome: Outcome) -> tuple[float, ...]:
+def reward_gains(outcome: Outcome, population: int | None = None) -> tuple[float, ...]:
     """Return the selection-reward gains of a population, in percentage points.
+
+    Args:
+        outcome: A finished cell.
+        population: N, whose first candidates count; all of them when None. Failed ones have none.
 
     Raises:
         InvalidInputError: the base was not measured.
@@ -246,7 +251,12 @@ def reward_gains(outcome: Outcome) -> tuple[float, ...]:
     base = outcome.document["base"]["selection_reward"]
     if base is None:
         raise InvalidInputError(f"{outcome.cell.id} has not measured the base", field="directory")
-    return gains([candidate.reward for candidate in outcome.candidates], base)
+    rewards = [
+        candidate.reward
+        for candidate in outcome.candidates
+        if population is None or candidate.index < population
+    ]
+    return gains(rewards, base)
 
 
 def _cutoffs(spec: TailTable, pair: Comparison, filling: Filling) -> list[str]:
@@ -257,13 +267,13 @@ def _cutoffs(spec: TailTable, pair: Comparison, filling: Filling) -> list[str]:
             continue
         population = int(pick["N"])
         found = [filling.outcomes.of(cell) for cell in filling.chosen(pick).values()]
-        points = [reward_gains(each)[:population] for each in found if each is not None]
-        enough = [each for each in points if len(each) >= spec.hits]
-        if enough:
-            mean = sum(cutoff(each, spec.hits) for each in enough) / len(enough)
+        points = [reward_gains(each, population) for each in found if each is not None]
+        cutoffs = [cutoff(each, spec.hits) for each in points if len(each) >= spec.hits]
+        if cutoffs:
+            spread = f" ± {stdev(cutoffs):.2f}" if len(cutoffs) > 1 else ""
             notes.append(
                 f"{pair.label}, {name}: the top {spec.hits} of N = {population} begin at a gain "
-                f"of {mean:.2f} points, mean of {len(enough)} seeds"
+                f"of {fmean(cutoffs):.2f}{spread} points, mean of {len(cutoffs)} seeds"
             )
     return notes
 

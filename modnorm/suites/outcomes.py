@@ -24,6 +24,8 @@ _IGNORED = ("failures", "name")
 class Candidate:
     """What the tables need of one scored candidate; fractions."""
 
+    index: int
+    """Place in the population, from 0."""
     reward: float
     accuracy: float | None
     """None where no answers are stored."""
@@ -158,6 +160,7 @@ def differing_field(cell: Cell, there: Mapping[str, object]) -> str | None:
 
 def _candidate(row: Mapping[str, str]) -> Candidate:
     try:
+        index = int(row["index"])
         answers = int(row.get("selection_answers") or 0)
         correct = int(row.get("selection_correct") or 0)
         reward = float(row["selection_reward"])
@@ -165,4 +168,4 @@ def _candidate(row: Mapping[str, str]) -> Candidate:
         raise InvalidInputError(
             f"candidates.csv is damaged: {error}", field="directory"
         ) from error
-    return Candidate(reward, correct / answers if answers else None)
+    return Candidate(index, reward, correct / answers if answers else None)

@@ -91,7 +91,7 @@ def finish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pat
 
     def make(
         cell: Cell,
-        rewards: Sequence[float],
+        rewards: Sequence[float | None],
         metrics: Mapping[tuple[int, int], float],
         *,
         base: float = 0.2,
@@ -111,10 +111,10 @@ def finish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Pat
             CandidateRow(
                 index=index,
                 seed=index,
-                state="scored",
+                state="failed" if reward is None else "scored",
                 selection_reward=reward,
-                selection_answers=ROWS,
-                selection_correct=round(ROWS * reward),
+                selection_answers=0 if reward is None else ROWS,
+                selection_correct=round(ROWS * (reward or 0)),
                 heldout_answers=heldout if index in experts else 0,
                 worker="one",
                 seconds=seconds,

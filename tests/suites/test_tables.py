@@ -189,6 +189,26 @@ def test_tails_give_required_populations_and_cutoffs(build):
     )
 
 
+def test_cutoffs_are_of_the_first_candidates_whichever_failed(build):
+    """A failed candidate keeps its place: the fourth is not among the first three."""
+    finished: Finished = {"mn_more_42": ({}, {"rewards": (0.3, 0.5, None, 0.9)})}
+    pair = {"label": "x", "of": {**PAIR["of"], "N": 3}, "against": PAIR["against"]}
+    spec = {"kind": "tail", "title": "t", "thresholds": [5], "hits": 1, "compare": [pair]}
+    (note,) = build(spec, finished).notes
+    assert "N = 3 begin at a gain of 30.00 points" in note
+
+
+def test_cutoffs_have_a_sample_sd_over_the_seeds(build):
+    finished: Finished = {
+        "mn_more_42": ({}, {"rewards": (0.3, 0.4, 0.5, 0.5)}),
+        "mn_more_43": ({}, {"rewards": (0.3, 0.5, 0.5, 0.5)}),
+    }
+    pair = {"label": "x", "of": {**PAIR["of"], "N": 2}, "against": PAIR["against"]}
+    spec = {"kind": "tail", "title": "t", "thresholds": [5], "hits": 1, "compare": [pair]}
+    (note,) = build(spec, finished).notes
+    assert f"begin at a gain of 25.00 ± {stdev([20, 30]):.2f} points, mean of 2 seeds" in note
+
+
 def test_support_is_decomposed_by_seed_and_on_average(build):
     finished: Finished = {
         "mn_more_42": ({}, {"right": [2, 2, 2, 0]}),
