@@ -17,6 +17,8 @@ from modnorm.v1 import sandbox_pb2, sandbox_pb2_grpc
 
 _MEASURE_SECONDS = 120.0
 _SERVICE = sandbox_pb2.DESCRIPTOR.services_by_name["SandboxService"].full_name
+_QUEUE_SECONDS = 120.0
+"""How long a program may wait for its turn, on top of its own limit."""
 _RETRIES = {
     "methodConfig": [
         {
@@ -45,20 +47,12 @@ class RemoteSandbox:
 
     Args:
         target: HOST:PORT.
-        queue_seconds: How long a program may wait for its turn, on top of its own limit.
         credentials: Token and certificates; none when absent.
     """
 
-    def __init__(
-        self,
-        target: str,
-        *,
-        queue_seconds: float = 120.0,
-        credentials: Credentials | None = None,
-    ) -> None:
+    def __init__(self, target: str, *, credentials: Credentials | None = None) -> None:
         self._channel = open_channel(target, credentials or Credentials(), _CHANNEL_OPTIONS)
         self._stub = sandbox_pb2_grpc.SandboxServiceStub(self._channel)
-        self._queue_seconds = queue_seconds
 
     def execute(self, program: Program) -> Outcome:
         """Run a program and judge it.
@@ -68,7 +62,7 @@ class RemoteSandbox:
             UnavailableError: no service answers, or it does not isolate; nothing counts.
             EngineError: the sandbox failed meanwhile. This is no verdict: try again.
         """
-        timeout = program.limits.wall_seconds + self._queue_seconds
+        timeout = program.limits.wall_seconds + _QUEUE_SECONDS
         try:
             response = self._stub.Execute(program_to_proto(program), timeout=timeout)
         except grpc.RpcError as error:

@@ -14,19 +14,17 @@ ITERATIONS = 8
 """Power-iteration steps of the published spectral norm."""
 
 
-def natural_norm(z: torch.Tensor, norm: Norm, *, iterations: int = ITERATIONS) -> torch.Tensor:
+def natural_norm(z: torch.Tensor, norm: Norm) -> torch.Tensor:
     """Return a norm of `z`, at least 1e-12.
 
     Args:
         z: Tensor in float32, of any device; a matrix for `MAX_ROW` and `SPECTRAL`.
         norm: Which norm.
-        iterations: Power-iteration steps of the spectral norm.
 
     Returns:
         The norm: 0-d, in the dtype and on the device of `z`. Nothing waits for the device.
     """
-    value = spectral(z, iterations) if norm is Norm.SPECTRAL else _PLAIN[norm](z)
-    return value.clamp_min(EPSILON)
+    return _NORMS[norm](z).clamp_min(EPSILON)
 
 
 def spectral(z: torch.Tensor, iterations: int = ITERATIONS) -> torch.Tensor:
@@ -67,8 +65,9 @@ def unit(z: torch.Tensor) -> torch.Tensor:
     return torch.ones((), dtype=z.dtype, device=z.device)
 
 
-_PLAIN: Mapping[Norm, Callable[[torch.Tensor], torch.Tensor]] = MappingProxyType(
+_NORMS: Mapping[Norm, Callable[[torch.Tensor], torch.Tensor]] = MappingProxyType(
     {
+        Norm.SPECTRAL: spectral,
         Norm.MAX_ROW: max_row,
         Norm.MAX_ABS: max_abs,
         Norm.FROBENIUS: frobenius,

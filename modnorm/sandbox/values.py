@@ -4,7 +4,7 @@ Nothing but built-in types comes out, so no comparison here ever runs foreign co
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 
@@ -122,5 +122,3 @@ _DECODERS: Mapping[str, Callable[..., object]] = {
     "fraction": lambda above, below: Fraction(_integer(above), _integer(below)),
     "opaque": lambda kind: Opaque(_text(kind)),
 }
-
-PLAIN_NUMBERS: Sequence[type] = (bool, int, float, complex)

@@ -3,7 +3,6 @@
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from dataclasses import field as made
 
 from modnorm.errors import InvalidInputError
 
@@ -79,7 +78,6 @@ class PublishedTable:
     values: object
     field: str
     """Place in the suite file, for errors."""
-    _used: set[tuple[str, ...]] = made(default_factory=set)
 
     def find(self, labels: Sequence[str]) -> Printed | None:
         """Return what is printed in a place; None where the paper has nothing there.
@@ -94,16 +92,7 @@ class PublishedTable:
             here = next((value for key, value in here.items() if str(key) == label), None)
         if here is None or isinstance(here, Mapping):
             return None
-        self._used.add(tuple(labels))
         return self._printed(here, labels)
-
-    def unused(self) -> list[tuple[str, ...]]:
-        """Return the places of the paper that no number was asked for."""
-        return [
-            place
-            for place in _places(self.values)
-            if not any(used[: len(place)] == place for used in self._used)
-        ]
 
     def _printed(self, found: object, labels: Sequence[str]) -> Printed:
         several = found if isinstance(found, list | tuple) else [found]
@@ -116,11 +105,3 @@ class PublishedTable:
                 field=f"{self.field}.{'.'.join(labels)}",
             )
         return Printed(*numbers)
-
-
-def _places(values: object, prefix: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
-    if not isinstance(values, Mapping):
-        return [prefix]
-    return [
-        place for key, value in values.items() for place in _places(value, (*prefix, str(key)))
-    ]

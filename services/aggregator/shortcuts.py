@@ -8,7 +8,6 @@ write leases alone; scores of reports are handed over after their transaction.
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Lock
 from typing import TypeVar
@@ -44,14 +43,9 @@ class _Known:
 
 
 class Shortcuts:
-    """Bars and settled rows of the experiments that were asked for last; used by several threads.
+    """Bars and settled rows of the experiments asked for last; used by several threads."""
 
-    Args:
-        clock: Monotonic time in seconds.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._bars: OrderedDict[str, _Known] = OrderedDict()
         self._votes: OrderedDict[str, Settling] = OrderedDict()
         self._lock = Lock()
@@ -70,7 +64,7 @@ class Shortcuts:
         if candidate == BASE_INDEX or not wanted(experiment):
             return None
         with self._lock:
-            now = self._clock()
+            now = time.monotonic()
             known = self._bars.get(experiment.id) or _Known(_bars_of(experiment), -math.inf)
             _keep(self._bars, experiment.id, known)
             if fresh or now - known.time > REFRESH_SECONDS:

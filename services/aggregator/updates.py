@@ -156,13 +156,12 @@ def development_results(
     ]
 
 
-def lineage_of(session: Session, experiment: Experiment, updates: int | None = None) -> Lineage:
-    """Return the lineage of the first updates of a run; of all that were made when absent."""
+def lineage_of(session: Session, experiment: Experiment) -> Lineage:
+    """Return the lineage of all updates that a run has made."""
     query = (
         select(Update.step)
         .where(Update.experiment_id == experiment.id)
         .order_by(col(Update.index))
-        .limit(updates)
     )
     steps = map(Step.from_json, session.exec(query))
     return _origin(experiment).extended(*steps)
