@@ -73,56 +73,36 @@ def ensemble_budget(
     return Budget(search=selection_rows * population, final=ensemble_size * heldout_rows)
 
 
-def evolution_budget(
-    heldout_rows: int,
-    *,
-    iterations: int = 100,
-    candidates: int = 30,
-    selection_rows: int = SELECTION_ROWS,
-) -> Budget:
+def evolution_budget(heldout_rows: int) -> Budget:
     """Return B_ES(S) = 200 * 3,000 + S of iterative ES (eq. "es_total_eval_budget").
 
     Args:
         heldout_rows: S.
-        iterations: Updates.
-        candidates: Perturbed models per update.
-        selection_rows: Rows that each is scored on.
     """
     return iterative_budget(
         heldout_rows,
-        updates=iterations,
-        candidates=candidates,
-        selection_rows=selection_rows,
-        development_interval=iterations,
+        updates=100,
+        candidates=30,
+        selection_rows=SELECTION_ROWS,
+        development_interval=100,
         development_rows=0,
     )
 
 
-def two_point_budget(
-    heldout_rows: int,
-    *,
-    updates: int = 1_500,
-    selection_rows: int = SELECTION_ROWS,
-    development_interval: int = 100,
-    development_rows: int = DEVELOPMENT_ROWS,
-) -> Budget:
+def two_point_budget(heldout_rows: int, *, updates: int = 1_500) -> Budget:
     """Return B_MeZO(S) = B_ZO(S) = 2 * 1,500 * 200 + 16 * 500 + S (eq. "zo_total_eval_budget").
 
     Args:
         heldout_rows: S.
         updates: Two-sided updates: two perturbed models each.
-        selection_rows: Training rows.
-        development_interval: Updates between development evaluations; there is one before the
-            first update.
-        development_rows: Rows of each.
     """
     return iterative_budget(
         heldout_rows,
         updates=updates,
         candidates=2,
-        selection_rows=selection_rows,
-        development_interval=development_interval,
-        development_rows=development_rows,
+        selection_rows=SELECTION_ROWS,
+        development_interval=100,
+        development_rows=DEVELOPMENT_ROWS,
     )
 
 
@@ -154,31 +134,12 @@ def iterative_budget(  # noqa: PLR0913 - all by keyword; they are what the budge
     )
 
 
-def learning_rate_sweep(
-    *,
-    rates: int = 3,
-    updates: int = 500,
-    selection_rows: int = SELECTION_ROWS,
-    development_interval: int = 100,
-    development_rows: int = DEVELOPMENT_ROWS,
-) -> Budget:
+def learning_rate_sweep() -> Budget:
     """Return what choosing a learning rate of MeZO or ZO-Finetuner costs, outside the main run.
 
-    By default the paper's 600,000 training and 9,000 development evaluations.
+    Three rates of 500 updates: 600,000 training and 9,000 development evaluations.
     """
-    trial = two_point_budget(
-        0,
-        updates=updates,
-        selection_rows=selection_rows,
-        development_interval=development_interval,
-        development_rows=development_rows,
-    )
-    return total_budget([trial] * rates)
-
-
-def monitoring_budget(heldout_rows: int, *, evaluations: int = 6) -> Budget:
-    """Return what watching iterative ES on the test rows costs: 6 S, outside the main run."""
-    return Budget(final=evaluations * heldout_rows)
+    return total_budget([two_point_budget(0, updates=500)] * 3)
 
 
 def matched_population(

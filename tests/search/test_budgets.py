@@ -12,7 +12,6 @@ from modnorm.search.budgets import (
     evolution_budget,
     learning_rate_sweep,
     matched_population,
-    monitoring_budget,
     total_budget,
     two_point_budget,
 )
@@ -24,7 +23,6 @@ def test_iterative_es_costs_what_the_paper_says():
     assert evolution_budget(COUNTDOWN).total == 601_500
     assert evolution_budget(GSM8K).total == 601_319
     assert evolution_budget(COUNTDOWN) == Budget(search=600_000, final=1500)
-    assert monitoring_budget(COUNTDOWN).total == 9_000
 
 
 def test_two_point_methods_cost_what_the_paper_says():
