@@ -20,7 +20,7 @@ from pathlib import Path
 
 import torch
 
-from modnorm.checkpoint.pretrained import load_pretrained
+from modnorm.checkpoint.pretrained import best_device, load_pretrained
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights
@@ -170,7 +170,7 @@ def compare(options: argparse.Namespace) -> dict[str, object]:
     ours = VllmEngine(checkpoint, settings)
     reference = TransformersEngine(checkpoint, gpu_share=_SHARE)
     ours._encoder, reference._encoder = recorders  # noqa: SLF001 - engines keep tokens to themselves
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = best_device()
     both = Comparison(
         ours, reference, recorders, Exact(checkpoint, device), prompts, options.max_tokens
     )

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM
 
+from modnorm.checkpoint.pretrained import best_device
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights
@@ -115,7 +116,7 @@ def main() -> None:
     encoder = PromptEncoder(checkpoint)
     prompts = [encoder.encode(task.messages(row)) for row in load_rows(task, spec, field="source")]
     engine = TransformersEngine(checkpoint)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = best_device()
     reference = time_generate(checkpoint, prompts, arguments.max_tokens, device)
     ours, theirs = [], []
     time_engine(engine, prompts, arguments.max_tokens)

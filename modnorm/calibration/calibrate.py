@@ -14,6 +14,7 @@ from modnorm.calibration.profile import Profile
 from modnorm.calibration.schedule import require_every_layer
 from modnorm.calibration.schema import APPLICATION, METHOD
 from modnorm.checkpoint.config import positive
+from modnorm.checkpoint.pretrained import best_device
 from modnorm.checkpoint.prompts import check_fit
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.errors import InvalidInputError
@@ -54,7 +55,7 @@ def calibrate(  # noqa: PLR0913 - all but the first three by keyword
     used = calibration_prompts(prompts, settings)
     maps = layer_maps(checkpoint.config.get("model_type"), settings.maps)
     _check_prompts(checkpoint, used, settings)
-    model = load_frozen(checkpoint, device or _default_device())
+    model = load_frozen(checkpoint, device or best_device())
     estimates: list[Estimate] = []
     for example, prompt in enumerate(used):
         estimates.extend(measure(model, maps, prompt, example, settings))
@@ -93,10 +94,6 @@ def _check_prompts(
     check_fit(prompts, 0, checkpoint)
     layers = positive(checkpoint.config, "num_hidden_layers")
     require_every_layer(len(prompts), settings.layers_per_example, layers)
-
-
-def _default_device() -> torch.device:
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def _identity(

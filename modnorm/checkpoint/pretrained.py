@@ -19,6 +19,11 @@ _LOADING = threading.Lock()
 process: a second thread would load untied weights, and leave both changed."""
 
 
+def best_device() -> torch.device:
+    """Return the GPU when there is one."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
 def load_pretrained(
     checkpoint: Checkpoint, *, dtype: torch.dtype, attention: str
 ) -> PreTrainedModel:

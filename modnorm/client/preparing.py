@@ -15,7 +15,7 @@ from modnorm.baselines.preparation import (
     prepare,
     solution_text,
 )
-from modnorm.checkpoint.pretrained import load_pretrained
+from modnorm.checkpoint.pretrained import best_device, load_pretrained
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights
@@ -60,8 +60,7 @@ def prepare_generator(  # noqa: PLR0913 - the last two by keyword; they change n
         )
     layout = CheckpointWeights(checkpoint).layout
     trained = load_pretrained(checkpoint, dtype=torch.float32, attention="sdpa")
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    cast("torch.nn.Module", trained).to(device)
+    cast("torch.nn.Module", trained).to(best_device())
     generator = prepare(trained, layout, examples, settings, on_batch=on_batch)
     made_from = {"model": checkpoint.digest, "examples": len(examples), "data": data.source}
     return read_generator(generator.to_json(preparation_record(settings, **made_from)))

@@ -8,7 +8,7 @@ import transformers
 from transformers import PreTrainedModel
 
 from modnorm.checkpoint.layout import Layout
-from modnorm.checkpoint.pretrained import load_pretrained
+from modnorm.checkpoint.pretrained import best_device, load_pretrained
 from modnorm.checkpoint.prompts import PromptEncoder, check_fit
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights
@@ -60,7 +60,7 @@ class TransformersEngine:
         self._checkpoint = checkpoint
         self._encoder = PromptEncoder(checkpoint)
         self._layout = stored.layout
-        model = _load(checkpoint, stored.dtype, device or _best_device())
+        model = _load(checkpoint, stored.dtype, device or best_device())
         self._weights = CandidateWeights(
             self._layout,
             weight_views(self._layout, model, stored.dtype),
@@ -231,10 +231,6 @@ class TransformersEngine:
         del self._weights, self._model
         if on_gpu:
             torch.cuda.empty_cache()
-
-
-def _best_device() -> torch.device:
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def _go_on() -> None:

@@ -19,11 +19,6 @@ ATTENTION = "eager"
 """Attention as the published measurements have it."""
 
 
-def best_device() -> torch.device:
-    """Return the GPU when there is one."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-
 def environment(checkpoint: Checkpoint, device: torch.device) -> dict[str, str]:
     """Return what the rounding of measurements may depend on, for the record."""
     on_gpu = device.type == "cuda"

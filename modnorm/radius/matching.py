@@ -7,13 +7,14 @@ from pathlib import Path
 
 import torch
 
+from modnorm.checkpoint.pretrained import best_device
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.errors import InvalidInputError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.noise import get_scheme
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.population import population_seeds
-from modnorm.radius.bench import Bench, best_device, environment
+from modnorm.radius.bench import Bench, environment
 from modnorm.radius.digests import json_digest
 from modnorm.radius.journal import Journal
 from modnorm.radius.objective import mean, smallest
