@@ -9,7 +9,7 @@ from celery import Celery
 from prometheus_client import CollectorRegistry
 
 from modnorm.client.sandbox import sandbox_at
-from modnorm.errors import PreconditionError, UnavailableError
+from modnorm.errors import UnavailableError
 from modnorm.sandbox import Runner
 from modnorm.v1 import (
     evaluation_pb2_grpc,
@@ -43,7 +43,7 @@ from services.aggregator.upstream import Calibrator, Sampler
 from services.common.channels import open_channel
 from services.common.metrics import CallMetrics
 from services.common.queue import make_celery
-from services.common.server import RunningServer, start_server
+from services.common.server import RunningServer, port_of, start_server
 from services.common.settings import AggregatorSettings
 from services.common.status import SERVICE as STATUS
 
@@ -132,14 +132,8 @@ class Aggregator:
 
     @property
     def port(self) -> int:
-        """The port that it listens on.
-
-        Raises:
-            PreconditionError: it is not started.
-        """
-        if self._server is None:
-            raise PreconditionError("the aggregator is not started")
-        return self._server.port
+        """The port that it listens on, once started."""
+        return port_of(self._server)
 
     async def start(self) -> None:
         """Bring the schema up to date or check that it is; listen; take up unfinished work.

@@ -121,6 +121,22 @@ async def start_server(
     return running
 
 
+def port_of(server: RunningServer | None) -> int:
+    """Return the port of a service's server.
+
+    Raises:
+        UnavailableError: it is not started.
+    """
+    if server is None:
+        raise UnavailableError("the service is not started")
+    return server.port
+
+
+def no_services(_: grpc.aio.Server) -> Sequence[str]:
+    """Add none, to a server that only answers health checks."""
+    return ()
+
+
 class GrpcService:
     """A service that is nothing but its servicers: what `run_service` starts and stops.
 
@@ -148,9 +164,7 @@ class GrpcService:
     @property
     def port(self) -> int:
         """The port that it listens on, once started."""
-        if self._server is None:
-            raise UnavailableError("the service is not started")
-        return self._server.port
+        return port_of(self._server)
 
     async def start(self) -> None:
         """Start to listen."""

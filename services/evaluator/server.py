@@ -7,16 +7,14 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 
-import grpc.aio
 from prometheus_client import CollectorRegistry
 
 from modnorm.engines import load_engine
 from modnorm.errors import UnavailableError
 from services.common.run import run_service
-from services.common.server import RunningServer, start_server
+from services.common.server import RunningServer, no_services, port_of, start_server
 from services.common.settings import EvaluatorSettings
 from services.common.starting import read_settings
 from services.evaluator.child import MAKES_ROOM
@@ -54,14 +52,12 @@ class EvaluatorService:
     @property
     def port(self) -> int:
         """The port that it listens on, once started."""
-        if self._server is None:
-            raise UnavailableError("the service is not started")
-        return self._server.port
+        return port_of(self._server)
 
     async def start(self) -> None:
         """Start to listen and to consume."""
         self._server = await start_server(
-            self._settings.bind_address, _nothing, self._registry, self._settings
+            self._settings.bind_address, no_services, self._registry, self._settings
         )
         await self._server.set_serving(serving=False)
         self._thread.start()
@@ -120,11 +116,6 @@ def end_with_supervisor() -> None:
     for _ in range(2):
         signal.raise_signal(signal.SIGTERM)
         time.sleep(LOOK_SECONDS)
-
-
-def _nothing(_: grpc.aio.Server) -> Sequence[str]:
-    """Evaluators pull their work: there is no service to call."""
-    return ()
 
 
 def main(load: LoadEngine = load_engine) -> None:

@@ -14,12 +14,9 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-import grpc.aio
-
-from modnorm.errors import UnavailableError
 from services.common.healthcheck import check
 from services.common.run import run_service
-from services.common.server import RunningServer, start_server
+from services.common.server import RunningServer, no_services, port_of, start_server
 from services.common.settings import SupervisorSettings, inherited_environment
 from services.common.starting import read_settings
 from services.evaluator.child import Child
@@ -90,16 +87,14 @@ class Supervisor:
     @property
     def port(self) -> int:
         """The port that it listens on, once started."""
-        if self._server is None:
-            raise UnavailableError("the service is not started")
-        return self._server.port
+        return port_of(self._server)
 
     async def start(self) -> None:
         """Listen and start the workers."""
         with ExitStack() as undone:
             undone.callback(self._made.close)
             self._server = await start_server(
-                self._settings.bind_address, _nothing, settings=self._settings
+                self._settings.bind_address, no_services, settings=self._settings
             )
             undone.pop_all()
         await self._server.set_serving(serving=False)
@@ -162,10 +157,6 @@ class Supervisor:
                 child.reach()
             child.end_silence(self._settings.silence_seconds)
         return status == "SERVING"
-
-
-def _nothing(_: grpc.aio.Server) -> Sequence[str]:
-    return ()
 
 
 def main() -> None:

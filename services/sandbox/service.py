@@ -7,10 +7,9 @@ from collections.abc import Sequence
 import grpc.aio
 from prometheus_client import CollectorRegistry
 
-from modnorm.errors import UnavailableError
 from modnorm.sandbox import Sandbox
 from modnorm.v1 import sandbox_pb2_grpc, status_pb2, status_pb2_grpc
-from services.common.server import RunningServer, start_server
+from services.common.server import RunningServer, port_of, start_server
 from services.common.settings import SandboxSettings
 from services.common.status import SERVICE as STATUS
 from services.common.status import StatusServicer
@@ -40,9 +39,7 @@ class SandboxService:
     @property
     def port(self) -> int:
         """The port that it listens on, once started."""
-        if self._server is None:
-            raise UnavailableError("the service is not started")
-        return self._server.port
+        return port_of(self._server)
 
     def _register(self, server: grpc.aio.Server) -> Sequence[str]:
         sandbox_pb2_grpc.add_SandboxServiceServicer_to_server(self._servicer, server)
