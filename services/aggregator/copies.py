@@ -14,27 +14,12 @@ from sqlalchemy import update as update_of
 from sqlmodel import Session
 
 from services.aggregator.bulk import by_pairs
+from services.aggregator.rows import RESULT
 from services.aggregator.states import JobState, Split
 from services.aggregator.tables import Job
 
 _AT_A_TIME = 1_000
 _DESCRIPTOR = ("noise", "seed", "method", "radius", "scale_map_digest", "lineage")
-_RESULT = (
-    "attempts",
-    "worker",
-    "answers_done",
-    "correct",
-    "metric",
-    "reward_lower",
-    "reward_upper",
-    "tokens",
-    "switch_seconds",
-    "generate_seconds",
-    "score_seconds",
-    "environment",
-)
-"""What a job that is done records of its result."""
-
 _JOBS, _CANDIDATES = Job.metadata.tables["jobs"], Job.metadata.tables["candidates"]
 _SHEETS = Job.metadata.tables["answers"]
 _MINE, _DONE = _JOBS.alias("mine"), _JOBS.alias("done")
@@ -109,7 +94,7 @@ _COPY_RESULT = by_pairs(
         update_of(_JOBS)
         .where(_JOBS.c.id == target, _DONE.c.id == source, _DONE.c.candidate == _JOBS.c.candidate)
         .values(
-            state=JobState.DONE, lease_deadline=None, **{name: _DONE.c[name] for name in _RESULT}
+            state=JobState.DONE, lease_deadline=None, **{name: _DONE.c[name] for name in RESULT}
         )
     ),
 )

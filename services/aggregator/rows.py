@@ -37,6 +37,21 @@ _CANDIDATE = (
     "coefficients",
     "lineage",
 )
+RESULT = (
+    "attempts",
+    "worker",
+    "metric",
+    "reward_lower",
+    "reward_upper",
+    "answers_done",
+    "correct",
+    "tokens",
+    "switch_seconds",
+    "generate_seconds",
+    "score_seconds",
+    "environment",
+)
+"""What a job that is done records of its result."""
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from sqlmodel import Session
 from services.aggregator.bulk import RowStatements, Values, insert, update
 from services.aggregator.codec import pack_answers
 from services.aggregator.reports import Outcome, Report
-from services.aggregator.rows import JobRow
+from services.aggregator.rows import RESULT, JobRow
 from services.aggregator.states import JobState
 from services.aggregator.tables import Experiment, Job
 
@@ -20,24 +20,8 @@ _JOBS, _CANDIDATES = Job.metadata.tables["jobs"], Job.metadata.tables["candidate
 _EXPERIMENTS = Job.metadata.tables["experiments"]
 _COUNTED = ("jobs_done", "jobs_failed", "candidates_stopped", "last_cursor")
 """What a result changes of its experiment, as long as the phase goes on."""
-_FILLED_IN = (
-    "attempts",
-    "worker",
-    "metric",
-    "reward_lower",
-    "reward_upper",
-    "answers_done",
-    "correct",
-    "tokens",
-    "switch_seconds",
-    "generate_seconds",
-    "score_seconds",
-    "environment",
-)
 _STORE = RowStatements(
-    update(
-        _JOBS, ("id",), _FILLED_IN, {"state": JobState.DONE, "error": "", "lease_deadline": None}
-    ),
+    update(_JOBS, ("id",), RESULT, {"state": JobState.DONE, "error": "", "lease_deadline": None}),
     update(_CANDIDATES, ("experiment_id", "index"), ("coefficients", "normaliser"), {}),
     insert(Job.metadata.tables["answers"], ("job_id", "content")),
     insert(
