@@ -68,7 +68,7 @@ def resolve_checkpoint(
         snapshot = fetch_checkpoint(name, revision)
         return _open(name, snapshot.name, snapshot)
     raise InvalidInputError(
-        f"no model {name!r}",
+        f"there is no model {name!r}",
         field="model.name",
         remedy=f"give a bundled model ({', '.join(bundled_models())}), an existing directory, "
         "or a Hugging Face repository as owner/name",
@@ -95,7 +95,9 @@ def _local_directory(name: str, roots: Sequence[Path] | None) -> Path | None:
         if roots is not None:
             raise _outside(name)
         raise InvalidInputError(
-            f"no directory {name!r}", field="model.name", remedy="give an existing directory"
+            f"there is no directory {name!r}",
+            field="model.name",
+            remedy="give an existing directory",
         )
     bounds = None if roots is None else [root.resolve() for root in roots]
     if bounds is None or _lies_under(directory, bounds):
@@ -126,7 +128,7 @@ def _lies_under(path: Path, bounds: Sequence[Path]) -> bool:
 def _outside(name: str) -> InvalidInputError:
     """Return the error of what is elsewhere or nowhere: which of them, is not for callers."""
     return InvalidInputError(
-        f"no directory {name!r} under this service's model directories",
+        f"there is no directory {name!r} under this service's model directories",
         field="model.name",
         remedy="put the model under one of the configured model roots",
     )

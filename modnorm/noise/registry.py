@@ -27,7 +27,7 @@ def get_scheme(name: str) -> NoiseScheme:
         return _SCHEMES[name]
     except KeyError:
         raise InvalidInputError(
-            f"unknown noise scheme {name!r}",
+            f"there is no noise scheme {name!r}",
             field="population.noise",
-            remedy=f"use one of {', '.join(scheme_names())}",
+            remedy=f"one of {', '.join(scheme_names())}",
         ) from None

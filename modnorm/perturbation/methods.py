@@ -218,7 +218,7 @@ def _method(name: str) -> Method:
         return METHODS[name]
     except KeyError:
         raise InvalidInputError(
-            f"no method {name!r}",
+            f"there is no method {name!r}",
             field="method.name",
             remedy=f"one of {', '.join(method_names())}",
         ) from None

@@ -47,7 +47,7 @@ def population_seeds(seed: int, size: int, pool: Pool) -> tuple[int, ...]:
             drawn = np.random.default_rng(seed).choice(SEED_LIMIT, size=size, replace=False)
             return tuple(drawn.tolist())
     raise InvalidInputError(
-        f"unknown pool {pool!r}", field="population.pool", remedy="use nested or published"
+        f"there is no pool {pool!r}", field="population.pool", remedy="one of nested, published"
     )
 
 

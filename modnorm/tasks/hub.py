@@ -111,7 +111,7 @@ def _read(datasets: ModuleType, spec: DataSpec, field: str) -> HubRows:
         raise _no_dataset(spec, field) from error
     except (OSError, httpx.HTTPError) as error:
         raise UnavailableError(
-            f"cannot fetch {spec.source} from the Hugging Face hub: {error}",
+            f"cannot fetch {spec.source} from the Hugging Face Hub: {error}",
             field=f"{field}.source",
             remedy="download it first, or name a file",
         ) from error
@@ -127,7 +127,7 @@ def _commit(found: object, spec: DataSpec, field: str) -> str | None:
     wanted = spec.revision
     if wanted is not None and _COMMIT.fullmatch(wanted) and commit != wanted:
         raise UnavailableError(
-            f"cannot fetch {spec.source} at {wanted} from the Hugging Face hub; the copy on this "
+            f"cannot fetch {spec.source} at {wanted} from the Hugging Face Hub; the copy on this "
             f"machine is of {commit or 'an unknown commit'}",
             field=f"{field}.revision",
             remedy="try again, or name a file",

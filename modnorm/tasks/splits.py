@@ -105,7 +105,7 @@ def split_from_folder(data: Dataset, name: str, folder: Path, *, field: str) -> 
 
 
 def split_from_hub(data: Dataset, name: str, *, field: str) -> FoundSplit:
-    """Return the rows of a split from the Hugging Face hub.
+    """Return the rows of a split from the Hugging Face Hub.
 
     Raises:
         InvalidInputError: the hub's rows are not those of the catalogue.

@@ -206,7 +206,9 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         size = page_size(request.page_size, 100)
         split = _SPLITS.get(request.split)
         if split is None:
-            raise InvalidInputError("name a split", field="split", remedy="selection or held-out")
+            raise InvalidInputError(
+                "name a split", field="split", remedy="selection, held-out or development"
+            )
         scope = f"answers/{request.experiment_id}/{request.candidate}/{split}"
         (start,) = decode_token(request.page_token, scope, (0,))
         answers = await asyncio.to_thread(

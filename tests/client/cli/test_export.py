@@ -231,7 +231,7 @@ def test_a_model_that_is_elsewhere_on_this_machine_is_named(export, search, tmp_
     search[0].spec.model.name = "/of/the/lab"
     code, _, err = export("--rank", 1)
     assert code == 2
-    assert err.startswith("error: model: no directory '/of/the/lab'")
+    assert err.startswith("error: model: there is no directory '/of/the/lab'")
     assert "--model" in err
     code, _, err = export("--rank", 1, "--model", here)
     assert code == 0, err
