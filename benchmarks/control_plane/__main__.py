@@ -26,7 +26,7 @@ import grpc
 from benchmarks.control_plane.evaluators import Measured
 from benchmarks.control_plane.observation import Usage, observed
 from benchmarks.control_plane.servers import broker, postgres, service
-from modnorm.client.convert import spec_to_proto
+from modnorm.client.convert import spec_to_proto, state_name
 from modnorm.spec import ExperimentSpec, parse_spec
 from modnorm.v1 import experiment_pb2
 from modnorm.v1.experiment_pb2_grpc import ExperimentServiceStub
@@ -105,8 +105,7 @@ def _measure(lab: Lab, size: int, options: argparse.Namespace) -> None:
         with observed(lab.processes, AGGREGATOR) as usage:
             measured = _evaluate(lab, created, options)
         final = stub.GetExperiment(experiment_pb2.GetExperimentRequest(id=created)).experiment
-    state = experiment_pb2.ExperimentState.Name(final.state).removeprefix("EXPERIMENT_STATE_")
-    print(f"N = {size}: {state} {final.error}", flush=True)
+    print(f"N = {size}: {state_name(final.state)} {final.error}", flush=True)
     print(f"  from creation to the first job {began - start:.2f} s")
     _print_calls(measured)
     _print_usage(usage, measured)

@@ -34,6 +34,11 @@ def spec_from_proto(message: experiment_pb2.ExperimentSpec) -> ExperimentSpec:
     return parse_spec(_content(message))
 
 
+def state_name(state: experiment_pb2.ExperimentState.ValueType) -> str:
+    """Return the state of an experiment as people write it: `selecting`."""
+    return experiment_pb2.ExperimentState.Name(state).removeprefix("EXPERIMENT_STATE_").lower()
+
+
 def calibration_from_proto(message: common_pb2.CalibrationSpec) -> CalibrationSpec:
     """Validate calibration settings; what is not set gets its default.
 

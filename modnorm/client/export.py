@@ -14,8 +14,8 @@ from modnorm.analysis.run_data import (
     VoteRow,
 )
 from modnorm.client.client import ModnormClient
-from modnorm.client.convert import spec_from_proto
-from modnorm.errors import PreconditionError
+from modnorm.client.convert import spec_from_proto, state_name
+from modnorm.client.finished import check_succeeded
 from modnorm.search.stopping import Interval
 from modnorm.v1 import experiment_pb2 as experiments
 
@@ -37,12 +37,7 @@ def fetch_run(client: ModnormClient, experiment: experiments.Experiment) -> RunD
     Raises:
         PreconditionError: it has not succeeded.
     """
-    if experiment.state != experiments.EXPERIMENT_STATE_SUCCEEDED:
-        raise PreconditionError(
-            "the experiment has no results: it has not succeeded",
-            field="id",
-            remedy="`modnorm watch` follows it to its end",
-        )
+    check_succeeded(experiment)
     found = list(client.candidates(experiment.id))
     return RunData(
         spec=spec_from_proto(experiment.spec).model_dump(mode="json"),
@@ -204,8 +199,7 @@ def _timings(
     previous: experiments.WatchExperimentResponse | None = None
     for event in events:
         if previous is not None:
-            name = experiments.ExperimentState.Name(previous.state)
-            name = name.removeprefix("EXPERIMENT_STATE_").lower()
+            name = state_name(previous.state)
             seconds = (event.time.ToMicroseconds() - previous.time.ToMicroseconds()) / 1e6
             phases[name] = phases.get(name, 0.0) + seconds
         previous = event

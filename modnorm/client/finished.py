@@ -1,5 +1,6 @@
 """What all that reads a finished experiment asks of it first."""
 
+from modnorm.client.convert import state_name
 from modnorm.errors import PreconditionError
 from modnorm.v1 import experiment_pb2 as experiments
 
@@ -12,11 +13,10 @@ def check_succeeded(experiment: experiments.Experiment) -> None:
     """
     if experiment.state == experiments.EXPERIMENT_STATE_SUCCEEDED:
         return
-    state = experiments.ExperimentState.Name(experiment.state)
     reason = f": {experiment.error}" if experiment.error else ""
     raise PreconditionError(
         "only an experiment that succeeded has results, and this one is "
-        f"{state.removeprefix('EXPERIMENT_STATE_').lower()}{reason}",
+        f"{state_name(experiment.state)}{reason}",
         field="run",
         remedy="`modnorm run` goes on with a broken-off one, `modnorm watch` follows it",
     )

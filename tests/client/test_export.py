@@ -171,5 +171,5 @@ def test_phases_are_timed_by_the_events(client, experiment):
 
 def test_an_unfinished_experiment_has_no_results(client, experiment):
     experiment.state = experiments.EXPERIMENT_STATE_SELECTING
-    with pytest.raises(PreconditionError):
+    with pytest.raises(PreconditionError, match="this one is selecting"):
         fetch_run(client, experiment)

@@ -9,8 +9,6 @@ from google.protobuf.message import Message
 from rich.console import Console
 from rich.table import Table
 
-from modnorm.v1 import experiment_pb2 as experiments
-
 _PIPE_COLUMNS = 240
 
 
@@ -33,11 +31,6 @@ def emit_json(value: object) -> None:
 def as_dict(message: Message) -> dict[str, object]:
     """Return a message as JSON data under the names of its proto file."""
     return json_format.MessageToDict(message, preserving_proto_field_name=True)
-
-
-def state_name(state: "experiments.ExperimentState.ValueType") -> str:
-    """Return a state as people write it: `selecting`."""
-    return experiments.ExperimentState.Name(state).removeprefix("EXPERIMENT_STATE_").lower()
 
 
 def percent(fraction: float | None) -> str:

@@ -10,7 +10,6 @@ from modnorm.client.cli.console import (
     as_dict,
     emit_json,
     percent,
-    state_name,
     stderr,
     stdout,
     table,
@@ -34,7 +33,7 @@ from modnorm.client.cli.progress import rewards
 from modnorm.client.cli.results import write_results
 from modnorm.client.cli.seed import Seed, seeded
 from modnorm.client.client import ModnormClient
-from modnorm.client.convert import spec_from_proto
+from modnorm.client.convert import spec_from_proto, state_name
 from modnorm.client.rundir import RunDirectory, hold
 from modnorm.errors import InvalidInputError
 from modnorm.spec import ExperimentSpec

@@ -10,8 +10,8 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
-from modnorm.client.cli.console import state_name
 from modnorm.client.cli.pace import Pace
+from modnorm.client.convert import state_name
 from modnorm.client.watch import WAITING
 from modnorm.v1 import experiment_pb2 as experiments
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from modnorm.client.client import ModnormClient
+from modnorm.client.convert import state_name
 from modnorm.client.rundir import RunDirectory
 from modnorm.client.suites.journal import CellRecord, CellState, Journal
 from modnorm.client.watch import TERMINAL_STATES
@@ -184,7 +185,7 @@ class SuiteRunner:
         progress = experiment.progress
         self._note(
             cell,
-            phase=phase_of(experiment),
+            phase=state_name(experiment.state),
             done=progress.jobs_done,
             total=progress.jobs_total,
             waits_for=experiment.waits_for,
@@ -197,9 +198,8 @@ class SuiteRunner:
             return
         self.finish(experiment, RunDirectory(self.directory / cell.id))
         self._profiles.setdefault(cell.id, "")
-        self._note(
-            cell, state=CellState.FINISHED, phase=phase_of(experiment), waits_for="", error=""
-        )
+        phase = state_name(experiment.state)
+        self._note(cell, state=CellState.FINISHED, phase=phase, waits_for="", error="")
 
     def _fail(self, cell: Cell, error: ModnormError) -> None:
         self._profiles.setdefault(cell.id, "")
@@ -217,9 +217,3 @@ class SuiteRunner:
         after = self.journal.note(cell.id, **changes)
         if after != before:
             self.listen(cell, after)
-
-
-def phase_of(experiment: experiments.Experiment) -> str:
-    """Return the state of an experiment as people write it: `selecting`."""
-    name = experiments.ExperimentState.Name(experiment.state)
-    return name.removeprefix("EXPERIMENT_STATE_").lower()

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from modnorm.client.convert import state_name
 from modnorm.client.rundir import lock_file
 from modnorm.client.suites.journal import CellRecord, CellState, Journal
-from modnorm.client.suites.runner import phase_of
 from modnorm.client.watch import TERMINAL_STATES
 from modnorm.suites.cells import Cell
 from modnorm.suites.outcomes import load_outcomes
@@ -73,7 +73,7 @@ def _asked(record: CellRecord, experiment: experiments.Experiment) -> tuple[str,
     progress = experiment.progress
     now = replace(
         record,
-        phase=phase_of(experiment),
+        phase=state_name(experiment.state),
         done=progress.jobs_done,
         total=progress.jobs_total,
         waits_for=experiment.waits_for,

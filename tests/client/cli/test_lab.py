@@ -164,7 +164,7 @@ def test_an_unfinished_experiment_has_no_files(modnorm, lab, tmp_path):
     server = lab(experiments.EXPERIMENT_STATE_SELECTING)
     code, _, err = modnorm("show", "e1", *server, "--out", tmp_path / "run")
     assert code == 2
-    assert err.startswith("error: id: ")
+    assert err.startswith("error: run: only an experiment that succeeded has results")
 
 
 def test_the_server_comes_from_the_environment(modnorm_json, lab, monkeypatch):
