@@ -21,10 +21,10 @@ from pathlib import Path
 from modnorm.analysis.document import ResultsDocument, results_document
 from modnorm.analysis.environments import environments_of, places
 from modnorm.analysis.evaluations import repeated_attempts, timing_scope
-from modnorm.analysis.files import encode_json, write_file
 from modnorm.analysis.plots import draw_plots
 from modnorm.analysis.report import render_report
 from modnorm.analysis.run_data import CandidateRow, RunData
+from modnorm.files import encode_json, write_file
 
 COLUMNS = (
     "index", "seed", "state", "rank", "selection_reward", "gain", "heldout_metric",

@@ -10,6 +10,7 @@ from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
 from modnorm.client.settings import ClientSettings
 from modnorm.errors import InvalidInputError
+from modnorm.files import write_file
 from modnorm.perturbation.methods import needs_profile
 from modnorm.radius.digests import json_digest
 from modnorm.radius.matching import MatchingPlan
@@ -128,7 +129,5 @@ def _calibrated(
     if path.is_file():
         return Profile.load(path)
     found = calibrate(checkpoint, used, settings, task=spec.task.name, on_progress=on_progress)
-    draft = path.with_suffix(".tmp")
-    draft.write_text(found.to_json(), encoding="utf-8")
-    draft.replace(path)
+    write_file(path, found.to_json().encode())
     return found

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from modnorm.errors import InvalidInputError
+from modnorm.files import write_file
 from modnorm.radius.artifact import RadiusArtifact
 from modnorm.radius.schema import GridDocument
 from modnorm.spec import ExperimentSpec
@@ -55,9 +56,7 @@ def keep_artifact(artifact: RadiusArtifact, cache: Path) -> None:
     path = radius_folder(cache) / f"{artifact.digest}.json"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_suffix(".tmp")
-        draft.write_text(artifact.to_json(), encoding="utf-8")
-        draft.replace(path)
+        write_file(path, artifact.to_json().encode())
     except OSError as error:
         raise InvalidInputError(
             f"cannot write {path}: {error.strerror}",

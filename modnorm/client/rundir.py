@@ -9,6 +9,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from modnorm.errors import ConflictError, InvalidInputError, PreconditionError
+from modnorm.files import encode_json, write_file
 from modnorm.spec import ExperimentSpec
 from modnorm.spec.differences import differences
 
@@ -72,9 +73,7 @@ class RunDirectory:
     def claim(self, spec: ExperimentSpec) -> None:
         """Write down whose directory this is; only once the spec is known to be sound."""
         self.path.mkdir(parents=True, exist_ok=True)
-        draft = self._spec.with_suffix(".tmp")
-        draft.write_text(json.dumps(spec.model_dump(mode="json"), indent=2, sort_keys=True) + "\n")
-        draft.replace(self._spec)
+        write_file(self._spec, encode_json(spec.model_dump(mode="json")))
 
     def check_holds_no_run(self) -> None:
         """Make sure that directories of runs can lie inside this one.

@@ -13,6 +13,7 @@ from modnorm.client.cli.console import emit_json, stderr, stdout
 from modnorm.client.cli.options import settings
 from modnorm.client.radius import keep_artifact
 from modnorm.client.rundir import RunDirectory, hold
+from modnorm.files import write_file
 from modnorm.radius.artifact import RadiusArtifact
 from modnorm.radius.schema import GridDocument, MatchingDocument
 
@@ -52,7 +53,6 @@ def conclude(
         out: Directory, which exists.
         as_json: Write the artifact to stdout instead of the table.
     """
-    from modnorm.analysis.files import write_file
     from modnorm.analysis.radius import draw_radius
 
     artifact, file = RadiusArtifact.of(document), out / "radius.json"

@@ -17,6 +17,7 @@ from modnorm.client.cli.files import check_writable
 from modnorm.client.cli.options import Json, Quiet, Run, RunServer, in_lab, lab_of, settings
 from modnorm.client.client import ModnormClient
 from modnorm.client.convert import spec_to_proto
+from modnorm.files import encode_json, write_file
 from modnorm.v1 import experiment_pb2 as experiments
 
 if TYPE_CHECKING:
@@ -54,7 +55,6 @@ def rescore(  # noqa: PLR0913 - each argument is an option of the command
     Shows the held-out metrics by both scorers: of the experts that were selected, and of those
     that the new scorer selects where all of them answered the held-out rows.
     """
-    from modnorm.analysis.files import encode_json, write_file
     from modnorm.client.rescoring import rescore_experiment, rescored_document
 
     server = lab_of(run, server)

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
-from modnorm.analysis.files import encode_json, write_file
 from modnorm.errors import ConflictError
+from modnorm.files import encode_json, write_file
 from modnorm.suites.declaration import Fragment
 
 FILE = "suite.json"
