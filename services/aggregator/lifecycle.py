@@ -217,7 +217,7 @@ def reason_to_wait(session: Session, experiment: Experiment) -> str:
 
 
 def progress_of(session: Session, experiment: Experiment) -> experiment_pb2.Progress:
-    """Tell the same as a message."""
+    """Tell how far an experiment is, as a message."""
     return _progress(experiment, standing_of(session, experiment))
 
 

@@ -8,7 +8,6 @@ from modnorm.spec import load_spec
 from modnorm.tasks import get_task
 from modnorm.tasks.declared import carry_declaration
 
-SPLITS = ("selection", "heldout")
 DECLARATION = """
 name: sums
 max_tokens: 8
