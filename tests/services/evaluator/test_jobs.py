@@ -1,5 +1,4 @@
 import hashlib
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -195,11 +194,10 @@ def test_heartbeats_carry_progress(runner: JobRunner, aggregator, add_job: AddJo
 def test_a_cancelled_job_is_dropped(runner: JobRunner, aggregator, add_job: AddJob) -> None:
     aggregator.cancel = True
     add_job(max_tokens=1500, radius=0.1)
-    started = time.monotonic()
     runner.run("a")
     assert not aggregator.reports
     assert not aggregator.failures
-    assert time.monotonic() - started < 20
+    assert aggregator.heartbeats[-1].answers_done < 5
     aggregator.cancel = False
     add_job("b")
     runner.run("b")
