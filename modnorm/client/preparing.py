@@ -22,6 +22,7 @@ from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.errors import InvalidInputError
 from modnorm.spec import DataSpec
 from modnorm.tasks import get_task
+from modnorm.tasks.data import parse_row
 from modnorm.tasks.sources import open_source
 
 _SOLUTION = "solution"
@@ -73,8 +74,9 @@ def _examples(
     task, encoder = get_task("countdown"), PromptEncoder(checkpoint)
     stop = None if data.limit is None else data.offset + data.limit
     opened = open_source(data, field="data", roots=None, folders=folders)
-    for _, raw in islice(opened.rows, data.offset, stop):
-        row, text = task.parse(raw), solution_text(str(raw.get(_SOLUTION)))
+    for place, raw in islice(opened.rows, data.offset, stop):
+        row = parse_row(task, raw, f"{data.source}, {place}", field="data")
+        text = solution_text(str(raw.get(_SOLUTION)))
         if task.judge(row, text).correct:
             prompt = encoder.encode(task.messages(row))
             yield Example(tuple(prompt), (*encoder.encode_text(text), encoder.end_id))

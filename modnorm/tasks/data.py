@@ -8,12 +8,15 @@ from pathlib import Path
 from modnorm.errors import InvalidInputError
 from modnorm.spec import DataSpec
 from modnorm.tasks.faults import blaming_task
-from modnorm.tasks.files import RawRow
+from modnorm.tasks.files import Raw, RawRow
 from modnorm.tasks.protocol import Row, Task
 from modnorm.tasks.rows import encode_rows, rows_digest
 from modnorm.tasks.sources import open_source
 
-__all__ = ["LoadedRows", "encode_rows", "load_data", "load_rows", "rows_digest"]
+__all__ = ["LoadedRows", "encode_rows", "load_data", "load_rows", "parse_row", "rows_digest"]
+
+_SHOWN = 200
+"""Characters of a row's column names that errors repeat."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +79,39 @@ def _parse(
     task: Task, raw: Iterable[RawRow], source: str, field: str
 ) -> Iterator[tuple[str, Row]]:
     for place, columns in raw:
-        with blaming_task(task, f"{source}, {place}", InvalidInputError):
-            try:
-                row = task.parse(columns)
-            except InvalidInputError as error:
-                raise InvalidInputError(
-                    f"{source}, {place}, column {error.field!r}: {error.message}", field=field
-                ) from error
-        yield place, row
+        yield place, parse_row(task, columns, f"{source}, {place}", field=field)
+
+
+def parse_row(task: Task, columns: Raw, place: str, *, field: str) -> Row:
+    """Return a row as its task keeps it.
+
+    Args:
+        task: Gives the schema.
+        columns: The row as it was read.
+        place: Source and line, for errors.
+        field: Spec path for errors.
+
+    Raises:
+        InvalidInputError: it breaks the schema; names the place and the column.
+    """
+    with blaming_task(task, place, InvalidInputError):
+        try:
+            return task.parse(columns)
+        except InvalidInputError as error:
+            raise InvalidInputError(
+                f"{place}, column {error.field!r}: {error.message}",
+                field=field,
+                remedy=error.remedy or _lacking(columns, error.field),
+            ) from error
+
+
+def _lacking(columns: Raw, column: str | None) -> str | None:
+    """Say which columns a row has that lacks one; None where it does not."""
+    if column is None or column in columns:
+        return None
+    names = ", ".join(map(repr, columns)) or "none"
+    shown = names if len(names) <= _SHOWN else f"{names[:_SHOWN]}..."
+    return f"the row has no such column, only {shown}"
 
 
 def _check_count(rows: Sequence[object], spec: DataSpec, field: str) -> None:

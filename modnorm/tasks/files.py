@@ -2,6 +2,7 @@
 
 import csv
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
@@ -177,6 +178,7 @@ def _read_csv(path: Path, source: str, field: str) -> Iterator[RawRow]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as lines:
             reader = csv.DictReader(lines, strict=True)
+            _check_heading(reader.fieldnames or (), source, field)
             for row in reader:
                 place = f"line {reader.line_num}"
                 if None in row or None in row.values():
@@ -184,10 +186,25 @@ def _read_csv(path: Path, source: str, field: str) -> Iterator[RawRow]:
                         f"{source}, {place}: not as many columns as the first line", field=field
                     )
                 yield place, cast("Raw", row)
-    except (csv.Error, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(
+            f"{source} is no UTF-8 text: {error}", field=field, remedy="save it as UTF-8"
+        ) from error
+    except csv.Error as error:
         raise InvalidInputError(
             f"{source} is no readable CSV file: {error}", field=field
         ) from error
+
+
+def _check_heading(names: Sequence[str], source: str, field: str) -> None:
+    """Refuse a name that two columns have, of which one would be lost; blank ones name none."""
+    twice = next((name for name, count in Counter(names).items() if name and count > 1), None)
+    if twice is not None:
+        raise InvalidInputError(
+            f"{source}, line 1: two columns are named {twice!r}",
+            field=field,
+            remedy="rename or drop one of them",
+        )
 
 
 def _decode(text: bytes, source: str, place: str, field: str) -> object:

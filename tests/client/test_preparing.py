@@ -45,3 +45,16 @@ def test_rows_without_solutions_are_refused(tmp_path):
 
     with pytest.raises(InvalidInputError, match="no row of"):
         preparing.prepare_generator("tiny-thicket", None, data, settings, on_batch=print)
+
+
+def test_a_row_that_is_no_puzzle_is_named_by_file_line_and_column(tmp_path):
+    data = write(tmp_path / "rows.jsonl", [ROWS[0], {"country": "France"}])
+
+    with pytest.raises(
+        InvalidInputError, match=r"rows\.jsonl, line 2, column 'numbers'"
+    ) as caught:
+        preparing.prepare_generator(
+            "tiny-thicket", None, data, PreparationSettings(), on_batch=print
+        )
+
+    assert caught.value.field == "data"

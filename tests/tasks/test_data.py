@@ -1,5 +1,6 @@
 import hashlib
 import json
+import re
 
 import pytest
 from hypothesis import given
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 from modnorm.errors import InvalidInputError
 from modnorm.spec import DataSpec
 from modnorm.tasks import get_task
-from modnorm.tasks.data import encode_rows, load_rows, rows_digest
+from modnorm.tasks.data import encode_rows, load_rows, parse_row, rows_digest
 
 TASK = get_task("countdown")
 FIELD = "task.selection"
@@ -68,6 +69,22 @@ def test_a_row_that_breaks_the_schema_is_named_by_line_and_column(tmp_path):
     path.write_text('[{"numbers": [1], "target": 1}, {"target": 1}]')
     with pytest.raises(InvalidInputError, match="row 2, column 'numbers'"):
         load(path)
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        ({"target": 3, "nums": [1, 2]}, "no such column, only 'target', 'nums'"),
+        ({}, "no such column, only none"),
+        ({f"column {index}": 1 for index in range(100)}, r"'column 0', .*\.\.\."),
+        ({"target": 3, "numbers": "1 2"}, None),
+    ],
+)
+def test_a_row_that_lacks_a_column_is_told_with_those_that_it_has(row, told):
+    with pytest.raises(InvalidInputError, match="line 7, column 'numbers'") as caught:
+        parse_row(TASK, row, "rows.jsonl, line 7", field="data")
+    assert (caught.value.remedy is None) == (told is None)
+    assert told is None or re.search(told, caught.value.remedy or "")
 
 
 def test_rows_beyond_the_limit_are_not_looked_at(tmp_path):

@@ -23,7 +23,8 @@ def test_csv_columns_are_named_by_the_first_line(tmp_path):
         (b"a,b\n1\n", "line 2: not as many columns"),
         (b"a,b\n1,2,3\n", "line 2: not as many columns"),
         (b'a,b\n1,"2"3\n', "no readable CSV"),
-        (b"a,b\n\xff,1\n", "no readable CSV"),
+        (b"a,b\n\xff,1\n", "no UTF-8 text"),
+        (b"a,b,a\n1,2,3\n", "line 1: two columns are named 'a'"),
     ],
 )
 def test_broken_csv_is_refused_by_line(tmp_path, content, fault):
@@ -31,3 +32,9 @@ def test_broken_csv_is_refused_by_line(tmp_path, content, fault):
     path.write_bytes(content)
     with pytest.raises(InvalidInputError, match=fault):
         read(path)
+
+
+def test_columns_without_a_name_may_be_several(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("a,,\n1,,\n")
+    assert read(path) == [("line 2", {"a": "1", "": ""})]
