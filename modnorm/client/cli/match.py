@@ -1,13 +1,14 @@
 """`modnorm match`: the radius that moves a model as far as isotropic noise does."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from modnorm.client.cli.console import stderr, table
+from modnorm.client.cli.counts import Counts, counting
 from modnorm.client.cli.experiment import interruptible
 from modnorm.client.cli.options import (
     Json,
@@ -91,12 +92,7 @@ def _measure(
     from modnorm.client.matching import make_plan
     from modnorm.radius.matching import match as measure
 
-    with _progress(quiet=quiet) as progress:
-        calibrating = progress.add_task("calibrating", total=None, visible=False)
-
-        def on_calibration(done: int, total: int) -> None:
-            progress.update(calibrating, completed=done, total=total, visible=True)
-
+    with counting(stderr(), quiet=quiet) as counts:
         plan = make_plan(
             spec,
             radii=wanted.radii,
@@ -104,9 +100,9 @@ def _measure(
             settings=wanted.settings,
             folder=out,
             client=settings(),
-            on_calibration=on_calibration,
+            on_calibration=partial(counts.show, "calibrating"),
         )
-        shown = _Measurements(progress, wanted.settings.candidates)
+        shown = _Measurements(counts, wanted.settings.candidates)
         return measure(plan, out / "measurements.jsonl", on_step=shown)
 
 
@@ -115,14 +111,10 @@ def _in_lab(
 ) -> MatchingDocument:
     from modnorm.client.lab_matching import LabStep, match_in_lab
 
-    with connect(server) as client, _progress(quiet=quiet) as progress:
-        bars = {
-            phase: progress.add_task(phase, total=None, visible=False)
-            for phase in ("calibrating", "measuring")
-        }
+    with connect(server) as client, counting(stderr(), quiet=quiet) as counts:
 
         def on_step(step: LabStep) -> None:
-            progress.update(bars[step.phase], completed=step.done, total=step.total, visible=True)
+            counts.show(step.phase, step.done, step.total)
 
         document = match_in_lab(client, spec, wanted, on_step).document
     if not isinstance(document, MatchingDocument):
@@ -130,24 +122,18 @@ def _in_lab(
     return document
 
 
-def _progress(*, quiet: bool) -> Progress:
-    columns = (TextColumn("{task.description}"), MofNCompleteColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=stderr(), disable=quiet)
-
-
 class _Measurements:
-    """A bar, and a line for each condition when all of its candidates are measured."""
+    """A count, and a line for each condition when all of its candidates are measured."""
 
-    def __init__(self, progress: Progress, candidates: int) -> None:
-        self._progress = progress
-        self._bar = progress.add_task("measuring", total=None)
+    def __init__(self, counts: Counts, candidates: int) -> None:
+        self._counts = counts
         self._candidates = candidates
 
     def __call__(self, step: "Step") -> None:
-        self._progress.update(self._bar, completed=step.done, total=step.total)
-        if step.done % self._candidates == 0 and not self._progress.disable:
+        self._counts.show("measuring", step.done, step.total)
+        if step.done % self._candidates == 0:
             conditions = f"{step.done // self._candidates}/{step.total // self._candidates}"
-            self._progress.console.print(f"{conditions}  {step.method} {step.radius:g} measured")
+            self._counts.tell(f"{conditions}  {step.method} {step.radius:g} measured")
 
 
 def _table(document: MatchingDocument) -> Table:

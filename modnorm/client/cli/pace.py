@@ -36,3 +36,13 @@ class Pace:
         """Return seconds until `total` items are done; None while the rate is unknown."""
         rate = self.rate
         return (total - self.done) / rate if rate else None
+
+
+def speed(pace: Pace, total: int) -> list[str]:
+    """Return rate and remaining time as people read them; nothing while they are unknown."""
+    rate, remaining = pace.rate, pace.remaining(total)
+    if rate is None or remaining is None:
+        return []
+    minutes, seconds = divmod(round(remaining), 60)
+    eta = [f"ETA {minutes}:{seconds:02}"] if pace.done < total else []
+    return [f"{rate:.2f}/s", *eta]

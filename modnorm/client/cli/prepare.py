@@ -1,13 +1,15 @@
 """`modnorm prepare`: the generator of a ZO-Finetuner, without any service."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from modnorm.client.cli.console import emit_json, stderr
+from modnorm.client.cli.counts import counting
+from modnorm.client.cli.experiment import interruptible
 from modnorm.client.cli.files import check_writable
 from modnorm.client.cli.options import Json, Quiet, settings
 from modnorm.spec import DataSpec, parse_section
@@ -35,26 +37,26 @@ def prepare(  # noqa: PLR0913 - each argument is an option of the command
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Prepare the generator of zo_finetuner on solved puzzles, with gradients, once a model."""
+    """Prepare the generator of zo_finetuner on solved puzzles, with gradients, once a model.
+
+    Nothing is kept of a preparation that is broken off; fewer `--epochs` are sooner done.
+    """
     from modnorm.baselines.preparation import PreparationSettings
     from modnorm.client.preparing import prepare_generator
 
     rows = parse_section(DataSpec, {"source": data, "limit": limit}, field="data")
     check_writable(out)
-    columns = (TextColumn("preparing"), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=stderr(), disable=quiet) as progress:
-        bar = progress.add_task("", total=None)
-
-        def on_batch(done: int, total: int) -> None:
-            progress.update(bar, completed=done, total=total)
-
-        chosen = replace(PreparationSettings(), epochs=epochs, seed=seed)
+    chosen = replace(PreparationSettings(), epochs=epochs, seed=seed)
+    with (
+        interruptible("stopped; nothing was written, the same command begins anew"),
+        counting(stderr(), quiet=quiet) as counts,
+    ):
         generator = prepare_generator(
             model,
             revision,
             rows,
             chosen,
-            on_batch=on_batch,
+            on_batch=partial(counts.show, f"{model}: preparing"),
             folders=settings().split_folders,
         )
     out.write_text(generator.text, encoding="utf-8")

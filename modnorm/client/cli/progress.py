@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
-from modnorm.client.cli.pace import Pace
+from modnorm.client.cli.pace import Pace, speed
 from modnorm.client.convert import state_name
 from modnorm.client.watch import WAITING
 from modnorm.v1 import experiment_pb2 as experiments
@@ -104,7 +104,7 @@ class LineDisplay(NullDisplay):
         done, total = _extent(event)
         parts = [f"{self._title}: {state_name(event.state)}"]
         if total:
-            parts += [f"{done}/{total}", *_speed(pace, total)]
+            parts += [f"{done}/{total}", *speed(pace, total)]
         parts += _figures(event.progress, base, self._ensemble_size)
         parts += [waiting] if waiting else []
         self._console.print(", ".join(parts), soft_wrap=True, markup=False)
@@ -143,9 +143,9 @@ class LiveDisplay:
         pace = self._phases.observe(event)
         done, total = _extent(event)
         if event.state in _WORKING and total:
-            speed = "  ".join(_speed(pace, total))
+            shown = "  ".join(speed(pace, total))
             task = self._task(event.state)
-            self._bars.update(task, completed=done, total=total, speed=speed)
+            self._bars.update(task, completed=done, total=total, speed=shown)
         self._figures.plain = "   ".join(_figures(event.progress, base, self._ensemble_size))
         self._waiting.plain = _waiting(event)
 
@@ -194,15 +194,6 @@ def _extent(event: Event) -> tuple[int, int]:
     if event.state == experiments.EXPERIMENT_STATE_CALIBRATING:
         return progress.examples_done, progress.examples_total
     return progress.jobs_done, progress.jobs_total
-
-
-def _speed(pace: Pace, total: int) -> list[str]:
-    rate, remaining = pace.rate, pace.remaining(total)
-    if rate is None or remaining is None:
-        return []
-    minutes, seconds = divmod(round(remaining), 60)
-    eta = [f"ETA {minutes}:{seconds:02}"] if pace.done < total else []
-    return [f"{rate:.2f}/s", *eta]
 
 
 def rewards(progress: experiments.Progress, base: float | None, size: int) -> list[str]:
