@@ -251,6 +251,14 @@ DEVELOPED = {"development": "bundled:c"}
             "iterative",
         ),
         (
+            {
+                "method": {"name": "randopt", "radius": 1},
+                "population": {"size": 2},
+                "iterative": {"updates": 1},
+            },
+            "iterative",
+        ),
+        (
             {"method": "mezo", "population": {"size": 3}, "iterative": DEVELOPED},
             "population.size",
         ),

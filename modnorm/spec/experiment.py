@@ -39,7 +39,10 @@ class ExperimentSpec(Section):
         method = named(data.get("method")) if isinstance(data, Mapping) else None
         if not isinstance(data, Mapping) or not isinstance(method, Mapping):
             return data
-        defaults = ITERATIVE_DEFAULTS.get(str(method.get("name")), {})
+        name = method.get("name")
+        if isinstance(name, str) and data.get("iterative") is not None:
+            _check_makes_updates(name)  # before the fields of a section that is not for it
+        defaults = ITERATIVE_DEFAULTS.get(str(name), {})
         given = {**data, "method": method}
         return {**given, **{name: _over(given.get(name), part) for name, part in defaults.items()}}
 
@@ -48,8 +51,7 @@ class ExperimentSpec(Section):
         name, population = self.method.name, self.population
         if self.iterative is None:
             return self
-        if name not in ITERATIVE_DEFAULTS:
-            raise field_fault("iterative", f"{name} makes no updates; leave this out")
+        _check_makes_updates(name)
         if population.prefixes or population.ensemble_sizes != (1,):
             raise field_fault("population", f"{name} trains one model: no prefixes, no ensembles")
         if population.statistics != "full":
@@ -92,6 +94,12 @@ class ExperimentSpec(Section):
         """SHA-256 of the canonical JSON: equal digests mean the same experiment."""
         text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _check_makes_updates(name: str) -> None:
+    if name not in ITERATIVE_DEFAULTS:
+        others = ", ".join(ITERATIVE_DEFAULTS)
+        raise field_fault("iterative", f"{name} makes no updates, only {others}; leave this out")
 
 
 def _over(given: object, defaults: Mapping[str, object]) -> object:
