@@ -8,7 +8,7 @@ import typer
 
 from modnorm.client.cli.console import stderr
 from modnorm.client.cli.options import settings
-from modnorm.client.cli.progress import display, follow
+from modnorm.client.cli.progress import catch_up, display, follow
 from modnorm.client.client import ModnormClient
 from modnorm.errors import CancelledError, EvaluationError
 from modnorm.spec import ExperimentSpec
@@ -55,7 +55,8 @@ def follow_to_end(
     shown = experiment.spec.name or title or experiment.id
     sizes = experiment.spec.population.ensemble_sizes
     with display(stderr(), shown, max(sizes, default=1), quiet=quiet) as screen:
-        follow(client.watch(experiment.id), screen, _base_reward(client, experiment.id))
+        events = catch_up(client.watch(experiment.id), experiment)
+        follow(events, screen, _base_reward(client, experiment.id))
     ended = client.get(experiment.id)
     check_end(ended, go_on)
     return ended

@@ -1,7 +1,7 @@
 """The progress of an experiment: a live display for people, plain lines for logs."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Protocol, Self
 
@@ -64,6 +64,33 @@ def follow(
         if base is None and event.state in _REWARDED:
             base = base_reward()
         screen.show(event, base)
+
+
+def catch_up(events: Iterable[Event], now: experiments.Experiment) -> Iterator[Event]:
+    """Leave out what was overtaken before anybody looked, all but the last event of each phase.
+
+    Args:
+        events: The stream, from its beginning.
+        now: The experiment as it is when the stream begins.
+    """
+    stream = iter(events)
+    held: Event | None = None
+    for event in stream:
+        if held is not None and held.state != event.state:
+            yield held
+        held = event
+        if _has_reached(event, now):
+            break
+    if held is not None:
+        yield held
+    yield from stream
+
+
+def _has_reached(event: Event, now: experiments.Experiment) -> bool:
+    """Tell whether an event is no older than what is known; states are numbered in their order."""
+    if event.state != now.state:
+        return event.state > now.state
+    return _extent(event)[0] >= _extent(now)[0]
 
 
 class NullDisplay:
@@ -187,11 +214,12 @@ def _waiting(event: Event) -> str:
     return event.message if event.message.startswith(WAITING) else ""
 
 
-def _extent(event: Event) -> tuple[int, int]:
-    progress = event.progress
-    if event.state == experiments.EXPERIMENT_STATE_SELECTING and progress.updates_total:
+def _extent(at: Event | experiments.Experiment) -> tuple[int, int]:
+    """Return how much of its phase is done, and of how much."""
+    progress = at.progress
+    if at.state == experiments.EXPERIMENT_STATE_SELECTING and progress.updates_total:
         return progress.updates_done, progress.updates_total
-    if event.state == experiments.EXPERIMENT_STATE_CALIBRATING:
+    if at.state == experiments.EXPERIMENT_STATE_CALIBRATING:
         return progress.examples_done, progress.examples_total
     return progress.jobs_done, progress.jobs_total
 

@@ -4,7 +4,7 @@ import time
 import pytest
 from rich.console import Console
 
-from modnorm.client.cli.progress import display, follow
+from modnorm.client.cli.progress import catch_up, display, follow
 from modnorm.v1 import experiment_pb2 as experiments
 
 
@@ -91,3 +91,45 @@ def test_the_base_is_asked_for_until_it_is_known(known_at):
     with display(console, "small", 2, quiet=True) as screen:
         follow(EVENTS, screen, base)
     assert len(asked) == known_at + 1
+
+
+PENDING, SELECTING, VOTING, SUCCEEDED = (
+    experiments.EXPERIMENT_STATE_PENDING,
+    experiments.EXPERIMENT_STATE_SELECTING,
+    experiments.EXPERIMENT_STATE_VOTING,
+    experiments.EXPERIMENT_STATE_SUCCEEDED,
+)
+
+
+@pytest.mark.parametrize(
+    ("state", "done", "shown_first"),
+    [
+        (PENDING, 0, [(PENDING, 0), (SELECTING, 0), (SELECTING, 1)]),
+        (SELECTING, 2, [(PENDING, 0), (SELECTING, 2), (SELECTING, 3), (VOTING, 0)]),
+        (SELECTING, 9, [(PENDING, 0), (SELECTING, 3), (VOTING, 0), (VOTING, 1)]),
+        (VOTING, 1, [(PENDING, 0), (SELECTING, 3), (VOTING, 1), (SUCCEEDED, 1)]),
+        (SUCCEEDED, 1, [(PENDING, 0), (SELECTING, 3), (VOTING, 1), (SUCCEEDED, 1)]),
+    ],
+)
+def test_what_was_overtaken_before_anybody_looked_is_not_told_again(state, done, shown_first):
+    events = [
+        event(PENDING, 0, 0),
+        *(event(SELECTING, count, 3) for count in range(4)),
+        *(event(VOTING, count, 1) for count in range(2)),
+        event(SUCCEEDED, 1, 1),
+    ]
+    now = experiments.Experiment(state=state, progress=experiments.Progress(jobs_done=done))
+    told = [(each.state, each.progress.jobs_done) for each in catch_up(events, now)]
+    assert told[: len(shown_first)] == shown_first
+    assert told[-1] == (SUCCEEDED, 1)
+
+
+def test_an_event_that_is_news_is_passed_on_before_the_next_one_comes():
+    stream = (each for each in [event(SELECTING, 2, 3), event(SELECTING, 3, 3)])
+    now = experiments.Experiment(state=SELECTING, progress=experiments.Progress(jobs_done=2))
+    assert next(catch_up(stream, now)).progress.jobs_done == 2
+    assert next(stream).progress.jobs_done == 3
+
+
+def test_a_stream_without_events_tells_nothing():
+    assert list(catch_up([], experiments.Experiment(state=SELECTING))) == []
