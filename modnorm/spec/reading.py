@@ -80,14 +80,26 @@ def first_fault(
         whole: Name of the content, for what no field of it is to blame for.
     """
     faults = [
-        (".".join(str(step) for step in (*start, *_place(kind, fault))), _words(kind, fault))
-        for fault in error.errors(include_url=False, include_input=False)
+        (".".join(map(str, (*start, *place))), text) for place, text in plain_faults(kind, error)
     ]
     field, message = faults[0]
     others = "; ".join(f"{name}: {text}" for name, text in faults[1:])
     return InvalidInputError(
         f"{message}; also {others}" if others else message, field=field or whole
     )
+
+
+def plain_faults(
+    kind: type[BaseModel], error: ValidationError
+) -> Iterator[tuple[list[int | str], str]]:
+    """Yield the place of each fault in a content, and in plain words what is wrong.
+
+    Args:
+        kind: What the content was to be.
+        error: What pydantic says.
+    """
+    for fault in error.errors(include_url=False, include_input=False):
+        yield _place(kind, fault), _words(kind, fault)
 
 
 def _words(kind: type[BaseModel], fault: ErrorDetails) -> str:

@@ -16,6 +16,7 @@ text that they search, so that whatever a model writes is judged, and alike on e
 """
 
 import string
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -25,6 +26,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from modnorm.errors import InvalidInputError
 from modnorm.spec import MAX_DECLARATION, compose_yaml, read_yaml
+from modnorm.spec.reading import plain_faults
 from modnorm.tasks.catalogue import DATASETS
 
 _SUFFIXES = (".yaml", ".yml")
@@ -112,6 +114,8 @@ def _columns_of(template: str) -> set[str]:
     for _, name, form, conversion in string.Formatter().parse(template):
         if form or conversion:
             raise ValueError(f"prompt: {{{name}}} stands alone, without ! or :")
+        if name == "":
+            raise ValueError("prompt: {} names no column; a brace of the text is {{ or }}")
         if name is not None:
             names.add(name)
     return names
@@ -181,13 +185,12 @@ def _tree(text: str) -> yaml.Node | None:
 
 def _faults(error: ValidationError, tree: yaml.Node | None) -> str:
     return "; ".join(
-        f"line {_line(tree, fault['loc'])}: {'.'.join(map(str, fault['loc'])) or 'the file'}: "
-        f"{fault['msg'].removeprefix('Value error, ')}"
-        for fault in error.errors(include_url=False, include_input=False)
+        f"line {_line(tree, place)}: {'.'.join(map(str, place)) or 'the file'}: {words}"
+        for place, words in plain_faults(Declaration, error)
     )
 
 
-def _line(node: yaml.Node | None, place: tuple[int | str, ...]) -> int:
+def _line(node: yaml.Node | None, place: Sequence[int | str]) -> int:
     """Return the line of a field, from 1 on; where it is missing, that of its section."""
     line = 1 if node is None else node.start_mark.line + 1
     for step in place:

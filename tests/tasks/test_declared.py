@@ -112,6 +112,7 @@ def test_a_long_completion_is_searched_at_the_end_that_counts(declare, match, se
         ({"prompt": {"user": "{town}"}}, "town used but not listed"),
         ({"prompt": {"user": "{country.__class__}"}}, "not listed"),
         ({"prompt": {"user": "{"}}, "format string"),
+        ({"prompt": {"user": "{}"}}, "names no column"),
         ({"extract": {"regex": "("}}, "no regular expression"),
         ({"extract": {"regex": "(a)(b)"}}, "one group"),
         ({"extract": {"regex": "(?=a)b"}}, "no look-around"),
@@ -134,7 +135,9 @@ def test_a_faulty_declaration_is_refused(declare, changes, fault):
     [
         ("max_tokens: 64", "max_tokens: many", "line 4: max_tokens"),
         ("[country, capital]", "[country, [capital]]", "line 7: columns.1"),
-        ("  user:", "  users:", "line 10: prompt.user: Field required"),
+        ("  user:", "  users:", "line 10: prompt.user: must be given"),
+        ("  user:", "  users:", "prompt.users: there is no such field here, only system, user"),
+        ("[country, capital]", "country, capital", "line 7: columns: must be a list"),
         ("match: last", "match: some", "line 19: extract.match"),
         ("answer: capital", "answer: city", "line 3: the file: columns: city"),
     ],
@@ -233,3 +236,11 @@ def test_malformed_rows_name_their_column(declare, raw, column):
 def test_text_that_is_empty_is_said_to_be(declare, country, fault):
     with pytest.raises(InvalidInputError, match=fault):
         load_task(declare()).parse({"country": country, "capital": "Paris"})
+
+
+@pytest.mark.parametrize("text", ["", "- capitals"])
+def test_a_file_that_declares_no_fields_is_told_what_it_must_be(tmp_path, text):
+    path = tmp_path / "task.yaml"
+    path.write_text(text)
+    with pytest.raises(InvalidInputError, match="line 1: the file: must be a mapping of fields"):
+        load_task(path)
