@@ -31,8 +31,16 @@ def weight_files(directory: Path) -> tuple[str, ...]:
     """Return the names of the safetensors files in use, sorted.
 
     Raises:
-        InvalidInputError: there are none, or the index is malformed or names a missing file.
+        InvalidInputError: there are none, or the index is malformed or names a missing file, or
+            one cannot be read.
     """
+    names = _weight_names(directory)
+    for name in names:
+        _check_readable(directory / name)
+    return names
+
+
+def _weight_names(directory: Path) -> tuple[str, ...]:
     if (directory / SINGLE).is_file():
         return (SINGLE,)
     if not (directory / INDEX).is_file():
@@ -50,6 +58,17 @@ def weight_files(directory: Path) -> tuple[str, ...]:
                 remedy="complete the checkpoint",
             )
     return shards
+
+
+def _check_readable(file: Path) -> None:
+    try:
+        file.open("rb").close()
+    except OSError as error:
+        raise InvalidInputError(
+            f"cannot read {file}: {error.strerror}",
+            field="model.name",
+            remedy="let who runs this read the checkpoint",
+        ) from error
 
 
 def _shards(index: object) -> Mapping[str, str]:

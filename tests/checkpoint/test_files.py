@@ -1,6 +1,8 @@
+import errno
 import hashlib
 import json
 import os
+from pathlib import Path
 
 import pytest
 
@@ -71,3 +73,21 @@ def test_a_broken_index_is_refused(tmp_path, index):
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
     with pytest.raises(InvalidInputError):
         weight_files(tmp_path)
+
+
+@pytest.mark.parametrize("closed", ["model-1.safetensors", "model-2.safetensors"])
+def test_weights_that_cannot_be_read_are_refused_by_their_name(tmp_path, monkeypatch, closed):
+    shards = {f"model-{number}.safetensors": "weights" for number in (1, 2)}
+    index = json.dumps({"weight_map": {name: name for name in shards}})
+    write(tmp_path, **shards, **{"model.safetensors.index.json": index})
+    opened = Path.open
+
+    def refusing(path, *arguments, **options):  # to root, no mode of a file says no
+        if path.name == closed:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return opened(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", refusing)
+    with pytest.raises(InvalidInputError, match=f"{closed}: Permission denied") as caught:
+        weight_files(tmp_path)
+    assert caught.value.field == "model.name"
