@@ -38,7 +38,7 @@ class PromptEncoder:
         Raises:
             InvalidInputError: the template refuses the messages, or begins the text twice.
         """
-        ids = self._tokenizer(self._render(messages), add_special_tokens=False).input_ids
+        ids = self.encode_text(self._render(messages))
         bos = self._tokenizer.bos_token_id
         if bos is not None and ids[:2] == [bos, bos]:
             raise InvalidInputError(
@@ -46,7 +46,7 @@ class PromptEncoder:
                 field="model.name",
                 remedy="correct the checkpoint's chat template",
             )
-        return list(ids)
+        return ids
 
     @property
     def end_id(self) -> int:
@@ -63,8 +63,11 @@ class PromptEncoder:
         return found
 
     def encode_text(self, text: str) -> list[int]:
-        """Return the token ids of a plain text; no special tokens are added."""
-        return list(self._tokenizer(text, add_special_tokens=False).input_ids)
+        """Return the token ids of a plain text; no special tokens are added.
+
+        Whoever uses them checks their number: the tokenizer's own remark on it is switched off.
+        """
+        return list(self._tokenizer(text, add_special_tokens=False, verbose=False).input_ids)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of token ids, without special tokens."""

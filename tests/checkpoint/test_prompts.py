@@ -1,4 +1,5 @@
 import json
+import logging
 import shutil
 
 import pytest
@@ -111,3 +112,10 @@ def test_prompts_must_leave_room_for_the_completion():
         assert caught.value.field == "prompts.1"
         cap = f"lower task.max_tokens to {room}, or "
         assert caught.value.remedy == f"{cap if room else ''}shorten or drop the row"
+
+
+def test_a_prompt_that_is_too_long_is_left_to_the_check_that_names_its_row(caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    ids = encoder().encode((Message("user", "x " * 3000),))
+    assert len(ids) > resolve_checkpoint("tiny-thicket").max_position
+    assert not caplog.records
