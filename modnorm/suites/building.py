@@ -2,14 +2,9 @@
 
 from dataclasses import replace
 
-from modnorm.suites.comparing import (
-    Filling,
-    difference_table,
-    speedup_table,
-    support_table,
-    tail_table,
-)
+from modnorm.suites.comparing import Filling, difference_table, speedup_table
 from modnorm.suites.developing import development_table
+from modnorm.suites.explaining import support_table, tail_table
 from modnorm.suites.figures import BuiltTable
 from modnorm.suites.loading import LoadedSuite
 from modnorm.suites.metric import metric_table
