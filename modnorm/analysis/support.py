@@ -6,6 +6,7 @@ Paper, app. "Support Redistribution and Conditional Voting".
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise, starmap
 
 from modnorm.errors import InvalidInputError
 
@@ -28,6 +29,10 @@ class Support:
     def shares(self) -> tuple[float, ...]:
         """p(m): the fraction of rows with each m."""
         return tuple(rows / self.total for rows in self.rows)
+
+    def share(self, counts: range) -> float:
+        """Return the fraction of rows whose m is in a range: the sum of its p(m)."""
+        return sum(self.rows[counts.start : counts.stop]) / self.total
 
     @property
     def accuracy(self) -> float:
@@ -71,6 +76,21 @@ def count_support(votes: Sequence[tuple[int, bool]], ensemble_size: int) -> Supp
         rows[m] += 1
         right[m] += correct
     return Support(tuple(rows), tuple(right))
+
+
+def support_bins(ensemble_size: int) -> tuple[range, ...]:
+    """Return the ranges of m that the paper draws (fig. 5 (a)): 0, 1, 2-4, 5-9, 10 where K is 10.
+
+    None, one, fewer than half, half or more, and all of the experts; those that are empty where K
+    is small are left out.
+    """
+    edges = {0, 1, 2, -(-ensemble_size // 2), ensemble_size, ensemble_size + 1}
+    return tuple(starmap(range, pairwise(sorted(edges))))
+
+
+def bin_name(counts: range) -> str:
+    """Return a range of m as it is written: its first and its last, or the only one."""
+    return str(counts[0]) if len(counts) == 1 else f"{counts[0]}-{counts[-1]}"
 
 
 def decompose(one: Support, other: Support) -> Decomposition:

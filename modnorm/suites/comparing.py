@@ -169,7 +169,6 @@ def built(
     headings: tuple[str, ...],
     columns: tuple[str, ...],
     rows: Sequence[FigureRow],
-    notes: Sequence[str] = (),
 ) -> BuiltTable:
     """Return a table as declared, filled."""
     return BuiltTable(
@@ -179,6 +178,5 @@ def built(
         columns=columns,
         rows=tuple(rows),
         digits=spec.digits,
-        notes=tuple(notes),
         paper_source=spec.paper.source if spec.paper else None,
     )

@@ -64,6 +64,8 @@ class BuiltTable:
     notes: tuple[str, ...] = ()
     paper_source: str | None = None
     """None where the paper has no such table."""
+    beside: "tuple[BuiltTable, ...]" = ()
+    """Tables of what its plot shows besides."""
 
     @property
     def missing(self) -> int:

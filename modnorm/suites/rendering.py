@@ -19,18 +19,20 @@ def to_text(table: BuiltTable) -> str:
             for place, (text, width) in enumerate(zip(row, widths, strict=True))
         ]
         lines.append("  ".join(cells).rstrip())
-    return "\n".join([*lines, *_remarks(table)]) + "\n"
+    text = "\n".join([*lines, *_remarks(table)]) + "\n"
+    return "\n".join([text, *map(to_text, table.beside)])
 
 
-def to_markdown(table: BuiltTable) -> str:
-    """Return a table in Markdown."""
+def to_markdown(table: BuiltTable, level: int = 3) -> str:
+    """Return a table in Markdown, under a heading of a level."""
     headings = _headings(table)
     labels = len(headings) - len(table.columns)
     rule = ["---"] * labels + ["---:"] * len(table.columns)
     rows = [" | ".join(row) for row in (headings, rule, *_lines(table))]
     body = "\n".join(f"| {row} |" for row in rows)
     remarks = "\n".join(f"\n{remark}" for remark in _remarks(table) if remark)
-    return f"### {_title(table)}\n\n{body}\n{remarks}\n"
+    text = f"{'#' * level} {_title(table)}\n\n{body}\n{remarks}\n"
+    return "\n".join([text, *(to_markdown(each, level + 1) for each in table.beside)])
 
 
 def to_document(table: BuiltTable) -> dict[str, object]:
@@ -50,6 +52,7 @@ def to_document(table: BuiltTable) -> dict[str, object]:
         ],
         "missing": table.missing,
         "notes": list(table.notes),
+        "beside": [to_document(each) for each in table.beside],
     }
 
 

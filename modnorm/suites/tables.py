@@ -36,7 +36,7 @@ class Published(_Section):
     source: str
     values: object
     """Mappings by the labels of the row, then of the column; in each place a mean, or mean and
-    sample SD."""
+    sample SD. What stands beside a comparison is under `m` and `cutoff` of its label."""
 
 
 class Contrast(_Section):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modnorm.analysis.support import count_support, decompose
+from modnorm.analysis.support import bin_name, count_support, decompose, support_bins
 from modnorm.errors import InvalidInputError
 
 SIZE = 4
@@ -57,6 +57,36 @@ def test_support_is_counted_by_right_experts():
     assert found.accuracy == 0.5
     assert found.shares == (0.25, 0.0, 0.0, 0.5, 0.25)
     assert [found.conditional(m) for m in (0, 1, 3)] == [0.0, None, 0.5]
+
+
+@given(st.integers(1, 60))
+def test_bins_hold_every_number_of_right_experts_once(size):
+    held = [m for counts in support_bins(size) for m in counts]
+    assert held == list(range(size + 1))
+
+
+@pytest.mark.parametrize(
+    ("size", "names"),
+    [
+        (1, ["0", "1"]),
+        (2, ["0", "1", "2"]),
+        (3, ["0", "1", "2", "3"]),
+        (5, ["0", "1", "2", "3-4", "5"]),
+        (10, ["0", "1", "2-4", "5-9", "10"]),
+        (25, ["0", "1", "2-12", "13-24", "25"]),
+    ],
+)
+def test_bins_are_those_of_the_paper(size, names):
+    assert [bin_name(counts) for counts in support_bins(size)] == names
+
+
+@given(votes)
+def test_shares_of_bins_are_counted_shares(found):
+    support = count_support(found, SIZE)
+    for counts in support_bins(SIZE):
+        literal = Fraction(sum(m in counts for m, _ in found), len(found))
+        assert support.share(counts) == pytest.approx(float(literal))
+    assert support.shares == tuple(support.share(range(m, m + 1)) for m in range(SIZE + 1))
 
 
 def test_what_cannot_be_is_refused():

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 from modnorm.suites.figures import BuiltTable, Figure, FigureRow, Printed
@@ -16,6 +17,15 @@ TABLE = BuiltTable(
     notes=("A note.",),
     paper_source="Table 9, over seeds",
 )
+
+BESIDE = BuiltTable(
+    title="Rows by m",
+    source="",
+    headings=("", "m"),
+    columns=("p, %",),
+    rows=(FigureRow(("MN", "0"), (Figure({42: 25.0}, 1),)),),
+)
+BOTH = replace(TABLE, beside=(BESIDE,))
 
 
 def test_text_has_the_papers_line_above_ours():
@@ -53,3 +63,25 @@ def test_documents_keep_every_seed():
     empty: dict[str, Any] = {"mean": None, "sd": None, "by_seed": {}, "seeds": 2, "paper": None}
     assert last["figures"] == [empty]
     assert document["missing"] == 2
+
+
+def test_what_stands_beside_a_table_follows_it():
+    text = to_text(BOTH)
+    assert text.startswith(to_text(TABLE))
+    assert text.removeprefix(to_text(TABLE)).splitlines() == [
+        "",
+        "Rows by m",
+        "",
+        "    m   p, %",
+        "MN  0  25.00",
+    ]
+    markdown = to_markdown(BOTH).removeprefix(to_markdown(TABLE)).splitlines()
+    assert markdown[:3] == ["", "#### Rows by m", ""]
+    assert "| MN | 0 | 25.00 |" in markdown
+
+
+def test_documents_hold_what_stands_beside_a_table():
+    document: dict[str, Any] = to_document(BOTH)
+    assert document["beside"] == [to_document(BESIDE)]
+    assert document["beside"][0]["rows"][0]["figures"][0]["by_seed"] == {"42": 25.0}
+    assert to_document(TABLE)["beside"] == []

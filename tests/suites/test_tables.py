@@ -177,6 +177,7 @@ def test_tails_give_required_populations_and_cutoffs(build):
         "hits": 1,
         "probability": 0.9,
         "compare": [{**PAIR, "of": {**PAIR["of"], "N": 2}}],
+        "paper": {"source": "p", "values": {"more": {"cutoff": {"of": 9.5, "against": 8}}}},
     }
     table = build(spec, finished)
     near, far = by_label(table)["more", "5"], by_label(table)["more", "20"]
@@ -184,9 +185,12 @@ def test_tails_give_required_populations_and_cutoffs(build):
     assert near["p against, %"].mean == 50.0
     assert near["N_req ratio"].values == {42: 4.0}  # 1 - 0.5 ** 4 is the first above 0.9
     assert far["N_req ratio"].values == {}
-    assert table.notes == (
-        "more, of: the top 1 of N = 2 begin at a gain of 10.00 points, mean of 1 seeds",
-    )
+    (cutoffs,) = table.beside
+    assert cutoffs.title == "Gain at which the top 1 of the first N begin"
+    ((labels, figures),) = by_label(cutoffs).items()
+    assert labels == ("more", "of", "2")  # the other names no N
+    assert figures["points"].values == pytest.approx({42: 10.0})
+    assert (figures["points"].seeds, figures["points"].paper.mean) == (2, 9.5)
 
 
 def test_cutoffs_are_of_the_first_candidates_whichever_failed(build):
@@ -194,8 +198,8 @@ def test_cutoffs_are_of_the_first_candidates_whichever_failed(build):
     finished: Finished = {"mn_more_42": ({}, {"rewards": (0.3, 0.5, None, 0.9)})}
     pair = {"label": "x", "of": {**PAIR["of"], "N": 3}, "against": PAIR["against"]}
     spec = {"kind": "tail", "title": "t", "thresholds": [5], "hits": 1, "compare": [pair]}
-    (note,) = build(spec, finished).notes
-    assert "N = 3 begin at a gain of 30.00 points" in note
+    (cutoffs,) = build(spec, finished).beside
+    assert by_label(cutoffs)["x", "of", "3"]["points"].values == pytest.approx({42: 30.0})
 
 
 def test_cutoffs_have_a_sample_sd_over_the_seeds(build):
@@ -205,8 +209,15 @@ def test_cutoffs_have_a_sample_sd_over_the_seeds(build):
     }
     pair = {"label": "x", "of": {**PAIR["of"], "N": 2}, "against": PAIR["against"]}
     spec = {"kind": "tail", "title": "t", "thresholds": [5], "hits": 1, "compare": [pair]}
-    (note,) = build(spec, finished).notes
-    assert f"begin at a gain of 25.00 ± {stdev([20, 30]):.2f} points, mean of 2 seeds" in note
+    (cutoffs,) = build(spec, finished).beside
+    found = by_label(cutoffs)["x", "of", "2"]["points"]
+    assert (found.mean, found.sd) == pytest.approx((25.0, stdev([20, 30])))
+
+
+def test_a_selection_of_more_than_n_has_no_cutoff(build):
+    pair = {"label": "x", "of": {**PAIR["of"], "N": 2}, "against": PAIR["against"]}
+    spec = {"kind": "tail", "title": "t", "thresholds": [5], "hits": 3, "compare": [pair]}
+    assert build(spec, {"mn_more_42": ({}, {})}).beside == ()
 
 
 def test_support_is_decomposed_by_seed_and_on_average(build):
@@ -221,6 +232,66 @@ def test_support_is_decomposed_by_seed_and_on_average(build):
     assert rows["x", "42"]["Conditional voting"].mean == pytest.approx(0.0)
     assert rows["x", "43"]["Total"].mean is None
     assert rows["x", "mean"]["Total"].values == pytest.approx({42: 50.0})
+
+
+def test_beside_support_stand_the_rows_by_right_experts(build):
+    right = {
+        "mn_more_42": [0, 1, 1, 2, 2, 3, 3, 3, 4, 4],
+        "randopt_more_42": [0, 0, 0, 0, 1, 2, 3, 4, 4, 4],
+        "mn_more_43": [4] * 10,
+        "randopt_more_43": [0] * 10,
+    }
+    size_4 = {name: {**SIZES[name], "K": 4} for name in SIZES}
+    printed = {"x": {"m": {"2-3": {"p of, %": [40.5, 2], "p against, %": 30}}}}
+    table = build(
+        {
+            "kind": "support",
+            "title": "s",
+            "compare": [{"label": "x", **size_4}],
+            "paper": {"source": "p", "values": printed},
+        },
+        {cell: ({}, {"right": counts}) for cell, counts in right.items()},
+        base={"model": "tiny-thicket", "population": {"size": 4, "ensemble_sizes": [4]}},
+    )
+    (shares,) = table.beside
+    rows = by_label(shares)
+    bins = {"0": (0,), "1": (1,), "2": (2,), "3": (3,), "4": (4,), "2-3": (2, 3)}
+    assert (shares.headings, list(rows)) == (("", "m"), [("x", m) for m in bins])
+    for m, within in bins.items():
+        for column, method in (("p of, %", "mn"), ("p against, %", "randopt")):
+            literal = {
+                seed: 10.0 * sum(count in within for count in right[f"{method}_more_{seed}"])
+                for seed in (42, 43)
+            }
+            assert rows["x", m][column].values == pytest.approx(literal)
+    assert rows["x", "2-3"]["p of, %"].paper.mean == 40.5
+    assert shares.paper_source == "p"
+
+
+def test_the_terms_of_a_mean_difference_are_told_in_percent(build):
+    mean = {"Support redistribution": 2.21, "Conditional voting": 0.39, "Total": 2.6}
+    spec = {
+        "kind": "support",
+        "title": "s",
+        "compare": [{"label": "x", **SIZES}],
+        "paper": {"source": "p", "values": {"x": {"mean": mean}}},
+    }
+    finished: Finished = {
+        "mn_more_42": ({}, {"right": [2, 2, 2, 0]}),
+        "randopt_more_42": ({}, {"right": [2, 0, 0, 0]}),
+    }
+    (note,) = build(spec, finished).notes
+    ours = "x: of the mean difference support and voting are 100 % and 0 %"
+    assert note == f"{ours}; in the paper 85 % and 15 %"
+
+
+def test_without_a_difference_no_part_of_it_is_told(build):
+    spec = {"kind": "support", "title": "s", "compare": [{"label": "x", **SIZES}]}
+    finished: Finished = {
+        f"{method}_more_42": ({}, {"right": [2, 1, 0]}) for method in ("mn", "randopt")
+    }
+    assert build(spec, finished).notes == ()
+    assert build(spec, {}).notes == ()
 
 
 def test_times_are_minutes_and_speedups_are_ratios_by_seed(build):
