@@ -1,17 +1,24 @@
 """Plots of several runs: means over seeds, with a band of one sample SD on either side."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from modnorm.analysis.drawing import INK, MUTED, RIGHT, prepare, saved
 
 SERIES = ("#b4472e", RIGHT, "#6b8f3c", "#7d5ba6", "#c28a2b", "#4a4a4a")
 """Colours in the order of the series."""
+_ALONE = SERIES[2]
+"""Of bars without others beside them: no colour of the two that are compared."""
+_FILLED = 0.7
+"""Of the place of a bar."""
+_BETWEEN_SEEDS = 0.22
+"""Of the width of a bar: equal markers stay apart."""
 _PANEL = (4.2, 3.2)
 _ACROSS = 4
 _DPI = 160
@@ -30,6 +37,23 @@ Series = Mapping[str, Sequence[BandPoint]]
 
 
 @dataclass(frozen=True, slots=True)
+class Span:
+    """A place on the x axis, with a band of one sample SD on either side."""
+
+    label: str
+    mean: float
+    sd: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A place on the y axis."""
+
+    label: str
+    y: float
+
+
+@dataclass(frozen=True, slots=True)
 class Panel:
     """One pair of axes."""
 
@@ -40,6 +64,10 @@ class Panel:
     dashed: Series | None = None
     """The paper's, drawn thin and dashed in the colours of the same names."""
     log_y: bool = False
+    spans: Mapping[str, Span] = field(default_factory=dict)
+    """Vertical bands in the colours of the series of the same names."""
+    level: Level | None = None
+    """A dashed line across."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +76,9 @@ class Bars:
 
     title: str
     y: str
-    values: Mapping[str, Sequence[float]]
-    """Values of the seeds, by bar."""
+    series: Mapping[str, Mapping[str, Sequence[float]]]
+    """Values of the seeds, by series and bar; bars of one name stand side by side."""
+    x: str = ""
 
 
 def draw_panels(panels: Sequence[Panel | Bars]) -> bytes:
@@ -95,21 +124,67 @@ def _draw_bands(axes: Axes, panel: Panel) -> None:
             color=colours.get(name, INK),
             label=f"{name}, paper",
         )
+    for name in panel.series:
+        if name in panel.spans:
+            _draw_span(axes, panel.spans[name], colours[name])
+    if panel.level is not None:
+        axes.axhline(
+            panel.level.y, color=INK, linestyle="--", linewidth=1.1, label=panel.level.label
+        )
     if panel.log_y:
-        axes.set_yscale("log", nonpositive="mask")
+        _scale_by_logarithm(axes)
     axes.set_xlabel(panel.x, color=MUTED, fontsize=8)
     _label(axes, panel.title, panel.y)
-    axes.legend(frameon=False, fontsize=7, labelcolor=INK)
+    _add_legend(axes)
+
+
+def _scale_by_logarithm(axes: Axes) -> None:
+    axes.set_yscale("log", nonpositive="mask")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
+    axes.yaxis.set_minor_locator(NullLocator())
+
+
+def _draw_span(axes: Axes, span: Span, colour: str) -> None:
+    spread = span.sd or 0.0
+    axes.axvspan(span.mean - spread, span.mean + spread, color=colour, alpha=0.1, linewidth=0)
+    axes.axvline(span.mean, color=colour, linestyle=":", linewidth=1.3, label=span.label)
 
 
 def _draw_bars(axes: Axes, bars: Bars) -> None:
-    for place, values in enumerate(bars.values.values()):
-        spread = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-        axes.bar(place, float(np.mean(values)), width=0.6, color=RIGHT, yerr=spread)
-        axes.plot([place] * len(values), values, "o", color=INK, markersize=3)
-    axes.set_xticks(range(len(bars.values)), list(bars.values), fontsize=8)
+    names = list(dict.fromkeys(name for values in bars.series.values() for name in values))
+    colours = SERIES * len(bars.series) if len(bars.series) > 1 else (_ALONE,)
+    width = _FILLED / len(bars.series)
+    for index, (label, by_bar) in enumerate(bars.series.items()):
+        shift = (index - (len(bars.series) - 1) / 2) * width
+        places = [names.index(name) + shift for name in by_bar]
+        axes.bar(
+            places,
+            [float(np.mean(values)) for values in by_bar.values()],
+            width=width,
+            color=colours[index],
+            yerr=[_spread(values) for values in by_bar.values()],
+            error_kw={"ecolor": INK, "elinewidth": 1.1},
+            label=label,
+        )
+        for place, values in zip(places, by_bar.values(), strict=True):
+            beside = _BETWEEN_SEEDS * width * (np.arange(len(values)) - (len(values) - 1) / 2)
+            axes.plot(place + beside, values, "o", color="white", mec=INK, markersize=3.2)
+    axes.set_xticks(range(len(names)), names, fontsize=8)
+    axes.set_xlabel(bars.x, color=MUTED, fontsize=8)
     axes.axhline(0, color=MUTED, linewidth=0.8)
     _label(axes, bars.title, bars.y)
+    if len(bars.series) > 1:
+        _add_legend(axes)
+
+
+def _spread(values: Sequence[float]) -> float:
+    return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+
+
+def _add_legend(axes: Axes) -> None:
+    """Add a legend that stays legible where something is drawn under it."""
+    axes.legend(framealpha=0.85, edgecolor="none", fontsize=7, labelcolor=INK, handlelength=1.5)
 
 
 def _label(axes: Axes, title: str, y: str) -> None:

@@ -3,10 +3,14 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from modnorm.analysis.bands import BandPoint, Bars, Panel, draw_panels
-from modnorm.suites.figures import BuiltTable, Figure
+from modnorm.analysis.bands import BandPoint, Bars, Level, Panel, Span, draw_panels
+from modnorm.analysis.support import bin_name, support_bins
+from modnorm.suites.figures import BuiltTable, Figure, FigureRow
+from modnorm.suites.points import NUMBERS
 from modnorm.suites.tables import (
+    Comparison,
     MetricTable,
+    Pick,
     SupportTable,
     SurvivalTable,
     TableSpec,
@@ -40,9 +44,9 @@ def _panels(spec: TableSpec, table: BuiltTable) -> Iterator[Panel | Bars]:
         case SurvivalTable():
             yield from _survival(spec, table)
         case TailTable():
-            yield from _tail(table)
+            yield from _tail(spec, table)
         case SupportTable():
-            yield from _support(table)
+            yield from _support(spec, table)
         case _:
             return
 
@@ -79,34 +83,101 @@ def _survival(spec: SurvivalTable, table: BuiltTable) -> Iterator[Panel]:
             )
 
 
-def _tail(table: BuiltTable) -> Iterator[Panel]:
-    groups: dict[str, tuple[Lines, Lines, Lines]] = {}
-    for row in table.rows:
-        label, threshold = row.labels[0], float(row.labels[1])
-        rates, ratios, paper = groups.setdefault(label, ({}, {}, {}))
-        of, against, ratio = row.figures
-        _add(rates, {}, "of", threshold, of)
-        _add(rates, {}, "against", threshold, against)
-        _add(ratios, paper, "ratio", threshold, ratio)
+def _tail(spec: TailTable, table: BuiltTable) -> Iterator[Panel]:
+    """Yield both parts of the paper's figure 4 for each comparison."""
     axis = "threshold, points over the base"
-    for label, (rates, ratios, paper) in groups.items():
+    for pair in spec.compare:
+        of, against = _names(pair, NUMBERS)  # tails are of whole populations
+        rates: Lines = {}
+        ratios: Lines = {}
+        paper: Lines = {}
+        for row in _rows(table, pair):
+            threshold = float(row.labels[1])
+            _add(rates, {}, against, threshold, row.figures[1])
+            _add(rates, {}, of, threshold, row.figures[0])
+            _add(ratios, paper, f"{against} / {of}", threshold, row.figures[2])
         if rates:
-            yield Panel(f"{label}: tail", axis, "candidates, %", rates, log_y=True)
+            title, spans = f"{pair.label}: tail", _cutoffs(spec, table, pair)
+            yield Panel(title, axis, "candidates, %", rates, log_y=True, spans=spans)
         if ratios:
             yield Panel(
-                f"{label}: required population", axis, "ratio", ratios, paper or None, log_y=True
+                f"{pair.label}: required population",
+                axis,
+                "N_req ratio",
+                ratios,
+                paper or None,
+                log_y=True,
+                level=_reduction(pair),
             )
 
 
-def _support(table: BuiltTable) -> Iterator[Bars]:
-    for row in table.rows:
-        values = {
+def _cutoffs(spec: TailTable, table: BuiltTable, pair: Comparison) -> dict[str, Span]:
+    names = dict(zip(("of", "against"), _names(pair, NUMBERS), strict=True))
+    spans = {}
+    for row in (row for beside in table.beside for row in _rows(beside, pair)):
+        (figure,), (_, place, population) = row.figures, row.labels
+        if figure.mean is not None:
+            label = f"top {spec.hits} of N = {population}"
+            spans[names[place]] = Span(label, figure.mean, figure.sd)
+    return spans
+
+
+def _reduction(pair: Comparison) -> Level | None:
+    """Return how many times as many candidates the other place has; None where it names no N."""
+    if "N" not in pair.of or "N" not in pair.against:
+        return None
+    of, against = int(pair.of["N"]), int(pair.against["N"])
+    return Level(f"N = {against} / N = {of}", against / of)
+
+
+def _support(spec: SupportTable, table: BuiltTable) -> Iterator[Bars]:
+    """Yield both parts of the paper's figure 5 for each comparison."""
+    for pair in spec.compare:
+        shares = _by_bin(table, pair)
+        terms = {
             column: list(figure.values.values())
+            for row in _rows(table, pair)
+            if row.labels[1] == "mean"
             for column, figure in zip(table.columns, row.figures, strict=True)
             if figure.values
         }
-        if row.labels[1] == "mean" and values:
-            yield Bars(row.labels[0], "percentage points", values)
+        if terms:
+            across = "experts that are right, m"
+            yield Bars(f"{pair.label}: support", "held-out rows, %", shares, across)
+            yield Bars(pair.label, "percentage points", {"": terms})
+
+
+def _by_bin(table: BuiltTable, pair: Comparison) -> dict[str, dict[str, list[float]]]:
+    """Return p(m) of both places by bin."""
+    bins = [bin_name(counts) for counts in support_bins(int(pair.of["K"]))]
+    rows = {row.labels[1]: row for beside in table.beside for row in _rows(beside, pair)}
+    of, against = _names(pair)
+    return {
+        name: {each: list(rows[each].figures[place].values.values()) for each in bins}
+        for place, name in ((1, against), (0, of))
+    }
+
+
+def _rows(table: BuiltTable, pair: Comparison) -> list[FigureRow]:
+    return [row for row in table.rows if row.labels[0] == pair.label]
+
+
+def _names(pair: Comparison, without: Sequence[str] = ()) -> tuple[str, str]:
+    """Name both places by the options that only one of them has."""
+    axes = [
+        axis
+        for axis in {**pair.of, **pair.against}
+        if axis not in without and pair.of.get(axis) != pair.against.get(axis)
+    ]
+
+    def name(pick: Pick) -> str:
+        return ", ".join(
+            f"{axis} = {pick[axis]}" if axis in NUMBERS else str(pick[axis])
+            for axis in axes
+            if axis in pick
+        )
+
+    return name(pair.of) or "of", name(pair.against) or "against"
 
 
 def _add(ours: Lines, paper: Lines, name: str, x: float, figure: Figure) -> None:

@@ -1,0 +1,95 @@
+"""What plots of several runs show, read back from their axes."""
+
+from statistics import fmean, stdev
+
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from modnorm.analysis import bands
+from modnorm.analysis.bands import BandPoint, Bars, Level, Panel, Span, draw_panels
+
+SERIES = {"A": [BandPoint(1, 20, 2), BandPoint(2, 5)], "B": [BandPoint(1, 30), BandPoint(2, 8)]}
+SUPPORT = {"A": {"0": [10.0, 14.0], "1": [5.0, 7.0]}, "B": {"0": [20.0, 20.0], "1": [1.0, 4.0]}}
+
+
+@pytest.fixture
+def axes():
+    figure = Figure()
+    FigureCanvasAgg(figure)
+    return figure.add_subplot()
+
+
+def legend(axes):
+    found = axes.get_legend()
+    return [text.get_text() for text in found.get_texts()] if found else None
+
+
+def test_bars_of_several_series_stand_side_by_side(axes):
+    bands._draw_bars(axes, Bars("t", "y", SUPPORT, "m"))
+    one, other = (found for found in axes.containers if hasattr(found, "patches"))
+    assert [bar.get_height() for bar in one] == [12.0, 6.0]
+    assert [bar.get_height() for bar in other] == [20.0, 2.5]
+    assert one[0].get_facecolor() != other[0].get_facecolor()
+    for place, (left, right) in enumerate(zip(one, other, strict=True)):
+        assert left.get_x() + left.get_width() == pytest.approx(place) == right.get_x()
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "1"]
+    assert axes.get_xlabel() == "m"
+    assert legend(axes) == ["A", "B"]
+
+
+def test_bars_have_a_marker_a_seed_and_the_sample_sd(axes):
+    values = [1.0, 1.0, 4.0]
+    bands._draw_bars(axes, Bars("t", "y", {"": {"Total": values}}))
+    (marked,) = (line for line in axes.lines if len(line.get_xdata()) == len(values))
+    assert list(marked.get_ydata()) == values
+    assert len(set(marked.get_xdata())) == len(values)
+    (spread,) = axes.collections[0].get_segments()
+    mean, sd = fmean(values), stdev(values)
+    assert list(spread[:, 1]) == pytest.approx([mean - sd, mean + sd])
+    assert legend(axes) is None
+
+
+def test_spans_have_the_colours_of_their_series(axes):
+    spans = {"B": Span("cut B", 1.5, 0.25), "A": Span("cut A", 1.8)}
+    bands._draw_bands(axes, Panel("t", "x", "y", SERIES, spans=spans))
+    lines = {line.get_label(): line for line in axes.lines}
+    for name, mean in (("A", 1.8), ("B", 1.5)):
+        assert list(lines[f"cut {name}"].get_xdata()) == [mean, mean]
+        assert lines[f"cut {name}"].get_color() == lines[name].get_color()
+    drawn = [patch.get_extents().transformed(axes.transData.inverted()) for patch in axes.patches]
+    assert [(box.x0, box.x1) for box in drawn] == [
+        pytest.approx((1.8, 1.8)),
+        pytest.approx((1.25, 1.75)),
+    ]
+    assert legend(axes) == ["A", "B", "cut A", "cut B"]
+
+
+def test_a_level_is_dashed_and_within_the_axes(axes):
+    bands._draw_bands(axes, Panel("t", "x", "y", SERIES, log_y=True, level=Level("12", 120.0)))
+    line = axes.lines[-1]
+    assert (list(line.get_ydata()), line.get_linestyle()) == ([120.0, 120.0], "--")
+    assert axes.get_ylim()[1] > 120
+    assert legend(axes)[-1] == "12"
+
+
+@pytest.mark.parametrize("range_", [(1.1, 1.9), (22, 28), (3, 45), (0.3, 90)])
+def test_labels_of_a_logarithmic_axis_are_plain_numbers(axes, range_):
+    low, high = range_
+    series = {"A": [BandPoint(1, low), BandPoint(2, high)]}
+    bands._draw_bands(axes, Panel("t", "x", "y", series, log_y=True))
+    axes.figure.canvas.draw()
+    bottom, top = axes.get_ylim()
+    labels = [
+        (place, label.get_text())
+        for place, label in zip(axes.get_yticks(), axes.get_yticklabels(), strict=True)
+        if bottom <= place <= top
+    ]
+    assert len(labels) >= 2
+    assert [float(text) for _, text in labels] == pytest.approx([place for place, _ in labels])
+
+
+def test_panels_and_bars_depend_on_their_numbers_alone():
+    panels: list[Panel | Bars] = [Panel("t", "x", "y", SERIES), Bars("t", "y", SUPPORT)]
+    assert draw_panels(panels) == draw_panels(panels)
+    assert draw_panels(panels) != draw_panels(panels[1:])
