@@ -9,7 +9,7 @@ from modnorm.suites.cells import Cell, matches
 from modnorm.suites.declaration import Suite
 from modnorm.suites.figures import BuiltTable, Figure, FigureRow, PublishedTable
 from modnorm.suites.outcomes import Outcome, Outcomes
-from modnorm.suites.points import by_seed, points_of
+from modnorm.suites.points import Point, by_seed, points_of
 from modnorm.suites.tables import (
     Comparison,
     DifferenceTable,
@@ -137,10 +137,20 @@ def seconds(outcome: Outcome, scope: str) -> float:
 
 
 def _metrics(filling: Filling, pick: Pick) -> tuple[dict[int, float], int]:
+    points = ensembles(filling, pick)
+    return by_seed(points, filling.outcomes, field=filling.field)
+
+
+def ensembles(filling: Filling, pick: Pick) -> list[Point]:
+    """Return the ensembles that a pick points to.
+
+    Raises:
+        InvalidInputError: it points to none.
+    """
     points = [point for point in points_of(filling.cells) if point.fits(pick)]
     if not points:
         raise InvalidInputError(f"{dict(pick)} points to no ensemble", field=filling.field)
-    return by_seed(points, filling.outcomes, field=filling.field)
+    return points
 
 
 def reward_gains(outcome: Outcome, population: int | None = None) -> tuple[float, ...]:

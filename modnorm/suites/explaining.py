@@ -12,7 +12,14 @@ from modnorm.analysis.support import (
     support_bins,
 )
 from modnorm.analysis.tail import ROUNDING, cutoff, required_population, survival
-from modnorm.suites.comparing import Filling, Pair, built, require_full, reward_gains
+from modnorm.suites.comparing import (
+    Filling,
+    Pair,
+    built,
+    ensembles,
+    require_full,
+    reward_gains,
+)
 from modnorm.suites.figures import BuiltTable, Figure, FigureRow, PublishedTable
 from modnorm.suites.tables import Comparison, SupportTable, TailTable
 
@@ -84,6 +91,8 @@ def tail_table(spec: TailTable, filling: Filling) -> BuiltTable:
 def _supports(
     filling: Filling, pair: Comparison
 ) -> tuple[dict[int, tuple[Support, Support]], int]:
+    for pick in (pair.of, pair.against):
+        ensembles(filling, pick)
     found, seeds = filling.pairs(pair)
     size = int(pair.of["K"])
     return {

@@ -150,6 +150,16 @@ class SupportTable(_ComparingTable):
 
     kind: Literal["support"]
 
+    @model_validator(mode="after")
+    def _compares_ensembles_of_a_size(self) -> Self:
+        for index, pair in enumerate(self.compare):
+            for place, pick in (("of", pair.of), ("against", pair.against)):
+                if lacking := [axis for axis in ("N", "K") if axis not in pick]:
+                    raise field_fault(f"compare.{index}.{place}", f"must name {lacking[0]}")
+            if pair.of["K"] != pair.against["K"]:
+                raise field_fault(f"compare.{index}.against", "must have the K of `of`")
+        return self
+
 
 class TailTable(_ComparingTable):
     """Required populations by threshold (app. "Tail-Implied Population Efficiency")."""

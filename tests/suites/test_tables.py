@@ -331,3 +331,21 @@ def test_a_pick_that_points_to_no_or_several_cells_is_refused(build):
     absent = {"label": "x", "of": {**PAIR["of"], "N": 3}, "against": PAIR["against"]}
     with pytest.raises(InvalidInputError, match="points to no ensemble"):
         build({"kind": "difference", "title": "s", "ensemble_sizes": [1], "compare": [absent]}, {})
+    absent = {"label": "x", "of": SIZES["of"], "against": {**SIZES["against"], "N": 3}}
+    with pytest.raises(InvalidInputError, match="points to no ensemble"):
+        build({"kind": "support", "title": "s", "compare": [absent]}, {})
+
+
+@pytest.mark.parametrize(
+    ("against", "message"),
+    [
+        ({"method": "RandOpt", "K": 2}, "must name N"),
+        ({"method": "RandOpt", "N": 4}, "must name K"),
+        ({"method": "RandOpt", "N": 4, "K": 1}, "must have the K of `of`"),
+    ],
+)
+def test_support_is_of_two_ensembles_of_a_size(build, against, message):
+    pair = {"label": "x", "of": SIZES["of"], "against": {"task": "more", **against}}
+    with pytest.raises(InvalidInputError, match=message) as caught:
+        build({"kind": "support", "title": "s", "compare": [pair]}, {})
+    assert str(caught.value.field).endswith("compare.0.against")
