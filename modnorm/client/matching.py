@@ -18,6 +18,7 @@ from modnorm.radius.plan import check_method, plan_matching
 from modnorm.radius.schema import MatchingSettings
 from modnorm.spec import ExperimentSpec
 from modnorm.tasks.data import load_rows
+from modnorm.tasks.faults import render
 from modnorm.tasks.files import confined
 from modnorm.tasks.registry import get_task
 
@@ -75,7 +76,7 @@ def _prompts(
     task = get_task(named.name, scorer=named.scorer, declaration=named.declaration)
     rows = load_rows(task, named.selection, field="task.selection", folders=client.split_folders)
     encoder = PromptEncoder(checkpoint)
-    return [encoder.encode(task.messages(row)) for row in rows[:count]]
+    return [encoder.encode(messages) for messages in render(task, rows[:count], "selection row")]
 
 
 def _profile(  # noqa: PLR0913, PLR0917 - what a profile is found or made by

@@ -6,7 +6,8 @@ from typing import Protocol
 
 from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
-from modnorm.errors import EngineError, InvalidInputError
+from modnorm.errors import EngineError, IncompatibleError, InvalidInputError
+from modnorm.tasks.faults import blaming_task
 from modnorm.tasks.protocol import Judgement, Row, Task
 
 _ATTEMPTS = 3
@@ -42,6 +43,7 @@ def rescore(
 
     Raises:
         InvalidInputError: an answer names a row that does not exist.
+        IncompatibleError: the task's code raises; the message names the row.
         EngineError: the task runs programs, and its sandbox fails again and again.
         UnavailableError: the task runs programs, and its sandbox cannot be reached.
     """
@@ -61,4 +63,5 @@ def _judge(answer: StoredCompletion, rows: Sequence[Row], task: Task) -> Judgeme
             f"an answer is to row {answer.row}, but there are {len(rows)} rows",
             field="answers.row",
         )
-    return task.judge(rows[answer.row], answer.completion)
+    with blaming_task(task, f"row {answer.row}", IncompatibleError):
+        return task.judge(rows[answer.row], answer.completion)

@@ -2,7 +2,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from modnorm.errors import EngineError, InvalidInputError
+from modnorm.errors import EngineError, IncompatibleError, InvalidInputError
 from modnorm.sandbox import Outcome, Verdict
 from modnorm.search.judging import Answer
 from modnorm.tasks import get_task
@@ -31,6 +31,12 @@ def test_stored_completions_are_judged_by_another_scorer():
     assert [judgement.vote for judgement in default] == ["7", "1000", None]
     assert [judgement.vote for judgement in published] == ["7", "1,000", None]
     assert [judgement.reward for judgement in published] == [1.0, 0.0, 0.0]
+
+
+def test_a_scorer_that_raises_is_told_with_its_row():
+    rows = [*ROWS, {"question": "q"}]
+    with pytest.raises(IncompatibleError, match=r"task gsm8k, row 2: \w+Error"):
+        rescore([answer(0, "7"), answer(2, "7")], rows, TASK)
 
 
 @pytest.mark.parametrize("row", [2, -1])

@@ -77,13 +77,14 @@ def _measure(  # noqa: PLR0913 - all that a profile depends on
     from modnorm.checkpoint.reference import resolve_checkpoint
     from modnorm.tasks import get_task
     from modnorm.tasks.data import load_rows
+    from modnorm.tasks.faults import render
 
     task = get_task(task_name)
     checkpoint = resolve_checkpoint(model, revision)
     folders = client_settings().split_folders
     rows = load_rows(task, data, field="data", folders=folders)[: settings.examples]
     encoder = PromptEncoder(checkpoint)
-    prompts = [encoder.encode(task.messages(row)) for row in rows]
+    prompts = [encoder.encode(messages) for messages in render(task, rows, "row")]
     with display(stderr(), model, 1, quiet=quiet) as screen:
         screen.show(_event(0, len(prompts)), None)
         return measure(
