@@ -113,7 +113,7 @@ class Database:
         if found != needed:
             raise PreconditionError(
                 f"the database has schema {found or 'none'}, this version needs {needed}",
-                field="database_url",
+                field="MODNORM_DATABASE_URL",
                 remedy="run `python -m services.aggregator.migrate` of the same version",
             )
 
@@ -190,7 +190,7 @@ def _require_known(revision: str | None) -> None:
     if revision is not None and revision not in known:
         raise PreconditionError(
             f"the database has schema {revision}, which this version does not know",
-            field="database_url",
+            field="MODNORM_DATABASE_URL",
             remedy="start the version that migrated it, or restore a backup from before",
         )
 
@@ -211,7 +211,7 @@ def _parse_url(text_url: str) -> URL:
 def _bad_url(message: str) -> InvalidInputError:
     return InvalidInputError(
         message,
-        field="database_url",
+        field="MODNORM_DATABASE_URL",
         remedy="sqlite:///FILE or postgresql://USER:PASSWORD@HOST/DATABASE",
     )
 

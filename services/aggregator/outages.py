@@ -71,7 +71,6 @@ def _fault_of_file(error: DBAPIError, url: URL) -> ModnormError | None:
     if _is_damage(error):
         return PreconditionError(
             f"the database {url.database} is damaged: {error.orig}",
-            field="database_url",
             remedy="put back a copy of it, or move it away and start again, which repeats "
             "what was not finished; results and reports that were written still hold",
         )

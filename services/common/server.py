@@ -112,8 +112,8 @@ async def start_server(
     except RuntimeError as error:
         raise UnavailableError(
             f"cannot listen on {address}: {error}",
-            field="bind_address",
-            remedy="set MODNORM_BIND_ADDRESS to a free HOST:PORT",
+            field="MODNORM_BIND_ADDRESS",
+            remedy="give a free HOST:PORT",
         ) from error
     running = RunningServer(server, port, health_servicer, services)
     await server.start()

@@ -134,7 +134,7 @@ def test_a_url_that_cannot_be_read_is_not_repeated():
 def test_other_databases_are_refused(url):
     with pytest.raises(InvalidInputError) as caught:
         Database(url)
-    assert caught.value.field == "database_url"
+    assert caught.value.field == "MODNORM_DATABASE_URL"
 
 
 @pytest.mark.parametrize("rest_seconds", [0.0, 60.0])
