@@ -107,35 +107,33 @@ def draw_panels(panels: Sequence[Panel | Bars]) -> bytes:
 def _draw_bands(axes: Axes, panel: Panel) -> None:
     colours = dict(zip(panel.series, SERIES * len(panel.series), strict=False))
     for name, points in panel.series.items():
-        xs, means = [p.x for p in points], np.array([p.mean for p in points])
-        spread = np.array([p.sd or 0.0 for p in points])
-        axes.plot(
-            xs, means, marker="o", markersize=3.5, linewidth=1.8, color=colours[name], label=name
-        )
-        axes.fill_between(
-            xs, means - spread, means + spread, color=colours[name], alpha=0.18, linewidth=0
-        )
+        _draw_series(axes, name, points, colours[name])
     for name, points in (panel.dashed or {}).items():
-        axes.plot(
-            [p.x for p in points],
-            [p.mean for p in points],
-            linestyle=(0, (4, 3)),
-            linewidth=1.1,
-            color=colours.get(name, INK),
-            label=f"{name}, paper",
-        )
+        _draw_published(axes, name, points, colours.get(name, INK))
     for name in panel.series:
         if name in panel.spans:
             _draw_span(axes, panel.spans[name], colours[name])
     if panel.level is not None:
-        axes.axhline(
-            panel.level.y, color=INK, linestyle="--", linewidth=1.1, label=panel.level.label
-        )
+        level = panel.level
+        axes.axhline(level.y, color=INK, linestyle="--", linewidth=1.1, label=level.label)
     if panel.log_y:
         _scale_by_logarithm(axes)
     axes.set_xlabel(panel.x, color=MUTED, fontsize=8)
     _label(axes, panel.title, panel.y)
     _add_legend(axes)
+
+
+def _draw_series(axes: Axes, name: str, points: Sequence[BandPoint], colour: str) -> None:
+    xs, means = [p.x for p in points], np.array([p.mean for p in points])
+    spread = np.array([p.sd or 0.0 for p in points])
+    axes.plot(xs, means, marker="o", markersize=3.5, linewidth=1.8, color=colour, label=name)
+    axes.fill_between(xs, means - spread, means + spread, color=colour, alpha=0.18, linewidth=0)
+
+
+def _draw_published(axes: Axes, name: str, points: Sequence[BandPoint], colour: str) -> None:
+    xs, means = [p.x for p in points], [p.mean for p in points]
+    dashes = (0, (4, 3))
+    axes.plot(xs, means, linestyle=dashes, linewidth=1.1, color=colour, label=f"{name}, paper")
 
 
 def _scale_by_logarithm(axes: Axes) -> None:
