@@ -133,7 +133,7 @@ def numbers(text: str, field: str, kind: type[NumberT]) -> tuple[NumberT, ...]:
         found = tuple(kind(item) for item in text.split(","))
     except ValueError as error:
         raise InvalidInputError(
-            f"{text!r} is not a list of numbers of type {kind.__name__}",
+            f"{text!r} is not a list of {'whole numbers' if kind is int else 'numbers'}",
             field=field,
             remedy="for instance 1,2,3",
         ) from error
