@@ -304,6 +304,7 @@ def test_iterative_settings_that_do_not_fit_are_refused(sections, field):
             "method.radius_source.file",
             "artifact",
         ),
+        ({"population": {"size": 4, "full": True}}, "population.full", "statistics"),
     ],
 )
 def test_a_field_that_is_none_is_told_the_fields_that_are(changes, field, remedy):

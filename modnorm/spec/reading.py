@@ -168,6 +168,9 @@ def _place(kind: type[BaseModel], fault: ErrorDetails) -> list[int | str]:
     """Return where a fault lies; pydantic places some of them at the section."""
     place, _ = _walk(kind, fault["loc"])
     match fault["type"]:
+        case "extra_forbidden":  # what is no field is no tag either, though a field may hold it
+            place, _ = _walk(kind, fault["loc"][:-1])
+            place.append(fault["loc"][-1])
         case section.FIELD_FAULT:
             place.append(fault["ctx"]["field"])
         case "union_tag_invalid" | "union_tag_not_found":

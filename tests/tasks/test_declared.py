@@ -139,6 +139,7 @@ def test_a_faulty_declaration_is_refused(declare, changes, fault):
         ("  user:", "  users:", "prompt.users: there is no such field here, only system, user"),
         ("[country, capital]", "country, capital", "line 7: columns: must be a list"),
         ("match: last", "match: some", "line 19: extract.match"),
+        ("match: last", "last: true", "line 19: extract.last: there is no such field here"),
         ("answer: capital", "answer: city", "line 3: the file: columns: city"),
     ],
 )
