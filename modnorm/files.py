@@ -12,12 +12,17 @@ def write_file(path: Path, content: bytes) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    part = path.with_name(f".{path.name}.part")
+    part = part_of(path)
     with part.open("wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
     part.replace(path)
+
+
+def part_of(path: Path) -> Path:
+    """Return where a file is written before it is whole: what a kill leaves of it."""
+    return path.with_name(f".{path.name}.part")
 
 
 def encode_json(document: Mapping[str, object]) -> bytes:

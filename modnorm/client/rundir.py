@@ -9,7 +9,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from modnorm.errors import ConflictError, InvalidInputError, PreconditionError
-from modnorm.files import encode_json, write_file
+from modnorm.files import encode_json, part_of, write_file
 from modnorm.spec import ExperimentSpec
 from modnorm.spec.differences import differences
 
@@ -89,7 +89,8 @@ class RunDirectory:
             )
 
     def _check_strangers(self) -> None:
-        strangers = {entry.name for entry in self.path.iterdir()} - {_LOCK, _STATE}
+        ours = {_LOCK, _STATE, part_of(self._spec).name}
+        strangers = {entry.name for entry in self.path.iterdir()} - ours
         if strangers:
             raise ConflictError(
                 f"{self.path} is not empty and holds no run ({min(strangers)})",

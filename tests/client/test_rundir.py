@@ -17,6 +17,21 @@ def test_a_new_directory_is_free_and_a_claimed_one_goes_on(tmp_path, spec):
     directory.check(spec)
 
 
+def test_a_run_that_was_killed_while_it_claimed_its_directory_goes_on(tmp_path, spec, monkeypatch):
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    directory = RunDirectory(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(type(tmp_path), "replace", killed)
+        with pytest.raises(KeyboardInterrupt):
+            directory.claim(spec)
+    assert list(tmp_path.iterdir())
+    directory.check(spec)
+    directory.claim(spec)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["spec.json"]
+
+
 def test_a_run_of_another_spec_is_refused_by_the_field_that_differs(tmp_path, spec):
     directory = RunDirectory(tmp_path)
     directory.claim(spec)
