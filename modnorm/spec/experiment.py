@@ -99,7 +99,9 @@ class ExperimentSpec(Section):
 def _check_makes_updates(name: str) -> None:
     if name not in ITERATIVE_DEFAULTS:
         others = ", ".join(ITERATIVE_DEFAULTS)
-        raise field_fault("iterative", f"{name} makes no updates, only {others}; leave this out")
+        raise field_fault(
+            "iterative", f"{name} makes no updates, only {others} do; name one, or leave this out"
+        )
 
 
 def _over(given: object, defaults: Mapping[str, object]) -> object:

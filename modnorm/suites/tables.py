@@ -125,6 +125,15 @@ class Comparison(_Section):
 class _ComparingTable(_Table):
     compare: tuple[Comparison, ...] = Field(min_length=1)
 
+    @model_validator(mode="after")
+    def _labels_differ(self) -> Self:
+        seen = set[str]()
+        for index, pair in enumerate(self.compare):
+            if pair.label in seen:
+                raise field_fault(f"compare.{index}.label", f"{pair.label} is there already")
+            seen.add(pair.label)
+        return self
+
     def references(self) -> Iterator[tuple[str, Mapping[str, str]]]:
         """Yield the options that the table names."""
         for index, pair in enumerate(self.compare):

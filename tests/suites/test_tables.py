@@ -336,6 +336,13 @@ def test_a_pick_that_points_to_no_or_several_cells_is_refused(build):
         build({"kind": "support", "title": "s", "compare": [absent]}, {})
 
 
+def test_comparisons_have_labels_of_their_own(build):
+    pairs = [{"label": "x", **SIZES}, {"label": "x", **SIZES}]
+    with pytest.raises(InvalidInputError, match="x is there already") as caught:
+        build({"kind": "support", "title": "s", "compare": pairs}, {})
+    assert str(caught.value.field).endswith("compare.1.label")
+
+
 @pytest.mark.parametrize(
     ("against", "message"),
     [
