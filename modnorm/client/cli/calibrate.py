@@ -1,18 +1,18 @@
 """`modnorm calibrate`: a profile without any service."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from modnorm.client.cli.console import emit_json, stderr
+from modnorm.client.cli.counts import counting
 from modnorm.client.cli.experiment import interruptible
 from modnorm.client.cli.files import check_writable
 from modnorm.client.cli.options import Json, Quiet
 from modnorm.client.cli.options import settings as client_settings
-from modnorm.client.cli.progress import Event, display
 from modnorm.spec import CalibrationSpec, DataSpec, parse_section
-from modnorm.v1 import experiment_pb2 as experiments
 
 if TYPE_CHECKING:
     from modnorm.calibration.profile import Profile
@@ -85,20 +85,7 @@ def _measure(  # noqa: PLR0913 - all that a profile depends on
     rows = load_rows(task, data, field="data", folders=folders)[: settings.examples]
     encoder = PromptEncoder(checkpoint)
     prompts = [encoder.encode(messages) for messages in render(task, rows, "row")]
-    with display(stderr(), model, 1, quiet=quiet) as screen:
-        screen.show(_event(0, len(prompts)), None)
-        return measure(
-            checkpoint,
-            prompts,
-            settings,
-            task=task.name,
-            on_progress=lambda done, total: screen.show(_event(done, total), None),
-        )
-
-
-def _event(done: int, total: int) -> Event:
-    """Return what a lab would tell of a calibration that has come so far."""
-    progress = experiments.Progress(examples_done=done, examples_total=total)
-    event = Event(state=experiments.EXPERIMENT_STATE_CALIBRATING, progress=progress)
-    event.time.GetCurrentTime()
-    return event
+    with counting(stderr(), quiet=quiet) as counts:
+        show = partial(counts.show, f"{model}: calibrating")
+        show(0, len(prompts))
+        return measure(checkpoint, prompts, settings, task=task.name, on_progress=show)

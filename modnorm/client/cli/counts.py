@@ -74,7 +74,7 @@ class _Lines:
 
     def show(self, phase: str, done: int, total: int) -> None:
         """Print a line when a phase begins or ends, and when the last line is old."""
-        now = time.time()
+        now = time.monotonic()
         began = phase not in self._paces
         pace = self._paces.setdefault(phase, Pace(now, base=done))
         pace.count(done, now)
