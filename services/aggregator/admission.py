@@ -101,7 +101,7 @@ class Admissions:
         isolation = await self._threads.run(check_sandbox, spec.task.name, self._sandbox)
         data = await self._threads.run(self._load, spec)
         max_tokens = spec.task.max_tokens or data.task.max_tokens
-        prompts = data.prompts()
+        prompts = await self._threads.run(data.prompts)
         with _blaming_rows(spec, data):
             model = await self._sampler.inspect(spec, prompts, max_tokens)
         _check_length(spec, model.longest_prompt, max_tokens)
