@@ -77,7 +77,8 @@ test-vllm-processes: setup-vllm  # engines that are, or need, processes of their
 	$(TEST_VLLM) $(PROCESSES)
 
 test-vllm-shared: setup-vllm  # what it shares with other engines
-	$(TEST_VLLM) tests/engines/test_conformance.py tests/engines/test_layouts.py
+	$(TEST_VLLM) tests/engines/test_conformance.py tests/engines/test_parking.py \
+		tests/engines/test_layouts.py
 
 test-vllm-own: setup-vllm  # the rest
 	$(TEST_VLLM) tests/engines/vllm $(addprefix --ignore=,$(PROCESSES))

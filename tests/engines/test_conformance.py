@@ -1,7 +1,7 @@
 """What every engine must do, whatever it is made of."""
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing, suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 
 import pytest
@@ -256,116 +256,6 @@ def test_poll_aborts_before_the_first_answer(engine: Engine, prompts: Prompts) -
     assert answers(engine, prompts) == before
 
 
-def parked_after(engine: Engine, steps: int, between: Callable[[], object]) -> Callable[[], None]:
-    """Return a poll that parks the candidate once, after so many decode steps."""
-    polls = 0
-
-    def poll() -> None:
-        nonlocal polls
-        polls += 1
-        if polls == steps + 1:
-            with engine.parked():
-                between()
-
-    return poll
-
-
-@pytest.mark.parametrize("steps", [0, 2, 17])
-def test_a_parked_candidate_goes_on_as_if_nothing_had_been_between(
-    engine: Engine, prompts: Prompts, scale_map: ScaleMap, draw: Draw, steps: int
-) -> None:
-    first, second = (draw(scale_map, seed, radius=0.1) for seed in (5, 6))
-    with engine.candidate(second, scale_map):
-        other = answers(engine, prompts)
-    with engine.candidate(first, scale_map):
-        undisturbed, digest = answers(engine, prompts), engine.weights_sha256()
-    base = engine.weights_sha256()
-    between: list[object] = []
-
-    def answer_others() -> None:
-        between.append(engine.weights_sha256())
-        with engine.candidate(second, scale_map):
-            between.append(answers(engine, prompts))
-
-    poll = parked_after(engine, steps, answer_others)
-    with engine.candidate(first, scale_map):
-        said = sorted(engine.generate(prompts, LIMITS, poll=poll), key=lambda one: one.index)
-        assert engine.weights_sha256() == digest
-    assert between == [base, other]
-    assert said == undisturbed
-    assert engine.weights_sha256() == base
-
-
-def test_several_candidates_are_parked_at_once(
-    engine: Engine, prompts: Prompts, scale_map: ScaleMap, draw: Draw
-) -> None:
-    drawn = [draw(scale_map, seed, radius=0.1) for seed in range(4)]
-    undisturbed = []
-    for descriptor in drawn:
-        with engine.candidate(descriptor, scale_map):
-            undisturbed.append(answers(engine, prompts))
-    said: dict[int, list[Completion]] = {}
-
-    def answer_from(place: int) -> None:
-        if place < len(drawn):
-            poll = parked_after(engine, 3 + place, lambda: answer_from(place + 1))
-            with engine.candidate(drawn[place], scale_map):
-                found = engine.generate(prompts, LIMITS, poll=poll)
-                said[place] = sorted(found, key=lambda one: one.index)
-
-    answer_from(0)
-    assert [said[place] for place in range(4)] == undisturbed
-
-
-def test_what_is_raised_while_parked_ends_the_candidate_alone(
-    engine: Engine, prompts: Prompts, scale_map: ScaleMap, draw: Draw
-) -> None:
-    before, base = answers(engine, prompts), engine.weights_sha256()
-    room = engine.has_room(prompts, LIMITS)
-
-    def give_up() -> None:
-        raise CancelledError("enough")
-
-    poll = parked_after(engine, 2, give_up)
-    with (
-        pytest.raises(CancelledError),
-        engine.candidate(draw(scale_map, 5), scale_map),
-        closing(engine.generate(prompts, LIMITS, poll=poll)) as completions,
-    ):
-        list(completions)
-    assert engine.weights_sha256() == base
-    assert answers(engine, prompts) == before
-    assert engine.has_room(prompts, LIMITS) == room
-
-
-def test_what_is_raised_while_parked_leaves_another_candidate_at_the_engine(
-    engine: Engine, prompts: Prompts, scale_map: ScaleMap, draw: Draw
-) -> None:
-    first, second = (draw(scale_map, seed, radius=0.1) for seed in (5, 6))
-    with engine.candidate(second, scale_map):
-        undisturbed = answers(engine, prompts)
-    room = engine.has_room(prompts, LIMITS)
-    with ExitStack() as held:
-        request = engine.generate(prompts, LIMITS)
-        said = []
-
-        def begin_another() -> None:
-            held.enter_context(engine.candidate(second, scale_map))
-            said.append(next(request))
-            raise CancelledError("enough")
-
-        poll = parked_after(engine, 2, begin_another)
-        with (
-            pytest.raises(CancelledError),
-            engine.candidate(first, scale_map),
-            closing(engine.generate(prompts, LIMITS, poll=poll)) as completions,
-        ):
-            list(completions)
-        said += request
-    assert sorted(said, key=lambda one: one.index) == undisturbed
-    assert engine.has_room(prompts, LIMITS) == room
-
-
 def test_a_candidate_that_is_not_finite_fails_though_its_request_was_closed(
     engine: Engine, prompts: Prompts, scale_map: ScaleMap, draw: Draw
 ) -> None:
@@ -386,20 +276,6 @@ def test_a_candidate_that_is_not_finite_fails_though_its_request_was_closed(
         list(completions)
     assert engine.weights_sha256() == base
     assert answers(engine, prompts) == before
-
-
-def test_parking_needs_a_candidate_and_leaves_the_engine_free(
-    engine: Engine, scale_map: ScaleMap, draw: Draw
-) -> None:
-    with pytest.raises(PreconditionError), engine.parked():
-        pass
-    with engine.candidate(draw(scale_map, 5), scale_map), engine.parked():
-        engine.rebase(None)
-
-
-def test_there_is_room_for_what_fits(engine: Engine, prompts: Prompts) -> None:
-    assert engine.has_room(prompts, LIMITS)
-    assert not engine.has_room(prompts, GenerationLimits(10**9))
 
 
 def test_prompts_that_cannot_be_answered_are_refused(
