@@ -45,7 +45,7 @@ _WINDOWED_STEP_TOKENS = 2048
 those layers, and for each step that is under way."""
 
 _BUSY = "Free memory on device"
-"""What vLLM says when others hold the memory that it is to take; so in 0.26 to 0.32."""
+"""What vLLM says when others hold the memory that it is to take; so in 0.26 to 0.33."""
 _SMALL = re.compile(r"cache blocks|KV cache", re.IGNORECASE)
 """What it says when its share has no room for keys and values."""
 
