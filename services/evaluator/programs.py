@@ -1,10 +1,11 @@
 """The sandbox of a worker, checked before work that needs it."""
 
+import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from modnorm.errors import ModnormError
-from modnorm.sandbox import Isolation, Runner
+from modnorm.errors import EngineError, ModnormError, UnavailableError
+from modnorm.sandbox import Isolation, Outcome, Program, Runner
 from modnorm.tasks.sandboxed import require_sandbox, runs_programs
 
 CHECK_SECONDS = 60.0
@@ -16,14 +17,14 @@ took, where that is more: one that hangs leaves half of the time to jobs that ne
 
 
 class Programs:
-    """Where the programs of tasks run; used by one thread.
+    """Where the programs of tasks run. One thread checks; others may run programs beside it.
 
     Args:
         sandbox: Runs them; None where this worker has no sandbox.
     """
 
     def __init__(self, sandbox: Runner | None) -> None:
-        self.sandbox = sandbox
+        self.sandbox = None if sandbox is None else _Doubted(sandbox, self._doubt)
         self._isolation: Isolation | None = None
         self._measured = 0.0
         self._fault: ModnormError | None = None
@@ -45,6 +46,10 @@ class Programs:
             self._measured = time.monotonic()
         return {"sandbox": self._isolation.summary}
 
+    def _doubt(self) -> None:
+        """Have the next check look: jobs go back uncounted while the sandbox is of no use."""
+        self._measured = -math.inf
+
     def _look(self, sandbox: Runner) -> Isolation:
         """Have the isolation measured, unless that failed a moment ago."""
         began = time.monotonic()
@@ -57,4 +62,21 @@ class Programs:
             ended = time.monotonic()
             self._fault = error
             self._next_look = ended + max(FAULT_SECONDS, ended - began)
+            raise
+
+
+class _Doubted:
+    """A sandbox that tells when it failed at a program."""
+
+    def __init__(self, sandbox: Runner, doubt: Callable[[], None]) -> None:
+        self._sandbox = sandbox
+        self._doubt = doubt
+        self.check_health = sandbox.check_health
+
+    def execute(self, program: Program) -> Outcome:
+        """Run a program and judge it."""
+        try:
+            return self._sandbox.execute(program)
+        except (EngineError, UnavailableError):
+            self._doubt()
             raise

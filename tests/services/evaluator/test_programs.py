@@ -4,11 +4,12 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator
+from typing import NoReturn
 
 import pytest
 
 from modnorm.errors import UnavailableError
-from modnorm.sandbox import Isolation, Sandbox
+from modnorm.sandbox import Isolation, Outcome, Program, Sandbox
 from modnorm.tasks import get_task
 from modnorm.v1 import evaluation_pb2 as messages
 from services.evaluator.jobs import JobRunner
@@ -111,3 +112,36 @@ def test_a_sandbox_that_fails_is_not_looked_at_for_each_job(
         programs.check("mbpp")
     time.sleep(0.01)  # more than the look took
     assert programs.check("mbpp") == {"sandbox": sandbox.measure().summary}
+
+
+def test_a_sandbox_that_fails_at_a_program_is_looked_at_before_the_next_job(
+    sandbox: Sandbox,
+) -> None:
+    """Jobs would spend attempts otherwise, for as long as a look is taken for granted."""
+    gone = UnavailableError("its host is down")
+
+    class Mortal:
+        is_there = True
+
+        def execute(self, program: Program) -> Outcome:
+            return sandbox.execute(program) if self.is_there else _raised(gone)
+
+        def check_health(self) -> Isolation:
+            return sandbox.measure() if self.is_there else _raised(gone)
+
+    mortal = Mortal()
+    programs = Programs(mortal)
+    task = get_task("mbpp", sandbox=programs.sandbox)
+    answer = "<answer>def f(x): return x + 1</answer>"
+    programs.check("mbpp")
+    assert task.judge(ROW, answer).correct
+    mortal.is_there = False
+    programs.check("mbpp")
+    with pytest.raises(UnavailableError):
+        task.judge(ROW, answer)
+    with pytest.raises(UnavailableError):
+        programs.check("mbpp")
+
+
+def _raised(error: Exception) -> NoReturn:
+    raise error
