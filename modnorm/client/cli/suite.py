@@ -40,7 +40,7 @@ Settings = Annotated[
 Server = Annotated[
     str | None,
     typer.Option(
-        "--server", metavar="HOST:PORT", help="Lab to run on instead of inside this process."
+        "--server", metavar="HOST:PORT", help="Lab of the experiments [default: this process]."
     ),
 ]
 InFlight = Annotated[
