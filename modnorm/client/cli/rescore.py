@@ -36,7 +36,9 @@ SandboxTarget = Annotated[
 ]
 Out = Annotated[
     Path | None,
-    typer.Option("--out", metavar="FILE", help="File [default: RUN/rescored-SCORER.json]."),
+    typer.Option(
+        "--out", metavar="FILE", help="File [default: RUN/rescored-SCORER.json; of a lab none]."
+    ),
 ]
 
 
