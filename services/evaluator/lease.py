@@ -139,7 +139,7 @@ class HeldLease:
         if self._verdict is not None:
             return False
         if time.monotonic() - self._alive > self._silence_seconds:
-            logger.error("no progress, letting the lease go", extra=self._names())
+            self._say(logging.ERROR, "no progress, letting the lease go")
             return False
         return True
 
@@ -165,12 +165,15 @@ class HeldLease:
                 self._verdict = StaleLeaseError(answer.message)
             case ModnormError():
                 # Whatever went wrong over there says nothing about the lease, which may well last.
-                logger.warning("heartbeat failed: %s", answer, extra=self._names())
+                self._say(logging.WARNING, "heartbeat failed: %s", answer)
             case _:
                 if answer.cancel:
                     self._verdict = CancelledError("the work is not wanted any more")
                 if self._hurdle and answer.HasField("bar"):
                     self._hurdle.rise(answer.bar)
 
-    def _names(self) -> dict[str, object]:
-        return {"job": self.lease.job_id, "token": self.lease.token}
+    def _say(self, level: int, message: str, *values: object) -> None:
+        """Log in the name of the work under the lease: heartbeats have a thread of their own."""
+        names = {"job": self.lease.job_id, "token": self.lease.token}
+        # A copy: a call by itself is within the context already.
+        self.context.copy().run(logger.log, level, message, *values, extra=names)

@@ -1,3 +1,4 @@
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -5,6 +6,7 @@ from contextlib import ExitStack
 from contextvars import ContextVar
 
 import pytest
+from structlog.contextvars import get_contextvars
 
 from modnorm.errors import (
     CancelledError,
@@ -14,6 +16,7 @@ from modnorm.errors import (
     UnavailableError,
 )
 from modnorm.v1 import evaluation_pb2 as messages
+from services.common.logging import naming
 from services.evaluator.heartbeats import Heartbeats
 from services.evaluator.lease import HeldLease, longest_silence
 from services.evaluator.pulse import LOAD_FACTOR
@@ -182,3 +185,27 @@ def test_a_lease_that_is_let_go_is_not_spoken_of(gateway, shutdown, aggregator) 
         until(lambda: len(aggregator.said) >= 3)
         assert aggregator.said[1:] == [["a"]] * (len(aggregator.said) - 1)
     until(lambda: not heartbeats._runs)
+
+
+def test_a_heartbeat_that_fails_is_told_in_the_name_of_the_work(
+    gateway, shutdown, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever looks for the lines of one candidate finds these, too."""
+
+    class Noted(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.getMessage() == "heartbeat failed: away":
+                told.append(get_contextvars().get("candidate"))
+
+    told: list[object] = []
+    monkeypatch.setattr(
+        gateway, "heartbeats", lambda beats: [UnavailableError("away")] * len(beats)
+    )
+    monkeypatch.setattr(logging.getLogger("services.evaluator.lease"), "handlers", [Noted()])
+    heartbeats = Heartbeats(gateway, 0.02)
+    with ExitStack() as held:
+        for candidate in (3, 4):
+            with naming(candidate=candidate):
+                held.enter_context(HeldLease(heartbeats, lease(), shutdown))
+        until(lambda: {3, 4} <= set(told))
+    assert set(told) == {3, 4}
