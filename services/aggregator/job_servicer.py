@@ -72,11 +72,13 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
             ThreadPoolExecutor(1, "leasing"),
             ThreadPoolExecutor(1, "reporting"),
         )
-        self._claims: Lane[ClaimRequest, Claim | None] = Lane(leasing, jobs.claim_all)
+        self._claims: Lane[ClaimRequest, Claim | None] = Lane(
+            leasing, jobs.claim_all, take_back=self._take_back
+        )
         self._heartbeats = Heartbeats(jobs, leasing)
         self._reports: Lane[Report, Change] = Lane(reporting, jobs.report_all, self._reported)
         self._left = LeftWork()
-        self._streams = WorkStreams(self._answer, measured, self._left)
+        self._streams = WorkStreams(self._answer, measured, self._left, self._lost)
 
     def end_streams(self) -> None:
         """Let streams end, and open no others: the server is about to stop."""
@@ -85,6 +87,7 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
     async def settle(self) -> None:
         """Wait for calls whose worker has gone, for a server that takes no other any more."""
         await self._reports.settle()
+        await self._claims.settle()
         await self._left.settle()
 
     def close(self) -> None:
@@ -125,6 +128,22 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
             with naming(**job_names(claim.job)):
                 logger.debug("leased")
         fill_job(response.job, claim, self._stores.jobs.lease_seconds)
+
+    def _take_back(self, _: ClaimRequest, claim: Claim | None) -> None:
+        """Hand back a job whose worker went before it had it: nobody else could begin."""
+        if claim is not None:
+            lease = evaluation_pb2.Lease(job_id=claim.job.id, token=claim.job.token)
+            self._hand_back(lease)
+
+    def _lost(self, response: WorkResponse) -> None:
+        """Do the same where the job was claimed by a message that is not answered."""
+        if response.claim.HasField("job"):
+            self._hand_back(response.claim.job.lease)
+
+    def _hand_back(self, lease: evaluation_pb2.Lease) -> None:
+        kind, reason = evaluation_pb2.FAILURE_KIND_RELEASED, "its worker went before it had it"
+        request = evaluation_pb2.FailJobRequest(lease=lease, kind=kind, reason=reason)
+        self._left.keep(self._store_failure(request))
 
     @override
     async def Heartbeat(

@@ -37,6 +37,8 @@ class Lane(Generic[RequestT, AnswerT]):
         work: Returns the answer or the error of each request of a batch; raises nothing.
         told: Hears of each answer that is no error, in the event loop and the context of the
             caller, also when the caller has gone.
+        take_back: Hears likewise of those whose caller has gone before it had them. Where it is
+            given, nothing is done for callers who are gone before their turn.
     """
 
     def __init__(
@@ -44,9 +46,12 @@ class Lane(Generic[RequestT, AnswerT]):
         thread: Executor,
         work: Callable[[Sequence[RequestT]], Sequence[AnswerT | Exception]],
         told: Callable[[RequestT, AnswerT], None] = _nobody,
+        *,
+        take_back: Callable[[RequestT, AnswerT], None] | None = None,
     ) -> None:
         self._work = work
         self._told = told
+        self._take_back = take_back
         self._thread = thread
         self._waiting: deque[tuple[RequestT, asyncio.Future[AnswerT], Context]] = deque()
         self._driver: asyncio.Task[None] | None = None
@@ -54,7 +59,7 @@ class Lane(Generic[RequestT, AnswerT]):
     def submit(self, request: RequestT) -> "asyncio.Future[AnswerT]":
         """Have a request answered; what is returned is the answer, or what went wrong instead.
 
-        Who does not wait for it may have been answered all the same.
+        Who does not wait for it may have been answered all the same; see `take_back`.
         """
         answer: asyncio.Future[AnswerT] = asyncio.get_running_loop().create_future()
         self._waiting.append((request, answer, copy_context()))
@@ -79,13 +84,14 @@ class Lane(Generic[RequestT, AnswerT]):
             self._driver = None
 
     async def _work_on_batch(self, loop: asyncio.AbstractEventLoop) -> None:
-        size = min(len(self._waiting), LARGEST_BATCH)
-        batch = [self._waiting.popleft() for _ in range(size)]
+        batch = self._next_batch()
+        if not batch:
+            return
         requests = [request for request, _, _ in batch]
         try:
             answers = await loop.run_in_executor(self._thread, self._work, requests)
         except Exception as error:  # noqa: BLE001 - a defect; nobody may wait for ever
-            answers = [error] * size
+            answers = [error] * len(batch)
         for (request, future, context), answer in zip(batch, answers, strict=True):
             if isinstance(answer, Exception):
                 if not future.done():
@@ -94,12 +100,24 @@ class Lane(Generic[RequestT, AnswerT]):
                 elif not isinstance(answer, ModnormError):
                     logger.error("nobody waits for what failed", exc_info=answer)
                 continue
-            context.run(self._tell, request, answer)
+            context.run(self._tell, self._told, request, answer)
             if not future.done():
                 future.set_result(answer)
+            elif self._take_back is not None:
+                context.run(self._tell, self._take_back, request, answer)
 
-    def _tell(self, request: RequestT, answer: AnswerT) -> None:
+    def _next_batch(self) -> list[tuple[RequestT, "asyncio.Future[AnswerT]", Context]]:
+        size = min(len(self._waiting), LARGEST_BATCH)
+        batch = [self._waiting.popleft() for _ in range(size)]
+        if self._take_back is None:
+            return batch
+        return [one for one in batch if not one[1].done()]
+
+    @staticmethod
+    def _tell(
+        told: Callable[[RequestT, AnswerT], None], request: RequestT, answer: AnswerT
+    ) -> None:
         try:
-            self._told(request, answer)
+            told(request, answer)
         except Exception:  # a defect; the others are to be answered all the same
             logger.exception("an answer is not followed up")

@@ -39,12 +39,21 @@ class WorkStreams:
         answer: Answers one call.
         measured: Where calls are counted.
         left: Goes on with calls whose worker has gone.
+        lost: Hears of a message whose first call is answered, and whose worker goes before it has
+            the answer.
     """
 
-    def __init__(self, answer: Answer, measured: CallMetrics, left: LeftWork) -> None:
+    def __init__(
+        self,
+        answer: Answer,
+        measured: CallMetrics,
+        left: LeftWork,
+        lost: Callable[[WorkResponse], None],
+    ) -> None:
         self._answer = answer
         self._measured = measured
         self._left = left
+        self._lost = lost
         self._idle: set[asyncio.Task[object]] = set()
         self._closing = False
 
@@ -97,7 +106,11 @@ class WorkStreams:
         except asyncio.CancelledError:
             self._left.keep(also.finish())
             raise
-        await also.finish()
+        try:
+            await also.finish()
+        except asyncio.CancelledError:
+            self._lost(response)
+            raise
 
     def _begin(self, call: WorkRequest, response: WorkResponse) -> "_Begun":
         return _Begun(self._answer, self._measured, call, response)

@@ -137,6 +137,25 @@ def test_answers_are_told_of_in_the_context_of_who_asked_though_they_are_gone(ca
     run(scenario)
 
 
+def test_what_is_taken_back_is_not_begun_for_those_who_are_gone():
+    async def scenario(thread):
+        gate, taken_back = Gate(), []
+        lane = Lane(thread, gate.work, take_back=lambda *answer: taken_back.append(answer))
+        asked = await submitted(lane, gate, [5, 1, 2])
+        for one in asked[:2]:
+            one.cancel()
+        gate.open.set()
+        assert await asked[2] == 4
+        assert gate.batches == [[5], [2]]
+        assert taken_back == [(5, 25)]
+        gate.began.clear()
+        lane.submit(7).cancel()
+        await lane.settle()
+        assert not gate.began.is_set()
+
+    run(scenario)
+
+
 def test_a_defect_that_nobody_waits_for_is_logged(caplog):
     async def scenario(thread):
         def broken(numbers: Sequence[int]) -> Sequence[Exception]:

@@ -192,7 +192,7 @@ def test_a_call_beside_another_is_waited_for_and_counted_though_its_worker_is_go
     async def scenario():
         answers, registry = Answers(), CollectorRegistry()
         left = LeftWork()
-        streams = WorkStreams(answers.answer, CallMetrics(registry), left)
+        streams = WorkStreams(answers.answer, CallMetrics(registry), left, never)
         report = messages.WorkRequest(report=messages.WholeReport())
 
         async def calls():
@@ -222,6 +222,37 @@ def test_a_call_beside_another_is_waited_for_and_counted_though_its_worker_is_go
         assert counted == {("ClaimJob", "CANCELLED"): 1.0, ("ReportJob", "OK"): 1.0}
 
     asyncio.run(scenario())
+
+
+def test_an_answer_is_told_of_that_its_worker_cannot_have_as_the_call_beside_it_lasts():
+    async def scenario():
+        answers, lost = Answers(), asyncio.Queue[messages.WorkResponse]()
+        measured = CallMetrics(CollectorRegistry())
+        streams = WorkStreams(answers.answer, measured, LeftWork(), lost.put_nowait)
+
+        async def calls():
+            report = messages.WorkRequest(report=messages.WholeReport())
+            yield messages.WorkRequest(claim=claim("job"), also=report)
+
+        async def serve():
+            async for _ in streams.serve(calls()):
+                raise AssertionError
+
+        stream = asyncio.create_task(serve())
+        await answers.begun.wait()
+        answers.ends["claim"].set_result(None)
+        await asyncio.sleep(0.05)
+        assert answers.ended == ["claim"]
+        stream.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await stream
+        assert lost.get_nowait() == messages.WorkResponse()
+
+    asyncio.run(scenario())
+
+
+def never(response):
+    raise AssertionError(response)
 
 
 class FollowedUp:
@@ -294,5 +325,65 @@ def test_a_stop_stores_and_follows_up_the_reports_that_it_cuts_off(selecting, ma
         await gone.is_cut_off(lab.aggregator.stop())
         assert followed.jobs == {job.lease.job_id for job in jobs}
         assert not [call for call in calls if await call.code() is grpc.StatusCode.OK]
+
+    selecting(scenario)
+
+
+@pytest.mark.parametrize("way", ["stream", "call"])
+def test_a_job_is_handed_back_whose_worker_goes_before_it_is_leased(selecting, make_gone, way):
+    async def scenario(lab, worker, stream, experiment_id):
+        servicer, followed = lab.aggregator._jobs, FollowedUp(lab.aggregator._changes)
+        job_id, claims = await taken(lab, worker), servicer._claims
+        gone = make_gone((claims, "_work"), (claims, "submit"))
+        if way == "stream":
+            call = stream._stream
+            await call.write(messages.WorkRequest(claim=claim(job_id)))
+        else:
+            call = lab.jobs.ClaimJob(claim(job_id))
+        await gone.goes(call, servicer.settle)
+        assert followed.jobs == {job_id}
+        await worker.report(await worker.claim(job_id))
+        (base, *_) = await lab.candidates(experiment_id)
+        assert base.attempts == 1
+
+    selecting(scenario)
+
+
+def test_a_claim_that_was_given_up_while_it_waited_does_not_take_its_job(selecting, make_gone):
+    async def scenario(lab, worker, stream, _):
+        first, second = await taken(lab, worker), await taken(lab, worker)
+        claims = lab.aggregator._jobs._claims
+        gone = make_gone((claims, "_work"), (claims, "submit"))
+        earlier = asyncio.create_task(stream.call(claim=claim(first)))
+        await gone.begins()
+        call = lab.jobs.ClaimJob(claim(second))
+        for _ in range(2):
+            await gone.calls.acquire()
+        call.cancel()
+        async with asyncio.timeout(SECONDS):
+            await gone._gone.wait()
+        again = asyncio.create_task(worker.claim(second))
+        await gone.calls.acquire()
+        gone._go_on.set()
+        assert (await earlier).claim.job.lease.job_id == first
+        assert (await again).lease.token == 1
+
+    selecting(scenario)
+
+
+def test_a_job_is_handed_back_whose_worker_goes_while_its_report_is_stored(selecting, make_gone):
+    async def scenario(lab, worker, stream, experiment_id):
+        first, second = await taken(lab, worker), await taken(lab, worker)
+        job = (await stream.call(claim=claim(first))).claim.job
+        whole = messages.WholeReport(parts=await worker.parts(job))
+        servicer, followed = lab.aggregator._jobs, FollowedUp(lab.aggregator._changes)
+        gone = make_gone((servicer._reports, "_work"), (servicer._reports, "submit"))
+        both = messages.WorkRequest(claim=claim(second), also=messages.WorkRequest(report=whole))
+        await stream._stream.write(both)
+        await gone.begins()
+        await lab.aggregator._jobs._claims.settle()
+        await gone.goes(stream._stream, servicer.settle)
+        assert followed.jobs == {first, second}
+        assert (await worker.claim(second)).lease.token == 2
 
     selecting(scenario)
