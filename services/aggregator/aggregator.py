@@ -123,7 +123,9 @@ class Aggregator:
             notifier=self._notifier,
             watch_seconds=settings.watch_seconds,
         )
-        self._reaper = Reaper(self._stores.jobs, self._changes, self._metrics)
+        self._reaper = Reaper(
+            self._stores.jobs, self._changes, self._metrics, pause=settings.reap_seconds
+        )
         self._jobs = JobServicer(
             self._stores, self._changes, self._metrics, self._workers, self._calls
         )

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import TypeVar
 
@@ -78,23 +79,67 @@ class Changes:
         self._notifier.ring(change.experiment_id)
 
 
+class Hearing:
+    """Knows for how long workers could be heard without a gap; used in one thread.
+
+    Args:
+        lease_seconds: How long a lease lasts without a heartbeat.
+        pause: Seconds between two looks.
+        clock: A time that no one sets, in seconds.
+        date: The time that leases end by, in seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        lease_seconds: float,
+        pause: float,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        date: Callable[[], float] = time.time,
+    ) -> None:
+        self._lease_seconds = lease_seconds
+        self._longest = pause + lease_seconds / 2
+        self._clock = clock
+        self._date = date
+        self._since = clock()
+        self._last = self._since, date()
+
+    def look(self) -> bool:
+        """Note that workers can be heard now; tell whether each had a lease's time for that."""
+        now, date = self._clock(), self._date()
+        if max(now - self._last[0], date - self._last[1]) > self._longest:
+            self._since = now
+        self._last = now, date
+        return now - self._since >= self._lease_seconds
+
+
 class Reaper:
     """Ends the leases of workers that fell silent.
+
+    Nobody is heard while the aggregator is down or stopped, or its database is: who works all the
+    while then has the time of a lease to be heard again. A date that jumps ends no lease either.
 
     Args:
         jobs: The jobs.
         changes: What to do about what that changes.
         metrics: What is counted.
+        pause: Seconds between two looks.
     """
 
-    def __init__(self, jobs: JobStore, changes: Changes, metrics: AggregatorMetrics) -> None:
+    def __init__(
+        self, jobs: JobStore, changes: Changes, metrics: AggregatorMetrics, *, pause: float
+    ) -> None:
         self._jobs = jobs
         self._changes = changes
         self._metrics = metrics
+        self._hearing = Hearing(jobs.lease_seconds, pause)
 
     async def reap(self) -> None:
-        """End all leases whose time is over."""
-        for job_id in await asyncio.to_thread(self._jobs.expired):
+        """End all leases whose time is over, where their workers could have been heard."""
+        expired = await asyncio.to_thread(self._jobs.expired)
+        if not self._hearing.look():
+            return
+        for job_id in expired:
             change = await asyncio.to_thread(self._jobs.reap, job_id)
             if change is not None and change.job is not None:
                 with naming(**job_names(change.job)):

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from modnorm.errors import UnavailableError
+from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.v1 import experiment_pb2
 from services.common.queue import make_celery, queued
 
@@ -54,6 +55,32 @@ def test_an_aggregator_that_died_is_succeeded_by_another(
                 await heir.check_results(await heir.get(created.id))
                 assert not set(worker.reports) & set(successor.reports)
                 assert lost.lease.job_id in successor.reports
+
+    asyncio.run(scenario())
+
+
+def test_a_worker_keeps_its_job_while_nobody_could_hear_it(
+    start_lab, another_aggregator, spec, database_url
+):
+    async def scenario():
+        async with start_lab(database_url, lease_seconds=2.0) as lab:
+            created = await lab.create(spec())
+            await lab.reach(created.id, SELECTING)
+            kept, lost = [await lab.worker().claim_next() for _ in range(2)]
+            for task in lab.aggregator._background:
+                task.cancel()
+            await asyncio.sleep(2.5)
+            async with another_aggregator(lab.settings) as heir:
+                await asyncio.sleep(0.5)
+                await heir.jobs.Heartbeat(messages.HeartbeatRequest(lease=kept.lease))
+                async with asyncio.timeout(60):
+                    while (again := await heir.worker().claim(lost.lease.job_id)) is None:
+                        await heir.jobs.Heartbeat(messages.HeartbeatRequest(lease=kept.lease))
+                        await asyncio.sleep(0.1)
+                assert again.lease.token > lost.lease.token
+                await heir.worker().report(kept)
+                attempts = [one.attempts for one in await heir.candidates(created.id)]
+                assert attempts == [1, 2, 0, 0, 0, 0, 0]
 
     asyncio.run(scenario())
 
