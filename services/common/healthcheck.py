@@ -2,9 +2,11 @@
 
 import argparse
 import sys
+from dataclasses import replace
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from pydantic import SecretStr
 
 from modnorm.client.channel import Credentials, open_channel
 from modnorm.client.settings import ConnectionSettings
@@ -19,6 +21,8 @@ def check(
 ) -> str:
     """Return the name of a service's status, or of the code that the call ended with.
 
+    No token is shown: everybody may ask, also while the file of the token is being replaced.
+
     Args:
         target: HOST:PORT.
         service: Full name of the service; empty for the server as a whole.
@@ -26,7 +30,8 @@ def check(
         credentials: Certificates; those of the environment when absent.
     """
     request = health_pb2.HealthCheckRequest(service=service)
-    shown = ConnectionSettings().credentials if credentials is None else credentials
+    given = ConnectionSettings().credentials if credentials is None else credentials
+    shown = replace(given, token=SecretStr(""), token_file=None)
     with open_channel(target, shown, ()) as channel:
         try:
             response = health_pb2_grpc.HealthStub(channel).Check(request, timeout=timeout)

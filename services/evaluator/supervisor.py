@@ -143,8 +143,11 @@ class Supervisor:
 
     async def _report_health(self, server: RunningServer) -> None:
         while True:
-            found = await asyncio.gather(*(self._look(child) for child in self._children))
-            await server.set_serving(serving=all(found))
+            try:
+                found = await asyncio.gather(*(self._look(child) for child in self._children))
+                await server.set_serving(serving=all(found))
+            except Exception:  # too many open files, perhaps: workers are to be watched after it
+                logger.exception("the workers were not looked at")
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _look(self, child: Child) -> bool:

@@ -112,6 +112,26 @@ def test_each_device_has_a_worker_and_all_of_them_make_it_healthy(tmp_path, stub
     assert not any(map(alive, asyncio.run(scenario())))
 
 
+def test_workers_are_watched_while_the_file_of_the_token_is_replaced(tmp_path, stub, monkeypatch):
+    monkeypatch.setattr("services.evaluator.supervisor.LOOK_SECONDS", 0.05)
+    token = tmp_path / "token"
+    token.write_text("secret")
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    monkeypatch.setenv("MODNORM_TOKEN_FILE", str(token))
+
+    async def scenario():
+        async with running(("0",), (*stub[:-1], str(folder))) as supervisor:
+            await until(serving(supervisor), "serving")
+            token.unlink()
+            await asyncio.sleep(1.0)
+            token.write_text("another")
+            os.kill(int(notes(folder)["0"][0]), signal.SIGKILL)
+            await until(lambda: not serving(supervisor)(), "a worker that ended shows")
+
+    asyncio.run(scenario())
+
+
 def test_what_a_worker_started_ends_with_it(tmp_path):
     parent = (
         "import os, subprocess, sys, time; from pathlib import Path;"
