@@ -1,6 +1,8 @@
 """A sandbox behind the network, used like one of this process."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Self
 
 import grpc
@@ -12,6 +14,7 @@ from modnorm.client.sandbox_convert import (
     program_to_proto,
 )
 from modnorm.client.status import from_rpc_error
+from modnorm.errors import InvalidInputError, UnavailableError
 from modnorm.sandbox import Isolation, Outcome, Program
 from modnorm.v1 import sandbox_pb2, sandbox_pb2_grpc
 
@@ -59,27 +62,25 @@ class RemoteSandbox:
 
         Raises:
             InvalidInputError: a test cannot be judged; nothing ran.
-            UnavailableError: no service answers, or it does not isolate; nothing counts.
+            UnavailableError: no service answers, it does not isolate, or the token that it is to
+                be shown cannot be read; nothing counts.
             EngineError: the sandbox failed meanwhile. This is no verdict: try again.
         """
-        timeout = program.limits.wall_seconds + _QUEUE_SECONDS
-        try:
-            response = self._stub.Execute(program_to_proto(program), timeout=timeout)
-        except grpc.RpcError as error:
-            raise from_rpc_error(error) from error
+        timeout, request = program.limits.wall_seconds + _QUEUE_SECONDS, program_to_proto(program)
+        with _errors():
+            response = self._stub.Execute(request, timeout=timeout)
         return outcome_from_proto(response)
 
     def check_health(self) -> Isolation:
         """Have the isolation measured now.
 
         Raises:
-            UnavailableError: no service answers, or a guarantee does not hold.
+            UnavailableError: no service answers, a guarantee does not hold, or the token cannot
+                be read.
         """
         request = sandbox_pb2.GetIsolationRequest()
-        try:
+        with _errors():
             response = self._stub.GetIsolation(request, timeout=_MEASURE_SECONDS)
-        except grpc.RpcError as error:
-            raise from_rpc_error(error) from error
         isolation = isolation_from_proto(response)
         isolation.require()
         return isolation
@@ -93,6 +94,17 @@ class RemoteSandbox:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    try:
+        yield
+    except grpc.RpcError as error:
+        raise from_rpc_error(error) from error
+    except InvalidInputError as error:
+        # The file of the token cannot be read: no fault of a program or of its experiment.
+        raise UnavailableError(error.message, field=error.field) from error
 
 
 def sandbox_at(target: str, credentials: Credentials) -> RemoteSandbox | None:

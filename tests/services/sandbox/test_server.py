@@ -7,10 +7,13 @@ import sys
 
 import pytest
 
+from modnorm.client.channel import Credentials
 from modnorm.client.sandbox import RemoteSandbox
 from modnorm.errors import InvalidInputError, UnavailableError
 from modnorm.sandbox import Limits, Program, Runner, Verdict
+from modnorm.v1 import evaluation_pb2 as messages
 from services.common.healthcheck import check
+from services.evaluator.reports import failure_kind
 from services.sandbox.servicer import SERVICE
 
 HONEST = Program(["def f(x): return [x, x + 1]"], ["assert f(1) == [1, 2]"])
@@ -93,3 +96,14 @@ def test_errors_name_what_is_wrong(remote):
 def test_without_a_service_there_is_no_verdict():
     with RemoteSandbox("127.0.0.1:9") as nobody, pytest.raises(UnavailableError):
         nobody.execute(HONEST)
+
+
+@pytest.mark.parametrize("call", [lambda it: it.execute(HONEST), lambda it: it.check_health()])
+def test_a_token_that_is_being_replaced_is_no_fault_of_a_program(target, tmp_path, call):
+    shown = Credentials(token_file=tmp_path / "token")
+    with RemoteSandbox(target, credentials=shown) as remote:
+        with pytest.raises(UnavailableError) as caught:
+            call(remote)
+        assert failure_kind(caught.value, at_engine=True) == messages.FAILURE_KIND_INFRASTRUCTURE
+        (tmp_path / "token").write_text("there again")
+        call(remote)
