@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TypeVar
 
-from modnorm.errors import CancelledError, ModnormError, StaleLeaseError
+from modnorm.errors import CancelledError, ModnormError, StaleLeaseError, UnavailableError
 from modnorm.search.racing import Race, Turn
 from modnorm.v1 import evaluation_pb2 as messages
 from services.common.logging import naming
@@ -285,13 +285,20 @@ class JobRunner:
             if kind == messages.FAILURE_KIND_INFRASTRUCTURE:
                 self._pauses.failed(at_engine=at_engine)
                 if at_engine:
-                    self._start_over()
+                    self._start_over(error)
             outcome = JobOutcome.FAILED
         self._metrics.ended(outcome)
         return None
 
-    def _start_over(self) -> None:
-        """Let go of an engine that may be broken and what rests in it; the next job loads it."""
+    def _start_over(self, error: Exception) -> None:
+        """Let go of an engine that may be broken and what rests in it; the next job loads it.
+
+        A service that is down is no fault of the engine, which stays. What rests may need that
+        service as well, and bears no blame either.
+        """
+        if isinstance(error, UnavailableError):
+            self._give_up(GivenUpError("a service that jobs need is down"))
+            return
         self._metrics.engine_restarts.inc()
         self._give_up(GivenUpError("the engine is loaded anew"))
         try:

@@ -84,6 +84,22 @@ def test_failures_and_what_is_dropped_are_told_apart(
     assert registry.get_sample_value("modnorm_evaluator_engine_restarts_total") == 1
 
 
+def test_an_engine_stays_when_what_a_job_needs_besides_is_out_of_reach(
+    runner: JobRunner, registry: CollectorRegistry, aggregator, add_job: AddJob
+) -> None:
+    add_job("before")
+    runner.run("before")
+    gone = add_job("gone", rows_digest="0" * 64)
+    aggregator.rows[gone.rows_digest] = ["{}"]
+    runner.run("gone")
+    add_job("after")
+    runner.run("after")
+    assert aggregator.failures["gone"].kind == messages.FAILURE_KIND_INFRASTRUCTURE
+    assert outcomes(registry) == {"reported": 2, "failed": 1}
+    assert registry.get_sample_value("modnorm_evaluator_model_loads_total") == 1
+    assert registry.get_sample_value("modnorm_evaluator_engine_restarts_total") == 0
+
+
 def test_every_line_of_a_job_names_it(
     runner: JobRunner, lines: Callable[[], list[dict[str, object]]], aggregator, add_job: AddJob
 ) -> None:
