@@ -135,7 +135,11 @@ class Reaper:
         self._hearing = Hearing(jobs.lease_seconds, pause)
 
     async def reap(self) -> None:
-        """End all leases whose time is over, where their workers could have been heard."""
+        """End all leases whose time is over, where their workers could have been heard.
+
+        What is kept in memory for jobs of experiments that have ended is let go of, too.
+        """
+        await asyncio.to_thread(self._jobs.forget_ended)
         expired = await asyncio.to_thread(self._jobs.expired)
         if not self._hearing.look():
             return

@@ -91,6 +91,11 @@ class Shortcuts:
             self._bars.pop(experiment_id, None)
             self._votes.pop(experiment_id, None)
 
+    def kept(self) -> frozenset[str]:
+        """Return the experiments that something is kept of."""
+        with self._lock:
+            return frozenset((*self._bars, *self._votes))
+
     def skippable(
         self, session: Session, experiment: Experiment, candidate: int
     ) -> tuple[int, ...]:

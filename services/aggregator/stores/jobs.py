@@ -153,6 +153,22 @@ class JobStore:
             )
             return tuple(session.exec(query).all())
 
+    def forget_ended(self) -> None:
+        """Let go of what is kept in memory of experiments that have ended.
+
+        They may have been cancelled, have failed, or have ended by another aggregator.
+        """
+        kept = self._shortcuts.kept()
+        if not kept:
+            return
+        query = select(Experiment.id).where(
+            col(Experiment.id).in_(kept), col(Experiment.state).in_(TERMINAL)
+        )
+        with self._database.read() as session:
+            ended = session.exec(query).all()
+        for experiment_id in ended:
+            self._shortcuts.forget(experiment_id)
+
     def reap(self, job_id: str) -> Change | None:
         """End the lease of a job whose time is over: its attempt failed.
 

@@ -85,6 +85,22 @@ def test_a_worker_keeps_its_job_while_nobody_could_hear_it(
     asyncio.run(scenario())
 
 
+def test_what_is_kept_of_an_experiment_is_let_go_of_when_it_is_cancelled(start_lab, spec):
+    async def scenario():
+        async with start_lab() as lab:
+            created = await lab.create(spec())
+            await lab.reach(created.id, SELECTING)
+            for _ in range(2):
+                await lab.worker().claim_next()
+            shortcuts = lab.aggregator._stores.jobs._shortcuts
+            assert shortcuts.kept() == {created.id}
+            await lab.cancel(created.id)
+            await asyncio.sleep(0.5)
+            assert not shortcuts.kept()
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize("release", [True, False])
 def test_embedded_aggregators_take_back_all_leases(start_lab, another_aggregator, spec, release):
     async def scenario():

@@ -359,3 +359,27 @@ def test_an_experiment_that_has_ended_takes_no_room(world):
     assert world.state(created) == "SUCCEEDED"
     assert not shortcuts._bars
     assert not shortcuts._votes
+
+
+@pytest.mark.parametrize("end", ["cancelled", "failed", "elsewhere"])
+def test_votes_are_let_go_of_however_their_experiment_ends(world, end):
+    voting, other = world.select("voting", **SIZES), world.select("other", **SIZES)
+    jobs = world.stores.jobs
+    for experiment_id in (voting, other):
+        while world.state(experiment_id) == "SELECTING":
+            jobs.report(world.report_of(world.claim_next(experiment_id)))
+        claim = world.claim(jobs.pending(experiment_id)[1])
+    assert jobs._shortcuts.kept() == {voting, other}
+    jobs.forget_ended()
+    assert jobs._shortcuts.kept() == {voting, other}
+    if end == "cancelled":
+        world.stores.experiments.cancel(other)
+    elif end == "failed":
+        jobs.fail(claim.job.id, claim.job.token, FailureKind.FATAL, "no such task")
+    else:
+        restarted(world).report(world.report_of(claim))
+        elsewhere = restarted(world)
+        while pending := elsewhere.pending(other):
+            elsewhere.report(world.report_of(elsewhere.claim(pending[0], "w")))
+    jobs.forget_ended()
+    assert jobs._shortcuts.kept() == {voting}
