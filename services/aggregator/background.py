@@ -144,12 +144,20 @@ class Reaper:
         if not self._hearing.look():
             return
         for job_id in expired:
-            change = await asyncio.to_thread(self._jobs.reap, job_id)
-            if change is not None and change.job is not None:
-                with naming(**job_names(change.job)):
-                    logger.warning("lease expired", extra={"worker": change.job.worker})
-                    self._metrics.expired(change)
-                    self._changes.follow_up(change)
+            try:
+                await self._end(job_id)
+            except UnavailableError:
+                raise
+            except Exception:  # of one experiment, which must not keep all others' leases
+                logger.exception("a lease cannot be ended", extra={"job": job_id})
+
+    async def _end(self, job_id: str) -> None:
+        change = await asyncio.to_thread(self._jobs.reap, job_id)
+        if change is not None and change.job is not None:
+            with naming(**job_names(change.job)):
+                logger.warning("lease expired", extra={"worker": change.job.worker})
+                self._metrics.expired(change)
+                self._changes.follow_up(change)
 
 
 def job_names(job: AnyJob) -> Mapping[str, str | int]:

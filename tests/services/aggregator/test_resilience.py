@@ -7,6 +7,7 @@ import pytest
 from modnorm.errors import UnavailableError
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.v1 import experiment_pb2
+from services.aggregator.tables import Experiment
 from services.common.queue import make_celery, queued
 
 SELECTING = experiment_pb2.EXPERIMENT_STATE_SELECTING
@@ -81,6 +82,25 @@ def test_a_worker_keeps_its_job_while_nobody_could_hear_it(
                 await heir.worker().report(kept)
                 attempts = [one.attempts for one in await heir.candidates(created.id)]
                 assert attempts == [1, 2, 0, 0, 0, 0, 0]
+
+    asyncio.run(scenario())
+
+
+def test_a_lease_that_cannot_be_ended_keeps_no_other(start_lab, spec, database_url):
+    async def scenario():
+        async with start_lab(database_url, lease_seconds=0.5) as lab:
+            experiments = [await lab.create(spec(), name) for name in ("unreadable", "other")]
+            for created in experiments:
+                await lab.reach(created.id, SELECTING)
+                job_id = lab.aggregator._stores.jobs.pending(created.id)[0]
+                job = await lab.worker().claim(job_id)
+                if created is experiments[0]:
+                    with lab.aggregator._database.write() as session:
+                        session.get_one(Experiment, created.id).spec_json = "of a later version"
+            async with asyncio.timeout(60):
+                while (again := await lab.worker().claim(job.lease.job_id)) is None:
+                    pass
+            assert again.lease.token > job.lease.token
 
     asyncio.run(scenario())
 
