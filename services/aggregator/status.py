@@ -108,13 +108,21 @@ class LabStatusServicer(status_pb2_grpc.StatusServiceServicer):
     ) -> status_pb2.GetStatusResponse:
         """Look at everything at once; what is down makes no error, but an entry."""
         response = status_pb2.GetStatusResponse(version=version("modnorm"), time=now())
-        metadata = self._shown.metadata()
-        looks = [
-            look_at_service(name, channel, metadata) for name, channel in self._neighbours.items()
-        ]
+        looks = [self._look_at(name, channel) for name, channel in self._neighbours.items()]
         found = await asyncio.gather(self._count(response), self._look_at_broker(), *looks)
         response.dependencies.extend(found)
         return response
+
+    async def _look_at(self, name: str, channel: grpc.aio.Channel) -> status_pb2.Dependency:
+        try:
+            metadata = self._shown.metadata()
+        except ModnormError as error:
+            return status_pb2.Dependency(
+                name=name,
+                detail=f"the aggregator may not call it: {error.message}",
+                remedy="mend MODNORM_TOKEN_FILE of the aggregator",
+            )
+        return await look_at_service(name, channel, metadata)
 
     def _look(self) -> tuple[Census, Sequence[Lessee]]:
         return self._census.count(), self._census.lessees(MAX_WORKERS)

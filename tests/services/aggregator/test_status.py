@@ -67,6 +67,20 @@ def test_what_is_down_is_named_with_its_remedy(start_lab):
     asyncio.run(scenario())
 
 
+def test_a_token_that_cannot_be_read_is_named(start_lab, tmp_path):
+    async def scenario():
+        token = tmp_path / "token"
+        async with start_lab(token_file=token) as lab:
+            found = by_name(await status(lab))
+            assert found["database"].usable
+            assert not found["sampler"].usable
+            assert "MODNORM_TOKEN_FILE" in found["sampler"].remedy
+            token.write_text("of this lab")
+            assert "cannot read" not in by_name(await status(lab))["sampler"].detail
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.integration
 def test_a_database_that_hangs_is_named_and_told_to_health_checks(
     start_lab, postgres_url, monkeypatch
