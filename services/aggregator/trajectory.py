@@ -4,6 +4,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
+from threading import Lock
 
 from sqlmodel import Session, col, select
 
@@ -57,6 +58,7 @@ class Trajectories:
 
     def __init__(self) -> None:
         self._pasts: OrderedDict[str, _Past] = OrderedDict()
+        self._lock = Lock()
 
     def states(self, session: Session, experiment: Experiment) -> list[StateRecord]:
         """Return the states of an iterative run that were evaluated; none of others.
@@ -103,11 +105,15 @@ class Trajectories:
             (*known.digests, *(digest for digest, _ in steps)),
             (*known.rewards, *(_mean(Step.from_json(text).scores) for _, text in steps)),
         )
-        self._pasts[experiment.id] = past
-        self._pasts.move_to_end(experiment.id)
-        if len(self._pasts) > KEPT:
-            self._pasts.popitem(last=False)
+        self._remember(experiment.id, past)
         return past
+
+    def _remember(self, experiment_id: str, past: _Past) -> None:
+        with self._lock:
+            self._pasts[experiment_id] = past
+            self._pasts.move_to_end(experiment_id)
+            if len(self._pasts) > KEPT:
+                self._pasts.popitem(last=False)
 
 
 def _reward_around(
