@@ -58,7 +58,14 @@ class SuiteRunner:
     """Experiment by cell."""
     _profiles: dict[str, str] = field(default_factory=dict)
     """Profile by the cell that calibrated it; empty where that failed."""
+    _reached: bool = False
+    """Whether the lab has ever answered."""
     _lost: float | None = None
+    """Since when it is out of reach."""
+    _refused: set[str] = field(default_factory=set)
+    """Cells that could not be submitted once, though the lab answered."""
+    _unfetched: dict[str, float] = field(default_factory=dict)
+    """By cell, since when the files of one that ended cannot be had."""
 
     def run(self) -> bool:
         """Run all that is not finished; return whether every cell is, in the end.
@@ -72,11 +79,11 @@ class SuiteRunner:
         while self._waiting or self._running:
             moved = self._start_some()
             moved = self._look() or moved
-            if not self._running and not moved:
+            if not self._running and not moved and self._lost is None:
                 self._give_up()
                 break
             pause = FIRST_PAUSE if moved else min(pause * 1.5, LONGEST_PAUSE)
-            if self._running:
+            if self._running or self._lost is not None:
                 time.sleep(pause)
         return all(self.journal.record(cell.id).state is CellState.FINISHED for cell in self.cells)
 
@@ -107,13 +114,26 @@ class SuiteRunner:
                 break
             if cell.profile_of is not None and cell.profile_of not in self._profiles:
                 continue
-            self._waiting.remove(cell)
-            self._start(cell)
+            try:
+                done = self._start(cell)
+            except UnavailableError as error:
+                self._bear(error)
+                break
             moved = True
+            if not done:
+                break
+            self._waiting.remove(cell)
         return moved
 
-    def _start(self, cell: Cell) -> None:
-        """Submit one cell; what is wrong with it alone does not stop the others."""
+    def _start(self, cell: Cell) -> bool:
+        """Submit one cell; what is wrong with it alone does not stop the others.
+
+        Returns:
+            Whether that is done; else it is tried once more.
+
+        Raises:
+            UnavailableError: the lab is out of reach.
+        """
         try:
             spec = self._complete(cell)
             place = RunDirectory(self.directory / cell.id)
@@ -122,12 +142,22 @@ class SuiteRunner:
             place.claim(spec)
         except UnavailableError as error:
             self._check_lab()
+            if self._is_back(cell):
+                return False
             self._fail(cell, error)
         except ModnormError as error:
             self._fail(cell, error)
         else:
+            self._find()
             self._running[cell.id] = experiment.id
             self._note(cell, state=CellState.SUBMITTED, experiment=experiment.id, error="")
+        return True
+
+    def _is_back(self, cell: Cell) -> bool:
+        """Tell whether a lab that answers may not have when it was to take a cell: once."""
+        known = cell.id in self._refused
+        self._refused.add(cell.id)
+        return self.patience > 0 and not known
 
     def _complete(self, cell: Cell) -> ExperimentSpec:
         if cell.profile_of is None:
@@ -144,38 +174,48 @@ class SuiteRunner:
     def _check_lab(self) -> None:
         """Tell a lab that is down from a part of it, or data, that one cell alone needs."""
         next(self.client.list(), None)
+        self._find()
+
+    def _find(self) -> None:
+        """Take note that the lab answers."""
+        self._reached, self._lost = True, None
+
+    def _bear(self, error: UnavailableError) -> None:
+        """Put up with a lab that is out of reach, once it was there and for a while."""
+        now = time.monotonic()
+        self._lost = now if self._lost is None else self._lost
+        if not self._reached or now - self._lost >= self.patience:
+            raise error
 
     def _look(self) -> bool:
         """Ask for the experiments in flight; return whether one has ended."""
         ended = False
         for cell in self.cells:
-            experiment_id = self._running.get(cell.id)
-            if experiment_id is None:
+            if cell.id not in self._running:
                 continue
-            experiment = self._get(experiment_id)
-            if experiment is None:
-                return ended
-            self._learn_profile(cell, experiment)
-            if experiment.state in TERMINAL_STATES:
-                del self._running[cell.id]
-                self._end(cell, experiment)
-                ended = True
-            else:
-                self._progress(cell, experiment)
+            try:
+                ended = self._follow(cell) or ended
+            except UnavailableError as error:
+                self._bear(error)
+                break
         return ended
 
-    def _get(self, experiment_id: str) -> experiments.Experiment | None:
-        """Return an experiment; None while the lab is out of reach."""
-        try:
-            found = self.client.get(experiment_id)
-        except UnavailableError:
-            now = time.monotonic()
-            self._lost = now if self._lost is None else self._lost
-            if now - self._lost >= self.patience:
-                raise
-            return None
-        self._lost = None
-        return found
+    def _follow(self, cell: Cell) -> bool:
+        """Ask for the experiment of a cell; return whether nothing more is to be done for it.
+
+        Raises:
+            UnavailableError: the lab is out of reach.
+        """
+        experiment = self.client.get(self._running[cell.id])
+        self._find()
+        self._learn_profile(cell, experiment)
+        if experiment.state not in TERMINAL_STATES:
+            self._progress(cell, experiment)
+            return False
+        if not self._end(cell, experiment):
+            return False
+        del self._running[cell.id]
+        return True
 
     def _learn_profile(self, cell: Cell, experiment: experiments.Experiment) -> None:
         if experiment.provenance.profile_digest:
@@ -191,15 +231,31 @@ class SuiteRunner:
             waits_for=experiment.waits_for,
         )
 
-    def _end(self, cell: Cell, experiment: experiments.Experiment) -> None:
+    def _end(self, cell: Cell, experiment: experiments.Experiment) -> bool:
+        """Write what a cell ended with; return whether that is done."""
         if experiment.state != experiments.EXPERIMENT_STATE_SUCCEEDED:
             reason = experiment.error or "it was cancelled"
             self._fail(cell, ModnormError(reason))
-            return
-        self.finish(experiment, RunDirectory(self.directory / cell.id))
-        self._profiles.setdefault(cell.id, "")
-        phase = state_name(experiment.state)
-        self._note(cell, state=CellState.FINISHED, phase=phase, waits_for="", error="")
+            return True
+        try:
+            self.finish(experiment, RunDirectory(self.directory / cell.id))
+        except UnavailableError as error:
+            self._check_lab()
+            if self._may_be_had(cell):
+                return False
+            self._fail(cell, error)
+        except ModnormError as error:
+            self._fail(cell, error)
+        else:
+            self._profiles.setdefault(cell.id, "")
+            phase = state_name(experiment.state)
+            self._note(cell, state=CellState.FINISHED, phase=phase, waits_for="", error="")
+        return True
+
+    def _may_be_had(self, cell: Cell) -> bool:
+        """Tell whether to try once more for the files of a cell, which the lab did not give."""
+        now = time.monotonic()
+        return now - self._unfetched.setdefault(cell.id, now) < self.patience
 
     def _fail(self, cell: Cell, error: ModnormError) -> None:
         self._profiles.setdefault(cell.id, "")

@@ -10,7 +10,7 @@ from modnorm.client import ModnormClient
 from modnorm.client.resumption import take_up_shared
 from modnorm.client.suites import CellState, Journal, SuiteRunner
 from modnorm.client.suites.standing import BROKEN_OFF, count_states, suite_standing
-from modnorm.errors import ConflictError, UnavailableError
+from modnorm.errors import ConflictError, InvalidInputError, UnavailableError
 from modnorm.suites.cells import make_cells
 from modnorm.suites.declaration import Suite
 from modnorm.v1 import experiment_pb2 as experiments
@@ -55,12 +55,20 @@ class Lab:
     """Selection sources that are refused."""
     down: bool = False
     """Whether nothing can be looked at."""
+    outage: int = 0
+    """How many more calls of any kind find nobody there."""
     stored: dict[str, experiments.Experiment] = field(default_factory=dict)
     seen: dict[str, int] = field(default_factory=dict)
     most: int = 0
     """Most experiments that were under way at a time."""
 
+    def answer(self, context):
+        if self.outage:
+            self.outage -= 1
+            context.abort(grpc.StatusCode.UNAVAILABLE, "starting")
+
     def create(self, request, context):
+        self.answer(context)
         source = request.spec.task.selection.source
         if source in self.refused:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"no rows in {source}")
@@ -76,6 +84,7 @@ class Lab:
         return experiments.CreateExperimentResponse(experiment=self.stored[request.request_id])
 
     def get(self, request, context):
+        self.answer(context)
         if self.down:
             context.abort(grpc.StatusCode.UNAVAILABLE, "down")
         (found,) = [one for one in self.stored.values() if one.id == request.id]
@@ -85,6 +94,7 @@ class Lab:
         return experiments.GetExperimentResponse(experiment=found)
 
     def list(self, request, context):
+        self.answer(context)
         return experiments.ListExperimentsResponse()
 
     def _advance(self, found):
@@ -117,10 +127,11 @@ def run(client, tmp_path, monkeypatch):
     """Run the cells; returns whether all are finished, and the cells whose files were written."""
     monkeypatch.setattr("modnorm.client.suites.runner.FIRST_PAUSE", 0.001)
 
-    def make(cells=CELLS, *, in_flight=1):
+    def make(cells=CELLS, *, in_flight=1, patience=0.0, spoil=lambda name: None):
         written = []
 
         def finish(experiment, place):
+            spoil(place.path.name)
             written.append(place.path.name)
             results = {
                 "schema": "modnorm-results-1",
@@ -140,6 +151,7 @@ def run(client, tmp_path, monkeypatch):
             submit=lambda lab, spec: take_up_shared(lab, spec, "suite"),
             finish=finish,
             in_flight=in_flight,
+            patience=patience,
         )
         return runner.run(), written
 
@@ -229,6 +241,42 @@ def test_a_lab_that_goes_down_ends_the_run(run, lab, tmp_path):
     lab.down = False
     assert run(CELLS[:1]) == (True, NAMES[:1])
     assert len(lab.stored) == 1
+
+
+@pytest.mark.parametrize("calls", [5, 10], ids=["back when asked again", "away for longer"])
+def test_a_lab_that_goes_away_between_two_cells_is_waited_for(run, lab, calls):
+    def go_away(name):
+        lab.outage = calls if name == NAMES[0] else 0
+
+    assert run(patience=30.0, spoil=go_away) == (True, NAMES)
+    assert len(lab.stored) == 4
+
+
+def test_a_lab_that_was_never_there_is_not_waited_for(run, lab):
+    lab.outage = 100
+    with pytest.raises(UnavailableError):
+        run(patience=600.0)
+
+
+def test_files_are_fetched_when_the_lab_is_back(run, lab):
+    faults = [UnavailableError("starting"), UnavailableError("starting")]
+
+    def break_off(name):
+        if name == NAMES[0] and faults:
+            lab.outage = 5
+            raise faults.pop()
+
+    assert run(patience=30.0, spoil=break_off) == (True, NAMES)
+
+
+@pytest.mark.parametrize("kind", [UnavailableError, InvalidInputError])
+def test_a_cell_whose_files_cannot_be_had_stops_no_other(run, tmp_path, kind):
+    def refuse(name):
+        if name == NAMES[0]:
+            raise kind("too large")
+
+    assert run(spoil=refuse) == (False, NAMES[1:])
+    assert states(tmp_path)[NAMES[0]] == "failed"
 
 
 def test_cells_of_a_command_that_ended_are_broken_off(tmp_path):
