@@ -14,13 +14,18 @@ _PIPE_COLUMNS = 240
 
 def stdout() -> Console:
     """Return the console of results; a pipe has no edge to cut tables at."""
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=_PIPE_COLUMNS)
+    console = _console()
+    return console if console.is_terminal else _console(width=_PIPE_COLUMNS)
 
 
 def stderr() -> Console:
     """Return the console of progress and remarks."""
-    return Console(stderr=True, highlight=False)
+    return _console(stderr=True)
+
+
+def _console(*, stderr: bool = False, width: int | None = None) -> Console:
+    """Return a console that prints texts as they are: a name may look like markup."""
+    return Console(stderr=stderr, width=width, highlight=False, markup=False, emoji=False)
 
 
 def emit_json(value: object) -> None:

@@ -37,7 +37,11 @@ def counting(console: Console, *, quiet: bool) -> Iterator[Counts]:
     elif not console.is_terminal:
         yield _Lines(console)
     else:
-        columns = (TextColumn("{task.description}"), MofNCompleteColumn(), TimeRemainingColumn())
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+        )
         with Progress(*columns, console=console) as progress:
             yield _Bars(progress)
 

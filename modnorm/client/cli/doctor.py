@@ -40,6 +40,6 @@ def _findings(server: str | None) -> Iterator[Finding]:
 def _show(finding: Finding) -> None:
     console = stdout()
     line = f"{_MARKS[finding.verdict]}  {finding.check}: {finding.detail}"
-    console.print(line, soft_wrap=True, markup=False)
+    console.print(line, soft_wrap=True)
     if finding.remedy:
-        console.print(f"         -> {finding.remedy}", soft_wrap=True, markup=False)
+        console.print(f"         -> {finding.remedy}", soft_wrap=True)

@@ -194,7 +194,7 @@ def _show(experiment: experiments.Experiment, *, as_json: bool, brief: bool = Fa
     if brief:
         return
     if experiment.state != experiments.EXPERIMENT_STATE_SUCCEEDED:
-        console.print(", ".join(_standing(experiment)), soft_wrap=True, markup=False)
+        console.print(", ".join(_standing(experiment)), soft_wrap=True)
     if experiment.states:
         console.print(table(("state", "development", "held-out"), _states(experiment)))
     elif rows := _ensembles(experiment):

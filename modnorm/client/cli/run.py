@@ -109,7 +109,7 @@ def _carry_out_all(
                 next(client.list(), None)  # raises where the lab itself is down
             failed.append(planned)
             name = planned.directory.path.name
-            stderr().print(f"failed: {name}: {error}", markup=False, soft_wrap=True)
+            stderr().print(f"failed: {name}: {error}", soft_wrap=True)
     return failed
 
 

@@ -6,8 +6,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.markup import escape
-
 from modnorm.client.cli.console import emit_json, stderr, stdout, table
 from modnorm.client.cli.options import connect
 
@@ -87,7 +85,7 @@ def _standing_row(standing: "CellStanding") -> tuple[str, str, str]:
     extent = f"{record.phase} {record.done}/{record.total}" if record.total else record.phase
     going_on = f"{extent}, waiting: {record.waits_for}" if record.waits_for else extent
     known = record.error or ("" if standing.state == "finished" else going_on)
-    return standing.cell, standing.state, escape(known)
+    return standing.cell, standing.state, known
 
 
 def written(built: Sequence["BuiltTable"], how: str) -> str:

@@ -122,7 +122,7 @@ class _Telling:
         text = record.error or (record.phase if record.state == "submitted" else "")
         waiting = f", waiting: {record.waits_for}" if record.waits_for else ""
         line = f"{cell.id}: {record.state} {text}".rstrip() + waiting
-        stderr().print(line, soft_wrap=True, markup=False)
+        stderr().print(line, soft_wrap=True)
 
 
 def _pass_over(_cell: "Cell", _record: "CellRecord") -> None:

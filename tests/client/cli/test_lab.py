@@ -25,10 +25,10 @@ def lab(serve, servicer, spec):
     Its results are there unless other fields are given.
     """
 
-    def start(state, error="", **fields):
+    def start(state, error="", name=spec.name, **fields):
         experiment = experiments.Experiment(
             id="e1",
-            spec=spec_to_proto(spec),
+            spec=spec_to_proto(spec.model_copy(update={"name": name})),
             state=state,
             error=error,
             **(fields or RESULTS),
@@ -120,6 +120,17 @@ def test_the_list_shows_progress_and_best(modnorm, modnorm_json, lab):
     assert code == 0
     assert out.splitlines()[1].split()[:5] == ["e1", "small", "selecting", "3/5", "0.5000"]
     assert modnorm_json("list", *server)[0]["id"] == "e1"
+
+
+@pytest.mark.parametrize("odd", ["a [/] b", "runs[/tmp]", "layers[mlp]", ":smile:"])
+def test_names_and_reasons_are_shown_as_they_are(modnorm, lab, odd):
+    server = lab(experiments.EXPERIMENT_STATE_FAILED, error=f"no model at {odd}", name=odd)
+    code, listed, _ = modnorm("list", *server)
+    assert code == 0
+    assert odd in listed
+    code, shown, _ = modnorm("show", "e1", *server)
+    assert code == 0
+    assert f"no model at {odd}" in shown
 
 
 @pytest.mark.parametrize(
