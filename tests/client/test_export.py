@@ -1,6 +1,7 @@
 import json
 from dataclasses import asdict
 
+import grpc
 import pytest
 
 from modnorm.analysis.export import write_run
@@ -9,7 +10,7 @@ from modnorm.client.cli.results import write_results
 from modnorm.client.convert import spec_to_proto
 from modnorm.client.export import fetch_run
 from modnorm.client.rundir import RunDirectory
-from modnorm.errors import PreconditionError
+from modnorm.errors import PreconditionError, UnavailableError
 from modnorm.search.stopping import Interval
 from modnorm.v1 import common_pb2 as common
 from modnorm.v1 import experiment_pb2 as experiments
@@ -80,6 +81,8 @@ def client(serve, servicer):
         yield event(3, 15, experiments.EXPERIMENT_STATE_SUCCEEDED)
 
     def artifact(request, context):
+        if request.kind == experiments.ARTIFACT_KIND_LINEAGE:
+            context.abort(grpc.StatusCode.UNAVAILABLE, "away")
         rows = {experiments.ARTIFACT_KIND_SELECTION_ROWS: b"1\n2\n3"}
         yield experiments.GetArtifactResponse(chunk=rows.get(request.kind, b"3\n4"))
 
@@ -162,6 +165,13 @@ def test_a_mixed_run_is_remarked_on(client, experiment, tmp_path, capsys):
     out, err = capsys.readouterr()
     assert "torch 2.11, 2.13" in err
     assert not out
+
+
+def test_results_are_there_only_once_the_lineage_is(client, experiment, tmp_path):
+    experiment.states.add(updates=1, lineage_digest="d", reported=True)
+    with pytest.raises(UnavailableError):
+        write_results(client, experiment, RunDirectory(tmp_path))
+    assert not (tmp_path / "results.json").exists()
 
 
 def test_phases_are_timed_by_the_events(client, experiment):

@@ -9,6 +9,7 @@ from rich.table import Table
 from modnorm.client.cli.console import percent, stderr, table
 from modnorm.client.client import ModnormClient
 from modnorm.client.rundir import RunDirectory, lineage_file
+from modnorm.files import write_file
 from modnorm.v1 import experiment_pb2 as experiments
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ def write_results(
 ) -> Path:
     """Fetch a finished experiment, write its files, and return where the report is.
 
+    `results.json` is the last of them: where it is, the others are whole.
+
     A run that was answered in environments that differ says so on stderr, and one in which work
     was left out too.
     """
@@ -29,10 +32,12 @@ def write_results(
     from modnorm.analysis.export import write_run
     from modnorm.client.export import fetch_run
 
-    document = write_run(directory.path, fetch_run(client, experiment))
-    if document["iterative"]:
+    found = fetch_run(client, experiment)
+    if found.states:
         lineage = client.artifact(experiment.id, experiments.ARTIFACT_KIND_LINEAGE)
-        lineage_file(directory.path).write_bytes(lineage)
+        directory.path.mkdir(parents=True, exist_ok=True)
+        write_file(lineage_file(directory.path), lineage)
+    document = write_run(directory.path, found)
     for note in (describe_shortcuts(document), describe_mixed(document["mixed_environments"])):
         if note:
             stderr().print(f"note: {note}", soft_wrap=True)
