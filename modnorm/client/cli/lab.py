@@ -34,6 +34,7 @@ from modnorm.client.cli.results import write_results
 from modnorm.client.cli.seed import Seed, seeded
 from modnorm.client.client import ModnormClient
 from modnorm.client.convert import spec_from_proto, state_name
+from modnorm.client.finished import check_succeeded
 from modnorm.client.rundir import RunDirectory, hold
 from modnorm.errors import InvalidInputError
 from modnorm.spec import ExperimentSpec
@@ -156,11 +157,11 @@ def _write(
     client: ModnormClient, experiment: experiments.Experiment, directory: RunDirectory
 ) -> Path:
     spec = spec_from_proto(experiment.spec)
+    check_succeeded(experiment)
     with hold(directory.path):
         directory.check(spec)
-        report = write_results(client, experiment, directory)
         directory.claim(spec)
-    return report
+        return write_results(client, experiment, directory)
 
 
 def _row(experiment: experiments.Experiment) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ import pytest
 import yaml
 
 from modnorm.client.convert import spec_to_proto
+from modnorm.errors import UnavailableError
 from modnorm.v1 import experiment_pb2 as experiments
 
 SUCCEEDED = experiments.EXPERIMENT_STATE_SUCCEEDED
@@ -176,6 +177,21 @@ def test_an_unfinished_experiment_has_no_files(modnorm, lab, tmp_path):
     code, _, err = modnorm("show", "e1", *server, "--out", tmp_path / "run")
     assert code == 2
     assert err.startswith("error: run: only an experiment that succeeded has results")
+    assert not (tmp_path / "run").exists()
+
+
+def test_files_that_were_broken_off_are_written_by_the_same_command(
+    modnorm, lab, tmp_path, monkeypatch
+):
+    def break_off(client, experiment, directory):
+        (directory.path / "votes.jsonl").touch()
+        raise UnavailableError("the lab is away")
+
+    command = ("show", "e1", *lab(SUCCEEDED), "--out", tmp_path / "run")
+    monkeypatch.setattr("modnorm.client.cli.lab.write_results", break_off)
+    assert modnorm(*command)[0] == 1
+    monkeypatch.setattr("modnorm.client.cli.lab.write_results", lambda *_: tmp_path / "report")
+    assert modnorm(*command)[0] == 0
 
 
 def test_the_server_comes_from_the_environment(modnorm_json, lab, monkeypatch):
