@@ -22,6 +22,7 @@ from modnorm.search.rescoring import (
     rescored_ensembles,
     rescored_single,
 )
+from modnorm.spec import ExperimentSpec
 from modnorm.tasks import Judgement, Row, Task
 from modnorm.tasks.rescore import rescore
 from modnorm.v1 import evaluation_pb2 as evaluation
@@ -72,6 +73,20 @@ class RescoredDocument(TypedDict):
     ensembles: list[dict[str, object]]
 
 
+def check_has_votes(spec: ExperimentSpec) -> None:
+    """Make sure that candidates are ranked and vote in the experiment of a spec.
+
+    Raises:
+        InvalidInputError: it trains one model.
+    """
+    if spec.iterative is not None:
+        raise InvalidInputError(
+            f"{spec.method.name} was trained by the old scorer, step by step, and nothing votes",
+            field="run",
+            remedy="train anew with the other scorer in task.scorer",
+        )
+
+
 def rescore_experiment(
     client: ModnormClient,
     experiment: experiments.Experiment,
@@ -91,10 +106,11 @@ def rescore_experiment(
 
     Raises:
         PreconditionError: the experiment has not succeeded, or answers were left out.
-        InvalidInputError: the stored rows do not fit the task.
+        InvalidInputError: it trained one model, or the stored rows do not fit the task.
         EngineError: the task runs programs, and its sandbox fails.
         UnavailableError: the lab, or the sandbox, cannot be reached.
     """
+    check_has_votes(spec_from_proto(experiment.spec))
     check_succeeded(experiment)
     found = list(client.candidates(experiment.id))
     _check_complete(found)

@@ -105,6 +105,15 @@ def test_an_unfinished_experiment_is_refused(client, gsm8k_experiment):
         rescore_experiment(client, gsm8k_experiment, get_task("gsm8k"))
 
 
+def test_what_trained_one_model_is_refused(client, gsm8k_experiment):
+    gsm8k_experiment.spec.method.name = "es"
+    gsm8k_experiment.spec.iterative.SetInParent()
+    gsm8k_experiment.spec.population.ClearField("prefixes")
+    gsm8k_experiment.spec.population.ClearField("ensemble_sizes")
+    with pytest.raises(InvalidInputError, match="es was trained by the old scorer"):
+        rescore_experiment(client, gsm8k_experiment, get_task("gsm8k"))
+
+
 def test_rows_of_another_task_are_refused(client, gsm8k_experiment):
     with pytest.raises(InvalidInputError, match="'numbers'") as raised:
         rescore_experiment(client, gsm8k_experiment, get_task("countdown"))

@@ -90,9 +90,11 @@ def _opened(
     """Find the experiment, in a lab or in a directory whose lab is started for the reading."""
     if server is not None:
         return in_lab(run, server)
+    from modnorm.client.rescoring import check_has_votes
     from modnorm.client.stored_run import find_run
 
     found = find_run(Path(run))
+    check_has_votes(found.spec)  # as what follows
     _task(spec_to_proto(found.spec).task, scorer)  # a wrong name is told before a lab is started
     return found.open(settings())
 
