@@ -24,17 +24,22 @@ from modnorm.client.radius_convert import Matching
 from modnorm.errors import ModnormError
 from modnorm.radius.schema import MatchingDocument, MatchingSettings
 from modnorm.spec import ExperimentSpec
+from modnorm.spec.section import MAX_SEED
 
 if TYPE_CHECKING:
     from modnorm.radius.matching import Step
 
 Radii = Annotated[str, typer.Option("--radii", metavar="R,R,...", help="Radii to try.")]
 Sigma = Annotated[float, typer.Option("--sigma", help="Isotropic noise to match.")]
-Prompts = Annotated[int, typer.Option("--prompts", min=1, help="Selection rows that are read.")]
+Prompts = Annotated[
+    int, typer.Option("--prompts", min=1, max=100_000, help="Selection rows that are read.")
+]
 Candidates = Annotated[
     int, typer.Option("--candidates", min=1, max=100, help="Candidates of each condition.")
 ]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Population seed of the candidates.")]
+Seed = Annotated[
+    int, typer.Option("--seed", min=0, max=MAX_SEED, help="Population seed of the candidates.")
+]
 MatchServer = Annotated[
     str | None,
     typer.Option(

@@ -13,6 +13,7 @@ from modnorm.client.cli.experiment import interruptible
 from modnorm.client.cli.files import check_writable
 from modnorm.client.cli.options import Json, Quiet, settings
 from modnorm.spec import DataSpec, parse_section
+from modnorm.spec.iterative import MAX_TWO_SIDED_SEED
 
 Model = Annotated[str, typer.Option("--model", metavar="NAME|DIR", help="The model.")]
 Revision = Annotated[str | None, typer.Option(metavar="COMMIT", help="Revision of the model.")]
@@ -22,7 +23,9 @@ Data = Annotated[
 Limit = Annotated[int | None, typer.Option(min=1, help="Rows that are read.")]
 Out = Annotated[Path, typer.Option("--out", metavar="FILE", help="Where the generator goes.")]
 Epochs = Annotated[int, typer.Option(min=1, help="Times that each example is seen.")]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of weights, order and noise.")]
+Seed = Annotated[
+    int, typer.Option(min=0, max=MAX_TWO_SIDED_SEED, help="Seed of weights, order and noise.")
+]
 
 
 def prepare(  # noqa: PLR0913 - each argument is an option of the command

@@ -125,3 +125,12 @@ def test_what_cannot_be_matched_is_refused(
     assert code == 2
     assert err.startswith(f"error: {field}: ")
     assert not (tmp_path / "out" / "measurements.jsonl").exists()
+
+
+@pytest.mark.parametrize("option", [("--prompts", 10**6), ("--seed", 2**63)])
+def test_numbers_that_no_measurement_takes_are_refused(option, write_spec, modnorm, tmp_path):
+    out = tmp_path / "out"
+    code, _, err = modnorm("match", write_spec(name="randopt"), "--out", out, *option)
+    assert code == 2
+    assert option[0] in err
+    assert not out.exists()

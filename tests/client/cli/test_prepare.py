@@ -32,6 +32,13 @@ def test_without_a_terminal_lines_tell_how_far_it_is(prepare):
     assert out.exists()
 
 
+def test_a_seed_that_no_generator_takes_is_refused(prepare):
+    code, _, err, out = prepare("--seed", 2**63)
+    assert code == 2
+    assert "--seed" in err
+    assert not out.exists()
+
+
 def test_one_that_is_broken_off_says_that_nothing_is_kept(prepare, monkeypatch):
     def broken_off(*_, on_batch, **__):
         on_batch(1, 2)
