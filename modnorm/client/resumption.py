@@ -1,6 +1,6 @@
 """The same spec once more: what is there goes on, nothing is done twice."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import chain, count
 
@@ -23,7 +23,9 @@ class Joined:
     """It was seen at work before it was asked for."""
 
 
-def take_up(client: ModnormClient, spec: ExperimentSpec) -> experiments.Experiment:
+def take_up(
+    client: ModnormClient, spec: ExperimentSpec, *, wanted: Collection[str] = ()
+) -> experiments.Experiment:
     """Submit a spec to a lab that works for one directory.
 
     The request id is made from the spec, so that the same spec is the same experiment. One that
@@ -34,10 +36,13 @@ def take_up(client: ModnormClient, spec: ExperimentSpec) -> experiments.Experime
     Args:
         client: Connection to the lab.
         spec: What to run.
+        wanted: Ids of experiments that are not cancelled, whatever they were to do.
     """
     known = list(client.list())
     for other in known:
-        if other.state not in _ENDED and _makes_way(spec_from_proto(other.spec), spec):
+        if other.state in _ENDED or other.id in wanted:
+            continue
+        if _makes_way(spec_from_proto(other.spec), spec):
             client.cancel(other.id)
     early = {other.request_id for other in known if other.state in _ENDED_EARLY}
     request_id = next(name for name in _request_ids(spec) if name not in early)

@@ -94,6 +94,12 @@ def test_what_leaves_out_makes_way_for_full_statistics(client, lab, spec):
     assert lab.stored[full.digest].state == PENDING
 
 
+def test_what_is_still_wanted_does_not_make_way(client, lab, spec):
+    first = take_up(client, spec)
+    take_up(client, spec.leaving_out_nothing, wanted=[first.id])
+    assert lab.stored[spec.digest].state == PENDING
+
+
 def test_what_succeeded_is_not_cancelled(client, lab, spec, patient):
     lab.add(spec.digest, spec, SUCCEEDED)
     take_up(client, patient)

@@ -1,6 +1,6 @@
 """What `modnorm suite run` does: a lab, and a runner on it."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -75,10 +75,9 @@ def _runner(  # noqa: PLR0913, PLR0917 - wiring
     *,
     quiet: bool,
 ) -> "SuiteRunner":
-    from modnorm.client.resumption import take_up_shared
     from modnorm.client.suites import SuiteRunner
 
-    submit: Submit = _take_up_here if embedded else partial(take_up_shared, prefix=_PREFIX)
+    submit: Submit = _take_up_here if embedded else _take_up_there
     return SuiteRunner(
         client=client,
         cells=cells,
@@ -92,14 +91,25 @@ def _runner(  # noqa: PLR0913, PLR0917 - wiring
     )
 
 
-def _take_up_here(client: ModnormClient, spec: ExperimentSpec) -> experiments.Experiment:
+def _take_up_here(
+    client: ModnormClient, spec: ExperimentSpec, in_flight: Collection[str]
+) -> experiments.Experiment:
     """Submit to a lab on this machine, whose paths are ours."""
     from modnorm.client.inputs import check_inputs
     from modnorm.client.resumption import take_up
 
-    experiment = take_up(client, spec)
+    experiment = take_up(client, spec, wanted=in_flight)
     check_inputs(spec, experiment.provenance, folders=settings().split_folders)
     return experiment
+
+
+def _take_up_there(
+    client: ModnormClient, spec: ExperimentSpec, _in_flight: Collection[str]
+) -> experiments.Experiment:
+    """Submit to a lab of others, too, where nothing is cancelled."""
+    from modnorm.client.resumption import take_up_shared
+
+    return take_up_shared(client, spec, _PREFIX)
 
 
 def _finish(

@@ -6,7 +6,7 @@ over what was finished.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,8 +24,8 @@ from modnorm.v1 import experiment_pb2 as experiments
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
 """Seconds between two looks at what is in flight."""
 
-Submit = Callable[[ModnormClient, ExperimentSpec], experiments.Experiment]
-"""Submits a cell's spec, or finds its experiment."""
+Submit = Callable[[ModnormClient, ExperimentSpec, Collection[str]], experiments.Experiment]
+"""Submits a cell's spec, or finds its experiment; the ids are those of the cells in flight."""
 Listener = Callable[[Cell, CellRecord], None]
 """Is told what becomes of cells."""
 Finish = Callable[[experiments.Experiment, RunDirectory], None]
@@ -138,7 +138,7 @@ class SuiteRunner:
             spec = self._complete(cell)
             place = RunDirectory(self.directory / cell.id)
             place.check(spec)
-            experiment = self.submit(self.client, spec)
+            experiment = self.submit(self.client, spec, self._running.values())
             place.claim(spec)
         except UnavailableError as error:
             self._check_lab()

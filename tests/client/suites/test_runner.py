@@ -122,12 +122,16 @@ def client(lab, serve, servicer):
         yield made
 
 
+def submit(client, spec, _in_flight):
+    return take_up_shared(client, spec, "suite")
+
+
 @pytest.fixture
 def run(client, tmp_path, monkeypatch):
     """Run the cells; returns whether all are finished, and the cells whose files were written."""
     monkeypatch.setattr("modnorm.client.suites.runner.FIRST_PAUSE", 0.001)
 
-    def make(cells=CELLS, *, in_flight=1, patience=0.0, spoil=lambda name: None):
+    def make(cells=CELLS, *, in_flight=1, patience=0.0, spoil=lambda name: None, submit=submit):
         written = []
 
         def finish(experiment, place):
@@ -148,7 +152,7 @@ def run(client, tmp_path, monkeypatch):
             origins=CELLS,
             directory=tmp_path,
             journal=journal,
-            submit=lambda lab, spec: take_up_shared(lab, spec, "suite"),
+            submit=submit,
             finish=finish,
             in_flight=in_flight,
             patience=patience,
@@ -181,6 +185,18 @@ def test_several_are_in_flight_at_a_time(run, lab):
     lab.looks = 3
     run(CELLS[:3], in_flight=3)
     assert lab.most == 3
+
+
+def test_the_cells_in_flight_are_told_to_who_submits(run, lab):
+    lab.looks = 3
+    told = []
+
+    def submit(client, spec, in_flight):
+        told.append(list(in_flight))
+        return take_up_shared(client, spec, "suite")
+
+    run(CELLS[:2], in_flight=2, submit=submit)
+    assert told == [[], ["e0"]]
 
 
 def test_a_cell_waits_for_the_profile_that_it_uses(run, lab):
