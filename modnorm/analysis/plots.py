@@ -1,5 +1,6 @@
 """The plots of a run, as PNG bytes that depend on the run's data alone."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
@@ -94,10 +95,11 @@ def _base_line(draw: Callable[..., object], value: float | None) -> None:
 
 def _reward_histogram(axes: Axes, run: RunData) -> None:
     rewards = sorted((reward for reward in run.rewards if reward is not None), reverse=True)
-    bins = int(np.clip(2 * np.sqrt(len(rewards)), 8, 40))
     stopped = len(run.stopped)
     label = f"scored to the end\n({stopped} stopped, not shown)" if stopped else "candidates"
-    axes.hist(rewards, bins=bins, color=BARS, edgecolor="white", linewidth=1, label=label)
+    axes.hist(
+        rewards, bins=_edges(rewards), color=BARS, edgecolor="white", linewidth=1, label=label
+    )
     _base_line(axes.axvline, run.base.selection_reward)
     largest = max((ensemble.ensemble_size for ensemble in run.ensembles), default=0)
     if not run.states and 0 < largest <= len(rewards):
@@ -106,6 +108,15 @@ def _reward_histogram(axes: Axes, run: RunData) -> None:
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     add_legend(axes)
     name_axes(axes, "Selection reward of the candidates", "mean selection reward", "candidates")
+
+
+def _edges(rewards: Sequence[float]) -> list[float]:
+    """Return where bins begin and end: one bin where rewards differ by roundings alone."""
+    count = int(np.clip(2 * np.sqrt(len(rewards)), 8, 40))
+    try:
+        return [float(edge) for edge in np.histogram_bin_edges(rewards, count)]
+    except ValueError:  # fewer floats lie between them than bins
+        return [math.nextafter(min(rewards), -math.inf), math.nextafter(max(rewards), math.inf)]
 
 
 def _whole_votes(run: RunData) -> Sequence[VoteRow]:

@@ -1,4 +1,5 @@
 import struct
+from dataclasses import replace
 
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -29,6 +30,14 @@ def test_every_shape_of_run_is_drawn(make_run, shape):
     assert ("accuracy-by-population" in plots) == (len(run.prefixes) > 1)
     assert {"accuracy-by-ensemble-size", "reward-histogram", "vote-support"} <= set(plots)
     assert {png_size(image) for image in plots.values()} == {(1024, 608)}
+
+
+@pytest.mark.parametrize("rewards", [(15000.0, 15000.000000000002), (1e17, 1e17), (0.5, 0.5)])
+def test_rewards_that_differ_by_a_rounding_are_drawn(make_run, rewards):
+    run = make_run(prefixes=(2,), sizes=(1,))
+    found = zip(run.candidates, rewards, strict=True)
+    close = [replace(candidate, selection_reward=reward) for candidate, reward in found]
+    assert "reward-histogram" in draw_plots(replace(run, candidates=close))
 
 
 def test_plots_depend_on_the_data_alone(make_run):
