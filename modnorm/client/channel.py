@@ -1,5 +1,6 @@
 """Channels to servers: plain or TLS, each call with the caller's bearer token."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,8 @@ from modnorm.errors import InvalidInputError
 Options = Sequence[tuple[str, str | int]]
 Metadata = Sequence[tuple[str, str | bytes]]
 AUTHORIZATION = "authorization"
+_SENDABLE = re.compile(r"[\x20-\x7e]+")
+"""What gRPC takes for the value of a header."""
 
 RequestT = TypeVar("RequestT")
 ResultT = TypeVar("ResultT")
@@ -34,12 +37,21 @@ class Credentials:
         """Return what every call carries.
 
         Raises:
-            InvalidInputError: the file of the token cannot be read.
+            InvalidInputError: the file of the token cannot be read, or what is there is no token.
         """
-        token = self.token.get_secret_value()
+        token, setting = self.token.get_secret_value(), "token"
         if self.token_file is not None:
-            token = read_pem(self.token_file, "token_file").decode(errors="replace").strip()
-        return ((AUTHORIZATION, f"Bearer {token}"),) if token else ()
+            setting = "token_file"
+            token = read_pem(self.token_file, setting).decode(errors="replace").strip()
+        if not token:
+            return ()
+        if not _SENDABLE.fullmatch(token):
+            raise InvalidInputError(
+                "what is there is no token: it has a line break, or a character that no token has",
+                field=f"MODNORM_{setting.upper()}",
+                remedy="give one line, as `modnorm token create` printed it",
+            )
+        return ((AUTHORIZATION, f"Bearer {token}"),)
 
     def channel(self) -> grpc.ChannelCredentials | None:
         """Return gRPC's own credentials; None for a connection in clear.

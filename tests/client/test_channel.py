@@ -1,0 +1,20 @@
+import pytest
+from pydantic import SecretStr
+
+from modnorm.client import ModnormClient
+from modnorm.client.channel import Credentials
+from modnorm.errors import InvalidInputError
+
+
+@pytest.mark.parametrize("text", ["one\nanother", "modn\u00f6rm", "a\0b", "\ufffd"])
+@pytest.mark.parametrize("kept", ["variable", "file"])
+def test_what_is_no_token_is_refused_with_its_setting(free_address, tmp_path, text, kept):
+    file = tmp_path / "token"
+    file.write_text(text)
+    shown = Credentials(token_file=file) if kept == "file" else Credentials(SecretStr(text))
+    with ModnormClient(free_address, credentials=shown) as client:
+        for call in (lambda: client.get("e1"), lambda: next(client.watch("e1"))):
+            with pytest.raises(InvalidInputError) as raised:
+                call()
+            assert raised.value.field == ("MODNORM_TOKEN" + "_FILE" * (kept == "file"))
+            assert text not in str(raised.value)
