@@ -53,6 +53,7 @@ def make_cells(suite: Suite, settings: Sequence[Fragment] = ()) -> tuple[Cell, .
         _cell(suite, labels, seed, settings)
         for labels in _combinations(suite)
         for seed in suite.seeds
+        if not _is_excluded(suite, {**labels, "seed": str(seed)})
     ]
     _check_names(cells)
     return tuple(_with_origins(suite, cells))
@@ -97,9 +98,11 @@ def place_of(suite: Suite, axis: str, label: str) -> int:
 
 def _combinations(suite: Suite) -> Iterator[dict[str, str]]:
     for options in product(*suite.axes.values()):
-        labels = dict(zip(suite.axes, options, strict=True))
-        if not any(matches(labels, where) for where in suite.exclude):
-            yield labels
+        yield dict(zip(suite.axes, options, strict=True))
+
+
+def _is_excluded(suite: Suite, labels: Mapping[str, str]) -> bool:
+    return any(matches(labels, where) for where in suite.exclude)
 
 
 def _cell(
@@ -122,6 +125,12 @@ def _cell(
         raise InvalidInputError(
             f"{error.field}: {error.message}", field=f"cell {where}", remedy=error.remedy
         ) from error
+    if spec.population.seed != seed:
+        raise InvalidInputError(
+            "population.seed would be one for all cells, and they are told apart by it",
+            field="set",
+            remedy="name other seeds in the suite file, or choose among its own with --only seed=",
+        )
     spec = spec.model_copy(update={"name": _title(spec)})
     return Cell(_name(named), named, seed, spec)
 

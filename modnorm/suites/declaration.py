@@ -5,7 +5,7 @@ laid over it, in the order of the axes, then the overrides that name it. A cell 
 experiment spec.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -22,9 +22,12 @@ RESERVED_AXES = frozenset({"seed", "N", "K"})
 
 
 def _several(value: object) -> object:
-    """Let one label stand for a list of one."""
+    """Let one label stand for a list of one, and labels be written as numbers."""
     if isinstance(value, Mapping):
-        return {axis: tuple(v) if isinstance(v, list) else str(v) for axis, v in value.items()}
+        return {
+            axis: tuple(map(str, v)) if isinstance(v, list) else str(v)
+            for axis, v in value.items()
+        }
     return value
 
 
@@ -99,29 +102,37 @@ class Suite(SuiteSection):
 
     @model_validator(mode="after")
     def _references_hold(self) -> Self:
-        for place, where in self._references():
+        for place, where in self._references_of_cells():
+            for axis in where:
+                self._check_axis(place, axis, ("seed",))
+        for place, where in (*self._references_of_cells(), *self._references_of_tables()):
             for axis, labels in where.items():
                 self._check_axis(place, axis)
                 for label in (labels,) if isinstance(labels, str) else labels:
                     self._check_label(place, axis, label)
         return self
 
-    def _references(self) -> list[tuple[str, Where]]:
+    def _references_of_cells(self) -> list[tuple[str, Where]]:
         found = [(f"overrides.{i}.where", each.where) for i, each in enumerate(self.overrides)]
         found += [(f"exclude.{i}", where) for i, where in enumerate(self.exclude)]
         if self.profiles:
             found.append(("profiles", {self.profiles.axis: self.profiles.origin}))
+        return found
+
+    def _references_of_tables(self) -> list[tuple[str, Where]]:
+        found: list[tuple[str, Where]] = []
         for i, table in enumerate(self.tables):
             for axis in table.axes:
                 self._check_axis(f"tables.{i}", axis)
             found += [(f"tables.{i}.{place}", where) for place, where in table.references()]
         return found
 
-    def _check_axis(self, place: str, axis: str) -> None:
-        if axis not in self.axes and axis not in RESERVED_AXES:
+    def _check_axis(self, place: str, axis: str, besides: Collection[str] = RESERVED_AXES) -> None:
+        if axis not in self.axes and axis not in besides:
             raise ValueError(f"{place}: there is no axis {axis!r}, only {', '.join(self.axes)}")
 
     def _check_label(self, place: str, axis: str, label: str) -> None:
-        if axis in self.axes and label not in self.axes[axis]:
-            known = ", ".join(self.axes[axis])
+        options = [str(seed) for seed in self.seeds] if axis == "seed" else self.axes.get(axis)
+        if options is not None and label not in options:
+            known = ", ".join(options)
             raise ValueError(f"{place}: {axis} has no option {label!r}, only {known}")

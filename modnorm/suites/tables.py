@@ -1,5 +1,6 @@
 """The tables of a suite file: which numbers stand where, and what the paper has there."""
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal, Self
 
@@ -20,7 +21,18 @@ def _pick(value: object) -> object:
     """Read N and K as numbers and options as text."""
     if not isinstance(value, Mapping):
         return value
-    return {axis: v if axis in {"N", "K"} else _label(v) for axis, v in value.items()}
+    return {axis: _size(axis, v) if axis in {"N", "K"} else _label(v) for axis, v in value.items()}
+
+
+def _size(axis: str, value: object) -> int:
+    """Read N or K.
+
+    Raises:
+        ValueError: it is no whole number.
+    """
+    if isinstance(value, bool) or not re.fullmatch("[0-9]{1,9}", str(value)):
+        raise ValueError(f"{axis} must be a whole number, and {value!r} is none")
+    return int(str(value))
 
 
 Picked = Annotated[Pick, BeforeValidator(_pick)]
@@ -71,6 +83,15 @@ class _RowTable(_Table):
     def axes(self) -> Labels:
         """Axes that rows and columns run over."""
         return self.rows
+
+
+class _CellTable(_RowTable):
+    @model_validator(mode="after")
+    def _rows_are_of_cells(self) -> Self:
+        for axis in self.rows:
+            if axis in {"N", "K"}:
+                raise field_fault("rows", f"{axis} tells no cells apart: name axes, or seed")
+        return self
 
 
 def _options(pick: Pick) -> dict[str, str]:
@@ -180,13 +201,13 @@ class TailTable(_ComparingTable):
     probability: float = Field(default=0.9, gt=0, lt=1)
 
 
-class WallClockTable(_RowTable):
+class WallClockTable(_CellTable):
     """Minutes of search and of the whole pipeline (app. "Timing scope")."""
 
     kind: Literal["wall_clock"]
 
 
-class DensityTable(_RowTable):
+class DensityTable(_CellTable):
     """Percentage of candidates whose accuracy gain reaches a threshold.
 
     (App. "Solution Density on Countdown and GSM8K".)
@@ -197,7 +218,7 @@ class DensityTable(_RowTable):
     """In percentage points."""
 
 
-class SurvivalTable(_RowTable):
+class SurvivalTable(_CellTable):
     """Percentage of candidates whose selection-reward gain reaches a threshold (fig. 3)."""
 
     kind: Literal["survival"]
@@ -205,7 +226,7 @@ class SurvivalTable(_RowTable):
     """In percentage points."""
 
 
-class DevelopmentTable(_RowTable):
+class DevelopmentTable(_CellTable):
     """Accuracy of iterative runs on development rows, in percent, and the setting it chooses.
 
     (App. E.1, "Hyperparameter selection on Countdown".) The development rows are the held-out rows

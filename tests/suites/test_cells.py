@@ -48,6 +48,25 @@ def test_settings_are_laid_over_every_cell(write):
     assert {cell.spec.population.size for cell in loaded.cells} == {4}
 
 
+def test_a_setting_that_makes_all_seeds_one_is_refused(write):
+    with pytest.raises(InvalidInputError, match="would be one for all cells") as caught:
+        load_suite(write(), [setting("population.seed=42")])
+    assert caught.value.field == "set"
+
+
+def test_labels_may_be_written_as_numbers_alone_and_in_lists(load):
+    assert {cell.seed for cell in load(exclude=[{"seed": [42]}]).cells} == {43}
+    excluded = load(exclude=[{"seed": 42, "method": "MN"}]).cells
+    assert {(cell.labels["method"], cell.seed) for cell in excluded} == {
+        ("RandOpt", 42),
+        ("RandOpt", 43),
+        ("MN", 43),
+    }
+    set_ = {"task": {"max_tokens": 8}}
+    cells = load(overrides=[{"where": {"seed": [42]}, "set": set_}]).cells
+    assert {(cell.seed, cell.spec.task.max_tokens) for cell in cells} == {(42, 8), (43, None)}
+
+
 @pytest.mark.parametrize("text", ["engine", "=3", "a..b=1", "a=[1"])
 def test_settings_of_another_form_are_refused(text):
     with pytest.raises(InvalidInputError) as caught:

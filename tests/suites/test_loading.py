@@ -6,6 +6,7 @@ from modnorm.suites import load_suite
 from modnorm.suites.loading import setting
 
 METRIC = {"kind": "metric", "title": "t", "rows": ["method"]}
+SURVIVAL = {"kind": "survival", "title": "t", "thresholds": [1.0]}
 PAPER = {"source": "p", "values": 1}
 
 
@@ -45,6 +46,9 @@ def test_an_option_may_be_a_part_or_several(write, tmp_path):
         ({"overrides": 3}, "overrides", "must be a list"),
         ({"exclude": [{"colour": "red"}]}, "suite", "exclude.0: there is no axis 'colour'"),
         ({"exclude": [{"task": "red"}]}, "suite", "exclude.0: task has no option 'red'"),
+        ({"exclude": [{"seed": 7}]}, "suite", "exclude.0: seed has no option '7', only 42, 43"),
+        ({"exclude": [{"N": 4}]}, "suite", "exclude.0: there is no axis 'N', only method, task"),
+        ({"profiles": {"axis": "K", "from": "1"}}, "suite", "profiles: there is no axis 'K'"),
         ({"profiles": {"axis": "task", "from": "x"}}, "suite", "profiles: task has no option 'x'"),
         ({"tables": [{**METRIC, "rows": ["colour"]}]}, "suite", "tables.0: there is no axis"),
         (
@@ -56,6 +60,8 @@ def test_an_option_may_be_a_part_or_several(write, tmp_path):
         ({"tables": [{**METRIC, "kind": "x"}]}, "tables.0.kind", "no 'x' here, only metric, diff"),
         ({"tables": [{"title": "t"}]}, "tables.0.kind", "must be given"),
         ({"tables": [{**METRIC, "rows": []}]}, "tables.0.rows", "at least 1"),
+        ({"tables": [{**METRIC, "at": {"N": "all"}}]}, "tables.0.at", "N must be a whole number"),
+        ({"tables": [{**SURVIVAL, "rows": ["N"]}]}, "tables.0.rows", "N tells no cells apart"),
         ({"tables": [{**METRIC, "x": 1}]}, "tables.0.x", "only title, source, .*, base_row, "),
         ({"tables": [{**METRIC, "paper": {"x": 1}}]}, "tables.0.paper.source", "must be given"),
         ({"tables": [{**METRIC, "paper": {**PAPER, "x": 1}}]}, "tables.0.paper.x", "source, val"),
