@@ -11,6 +11,7 @@ from modnorm.client.convert import state_name
 from modnorm.client.rundir import lock_file
 from modnorm.client.suites.journal import CellRecord, CellState, Journal
 from modnorm.client.watch import TERMINAL_STATES
+from modnorm.errors import NotFoundError
 from modnorm.suites.cells import Cell
 from modnorm.suites.outcomes import load_outcomes
 from modnorm.v1 import experiment_pb2 as experiments
@@ -62,14 +63,17 @@ def suite_standing(
         elif record.state is CellState.FINISHED:
             state = str(CellState.WAITING)  # its results were taken away
         elif record.state is CellState.SUBMITTED and not working:
-            state = BROKEN_OFF
-            if ask is not None:
-                state, record = _asked(record, ask(record.experiment))
+            state, record = (BROKEN_OFF, record) if ask is None else _asked(record, ask)
         found.append(CellStanding(cell.id, state, record))
     return tuple(found)
 
 
-def _asked(record: CellRecord, experiment: experiments.Experiment) -> tuple[str, CellRecord]:
+def _asked(record: CellRecord, ask: Ask) -> tuple[str, CellRecord]:
+    """Return what the lab says of a cell; another one may have been given it."""
+    try:
+        experiment = ask(record.experiment)
+    except NotFoundError:
+        return BROKEN_OFF, record
     progress = experiment.progress
     now = replace(
         record,

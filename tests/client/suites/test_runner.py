@@ -87,7 +87,10 @@ class Lab:
         self.answer(context)
         if self.down:
             context.abort(grpc.StatusCode.UNAVAILABLE, "down")
-        (found,) = [one for one in self.stored.values() if one.id == request.id]
+        known = [one for one in self.stored.values() if one.id == request.id]
+        if not known:
+            context.abort(grpc.StatusCode.NOT_FOUND, "there is no such experiment")
+        (found,) = known
         self.seen[found.id] = self.seen.get(found.id, 0) + 1
         if found.state in {PENDING, SELECTING}:
             self._advance(found)
@@ -311,6 +314,14 @@ def test_the_lab_tells_of_what_was_broken_off(run, lab, client, tmp_path):
         standing = suite_standing(SUITE.name, CELLS[:1], tmp_path, client.get)[0]
         assert standing.state == expected
     assert standing.record.phase == "succeeded"
+
+
+def test_what_another_lab_was_given_stays_broken_off(run, lab, client, tmp_path):
+    journal = Journal(tmp_path, SUITE.name)
+    journal.begin(())
+    journal.note(NAMES[0], state=CellState.SUBMITTED, experiment="of another lab")
+    found = suite_standing(SUITE.name, CELLS[:1], tmp_path, client.get)
+    assert [each.state for each in found] == [BROKEN_OFF]
 
 
 def test_a_directory_of_other_settings_is_refused_before_anything_runs(run, lab, tmp_path):
