@@ -10,7 +10,7 @@ from modnorm.client.cli.console import stderr
 from modnorm.client.cli.options import settings
 from modnorm.client.cli.progress import catch_up, display, follow
 from modnorm.client.client import ModnormClient
-from modnorm.errors import CancelledError, EvaluationError
+from modnorm.errors import CancelledError, EvaluationError, UnavailableError
 from modnorm.spec import ExperimentSpec
 from modnorm.v1 import experiment_pb2 as experiments
 
@@ -106,7 +106,10 @@ def show_remarks(client: ModnormClient, experiment_id: str) -> None:
 
 def _base_reward(client: ModnormClient, experiment_id: str) -> Callable[[], float | None]:
     def ask() -> float | None:
-        base = client.get(experiment_id).base
+        try:
+            base = client.get(experiment_id).base
+        except UnavailableError:  # whoever follows the events waits for the lab; ask again then
+            return None
         return base.selection_reward if base.HasField("selection_reward") else None
 
     return ask

@@ -1,5 +1,6 @@
 import json
 
+import grpc
 import pytest
 import yaml
 
@@ -107,6 +108,26 @@ def test_a_good_end_shows_the_ensembles(modnorm, lab):
     assert "succeeded" in out
     assert "N=4 K=2" in out
     assert "50.0 %" in out
+
+
+def test_a_lab_that_is_away_for_a_moment_is_followed_on(modnorm, serve, servicer, spec):
+    experiment = experiments.Experiment(id="e1", spec=spec_to_proto(spec), state=SUCCEEDED)
+    asked = []
+
+    def get(request, context):
+        asked.append(request.id)
+        if 1 < len(asked) < 7:
+            context.abort(grpc.StatusCode.UNAVAILABLE, "starting")
+        return experiments.GetExperimentResponse(experiment=experiment)
+
+    def watch(request, context):
+        for cursor, state in enumerate((experiments.EXPERIMENT_STATE_SELECTING, SUCCEEDED), 1):
+            yield experiments.WatchExperimentResponse(cursor=cursor, state=state)
+
+    target = serve(servicer(GetExperiment=get, WatchExperiment=watch))
+    code, out, err = modnorm("watch", "e1", "--server", target)
+    assert code == 0, err
+    assert "succeeded" in out
 
 
 def test_events_are_json_lines(modnorm, lab):
