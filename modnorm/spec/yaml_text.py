@@ -4,6 +4,9 @@ PyYAML takes the last of two keys alike, so that half of what stands in a file w
 without a word.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import yaml
 
 
@@ -13,13 +16,8 @@ def read_yaml(text: str) -> object:
     Raises:
         ValueError: it is no YAML, or a key stands there twice; names the line.
     """
-    loader = _Loader(text)
-    try:
+    with _loading(text) as loader:
         content: object = loader.get_single_data()
-    except (yaml.YAMLError, RecursionError) as error:
-        raise ValueError(str(error)) from error
-    finally:
-        loader.dispose()
     return content
 
 
@@ -29,13 +27,8 @@ def compose_yaml(text: str) -> yaml.Node | None:
     Raises:
         ValueError: as `read_yaml`.
     """
-    loader = _Loader(text)
-    try:
+    with _loading(text) as loader:
         tree: yaml.Node | None = loader.get_single_node()
-    except (yaml.YAMLError, RecursionError) as error:
-        raise ValueError(str(error)) from error
-    finally:
-        loader.dispose()
     return tree
 
 
@@ -47,6 +40,22 @@ class _Loader(yaml.SafeLoader):
         if isinstance(node, yaml.MappingNode):
             _refuse_double_keys(node)
         return node
+
+
+@contextmanager
+def _loading(text: str) -> Iterator[_Loader]:
+    """Yield what reads a text; all that it meets in one that is no YAML is a ValueError."""
+    try:
+        loader = _Loader(text)  # which looks for characters that no YAML has
+        try:
+            yield loader
+        finally:
+            loader.dispose()
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ValueError(str(error)) from error
+    except (LookupError, AttributeError) as error:
+        # PyYAML's own, where a value is not of the tag that it is given: `!!int ''`.
+        raise ValueError("a value is not of its tag") from error
 
 
 def _refuse_double_keys(node: yaml.MappingNode) -> None:

@@ -44,3 +44,11 @@ def test_a_spec_that_gives_a_field_twice_is_refused(tmp_path):
     with pytest.raises(InvalidInputError, match="line 4: name stands there twice") as caught:
         load_spec(path)
     assert caught.value.field == "spec"
+
+
+@pytest.mark.parametrize(
+    "text", ["a: \0", "\x1b", "a: !!int ''", "a: !!bool x", "a: !!timestamp x"]
+)
+def test_what_no_yaml_has_is_no_yaml(text):
+    with pytest.raises(ValueError, match=r"not allowed|not of its tag"):
+        read_yaml(text)
