@@ -9,9 +9,14 @@ from pathlib import Path
 def write_file(path: Path, content: bytes) -> None:
     """Replace a file at once: a reader finds the old content or the new, never a part.
 
+    What is no file, `/dev/null` for instance, is written to and stays what it is.
+
     Raises:
         OSError: it cannot be written.
     """
+    if path.exists() and not path.is_file():
+        path.write_bytes(content)
+        return
     part = part_of(path)
     with part.open("wb") as file:
         file.write(content)

@@ -12,6 +12,7 @@ from modnorm.client.cli.experiment import interruptible
 from modnorm.client.cli.files import check_writable
 from modnorm.client.cli.options import Json, Quiet
 from modnorm.client.cli.options import settings as client_settings
+from modnorm.files import write_file
 from modnorm.spec import CalibrationSpec, DataSpec, parse_section
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def calibrate(  # noqa: PLR0913 - each argument is an option of the command
     check_writable(out)
     with interruptible("stopped; nothing was written, the same command begins anew"):
         profile = _measure(model, revision, task, rows, settings, quiet=quiet)
-    out.write_text(profile.to_json(), encoding="utf-8")
+    write_file(out, profile.to_json().encode())
     if as_json:
         emit_json(
             {"digest": profile.digest, "file": str(out), "model_digest": profile.model_digest}

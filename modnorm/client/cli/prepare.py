@@ -12,6 +12,7 @@ from modnorm.client.cli.counts import counting
 from modnorm.client.cli.experiment import interruptible
 from modnorm.client.cli.files import check_writable
 from modnorm.client.cli.options import Json, Quiet, settings
+from modnorm.files import write_file
 from modnorm.spec import DataSpec, parse_section
 from modnorm.spec.iterative import MAX_TWO_SIDED_SEED
 
@@ -62,7 +63,7 @@ def prepare(  # noqa: PLR0913 - each argument is an option of the command
             on_batch=partial(counts.show, f"{model}: preparing"),
             folders=settings().split_folders,
         )
-    out.write_text(generator.text, encoding="utf-8")
+    write_file(out, generator.text.encode())
     if as_json:
         emit_json({"digest": generator.digest, "file": str(out)})
         return

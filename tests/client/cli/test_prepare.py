@@ -1,12 +1,26 @@
 """`modnorm prepare`, which takes minutes: it tells how far it is, and what a stop loses."""
 
 import json
+import resource
+from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 
 from modnorm.client import preparing
 
 ROW = {"numbers": [3, 5, 7], "target": 15, "solution": "3 + 5 + 7"}
+
+
+@contextmanager
+def small_disk():
+    """Let no file grow past some bytes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.fixture
@@ -37,6 +51,18 @@ def test_a_seed_that_no_generator_takes_is_refused(prepare):
     assert code == 2
     assert "--seed" in err
     assert not out.exists()
+
+
+def test_a_generator_that_does_not_fit_leaves_the_old_one(prepare, tmp_path, monkeypatch):
+    old = tmp_path / "generator.json"
+    old.write_text("old")
+    made = SimpleNamespace(text="new " * 100, digest="d")
+    monkeypatch.setattr(preparing, "prepare_generator", lambda *_, **__: made)
+    with small_disk():
+        code, _, err, _ = prepare()
+    assert code == 1
+    assert "File too large" in err
+    assert old.read_text() == "old"
 
 
 def test_one_that_is_broken_off_says_that_nothing_is_kept(prepare, monkeypatch):
