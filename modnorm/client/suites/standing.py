@@ -1,11 +1,10 @@
 """How far a suite is, read from its directory."""
 
+import fcntl
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-
-from filelock import FileLock, Timeout
 
 from modnorm.client.convert import state_name
 from modnorm.client.rundir import lock_file
@@ -91,12 +90,13 @@ def count_states(standings: Sequence[CellStanding]) -> dict[str, int]:
 
 
 def is_held(directory: Path) -> bool:
-    """Tell whether a process works on a directory."""
+    """Tell whether a process works on a directory, which may be another's to write."""
     path = lock_file(directory)
     if not path.exists():
         return False
-    try:
-        with FileLock(path, timeout=0):
-            return False
-    except Timeout:
-        return True
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # who works there has it alone
+        except BlockingIOError:
+            return True
+    return False

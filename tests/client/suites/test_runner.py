@@ -1,6 +1,7 @@
 """The runner against a lab that ends experiments as a test tells it."""
 
 import json
+import os
 from dataclasses import dataclass, field
 
 import grpc
@@ -8,8 +9,14 @@ import pytest
 
 from modnorm.client import ModnormClient
 from modnorm.client.resumption import take_up_shared
+from modnorm.client.rundir import hold
 from modnorm.client.suites import CellState, Journal, SuiteRunner
-from modnorm.client.suites.standing import BROKEN_OFF, count_states, suite_standing
+from modnorm.client.suites.standing import (
+    BROKEN_OFF,
+    count_states,
+    is_held,
+    suite_standing,
+)
 from modnorm.errors import ConflictError, InvalidInputError, UnavailableError
 from modnorm.suites.cells import make_cells
 from modnorm.suites.declaration import Suite
@@ -303,6 +310,25 @@ def test_cells_of_a_command_that_ended_are_broken_off(tmp_path):
     journal.begin(())
     journal.note(NAMES[0], state=CellState.SUBMITTED, experiment="e1")
     assert states(tmp_path)[NAMES[0]] == BROKEN_OFF
+
+
+def test_a_directory_that_is_read_alone_tells_whether_it_is_held(tmp_path, monkeypatch):
+    with hold(tmp_path):
+        pass
+    real = os.open
+
+    def refuse(path, flags, *rest, **named):
+        if flags & (os.O_RDWR | os.O_WRONLY):
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path, flags, *rest, **named)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", refuse)
+        assert not is_held(tmp_path)
+    with hold(tmp_path), monkeypatch.context() as patched:
+        patched.setattr(os, "open", refuse)
+        assert is_held(tmp_path)
+    assert not is_held(tmp_path)
 
 
 def test_the_lab_tells_of_what_was_broken_off(run, lab, client, tmp_path):
