@@ -31,7 +31,8 @@ def blaming_task(
     """
     try:
         yield
-    except Exception as error:
+    # An exit of the task would be one of whoever calls it, worker or service.
+    except (Exception, SystemExit) as error:
         if isinstance(error, (*_NO_FAULTS, *but)):
             raise
         raise kind(
@@ -60,7 +61,7 @@ def render(task: Task, rows: Sequence[Row], called: str) -> list[tuple[Message, 
     return prompts
 
 
-def _place(error: Exception) -> str:
+def _place(error: BaseException) -> str:
     """Return file and line of an exception's last frame."""
     *_, (frame, line) = traceback.walk_tb(error.__traceback__)
     return f"{frame.f_code.co_filename}:{line}"

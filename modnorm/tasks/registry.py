@@ -179,7 +179,7 @@ def _installed() -> Mapping[str, Callable[[], Callable[[], Task]]]:
 def _make_installed(name: str) -> Task:
     try:
         task = _installed()[name]()()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InvalidInputError(
             f"the installed task {name!r} cannot be made: {error}", field="task.name"
         ) from error

@@ -24,7 +24,7 @@ class Broken(Gsm8k):
 
     name = "broken"
 
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error: BaseException) -> None:
         self._error = error
 
     def parse(self, raw: Mapping[str, object]) -> Row:
@@ -96,3 +96,10 @@ def test_an_exception_that_says_much_is_cut() -> None:
         render(Broken(ValueError("x" * 100_000)), [{}], "row")
     assert len(raised.value.message) < 1000
     assert re.search(place("messages"), raised.value.message)
+
+
+def test_a_task_that_exits_ends_no_worker_and_no_service() -> None:
+    with pytest.raises(IncompatibleError, match="task broken, row 0: SystemExit: 2, raised at"):
+        _judge(Broken(SystemExit(2)), {}, COMPLETION, "row 0")
+    with pytest.raises(InvalidInputError, match="task broken, row 0: SystemExit: 2, raised at"):
+        render(Broken(SystemExit(2)), [{}], "row")

@@ -79,6 +79,7 @@ def test_a_task_of_another_package_is_found_by_its_entry_point(install):
     ("body", "message"),
     [
         ("def make():\n    raise OSError('no disk')\n", "no disk"),
+        ("def make():\n    raise SystemExit('no licence')\n", "no licence"),
         ("from modnorm.tasks.gsm8k import Gsm8k as make\n", "calls itself 'gsm8k'"),
         ("", "cannot be made"),
     ],
