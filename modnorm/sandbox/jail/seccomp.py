@@ -24,7 +24,7 @@ _PLAIN: dict[str, tuple[int | None, int | None]] = {
     "fchdir": (81, 50), "rename": (82, None), "renameat": (264, 38), "renameat2": (316, 276),
     "mkdir": (83, None), "mkdirat": (258, 34), "rmdir": (84, None), "unlink": (87, None),
     "unlinkat": (263, 35), "creat": (85, None), "ftruncate": (77, 46), "fallocate": (285, 47),
-    "umask": (95, 166), "fcntl": (72, 25), "flock": (73, 32), "fsync": (74, 82),
+    "umask": (95, 166), "flock": (73, 32), "fsync": (74, 82),
     "fdatasync": (75, 83), "dup": (32, 23), "dup2": (33, None), "dup3": (292, 24),
     "pipe": (22, None), "pipe2": (293, 59), "poll": (7, None), "ppoll": (271, 73),
     "select": (23, None), "pselect6": (270, 72), "epoll_create": (213, None),
@@ -56,7 +56,7 @@ _PLAIN: dict[str, tuple[int | None, int | None]] = {
 _CONDITIONAL: dict[str, tuple[int | None, int | None]] = {
     "open": (2, None), "openat": (257, 56), "clone": (56, 220), "clone3": (435, 435),
     "kill": (62, 129), "tgkill": (234, 131), "prctl": (157, 167), "prlimit64": (302, 261),
-    "ioctl": (16, 29), "socketpair": (53, 199), "sendto": (44, 206),
+    "ioctl": (16, 29), "socketpair": (53, 199), "sendto": (44, 206), "fcntl": (72, 25),
 }  # fmt: skip
 
 _CLONE_THREAD = 0x10000
@@ -67,6 +67,9 @@ _TERMINAL_AND_FD_IOCTLS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 """TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX."""
 _HARMLESS_PRCTLS = (15, 16, 21, 39)
 """PR_SET_NAME, PR_GET_NAME, PR_GET_SECCOMP, PR_GET_NO_NEW_PRIVS."""
+_HARMLESS_FCNTLS = (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1030, 1032)
+"""F_DUPFD to F_SETFL, locks, F_DUPFD_CLOEXEC, F_GETPIPE_SZ. With F_SETOWN and F_SETSIG a file that
+becomes ready sends any signal to any process of the uid."""
 
 
 def _no_silent_truncation(argument: int) -> bpf.Masked:
@@ -86,6 +89,7 @@ def _conditions() -> dict[str, tuple[bpf.Condition, ...]]:
         "prctl": (bpf.Masked(0, _HARMLESS_PRCTLS),),
         "prlimit64": (bpf.Masked(0, (0,)),),
         "ioctl": (bpf.Masked(1, _TERMINAL_AND_FD_IOCTLS),),
+        "fcntl": (bpf.Masked(1, _HARMLESS_FCNTLS),),
         "socketpair": (
             bpf.Masked(0, (_AF_UNIX,)),
             bpf.Masked(1, (_SOCK_STREAM,), ~_SOCK_FLAGS & 0xFFFFFFFF),

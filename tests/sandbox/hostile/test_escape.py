@@ -35,6 +35,14 @@ FORBIDDEN = {
     "writes to the library": "import os; open(os.__file__, 'a')",
     "changes a device": "open('/dev/kmsg', 'w')",
     "signals the host": "import os\nif os.getpid() == {pid}: raise OSError\nos.kill({pid}, 0)",
+    "has a file signal the parent": """
+        import fcntl, os, socket
+        one, _ = socket.socketpair()
+        fcntl.fcntl(one, fcntl.F_SETOWN, os.getppid() or {pid})""",
+    "chooses the signal of a file": """
+        import fcntl, signal, socket
+        one, _ = socket.socketpair()
+        fcntl.fcntl(one, 10, signal.SIGKILL)""",
     "signals the parent": """
         import os
         if os.getppid() < 1: raise OSError
