@@ -128,9 +128,16 @@ def _of_end(report: Report, limits: Limits, otherwise: str) -> tuple[Verdict, st
 
 def _killed(report: Report, limits: Limits) -> tuple[Verdict, str]:
     """Tell a kill by the kernel for CPU time from one for memory, and from a crash."""
-    name = signal.Signals(report.code).name
     if report.code == signal.SIGXCPU or report.cpu_seconds >= limits.wall_seconds:
         return Verdict.TIMEOUT, f"{report.cpu_seconds:.1f} s of CPU time"
     if report.code == signal.SIGKILL:
         return Verdict.MEMORY, "killed by the kernel: out of memory"
-    return Verdict.FAILED, f"the program was ended by {name}"
+    return Verdict.FAILED, f"the program was ended by {_name(report.code)}"
+
+
+def _name(number: int) -> str:
+    """Return what a signal is called; most of those for real time have no name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
