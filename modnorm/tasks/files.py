@@ -167,7 +167,8 @@ def _read_parquet(path: Path, source: str, field: str) -> Iterator[RawRow]:
             batches = (batch.to_pylist() for batch in file.iter_batches())
             for number, row in enumerate(chain.from_iterable(batches), 1):
                 yield f"row {number}", row
-    except ArrowException as error:
+    # ValueError, ArithmeticError: texts that are no UTF-8, times that Python does not have.
+    except (ArrowException, ValueError, ArithmeticError) as error:
         raise InvalidInputError(
             f"{source} is no readable Parquet file: {error}", field=field
         ) from error

@@ -1,4 +1,6 @@
+import pyarrow as pa
 import pytest
+from pyarrow.parquet import write_table
 
 from modnorm.errors import InvalidInputError
 from modnorm.tasks.files import read_file
@@ -38,3 +40,19 @@ def test_columns_without_a_name_may_be_several(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text("a,,\n1,,\n")
     assert read(path) == [("line 2", {"a": "1", "": ""})]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xff"]).buffers()),
+        pa.array([2**31 - 1], pa.int32()).cast(pa.date32()),
+        pa.array([2**62]).cast(pa.timestamp("us")),
+    ],
+    ids=["no UTF-8", "no date", "no time"],
+)
+def test_parquet_values_that_python_does_not_have_are_refused(tmp_path, column):
+    path = tmp_path / "rows.parquet"
+    write_table(pa.table({"question": column}), path)
+    with pytest.raises(InvalidInputError, match="no readable Parquet"):
+        read(path)
