@@ -9,6 +9,8 @@ from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 
 _MOST_COLLISIONS = 64
+_MOST_DIGITS = 2**16
+"""Hexadecimal digits of either part of a fraction: to reduce it takes quadratic time."""
 
 
 class Opaque:
@@ -105,6 +107,12 @@ def _integer(digits: object) -> int:
     return int(_text(digits), 16)
 
 
+def _part(digits: object) -> int:
+    if len(_text(digits)) > _MOST_DIGITS:
+        raise ValueError("a fraction that is too long")
+    return _integer(digits)
+
+
 _DECODERS: Mapping[str, Callable[..., object]] = {
     "int": _integer,
     "float": lambda digits: float.fromhex(_text(digits)),
@@ -119,6 +127,6 @@ _DECODERS: Mapping[str, Callable[..., object]] = {
     "bytes": lambda digits: bytes.fromhex(_text(digits)),
     "deque": lambda items: deque(_many(items)),
     "decimal": lambda digits: Decimal(_text(digits)),
-    "fraction": lambda above, below: Fraction(_integer(above), _integer(below)),
+    "fraction": lambda above, below: Fraction(_part(above), _part(below)),
     "opaque": lambda kind: Opaque(_text(kind)),
 }

@@ -90,3 +90,9 @@ def test_deep_nesting_is_refused():
         encoded = ["list", [encoded]]
     with pytest.raises(MalformedValueError):
         decode(encoded)
+
+
+def test_fractions_that_take_long_to_reduce_are_refused():
+    digits = "f" * 2**17
+    with pytest.raises(MalformedValueError, match="too long"):
+        decode(["fraction", digits, f"{digits}1"])
