@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from modnorm.checkpoint.config import load_json
-from modnorm.errors import InvalidInputError
+from modnorm.errors import InvalidInputError, PreconditionError
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -91,6 +91,21 @@ def checkpoint_digest(directory: Path) -> str:
         contents = threads.map(lambda name: file_digest(directory / name), names)
     lines = (f"{name}\0{content}\n" for name, content in zip(names, contents, strict=True))
     return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def require_unchanged(directory: Path, digest: str) -> None:
+    """Make sure that a checkpoint is still the one that it was, as files may be put in its place.
+
+    Raises:
+        PreconditionError: it has another digest.
+    """
+    found = checkpoint_digest(directory)
+    if found != digest:
+        raise PreconditionError(
+            f"{directory} was model {digest[:12]}, and is model {found[:12]} now",
+            field="model.name",
+            remedy="put another model into a directory of its own",
+        )
 
 
 def file_digest(path: Path) -> str:

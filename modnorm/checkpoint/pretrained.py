@@ -11,6 +11,7 @@ import transformers
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from modnorm.checkpoint.families import family_of
+from modnorm.checkpoint.files import require_unchanged
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.errors import IncompatibleError
 
@@ -39,7 +40,9 @@ def load_pretrained(
 
     Raises:
         IncompatibleError: transformers finds no weights for some of the model's parameters.
+        PreconditionError: other files were put in the model's place since it was looked at.
     """
+    digest = checkpoint.digest
     with _LOADING, _quiet():
         loaded: object = AutoModelForCausalLM.from_pretrained(
             checkpoint.directory,
@@ -52,6 +55,7 @@ def load_pretrained(
             use_safetensors=True,
             output_loading_info=True,
         )
+    require_unchanged(checkpoint.directory, digest)
     model, found = cast("tuple[PreTrainedModel, Mapping[str, object]]", loaded)
     if missing := found["missing_keys"]:
         raise IncompatibleError(

@@ -11,7 +11,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from modnorm.checkpoint.families import family_of, physical_layout
-from modnorm.checkpoint.files import weight_files
+from modnorm.checkpoint.files import require_unchanged, weight_files
 from modnorm.checkpoint.layout import Layout, PhysicalTensor
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.errors import InvalidInputError
@@ -68,6 +68,21 @@ class CheckpointWeights:
         """
         parts = [self._load(part.name) for part in tensor.parts]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def read_again(self, digest: str, tensor: PhysicalTensor) -> torch.Tensor:
+        """Return a tensor of a model that was looked at some time ago.
+
+        Args:
+            digest: What the model was known by then.
+            tensor: The tensor.
+
+        Raises:
+            PreconditionError: there are other files in its place.
+        """
+        require_unchanged(self._directory, digest)
+        found = self.read(tensor)
+        require_unchanged(self._directory, digest)
+        return found
 
     def _load(self, name: str) -> torch.Tensor:
         shard, stored_name = self._place_of[name]

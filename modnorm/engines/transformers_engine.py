@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 import transformers
@@ -65,7 +66,7 @@ class TransformersEngine:
             self._layout,
             weight_views(self._layout, model, stored.dtype),
             model_digest=checkpoint.digest,
-            origin=stored.read,
+            origin=partial(stored.read_again, checkpoint.digest),
         )
         self._model = CausalModel(model)
         self._max_rows = max_rows

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from modnorm.calibration.profile import Profile
+from modnorm.checkpoint.files import require_unchanged
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.client.convert import method_from_proto
@@ -50,6 +51,7 @@ class ScaleMaps:
         if stored is not None:
             return ScaleMap.from_json(stored)
         scale_map = _build(checkpoint, method, profile)
+        require_unchanged(checkpoint.directory, checkpoint.digest)
         self._store.put(key, scale_map.to_json())
         return scale_map
 

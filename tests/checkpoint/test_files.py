@@ -6,8 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from modnorm.checkpoint.files import checkpoint_digest, file_digest, weight_files
-from modnorm.errors import InvalidInputError
+from modnorm.checkpoint.files import (
+    checkpoint_digest,
+    file_digest,
+    require_unchanged,
+    weight_files,
+)
+from modnorm.errors import InvalidInputError, PreconditionError
 
 
 def write(directory, **files):
@@ -91,3 +96,12 @@ def test_weights_that_cannot_be_read_are_refused_by_their_name(tmp_path, monkeyp
     with pytest.raises(InvalidInputError, match=f"{closed}: Permission denied") as caught:
         weight_files(tmp_path)
     assert caught.value.field == "model.name"
+
+
+def test_a_model_in_place_of_another_is_told(tmp_path):
+    write(tmp_path, model__safetensors="w", config__json="{}")
+    digest = checkpoint_digest(tmp_path)
+    require_unchanged(tmp_path, digest)
+    write(tmp_path, model__safetensors="other")
+    with pytest.raises(PreconditionError, match=f"was model {digest[:12]}, and is model "):
+        require_unchanged(tmp_path, digest)

@@ -1,11 +1,15 @@
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
+import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
 from modnorm.checkpoint.pretrained import load_pretrained
 from modnorm.checkpoint.reference import resolve_checkpoint
+from modnorm.errors import PreconditionError
 
 THREADS = 4
 ROUNDS = 3
@@ -30,3 +34,16 @@ def test_threads_that_load_at_once_get_whole_models_and_change_nothing():
         assert all(tensor.device.type == "cpu" for tensor in model.parameters())
     assert torch.get_default_dtype() == torch.float32
     assert PreTrainedModel.tie_weights is tie_weights
+
+
+def test_a_model_in_place_of_the_one_that_was_looked_at_is_refused(tmp_path):
+    source = resolve_checkpoint("tiny-thicket").directory
+    directory = tmp_path / "model"
+    shutil.copytree(source, directory)
+    checkpoint = resolve_checkpoint(str(directory))
+    assert checkpoint.digest
+    other = {name: tensor + 1 for name, tensor in load_file(source / "model.safetensors").items()}
+    save_file(other, tmp_path / "new", metadata={"format": "pt"})
+    (tmp_path / "new").replace(directory / "model.safetensors")
+    with pytest.raises(PreconditionError, match="is model"):
+        load_pretrained(checkpoint, dtype=torch.bfloat16, attention="eager")

@@ -1,19 +1,29 @@
+import shutil
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from modnorm.checkpoint.prompts import PromptEncoder
-from modnorm.checkpoint.reference import Checkpoint
+from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
 from modnorm.engines import EngineSettings, GenerationLimits, Numerics, greedy, load_engine
 from modnorm.engines.causal import CausalModel
 from modnorm.engines.slots import ATTENTION
 from modnorm.engines.transformers_engine import TransformersEngine
-from modnorm.errors import CandidateError, EngineError, IncompatibleError, InvalidInputError
+from modnorm.errors import (
+    CandidateError,
+    EngineError,
+    IncompatibleError,
+    InvalidInputError,
+    PreconditionError,
+)
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.lineage import Lineage, Step
 
 Prompts = Sequence[Sequence[int]]
 LIMITS = GenerationLimits(max_tokens=48)
@@ -220,3 +230,22 @@ def test_models_that_slots_cannot_hold_are_refused(
     setattr(model.config, setting, value)
     with pytest.raises(IncompatibleError):
         CausalModel(model)
+
+
+def test_the_base_is_never_read_from_files_in_place_of_the_models(
+    bundled: Checkpoint, tmp_path: Path
+) -> None:
+    directory = tmp_path / "model"
+    shutil.copytree(bundled.directory, directory)
+    checkpoint = resolve_checkpoint(str(directory))
+    engine = TransformersEngine(checkpoint)
+    engine.rebase(
+        Lineage(checkpoint.digest, "portable-v1", steps=(Step("es", (1,), (1.0,), 0.5),))
+    )
+    weights = directory / "model.safetensors"
+    other = {name: tensor + 1 for name, tensor in load_file(weights).items()}
+    save_file(other, tmp_path / "new", metadata={"format": "pt"})
+    (tmp_path / "new").replace(weights)
+    with pytest.raises(PreconditionError, match="is model"):
+        engine.rebase(None)
+    engine.close()

@@ -12,6 +12,7 @@ from vllm.distributed import cleanup_dist_env_and_memory
 from vllm.platforms import current_platform
 from vllm.sampling_params import RequestOutputKind
 
+from modnorm.checkpoint.files import require_unchanged
 from modnorm.checkpoint.layout import Layout
 from modnorm.checkpoint.prompts import PromptEncoder, check_fit
 from modnorm.checkpoint.reference import Checkpoint
@@ -61,6 +62,7 @@ class VllmEngine:
         InvalidInputError: the stored tensors are not what `config.json` says.
         IncompatibleError: vLLM cannot hold the model, or not in a way that candidates can be
             written to.
+        PreconditionError: other files were put in the model's place since it was looked at.
         EngineError: the infrastructure failed.
     """
 
@@ -87,7 +89,9 @@ class VllmEngine:
             ask_at_block_ends(self._engine)
         try:
             self._parking = self._make_parking()
-            self._workers = Workers(self._engine, stored.layout, stored.dtype, checkpoint.digest)
+            digest = checkpoint.digest
+            self._workers = Workers(self._engine, stored.layout, stored.dtype, digest)
+            require_unchanged(checkpoint.directory, digest)
         except BaseException:
             self.close()
             raise

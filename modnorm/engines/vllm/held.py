@@ -1,6 +1,7 @@
 """What one worker of vLLM holds for us: candidate weights in vLLM's own memory."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,8 +45,9 @@ class HeldModel:
         stored = CheckpointWeights(resolve_checkpoint(str(directory.absolute())))
         views = shard_views(stored.layout, model, stored.dtype)
         _require_equal(stored, views)
+        origin = partial(stored.read_again, model_digest)
         self.weights = CandidateWeights(
-            stored.layout, views, model_digest=model_digest, origin=stored.read
+            stored.layout, views, model_digest=model_digest, origin=origin
         )
         self._views = views
         self._caches = caches

@@ -1,6 +1,7 @@
 import asyncio
 import json
 import os
+import shutil
 import threading
 
 import grpc
@@ -20,7 +21,8 @@ from modnorm.spec import MAX_POPULATION, Masses
 from modnorm.tasks.protocol import Message
 from modnorm.v1 import common_pb2
 from modnorm.v1 import sampling_pb2 as pb
-from services.sampler import servicer
+from services.common.artifacts import ArtifactStore
+from services.sampler import scale_maps, servicer
 
 DEADLINE = 60
 MODEL = common_pb2.ModelRef(name="tiny-thicket")
@@ -294,3 +296,23 @@ def test_models_that_take_long_to_come_keep_no_other_call_waiting(serve, monkeyp
 
     monkeypatch.setattr(servicer, "inspect_model", inspect)
     asyncio.run(scenario())
+
+
+def test_a_scale_map_of_files_that_were_replaced_meanwhile_is_not_kept(
+    tmp_path, checkpoint, monkeypatch
+):
+    models, store = tmp_path / "models", tmp_path / "maps"
+    shutil.copytree(checkpoint.directory, models / "mine")
+    build = scale_maps._build
+
+    def replaced(*given):
+        config = models / "mine" / "config.json"
+        config.write_text(config.read_text() + "\n")
+        return build(*given)
+
+    monkeypatch.setattr(scale_maps, "_build", replaced)
+    kept = scale_maps.ScaleMaps(ArtifactStore(store), [models])
+    model = common_pb2.ModelRef(name=str(models / "mine"))
+    with pytest.raises(PreconditionError, match="is model"):
+        kept.find_or_build(pb.BuildScaleMapRequest(model=model, method=RANDOPT))
+    assert not store.exists()
