@@ -206,7 +206,13 @@ class Runs:
             return None
 
     def _find_or_make(self, work: Work, run: Run, report: Report) -> str:
-        with self._store.lock(work.key, run.check):
+        def wait() -> None:
+            """Leave the turn to others while another process makes the artifact."""
+            run.check()
+            self._turns.require()
+
+        run.check()
+        with self._store.lock(work.key, wait):
             stored = self._store.find(work.key)
             return self._make(work, report) if stored is None else stored
 

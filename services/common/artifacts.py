@@ -88,14 +88,17 @@ class ArtifactStore:
         with self._outages():
             path.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(path)
-        while not lock.is_locked:
+        while not self._takes(lock):
             check()
-            with self._outages(), suppress(Timeout):
-                lock.acquire(timeout=_LOCK_SECONDS)
         try:
             yield
         finally:
             lock.release()
+
+    def _takes(self, lock: FileLock) -> bool:
+        with self._outages(), suppress(Timeout):
+            lock.acquire(timeout=_LOCK_SECONDS)
+        return bool(lock.is_locked)
 
     @contextmanager
     def _outages(self) -> Iterator[None]:
