@@ -14,6 +14,7 @@ from modnorm.client.client import ModnormClient
 from modnorm.client.convert import state_name
 from modnorm.client.rundir import RunDirectory
 from modnorm.client.suites.journal import CellRecord, CellState, Journal
+from modnorm.client.suites.reach import Reach
 from modnorm.client.watch import TERMINAL_STATES
 from modnorm.errors import ConflictError, ModnormError, UnavailableError
 from modnorm.spec import ExperimentSpec
@@ -58,14 +59,11 @@ class SuiteRunner:
     """Experiment by cell."""
     _profiles: dict[str, str] = field(default_factory=dict)
     """Profile by the cell that calibrated it; empty where that failed."""
-    _reached: bool = False
-    """Whether the lab has ever answered."""
-    _lost: float | None = None
-    """Since when it is out of reach."""
-    _refused: set[str] = field(default_factory=set)
-    """Cells that could not be submitted once, though the lab answered."""
-    _unfetched: dict[str, float] = field(default_factory=dict)
-    """By cell, since when the files of one that ended cannot be had."""
+    _reach: Reach = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin without knowing whether the lab is there."""
+        self._reach = Reach(self.client, self.patience)
 
     def run(self) -> bool:
         """Run all that is not finished; return whether every cell is, in the end.
@@ -79,11 +77,11 @@ class SuiteRunner:
         while self._waiting or self._running:
             moved = self._start_some()
             moved = self._look() or moved
-            if not self._running and not moved and self._lost is None:
+            if not self._running and not moved and not self._reach.is_lost:
                 self._give_up()
                 break
             pause = FIRST_PAUSE if moved else min(pause * 1.5, LONGEST_PAUSE)
-            if self._running or self._lost is not None:
+            if self._running or self._reach.is_lost:
                 time.sleep(pause)
         return all(self.journal.record(cell.id).state is CellState.FINISHED for cell in self.cells)
 
@@ -117,7 +115,7 @@ class SuiteRunner:
             try:
                 done = self._start(cell)
             except UnavailableError as error:
-                self._bear(error)
+                self._reach.bear(error)
                 break
             moved = True
             if not done:
@@ -141,23 +139,17 @@ class SuiteRunner:
             experiment = self.submit(self.client, spec, self._running.values())
             place.claim(spec)
         except UnavailableError as error:
-            self._check_lab()
-            if self._is_back(cell):
+            self._reach.check()
+            if self._reach.may_take(cell.id):
                 return False
             self._fail(cell, error)
         except ModnormError as error:
             self._fail(cell, error)
         else:
-            self._find()
+            self._reach.found()
             self._running[cell.id] = experiment.id
             self._note(cell, state=CellState.SUBMITTED, experiment=experiment.id, error="")
         return True
-
-    def _is_back(self, cell: Cell) -> bool:
-        """Tell whether a lab that answers may not have when it was to take a cell: once."""
-        known = cell.id in self._refused
-        self._refused.add(cell.id)
-        return self.patience > 0 and not known
 
     def _complete(self, cell: Cell) -> ExperimentSpec:
         if cell.profile_of is None:
@@ -171,22 +163,6 @@ class SuiteRunner:
             )
         return cell.with_profile(digest)
 
-    def _check_lab(self) -> None:
-        """Tell a lab that is down from a part of it, or data, that one cell alone needs."""
-        next(self.client.list(), None)
-        self._find()
-
-    def _find(self) -> None:
-        """Take note that the lab answers."""
-        self._reached, self._lost = True, None
-
-    def _bear(self, error: UnavailableError) -> None:
-        """Put up with a lab that is out of reach, once it was there and for a while."""
-        now = time.monotonic()
-        self._lost = now if self._lost is None else self._lost
-        if not self._reached or now - self._lost >= self.patience:
-            raise error
-
     def _look(self) -> bool:
         """Ask for the experiments in flight; return whether one has ended."""
         ended = False
@@ -196,7 +172,7 @@ class SuiteRunner:
             try:
                 ended = self._follow(cell) or ended
             except UnavailableError as error:
-                self._bear(error)
+                self._reach.bear(error)
                 break
         return ended
 
@@ -207,7 +183,7 @@ class SuiteRunner:
             UnavailableError: the lab is out of reach.
         """
         experiment = self.client.get(self._running[cell.id])
-        self._find()
+        self._reach.found()
         self._learn_profile(cell, experiment)
         if experiment.state not in TERMINAL_STATES:
             self._progress(cell, experiment)
@@ -240,8 +216,8 @@ class SuiteRunner:
         try:
             self.finish(experiment, RunDirectory(self.directory / cell.id))
         except UnavailableError as error:
-            self._check_lab()
-            if self._may_be_had(cell):
+            self._reach.check()
+            if self._reach.may_give(cell.id):
                 return False
             self._fail(cell, error)
         except ModnormError as error:
@@ -251,11 +227,6 @@ class SuiteRunner:
             phase = state_name(experiment.state)
             self._note(cell, state=CellState.FINISHED, phase=phase, waits_for="", error="")
         return True
-
-    def _may_be_had(self, cell: Cell) -> bool:
-        """Tell whether to try once more for the files of a cell, which the lab did not give."""
-        now = time.monotonic()
-        return now - self._unfetched.setdefault(cell.id, now) < self.patience
 
     def _fail(self, cell: Cell, error: ModnormError) -> None:
         self._profiles.setdefault(cell.id, "")
