@@ -9,7 +9,8 @@ from pathlib import Path
 def write_file(path: Path, content: bytes) -> None:
     """Replace a file at once: a reader finds the old content or the new, never a part.
 
-    What is no file, `/dev/null` for instance, is written to and stays what it is.
+    What is no file, `/dev/null` for instance, is written to and stays what it is; of a link the
+    file is replaced that it leads to.
 
     Raises:
         OSError: it cannot be written.
@@ -17,6 +18,7 @@ def write_file(path: Path, content: bytes) -> None:
     if path.exists() and not path.is_file():
         path.write_bytes(content)
         return
+    path = path.resolve()  # a part beside a link would take the link's place
     part = part_of(path)
     with part.open("wb") as file:
         file.write(content)

@@ -15,3 +15,14 @@ def test_what_is_no_file_stays_what_it_is(tmp_path):
     write_file(device, b"new")
     assert device.readlink() == Path("/dev/null")
     assert list(tmp_path.iterdir()) == [device]
+
+
+def test_of_a_link_the_file_is_replaced_that_it_leads_to(tmp_path):
+    link, folder = tmp_path / "link", tmp_path / "folder"
+    folder.mkdir()
+    link.symlink_to(folder / "file")
+    for content in (b"old", b"new"):
+        write_file(link, content)
+        assert link.readlink() == folder / "file"
+        assert (folder / "file").read_bytes() == content
+    assert [path.name for path in folder.iterdir()] == ["file"]

@@ -1,7 +1,7 @@
 """Stored weights as physical tensors."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -69,20 +69,21 @@ class CheckpointWeights:
         parts = [self._load(part.name) for part in tensor.parts]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
-    def read_again(self, digest: str, tensor: PhysicalTensor) -> torch.Tensor:
-        """Return a tensor of a model that was looked at some time ago.
+    def read_again(self, digest: str, tensors: Iterable[PhysicalTensor]) -> Iterator[torch.Tensor]:
+        """Yield tensors of a model that was looked at some time ago.
 
         Args:
             digest: What the model was known by then.
-            tensor: The tensor.
+            tensors: The tensors.
 
         Raises:
-            PreconditionError: there are other files in its place.
+            PreconditionError: there are other files in its place, or have been meanwhile: what
+                was yielded counts once the end is reached.
         """
         require_unchanged(self._directory, digest)
-        found = self.read(tensor)
+        for tensor in tensors:
+            yield self.read(tensor)
         require_unchanged(self._directory, digest)
-        return found
 
     def _load(self, name: str) -> torch.Tensor:
         shard, stored_name = self._place_of[name]

@@ -1,6 +1,6 @@
 """An engine's weights as a function of a descriptor (docs/architecture.md, "A candidate ...")."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from math import isfinite
 from typing import cast
@@ -28,6 +28,9 @@ from modnorm.perturbation.views import HeldTensor, WeightView
 
 __all__ = ["CandidateWeights", "WeightView"]
 
+Origin = Callable[[Iterable[PhysicalTensor]], Iterator[torch.Tensor]]
+"""Yields the checkpoint's tensors; they are what they were once it has ended."""
+
 
 class CandidateWeights:
     """Turns the weights of an engine into any candidate and back, bit for bit.
@@ -48,7 +51,7 @@ class CandidateWeights:
             the whole tensor all the same.
         model_digest: Digest of the checkpoint that the weights are from.
         kernels: Whether to use kernels where they can be; False compares with the plain version.
-        origin: Reads a tensor of the checkpoint, to come back to it from a trained state.
+        origin: Reads tensors of the checkpoint, to come back to it from a trained state.
 
     Raises:
         IncompatibleError: the views do not fit the layout.
@@ -62,7 +65,7 @@ class CandidateWeights:
         *,
         model_digest: str,
         kernels: bool = True,
-        origin: Callable[[PhysicalTensor], torch.Tensor] | None = None,
+        origin: Origin | None = None,
     ) -> None:
         if surplus := sorted(set(views) - {tensor.name for tensor in layout}):
             raise IncompatibleError(f"{surplus[0]} is held, but is not a tensor of the model")
@@ -222,8 +225,9 @@ class CandidateWeights:
                 "the base model is not at hand any more", remedy="load the model again"
             )
         self._state = None
-        for held in self._held.values():
-            held.rebase(self._origin(held.tensor))
+        tensors = [held.tensor for held in self._held.values()]
+        for held, base in zip(self._held.values(), self._origin(tensors), strict=True):
+            held.rebase(base)
         self._state, self._rounding = NO_LINEAGE, Rounding.ONCE
 
     def _walk(

@@ -44,7 +44,10 @@ class Small:
             for name, value in memory.items()
         }
         weights = CandidateWeights(
-            self.layout, views, model_digest=MODEL, origin=lambda tensor: self.base[tensor.name]
+            self.layout,
+            views,
+            model_digest=MODEL,
+            origin=lambda tensors: (self.base[one.name] for one in tensors),
         )
         return weights, memory
 

@@ -223,7 +223,10 @@ def test_a_state_does_not_depend_on_how_tensors_are_cut(small, noise):
         for name, value in memory.items()
     }
     cut = CandidateWeights(
-        small.layout, views, model_digest=MODEL, origin=lambda tensor: small.base[tensor.name]
+        small.layout,
+        views,
+        model_digest=MODEL,
+        origin=lambda tensors: (small.base[one.name] for one in tensors),
     )
     lineage = es_run(noise, Rounding.ONCE)
     whole, _ = small.hold()
