@@ -115,7 +115,10 @@ def test_what_is_kept_of_an_experiment_is_let_go_of_when_it_is_cancelled(start_l
             shortcuts = lab.aggregator._stores.jobs._shortcuts
             assert shortcuts.kept() == {created.id}
             await lab.cancel(created.id)
-            await asyncio.sleep(0.5)
+            for _ in range(1200):
+                if not shortcuts.kept():
+                    break
+                await asyncio.sleep(0.05)
             assert not shortcuts.kept()
 
     asyncio.run(scenario())

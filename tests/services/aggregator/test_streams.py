@@ -187,22 +187,24 @@ class Answers:
         self.ended.append(kind)
 
 
+async def claim_and_report(streams):
+    """Make a claim and a report one message, which is not answered."""
+
+    async def calls():
+        report = messages.WorkRequest(report=messages.WholeReport())
+        yield messages.WorkRequest(claim=claim("job"), also=report)
+
+    async for _ in streams.serve(calls()):
+        raise AssertionError
+
+
 @pytest.mark.parametrize("stored", ["before", "after"])
 def test_a_call_beside_another_is_waited_for_and_counted_though_its_worker_is_gone(stored):
     async def scenario():
         answers, registry = Answers(), CollectorRegistry()
         left = LeftWork()
         streams = WorkStreams(answers.answer, CallMetrics(registry), left, never)
-        report = messages.WorkRequest(report=messages.WholeReport())
-
-        async def calls():
-            yield messages.WorkRequest(claim=claim("job"), also=report)
-
-        async def serve():
-            async for _ in streams.serve(calls()):
-                raise AssertionError
-
-        stream = asyncio.create_task(serve())
+        stream = asyncio.create_task(claim_and_report(streams))
         await answers.begun.wait()
         if stored == "before":
             answers.ends["report"].set_result(None)
@@ -229,16 +231,7 @@ def test_an_answer_is_told_of_that_its_worker_cannot_have_as_the_call_beside_it_
         answers, lost = Answers(), asyncio.Queue[messages.WorkResponse]()
         measured = CallMetrics(CollectorRegistry())
         streams = WorkStreams(answers.answer, measured, LeftWork(), lost.put_nowait)
-
-        async def calls():
-            report = messages.WorkRequest(report=messages.WholeReport())
-            yield messages.WorkRequest(claim=claim("job"), also=report)
-
-        async def serve():
-            async for _ in streams.serve(calls()):
-                raise AssertionError
-
-        stream = asyncio.create_task(serve())
+        stream = asyncio.create_task(claim_and_report(streams))
         await answers.begun.wait()
         answers.ends["claim"].set_result(None)
         await asyncio.sleep(0.05)
