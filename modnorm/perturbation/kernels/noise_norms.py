@@ -235,6 +235,8 @@ class _Matrices:
         vectors = torch.ones(shape, dtype=torch.float32, device=scratch.device)
         partial = scratch.new_empty(len(self._tiles), self._width)
         squares = scratch.new_empty(len(self._tiles))
+        totals = torch.empty_like(vectors)
+        columns = min(self._tuning.total_columns, self._width)
         for step in range(ITERATIONS + 1):
             norms.power_kernel[(len(self._tiles),)](
                 self._tiles,
@@ -250,14 +252,23 @@ class _Matrices:
                 ALIGNED=self._aligned,
                 num_warps=self._tuning.power_warps,
             )
+            norms.total_kernel[(len(self._counts), self._width // columns)](
+                self._tables,
+                self._counts,
+                partial,
+                totals,
+                LINES=self._tuning.total_lines,
+                COLUMNS=columns,
+                WIDTH=self._width,
+            )
             norms.advance_kernel[(len(self._counts),)](
                 self._tables,
                 self._counts,
                 vectors,
-                partial,
+                totals,
                 squares,
                 found,
-                LINES=self._lines,
+                LINES=_COMBINED,
                 WIDTH=self._width,
                 num_warps=self._tuning.power_warps,
             )

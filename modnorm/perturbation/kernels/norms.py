@@ -160,11 +160,44 @@ def power_kernel(
 
 
 @triton.jit
+def total_kernel(
+    tables: tl.tensor,
+    counts: tl.tensor,
+    partial: tl.tensor,
+    totals: tl.tensor,
+    LINES: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    WIDTH: tl.constexpr,
+) -> None:
+    """Add up what the programs of a pass found: Z^T (Z x), `COLUMNS` columns a program.
+
+    Args:
+        tables: See `power_kernel`.
+        counts: int32 [matrices], programs of each.
+        partial: fp32 [programs, WIDTH].
+        totals: fp32 [matrices, WIDTH].
+        LINES: Partial results at a time.
+        COLUMNS: Columns a program, a divisor of `WIDTH`.
+        WIDTH: See `power_kernel`.
+    """
+    matrix = tl.program_id(0)
+    first = tl.load(tables + matrix * 6 + 3)
+    count = tl.load(counts + matrix)
+    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    total = tl.zeros([COLUMNS], dtype=tl.float32)
+    for place in range(0, count, LINES):
+        offset = place + tl.arange(0, LINES)
+        here = partial + (first + offset)[:, None] * WIDTH + column[None, :]
+        total += tl.sum(tl.load(here, mask=(offset < count)[:, None], other=0.0), axis=0)
+    tl.store(totals + matrix * WIDTH + column, total)
+
+
+@triton.jit
 def advance_kernel(
     tables: tl.tensor,
     counts: tl.tensor,
     vectors: tl.tensor,
-    partial: tl.tensor,
+    totals: tl.tensor,
     squares: tl.tensor,
     norms: tl.tensor,
     LINES: tl.constexpr,
@@ -180,14 +213,11 @@ def advance_kernel(
     first = tl.load(table + 3)
     count = tl.load(counts + matrix)
     column = tl.arange(0, WIDTH)
-    total = tl.zeros([WIDTH], dtype=tl.float32)
+    total = tl.load(totals + matrix * WIDTH + column)
     square = tl.zeros([LINES], dtype=tl.float32)
     for place in range(0, count, LINES):
         offset = place + tl.arange(0, LINES)
-        inside = offset < count
-        here = partial + (first + offset)[:, None] * WIDTH + column[None, :]
-        total += tl.sum(tl.load(here, mask=inside[:, None], other=0.0), axis=0)
-        square += tl.load(squares + first + offset, mask=inside, other=0.0)
+        square += tl.load(squares + first + offset, mask=offset < count, other=0.0)
     length = tl.sqrt(tl.sum(total * total, axis=0))
     along = tl.sqrt(tl.sum(square, axis=0))
     tl.store(vectors + matrix * WIDTH + column, total / tl.maximum(length, 1e-12))

@@ -25,5 +25,9 @@ class Tuning:
     power_steps: int = 16
     """How many times a program takes as many."""
     power_warps: int = 8
+    total_columns: int = 32
+    """Columns a program that adds up what those of a pass found."""
+    total_lines: int = 64
+    """How many of their results at a time."""
     scratch_bytes: int = 2**30
     """Noise in memory for the power iteration; a larger matrix has as much as it needs."""

@@ -118,7 +118,11 @@ def main():
             norms.power_kernel, TUNING.power_warps,
             LINES=lines, STEPS=TUNING.power_steps, WIDTH=WIDTH, ALIGNED=True,
         ),
-        "advance": compiled(norms.advance_kernel, TUNING.power_warps, LINES=lines, WIDTH=WIDTH),
+        "total": compiled(
+            norms.total_kernel, 4,
+            LINES=TUNING.total_lines, COLUMNS=TUNING.total_columns, WIDTH=WIDTH,
+        ),
+        "advance": compiled(norms.advance_kernel, TUNING.power_warps, LINES=1024, WIDTH=WIDTH),
     }  # fmt: skip
     print(json.dumps(found))  # noqa: T201 - the output of a program
 

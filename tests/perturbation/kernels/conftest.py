@@ -42,6 +42,8 @@ def small() -> "Tuning":
         power_elements=256,
         power_steps=2,
         power_warps=1,
+        total_columns=8,
+        total_lines=2,
         scratch_bytes=4096,
     )
 
