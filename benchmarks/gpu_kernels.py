@@ -1,15 +1,16 @@
 """What it costs a GPU to become a candidate, and whether it becomes the right one.
 
     python -m benchmarks.gpu_kernels [--shape 1.5b|tiny] [--device cuda] [--repeats 10]
-                                     [--candidates 300] [--out FILE]
+                                     [--candidates 300] [--profile 0] [--out FILE]
 
 Milliseconds, median of the repeats, for random bfloat16 weights in the shape of Qwen2.5-1.5B
 under the modular norm: a candidate for the first time (noise, norms, weights), with known
 coefficients, restore, comparison with the base, a copy of all weights (the floor of the last
-three), and the same without kernels. Then SHA-256 of one candidate on the CPU, here, in
-transformers' layout and over two ranks, and of the base after many candidates. Exits with 1 when a
-digest differs, or when kernels are not used on a GPU. Norms by kernels sum in another order, so
-the digests are of one candidate with the same coefficients.
+three), and the same without kernels; `--profile` adds the means of so many candidates and restores
+by kernel. Then SHA-256 of one candidate on the CPU, here, in transformers' layout and over two
+ranks, and of the base after many candidates. Exits with 1 when a digest differs, or when kernels
+are not used on a GPU. Norms by kernels sum in another order, so the digests are of one candidate
+with the same coefficients.
 """
 
 import argparse
@@ -150,6 +151,20 @@ def switch_times(
     }
 
 
+def by_kernel(
+    weights: CandidateWeights, scale_map: ScaleMap, candidates: int, device: torch.device
+) -> dict[str, float]:
+    """Return the device's milliseconds a candidate, its restore included, by kernel."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as found:
+        for seed in range(candidates):
+            weights.apply(_descriptor(scale_map, 500 + seed), scale_map)
+            weights.restore()
+        _wait(device)
+    times = {one.key: one.self_device_time_total / candidates for one in found.key_averages()}
+    longest_first = sorted(times.items(), key=lambda item: -item[1])
+    return {name: round(microseconds / 1e3, 3) for name, microseconds in longest_first}
+
+
 def copy_time(base: Tensors, repeats: int, device: torch.device) -> float:
     """Return the median time of copying all weights at once."""
     flat = torch.cat([tensor.flatten() for tensor in base.values()])
@@ -202,6 +217,8 @@ def measure(options: argparse.Namespace) -> dict[str, object]:
         "copy": {"all weights": copy_time(base, options.repeats, device)},
     }
     del plain
+    if options.profile:
+        times["by kernel"] = by_kernel(weights, scale_map, options.profile, device)
     before, after, always = drift(weights, scale_map, options.candidates)
     found = dict(digests(layout, base, scale_map, device))
     on_gpu = device.type == "cuda"
@@ -239,8 +256,11 @@ def main() -> int:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--repeats", type=int, default=10)
     parser.add_argument("--candidates", type=int, default=300)
+    parser.add_argument("--profile", type=int, default=0)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
+    if options.profile and options.device == "cpu":
+        parser.error("--profile is of a GPU's kernels")
     found = measure(options)
     text = json.dumps(found, indent=2)
     print(text)
