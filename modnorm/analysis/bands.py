@@ -1,5 +1,6 @@
 """Plots of several runs: means over seeds, with a band of one sample SD on either side."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -106,8 +107,9 @@ def draw_panels(panels: Sequence[Panel | Bars]) -> bytes:
 
 def _draw_bands(axes: Axes, panel: Panel) -> None:
     colours = dict(zip(panel.series, SERIES * len(panel.series), strict=False))
+    floor = _floor(panel) if panel.log_y else -math.inf
     for name, points in panel.series.items():
-        _draw_series(axes, name, points, colours[name])
+        _draw_series(axes, name, points, colours[name], floor)
     for name, points in (panel.dashed or {}).items():
         _draw_published(axes, name, points, colours.get(name, INK))
     for name in panel.series:
@@ -116,18 +118,38 @@ def _draw_bands(axes: Axes, panel: Panel) -> None:
     if panel.level is not None:
         level = panel.level
         axes.axhline(level.y, color=INK, linestyle="--", linewidth=1.1, label=level.label)
-    if panel.log_y:
+    if math.isfinite(floor):  # else there is nothing above 0, which such an axis needs
         _scale_by_logarithm(axes)
+    if any(_lower(point) < floor for points in panel.series.values() for point in points):
+        axes.set_ylim(bottom=floor)
     axes.set_xlabel(panel.x, color=MUTED, fontsize=8)
     _label(axes, panel.title, panel.y)
     _add_legend(axes)
 
 
-def _draw_series(axes: Axes, name: str, points: Sequence[BandPoint], colour: str) -> None:
+def _floor(panel: Panel) -> float:
+    """Return where a logarithmic axis begins at the latest: half of the least that is shown.
+
+    Bands reach down to 0 and below it, where such an axis has no place.
+    """
+    series = (*panel.series.values(), *(panel.dashed or {}).values())
+    shown = [point.mean for points in series for point in points]
+    shown += [panel.level.y] if panel.level else []
+    return min((y for y in shown if y > 0), default=-math.inf) / 2
+
+
+def _lower(point: BandPoint) -> float:
+    return point.mean - (point.sd or 0.0)
+
+
+def _draw_series(
+    axes: Axes, name: str, points: Sequence[BandPoint], colour: str, floor: float
+) -> None:
     xs, means = [p.x for p in points], np.array([p.mean for p in points])
-    spread = np.array([p.sd or 0.0 for p in points])
+    lower = np.array([max(_lower(p), floor) for p in points])
+    upper = np.array([max(p.mean + (p.sd or 0.0), floor) for p in points])
     axes.plot(xs, means, marker="o", markersize=3.5, linewidth=1.8, color=colour, label=name)
-    axes.fill_between(xs, means - spread, means + spread, color=colour, alpha=0.18, linewidth=0)
+    axes.fill_between(xs, lower, upper, color=colour, alpha=0.18, linewidth=0)
 
 
 def _draw_published(axes: Axes, name: str, points: Sequence[BandPoint], colour: str) -> None:

@@ -2,6 +2,7 @@
 
 from statistics import fmean, stdev
 
+import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -71,6 +72,24 @@ def test_a_level_is_dashed_and_within_the_axes(axes):
     assert (list(line.get_ydata()), line.get_linestyle()) == ([120.0, 120.0], "--")
     assert axes.get_ylim()[1] > 120
     assert legend(axes)[-1] == "12"
+
+
+def test_a_band_that_reaches_below_0_is_clipped_to_a_logarithmic_axis(axes):
+    points = [BandPoint(1, 50, 20), BandPoint(2, 4, 6), BandPoint(3, 0, 0)]
+    bands._draw_bands(axes, Panel("t", "x", "y", {"A": points}, log_y=True))
+    (band,) = axes.collections
+    edge = axes.transData.transform(band.get_paths()[0].vertices)
+    assert np.isfinite(edge).all()
+    bottom = axes.get_ylim()[0]
+    assert 0 < bottom < 4
+    at_2 = [y for x, y in band.get_paths()[0].vertices if x == 2]
+    assert sorted(at_2) == pytest.approx([bottom, 10])
+
+
+def test_a_panel_without_anything_above_0_is_drawn_all_the_same(axes):
+    points = [BandPoint(1, 0, 0), BandPoint(2, 0)]
+    bands._draw_bands(axes, Panel("t", "x", "y", {"A": points}, log_y=True))
+    assert list(axes.lines[0].get_ydata()) == [0, 0]
 
 
 @pytest.mark.parametrize("range_", [(1.1, 1.9), (22, 28), (3, 45), (0.3, 90)])
