@@ -21,7 +21,7 @@ from modnorm.errors import InvalidInputError
 from modnorm.geometry.scales import linear_gain
 from modnorm.spec import CalibrationSpec
 
-VERSION = "1"
+VERSION = "2"
 """Changes whenever the same inputs come to give another profile."""
 
 

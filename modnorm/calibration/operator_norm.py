@@ -39,11 +39,11 @@ def operator_norm(
         length = _length(pushed)
         if length <= FLOOR:
             return FLOOR
-        (pulled,) = pull_back(pushed / length.to(pushed.dtype))
+        (pulled,) = pull_back(_unit(pushed, length))
         length = _length(pulled)
         if length <= FLOOR:
             return FLOOR
-        direction = pulled / length.to(pulled.dtype)
+        direction = _unit(pulled, length)
     last = _length(_push_forward(function, at, direction))
     return float(last.clamp_min(FLOOR))
 
@@ -61,6 +61,14 @@ def _push_forward(
     with _FORWARD_MODE:
         tangent: torch.Tensor = torch.func.jvp(function, (at,), (direction,))[1]
     return tangent
+
+
+def _unit(vector: torch.Tensor, length: torch.Tensor) -> torch.Tensor:
+    """Divide a vector by its length, in its dtype unless that ends below the length: fp16 does."""
+    divisor = length.to(vector.dtype)
+    if divisor.isfinite():
+        return vector / divisor
+    return (vector.to(length.dtype) / length).to(vector.dtype)
 
 
 def _length(vector: torch.Tensor) -> torch.Tensor:

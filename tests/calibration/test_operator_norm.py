@@ -49,6 +49,13 @@ def test_the_norm_of_a_diagonal_map_is_its_largest_entry(dtype):
     assert estimate == pytest.approx(3.0, rel=1e-2)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_a_norm_may_be_larger_than_any_number_of_the_dtype(dtype):
+    ones = torch.ones(100, dtype=dtype)
+    estimate = operator_norm(lambda x: 3000 * x.sum() * ones, ones, seed=1)
+    assert estimate == pytest.approx(3e5, rel=1e-2)
+
+
 def test_the_estimate_of_a_diagonal_map_converges():
     diagonal = torch.tensor([3.0, 2.0, 0.5], dtype=torch.float64)
     at = torch.ones(3, dtype=torch.float64)
