@@ -9,6 +9,8 @@ from typing import TypedDict, cast
 from modnorm.analysis.document import SCHEMA, ResultsDocument
 from modnorm.errors import InvalidInputError
 
+_PROFILE = "profile"
+
 
 @dataclass(frozen=True)
 class Results:
@@ -97,9 +99,18 @@ def _row(result: Results, expected: Mapping[str, object]) -> ComparisonRow:
             for e in document["ensembles"]
             if e["population"] == largest
         },
-        differs=[name for name, value in found.items() if value != expected[name]],
+        differs=_differing(found, expected),
         mixed_environments=document.get("mixed_environments", {}),
     )
+
+
+def _differing(found: Mapping[str, object], expected: Mapping[str, object]) -> list[str]:
+    """Return the conditions that differ; a method that uses no profile differs in none from it."""
+    return [
+        name
+        for name, value in found.items()
+        if value != expected[name] and (name != _PROFILE or (value and expected[name]))
+    ]
 
 
 def _conditions(document: ResultsDocument) -> dict[str, object]:
@@ -108,6 +119,7 @@ def _conditions(document: ResultsDocument) -> dict[str, object]:
     task = _section(spec, "task")
     return {
         "model": provenance.get("model_digest"),
+        _PROFILE: provenance.get("profile_digest"),
         "task": task.get("name"),
         "completion cap": task.get("max_tokens"),
         "scorer": provenance.get("scorer"),

@@ -62,6 +62,18 @@ def test_runs_that_cannot_be_compared_are_flagged(run, written, change, name):
     assert name in rows[1]["differs"]
 
 
+def test_profiles_differ_only_where_both_runs_use_one(run, written):
+    def using(profile):
+        used = replace(run, provenance={**run.provenance, "profile_digest": profile})
+        return written(profile or "none", used)
+
+    one, other, none = using("ab" * 32), using("cd" * 32), using("")
+    assert [row["differs"] for row in comparison([one, one, other, none])] == [
+        [], [], ["profile"], []
+    ]  # fmt: skip
+    assert [row["differs"] for row in comparison([none, one, other])] == [[], [], []]
+
+
 def test_nothing_compares_to_nothing():
     assert comparison([]) == []
 
