@@ -8,6 +8,7 @@ from typing import TypedDict, cast
 
 from modnorm.analysis.document import SCHEMA, ResultsDocument
 from modnorm.errors import InvalidInputError
+from modnorm.tasks.registry import get_stored_task
 
 _PROFILE = "profile"
 
@@ -121,12 +122,24 @@ def _conditions(document: ResultsDocument) -> dict[str, object]:
         "model": provenance.get("model_digest"),
         _PROFILE: provenance.get("profile_digest"),
         "task": task.get("name"),
-        "completion cap": task.get("max_tokens"),
+        "completion cap": _completion_cap(task),
         "scorer": provenance.get("scorer"),
         "selection rows": provenance.get("selection_digest"),
         "held-out rows": provenance.get("heldout_digest"),
         "noise": _section(spec, "population").get("noise"),
     }
+
+
+def _completion_cap(task: Mapping[str, object]) -> object:
+    """Return the cap; where the spec leaves it to the task, the task's, if it is known here."""
+    given, declaration = task.get("max_tokens"), task.get("declaration")
+    if given is not None:
+        return given
+    text = declaration if isinstance(declaration, str) else None
+    try:
+        return get_stored_task(str(task.get("name")), declaration=text).max_tokens
+    except InvalidInputError:
+        return None
 
 
 def _section(spec: Mapping[str, object], name: str) -> Mapping[str, object]:

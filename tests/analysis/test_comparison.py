@@ -74,6 +74,23 @@ def test_profiles_differ_only_where_both_runs_use_one(run, written):
     assert [row["differs"] for row in comparison([none, one, other])] == [[], [], []]
 
 
+@pytest.mark.parametrize(
+    ("name", "cap", "differs"),
+    [
+        ("countdown", 1024, []),
+        ("countdown", 512, ["completion cap"]),
+        ("of another machine", 1024, ["completion cap"]),
+    ],
+)
+def test_a_cap_that_is_the_tasks_own_is_the_same_as_none(run, written, name, cap, differs):
+    def capped(max_tokens):
+        task = {**run.spec["task"], "name": name, "max_tokens": max_tokens}
+        return written(str(max_tokens), replace(run, spec={**run.spec, "task": task}))
+
+    rows = comparison([capped(None), capped(cap)])
+    assert [row["differs"] for row in rows] == [[], differs]
+
+
 def test_nothing_compares_to_nothing():
     assert comparison([]) == []
 
