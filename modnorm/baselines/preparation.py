@@ -84,7 +84,10 @@ def prepare(
     """
     chosen = settings or PreparationSettings()
     _check(examples, chosen)
-    return _Preparation(model, layout, chosen).run(examples, on_batch)
+    on_gpu = model.device.type == "cuda"
+    with torch.random.fork_rng([model.device] if on_gpu else []):
+        torch.manual_seed(chosen.seed)  # dropout draws from what the whole process shares
+        return _Preparation(model, layout, chosen).run(examples, on_batch)
 
 
 def preparation_record(settings: PreparationSettings, **made_from: object) -> dict[str, object]:

@@ -155,6 +155,20 @@ def test_a_preparation_is_repeatable_and_leaves_the_model_as_it_was():
     assert all(value.grad is None for value in model.parameters())
 
 
+def test_a_preparation_with_dropout_is_repeatable_and_draws_from_no_one_elses_stream():
+    model = make_model()
+    for attention in (layer.self_attn for layer in model.model.layers):
+        attention.attention_dropout = 0.5
+    torch.manual_seed(1)
+    first = prepare(model, LAYOUT, EXAMPLES, SETTINGS)
+    drawn = torch.rand(1)
+    torch.manual_seed(2)
+    assert prepare(model, LAYOUT, EXAMPLES, SETTINGS).to_json({}) == first.to_json({})
+    torch.manual_seed(1)
+    assert torch.equal(torch.rand(1), drawn)
+    assert first.to_json({}) != prepare(make_model(), LAYOUT, EXAMPLES, SETTINGS).to_json({})
+
+
 def test_the_model_is_trained_on_the_way_and_set_back(monkeypatch):
     model, losses = make_model(), []
     plain = module._Preparation._train
