@@ -13,7 +13,8 @@ def check_scales(radii: Sequence[float], sigma: float) -> None:
     """Refuse scales that no candidate can have.
 
     Raises:
-        InvalidInputError: a radius or sigma is out of range, or there are no radii or too many.
+        InvalidInputError: a radius or sigma is out of range, there are no radii or too many, or
+            one stands there twice.
     """
     for name, values in (("radii", radii), ("sigma", (sigma,))):
         in_range = all(MIN_RADIUS <= value <= MAX_RADIUS for value in values)
@@ -23,6 +24,10 @@ def check_scales(radii: Sequence[float], sigma: float) -> None:
                 field=name,
                 remedy="for instance the paper's: --radii 0.08,0.16,0.32 --sigma 0.0005",
             )
+    if len(set(radii)) < len(radii):
+        raise InvalidInputError(
+            "a radius stands there twice", field="radii", remedy="name each radius once"
+        )
 
 
 def check_count(prompts: int, wanted: int) -> None:

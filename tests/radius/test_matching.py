@@ -167,6 +167,7 @@ class TestOneFamily:
             ({"radii": (float("nan"),)}, "radii"),
             ({"sigma": -1.0}, "sigma"),
             ({"radii": ()}, "radii"),
+            ({"radii": (0.1, 0.1)}, "radii"),
             ({"settings": MatchingSettings(prompts=9)}, "task.selection"),
             ({"settings": MatchingSettings(prompts=4, noise="pink")}, "population.noise"),
         ],
