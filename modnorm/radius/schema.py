@@ -194,7 +194,7 @@ class MatchingDocument(_Artifact):
         for one in self.radii:
             if [candidate.seed for candidate in one.candidates] != seeds:
                 raise ValueError(f"radius {one.radius:g} was measured on other seeds")
-            if one.objective != objective(one, self.reference):
+            if not _same(one.objective, objective(one, self.reference)):
                 raise ValueError(f"the objective of radius {one.radius:g} is not J")
         _check_choice(
             self.radius,
@@ -219,6 +219,13 @@ def objective(one: Condition, reference: Condition) -> float | None:
         one.kl, one.hidden, iso_kl=reference.kl, iso_hidden=reference.hidden
     )
     return found if math.isfinite(found) else None
+
+
+def _same(given: float | None, found: float | None) -> bool:
+    """Whether two objectives are equal up to the logarithms of two mathematical libraries."""
+    if given is None or found is None:
+        return given is found
+    return math.isclose(given, found, rel_tol=1e-9, abs_tol=1e-12)
 
 
 def _check_ascending(radii: list[float]) -> None:

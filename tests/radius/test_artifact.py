@@ -1,4 +1,5 @@
 import json
+import math
 
 import pytest
 
@@ -74,6 +75,16 @@ def test_matching_figures_are_those_of_the_candidates(make_matching):
         content["radii"][0][path[0]] = value
         with pytest.raises(InvalidInputError, match=path[0]):
             RadiusArtifact.from_json(json.dumps(content))
+
+
+def test_an_objective_may_be_another_machines_to_its_last_digit(make_matching):
+    artifact = make_matching([(1.0, 2.0)], {0.1: [(0.5, 1.0)], 0.2: [(2.0, 1.0)]}, 0.1)
+    content = json.loads(artifact.to_json())
+    there = math.nextafter(content["radii"][0]["objective"], math.inf)
+    content["radii"][0]["objective"] = there
+    kept = RadiusArtifact.from_json(json.dumps(content))
+    assert json.loads(kept.to_json()) == content
+    assert kept.digest != artifact.digest
 
 
 def test_a_radius_that_moves_nothing_is_recorded_and_never_chosen(make_matching):
