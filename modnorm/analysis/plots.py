@@ -15,6 +15,10 @@ from modnorm.analysis.run_data import EnsembleRow, RunData, VoteRow
 # Series are ordered by size, so their colours are too.
 _SEQUENCE = LinearSegmentedColormap.from_list("sizes", ["#8fc1de", "#2a6f97", "#0b2f4a"])
 _LINEAR_RANGE = 12
+_TICKS = 12
+"""Labels that have a place side by side on the x axis."""
+_NAMED = 12
+"""Series that have a place in a legend."""
 
 
 def draw_plots(run: RunData) -> dict[str, bytes]:
@@ -48,11 +52,23 @@ def _by_ensemble_size(axes: Axes, run: RunData) -> None:
 
 
 def _size_axis(axes: Axes, sizes: Sequence[int]) -> None:
-    """Tick exactly the sizes; a logarithmic axis keeps wide ranges apart."""
-    if sizes[-1] > _LINEAR_RANGE * sizes[0]:
+    """Tick the sizes; a logarithmic axis keeps wide ranges apart."""
+    wide = sizes[-1] > _LINEAR_RANGE * sizes[0]
+    if wide:
         axes.set_xscale("log")
-    axes.set_xticks(sizes, [str(size) for size in sizes])
+    ticks = _apart(sizes, math.log if wide else float)
+    axes.set_xticks(ticks, [str(size) for size in ticks])
     axes.minorticks_off()
+
+
+def _apart(sizes: Sequence[int], place: Callable[[float], float]) -> list[int]:
+    """Return the largest size, and of the others those whose labels do not run into the next."""
+    least = (place(sizes[-1]) - place(sizes[0])) / _TICKS
+    kept = [sizes[-1]]
+    for size in reversed(sizes[:-1]):
+        if place(kept[0]) - place(size) >= least:
+            kept.insert(0, size)
+    return kept
 
 
 _Points = list[tuple[int, float]]
@@ -73,9 +89,12 @@ def _grouped(
 def _accuracy(axes: Axes, run: RunData, series: Mapping[str, _Points]) -> None:
     """Draw one line a series and the base; the axis starts at 0, so that heights compare."""
     colours = _SEQUENCE(np.linspace(0, 1, len(series)) if len(series) > 1 else [0.5])
+    # Between two colours that are named lie those of the sizes between.
+    named = list(series)[::-1][:: -(-len(series) // _NAMED)]
     for (name, points), colour in zip(series.items(), colours, strict=True):
         xs, ys = zip(*points, strict=True)
-        axes.plot(xs, ys, marker="o", markersize=5, linewidth=2, color=colour, label=name)
+        label = name if name in named else None
+        axes.plot(xs, ys, marker="o", markersize=5, linewidth=2, color=colour, label=label)
     _base_line(axes.axhline, run.base.heldout_metric)
     axes.set_ylim(bottom=0)
     axes.margins(y=0.12)

@@ -1,5 +1,6 @@
 import struct
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -30,6 +31,27 @@ def test_every_shape_of_run_is_drawn(make_run, shape):
     assert ("accuracy-by-population" in plots) == (len(run.prefixes) > 1)
     assert {"accuracy-by-ensemble-size", "reward-histogram", "vote-support"} <= set(plots)
     assert {png_size(image) for image in plots.values()} == {(1024, 608)}
+
+
+@pytest.mark.parametrize(
+    ("prefixes", "sizes"),
+    [((25, 50, 100), tuple(range(1, 26))), (tuple(range(10, 310, 10)), (1, 10))],
+)
+def test_many_sizes_have_a_legend_and_labels_with_room(make_run, prefixes, sizes):
+    run = make_run(prefixes=prefixes, sizes=sizes)
+    for draw in (plots._by_population, plots._by_ensemble_size):
+        figure = Figure((6.4, 3.8), layout="constrained")
+        canvas = FigureCanvasAgg(figure)
+        axes = figure.add_subplot()
+        draw(axes, run)
+        canvas.draw()
+        legend = axes.get_legend()
+        assert legend is not None
+        assert legend.get_window_extent().height < figure.bbox.height
+        assert legend.get_texts()[-2].get_text().endswith(("= 25", "= 300", "= 100", "= 10"))
+        boxes = [label.get_window_extent() for label in axes.get_xticklabels()]
+        assert len(boxes) > 1
+        assert all(one.x1 < other.x0 for one, other in pairwise(boxes))
 
 
 @pytest.mark.parametrize("rewards", [(15000.0, 15000.000000000002), (1e17, 1e17), (0.5, 0.5)])
