@@ -91,7 +91,9 @@ class Document(_Schema):
 
     @model_validator(mode="after")
     def _layers_are_whole(self) -> Self:
-        if set(self.layers) != {str(index) for index in range(self.num_layers)}:
+        # A number that a file says is not counted to before it is known to be that of its layers.
+        whole = len(self.layers) == self.num_layers
+        if not whole or set(self.layers) != {str(index) for index in range(self.num_layers)}:
             raise ValueError(f"layers must be numbered 0 to {self.num_layers - 1}, each once")
         metrics = self.layers["0"].keys()
         for index in range(self.num_layers):
