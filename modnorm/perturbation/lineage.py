@@ -62,7 +62,8 @@ class Step:
         if len(self.coefficients) != len(self.seeds):
             raise _malformed(f"{len(self.coefficients)} coefficients for {len(self.seeds)} seeds")
         numbers = (self.rate, *self.coefficients, *self.amplitudes)
-        if not all(map(isfinite, numbers)):
+        scores = (score for score in self.scores if score is not None)
+        if not all(map(isfinite, (*numbers, *scores, self.normaliser))):
             raise _malformed("a number of the step is not finite")
         if any(number != as_float32(number) for number in numbers):
             raise _malformed("a number of the step is not a float32")

@@ -151,6 +151,8 @@ def test_digests_are_a_chain_over_all_that_matters():
         {"seeds": [1, 2]},
         {"coefficients": [0.1]},
         {"rate": 1e300},
+        {"scores": [float("nan")]},
+        {"normaliser": float("inf")},
         {"surplus": 1},
     ],
 )
