@@ -58,12 +58,12 @@ def read_generator(text: str) -> GeneratorFile:
     try:
         found = json.loads(text)
         content = _Content.model_validate(found)
+        canonical = json.dumps(found, sort_keys=True, separators=(",", ":"), allow_nan=False)
     except (RecursionError, ValueError, ValidationError) as error:
         raise unfit(f"not a generator: {error}") from error
     if content.weights.keys() != set(WEIGHTS):
         raise unfit(f"the weights of a generator are {', '.join(WEIGHTS)}")
     tensors = tuple((name, tuple(shape)) for name, shape in content.tensors)
-    canonical = json.dumps(found, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return GeneratorFile(canonical, tensors, content.weights)
 
 
