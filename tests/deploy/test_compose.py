@@ -111,6 +111,11 @@ def test_a_closed_hub_is_closed_to_all_that_have_a_route_out():
         assert VARIABLE.findall(SERVICES[name]["environment"]["HF_HUB_OFFLINE"]) == [closed]
 
 
+def test_a_hub_that_is_closed_later_is_another_network():
+    hub = LAB["networks"]["hub"]
+    assert set(VARIABLE.findall(hub["internal"])) < set(VARIABLE.findall(hub["name"]))
+
+
 def test_the_sandbox_is_given_nothing_to_steal():
     sandbox = SERVICES["sandbox"]
     assert "secrets" not in sandbox
