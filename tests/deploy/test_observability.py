@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -193,3 +194,21 @@ def read(address, last):
             return text
         assert time.monotonic() < deadline, address
         time.sleep(0.2)
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="there is no jq")
+def test_the_documented_filter_of_logs_passes_over_what_is_not_json():
+    page = (ROOT / "docs/observability.md").read_text()
+    ((options, program),) = re.findall(r"\| jq (-\w+) \\\s+'([^']+)'", page)
+    wanted = {"event": "scored", "experiment": "ID", "candidate": 7}
+    lines = [
+        "2026-01-01 08:00:00.000 UTC [7] LOG:  a line of Postgres's, {with} braces",
+        json.dumps(wanted | {"candidate": 8}),
+        f"\x1b[2K{json.dumps(wanted)}",  # compose clears lines, whoever reads them
+        json.dumps(["of", "no", "experiment"]),
+    ]
+    command = ["jq", options, program]
+    shown = subprocess.run(
+        command, input="\n".join(lines), check=True, capture_output=True, text=True
+    ).stdout
+    assert [json.loads(line) for line in shown.splitlines()] == [wanted]
