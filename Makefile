@@ -16,8 +16,8 @@ export HF_HUB_DISABLE_TELEMETRY = 1
 # Warnings of vLLM and its dependencies are theirs; one engine at a time in a process. What vLLM and
 # Python keep from one process to the next lies in the environment.
 VLLM      ?= .venv-vllm
-TEST_VLLM := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= VLLM_CACHE_ROOT=$(abspath $(VLLM))/cache \
-	VLLM_CONFIG_ROOT=$(abspath $(VLLM))/config \
+TEST_VLLM := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= VLLM_CACHE_ROOT="$(abspath $(VLLM))/cache" \
+	VLLM_CONFIG_ROOT="$(abspath $(VLLM))/config" \
 	$(VLLM)/bin/python -m pytest -q --confcutdir=tests/engines -o filterwarnings=
 
 PROCESSES := tests/engines/vllm/test_vllm_layouts.py tests/engines/vllm/test_numerics.py

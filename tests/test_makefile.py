@@ -1,0 +1,51 @@
+"""The Makefile, with stand-ins for the programs that it starts."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+MAKEFILE = Path(__file__).parents[1] / "Makefile"
+MADE_OF = ("pyproject.toml", "constraints.txt", "tests/engines/vllm/requirements.txt")
+MADE = (".venv/.setup", ".venv/.setup-dev", ".venv-vllm/.setup")
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A checkout whose environments are there, in a folder with a space in its name."""
+    folder = tmp_path / "a lab"
+    for name in (*MADE_OF, *MADE):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    shutil.copy(MAKEFILE, folder)
+    return folder
+
+
+def put_python(checkout, environment, script):
+    """Have a shell script for the interpreter of an environment."""
+    python = checkout / environment / "bin/python"
+    python.parent.mkdir()
+    python.write_text(f"#!/bin/sh\n{script}\n")
+    python.chmod(0o755)
+
+
+def make(checkout, target):
+    """Run make; the variables of one that runs the tests are not taken over."""
+    return subprocess.run(
+        ["make", "--silent", target],
+        cwd=checkout,
+        env={"PATH": os.environ["PATH"]},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_the_tests_of_vllm_run_in_a_folder_with_a_space(checkout):
+    put_python(checkout, ".venv-vllm", 'echo "$VLLM_CACHE_ROOT:$VLLM_CONFIG_ROOT"')
+    ran = make(checkout, "test-vllm-own")
+    assert ran.returncode == 0, ran.stderr
+    environment = checkout / ".venv-vllm"
+    assert ran.stdout == f"{environment}/cache:{environment}/config\n"
