@@ -100,6 +100,8 @@ proto: setup-dev  ## Generate modnorm/v1 from proto/
 
 proto-check: proto  ## Fail when modnorm/v1 is not what proto/ generates
 	git diff --exit-code --stat -- modnorm/v1
+	@new=$$(git ls-files --others --exclude-standard -- modnorm/v1); \
+		[ -z "$$new" ] || { echo "generated, but not in git:" $$new >&2; exit 1; }
 
 check: lint typecheck proto-check test  ## Everything that CI runs
 

@@ -49,3 +49,18 @@ def test_the_tests_of_vllm_run_in_a_folder_with_a_space(checkout):
     assert ran.returncode == 0, ran.stderr
     environment = checkout / ".venv-vllm"
     assert ran.stdout == f"{environment}/cache:{environment}/config\n"
+
+
+def test_generated_files_that_nobody_added_are_found(checkout):
+    def git(*arguments):
+        subprocess.run(["git", *arguments], cwd=checkout, check=True, capture_output=True)
+
+    generated = checkout / "modnorm/v1/new_pb2.py"
+    generated.parent.mkdir(parents=True)
+    put_python(checkout, ".venv", f'echo generated >"{generated}"')
+    git("init")
+    ran = make(checkout, "proto-check")
+    assert ran.returncode != 0
+    assert "modnorm/v1/new_pb2.py" in ran.stderr
+    git("add", "modnorm")
+    assert make(checkout, "proto-check").returncode == 0
