@@ -84,3 +84,37 @@ def test_certificates_are_for_the_names_given_and_the_sandbox_for_itself(folder)
     assert all(name in found for name in ("DNS:lab.example", "10.0.0.7", "DNS:aggregator"))
     assert "sandbox" not in found
     assert "aggregator" not in names("tls_sandbox_cert")
+
+
+@pytest.mark.parametrize(("name", "told"), [("10.0.0", "bad ip address"), ("lab:50051", "port")])
+def test_a_name_that_is_none_changes_nothing_and_is_told(folder, name, told):
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    ran = subprocess.run([SCRIPT, folder, name], check=False, capture_output=True, text=True)
+    assert ran.returncode == 1
+    assert told in ran.stderr
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_an_address_of_the_sixth_version_is_an_address(tmp_path):
+    subprocess.run([SCRIPT, tmp_path, "fd00::1"], check=True, capture_output=True)
+    command = ["openssl", "x509", "-in", tmp_path / "tls_cert", "-noout", "-checkip", "fd00::1"]
+    checked = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert "does match" in checked
+
+
+def test_an_authority_that_was_not_finished_is_made_anew(tmp_path):
+    (tmp_path / "tls_ca_key").touch()
+    subprocess.run([SCRIPT, tmp_path], check=True, capture_output=True)
+    subprocess.run(
+        ["openssl", "verify", "-CAfile", tmp_path / "tls_ca", tmp_path / "tls_cert"],
+        check=True,
+        capture_output=True,
+    )
+
+
+def test_an_authority_whose_key_is_elsewhere_is_not_replaced(tmp_path):
+    (tmp_path / "tls_ca").write_text("of another")
+    ran = subprocess.run([SCRIPT, tmp_path], check=False, capture_output=True, text=True)
+    assert ran.returncode == 1
+    assert "tls_ca_key" in ran.stderr
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"tls_ca": "of another"}
