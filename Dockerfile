@@ -2,8 +2,8 @@
 #
 #     docker build --target aggregator --tag modnorm/aggregator .
 #
-# `docker compose build` builds them all. Wheels in the build context `wheels` are preferred to an
-# index's: `--build-context wheels=DIR` with a wheel of torch builds without PyTorch's index.
+# `docker compose build` builds them all. Wheels in the build context `wheels` (`--build-context
+# wheels=DIR`) are taken beside those of indexes, and alone with `--build-arg PIP_NO_INDEX=1`.
 ARG PYTHON_IMAGE=python:3.11-slim-bookworm
 ARG VLLM_IMAGE=vllm/vllm-openai:v0.26.0
 
@@ -11,7 +11,11 @@ FROM scratch AS wheels
 
 # A virtual environment without pip: what installs into it stays behind.
 FROM ${PYTHON_IMAGE} AS build
-ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
+ARG PIP_NO_INDEX=
+ENV PIP_NO_INDEX=${PIP_NO_INDEX} \
+    PIP_NO_CACHE_DIR=1 \
+    PIP_DISABLE_PIP_VERSION_CHECK=1 \
+    PIP_ROOT_USER_ACTION=ignore
 RUN python -m venv --without-pip /opt/modnorm
 WORKDIR /src
 
@@ -19,15 +23,20 @@ FROM build AS code
 COPY pyproject.toml README.md LICENSE ./
 COPY modnorm modnorm
 COPY services services
-RUN pip --python /opt/modnorm/bin/python install --no-deps .
+RUN --mount=type=bind,from=wheels,target=/wheels \
+    pip --python /opt/modnorm/bin/python install --find-links=/wheels --no-deps .
 
 FROM build AS aggregator-packages
 COPY constraints.txt services/aggregator/requirements.txt ./
-RUN pip --python /opt/modnorm/bin/python install -c constraints.txt -r requirements.txt
+RUN --mount=type=bind,from=wheels,target=/wheels \
+    pip --python /opt/modnorm/bin/python install --find-links=/wheels \
+        -c constraints.txt -r requirements.txt
 
 FROM build AS sandbox-packages
 COPY constraints.txt services/sandbox/requirements.txt ./
-RUN pip --python /opt/modnorm/bin/python install -c constraints.txt -r requirements.txt
+RUN --mount=type=bind,from=wheels,target=/wheels \
+    pip --python /opt/modnorm/bin/python install --find-links=/wheels \
+        -c constraints.txt -r requirements.txt
 
 # PyTorch's own index has a build for CPUs; the one on PyPI brings gigabytes of CUDA.
 FROM build AS torch-packages
@@ -36,8 +45,10 @@ RUN --mount=type=bind,from=wheels,target=/wheels \
     pip --python /opt/modnorm/bin/python install --find-links=/wheels \
         ${TORCH_INDEX:+--extra-index-url=${TORCH_INDEX}} torch==2.13.0
 COPY pyproject.toml constraints.txt scripts/requirements.py ./
-RUN python requirements.py services telemetry >requirements.txt \
-    && pip --python /opt/modnorm/bin/python install -c constraints.txt -r requirements.txt
+RUN --mount=type=bind,from=wheels,target=/wheels \
+    python requirements.py services telemetry >requirements.txt \
+    && pip --python /opt/modnorm/bin/python install --find-links=/wheels \
+        -c constraints.txt -r requirements.txt
 
 # What every service has: an account, its directories, no way to write elsewhere.
 FROM ${PYTHON_IMAGE} AS runtime
@@ -96,16 +107,20 @@ ENTRYPOINT ["python", "-m", "services.evaluator.supervisor"]
 # vLLM's image brings its own Python, torch and CUDA. Its packages keep their versions: whatever
 # cannot be installed beside them ends the build.
 FROM ${VLLM_IMAGE} AS evaluator-gpu
+ARG PIP_NO_INDEX=
 USER root
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE constraints.txt scripts/requirements.py ./
-RUN python3 -m pip list --format=freeze >present.txt \
+RUN --mount=type=bind,from=wheels,target=/wheels \
+    python3 -m pip list --format=freeze >present.txt \
     && python3 requirements.py services telemetry --constraints constraints.txt --present present.txt \
         >requirements.txt \
-    && python3 -m pip install --no-cache-dir -c present.txt -r requirements.txt
+    && python3 -m pip install --no-cache-dir --find-links=/wheels \
+        -c present.txt -r requirements.txt
 COPY modnorm modnorm
 COPY services services
-RUN python3 -m pip install --no-cache-dir --no-deps . \
+RUN --mount=type=bind,from=wheels,target=/wheels \
+    python3 -m pip install --no-cache-dir --find-links=/wheels --no-deps . \
     && useradd --no-create-home --home-dir /tmp --uid 10001 modnorm \
     && install --directory --owner modnorm --group modnorm \
         /data /models /var/cache/modnorm /var/cache/modnorm/huggingface
