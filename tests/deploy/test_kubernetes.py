@@ -273,3 +273,8 @@ def test_a_gpu_evaluator_asks_for_gpus_and_their_nodes():
     assert resources["requests"]["nvidia.com/gpu"] == resources["limits"]["nvidia.com/gpu"]
     assert spec["tolerations"]
     assert spec["nodeSelector"]
+
+
+def test_a_new_gpu_evaluator_waits_for_no_gpu_but_that_of_an_old_one():
+    (patch,) = documents("gpu/evaluator.yaml")
+    assert patch["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 0}
