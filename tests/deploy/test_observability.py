@@ -121,6 +121,14 @@ def test_panels_lie_side_by_side():
     assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(places)
 
 
+def test_prometheus_has_a_way_to_other_hosts():
+    lab = yaml.safe_load((ROOT / "compose.yaml").read_text())
+    networks = lab["networks"] | COMPOSE["networks"]
+    closed = {name for name, network in networks.items() if network.get("internal")}
+    assert any("file_sd_configs" in job for job in PROMETHEUS["scrape_configs"])
+    assert set(COMPOSE["services"]["prometheus"]["networks"]) - closed == {"front"}
+
+
 def test_every_service_is_scraped_where_it_shows_its_metrics():
     jobs = {job["job_name"] for job in PROMETHEUS["scrape_configs"]}
     shown = {
