@@ -116,6 +116,8 @@ async def start_server(
             remedy="give a free HOST:PORT",
         ) from error
     running = RunningServer(server, port, health_servicer, services)
+    # That the process answers, whatever its services can do: what asks this may restart it.
+    await health_servicer.set(health.SERVICE_NAME, health_pb2.HealthCheckResponse.SERVING)
     await server.start()
     await running.set_serving(serving=True)
     return running

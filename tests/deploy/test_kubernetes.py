@@ -192,6 +192,15 @@ def test_probes_ask_the_port_that_is_served():
             assert name == "aggregator" or "readinessProbe" in container
 
 
+def test_nothing_is_restarted_because_a_neighbour_is_down():
+    asked = {
+        name: container["livenessProbe"]["grpc"]["service"]
+        for name, container in CONTAINERS
+        if "livenessProbe" in container
+    }
+    assert asked == dict.fromkeys(set(SERVICES) - {"evaluator"}, "grpc.health.v1.Health")
+
+
 def test_nobody_reaches_anybody_but_as_listed():
     policies = {
         one["metadata"]["name"]: one["spec"] for one in documents("base/network-policies.yaml")

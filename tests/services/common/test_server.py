@@ -240,6 +240,8 @@ def test_health_follows_the_service():
             assert await asyncio.to_thread(check, target, "other") == "NOT_FOUND"
             await server.set_serving(serving=False)
             assert await asyncio.to_thread(check, target, SERVICE) == "NOT_SERVING"
+            assert await asyncio.to_thread(check, target) == "NOT_SERVING"
+            assert await asyncio.to_thread(check, target, "grpc.health.v1.Health") == "SERVING"
 
     asyncio.run(scenario())
     assert check("127.0.0.1:1", timeout=1.0) == "UNAVAILABLE"
