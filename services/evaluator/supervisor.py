@@ -165,10 +165,12 @@ class Supervisor:
 def main() -> None:
     """Supervise until told to stop."""
     settings = read_settings(SupervisorSettings)
-    devices = chosen_devices(settings.devices, settings.visible_devices)
     # What is measured is measured by the workers.
     own = settings.model_copy(update={"metrics_address": ""})
-    run_service(own, lambda _: Supervisor(settings, devices))
+    run_service(
+        own,
+        lambda _: Supervisor(settings, chosen_devices(settings.devices, settings.visible_devices)),
+    )
 
 
 if __name__ == "__main__":

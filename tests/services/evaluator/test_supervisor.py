@@ -1,6 +1,7 @@
 """Real processes under a real supervisor; the devices are names, for there are no GPUs here."""
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -325,3 +326,17 @@ def test_a_supervisor_that_does_not_start_leaves_no_daemon_behind(fault, tmp_pat
 
 def test_a_worker_is_not_killed_while_it_hands_back():
     assert worker.JOIN_SECONDS + gateway.LAST_SECONDS < supervisor.STOP_SECONDS
+
+
+def test_devices_that_cannot_be_end_it_with_a_line_of_its_log():
+    ran = subprocess.run(
+        [sys.executable, "-m", "services.evaluator.supervisor"],
+        env=os.environ | {"MODNORM_DEVICES": "0,0"},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 1
+    ended = json.loads(ran.stderr.splitlines()[-1])
+    assert ended["level"] == "critical"
+    assert "MODNORM_DEVICES" in ended["event"]
