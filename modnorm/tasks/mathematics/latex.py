@@ -27,7 +27,8 @@ _REPLACED = (
     (re.compile(r"\\mathbb\s*\{?([A-Z])\}?"), r" \1"),
     (re.compile(r"\\[lc]dots|\\dots[bcmo]?|\.\.\.|\u2026"), r"\\dots "),
     (re.compile(r"\\[pb]?mod(?![a-z])\s*\{?\s*(\w+)\s*\}?"), r"\\pmod \1"),
-    (re.compile(r"\u221a"), r"\\sqrt"),
+    (re.compile(r"(?:\u221a|(?<![A-Za-z\\])sqrt)\s*(\d+(?:\.\d+)?)"), r"\\sqrt{\1}"),
+    (re.compile(r"\u221a"), r"\\sqrt "),
 )
 _WORDS = r"\\(?:text|textbf|textit|textrm|mbox|mathrm|mathbf|operatorname)\s*\{([^{}]*)\}"
 _WORD = re.compile(_WORDS)

@@ -88,6 +88,8 @@ EQUAL = [
     [r"\sqrt[3]{8}", "2", r"8^{1/3}"],
     ["e^{i\\pi}", "-1"],
     ["|x-1|", r"\lvert 1-x\rvert"],
+    ["4", r"\sqrt{16}", "\u221a16", "sqrt16", "\u221a(16)", r"\frac{8}{2}"],
+    [r"\frac{\sqrt{x}}{2}", "\u221ax/2"],
 ]
 PAIRS = [(group[0], other) for group in EQUAL for other in group[1:]]
 
@@ -135,6 +137,8 @@ DIFFERENT = [
     ("x > 2", r"x \ge 2"),
     ("x = 1, y = 2", "1, 2"),
     ("no", "on"),
+    ("\u221a16", "6"),
+    (r"\sqrt 16", "4"),
 ]
 
 
