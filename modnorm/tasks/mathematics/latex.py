@@ -30,16 +30,25 @@ _REPLACED = (
     (re.compile(r"(?:\u221a|(?<![A-Za-z\\])sqrt)\s*(\d+(?:\.\d+)?)"), r"\\sqrt{\1}"),
     (re.compile(r"\u221a"), r"\\sqrt "),
 )
-_WORDS = r"\\(?:text|textbf|textit|textrm|mbox|mathrm|mathbf|operatorname)\s*\{([^{}]*)\}"
+_FONTS = "text|textbf|textit|textrm|mbox|mathrm|mathbf|mathit|boldsymbol|operatorname"
+_WORDS = rf"\\(?:{_FONTS})\s*\{{([^{{}}]*)\}}"
 _WORD = re.compile(_WORDS)
-_UNIT = re.compile(_WORDS + r"(?:\s*\^\s*(?:\{[^{}]*\}|\d))?")
+_UNIT = re.compile(_WORDS + r"(\s*\^\s*(?:\{[^{}]*\}|\d))?")
+_LETTERS = re.compile(
+    r"\\(?:mathbf|mathit|boldsymbol|operatorname|(mathrm))\s*\{\s*((?(1)[ei]|[A-Za-z]+))\s*\}"
+)
+_QUALIFIER = re.compile(r"\b(?:even|odd|prime|not|divisible|if|unless|except)\b", re.IGNORECASE)
+_VALUE_ENDS = re.compile(
+    r"[\w)\]}!'|](?<!\\angle)(?<!\\in)(?<!\\cup)(?<!\\cap)(?<!\\[lgn]e)(?<!matrix\})$"
+)
+_TERM_ENDS = re.compile(r"\s*(?:$|[,;+*/)\]}&<>|]|\\\\|\\(?:in|cup|cap|end|[lgn]e)(?![a-z]))|[(_]")
 _DEGREES = re.compile(r"\^\s*\{?\s*(?:\\circ|\u00b0)\s*\}?|\\degree|\u00b0")
 _TRIGONOMETRY = re.compile(r"sin|cos|tan|cot|sec|csc")
 _CONJUNCTION = re.compile(r"\s*,?\s*(?:and|or)\s*", re.IGNORECASE)
 _PLAIN_CONJUNCTION = re.compile(r"(?<=[\s)\]}\d]),?\s*\b(?:and|or)\b\s*(?=[\s(\[{\d\\-])")
 _MEASURE = re.compile(
     r"([-+]?(?:[\d,]*\.?\d+|\\frac\s*(?:\{\d+\}|\d)\s*(?:\{\d+\}|\d)))"
-    r"\s*(?:[A-Za-z]{4,}|cm|mm|km|kg|ft|in|min|sec|hrs?|mph)(?:[\s/]+[A-Za-z]+)*"
+    r"\s*(?:[A-Za-z]{4,}|odd|cm|mm|km|kg|ft|in|min|sec|hrs?|mph)(?:[\s/]+[A-Za-z]+)*"
     r"(?:\s*\^\s*\{?[23]\}?)?\.?"
 )
 _LEAD = re.compile(r"^\s*(?:=|\\approx(?![a-z]))")
@@ -58,7 +67,7 @@ def clean(answer: str) -> str:
     text = _DEGREES.sub(angle, text)
     text = " ".join(text.split()).rstrip(" .")
     whole = _WORD.fullmatch(text)
-    text = whole[1] if whole else _UNIT.sub(_unit, text)
+    text = whole[1] if whole else _words(text)
     text = _PLAIN_CONJUNCTION.sub(",", text)
     measure = _MEASURE.fullmatch(text.strip())
     return _LEAD.sub("", measure[1] if measure else text).strip().rstrip(" .,")
@@ -88,6 +97,21 @@ def join_thousands(text: str) -> str:
     return "".join([*joined, text[end:]])
 
 
+def _words(text: str) -> str:
+    """Return text with its words in plain letters, without units."""
+    text = _WORD.sub(_conjunction, _LETTERS.sub(r" \2 ", text))
+    return _UNIT.sub(_unit, text)
+
+
+def _conjunction(match: re.Match[str]) -> str:
+    """Turn `and` and `or` into a comma."""
+    return "," if _CONJUNCTION.fullmatch(match[1]) else match[0]
+
+
 def _unit(match: re.Match[str]) -> str:
-    """Drop a unit, keep `and` and `or` as a comma."""
-    return "," if _CONJUNCTION.fullmatch(match[1]) else " "
+    """Drop words that name what a value is of; keep those that are a term or qualify one."""
+    before, after = match.string[: match.start()].rstrip(), match.string[match.end() :]
+    is_term = _VALUE_ENDS.search(before) is None and _TERM_ENDS.match(after) is not None
+    if is_term or _QUALIFIER.search(match[1]):
+        return f" {match[1].strip()}{match[2] or ''} "
+    return " "

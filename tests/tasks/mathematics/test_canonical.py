@@ -90,6 +90,13 @@ EQUAL = [
     ["|x-1|", r"\lvert 1-x\rvert"],
     ["4", r"\sqrt{16}", "\u221a16", "sqrt16", "\u221a(16)", r"\frac{8}{2}"],
     [r"\frac{\sqrt{x}}{2}", "\u221ax/2"],
+    ["3+2i", r"3+2\mathrm{i}"],
+    ["e^2", r"\mathrm{e}^2"],
+    [r"\arctan 2", r"\operatorname{arctan} 2"],
+    [r"\text{Alice}, \text{Bob}", r"\text{Bob} \text{ and } \text{Alice}"],
+    ["6", r"6 \text{ even integers}", r"6 \text{ odd}", r"\text{Area: } 6", r"\mathbf{6}"],
+    ["lcm(2,3)", r"\text{lcm}(2,3)", r"\operatorname{lcm}(2, 3)"],
+    [r"x^2\pi", r"\mathbf{x}^2\pi \text{ cm}^2"],
 ]
 PAIRS = [(group[0], other) for group in EQUAL for other in group[1:]]
 
@@ -139,6 +146,15 @@ DIFFERENT = [
     ("no", "on"),
     ("\u221a16", "6"),
     (r"\sqrt 16", "4"),
+    (r"2\mathrm{e}", "2"),
+    (r"3\mathbf{i}-4\mathbf{j}", "-1"),
+    (r"\mathrm{gcd}(a,b)", "(a,b)"),
+    (r"\operatorname{arcsin}(x)", "x"),
+    (r"\text{Sunday}, 5", r"\text{Monday}, 5"),
+    (r"\frac{\text{area}}{2}", r"\frac{\text{volume}}{2}"),
+    (r"n \text{ even}", r"n \text{ odd}"),
+    (r"\angle \mathrm{A}", r"\angle \mathrm{B}"),
+    (r"\begin{pmatrix}\text{a}\\1\end{pmatrix}", r"\begin{pmatrix}\text{b}\\1\end{pmatrix}"),
 ]
 
 
