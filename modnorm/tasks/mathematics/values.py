@@ -23,6 +23,7 @@ _MAX_FACTORIAL = 1000
 _MAX_ARGUMENT_BITS = 64
 _MAX_EXPONENT_BITS = 20
 _MAX_DENOMINATOR = 10_000
+_MAX_DEGREE = 64
 _SHOWN = 20
 
 _context = MPContext()
@@ -80,13 +81,19 @@ def invert(value: Value) -> Value:
 
 
 def power(base: Value, exponent: Value) -> Value:
-    """Return base to the exponent, the principal value where it is not unique."""
+    """Return base to the exponent, the principal value where it is not unique.
+
+    Where a rational has a rational root, that is exact: 4 to the 1/2 is 2.
+    """
     if is_zero(base):
         return _power_of_zero(exponent)
     if isinstance(base, Fraction) and isinstance(exponent, Fraction) and exponent.denominator == 1:
         size = max(base.numerator.bit_length(), base.denominator.bit_length())
         if size * abs(exponent.numerator) <= MAX_BITS:
             return bounded(Fraction(base**exponent.numerator))
+    exact = _exact_root(base, exponent)
+    if exact is not None:
+        return power(exact, Fraction(exponent.numerator))
     argument = _argument(exponent, _MAX_EXPONENT_BITS)
     return bounded(_context.mpc(_context.power(inexact(base), argument)))
 
@@ -192,6 +199,23 @@ def _power_of_zero(exponent: Value) -> Value:
     if not isinstance(exponent, Fraction) or exponent < 0:
         raise NoValueError("power of zero")
     return Fraction(int(exponent == 0))
+
+
+def _exact_root(base: Value, exponent: Value) -> Fraction | None:
+    """Return the root of a rational that a fractional exponent takes, None if it is irrational."""
+    if not isinstance(base, Fraction) or not isinstance(exponent, Fraction) or base < 0:
+        return None
+    if not 1 < exponent.denominator <= _MAX_DEGREE:
+        return None
+    upper, lower = (
+        _whole_root(part, exponent.denominator) for part in (base.numerator, base.denominator)
+    )
+    return None if upper is None or lower is None else Fraction(upper, lower)
+
+
+def _whole_root(number: int, degree: int) -> int | None:
+    near = int(_context.nint(_context.root(number, degree)))
+    return near if near**degree == number else None
 
 
 def _argument(value: Value, bits: int) -> mpc:

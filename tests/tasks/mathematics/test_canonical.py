@@ -96,6 +96,8 @@ EQUAL = [
     [r"\text{Alice}, \text{Bob}", r"\text{Bob} \text{ and } \text{Alice}"],
     ["6", r"6 \text{ even integers}", r"6 \text{ odd}", r"\text{Area: } 6", r"\mathbf{6}"],
     ["lcm(2,3)", r"\text{lcm}(2,3)", r"\operatorname{lcm}(2, 3)"],
+    [r"\frac{1}{15000}", r"\frac{\sqrt{4}}{30000}", r"\frac{8^{-1/3}}{7500}"],
+    ["10^{20}", r"\sqrt{10^{40}}", r"-\sqrt[3]{-10^{60}}"],
     [r"x^2\pi", r"\mathbf{x}^2\pi \text{ cm}^2"],
 ]
 PAIRS = [(group[0], other) for group in EQUAL for other in group[1:]]
