@@ -316,7 +316,7 @@ class _Reader:
         subscript = _SUBSCRIPT.match(self._text, self._at)
         if subscript is not None:
             self._at = subscript.end()
-            name = f"{name}_{(subscript[1] or subscript[2]).strip()}"
+            name = f"{name}_{(subscript[1] or subscript[2]).replace(' ', '')}"
         self.symbols.add(name)
         return lambda point: point[name]
 

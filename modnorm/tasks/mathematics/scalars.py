@@ -16,7 +16,6 @@ _RANGES = ((Fraction(1, 3), 3), (3, 10), (10, 40))
 _STEPS = re.compile(r"\\([lr])(?:floor|ceil)(?![a-z])")
 _SYMBOLIC_DIGITS = 10
 _INFINITY = {r"\infty": "oo", r"+\infty": "oo", r"-\infty": "-oo"}
-_LETTER = re.compile(r"\(?\s*([A-Za-z])\s*\)?")
 _SPACING = re.compile(r"(?<!\d) | (?!\d)")
 _WORDS = re.compile(r"[(\"']*([^\W\d_][^\W\d_(){}=+*/^]+)[)\"'.,!]*")
 _SHORT_WORDS = frozenset({"no", "yes", "odd"})
@@ -28,9 +27,6 @@ def scalar_form(text: str) -> str:
     compact = text.replace(" ", "")
     if compact in _INFINITY:
         return _INFINITY[compact]
-    letter = _LETTER.fullmatch(text)
-    if letter is not None and letter[1] not in {"e", "i"}:
-        return letter[1]
     if compact.casefold() in _SHORT_WORDS:
         return compact.casefold()
     based = _BASED.fullmatch(text)
@@ -38,7 +34,7 @@ def scalar_form(text: str) -> str:
         return f"{based[1]}_{based[2]}"
     try:
         expression, symbols = read(text)
-        form = _show(symbols, _evaluate(expression, symbols))
+        form = _name(symbols, _show(symbols, _evaluate(expression, symbols)))
     except (SyntaxProblemError, ArithmeticError, ValueError):
         return text_form(text)
     return f"{form}{_slope(text)}" if symbols else form
@@ -76,6 +72,19 @@ def _slope(text: str) -> str:
     """
     content = _STEPS.sub(lambda match: "(" if match[1] == "l" else ")", text)
     return "" if content == text else f" of {scalar_form(content)}"
+
+
+def _name(symbols: frozenset[str], form: str) -> str:
+    """Return the name of the symbol that a form is of, the form itself where it is of none."""
+    if len(symbols) != 1:
+        return form
+    (name,) = symbols
+    return name if form == _symbol_form(name) else form
+
+
+@lru_cache(maxsize=1024)
+def _symbol_form(name: str) -> str:
+    return _show({name}, _evaluate(lambda point: point[name], {name}))
 
 
 def _evaluate(expression: Expression, symbols: Iterable[str]) -> list[Value]:

@@ -98,6 +98,8 @@ EQUAL = [
     ["lcm(2,3)", r"\text{lcm}(2,3)", r"\operatorname{lcm}(2, 3)"],
     [r"\frac{1}{15000}", r"\frac{\sqrt{4}}{30000}", r"\frac{8^{-1/3}}{7500}"],
     ["10^{20}", r"\sqrt{10^{40}}", r"-\sqrt[3]{-10^{60}}"],
+    ["n", r"\frac{2n}{2}", "1n", r"\sqrt[3]{n^3}", "f(n) = n + 0"],
+    ["a_{n+1}", "a_{n + 1}", "2a_{ n+1 } - a_{n+1}"],
     [r"x^2\pi", r"\mathbf{x}^2\pi \text{ cm}^2"],
 ]
 PAIRS = [(group[0], other) for group in EQUAL for other in group[1:]]
