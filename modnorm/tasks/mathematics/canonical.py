@@ -9,6 +9,7 @@ compared as text without its spacing.
 import re
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import takewhile
 
 from modnorm.tasks.mathematics.latex import clean, join_thousands
 from modnorm.tasks.mathematics.scalars import equation_form, scalar_form, text_form
@@ -16,6 +17,8 @@ from modnorm.tasks.mathematics.structure import bracketed, is_name, matrix_rows,
 
 MAX_NESTING = 10
 """Brackets in brackets taken apart; deeper ones are compared as text."""
+MAX_CHAIN = 10
+"""Sides of `1 + 2 = 6/2 = 3` that are compared; a longer chain is an equation."""
 
 _RELATIONS = {r"\le": "<=", r"\ge": ">=", r"\ne": "!=", "<": "<", ">": ">"}
 _MIRRORED = {">": "<", ">=": "<="}
@@ -63,17 +66,28 @@ def _members(text: str, nesting: int) -> list[_Member]:
 
 
 def _member(text: str, nesting: int) -> _Member:
+    text = _exact(text)
     related = _relation(text, nesting)
     if related is not None:
         return "", related
     sides, _ = split(text, {"="})
-    if len(sides) > 1 and all(map(is_name, sides[:-1])):
-        return sides[0].replace(" ", ""), _form(sides[-1], nesting - 1)
+    names = list(takewhile(is_name, sides[:-1]))
+    name = names[0].replace(" ", "") if names else ""
+    if len(names) == len(sides) - 1 > 0:
+        return name, _form(sides[-1], nesting - 1)
     if len(sides) == 2 and _is_tuple_of_names(sides[0]):
         return "", _form(sides[1], nesting - 1)
     if len(sides) > 1:
-        return "", equation_form(sides)
+        forms = {_form(side, nesting - 1) for side in sides[len(names) :][:MAX_CHAIN]}
+        equal = len(forms) == 1 and len(sides) <= len(names) + MAX_CHAIN
+        return (name, forms.pop()) if equal else ("", equation_form(sides))
     return "", _single(text, nesting)
+
+
+def _exact(text: str) -> str:
+    r"""Return what stands before `\approx`; what follows it where a name stands before."""
+    sides, met = split(text, {r"\approx"})
+    return sides[is_name(sides[0])] if met and all(sides) else text
 
 
 def _relation(text: str, nesting: int) -> str | None:

@@ -23,6 +23,7 @@ _REPLACED = (
     (re.compile(r"\u221e"), r"\\infty "),
     (re.compile(r"\u222a"), r"\\cup "),
     (re.compile(r"\u2208"), r"\\in "),
+    (re.compile(r"\u2248"), r"\\approx "),
     (re.compile(r"\u00b1"), r"\\pm "),
     (re.compile(r"\\mathbb\s*\{?([A-Z])\}?"), r" \1"),
     (re.compile(r"\\[lc]dots|\\dots[bcmo]?|\.\.\.|\u2026"), r"\\dots "),

@@ -100,6 +100,15 @@ EQUAL = [
     ["10^{20}", r"\sqrt{10^{40}}", r"-\sqrt[3]{-10^{60}}"],
     ["n", r"\frac{2n}{2}", "1n", r"\sqrt[3]{n^3}", "f(n) = n + 0"],
     ["a_{n+1}", "a_{n + 1}", "2a_{ n+1 } - a_{n+1}"],
+    [
+        "1/2",
+        "2/4 = 1/2",
+        "x = 2/4 = 0.5",
+        r"x = \frac{1}{2} \approx 0.6",
+        "\u2248 0.5",
+        "f(3) = 1/2",
+    ],
+    ["34", "16 + 8 + 8 + 2 = 34", r"x \approx 34"],
     [r"x^2\pi", r"\mathbf{x}^2\pi \text{ cm}^2"],
 ]
 PAIRS = [(group[0], other) for group in EQUAL for other in group[1:]]
@@ -151,6 +160,9 @@ DIFFERENT = [
     ("\u221a16", "6"),
     (r"\sqrt 16", "4"),
     (r"2\mathrm{e}", "2"),
+    ("2 + 3 = 6", "6"),
+    ("2 + 3 = 6", "5"),
+    (r"\frac{1}{3} \approx 0.33", "0.33"),
     (r"3\mathbf{i}-4\mathbf{j}", "-1"),
     (r"\mathrm{gcd}(a,b)", "(a,b)"),
     (r"\operatorname{arcsin}(x)", "x"),
