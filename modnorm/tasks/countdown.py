@@ -26,7 +26,7 @@ from modnorm.tasks.arithmetic import (
     literals,
 )
 from modnorm.tasks.protocol import Judgement, Message, RewardBounds, Row
-from modnorm.tasks.tags import last_answer
+from modnorm.tasks.tags import last_answer, stated_answer
 
 SYSTEM = (
     "You are a helpful assistant. You first think about the reasoning process in your mind and "
@@ -85,7 +85,7 @@ class Countdown:
         return accuracy(rows, correct)
 
     def _vote(self, row: Row, completion: str) -> str | None:
-        return vote_key((last_answer(completion) or "").strip(), _numbers(row))
+        return vote_key((stated_answer(completion) or "").strip(), _numbers(row))
 
     def _answers(self, row: Row, completion: str) -> bool:
         """Whether the completion's answer is legal and right."""

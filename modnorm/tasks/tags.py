@@ -21,3 +21,12 @@ def last_block(completion: str, opening: str, closing: str) -> str | None:
 def last_answer(completion: str) -> str | None:
     """Return what the last `<answer>` block holds, None when there is no block."""
     return last_block(completion, "<answer>", "</answer>")
+
+
+def stated_answer(completion: str) -> str | None:
+    """Return the last answer from the opening tag that is nearest to its end.
+
+    Words before an answer may mention the tag: "I shall write it in <answer> tags".
+    """
+    answer = last_answer(completion)
+    return None if answer is None else answer.rpartition("<answer>")[2]

@@ -48,6 +48,8 @@ def test_the_prompt_is_the_papers():
         # The last block counts.
         ("<answer>1</answer><answer>44+19+35</answer>", 1.05, "98"),
         ("<answer>44+19+35</answer><answer>1</answer>", 0.05, None),
+        # It begins at its own opening tag, whatever was said of tags before.
+        ("in <answer> tags. </think>\n<answer>44+19+35</answer>", 1.1, "98"),
         # Every number exactly once, and nothing else.
         ("<answer>44+19+35+0</answer>", 0.05, None),
         ("<answer>44+54</answer>", 0.05, None),
@@ -177,6 +179,7 @@ PUBLISHED = get_task("countdown", scorer="reference")
         ("<answer>44+19+35\n</answer>", 1.05, "98"),
         # A newline in front of the expression costs the reward, not the vote.
         ("<answer>\n44+19+35\n</answer>", 0.05, "98"),
+        ("in <answer> tags. </think>\n<answer>44+19+35</answer>", 0.1, None),
         ("<answer>44//19+35</answer>", 0.05, "37"),
         ("<answer>-44//19+35</answer>", 0.05, "32"),
         ("<answer>44**19**35</answer>", 0.05, None),
