@@ -11,11 +11,12 @@ import threading
 import warnings
 from functools import lru_cache
 
-from modnorm.tasks.tags import last_answer, last_block
+from modnorm.tasks.tags import last_answer, last_block, stated_answer
 
 MAX_PROGRAM = 65_536
 """Longest program looked at, in characters."""
 
+_PYTHON_FENCE = re.compile(r"```(?:python3?|py)\b", re.IGNORECASE)
 _FENCED = re.compile(r"\s*```[A-Za-z0-9_+-]{0,20}[ \t]*\n?(.*?)(?:```\s*)?", re.DOTALL)
 _FILTERS = threading.Lock()
 _Scope = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -28,14 +29,18 @@ def written_program(completion: str) -> str | None:
     last fence marked as Python, then the last fence. So it is in an answer block that is no Python
     as a whole, such as one with words before the fence.
     """
-    answer = last_answer(completion)
+    answer = stated_answer(completion)
     if answer is None:
-        return published_program(completion)
+        return _fenced_program(completion)
     fenced = _FENCED.fullmatch(answer)
     whole = _present(answer if fenced is None else fenced[1])
     if whole is not None and "```" in whole and canonical_program(whole) is None:
-        return published_program(answer)
+        return _fenced_program(answer)
     return whole
+
+
+def _fenced_program(text: str) -> str | None:
+    return published_program(_PYTHON_FENCE.sub("```python", text))
 
 
 def published_program(completion: str) -> str | None:
