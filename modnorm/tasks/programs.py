@@ -63,10 +63,17 @@ def canonical_program(program: str) -> str | None:
         for node in ast.walk(tree):
             if isinstance(node, _Scope):
                 _drop_docstring(node)
-        return ast.unparse(tree) or None
+        return _unparse(tree, program) or None
     except (SyntaxError, ValueError):
         return None
     except (RecursionError, MemoryError):  # valid or not, too deeply nested to tell
+        return program
+
+
+def _unparse(tree: ast.Module, program: str) -> str:
+    try:
+        return ast.unparse(tree)
+    except ValueError:  # valid, but written so that Python cannot: a number of 5,000 digits in hex
         return program
 
 

@@ -58,6 +58,11 @@ def test_equal_trees_are_one_text(left, right, equal):
     assert (canonical_program(left) == canonical_program(right)) is equal
 
 
+def test_a_valid_program_that_python_cannot_write_out_is_its_own_form():
+    program = f"x = 0x{'f' * 5000}"
+    assert canonical_program(program) == program
+
+
 @pytest.mark.parametrize(
     "program", ["# nothing", "def (", "x = '", "\x00", "return return", "\ud800"]
 )
