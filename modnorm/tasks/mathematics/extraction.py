@@ -15,22 +15,39 @@ _PHRASE = re.compile(
     re.IGNORECASE,
 )
 _DECORATION = " \t\r\n*_`#"
+_HEADING = re.compile(r"(?:Step \d+\b.*|[A-Z][a-z]{2}[a-z' -]*):?", re.IGNORECASE)
+_TEXT = re.compile(r"\S")
+_LEAD = re.compile(
+    r"^(?:(?:therefore|thus|hence|so)\b,?\s*)?"
+    r"(?:(?:the )?(?:final |correct )?answer(?: is)?\s*:?\s*)?",
+    re.IGNORECASE,
+)
 _SENTENCE_END = re.compile(r"(?:(?<=[\d$)}\]*])|(?<=[^A-Za-z][a-z]))\.\s+(?=[A-Z])")
 
 
 def final_answer(completion: str) -> str | None:
     r"""Return the final answer as written, None when there is none.
 
-    The last complete `\boxed{...}` or `####` counts, whichever comes later; without either, what
-    follows the last "answer is" or "answer:" on its line. A box inside a marked line is opened,
-    a sentence after the answer dropped.
+    The last complete `\boxed{...}` with a content or `####` counts, whichever comes later; without
+    either, what follows the last "answer is" or "answer:" on its line. A line after `####` that
+    heads more text counts where nothing else does. A box inside a marked line is opened, a
+    sentence after the answer dropped.
     """
-    box, mark = _last_box(completion), _last_mark(completion)
-    found = max(filter(None, (box, mark)), default=None)
-    if found is None:
-        phrases = _PHRASE.findall(completion)
-        found = (0, phrases[-1]) if phrases else None
-    return None if found is None else _tidy(found[1])
+    marks = [match for match in _MARK.finditer(completion) if match[1].strip(_DECORATION)]
+    answers = [match for match in marks if not _is_heading(match, completion)]
+    last_mark = (answers[-1].start(1), answers[-1][1]) if answers else None
+    found = max(filter(None, (_last_box(completion), last_mark)), default=None)
+    if found is not None:
+        return _tidy(found[1])
+    stated = _PHRASE.findall(completion) or [match[1] for match in marks]
+    return _tidy(stated[-1]) if stated else None
+
+
+def _is_heading(mark: re.Match[str], completion: str) -> bool:
+    return (
+        _HEADING.fullmatch(mark[1].strip(_DECORATION)) is not None
+        and _TEXT.search(completion, mark.end()) is not None
+    )
 
 
 def _last_box(completion: str) -> tuple[int, str] | None:
@@ -38,7 +55,7 @@ def _last_box(completion: str) -> tuple[int, str] | None:
     closes = _closing_braces(completion)
     for match in reversed(list(_BOX.finditer(completion))):
         start = match.end()
-        if start in closes:
+        if start in closes and completion[start + 1 : closes[start]].strip():
             return closes[start], completion[start + 1 : closes[start]]
     return None
 
@@ -55,15 +72,10 @@ def _closing_braces(text: str) -> dict[int, int]:
     return closes
 
 
-def _last_mark(completion: str) -> tuple[int, str] | None:
-    marks = [match for match in _MARK.finditer(completion) if match[1].strip(_DECORATION)]
-    return (marks[-1].start(1), marks[-1][1]) if marks else None
-
-
 def _tidy(answer: str) -> str | None:
     boxed = _last_box(answer)
     content = answer if boxed is None else boxed[1]
-    content = re.sub(r"(?i)^(?:the )?(?:final )?answer(?: is)?\s*:?\s*", "", content.strip())
+    content = _LEAD.sub("", content.strip())
     content = _SENTENCE_END.split(content)[0].strip(_DECORATION)
     if content.endswith(".") and not content.endswith("\\."):
         content = content[:-1].strip(_DECORATION)
