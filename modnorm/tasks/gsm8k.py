@@ -1,8 +1,9 @@
 """GSM8K: grade-school word problems with a number as the answer.
 
-Scorer `gsm8k-v1` (paper: "normalized final-answer matching"): the number after the last `####`,
-else the last number, both looked for in the last 300 characters. Numbers are compared and voted
-in one canonical form, so that `1,000`, `1000`, `$1000.00` and `1000.` are the same answer.
+Scorer `gsm8k-v1` (paper: "normalized final-answer matching"): the number after the last `####`, or
+after a calculation that stands there, else the last number, both looked for in the last 300
+characters. Numbers are compared and voted in one canonical form, so that `1,000`, `1000`,
+`$1000.00` and `1000.` are the same answer.
 
 Scorer `gsm8k-reference-v1` extracts, compares and votes as the published code does.
 """
@@ -28,7 +29,11 @@ _NUMBER = (
 _ANY_NUMBER = re.compile(_NUMBER)
 _PUBLISHED_NUMBER = re.compile(r"-?[0-9.,]+")
 _PUBLISHED_MARKED_NUMBER = re.compile(r"#### (-?[0-9.,]+)")
-_MARKED_NUMBER = re.compile(r"####[\s*_$:=`(\\]*(?:boxed\{[\s$\\]*)?" + _NUMBER)
+_OPERATORS = r"+*/x\u00d7\u00f7\u2212-"
+_CALCULATION = rf"-?[0-9.][0-9., $()]*[{_OPERATORS}][0-9., $(){_OPERATORS}]*=[\s$]*"
+_MARKED_NUMBER = re.compile(
+    rf"####[\s*_$:=`(\\]*(?:boxed\{{[\s$\\]*)?(?:{_CALCULATION})?{_NUMBER}"
+)
 
 
 class Gsm8k:
