@@ -91,10 +91,13 @@ def _exact(text: str) -> str:
 
 
 def _relation(text: str, nesting: int) -> str | None:
-    r"""Return the form of `x \in S`, which is that of S, or of a chain of inequalities."""
+    r"""Return the form of `x \in S`, which is that of S, of inequalities, or of their union."""
     sides, met = split(text, {r"\in"})
     if met and is_name(sides[0]):
         return _form(sides[-1], nesting - 1)
+    sets, joined = split(text, {r"\cup"})
+    if joined and any(split(member, _RELATIONS)[1] for member in sets):
+        return _union(sets, nesting)
     sides, met = split(text, _RELATIONS)
     if not met:
         return None
@@ -135,7 +138,7 @@ def _single(text: str, nesting: int) -> str:
     """Return the form of a union, a tuple, an interval, a matrix or an expression."""
     sets, met = split(text, {r"\cup"})
     if met:
-        return " u ".join(sorted(_form(member, nesting - 1) for member in sets))
+        return _union(sets, nesting)
     rows = matrix_rows(text)
     if rows is not None:
         return f"[{'; '.join(_ordered(row, nesting) for row in rows)}]"
@@ -146,6 +149,10 @@ def _single(text: str, nesting: int) -> str:
         if met:
             return f"{_bracket(opening)}{_ordered(parts, nesting)}{_bracket(closing)}"
     return scalar_form(text)
+
+
+def _union(sets: Sequence[str], nesting: int) -> str:
+    return " u ".join(sorted(_form(member, nesting - 1) for member in sets))
 
 
 def _ordered(parts: Sequence[str], nesting: int) -> str:

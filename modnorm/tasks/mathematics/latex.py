@@ -46,7 +46,8 @@ _TERM_ENDS = re.compile(r"\s*(?:$|[,;+*/)\]}&<>|]|\\\\|\\(?:in|cup|cap|end|[lgn]
 _DEGREES = re.compile(r"\^\s*\{?\s*(?:\\circ|\u00b0)\s*\}?|\\degree|\u00b0")
 _TRIGONOMETRY = re.compile(r"sin|cos|tan|cot|sec|csc")
 _CONJUNCTION = re.compile(r"\s*,?\s*(?:and|or)\s*", re.IGNORECASE)
-_PLAIN_CONJUNCTION = re.compile(r"(?<=[\s)\]}\d]),?\s*\b(?:and|or)\b\s*(?=[\s(\[{\d\\-])")
+_PLAIN_CONJUNCTION = re.compile(r"(?<=[\s)\]}\d]),?\s*\b(and|or)\b\s*(?=[\s(\[{\d\\-])")
+_INEQUALITY = re.compile(r"[<>]|\\[lg]e(?![a-z])")
 _MEASURE = re.compile(
     r"([-+]?(?:[\d,]*\.?\d+|\\frac\s*(?:\{\d+\}|\d)\s*(?:\{\d+\}|\d)))"
     r"\s*(?:[A-Za-z]{4,}|odd|cm|mm|km|kg|ft|in|min|sec|hrs?|mph)(?:[\s/]+[A-Za-z]+)*"
@@ -68,8 +69,7 @@ def clean(answer: str) -> str:
     text = _DEGREES.sub(angle, text)
     text = " ".join(text.split()).rstrip(" .")
     whole = _WORD.fullmatch(text)
-    text = whole[1] if whole else _words(text)
-    text = _PLAIN_CONJUNCTION.sub(",", text)
+    text = _join(whole[1]) if whole else _words(text)
     measure = _MEASURE.fullmatch(text.strip())
     return _LEAD.sub("", measure[1] if measure else text).strip().rstrip(" .,")
 
@@ -101,12 +101,18 @@ def join_thousands(text: str) -> str:
 def _words(text: str) -> str:
     """Return text with its words in plain letters, without units."""
     text = _WORD.sub(_conjunction, _LETTERS.sub(r" \2 ", text))
-    return _UNIT.sub(_unit, text)
+    return _UNIT.sub(_unit, _join(text))
 
 
 def _conjunction(match: re.Match[str]) -> str:
-    """Turn `and` and `or` into a comma."""
-    return "," if _CONJUNCTION.fullmatch(match[1]) else match[0]
+    """Turn `and` and `or` into plain words."""
+    return f" {match[1].strip(' ,').lower()} " if _CONJUNCTION.fullmatch(match[1]) else match[0]
+
+
+def _join(text: str) -> str:
+    """Return text with `and` and `or` as commas, and `or` between inequalities as a union."""
+    alternative = r" \cup " if _INEQUALITY.search(text) else ","
+    return _PLAIN_CONJUNCTION.sub(lambda match: alternative if match[1] == "or" else ",", text)
 
 
 def _unit(match: re.Match[str]) -> str:

@@ -109,6 +109,13 @@ EQUAL = [
         "f(3) = 1/2",
     ],
     ["34", "16 + 8 + 8 + 2 = 34", r"x \approx 34"],
+    [
+        r"(-\infty, -1) \cup [2, \infty)",
+        r"x < -1 \text{ or } x \ge 2",
+        r"x \ge 2 or x < -1",
+        r"x < -1 \cup x \geq 2",
+    ],
+    [r"\{1\} \cup (2, \infty)", r"x = 1 \text{ or } x > 2"],
     [r"x^2\pi", r"\mathbf{x}^2\pi \text{ cm}^2"],
 ]
 PAIRS = [(group[0], other) for group in EQUAL for other in group[1:]]
@@ -160,6 +167,7 @@ DIFFERENT = [
     ("\u221a16", "6"),
     (r"\sqrt 16", "4"),
     (r"2\mathrm{e}", "2"),
+    (r"x > 1 \text{ and } x < 2", r"x > 1 \text{ or } x < 2"),
     ("2 + 3 = 6", "6"),
     ("2 + 3 = 6", "5"),
     (r"\frac{1}{3} \approx 0.33", "0.33"),
