@@ -72,7 +72,7 @@ def _member(text: str, nesting: int) -> _Member:
         return "", related
     sides, _ = split(text, {"="})
     names = list(takewhile(is_name, sides[:-1]))
-    name = names[0].replace(" ", "") if names else ""
+    name = re.sub(r"[ {}]", "", names[0]) if names else ""
     if len(names) == len(sides) - 1 > 0:
         return name, _form(sides[-1], nesting - 1)
     if len(sides) == 2 and _is_tuple_of_names(sides[0]):

@@ -68,6 +68,7 @@ EQUAL = [
     [r"\begin{pmatrix} 1/2 \\ 3 \end{pmatrix}", r"\begin{pmatrix}\frac12\\3.0\end{pmatrix}"],
     ["x=5", "5", "$x = 5$", "5 \\text{ cm}", "5 minutes", r"5^\circ", "5.", r"5\%"],
     ["x=1, y=2", "y=2,x=1"],
+    ["x_1=1, x_2=2", "x_{2} = 2, x_{1} = 1"],
     [r"\text{Evelyn}", "evelyn", "Evelyn", r"\textbf{Evelyn}"],
     [r"\text{(C)}", "C", "(C)", r"\mathrm{C}"],
     ["6+9i", "9i+6", "3(2+3i)"],
