@@ -44,7 +44,7 @@ _VALUE_ENDS = re.compile(
 )
 _TERM_ENDS = re.compile(r"\s*(?:$|[,;+*/)\]}&<>|]|\\\\|\\(?:in|cup|cap|end|[lgn]e)(?![a-z]))|[(_]")
 _DEGREES = re.compile(r"\^\s*\{?\s*(?:\\circ|\u00b0)\s*\}?|\\degree|\u00b0")
-_TRIGONOMETRY = re.compile(r"sin|cos|tan|cot|sec|csc")
+_TRIGONOMETRY = re.compile(r"(?<![A-Za-z])(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
 _CONJUNCTION = re.compile(r"\s*,?\s*(?:and|or)\s*", re.IGNORECASE)
 _PLAIN_CONJUNCTION = re.compile(r"(?<=[\s)\]}\d]),?\s*\b(and|or)\b\s*(?=[\s(\[{\d\\-])")
 _INEQUALITY = re.compile(r"[<>]|\\[lg]e(?![a-z])")

@@ -69,6 +69,7 @@ EQUAL = [
     ["x=5", "5", "$x = 5$", "5 \\text{ cm}", "5 minutes", r"5^\circ", "5.", r"5\%"],
     ["x=1, y=2", "y=2,x=1"],
     ["x_1=1, x_2=2", "x_{2} = 2, x_{1} = 1"],
+    [r"30^\circ", r"30^\circ \text{ per second}", r"30^\circ \text{ (Section 2)}"],
     [r"\text{Evelyn}", "evelyn", "Evelyn", r"\textbf{Evelyn}"],
     [r"\text{(C)}", "C", "(C)", r"\mathrm{C}"],
     ["6+9i", "9i+6", "3(2+3i)"],
