@@ -134,8 +134,16 @@ class _Reader:
         if self._peek() == "{":
             return self._group()
         minus = self._take("-") is not None
-        operand = self._operand()
+        operand = self._short_exponent() or self._operand()
         return negative(operand) if minus else operand
+
+    def _short_exponent(self) -> Expression | None:
+        r"""Read a decimal, whatever number comes next: the argument in `\cos^2 60`."""
+        self._skip_space()
+        match = _NUMBER.match(self._text, self._at)
+        if match is None or _REPEATING.match(self._text, self._at):
+            return None
+        return self._literal(match)
 
     def _operand(self) -> Expression:
         self._descend()
@@ -168,14 +176,17 @@ class _Reader:
         match = _NUMBER.match(self._text, self._at)
         if match is None:
             return None
-        self._at = match.end()
-        number = constant(Fraction(match[0]))
+        number = self._literal(match)
         self._skip_space()
         if _NUMBER.match(self._text, self._at):
             raise SyntaxProblemError("two numbers without an operation")
         if match[0].isdigit() and _MIXED.match(self._text, self._at):
             return fold(values.add, [number, self._command()])
         return number
+
+    def _literal(self, match: re.Match[str]) -> Expression:
+        self._at = match.end()
+        return constant(Fraction(match[0]))
 
     def _bracketed(self, opening: str) -> Expression:
         if opening == "|":
