@@ -7,8 +7,10 @@ spec, in each job and in the results, and the file is read once.
 
 import hashlib
 import json
+import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 from types import MappingProxyType
 
@@ -43,8 +45,12 @@ def _caseless(answer: str) -> str | None:
     return " ".join(answer.split()).casefold() or None
 
 
+def _mathematics(answer: str) -> str | None:
+    return canonical(answer) if answer.strip() else None
+
+
 COMPARISONS: Mapping[str, Callable[[str], str | None]] = MappingProxyType(
-    {"exact": _exact, "caseless": _caseless, "number": number_form, "mathematics": canonical}
+    {"exact": _exact, "caseless": _caseless, "number": number_form, "mathematics": _mathematics}
 )
 """What an answer is brought to before it is compared and voted, by the name of the comparison."""
 
@@ -165,6 +171,8 @@ def carry_declaration(spec: ExperimentSpec) -> ExperimentSpec:
 
 def _cell(raw: Mapping[str, object], column: str) -> str:
     value = raw.get(column)
-    if type(value) in {int, float}:
+    if type(value) is int:
         return str(value)
+    if type(value) is float and math.isfinite(value):
+        return format(Decimal(repr(value)), "f")
     return columns.text(raw, column)

@@ -81,6 +81,29 @@ def test_numbers_in_columns_become_text(declare):
     assert task.parse({"country": "c", "capital": 5})["capital"] == "5"
 
 
+@pytest.mark.parametrize(
+    ("number", "text"), [(5.0, "5.0"), (0.00001, "0.00001"), (-1e16, "-10000000000000000")]
+)
+def test_a_number_is_written_without_an_exponent(declare, number, text):
+    task = load_task(declare(compare="number"))
+    row = task.parse({"country": "c", "capital": number})
+    assert row["capital"] == text
+    assert task.judge(row, f"<answer>{text}</answer>").correct
+
+
+def test_a_missing_number_is_no_answer(declare):
+    with pytest.raises(InvalidInputError, match="text"):
+        load_task(declare(compare="exact")).parse({"country": "c", "capital": float("nan")})
+
+
+@pytest.mark.parametrize("compare", ["exact", "caseless", "number", "mathematics"])
+def test_a_blank_answer_is_no_vote(declare, compare):
+    task = load_task(declare(compare=compare))
+    assert (
+        task.judge(task.parse({"country": "c", "capital": "5"}), "<answer> </answer>").vote is None
+    )
+
+
 def test_no_completion_keeps_an_expression_from_its_answer(declare):
     # Backtracking would take some 2**10000 steps, and a bound in seconds would then be a score.
     task = load_task(declare(extract={"regex": "(?:a|a?)+!|=(.)"}, compare="exact"))
