@@ -1,6 +1,9 @@
 r"""The final answer in a completion: `\boxed{...}`, a line after `####`, or a closing phrase."""
 
 import re
+from collections.abc import Sequence
+
+from modnorm.tasks.mathematics.canonical import canonical
 
 MAX_ANSWER = 500
 """Longest answer looked at, in characters; a longer one is no answer."""
@@ -16,6 +19,10 @@ _PHRASE = re.compile(
 )
 _DECORATION = " \t\r\n*_`#"
 _HEADING = re.compile(r"(?:Step \d+\b.*|[A-Z][a-z]{2}[a-z' -]*):?", re.IGNORECASE)
+_JOINT = re.compile(
+    r"[ $]*(?:[,;]|,?[ $]*(?:and|or|\\text\s*\{\s*,?\s*(?:and|or)\s*\}))(?:[ $]|\\[,; ]|\\quad)*"
+)
+_MAX_JOINT = 40
 _TEXT = re.compile(r"\S")
 _LEAD = re.compile(
     r"^(?:(?:therefore|thus|hence|so)\b,?\s*)?"
@@ -51,13 +58,33 @@ def _is_heading(mark: re.Match[str], completion: str) -> bool:
 
 
 def _last_box(completion: str) -> tuple[int, str] | None:
-    """Return the end and the content of the last box whose braces balance."""
+    r"""Return the end and the content of the last box whose braces balance.
+
+    Boxes that a comma, `and` or `or` joins, `\boxed{1}, \boxed{2}`, are one list.
+    """
     closes = _closing_braces(completion)
+    contents, end, later = list[str](), 0, 0
     for match in reversed(list(_BOX.finditer(completion))):
-        start = match.end()
-        if start in closes and completion[start + 1 : closes[start]].strip():
-            return closes[start], completion[start + 1 : closes[start]]
-    return None
+        close = closes.get(match.end())
+        if close is None or not completion[match.end() + 1 : close].strip():
+            continue
+        if contents and not _are_joined(completion, close + 1, later):
+            break
+        contents.append(completion[match.end() + 1 : close].strip())
+        end, later = end or close, match.start()
+    return (end, _list(contents[::-1])) if contents else None
+
+
+def _list(contents: Sequence[str]) -> str:
+    """Return different answers as a list, of equal ones the last."""
+    joined = ", ".join(contents)
+    if len(contents) == 1 or len(joined) > MAX_ANSWER:
+        return joined
+    return ", ".join({canonical(content): content for content in contents}.values())
+
+
+def _are_joined(completion: str, start: int, end: int) -> bool:
+    return end - start <= _MAX_JOINT and _JOINT.fullmatch(completion, start, end) is not None
 
 
 def _closing_braces(text: str) -> dict[int, int]:
