@@ -9,7 +9,7 @@ at the last resort the first five letters from A to E inside any words.
 import hashlib
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from modnorm.errors import InvalidInputError
@@ -141,11 +141,21 @@ def order_score(order: str, right: str) -> float:
 def stated_order(completion: str) -> str | None:
     """Return the last five different letters that stand together, None when there are none."""
     for pattern in (_SEPARATED, _TOGETHER, _LOWER):
-        orders = ["".join(letters).upper() for letters in pattern.findall(completion)]
-        valid = [order for order in orders if _is_permutation(order)]
-        if valid:
-            return valid[-1]
+        orders = list(_orders(pattern, completion))
+        if orders:
+            return orders[-1]
     return None
+
+
+def _orders(pattern: re.Pattern[str], text: str) -> Iterator[str]:
+    """Yield the orders that a pattern finds; one may begin inside letters that are none."""
+    match = pattern.search(text)
+    while match is not None:
+        letters = "".join(match.groups()).upper()
+        valid = _is_permutation(letters)
+        if valid:
+            yield letters
+        match = pattern.search(text, match.end() if valid else match.start() + 1)
 
 
 def published_order(completion: str) -> str | None:

@@ -81,6 +81,8 @@ def test_every_wrong_order_scores_less():
         ("1. B\n2. A\n3. D\n4. E\n5. C", "BADEC", "BADEC"),
         ("Sentence B, Sentence A, Sentence D, Sentence E, Sentence C", "BADEC", None),
         ("B, A, D, E, and C", "BADEC", None),
+        ("The order for A: B, A, D, E, C", "BADEC", "BADEC"),
+        ("A, B,A,D,E,C", "BADEC", None),
         ("A. 1, B. 3, C. 2, D. 5, E. 4", None, "ABCDE"),
         ("A,A,B,C,D", None, None),
         ("A,B,C,D", None, None),
