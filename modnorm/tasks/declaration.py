@@ -30,6 +30,7 @@ from modnorm.spec.reading import plain_faults
 from modnorm.tasks.catalogue import DATASETS
 
 _SUFFIXES = (".yaml", ".yml")
+_DEPTH = 16  # of mappings and lists in one another: a declaration needs four
 
 
 def compile_expression(pattern: str) -> "re2._Regexp":
@@ -169,18 +170,30 @@ def parse_declaration(text: str, *, source: str, field: str) -> Declaration:
 
 
 def _tree(text: str) -> yaml.Node | None:
-    """Return the nodes of a text, which know their lines; the text is small and names no anchor.
+    """Return the nodes of a text, which know their lines.
+
+    Services read texts of anybody: they are small, flat and without aliases, since PyYAML's time
+    grows with the depth.
 
     Raises:
-        ValueError: it is neither, or a key stands there twice.
-        yaml.YAMLError: it is no YAML.
+        ValueError: it is too large, or a key stands there twice.
+        yaml.YAMLError: it is no YAML, or has what is refused.
     """
     if len(text.encode("utf-8", "replace")) > MAX_DECLARATION:
         raise ValueError(f"a task file has at most {MAX_DECLARATION} bytes")
-    events = yaml.parse(text, Loader=yaml.SafeLoader)
-    if alias := next((event for event in events if isinstance(event, yaml.AliasEvent)), None):
-        raise ValueError(f"the alias *{alias.anchor} is not taken: write its content again")
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if fault := _fault(event, depth):
+            raise yaml.YAMLError(f"{fault}\n{event.start_mark}")
     return compose_yaml(text)
+
+
+def _fault(event: yaml.Event, depth: int) -> str | None:
+    if isinstance(event, yaml.AliasEvent):
+        return f"the alias *{event.anchor} is not taken: write its content again"
+    return "nested deeper than any field is" if depth > _DEPTH else None
 
 
 def _faults(error: ValidationError, tree: yaml.Node | None) -> str:

@@ -198,6 +198,14 @@ def test_what_is_no_declaration_is_refused(tmp_path, content):
         get_task(str(path))
 
 
+@pytest.mark.parametrize("bracket", ["[", "- ", "? ", "{a: "])
+def test_depth_is_refused_where_it_begins(tmp_path, bracket):
+    path = tmp_path / "task.yaml"
+    path.write_text("a:\n  " + bracket * 10_000)
+    with pytest.raises(InvalidInputError, match=r"nested deeper than any field is\s+in .*line 2"):
+        get_task(str(path))
+
+
 def test_a_task_is_known_by_its_text_where_there_is_no_file(declare):
     path = declare()
     task = get_task(str(path))
