@@ -1,6 +1,7 @@
 """From chat messages to token ids and back, with the model's own template and tokenizer."""
 
 from collections.abc import Mapping, Sequence
+from datetime import date
 from typing import TYPE_CHECKING
 
 from jinja2 import TemplateError
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 DATE = "11 Aug 2026"
 """What templates that print today's date are given, so that prompts do not change overnight."""
+_DAY = date(2026, 8, 11)
+"""The same, for templates that format the date themselves."""
 _VOCABULARIES = ("tokenizer.json", "vocab.json", "tokenizer.model")
 
 
@@ -80,7 +83,11 @@ class PromptEncoder:
         conversation = [{"role": turn.role, "content": turn.content} for turn in messages]
         try:
             text = self._tokenizer.apply_chat_template(
-                conversation, tokenize=False, add_generation_prompt=True, date_string=DATE
+                conversation,
+                tokenize=False,
+                add_generation_prompt=True,
+                date_string=DATE,
+                strftime_now=_DAY.strftime,
             )
         except TemplateError as error:
             raise InvalidInputError(

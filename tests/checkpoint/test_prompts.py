@@ -65,8 +65,10 @@ def test_a_model_that_never_stops_is_refused(copy):
     assert refused(copy).field == "model.config.eos_token_id"
 
 
-def test_the_date_is_pinned(copy):
-    (copy / "chat_template.jinja").write_text("{{ date_string }}: {{ messages[0]['content'] }}")
+@pytest.mark.parametrize("printed", ["date_string", "strftime_now('%d %b %Y')"])
+def test_the_date_is_pinned(copy, printed):
+    template = f"{{{{ {printed} }}}}: {{{{ messages[0]['content'] }}}}"
+    (copy / "chat_template.jinja").write_text(template)
     prompts = encoder(copy)
     assert prompts.decode(prompts.encode([Message("user", "hi")])) == "11 Aug 2026: hi"
 
