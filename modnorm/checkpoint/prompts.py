@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from jinja2 import TemplateError
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from modnorm.checkpoint.config import load_json
+from modnorm.checkpoint.config import load_json, positive
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.errors import InvalidInputError
 
@@ -107,10 +107,12 @@ def check_fit(prompts: Sequence[Sequence[int]], max_tokens: int, checkpoint: Che
         checkpoint: The model that is to answer.
 
     Raises:
-        InvalidInputError: a prompt and its completion do not fit the model; the field names the
-            prompt by its index, `prompts.12`.
+        InvalidInputError: a prompt and its completion do not fit the model, or the model has no
+            embedding of one of its tokens; the field names the prompt by its index, `prompts.12`.
     """
+    vocabulary = positive(checkpoint.config, "vocab_size")
     for index, prompt in enumerate(prompts):
+        _require_known(prompt, vocabulary, checkpoint, f"prompts.{index}")
         room = checkpoint.max_position - len(prompt)
         if max_tokens > room:
             raise InvalidInputError(
@@ -122,6 +124,20 @@ def check_fit(prompts: Sequence[Sequence[int]], max_tokens: int, checkpoint: Che
                 else "shorten or drop the row",
             )
     return max((len(prompt) for prompt in prompts), default=0)
+
+
+def _require_known(
+    prompt: Sequence[int], vocabulary: int, checkpoint: Checkpoint, field: str
+) -> None:
+    """Refuse what only the tokenizer was given: engines may read anything in its place."""
+    ends = min(prompt, default=0), max(prompt, default=0)
+    for token in (token for token in ends if not 0 <= token < vocabulary):
+        raise InvalidInputError(
+            f"the prompt has token {token}, {checkpoint.name} has embeddings of 0 to "
+            f"{vocabulary - 1}",
+            field=field,
+            remedy="give a model whose tokenizer and chat template are those it was trained with",
+        )
 
 
 def _load_tokenizer(checkpoint: Checkpoint) -> PreTrainedTokenizerBase:

@@ -128,7 +128,8 @@ class Engine(Protocol):
             poll: Called between decode steps; what it raises aborts the request.
 
         Raises:
-            InvalidInputError: a prompt is empty, or does not fit the model with its completion.
+            InvalidInputError: a prompt is empty, has a token that the model has not, or does not
+                fit the model with its completion.
             CandidateError: the model produced non-finite logits.
             EngineError: the infrastructure failed.
         """

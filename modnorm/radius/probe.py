@@ -68,7 +68,6 @@ def check_prompts(
         InvalidInputError: a prompt is too short or too long, or is not of the model's vocabulary.
     """
     vocabulary = positive(checkpoint.config, "vocab_size")
-    check_fit(prompts, 0, checkpoint)
     for index, prompt in enumerate(prompts):
         if not 2 <= len(prompt) <= max_tokens:
             raise InvalidInputError(
@@ -83,6 +82,7 @@ def check_prompts(
                 field="task.selection",
                 remedy="encode the prompts with the model's own tokenizer",
             )
+    check_fit(prompts, 0, checkpoint)
 
 
 class _Found(Protocol):

@@ -116,6 +116,14 @@ def test_prompts_must_leave_room_for_the_completion():
         assert caught.value.remedy == f"{cap if room else ''}shorten or drop the row"
 
 
+@pytest.mark.parametrize("token", [1024, -1])
+def test_tokens_that_the_model_has_no_embeddings_of_are_refused(token):
+    with pytest.raises(InvalidInputError, match=f"token {token}, .* of 0 to 1023") as caught:
+        check_fit([[0, 1023], [5, token, 6]], 1, resolve_checkpoint("tiny-thicket"))
+    assert caught.value.field == "prompts.1"
+    assert "tokenizer" in (caught.value.remedy or "")
+
+
 def test_a_prompt_that_is_too_long_is_left_to_the_check_that_names_its_row(caplog, monkeypatch):
     monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
     ids = encoder().encode((Message("user", "x " * 3000),))

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from modnorm.baselines.es import es_step
+from modnorm.checkpoint.config import positive
 from modnorm.checkpoint.families import physical_layout
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint
@@ -285,4 +286,7 @@ def test_prompts_that_cannot_be_answered_are_refused(
         engine.generate([[5], []], LIMITS)
     with pytest.raises(InvalidInputError, match=r"row 1|prompts\.1"):
         engine.generate([[5], [5] * checkpoint.max_position], LIMITS)
+    for token in (positive(checkpoint.config, "vocab_size"), -1):
+        with pytest.raises(InvalidInputError, match=f"token {token}, "):
+            engine.generate([[5], [5, token]], LIMITS)
     assert list(engine.generate([], LIMITS)) == []
