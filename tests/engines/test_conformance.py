@@ -279,6 +279,19 @@ def test_a_candidate_that_is_not_finite_fails_though_its_request_was_closed(
     assert answers(engine, prompts) == before
 
 
+def test_a_state_that_is_not_finite_leaves_no_trace_in_the_next(
+    engine: Engine, checkpoint: Checkpoint, prompts: Prompts
+) -> None:
+    before = answers(engine, prompts)
+    engine.rebase(
+        Lineage(checkpoint.digest, "portable-v1", steps=(es_step((1, 2), (0.0, 1.0), 1e38),))
+    )
+    with pytest.raises(CandidateError, match="not finite"):
+        answers(engine, prompts)
+    engine.rebase(None)
+    assert answers(engine, prompts) == before
+
+
 def test_prompts_that_cannot_be_answered_are_refused(
     engine: Engine, checkpoint: Checkpoint
 ) -> None:

@@ -74,6 +74,7 @@ class HeldModel:
         lineage, self._lineage = unpack_lineage(packed, after, self._lineage), None
         self._settle()
         self.weights.rebase(lineage)
+        self._clean()
         self._settle()
         self._lineage = lineage
 
