@@ -230,13 +230,14 @@ def engine_arguments(
     length = min(settings.max_model_len or checkpoint.max_position, checkpoint.max_position)
     ranks = settings.tensor_parallel_size
     on_gpu = not current_platform.is_cpu()
+    places = settings.max_num_seqs + (parked_places(checkpoint, settings) if on_gpu else 0)
     arguments: dict[str, object] = {
         "model": str(checkpoint.directory),
         "skip_tokenizer_init": True,
         "dtype": str(dtype).removeprefix("torch."),
         "seed": 0,
         "max_model_len": length,
-        "max_num_seqs": settings.max_num_seqs,
+        "max_num_seqs": places,
         "tensor_parallel_size": ranks,
         "enable_prefix_caching": False,
         "enforce_eager": not on_gpu,
@@ -247,11 +248,11 @@ def engine_arguments(
         "trust_remote_code": False,
     }
     if _has_windows(checkpoint):
-        arguments["max_num_batched_tokens"] = _WINDOWED_STEP_TOKENS
+        # vLLM refuses more places than tokens.
+        arguments["max_num_batched_tokens"] = max(_WINDOWED_STEP_TOKENS, places)
     if on_gpu:
         apart = settings.worker_process or ranks > 1
         arguments["distributed_executor_backend"] = "mp" if apart else "uni"
-        arguments["max_num_seqs"] = settings.max_num_seqs + parked_places(checkpoint, settings)
         total = int(current_platform.get_device_total_memory())
         arguments["gpu_memory_utilization"] = vllm_share(
             layout, dtype, total=total, utilization=settings.gpu_memory_utilization, ranks=ranks

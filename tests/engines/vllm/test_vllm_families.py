@@ -68,6 +68,17 @@ def _qwen3() -> PreTrainedModel:
     return Qwen3ForCausalLM(Qwen3Config.from_dict({**SIZES, **HEADS, "tie_word_embeddings": True}))
 
 
+def test_more_sequences_than_a_window_has_tokens_a_step(
+    make_checkpoint: Callable[[PreTrainedModel], Checkpoint],
+) -> None:
+    settings = EngineSettings(max_model_len=16, max_num_seqs=2049)
+    engine = VllmEngine(make_checkpoint(_gemma3()), settings)
+    try:
+        assert engine.environment["step_tokens"] == "2049"
+    finally:
+        engine.close()
+
+
 @pytest.mark.parametrize(
     ("build", "step_tokens"),
     # As many as there are places for, or what a window is bounded to.
