@@ -169,7 +169,7 @@ class VllmEngine:
         mine = self._candidate
         if mine is None:
             raise PreconditionError("the engine holds no candidate")
-        with vllm_failures("parking a candidate"):
+        with vllm_failures("parking a candidate", self._engine):
             requests = self._parking.leave()
         try:
             # With the next weights its logits are forgotten.
@@ -249,7 +249,7 @@ class VllmEngine:
             steps = 0
             while waiting:
                 poll()
-                with vllm_failures("generation"):
+                with vllm_failures("generation", self._engine):
                     ended = self._steps.take()
                 steps += 1
                 if len(ended) == len(waiting):
@@ -268,7 +268,7 @@ class VllmEngine:
         first = 1 + sum(1 for total in tokens if total < FIRST_TOKENS)
         self._submit(prompts[:first], limits)
         if rest := prompts[first:]:
-            with vllm_failures("generation"):
+            with vllm_failures("generation", self._engine):
                 self._steps.take_one_more()
             self._submit(rest, limits, after=first)
 

@@ -190,11 +190,12 @@ def graph_mode(engine: RunningEngine) -> str:
 
 
 @contextmanager
-def vllm_failures(what: str) -> Iterator[None]:
+def vllm_failures(what: str, engine: RunningEngine | None = None) -> Iterator[None]:
     """Turn whatever vLLM raises into this project's errors.
 
     Args:
         what: What was being done, for the message.
+        engine: What was doing it; None while there is none yet.
 
     Raises:
         DoesNotFitError: its share of the memory is too small.
@@ -216,6 +217,12 @@ def vllm_failures(what: str) -> Iterator[None]:
             "or use the transformers engine",
         ) from error
     except Exception as error:  # vLLM's own errors have no common base
+        # It says all sorts of things then, none of them that.
+        if engine and getattr(engine.model_executor, "is_failed", False):
+            raise EngineError(
+                f"{what} failed: a worker process of vLLM's has ended",
+                remedy="its log says why, or the kernel's where memory ran out",
+            ) from error
         raise EngineError(f"{what} failed: {type(error).__name__}: {error}") from error
 
 

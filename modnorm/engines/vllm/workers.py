@@ -127,7 +127,7 @@ class Workers:
         asked: Future[list[object]] | None = None
         while True:
             before = asked
-            with _calling(method):
+            with _calling(method, self._engine):
                 asked = self._engine.model_executor.collective_rpc(method, non_block=True)
                 answers = before.result() if before else []
             yield all(_values(method, answers))
@@ -159,13 +159,13 @@ class Workers:
         return whole
 
     def _call(self, method: str, *given: object) -> list[Value]:
-        with _calling(method):
+        with _calling(method, self._engine):
             answers = self._engine.collective_rpc(method, args=given)
         return _values(method, answers)
 
 
-def _calling(method: str) -> AbstractContextManager[None]:
-    return vllm_failures(f"calling vLLM's workers ({method})")
+def _calling(method: str, engine: RunningEngine) -> AbstractContextManager[None]:
+    return vllm_failures(f"calling vLLM's workers ({method})", engine)
 
 
 def _values(method: str, answers: list[object]) -> list[Value]:

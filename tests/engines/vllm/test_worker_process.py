@@ -63,15 +63,20 @@ def test_it_is_looked_at_on_the_way_and_ends_with_the_engine(
     assert not process.is_alive()
 
 
-def test_one_that_is_killed_is_a_failure_of_the_engine(engine: VllmEngine) -> None:
+def test_one_that_is_killed_is_a_failure_of_the_engine(
+    engine: VllmEngine, scale_map: ScaleMap, draw: Callable[..., Descriptor]
+) -> None:
     process = worker_of(engine)
 
     def kill() -> None:
         process.kill()
         process.join()
 
-    with pytest.raises(EngineError):
+    ended = "a worker process of vLLM's has ended"
+    with pytest.raises(EngineError, match=f"generation failed: {ended}"):
         list(engine.generate(PROMPTS, GenerationLimits(40), poll=kill))
+    with pytest.raises(EngineError, match=ended), engine.candidate(draw(scale_map, 1), scale_map):
+        pass
 
 
 def test_one_that_does_not_start_says_why(start: Callable[..., VllmEngine]) -> None:
