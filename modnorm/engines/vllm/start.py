@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Protocol, cast
 
 import torch
+from vllm.config import VllmConfig
 from vllm.distributed import cleanup_dist_env_and_memory
 from vllm.engine.arg_utils import EngineArgs
 from vllm.platforms import current_platform
@@ -77,6 +78,9 @@ class ModelExecutor(Protocol):
 
     def collective_rpc(self, method: str, *, non_block: bool) -> Future[list[object]]:
         """Call a method of every worker; their answers by rank come after all asked for before."""
+
+    def shutdown(self) -> None:
+        """End the workers."""
 
 
 class RunningEngine(Protocol):
@@ -151,18 +155,33 @@ def start_vllm(
         _require_settings(config)
         if changes.ahead:
             run_ahead(config)
-        try:
-            with told_faults():
-                engine = LLMEngine(
-                    config,
-                    executor_class=Executor.get_class(config),
-                    log_stats=False,
-                    multiprocess_mode=False,
-                )
-        except BaseException:
-            cleanup_dist_env_and_memory()
-            raise
+        with told_faults(), _executor_of(config) as executor:
+            engine = LLMEngine(
+                config, executor_class=executor, log_stats=False, multiprocess_mode=False
+            )
     return cast("RunningEngine", engine)
+
+
+@contextmanager
+def _executor_of(config: VllmConfig) -> Iterator[type]:
+    """Yield the class of what starts workers; they end where the start fails, which vLLM forgets.
+
+    They would keep their processes, and those the GPU's memory, as long as this process.
+    """
+    made: list[ModelExecutor] = []
+
+    class Kept(Executor.get_class(config)):  # type: ignore[misc]  # known by now alone
+        def __init__(self, *given: object, **named: object) -> None:
+            super().__init__(*given, **named)
+            made.append(self)
+
+    try:
+        yield Kept
+    except BaseException:
+        for one in made:
+            one.shutdown()
+        cleanup_dist_env_and_memory()
+        raise
 
 
 def rendered(engine: RunningEngine, prompts: Sequence[Sequence[int]]) -> list[object]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from multiprocessing import active_children
 from multiprocessing.process import BaseProcess
 
 import pytest
@@ -14,7 +15,7 @@ from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines import EngineSettings, GenerationLimits
 from modnorm.engines.vllm.engine import VllmEngine
 from modnorm.engines.vllm.start import Changes
-from modnorm.errors import CandidateError, EngineError, IncompatibleError
+from modnorm.errors import CandidateError, DoesNotFitError, EngineError, IncompatibleError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 
@@ -82,6 +83,13 @@ def test_one_that_is_killed_is_a_failure_of_the_engine(
 def test_one_that_does_not_start_says_why(start: Callable[..., VllmEngine]) -> None:
     with pytest.raises(IncompatibleError, match="no room beside others"):
         start(worker_extension_cls="tests.engines.vllm.refused_worker.RefusedWorker")
+
+
+def test_a_start_that_fails_later_leaves_none_behind(start: Callable[..., VllmEngine]) -> None:
+    before = set(active_children())
+    with pytest.raises(DoesNotFitError):
+        start(kv_cache_memory_bytes=1)
+    assert set(active_children()) <= before
 
 
 def test_candidates_rest_while_three_steps_are_under_way(
