@@ -58,15 +58,15 @@ class Parting:
 
 
 class Recorder(PromptEncoder):
-    """A tokenizer that remembers what it was given to decode, by the text that came of it."""
+    """A tokenizer that remembers the tokens of answers, by the text that came of them."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         super().__init__(checkpoint)
         self.seen: dict[str, tuple[int, ...]] = {}
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of token ids."""
-        text = super().decode(ids)
+    def answer(self, ids: Sequence[int]) -> str:
+        """Return the text of an answer."""
+        text = super().answer(ids)
         self.seen[text] = tuple(ids)
         return text
 

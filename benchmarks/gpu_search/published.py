@@ -119,7 +119,7 @@ class Contender:
         return answers
 
     def _text(self, request: _Request) -> str:
-        return self._encoder.decode(request.outputs[0].token_ids)
+        return self._encoder.answer(request.outputs[0].token_ids)
 
 
 def serve(connection: Connection, settings: Settings) -> None:

@@ -79,6 +79,14 @@ class PromptEncoder:
         )
         return str(text)
 
+    def answer(self, ids: Sequence[int]) -> str:
+        """Return the text of an answer: without special tokens, and without the one that ended it.
+
+        That need not be special: `generation_config.json` may name any token.
+        """
+        ended = bool(ids) and ids[-1] in self.stop_ids
+        return self.decode(ids[:-1] if ended else ids)
+
     def _render(self, messages: Sequence["Message"]) -> str:
         conversation = [{"role": turn.role, "content": turn.content} for turn in messages]
         try:

@@ -26,7 +26,7 @@ class Completion:
     index: int
     """Position of its prompt in the request."""
     text: str
-    """Decoded text without special tokens."""
+    """Decoded text without special tokens, and without the token that ended it."""
     tokens: int
     """Generated tokens, the stop token included."""
     finish: Finish

@@ -214,7 +214,7 @@ class TransformersEngine:
             for done in decoder.run(poll):
                 yield Completion(
                     index=done.index,
-                    text=self._encoder.decode(done.generated),
+                    text=self._encoder.answer(done.generated),
                     tokens=len(done.generated),
                     finish=done.finish or Finish.LENGTH,
                 )

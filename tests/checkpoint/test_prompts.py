@@ -47,6 +47,15 @@ def test_decoding_gives_the_text_without_special_tokens():
     assert prompts.decode(prompts.encode(QUESTION)) == f"user\n{QUESTION[0].content}\nassistant\n"
 
 
+def test_an_answer_is_without_the_token_that_ended_it(copy):
+    prompts = encoder()
+    four, blank = prompts.encode_text("4"), prompts.encode_text(" ")
+    assert prompts.answer([*four, *blank, 2]) == prompts.answer([*four, *blank]) == "4 "
+    assert prompts.answer([]) == prompts.answer([2]) == ""
+    edit(copy / "generation_config.json", eos_token_id=[2, *blank])
+    assert encoder(copy).answer([*four, *blank]) == "4"
+
+
 def test_stop_tokens_come_from_the_generation_config(copy):
     assert encoder().stop_ids == {2}
     edit(copy / "generation_config.json", eos_token_id=[2, 0])

@@ -204,6 +204,21 @@ def test_a_stop_token_ends_a_completion(engine: Engine, checkpoint: Checkpoint) 
     assert "<|im_end|>" not in done.text
 
 
+@pytest.mark.parametrize("checkpoint", ["bundled"], indirect=True)
+def test_a_stop_token_that_is_not_special_is_no_part_of_the_text(
+    engine: Engine, checkpoint: Checkpoint, prompts: Prompts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = PromptEncoder(checkpoint)
+    (whole,) = answers(engine, prompts[1:2], GenerationLimits(256))
+    blank = encoder.encode_text(" ")
+    inside = engine._encoder  # type: ignore[attr-defined]  # what it reads stop tokens from
+    monkeypatch.setattr(inside, "stop_ids", frozenset(blank))
+    (done,) = answers(engine, prompts[1:2], GenerationLimits(256))
+    assert done.finish is Finish.STOP
+    assert whole.text.startswith(f"{done.text} ")
+    assert done.text == done.text.rstrip()
+
+
 def test_same_request_same_answers_whatever_ran_before(
     engine: Engine, prompts: Prompts, scale_map: ScaleMap, draw: Draw
 ) -> None:

@@ -318,7 +318,7 @@ class VllmEngine:
         tokens = list(output.token_ids)
         return Completion(
             index=index,
-            text=self._encoder.decode(tokens),
+            text=self._encoder.answer(tokens),
             tokens=len(tokens),
             finish=Finish.STOP if output.finish_reason == "stop" else Finish.LENGTH,
         )
