@@ -20,6 +20,7 @@ from modnorm.engines.protocol import Completion, Finish, GenerationLimits
 from modnorm.engines.settings import DEFAULT_SHARE
 from modnorm.engines.slots import ATTENTION, bytes_per_token
 from modnorm.engines.views import weight_views
+from modnorm.engines.vllm.memory import weight_bytes
 from modnorm.errors import DoesNotFitError, EngineError, InvalidInputError, PreconditionError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
@@ -45,7 +46,8 @@ class TransformersEngine:
 
     Raises:
         InvalidInputError: the stored tensors are not what `config.json` says.
-        IncompatibleError: the model cannot be decoded or perturbed exactly by this engine.
+        IncompatibleError: the model cannot be decoded or perturbed exactly by this engine, or does
+            not fit the GPU.
         EngineError: the infrastructure failed.
     """
 
@@ -61,17 +63,19 @@ class TransformersEngine:
         self._checkpoint = checkpoint
         self._encoder = PromptEncoder(checkpoint)
         self._layout = stored.layout
-        model = _load(checkpoint, stored.dtype, device or best_device())
-        self._weights = CandidateWeights(
-            self._layout,
-            weight_views(self._layout, model, stored.dtype),
-            model_digest=checkpoint.digest,
-            origin=partial(stored.read_again, checkpoint.digest),
-        )
+        device = device or best_device()
+        cache = _cache_bytes(weight_bytes(self._layout, stored.dtype, 1), device, gpu_share)
+        model = _load(checkpoint, stored.dtype, device)
+        with infrastructure(f"copying the weights of {checkpoint.name}"):
+            self._weights = CandidateWeights(
+                self._layout,
+                weight_views(self._layout, model, stored.dtype),
+                model_digest=checkpoint.digest,
+                origin=partial(stored.read_again, checkpoint.digest),
+            )
         self._model = CausalModel(model)
         self._max_rows = max_rows
-        per_token = bytes_per_token(model.config, stored.dtype)
-        self._cache_tokens = _cache_bytes(model, gpu_share) // per_token
+        self._cache_tokens = cache // bytes_per_token(model.config, stored.dtype)
         self._candidate: tuple[Descriptor, ScaleMap] | None = None
         self._cached = 0
         """Tokens of the caches of all requests, parked ones included."""
@@ -246,13 +250,22 @@ def _load(checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device) -> P
     return model
 
 
-def _cache_bytes(model: PreTrainedModel, share: float) -> int:
-    """Return the bytes of keys and values; all of a GPU is what an engine has by default."""
-    if model.device.type != "cuda":
+def _cache_bytes(weights: int, device: torch.device, share: float) -> int:
+    """Return the bytes of keys and values; all of a GPU is what an engine has by default.
+
+    Args:
+        weights: Bytes of one copy of the weights.
+        device: Where the engine will run.
+        share: Part of a GPU's memory that it may take.
+
+    Raises:
+        DoesNotFitError: the weights do not fit twice.
+    """
+    if device.type != "cuda":
         return CPU_CACHE_BYTES
-    whole = torch.cuda.get_device_properties(model.device).total_memory
+    with infrastructure("looking at the GPU"):
+        whole = torch.cuda.get_device_properties(device).total_memory
     total = whole * min(1.0, share / DEFAULT_SHARE)
-    weights = sum(parameter.nbytes for parameter in model.parameters())
     if total <= 2 * weights:
         raise DoesNotFitError(
             f"two copies of {weights / 2**30:.1f} GiB do not fit in {total / 2**30:.1f} GiB",

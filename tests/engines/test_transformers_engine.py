@@ -1,6 +1,7 @@
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from modnorm.engines.slots import ATTENTION
 from modnorm.engines.transformers_engine import TransformersEngine
 from modnorm.errors import (
     CandidateError,
+    DoesNotFitError,
     EngineError,
     IncompatibleError,
     InvalidInputError,
@@ -41,6 +43,27 @@ def bundled_engine(bundled: Checkpoint) -> Iterator[TransformersEngine]:
     engine = TransformersEngine(bundled)
     yield engine
     engine.close()
+
+
+def test_a_model_that_does_not_fit_a_gpu_twice_is_refused_before_it_is_loaded(
+    bundled: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = SimpleNamespace(total_memory=2**20)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: gpu)
+    with pytest.raises(DoesNotFitError, match="two copies") as caught:
+        TransformersEngine(bundled, device=torch.device("cuda"))
+    assert "MODNORM_ENGINES_PER_GPU" in (caught.value.remedy or "")
+
+
+def test_memory_that_runs_out_for_the_copy_is_a_failure_of_the_engine(
+    bundled: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def copied(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("others have it")
+
+    monkeypatch.setattr("modnorm.engines.transformers_engine.CandidateWeights", copied)
+    with pytest.raises(EngineError, match=r"copying the weights of .*: others have it"):
+        TransformersEngine(bundled)
 
 
 def texts(engine: TransformersEngine, prompts: Prompts) -> list[tuple[str, int]]:
