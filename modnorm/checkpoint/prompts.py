@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import TYPE_CHECKING
 
-from jinja2 import TemplateError
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from modnorm.checkpoint.config import load_json, positive
@@ -97,11 +96,11 @@ class PromptEncoder:
                 date_string=DATE,
                 strftime_now=_DAY.strftime,
             )
-        except TemplateError as error:
+        except Exception as error:  # a template is a program, which raises what it likes
             raise InvalidInputError(
                 f"the chat template refuses the messages: {error}",
                 field="model.name",
-                remedy="give a model whose template takes the roles of the task",
+                remedy="give a model whose template takes the roles of the task, and texts",
             ) from error
         return str(text)
 

@@ -96,9 +96,16 @@ def test_a_model_without_template_is_refused(copy):
     assert "chat template" in str(refused(copy))
 
 
-def test_a_template_that_refuses_the_messages_is_an_input_error(copy):
-    (copy / "chat_template.jinja").write_text("{{ raise_exception('no system role') }}")
-    with pytest.raises(InvalidInputError, match="no system role"):
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [
+        ("{{ raise_exception('no system role') }}", "no system role"),
+        ("{{ messages[0]['content'] + [] }}", "can only concatenate str"),
+    ],
+)
+def test_a_template_that_refuses_the_messages_is_an_input_error(copy, template, reason):
+    (copy / "chat_template.jinja").write_text(template)
+    with pytest.raises(InvalidInputError, match=reason):
         encoder(copy).encode(QUESTION)
 
 
