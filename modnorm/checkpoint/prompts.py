@@ -114,8 +114,9 @@ def check_fit(prompts: Sequence[Sequence[int]], max_tokens: int, checkpoint: Che
         checkpoint: The model that is to answer.
 
     Raises:
-        InvalidInputError: a prompt and its completion do not fit the model, or the model has no
-            embedding of one of its tokens; the field names the prompt by its index, `prompts.12`.
+        InvalidInputError: a prompt is empty, it and its completion do not fit the model, or the
+            model has no embedding of one of its tokens; the field names the prompt by its index,
+            `prompts.12`.
     """
     vocabulary = positive(checkpoint.config, "vocab_size")
     for index, prompt in enumerate(prompts):
@@ -136,8 +137,14 @@ def check_fit(prompts: Sequence[Sequence[int]], max_tokens: int, checkpoint: Che
 def _require_known(
     prompt: Sequence[int], vocabulary: int, checkpoint: Checkpoint, field: str
 ) -> None:
-    """Refuse what only the tokenizer was given: engines may read anything in its place."""
-    ends = min(prompt, default=0), max(prompt, default=0)
+    """Refuse nothing, and what only the tokenizer was given: engines may read anything there."""
+    if not prompt:
+        raise InvalidInputError(
+            "the prompt has no tokens",
+            field=field,
+            remedy="give a model whose chat template takes texts, or correct the row",
+        )
+    ends = min(prompt), max(prompt)
     for token in (token for token in ends if not 0 <= token < vocabulary):
         raise InvalidInputError(
             f"the prompt has token {token}, {checkpoint.name} has embeddings of 0 to "

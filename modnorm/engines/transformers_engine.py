@@ -21,7 +21,7 @@ from modnorm.engines.settings import DEFAULT_SHARE
 from modnorm.engines.slots import ATTENTION, bytes_per_token
 from modnorm.engines.views import weight_views
 from modnorm.engines.vllm.memory import weight_bytes
-from modnorm.errors import DoesNotFitError, EngineError, InvalidInputError, PreconditionError
+from modnorm.errors import DoesNotFitError, EngineError, PreconditionError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.lineage import Lineage
@@ -192,8 +192,6 @@ class TransformersEngine:
         poll: Callable[[], None] | None = None,
     ) -> Generator[Completion]:
         """Yield completions as they finish; see `Engine.generate`."""
-        if not all(prompts):
-            raise InvalidInputError("a prompt has no tokens", field="task")
         check_fit(prompts, limits.max_tokens, self._checkpoint)
         return self._generate(prompts, limits, poll or _go_on)
 

@@ -132,6 +132,15 @@ def test_prompts_must_leave_room_for_the_completion():
         assert caught.value.remedy == f"{cap if room else ''}shorten or drop the row"
 
 
+def test_a_prompt_that_a_template_makes_nothing_of_is_refused(copy):
+    template = "{% for part in messages[0]['content'] %}{{ part['text'] }}{% endfor %}"
+    (copy / "chat_template.jinja").write_text(template)
+    prompts = [[5], encoder(copy).encode(QUESTION)]
+    with pytest.raises(InvalidInputError, match="no tokens") as caught:
+        check_fit(prompts, 1, resolve_checkpoint(str(copy)))
+    assert caught.value.field == "prompts.1"
+
+
 @pytest.mark.parametrize("token", [1024, -1])
 def test_tokens_that_the_model_has_no_embeddings_of_are_refused(token):
     with pytest.raises(InvalidInputError, match=f"token {token}, .* of 0 to 1023") as caught:

@@ -219,8 +219,6 @@ class VllmEngine:
         poll: Callable[[], None] | None = None,
     ) -> Generator[Completion]:
         """Yield completions as they finish; see `Engine.generate`."""
-        if not all(prompts):
-            raise InvalidInputError("a prompt has no tokens", field="task")
         longest = check_fit(prompts, limits.max_tokens, self._checkpoint)
         bound = self._settings.max_model_len
         if prompts and bound is not None and longest + limits.max_tokens > bound:
