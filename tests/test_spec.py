@@ -2,6 +2,7 @@
 
 import pytest
 
+from modnorm.client.convert import spec_from_proto, spec_to_proto
 from modnorm.errors import InvalidInputError
 from modnorm.spec import load_spec, parse_spec
 
@@ -59,6 +60,30 @@ def test_a_rule_between_fields_blames_the_field_that_breaks_it(
 )
 def test_a_truth_value_is_no_number(section, name, refused_field):
     assert refused_field(section, **{name: True}) == f"{section}.{name}"
+
+
+@pytest.mark.parametrize(
+    ("section", "name"),
+    [
+        ("calibration", "layers_per_example"),
+        ("calibration", "max_length"),
+        ("failures", "max_failed_candidates"),
+        ("iterative", "evaluate_every"),
+    ],
+)
+def test_a_count_is_one_that_the_contracts_can_carry(section, name):
+    spec = {**ITERATIVE, "method": "es"}
+    largest = parse_spec({**spec, section: {name: 2**31 - 1}})
+    assert spec_from_proto(spec_to_proto(largest)) == largest
+    with pytest.raises(InvalidInputError) as caught:
+        parse_spec({**spec, section: {name: 2**31}})
+    assert caught.value.field == f"{section}.{name}"
+
+
+@pytest.mark.parametrize("name", ["offset", "limit"])
+def test_rows_are_counted_in_numbers_that_the_contracts_can_carry(name, refused_field):
+    rows = {"source": "rows.jsonl", name: 2**31}
+    assert refused_field("task", heldout=rows) == f"task.heldout.{name}"
 
 
 def test_a_truth_value_in_a_list_is_blamed_by_its_place(refused_field):

@@ -5,7 +5,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from modnorm.spec.section import MAX_SEED, Float, Int, Section, field_fault
+from modnorm.spec.section import MAX_COUNT, MAX_SEED, Float, Int, Section, field_fault
 from modnorm.spec.task import Rows
 
 MAX_TWO_SIDED_SEED = MAX_SEED // 1_000_003 - 1
@@ -39,7 +39,7 @@ class IterativeSpec(Section):
     development rows by accuracy, then mean reward, then fewest updates."""
     development: Rows | None = None
     """Rows that choose among the states."""
-    evaluate_every: Int = Field(default=100, ge=1)
+    evaluate_every: Int = Field(default=100, ge=1, le=MAX_COUNT)
     """Updates between two states that answer the development rows; the first one does, too."""
     monitor: tuple[Int, ...] = ()
     """Updates after which the held-out rows are answered as well; this chooses nothing."""

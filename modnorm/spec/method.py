@@ -5,7 +5,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import AliasChoices, Field, model_validator
 
-from modnorm.spec.section import MAX_SEED, Float, Int, Section, field_fault
+from modnorm.spec.section import MAX_COUNT, MAX_SEED, Float, Int, Section, field_fault
 
 MAX_MASS = 1e6
 """Largest mass of a group; only ratios of masses matter."""
@@ -99,8 +99,8 @@ class CalibrationSpec(Section):
     later: ClassVar[frozenset[str]] = frozenset({"maps"})
 
     examples: Int = Field(default=64, ge=1, le=4096)
-    layers_per_example: Int = Field(default=4, ge=1)
-    max_length: Int = Field(default=128, ge=1)
+    layers_per_example: Int = Field(default=4, ge=1, le=MAX_COUNT)
+    max_length: Int = Field(default=128, ge=1, le=MAX_COUNT)
     """Leading prompt tokens."""
     iterations: Int = Field(default=3, ge=1, le=100)
     """JVP/VJP steps before the last JVP."""

@@ -4,7 +4,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from modnorm.spec.section import Int, Section, field_fault
+from modnorm.spec.section import MAX_COUNT, Int, Section, field_fault
 
 MAX_MODEL_LEN, MAX_SEQUENCES, MAX_RANKS = 2**20, 4096, 64
 """Bounds of an engine's settings, beyond those of any model or host of today."""
@@ -42,6 +42,6 @@ class FailureSpec(Section):
 
     max_attempts: Int = Field(default=3, ge=1, le=100)
     """Attempts a job gets before it fails for good."""
-    max_failed_candidates: Int = Field(default=0, ge=0)
+    max_failed_candidates: Int = Field(default=0, ge=0, le=MAX_COUNT)
     """Failed candidates that the experiment tolerates, in all updates together where it is
     iterative; they are left out of the ranking, or of their update."""

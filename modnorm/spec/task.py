@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import BeforeValidator, Field
 
-from modnorm.spec.section import Int, Section
+from modnorm.spec.section import MAX_COUNT, Int, Section
 
 MAX_DECLARATION = 65_536
 """Largest text of a declared task, in bytes of UTF-8."""
@@ -30,9 +30,9 @@ class DataSpec(Section):
     """Split of a Hugging Face dataset, or a file of a folder without its suffix."""
     revision: str | None = None
     """Commit of a Hugging Face dataset."""
-    offset: Int = Field(default=0, ge=0)
+    offset: Int = Field(default=0, ge=0, le=MAX_COUNT)
     """Rows passed over at the start."""
-    limit: Int | None = Field(default=None, ge=1)
+    limit: Int | None = Field(default=None, ge=1, le=MAX_COUNT)
     """Rows taken; all that are left when absent."""
 
 
