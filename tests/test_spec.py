@@ -86,6 +86,13 @@ def test_rows_are_counted_in_numbers_that_the_contracts_can_carry(name, refused_
     assert refused_field("task", heldout=rows) == f"task.heldout.{name}"
 
 
+@pytest.mark.parametrize(
+    ("section", "name"), [("method", "profile"), ("population", "noise"), ("task", "scorer")]
+)
+def test_half_a_surrogate_pair_is_no_text(section, name, refused_field):
+    assert refused_field(section, **{name: "\ud83d"}) == f"{section}.{name}"
+
+
 def test_a_truth_value_in_a_list_is_blamed_by_its_place(refused_field):
     assert refused_field("population", ensemble_sizes=[True]) == "population.ensemble_sizes.0"
 

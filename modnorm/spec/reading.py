@@ -18,6 +18,7 @@ SectionT = TypeVar("SectionT", bound=Section)
 
 _PLAIN_WORDS = {
     "missing": "must be given",
+    "string_unicode": "holds half a surrogate pair; write the character itself",
     "model_attributes_type": "must be a mapping of fields to values",
     "model_type": "must be a mapping of fields to values",
     "tuple_type": "must be a list",

@@ -41,7 +41,12 @@ def named(value: object) -> object:
 class Section(BaseModel):
     """A part of a spec: no unknown fields, never changed."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        allow_inf_nan=False,
+        str_min_length=0,  # without any bound pydantic lets halves of surrogate pairs pass
+    )
 
     later: ClassVar[frozenset[str]] = frozenset()
     """Fields that the section did not always have. They are written only where they are not at
