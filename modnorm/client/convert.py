@@ -6,6 +6,7 @@ from typing import Literal
 
 from google.protobuf import json_format
 from google.protobuf.message import Message as ProtoMessage
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from modnorm.errors import InvalidInputError
 from modnorm.perturbation.descriptor import Descriptor
@@ -58,7 +59,21 @@ def method_from_proto(message: common_pb2.MethodSpec) -> MethodSpec:
 
 
 def _content(message: ProtoMessage) -> dict[str, object]:
+    _refuse_unknown(message)
     return json_format.MessageToDict(message, preserving_proto_field_name=True)
+
+
+def _refuse_unknown(message: ProtoMessage, path: str = "") -> None:
+    """Refuse what a newer version sent: left out, it would be another experiment."""
+    if len(UnknownFieldSet(message)):
+        raise InvalidInputError(
+            "holds a field that this version does not know",
+            field=path or "spec",
+            remedy="run one version of modnorm on both sides",
+        )
+    for field, value in message.ListFields():
+        if isinstance(value, ProtoMessage):
+            _refuse_unknown(value, f"{path}.{field.name}".removeprefix("."))
 
 
 def prompt_to_proto(messages: Sequence[Message]) -> common_pb2.Prompt:
