@@ -4,10 +4,14 @@ PyYAML takes the last of two keys alike, so that half of what stands in a file w
 without a word.
 """
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import yaml
+
+_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+"""What JSON writes for a letter beyond the first 65,536: `spec.json` of a run is read as YAML."""
 
 
 def read_yaml(text: str) -> object:
@@ -41,6 +45,11 @@ class _Loader(yaml.SafeLoader):
             _refuse_double_keys(node)
         return node
 
+    def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> str:
+        """Join what JSON takes apart."""
+        text: str = super().construct_scalar(node)
+        return _PAIR.sub(_joined, text)
+
 
 @contextmanager
 def _loading(text: str) -> Iterator[_Loader]:
@@ -56,6 +65,10 @@ def _loading(text: str) -> Iterator[_Loader]:
     except (LookupError, AttributeError) as error:
         # PyYAML's own, where a value is not of the tag that it is given: `!!int ''`.
         raise ValueError("a value is not of its tag") from error
+
+
+def _joined(pair: re.Match[str]) -> str:
+    return pair[0].encode("utf-16", "surrogatepass").decode("utf-16")
 
 
 def _refuse_double_keys(node: yaml.MappingNode) -> None:

@@ -1,5 +1,7 @@
 """YAML whose keys stand there once."""
 
+import json
+
 import pytest
 
 from modnorm.errors import InvalidInputError
@@ -30,6 +32,12 @@ def test_keys_of_other_mappings_and_of_merged_ones_may_be_the_same():
         1: "one",
         "1": "text",
     }
+
+
+def test_json_reads_as_what_was_written():
+    content = {"\U0001f600": "two \U0001d465\U0001d466, one \xe9"}
+    assert read_yaml(json.dumps(content)) == content
+    assert read_yaml(json.dumps(half := ["\ud83d", "\ude00\ud83d"])) == half
 
 
 @pytest.mark.parametrize("text", ["a: [", "? [a]\n: 1", "a: 2024-13-45", "!!python/x y"])
