@@ -16,6 +16,11 @@ _NOT_IN_NAMES = re.compile(r"(?:[^\w.]|_)+")
 """Names keep the letters and digits of any script; the underscore stands between labels."""
 _LONGEST_NAME = 100
 """In bytes: a file system takes up to 255."""
+_SHORT_FORMS = {
+    **dict.fromkeys(("model", "method", "engine"), "name"),
+    **dict.fromkeys(("selection", "heldout", "development"), "source"),
+}
+"""Sections that a spec may give by one field alone, and that field."""
 
 
 @dataclass(frozen=True)
@@ -60,10 +65,15 @@ def make_cells(suite: Suite, settings: Sequence[Fragment] = ()) -> tuple[Cell, .
 
 
 def overlay(lower: Fragment, upper: Fragment) -> dict[str, object]:
-    """Lay a fragment over another: mappings merge, all else is replaced."""
+    """Lay a fragment over another: mappings merge, all else is replaced.
+
+    What lies below a mapping may be a section that is given by its name or source alone.
+    """
     merged = dict(lower)
     for key, value in upper.items():
         below = merged.get(key)
+        if isinstance(below, str) and key in _SHORT_FORMS:
+            below = {_SHORT_FORMS[key]: below}
         if isinstance(below, Mapping) and isinstance(value, Mapping):
             merged[key] = overlay(below, value)
         else:

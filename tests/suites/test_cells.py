@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from modnorm.errors import InvalidInputError
@@ -107,7 +109,30 @@ def test_fragments_merge_and_what_is_no_mapping_is_replaced():
     lower = {"a": {"b": 1, "c": [1, 2]}, "d": 2}
     assert overlay(lower, {"a": {"c": [3]}}) == {"a": {"b": 1, "c": [3]}, "d": 2}
     assert overlay(lower, {"a": 5}) == {"a": 5, "d": 2}
-    assert lower == {"a": {"b": 1, "c": [1, 2]}, "d": 2}
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper", "merged"),
+    [
+        ({"engine": "vllm"}, {"engine": {"max_num_seqs": 8}}, {"name": "vllm", "max_num_seqs": 8}),
+        ({"engine": {"max_num_seqs": 8}}, {"engine": "vllm"}, "vllm"),
+        (
+            {"heldout": "rows.jsonl"},
+            {"heldout": {"limit": 3}},
+            {"source": "rows.jsonl", "limit": 3},
+        ),
+        ({"name": "a"}, {"name": {"b": 1}}, {"b": 1}),
+    ],
+)
+def test_a_section_that_is_given_by_one_field_alone_merges(lower, upper, merged):
+    assert list(overlay(lower, upper).values()) == [merged]
+
+
+def test_a_setting_of_the_engine_leaves_it_the_engine_that_the_paper_suite_names():
+    families = Path(__file__).parents[2] / "examples/paper/families.yaml"
+    (cell, *_) = load_suite(families, [setting("engine.max_model_len=4096")]).cells[12:]
+    assert cell.labels["model"] == "Gemma 3 4B"
+    assert (cell.spec.engine.name, cell.spec.engine.max_model_len) == ("transformers", 4096)
 
 
 def names(load, options):
