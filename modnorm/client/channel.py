@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar, cast
 import grpc
 from pydantic import SecretStr
 
-from modnorm.errors import InvalidInputError
+from modnorm.errors import InvalidInputError, PreconditionError
 
 Options = Sequence[tuple[str, str | int]]
 Metadata = Sequence[tuple[str, str | bytes]]
@@ -113,7 +113,9 @@ def open_channel(target: str, credentials: Credentials, options: Options) -> grp
         if tls is None
         else grpc.secure_channel(target, tls, options=options)
     )
-    return grpc.intercept_channel(channel, _Showing(credentials))
+    showing = _Showing(credentials, channel.close)
+    channel.close = showing.close  # type: ignore[method-assign]  # whoever closes it comes by here
+    return grpc.intercept_channel(channel, showing)
 
 
 class _Details(NamedTuple):
@@ -131,10 +133,20 @@ class _Showing(
     grpc.StreamUnaryClientInterceptor,  # type: ignore[type-arg]  # the same
     grpc.StreamStreamClientInterceptor,  # type: ignore[type-arg]  # the same
 ):
-    """Adds the token to each call, whatever its kind."""
+    """Adds the token to each call, whatever its kind; refuses calls over a closed channel.
 
-    def __init__(self, credentials: Credentials) -> None:
+    gRPC ends the whole process by a segmentation fault there, where a channel has interceptors.
+    """
+
+    def __init__(self, credentials: Credentials, close: Callable[[], None]) -> None:
         self._credentials = credentials
+        self._close = close
+        self._is_closed = False
+
+    def close(self) -> None:
+        """Close the channel."""
+        self._is_closed = True
+        self._close()
 
     def _show(
         self,
@@ -142,6 +154,10 @@ class _Showing(
         details: grpc.ClientCallDetails,
         request: RequestT,
     ) -> ResultT:
+        if self._is_closed:
+            raise PreconditionError(
+                "the connection is closed", remedy="make calls, and read streams, before it is"
+            )
         shown = _Details(
             details.method,
             details.timeout,

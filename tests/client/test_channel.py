@@ -3,7 +3,23 @@ from pydantic import SecretStr
 
 from modnorm.client import ModnormClient
 from modnorm.client.channel import Credentials
-from modnorm.errors import InvalidInputError
+from modnorm.errors import InvalidInputError, PreconditionError
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda client, events: client.get("e1"),
+        lambda client, events: next(client.candidates("e1")),
+        lambda client, events: next(events),
+    ],
+    ids=["call", "pages", "stream"],
+)
+def test_a_call_over_a_closed_connection_is_refused(read, free_address):
+    with ModnormClient(free_address) as client:
+        events = client.watch("e1")
+    with pytest.raises(PreconditionError, match="closed"):  # gRPC alone ends the process
+        read(client, events)
 
 
 @pytest.mark.parametrize("text", ["one\nanother", "modn\u00f6rm", "a\0b", "\ufffd"])
