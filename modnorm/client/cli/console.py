@@ -38,6 +38,13 @@ def as_dict(message: Message) -> dict[str, object]:
     return json_format.MessageToDict(message, preserving_proto_field_name=True)
 
 
+def on_one_line(name: str) -> str:
+    """Return a name that somebody else may have given without what a terminal would obey."""
+    return "".join(
+        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in name
+    )
+
+
 def percent(fraction: float | None) -> str:
     """Return a metric as people write it: `41.5 %`."""
     return "-" if fraction is None else f"{100 * fraction:.1f} %"

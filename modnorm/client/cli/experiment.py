@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import typer
 
-from modnorm.client.cli.console import stderr
+from modnorm.client.cli.console import on_one_line, stderr
 from modnorm.client.cli.options import settings
 from modnorm.client.cli.progress import catch_up, display, follow
 from modnorm.client.client import ModnormClient
@@ -52,7 +52,7 @@ def follow_to_end(
         EvaluationError: it failed; the message is its reason.
         CancelledError: it was cancelled.
     """
-    shown = experiment.spec.name or title or experiment.id
+    shown = on_one_line(experiment.spec.name) or title or experiment.id
     sizes = experiment.spec.population.ensemble_sizes
     with display(stderr(), shown, max(sizes, default=1), quiet=quiet) as screen:
         events = catch_up(client.watch(experiment.id), experiment)

@@ -9,6 +9,7 @@ import typer
 from modnorm.client.cli.console import (
     as_dict,
     emit_json,
+    on_one_line,
     percent,
     stderr,
     stdout,
@@ -168,7 +169,7 @@ def _row(experiment: experiments.Experiment) -> tuple[str, ...]:
     progress = experiment.progress
     return (
         experiment.id,
-        experiment.spec.name or "-",
+        on_one_line(experiment.spec.name) or "-",
         state_name(experiment.state),
         f"{progress.jobs_done}/{progress.jobs_total}",
         f"{progress.best_reward:.4f}" if progress.HasField("best_reward") else "-",

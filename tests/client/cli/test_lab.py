@@ -155,6 +155,14 @@ def test_names_and_reasons_are_shown_as_they_are(modnorm, lab, odd):
     assert f"no model at {odd}" in shown
 
 
+def test_a_name_commands_no_terminal(modnorm, lab):
+    server = lab(experiments.EXPERIMENT_STATE_SUCCEEDED, name="\x1b]0;mine\x07\nse1 caf\xe9")
+    for words in (("list",), ("watch", "e1")):
+        _, out, err = modnorm(*words, *server)
+        assert "\x1b" not in out + err
+        assert "\ufffd]0;mine\ufffd\ufffdse1 caf\xe9" in out + err
+
+
 @pytest.mark.parametrize(
     "state", [experiments.EXPERIMENT_STATE_SELECTING, experiments.EXPERIMENT_STATE_CANCELLED]
 )
