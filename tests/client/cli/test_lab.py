@@ -6,6 +6,7 @@ import yaml
 
 from modnorm.client.convert import spec_to_proto
 from modnorm.errors import UnavailableError
+from modnorm.spec import parse_spec
 from modnorm.v1 import experiment_pb2 as experiments
 
 SUCCEEDED = experiments.EXPERIMENT_STATE_SUCCEEDED
@@ -153,6 +154,15 @@ def test_names_and_reasons_are_shown_as_they_are(modnorm, lab, odd):
     code, shown, _ = modnorm("show", "e1", *server)
     assert code == 0
     assert f"no model at {odd}" in shown
+
+
+def test_json_tells_zero_from_what_is_not_known(modnorm_json, lab, spec):
+    nothing = experiments.EnsembleResult(population=4, ensemble_size=2, experts=[1, 0], rows=2)
+    shown = modnorm_json("show", "e1", *lab(SUCCEEDED, ensembles=[nothing]))
+    (ensemble,) = shown["ensembles"]
+    assert (ensemble["metric"], ensemble["correct"]) == (0.0, 0)
+    assert "base" not in shown
+    assert parse_spec(shown["spec"]) == spec
 
 
 def test_a_name_commands_no_terminal(modnorm, lab):
