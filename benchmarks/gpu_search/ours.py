@@ -101,6 +101,7 @@ class Contender:
             generate=result.generate_seconds,
             judge=result.score_seconds,
             classes=self.engine.stopwatch.take(),
+            astray=sum(one.tokens != answers.lengths[one.row] for one in result.answers),
         )
 
     def close(self) -> None:

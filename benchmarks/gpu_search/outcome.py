@@ -29,6 +29,8 @@ class Outcome:
     judge: float
     """Seconds of judging that no generation ran beside."""
     classes: Classes = field(default_factory=dict)
+    astray: int = 0
+    """Answers that have not as many tokens as were drawn: other work than the others did."""
 
     @property
     def steps(self) -> int:

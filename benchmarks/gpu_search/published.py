@@ -94,6 +94,10 @@ class Contender:
             generate=generated,
             judge=ended - began - switch - generated,
             classes={256: (max(lengths), generated, busy)},
+            astray=sum(
+                len(request.outputs[0].token_ids) != length
+                for request, length in zip(requests, lengths, strict=True)
+            ),
         )
 
     def close(self) -> None:

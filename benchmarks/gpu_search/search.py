@@ -7,8 +7,9 @@ as they come; a later call with the same settings leaves out those that are ther
 search may be spread over several commands. `--seconds` ends contenders without early stop before
 their last candidate: seconds a candidate are compared then.
 
-Exits with 1 where scores are not those that were drawn, or where the K best after early stops are
-not those of the plain loop.
+Exits with 1 where scores or lengths of answers are not those that were drawn, where a candidate is
+missing though there was time, or where the K best after early stops are not those of the plain
+loop.
 """
 
 import argparse
@@ -141,19 +142,34 @@ def _run(
         "waiting": seconds * contender.engines - busy,
         "steps": sum(one.steps for one in outcomes),
         "steps_by_batch": together([one.classes for one in outcomes]),
-        "right": _is_right(outcomes, settings.workload, plan, options.experts),
+        "right": is_right(
+            outcomes, settings.workload, plan, options.experts, late=seconds > plan.seconds
+        ),
         "environment": dict(pool.environment),
     }
 
 
-def _is_right(outcomes: Sequence[Outcome], workload: Workload, plan: Plan, experts: int) -> bool:
-    """Whether scores are those that were drawn, and the best those of the plain loop."""
+def is_right(
+    outcomes: Sequence[Outcome], workload: Workload, plan: Plan, experts: int, *, late: bool
+) -> bool:
+    """Tell whether everything is as drawn and there, and the best are those of the plain loop.
+
+    Args:
+        outcomes: What came of the candidates.
+        workload: What was drawn.
+        plan: Which candidates were to be evaluated.
+        experts: K.
+        late: Whether the time was over, so that candidates may be missing.
+    """
     expected = drawn_scores(workload, plan.candidates)
     scores = {one.candidate: one.score for one in outcomes if one.score is not None}
     same = all(score == expected[candidate] for candidate, score in scores.items())
-    complete = len(outcomes) == plan.candidates
+    same = same and not any(one.astray for one in outcomes)
+    complete = {one.candidate for one in outcomes} == expected.keys()
+    if not complete:
+        return same and late
     best, plain = (
         rank([found.get(index) for index in range(plan.candidates)], plan.candidates)[:experts]
         for found in (scores, expected)
     )
-    return same and (not complete or best == plain)
+    return same and best == plain

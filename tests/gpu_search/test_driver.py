@@ -1,6 +1,7 @@
 """Candidates are shared out among processes, and the best come out whoever stops early."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,10 @@ from benchmarks.gpu_search.contenders import contender_named
 from benchmarks.gpu_search.driver import Plan, search
 from benchmarks.gpu_search.expected import drawn_scores
 from benchmarks.gpu_search.messages import Settings
-from benchmarks.gpu_search.outcome import Stopwatch, together
+from benchmarks.gpu_search.outcome import Outcome, Stopwatch, together
 from benchmarks.gpu_search.processes import Child, ending
 from benchmarks.gpu_search.results import Results
+from benchmarks.gpu_search.search import is_right
 from benchmarks.gpu_search.workload import Workload
 from modnorm.search.ranking import rank
 
@@ -46,6 +48,27 @@ def test_early_stop_keeps_the_best(engines: Sequence[Child]) -> None:
     )
     assert best == expected
     assert any(score is None for score in scores.values())
+
+
+def _is_right(outcomes: Sequence[Outcome], *, late: bool = False) -> bool:
+    return is_right(outcomes, WORKLOAD, Plan(POPULATION, EXPERTS), EXPERTS, late=late)
+
+
+def test_what_came_out_is_right_as_it_is_and_not_otherwise(engines: Sequence[Child]) -> None:
+    outcomes, _ = search(engines, Plan(POPULATION, EXPERTS))
+    *others, best = sorted(outcomes, key=lambda one: one.score or 0.0)
+    assert _is_right(outcomes)
+    assert not _is_right([*others, replace(best, score=2.0)])
+    assert not _is_right([*others, replace(best, score=None)])
+    assert not _is_right([*others, replace(best, astray=1)])
+
+
+def test_a_candidate_may_only_be_missing_when_the_time_is_over(engines: Sequence[Child]) -> None:
+    outcomes, _ = search(engines, Plan(POPULATION))
+    assert not _is_right(outcomes[1:])
+    assert not _is_right([outcomes[-1], *outcomes[1:]])
+    assert _is_right(outcomes[1:], late=True)
+    assert not _is_right([replace(outcomes[1], astray=1)], late=True)
 
 
 def test_no_candidate_is_begun_after_the_time_is_over(engines: Sequence[Child]) -> None:
