@@ -1,6 +1,6 @@
 """Greedy answers of the vLLM engine against the transformers engine.
 
-    python -m benchmarks.engine_agreement [--model tiny-thicket] [--prompts 200] [--candidates 4]
+    python -m benchmarks.engine_agreement [--model tiny-thicket] [--prompts 100] [--candidates 4]
                                           [--max-tokens 128] [--out FILE]
 
 The base and some candidates answer the same prompts in both engines, with the same weights
@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -27,7 +28,6 @@ from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.engines import Engine, EngineSettings, GenerationLimits
 from modnorm.engines.transformers_engine import TransformersEngine
 from modnorm.engines.views import weight_views
-from modnorm.engines.vllm.engine import VllmEngine
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.methods import build_scale_map
@@ -151,6 +151,8 @@ class Comparison:
 
 def compare(options: argparse.Namespace) -> dict[str, object]:
     """Return how many answers are equal, and where the others part."""
+    from modnorm.engines.vllm.engine import VllmEngine  # noqa: PLC0415 - brings vLLM
+
     checkpoint = resolve_checkpoint(options.model)
     task, recorders = get_task("countdown"), (Recorder(checkpoint), Recorder(checkpoint))
     source = DataSpec(source="bundled:countdown-heldout", limit=options.prompts)
@@ -203,6 +205,9 @@ def main() -> int:
     parser.add_argument("--near", type=float, default=0.25)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
+    if not find_spec("vllm"):
+        print("it needs vLLM, which this Python does not have (docs/gpu.md)", file=sys.stderr)
+        return 2
     found = compare(options)
     text = json.dumps(found, indent=2)
     print(text)

@@ -12,6 +12,7 @@ import argparse
 import signal
 import sys
 from importlib import import_module
+from importlib.util import find_spec
 from types import ModuleType
 
 COMMANDS = {
@@ -33,7 +34,13 @@ def main() -> int:
     # Told to end, it ends what it has started: a daemon would outlive it.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     module = import_module(f"benchmarks.gpu_search.{COMMANDS[name]}")
-    return int(module.run(_options(name, module)))
+    options = _options(name, module)
+    # A lab may search with another engine.
+    wants = name != "make-model" and getattr(options, "engine", "vllm") == "vllm"
+    if wants and not find_spec("vllm"):
+        print(f"{name} needs vLLM, which this Python does not have (docs/gpu.md)", file=sys.stderr)
+        return 2
+    return int(module.run(options))
 
 
 def _options(name: str, module: ModuleType) -> argparse.Namespace:
