@@ -3,7 +3,7 @@
     python -m benchmarks.bundled_model [--out runs/table] [--seeds 42,43,44]
 
 Runs the two demo specs, each at its tuned scale, once a seed; a run that is there already is not
-repeated. Prints mean and sample standard deviation over the seeds, in percent.
+repeated. Prints mean and, of several seeds, sample standard deviation, in percent.
 """
 
 import argparse
@@ -65,8 +65,8 @@ def _base(row: ComparisonRow) -> float:
 
 
 def _spread(values: Sequence[float]) -> str:
-    mean = 100 * statistics.fmean(values)
-    return f"{mean:.1f} ± {100 * statistics.stdev(values):.1f}"
+    mean = f"{100 * statistics.fmean(values):.1f}"
+    return f"{mean} ± {100 * statistics.stdev(values):.1f}" if len(values) > 1 else mean
 
 
 if __name__ == "__main__":
