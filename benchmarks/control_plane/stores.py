@@ -138,10 +138,11 @@ class _Bench:
         _timed(f"claim and report {when}", len(ids), work)
 
     def _answer(self, ids: Sequence[str]) -> None:
-        claims = self._jobs.claim_all([ClaimRequest(one, "worker") for one in ids])
-        reports = [
-            _report(claim, self._options.answers) for claim in claims if isinstance(claim, Claim)
-        ]
+        reports = []
+        for claim in self._jobs.claim_all([ClaimRequest(one, "worker") for one in ids]):
+            if not isinstance(claim, Claim):
+                raise SystemExit(f"a job was not claimed, so nothing is measured: {claim}")
+            reports.append(_report(claim, self._options.answers))
         for outcome in self._jobs.report_all(reports):
             if isinstance(outcome, Exception):
                 raise outcome
