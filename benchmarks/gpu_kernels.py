@@ -8,9 +8,9 @@ under the modular norm: a candidate for the first time (noise, norms, weights), 
 coefficients, restore, comparison with the base, a copy of all weights (the floor of the last
 three), and the same without kernels; `--profile` adds the means of so many candidates and restores
 by kernel. Then SHA-256 of one candidate on the CPU, here, in transformers' layout and over two
-ranks, and of the base after many candidates. Exits with 1 when a digest differs, or when kernels
-are not used on a GPU. Norms by kernels sum in another order, so the digests are of one candidate
-with the same coefficients.
+ranks, and of the base after many candidates. Exits with 1 when a digest differs, when a candidate
+is the base, or when kernels are not used on a GPU. Norms by kernels sum in another order, so the
+digests are of one candidate with the same coefficients.
 """
 
 import argparse
@@ -195,11 +195,15 @@ def digests(
 def drift(
     weights: CandidateWeights, scale_map: ScaleMap, candidates: int
 ) -> tuple[str, str, bool]:
-    """Return SHA-256 of the base before and after many candidates, and whether it was there."""
+    """Return SHA-256 of the base before and after many candidates.
+
+    The last is whether it was there before each of them, and not while one was.
+    """
     before, always = weights.sha256(), True
     for seed in range(candidates):
         always = always and weights.is_pristine()
         weights.apply(_descriptor(scale_map, 1000 + seed), scale_map)
+        always = always and not weights.is_pristine()
         weights.restore()
     return before, weights.sha256(), always
 
@@ -230,7 +234,7 @@ def measure(options: argparse.Namespace) -> dict[str, object]:
         "has_kernels": weights.has_kernels,
         "milliseconds": times,
         "sha256": found,
-        "equal": len(set(found.values())) == 1,
+        "equal": len(set(found.values())) == 1 and before not in found.values(),
         "candidates": options.candidates,
         "no_drift": before == after and always,
     }

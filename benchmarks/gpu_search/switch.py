@@ -4,8 +4,9 @@
 
 Milliseconds, medians after one that is not counted: the comparison with the base, the calls of
 vLLM's workers, noise, norms and weights of a candidate that nobody has met, the same with known
-coefficients, and restoring the base. Then SHA-256 of the base before and after many candidates;
-exits with 1 where they differ. `benchmarks.gpu_kernels` has the same without vLLM.
+coefficients, and restoring the base. Then SHA-256 of the base before and after many candidates,
+and of a candidate; exits with 1 where the first two differ, or the last does not.
+`benchmarks.gpu_kernels` has the same without vLLM.
 """
 
 import argparse
@@ -43,7 +44,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure, print, and say by the exit code whether the base is what it was."""
+    """Measure, print, and say by the exit code whether only candidates change the weights."""
     settings = Settings(options.model, options.repeats, options.candidates)
     child = Child("switch", "benchmarks.gpu_search.switch", settings)
     with ending(child):
@@ -52,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
     print(text)
     if options.out:
         options.out.write_text(text + "\n")
-    return 0 if isinstance(found, dict) and found["no_drift"] else 1
+    return 0 if isinstance(found, dict) and found["no_drift"] and found["changes"] else 1
 
 
 def serve(connection: Connection, settings: Settings) -> None:
@@ -72,6 +73,8 @@ def serve(connection: Connection, settings: Settings) -> None:
     for one in known[settings.repeats + 1 :][: settings.candidates]:
         _resolved(engine, one, scale_map)
     after = engine.weights_sha256()
+    with engine.candidate(resolved[0], scale_map):
+        changed = engine.weights_sha256()
     connection.send(
         {
             "environment": dict(engine.environment),
@@ -79,6 +82,7 @@ def serve(connection: Connection, settings: Settings) -> None:
             "candidates": settings.candidates,
             "base_sha256": before,
             "no_drift": before == after,
+            "changes": changed != before,
         }
     )
     engine.close()
