@@ -9,7 +9,7 @@ lasts from the event that selection begins to the event that voting does; effici
 T1 / (G * TG), of the medians of all rounds: a host's processors may be slower at one time than at
 another. The base is scored too: N = 63 makes 64 jobs. Answers are real: random weights
 hardly ever stop, so nearly all are as long as `--max-tokens`. Every candidate answers every row
-(`statistics: full`).
+(`statistics: full`). Busy is what jobs took, of the time of all engines.
 """
 
 import argparse
@@ -87,7 +87,7 @@ def _measure(client: ModnormClient, gpus: int, options: argparse.Namespace) -> F
         "jobs": len(candidates),
         "seconds_a_job": seconds / len(candidates),
         "tokens": sum(one.selection_tokens for one in candidates),
-        "busy_share": sum(one.seconds for one in candidates) / (gpus * seconds),
+        "busy_share": sum(one.seconds for one in candidates) / (gpus * options.engines * seconds),
         "jobs_by_worker": dict(Counter(one.worker for one in candidates)),
         "environment": dict(candidates[0].environment),
     }

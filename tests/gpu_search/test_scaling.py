@@ -1,0 +1,54 @@
+"""What a lab's engines were busy with is a part of their time, however many share a GPU."""
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
+
+from benchmarks.gpu_search import scaling
+from modnorm.v1 import experiment_pb2 as experiments
+
+if TYPE_CHECKING:
+    from modnorm.client import ModnormClient
+
+
+class _Lab:
+    """A lab in which four jobs of five seconds each are done in ten."""
+
+    def __init__(self, workers: int) -> None:
+        self._workers = workers
+
+    def submit(self, _: object) -> SimpleNamespace:
+        return SimpleNamespace(id="it")
+
+    def watch(self, _: str) -> Iterator[SimpleNamespace]:
+        states = experiments.EXPERIMENT_STATE_SELECTING, experiments.EXPERIMENT_STATE_VOTING
+        for when, state in zip((0, 10), states, strict=True):
+            yield SimpleNamespace(time=SimpleNamespace(seconds=when, nanos=0), state=state)
+
+    def get(self, _: str) -> SimpleNamespace:
+        return SimpleNamespace(state=experiments.EXPERIMENT_STATE_SUCCEEDED)
+
+    def candidates(self, _: str) -> list[SimpleNamespace]:
+        jobs = range(4)
+        return [
+            SimpleNamespace(
+                seconds=5.0, selection_tokens=1, worker=job % self._workers, environment={}
+            )
+            for job in jobs
+        ]
+
+
+def _busy(gpus: int, engines: int) -> object:
+    options = argparse.Namespace(
+        model=Path("model"), rows=1, population=4, max_tokens=1, engine="vllm", engines=engines
+    )
+    lab = cast("ModnormClient", _Lab(gpus * engines))
+    return scaling._measure(lab, gpus, options)["busy_share"]
+
+
+def test_engines_that_share_a_gpu_are_busy_for_a_part_of_their_time() -> None:
+    assert _busy(2, 1) == 1.0
+    assert _busy(1, 2) == 1.0
+    assert _busy(2, 2) == 0.5
