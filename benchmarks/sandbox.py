@@ -49,6 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--repeat", type=int, default=1)
     options = parser.parse_args(arguments)
     programs = _programs(options.folder)
+    if not programs:
+        parser.error(f"there are no rows, as .jsonl files, in {options.folder}")
     with Sandbox() as sandbox, ThreadPoolExecutor(options.threads) as pool:
         print(sandbox.check_health())
         for _ in range(options.repeat):
