@@ -1,8 +1,10 @@
 """The floor under a search: each decode step reads all weights once."""
 
+import platform
 import time
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
 from statistics import median
 
 import torch
@@ -18,14 +20,22 @@ class Size:
 
 
 def serve(connection: Connection, size: Size) -> None:
-    """Say the device and the bytes a second that a copy reads and writes together."""
+    """Say the device, the bytes a second that a copy reads and writes together, the processor."""
     on_gpu = torch.cuda.is_available()
     device = torch.device("cuda" if on_gpu else "cpu")
     source = torch.ones(size.bytes, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     seconds = median([_copy(source, target) for _ in range(REPEATS + 1)][1:])
     name = torch.cuda.get_device_name(device) if on_gpu else "cpu"
-    connection.send({"device": name, "bandwidth": 2 * size.bytes / seconds})
+    connection.send(
+        {"device": name, "bandwidth": 2 * size.bytes / seconds, "processor": _processor()}
+    )
+
+
+def _processor() -> str:
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, platform.machine())
 
 
 def _copy(source: torch.Tensor, target: torch.Tensor) -> float:

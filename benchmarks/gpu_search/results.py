@@ -39,9 +39,15 @@ class Results:
         self.contenders[name] = dict(figures)
         self._write()
 
-    def put(self, key: str, figures: Mapping[str, object]) -> None:
-        """Take in what no contender is about."""
-        self.content[key] = dict(figures)
+    def found_on(self, floor: Mapping[str, object]) -> None:
+        """Take in what the machine is that results are found on, from now on too.
+
+        Raises:
+            SystemExit: those in the file were found on another.
+        """
+        known = self.content.setdefault("floor", dict(floor))
+        if any(known.get(name) != floor[name] for name in ("device", "processor")):
+            raise SystemExit(f"{self._path} has results of another machine: name another file")
         self._write()
 
     def _write(self) -> None:

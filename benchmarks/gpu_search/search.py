@@ -4,8 +4,8 @@
 
 One contender after the other evaluates the same candidates (`workload`). Their results go to FILE
 as they come; a later call with the same settings leaves out those that are there, so that a
-search may be spread over several commands. `--seconds` ends contenders without early stop before
-their last candidate: seconds a candidate are compared then.
+search may be spread over several commands, all on one kind of GPU and processor. `--seconds` ends
+contenders without early stop before their last candidate: seconds a candidate are compared then.
 
 Exits with 1 where scores or lengths of answers are not those that were drawn, where a candidate is
 missing though there was time, or where the K best after early stops are not those of the plain
@@ -60,10 +60,10 @@ def run(options: argparse.Namespace) -> int:
     workload = _workload(options)
     results = Results(options.out, _settings(options, workload))
     settings = Settings(options.model, workload, options.candidates)
-    if "floor" not in results.content:
-        results.put("floor", _floor(options.model))
     pending = [contender_named(name) for name in options.only if name not in results.contenders]
     pending.sort(key=_start_order)
+    if pending:
+        results.found_on(_floor(options.model))
     for _, group in groupby(pending, key=lambda one: (one.pool, one.variant)):
         _run_pool(list(group), settings, options, results)
     print_report(results.content)
@@ -90,7 +90,7 @@ def _settings(options: argparse.Namespace, workload: Workload) -> dict[str, obje
 
 
 def _floor(model: str) -> dict[str, object]:
-    """Return the weights' bytes and the GPU's bandwidth."""
+    """Return the weights' bytes, the GPU and its bandwidth, and the processor."""
     layout = physical_layout(resolve_checkpoint(model).config)
     weights = 2 * sum(tensor.numel for tensor in layout)
     copy = Child("copy", "benchmarks.gpu_search.floor", Size(min(_COPIED, 16 * weights)))

@@ -89,6 +89,16 @@ def test_results_are_kept_for_a_next_command(tmp_path: Path) -> None:
         Results(path, {"seed": 2})
 
 
+def test_results_of_two_machines_are_not_mixed(tmp_path: Path) -> None:
+    path, here = tmp_path / "results.json", {"device": "GPU", "processor": "A", "bandwidth": 2.0}
+    Results(path, {}).found_on(here)
+    Results(path, {}).found_on({**here, "bandwidth": 3.0})
+    assert Results(path, {}).content["floor"] == here
+    for other in ({"device": "another"}, {"processor": "B"}):
+        with pytest.raises(SystemExit, match="another machine"):
+            Results(path, {}).found_on({**here, **other})
+
+
 def test_contenders_have_names() -> None:
     assert contender_named("mps3+stop").engines == 3
     assert contender_named("mps3+stop").rests
