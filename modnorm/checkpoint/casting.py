@@ -4,7 +4,6 @@ from pathlib import Path
 
 import torch
 
-from modnorm.checkpoint.layout import PhysicalTensor
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights, weights_sha256
 from modnorm.checkpoint.writing import require_new, write_checkpoint
@@ -30,19 +29,24 @@ def cast_checkpoint(checkpoint: Checkpoint, dtype: torch.dtype, directory: Path)
     """
     require_new(directory)
     stored = CheckpointWeights(checkpoint)
-    tensors = {tensor.name: _cast(stored, tensor, dtype) for tensor in stored.layout}
-    write_checkpoint(checkpoint, stored.layout, tensors, directory)
+    tensors = {
+        tensor.name: _cast(tensor.name, stored.read(tensor), dtype) for tensor in stored.layout
+    }
+    around = {
+        name: _cast(name, values, dtype) if values.is_floating_point() else values
+        for name, values in stored.around()
+    }
+    write_checkpoint(stored, tensors, around, directory)
     return weights_sha256(stored.layout, lambda tensor: tensors[tensor.name])
 
 
-def _cast(stored: CheckpointWeights, tensor: PhysicalTensor, dtype: torch.dtype) -> torch.Tensor:
-    values = stored.read(tensor)
+def _cast(tensor: str, values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     found = values.to(dtype)
     if not torch.equal(found.isfinite(), values.isfinite()):
         largest = values[values.isfinite()].abs().max().item()
         name = str(dtype).removeprefix("torch.")
         raise InvalidInputError(
-            f"{tensor.name} has {largest:g}, which {name} does not hold",
+            f"{tensor} has {largest:g}, which {name} does not hold",
             field="dtype",
             remedy="choose bfloat16 or float32",
         )

@@ -49,11 +49,12 @@ class CheckpointWeights:
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self.layout: Layout = physical_layout(checkpoint.config)
-        self._directory = checkpoint.directory
+        self.directory: Path = checkpoint.directory
         self._family = family_of(checkpoint.config)
         self._place_of: dict[str, tuple[str, str]] = {}
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._dtypes: dict[str, str] = {}
+        self._around: dict[str, str] = {}
         for shard in weight_files(checkpoint.directory):
             self._read_header(shard)
         self._check_names()
@@ -80,22 +81,35 @@ class CheckpointWeights:
             PreconditionError: there are other files in its place, or have been meanwhile: what
                 was yielded counts once the end is reached.
         """
-        require_unchanged(self._directory, digest)
+        require_unchanged(self.directory, digest)
         for tensor in tensors:
             yield self.read(tensor)
-        require_unchanged(self._directory, digest)
+        require_unchanged(self.directory, digest)
+
+    def stored_name(self, part: str) -> str:
+        """Return what the file calls a tensor of the decoder, inside a multimodal model too."""
+        return self._place_of[part][1]
+
+    def around(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield what is stored next to the decoder, a vision tower, each with its name there."""
+        for stored_name, shard in self._around.items():
+            with _open(self.directory / shard) as stored:
+                yield stored_name, stored.get_tensor(stored_name)
 
     def _load(self, name: str) -> torch.Tensor:
         shard, stored_name = self._place_of[name]
-        with _open(self._directory / shard) as stored:
+        with _open(self.directory / shard) as stored:
             return stored.get_tensor(stored_name)
 
     def _read_header(self, shard: str) -> None:
-        with _open(self._directory / shard) as stored:
+        with _open(self.directory / shard) as stored:
             names = stored.keys()
             for stored_name in names:
                 name = self._family.decoder_name(stored_name)
-                if name is None or name.endswith(_BUFFER):
+                if name is None:
+                    self._around[stored_name] = shard
+                    continue
+                if name.endswith(_BUFFER):
                     continue
                 if name in self._place_of:
                     raise _mismatch(f"the checkpoint has {name} twice, once as {stored_name}")

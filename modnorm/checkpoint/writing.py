@@ -13,8 +13,7 @@ from safetensors.torch import save_file
 
 from modnorm.checkpoint.config import load_config
 from modnorm.checkpoint.files import INDEX, SINGLE, weight_files
-from modnorm.checkpoint.layout import Layout
-from modnorm.checkpoint.reference import Checkpoint
+from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.errors import ConflictError, InvalidInputError, UnavailableError
 
 _CONFIG = "config.json"
@@ -45,18 +44,18 @@ def require_new(directory: Path) -> None:
 
 
 def write_checkpoint(
-    source: Checkpoint,
-    layout: Layout,
+    stored: CheckpointWeights,
     tensors: Mapping[str, torch.Tensor],
+    around: Mapping[str, torch.Tensor],
     directory: Path,
     notes: Mapping[str, str] | None = None,
 ) -> None:
     """Write weights, and beside them every file of another checkpoint that is not weights.
 
     Args:
-        source: Whose configuration and tokenizer it has; the dtype is that of the tensors.
-        layout: All physical tensors.
-        tensors: Each by its name, all in one dtype, on the CPU.
+        stored: Whose configuration, tokenizer and names it has; the dtype is that of the tensors.
+        tensors: Each physical tensor by its name, all in one dtype, on the CPU.
+        around: What lies around the decoder, under the names that it is stored by.
         directory: Where it goes; see `require_new`.
         notes: Texts that are put beside the weights, by file name.
 
@@ -65,11 +64,12 @@ def write_checkpoint(
     """
     dtype = next(iter(tensors.values())).dtype
     with _whole_or_nothing(directory) as draft:
-        _copy_files(source.directory, draft)
+        _copy_files(stored.directory, draft)
         _declare(draft / _CONFIG, str(dtype).removeprefix("torch."))
         for name, text in (notes or {}).items():
             (draft / name).write_text(text, encoding="utf-8")
-        save_file(_parts(layout, tensors), draft / SINGLE, metadata={"format": "pt"})
+        contents = {**around, **_parts(stored, tensors)}
+        save_file(contents, draft / SINGLE, metadata={"format": "pt"})
         # safetensors makes its file readable for its owner alone.
         (draft / SINGLE).chmod((draft / _CONFIG).stat().st_mode & 0o777)
 
@@ -139,14 +139,16 @@ def _declaring(content: Mapping[str, object], dtype: str) -> dict[str, object]:
     }
 
 
-def _parts(layout: Layout, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def _parts(
+    stored: CheckpointWeights, tensors: Mapping[str, torch.Tensor]
+) -> dict[str, torch.Tensor]:
     """Return the tensors of a checkpoint, each in memory of its own."""
     found: dict[str, torch.Tensor] = {}
-    for tensor in layout:
+    for tensor in stored.layout:
         rows = [part.rows for part in tensor.parts]
         pieces = torch.split(tensors[tensor.name], rows) if tensor.shape else ()
         for part, piece in zip(tensor.parts, pieces, strict=True):
-            found[part.name] = piece.clone()
+            found[stored.stored_name(part.name)] = piece.clone()
     return found
 
 

@@ -42,7 +42,7 @@ def export_candidate(
     tensors, weights = in_memory(stored, checkpoint.digest)
     weights.apply(descriptor, scale_map)
     text = json.dumps(asdict(descriptor), indent=2, sort_keys=True) + "\n"
-    write_checkpoint(checkpoint, stored.layout, tensors, directory, {CANDIDATE: text})
+    write_checkpoint(stored, tensors, dict(stored.around()), directory, {CANDIDATE: text})
     return weights_sha256(stored.layout, lambda tensor: tensors[tensor.name])
 
 

@@ -1,0 +1,95 @@
+"""The decoder of a multimodal model is written back into it: any tool loads what comes out."""
+
+from typing import Any
+
+import pytest
+import torch
+from transformers import Gemma3Config, Gemma3ForConditionalGeneration
+
+from modnorm.checkpoint.casting import cast_checkpoint
+from modnorm.checkpoint.reference import resolve_checkpoint
+from modnorm.checkpoint.weights import CheckpointWeights, weights_sha256
+from modnorm.errors import InvalidInputError
+from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.export import export_candidate
+from modnorm.perturbation.methods import build_scale_map
+from modnorm.spec import Masses
+
+TEXT = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 12,
+    "vocab_size": 70,
+}
+VISION = {
+    "hidden_size": 16,
+    "intermediate_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "image_size": 28,
+    "patch_size": 14,
+}
+
+
+@pytest.fixture
+def gemma(tmp_path):
+    config = Gemma3Config(
+        text_config=TEXT, vision_config=VISION, mm_tokens_per_image=4, image_token_index=69
+    )
+    made = Gemma3ForConditionalGeneration(config)
+    for parameter in made.parameters():
+        torch.nn.init.normal_(parameter)
+    made.save_pretrained(tmp_path / "gemma")
+    return tmp_path / "gemma"
+
+
+def load_whole(directory):
+    """Load a model as anybody would; every weight of it is in the file."""
+    loaded: Any = Gemma3ForConditionalGeneration.from_pretrained(
+        directory, output_loading_info=True
+    )
+    model, found = loaded
+    assert not any(found.values())
+    return model.state_dict()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_a_cast_model_is_the_whole_model_rounded(gemma, tmp_path, dtype):
+    digest = cast_checkpoint(resolve_checkpoint(str(gemma)), dtype, tmp_path / "out")
+    before, after = load_whole(gemma), load_whole(tmp_path / "out")
+    assert before.keys() == after.keys()
+    assert all(torch.equal(after[name], before[name].to(dtype)) for name in before)
+    stored = CheckpointWeights(resolve_checkpoint(str(tmp_path / "out")))
+    assert weights_sha256(stored.layout, stored.read) == digest
+
+
+def test_what_a_dtype_does_not_hold_is_refused_around_the_decoder_too(gemma, tmp_path):
+    model = Gemma3ForConditionalGeneration.from_pretrained(gemma)
+    tower = next(name for name, _ in model.named_parameters() if "vision_tower" in name)
+    model.get_parameter(tower).data.view(-1)[0] = 1e6
+    model.save_pretrained(gemma)
+    with pytest.raises(InvalidInputError, match=r"vision_tower.* has 1e"):
+        cast_checkpoint(resolve_checkpoint(str(gemma)), torch.float16, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_exported_candidate_keeps_what_is_around_its_decoder(gemma, tmp_path):
+    checkpoint = resolve_checkpoint(str(gemma))
+    scale_map = build_scale_map(
+        "randopt",
+        config=checkpoint.config,
+        model_digest=checkpoint.digest,
+        masses=Masses(),
+        weights=None,
+        sensitivities=None,
+    )
+    drawn = Descriptor("portable-v1", 7, "randopt", 0.01, scale_map.digest)
+    export_candidate(checkpoint, drawn, scale_map, tmp_path / "out")
+    before, after = load_whole(gemma), load_whole(tmp_path / "out")
+    assert before.keys() == after.keys()
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    decoder = {name for name in before if "language_model" in name or "lm_head" in name}
+    assert changed == decoder
