@@ -12,14 +12,21 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from modnorm.checkpoint.config import load_config
-from modnorm.checkpoint.files import INDEX, SINGLE, weight_files
+from modnorm.checkpoint.files import SINGLE, weight_files
 from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.errors import ConflictError, InvalidInputError, UnavailableError
 
 _CONFIG = "config.json"
 _DTYPE_KEYS = ("dtype", "torch_dtype")
 """As transformers 5 and those before call it."""
-_WEIGHTS = {".safetensors", ".bin", ".pt", ".pth"}
+_WEIGHTS = (
+    *(".safetensors", ".bin", ".pt", ".pth", ".ckpt"),
+    *(".h5", ".msgpack", ".ot", ".onnx", ".gguf"),
+    ".index.json",
+)
+"""How the names of weights end, in any framework: beside new ones they would be another model."""
+_TEMPLATES = "additional_chat_templates"
+"""The one folder of a checkpoint that its tokenizer reads."""
 
 
 def require_new(directory: Path) -> None:
@@ -153,7 +160,10 @@ def _parts(
 
 
 def _copy_files(source: Path, target: Path) -> None:
-    weights = {*weight_files(source), INDEX}
-    for path in sorted(source.iterdir()):
-        if path.is_file() and path.name not in weights and path.suffix not in _WEIGHTS:
-            shutil.copyfile(path, target / path.name)
+    weights = weight_files(source)
+    files = [*source.iterdir(), *(source / _TEMPLATES).glob("*")]
+    for path in sorted(files):
+        if path.is_file() and path.name not in weights and not path.name.endswith(_WEIGHTS):
+            copy = target / path.relative_to(source)
+            copy.parent.mkdir(exist_ok=True)
+            shutil.copyfile(path, copy)

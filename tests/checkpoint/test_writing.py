@@ -1,8 +1,11 @@
 """A checkpoint is written whole or not at all."""
 
+import shutil
+
 import pytest
 import torch
 from safetensors import SafetensorError
+from transformers import PreTrainedTokenizerFast
 
 from modnorm.checkpoint import writing
 from modnorm.checkpoint.casting import cast_checkpoint
@@ -41,6 +44,28 @@ def test_a_disk_that_is_full_leaves_nothing_and_the_next_try_succeeds(
     assert list(out.parent.iterdir()) == [out]
     assert not [path for path in out.iterdir() if path.is_dir()]
     assert resolve_checkpoint(str(out)).digest
+
+
+def test_weights_of_other_formats_do_not_follow_and_every_template_does(tmp_path):
+    source = tmp_path / "source"
+    shutil.copytree(TINY.directory, source, copy_function=shutil.copyfile)
+    source.chmod(0o755)
+    others = ("tf_model.h5", "flax_model.msgpack", "rust_model.ot", "old.Q8_0.gguf", "model.onnx")
+    for name in (*others, "pytorch_model.bin", "pytorch_model.bin.index.json"):
+        (source / name).write_bytes(b"the base")
+    (source / "README.md").write_text("what it is")
+    folder = source / "additional_chat_templates"
+    folder.mkdir()
+    (folder / "tool_use.jinja").write_text("{{ messages[0].content }}")
+
+    for out in (tmp_path / "new", tmp_path / "empty"):
+        if out.name == "empty":
+            out.mkdir()
+        cast_checkpoint(resolve_checkpoint(str(source)), torch.float16, out)
+        kept = {path.name for path in source.iterdir()} - {path.name for path in out.iterdir()}
+        assert kept == {*others, "pytorch_model.bin", "pytorch_model.bin.index.json"}
+        templates = PreTrainedTokenizerFast.from_pretrained(out).chat_template
+        assert templates.keys() == {"default", "tool_use"}
 
 
 def test_weights_are_as_readable_as_what_lies_beside_them(tmp_path):
