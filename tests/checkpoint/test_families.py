@@ -101,6 +101,7 @@ def test_every_size_is_required(key):
         ("quantization_config", {"quantization_config": {"quant_method": "awq"}}),
         ("quantization_config", {"quantization_config": {}}),
         ("auto_map", {"auto_map": {"AutoModelForCausalLM": "modeling.Model"}}),
+        ("transformers_weights", {"transformers_weights": "other.safetensors"}),
         ("num_attention_heads", {"num_key_value_heads": 3}),
         ("hidden_size", {"hidden_size": 9}),
     ],

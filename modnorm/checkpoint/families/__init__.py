@@ -91,3 +91,9 @@ def _require_plain(config: Config) -> None:
             field="model.config.auto_map",
             remedy="give a checkpoint of a supported family without remote code",
         )
+    if "transformers_weights" in config:
+        raise InvalidInputError(
+            "transformers_weights names other weights, which transformers loads and vLLM does not",
+            field="model.config.transformers_weights",
+            remedy="save the model with save_pretrained, which leaves it out",
+        )
