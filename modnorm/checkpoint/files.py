@@ -11,6 +11,7 @@ from modnorm.errors import InvalidInputError, PreconditionError
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+ADAPTER = "adapter_config.json"
 METADATA = (
     "config.json",
     "generation_config.json",
@@ -25,6 +26,21 @@ METADATA = (
     "chat_template.json",
 )
 """What besides the weights decides a model's answers."""
+
+
+def refuse_adapter(directory: Path) -> None:
+    """Refuse the weights of an adapter, alone or beside a model.
+
+    Raises:
+        InvalidInputError: there are some.
+    """
+    if (directory / ADAPTER).is_file():
+        raise InvalidInputError(
+            f"{directory} holds an adapter ({ADAPTER}): transformers adds it to the weights where "
+            "peft is installed, and vLLM does not",
+            field="model.name",
+            remedy="merge it into its base, and save that without the adapter's files",
+        )
 
 
 def weight_files(directory: Path) -> tuple[str, ...]:

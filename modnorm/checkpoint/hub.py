@@ -14,7 +14,7 @@ from huggingface_hub.errors import (
 
 from modnorm.checkpoint.config import load_config
 from modnorm.checkpoint.families import physical_layout
-from modnorm.checkpoint.files import INDEX, METADATA, SINGLE
+from modnorm.checkpoint.files import ADAPTER, INDEX, METADATA, SINGLE, refuse_adapter
 from modnorm.errors import InvalidInputError, UnavailableError
 
 _WEIGHTS = (SINGLE, "model-*.safetensors", INDEX)
@@ -29,7 +29,8 @@ def fetch_checkpoint(name: str, revision: str | None) -> Path:
         InvalidInputError: no such repository, revision or access, or an unsupported model.
         UnavailableError: the Hub cannot be reached and the snapshot is not cached.
     """
-    first = _snapshot(name, revision, METADATA)
+    first = _snapshot(name, revision, (*METADATA, ADAPTER))
+    refuse_adapter(first)
     physical_layout(load_config(first))
     return _snapshot(name, first.name, (*METADATA, *_WEIGHTS))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from modnorm.checkpoint.config import load_config, positive
 from modnorm.checkpoint.families import decoder_config, physical_layout
-from modnorm.checkpoint.files import checkpoint_digest, weight_files
+from modnorm.checkpoint.files import checkpoint_digest, refuse_adapter, weight_files
 from modnorm.checkpoint.hub import fetch_checkpoint
 from modnorm.errors import InvalidInputError
 
@@ -76,6 +76,7 @@ def resolve_checkpoint(
 
 
 def _open(name: str, revision: str | None, directory: Path) -> Checkpoint:
+    refuse_adapter(directory)
     config = decoder_config(load_config(directory))
     physical_layout(config)
     weight_files(directory)

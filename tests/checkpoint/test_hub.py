@@ -66,6 +66,14 @@ def test_an_unsupported_model_costs_no_download(repository, edit_config):
     assert not list(repository.cache.rglob("*.safetensors"))
 
 
+def test_an_adapter_costs_no_download(repository):
+    (repository.files / "config.json").unlink()
+    (repository.files / "adapter_config.json").write_text('{"peft_type": "LORA"}')
+    with pytest.raises(InvalidInputError, match="holds an adapter"):
+        resolve_checkpoint("owner/name")
+    assert not list(repository.cache.rglob("*.safetensors"))
+
+
 @pytest.mark.parametrize(
     ("raised", "expected", "field"),
     [

@@ -94,6 +94,18 @@ def test_weights_must_be_safetensors(save_model):
     assert refused(str(directory)).field == "model.name"
 
 
+@pytest.mark.parametrize("alone", [False, True])
+def test_an_adapter_is_no_model(save_model, alone):
+    directory = save_model()
+    (directory / "adapter_config.json").write_text('{"peft_type": "LORA"}')
+    if alone:
+        (directory / "config.json").unlink()
+        (directory / "model.safetensors").rename(directory / "adapter_model.safetensors")
+    error = refused(str(directory))
+    assert error.field == "model.name"
+    assert "holds an adapter" in str(error)
+
+
 def test_a_home_directory_is_expanded(save_model, monkeypatch):
     directory = save_model()
     monkeypatch.setenv("HOME", str(directory.parent))
