@@ -65,7 +65,7 @@ def _weight_names(directory: Path) -> tuple[str, ...]:
             field="model.name",
             remedy="save the model with save_pretrained, which writes safetensors",
         )
-    shards = tuple(sorted(set(_shards(load_json(directory / INDEX)).values())))
+    shards = shard_names(directory)
     for shard in shards:
         if Path(shard).name != shard or not (directory / shard).is_file():
             raise InvalidInputError(
@@ -74,6 +74,15 @@ def _weight_names(directory: Path) -> tuple[str, ...]:
                 remedy="complete the checkpoint",
             )
     return shards
+
+
+def shard_names(directory: Path) -> tuple[str, ...]:
+    """Return the files that the index names, there or not, sorted.
+
+    Raises:
+        InvalidInputError: the index is missing or malformed.
+    """
+    return tuple(sorted(set(_shards(load_json(directory / INDEX)).values())))
 
 
 def _check_readable(file: Path) -> None:

@@ -14,25 +14,25 @@ from huggingface_hub.errors import (
 
 from modnorm.checkpoint.config import load_config
 from modnorm.checkpoint.families import physical_layout
-from modnorm.checkpoint.files import ADAPTER, INDEX, METADATA, SINGLE, refuse_adapter
+from modnorm.checkpoint.files import ADAPTER, INDEX, METADATA, SINGLE, refuse_adapter, shard_names
 from modnorm.errors import InvalidInputError, UnavailableError
-
-_WEIGHTS = (SINGLE, "model-*.safetensors", INDEX)
 
 
 def fetch_checkpoint(name: str, revision: str | None) -> Path:
     """Return the local snapshot of a repository; the directory's name is the commit.
 
-    The configuration comes first, so that an unsupported model costs no download.
+    The configuration comes first, so that an unsupported model costs no download, and the index
+    with it, since shards have the names that it gives them.
 
     Raises:
         InvalidInputError: no such repository, revision or access, or an unsupported model.
         UnavailableError: the Hub cannot be reached and the snapshot is not cached.
     """
-    first = _snapshot(name, revision, (*METADATA, ADAPTER))
+    first = _snapshot(name, revision, (*METADATA, ADAPTER, INDEX))
     refuse_adapter(first)
     physical_layout(load_config(first))
-    return _snapshot(name, first.name, (*METADATA, *_WEIGHTS))
+    shards = shard_names(first) if (first / INDEX).is_file() else ()
+    return _snapshot(name, first.name, (*METADATA, INDEX, SINGLE, *shards))
 
 
 def _snapshot(name: str, revision: str | None, patterns: tuple[str, ...]) -> Path:

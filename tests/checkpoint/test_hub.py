@@ -1,4 +1,5 @@
 import fnmatch
+import json
 import shutil
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from huggingface_hub.errors import (
 
 from modnorm.checkpoint import hub
 from modnorm.checkpoint.reference import resolve_checkpoint
+from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.errors import InvalidInputError, UnavailableError
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -57,6 +59,19 @@ def test_only_the_files_of_a_checkpoint_are_fetched(repository):
     assert {"config.json", "model.safetensors.index.json"} < fetched
     assert "model-00001-of-00002.safetensors" in fetched
     assert not fetched & {"consolidated.safetensors", "modeling.py"}
+
+
+@pytest.mark.parametrize("shape", ["model.safetensors-{}", "pytorch_{}", "{}.other.safetensors"])
+def test_weights_are_fetched_by_the_names_that_the_index_has(repository, shape):
+    index = repository.files / "model.safetensors.index.json"
+    content = json.loads(index.read_text())
+    shards = {name: shape.format(name) for name in set(content["weight_map"].values())}
+    for name, other in shards.items():
+        (repository.files / name).rename(repository.files / other)
+    content["weight_map"] = {key: shards[name] for key, name in content["weight_map"].items()}
+    index.write_text(json.dumps(content))
+    assert len(CheckpointWeights(resolve_checkpoint("owner/name")).layout) == 17
+    assert not list(repository.cache.rglob("consolidated*"))
 
 
 def test_an_unsupported_model_costs_no_download(repository, edit_config):
