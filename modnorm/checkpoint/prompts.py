@@ -195,11 +195,11 @@ def _stop_ids(checkpoint: Checkpoint, tokenizer: PreTrainedTokenizerBase) -> fro
     if eos is None:
         eos = checkpoint.config.get("eos_token_id")
     listed = eos if isinstance(eos, list) else [eos]
-    stops = frozenset(token for token in (*listed, tokenizer.eos_token_id) if token is not None)
-    if not stops or not all(isinstance(token, int) for token in stops):
+    stops = [token for token in (*listed, tokenizer.eos_token_id) if token is not None]
+    if not stops or not all(type(token) is int for token in stops):  # true is no token
         raise InvalidInputError(
             f"{checkpoint.name} has no usable stop token (eos_token_id is {eos!r})",
             field="model.config.eos_token_id",
             remedy="set eos_token_id in generation_config.json",
         )
-    return stops
+    return frozenset(stops)

@@ -67,6 +67,12 @@ def test_stop_tokens_fall_back_to_the_config(copy):
     assert encoder(copy).stop_ids == {2}
 
 
+@pytest.mark.parametrize("eos", [[[2]], {"id": 2}, True, "2", 2.0])
+def test_stop_tokens_are_integers(copy, eos):
+    edit(copy / "generation_config.json", eos_token_id=eos)
+    assert refused(copy).field == "model.config.eos_token_id"
+
+
 def test_a_model_that_never_stops_is_refused(copy):
     edit(copy / "generation_config.json", eos_token_id=None)
     edit(copy / "config.json", eos_token_id=None)
