@@ -8,6 +8,7 @@ from typing import cast
 
 import torch
 import transformers
+from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from modnorm.checkpoint.families import family_of
@@ -39,11 +40,12 @@ def load_pretrained(
         attention: Attention implementation by transformers' name.
 
     Raises:
-        IncompatibleError: transformers finds no weights for some of the model's parameters.
+        IncompatibleError: transformers cannot make anything of the configuration, or finds no
+            weights for some of the model's parameters.
         PreconditionError: other files were put in the model's place since it was looked at.
     """
     digest = checkpoint.digest
-    with _LOADING, _quiet():
+    with _LOADING, _quiet(), _refusals(checkpoint):
         loaded: object = AutoModelForCausalLM.from_pretrained(
             checkpoint.directory,
             config=_decoder(checkpoint),
@@ -77,6 +79,21 @@ def _key_mapping(checkpoint: Checkpoint) -> dict[str, str] | None:
     """Return the family's prefixes as transformers wants them: patterns and replacements."""
     prefixes = family_of(checkpoint.config).prefixes
     return {f"^{re.escape(prefix)}": name for prefix, name in prefixes.items()} or None
+
+
+@contextmanager
+def _refusals(checkpoint: Checkpoint) -> Iterator[None]:
+    """Tell what transformers raises for a configuration, which the next try meets again."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, StrictDataclassError) as error:
+        require_unchanged(checkpoint.directory, checkpoint.digest)
+        raise IncompatibleError(
+            f"transformers {transformers.__version__} cannot load {checkpoint.name}: "
+            f"{type(error).__name__}: {error}",
+            field="model.name",
+            remedy="correct config.json, or use a version of transformers that knows it",
+        ) from error
 
 
 @contextmanager

@@ -1,3 +1,4 @@
+import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
@@ -9,7 +10,7 @@ from transformers import PreTrainedModel
 
 from modnorm.checkpoint.pretrained import load_pretrained
 from modnorm.checkpoint.reference import resolve_checkpoint
-from modnorm.errors import PreconditionError
+from modnorm.errors import IncompatibleError, PreconditionError
 
 THREADS = 4
 ROUNDS = 3
@@ -34,6 +35,27 @@ def test_threads_that_load_at_once_get_whole_models_and_change_nothing():
         assert all(tensor.device.type == "cpu" for tensor in model.parameters())
     assert torch.get_default_dtype() == torch.float32
     assert PreTrainedModel.tie_weights is tie_weights
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"rope_parameters": {"rope_type": "novel", "rope_theta": 1e4}}, "KeyError: 'novel'"),
+        ({"layer_types": ["full_attention"]}, "number of `layer_types`"),
+        ({"hidden_act": "novel"}, "novel"),
+        ({"head_dim": None}, "NoneType"),
+    ],
+)
+def test_a_configuration_that_transformers_refuses_is_no_passing_failure(
+    save_model, changes, told
+):
+    directory = save_model()
+    file = directory / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+    checkpoint = resolve_checkpoint(str(directory))
+    with pytest.raises(IncompatibleError, match=told) as caught:
+        load_pretrained(checkpoint, dtype=torch.bfloat16, attention="eager")
+    assert caught.value.field == "model.name"
 
 
 def test_a_model_in_place_of_the_one_that_was_looked_at_is_refused(tmp_path):
