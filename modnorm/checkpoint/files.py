@@ -24,8 +24,14 @@ METADATA = (
     "merges.txt",
     "chat_template.jinja",
     "chat_template.json",
+    "additional_chat_templates/default.jinja",
+    "tokenizer.*.json",
 )
-"""What besides the weights decides a model's answers."""
+"""What besides the weights decides a model's answers, as patterns.
+
+transformers reads the last two in place of others: the template of `chat_template.jinja`, and a
+tokenizer that `fast_tokenizer_files` in `tokenizer_config.json` lists of `tokenizer.json`.
+"""
 
 
 def refuse_adapter(directory: Path) -> None:
@@ -110,7 +116,8 @@ def checkpoint_digest(directory: Path) -> str:
 
     Files are read side by side: one thread hashes less than two gigabytes a second.
     """
-    present = (name for name in METADATA if (directory / name).is_file())
+    found = (path for pattern in METADATA for path in directory.glob(pattern))
+    present = (path.relative_to(directory).as_posix() for path in found if path.is_file())
     names = sorted({*present, *weight_files(directory)})
     with ThreadPoolExecutor() as threads:
         contents = threads.map(lambda name: file_digest(directory / name), names)

@@ -23,10 +23,16 @@ def write(directory, **files):
 def test_digest_covers_every_file_that_decides_answers(tmp_path):
     write(tmp_path, model__safetensors="w", config__json="{}", tokenizer__json="t")
     digests = {checkpoint_digest(tmp_path)}
-    for name in ("model.safetensors", "config.json", "tokenizer.json", "chat_template.jinja"):
+    (tmp_path / "additional_chat_templates").mkdir()
+    names = (
+        *("model.safetensors", "config.json", "tokenizer.json", "chat_template.jinja"),
+        # read in place of the two before
+        *("additional_chat_templates/default.jinja", "tokenizer.5.0.0.json"),
+    )
+    for name in names:
         (tmp_path / name).write_text("another content")
         digests.add(checkpoint_digest(tmp_path))
-    assert len(digests) == 5
+    assert len(digests) == 1 + len(names)
 
 
 def test_digest_is_of_names_and_contents_in_the_order_of_names(tmp_path):
