@@ -17,6 +17,9 @@ from modnorm.checkpoint.families import physical_layout
 from modnorm.checkpoint.files import ADAPTER, INDEX, METADATA, SINGLE, refuse_adapter, shard_names
 from modnorm.errors import InvalidInputError, UnavailableError
 
+_PROCESSORS = ("preprocessor_config.json", "processor_config.json")
+"""What a multimodal model that is exported needs to be given images again."""
+
 
 def fetch_checkpoint(name: str, revision: str | None) -> Path:
     """Return the local snapshot of a repository; the directory's name is the commit.
@@ -28,7 +31,7 @@ def fetch_checkpoint(name: str, revision: str | None) -> Path:
         InvalidInputError: no such repository, revision or access, or an unsupported model.
         UnavailableError: the Hub cannot be reached and the snapshot is not cached.
     """
-    first = _snapshot(name, revision, (*METADATA, ADAPTER, INDEX))
+    first = _snapshot(name, revision, (*METADATA, *_PROCESSORS, ADAPTER, INDEX))
     refuse_adapter(first)
     physical_layout(load_config(first))
     shards = shard_names(first) if (first / INDEX).is_file() else ()

@@ -42,6 +42,7 @@ def repository(save_model, tmp_path_factory, monkeypatch):
     directory = save_model(shard="20KB")
     (directory / "consolidated.safetensors").write_text("not needed")
     (directory / "modeling.py").write_text("raise SystemExit")
+    (directory / "preprocessor_config.json").write_text("{}")
     stored = Repository(directory, tmp_path_factory.mktemp("cache"))
     monkeypatch.setattr(hub, "snapshot_download", stored.snapshot)
     return stored
@@ -57,6 +58,7 @@ def test_a_repository_is_pinned_to_the_commit_it_was_resolved_to(repository):
 def test_only_the_files_of_a_checkpoint_are_fetched(repository):
     fetched = {file.name for file in resolve_checkpoint("owner/name").directory.iterdir()}
     assert {"config.json", "model.safetensors.index.json"} < fetched
+    assert "preprocessor_config.json" in fetched
     assert "model-00001-of-00002.safetensors" in fetched
     assert not fetched & {"consolidated.safetensors", "modeling.py"}
 
