@@ -11,6 +11,7 @@ import transformers
 from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
+from modnorm.checkpoint.config import flag
 from modnorm.checkpoint.families import family_of
 from modnorm.checkpoint.files import require_unchanged
 from modnorm.checkpoint.reference import Checkpoint
@@ -72,7 +73,10 @@ def _decoder(checkpoint: Checkpoint) -> PreTrainedConfig:
     config: PreTrainedConfig = AutoConfig.from_pretrained(
         checkpoint.directory, local_files_only=True, trust_remote_code=False
     )
-    return config.get_text_config(decoder=True)
+    decoder = config.get_text_config(decoder=True)
+    # What a whole model says of its head holds, as in the layout; its decoder may say otherwise.
+    decoder.tie_word_embeddings = flag(checkpoint.config, "tie_word_embeddings")
+    return decoder
 
 
 def _key_mapping(checkpoint: Checkpoint) -> dict[str, str] | None:

@@ -175,6 +175,18 @@ def test_a_decoder_is_found_under_either_prefix(save, prefix):
     assert not [name for name in held if "vision" in name]
 
 
+def test_a_head_is_tied_as_the_whole_model_says(save):
+    directory = save("gemma3_text")
+    wrap(directory, "language_model.model.")
+    file = directory / "config.json"
+    config = json.loads(file.read_text())
+    config["text_config"]["tie_word_embeddings"] = False
+    file.write_text(json.dumps({**config, "tie_word_embeddings": True}))
+    checkpoint = resolve_checkpoint(str(directory))
+    model = load_pretrained(checkpoint, dtype=torch.float32, attention="eager")
+    assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
+
+
 def test_what_is_neither_decoder_nor_vision_is_named(save):
     directory = save("gemma3_text")
     wrap(directory, "language_model.model.")
