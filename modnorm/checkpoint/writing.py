@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from errno import ENOENT
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -41,6 +42,8 @@ def require_new(directory: Path) -> None:
             raise ConflictError(
                 f"{directory} is not empty", field="out", remedy="name a new directory"
             )
+        if directory.is_symlink() and not directory.exists():
+            raise FileNotFoundError(ENOENT, "it is a link to what is not there")
         _draft(directory).rmdir()
     except OSError as error:
         raise InvalidInputError(

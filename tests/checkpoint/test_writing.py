@@ -79,7 +79,8 @@ def test_weights_are_as_readable_as_what_lies_beside_them(tmp_path):
 
 def test_a_place_that_cannot_be_written_is_refused_before_any_work(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
-    for out in (tmp_path / "file", tmp_path / "file" / "out"):
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    for out in (tmp_path / "file", tmp_path / "file" / "out", tmp_path / "link"):
         with pytest.raises(InvalidInputError, match="cannot write") as caught:
             writing.require_new(out)
         assert caught.value.field == "out"
