@@ -15,6 +15,9 @@ Function = Callable[..., object]
 Comparison = Callable[[object, object], object]
 
 _LARGEST_BITS = 2**16
+_LARGEST_COUNT = 2**16
+_LARGEST_EXPONENT = 400
+"""More than any float has. Of larger ones `int` and `Fraction` make as many digits."""
 
 
 class NotClosedError(ValueError):
@@ -50,6 +53,33 @@ ARITHMETIC: Mapping[type[ast.operator], Function] = {
 }
 SIGNS: Mapping[type[ast.unaryop], Function] = {ast.USub: operator.neg, ast.UAdd: operator.pos}
 
+
+def _bytes(*arguments: object, **named: object) -> object:
+    sizes = [each for each in (*arguments, *named.values()) if isinstance(each, int)]
+    if sizes and max(sizes) > _LARGEST_COUNT:
+        raise ValueError("too many bytes")
+    return bytes(*arguments, **named)
+
+
+def _round(number: object, ndigits: object = None) -> object:
+    if isinstance(ndigits, int) and abs(ndigits) > _LARGEST_EXPONENT:
+        raise ValueError("too many digits")
+    return round(number, ndigits)  # type: ignore[call-overload]  # or TypeError
+
+
+def _fraction(numerator: object = 0, denominator: object = None) -> object:
+    if isinstance(numerator, str) and "e" in numerator.lower():
+        raise ValueError("a fraction with an exponent")
+    return Fraction(numerator, denominator)  # type: ignore[call-overload]  # or TypeError
+
+
+def _decimal(value: object = "0") -> object:
+    number = Decimal(value)  # type: ignore[arg-type]  # or TypeError
+    if abs(number.adjusted()) > _LARGEST_EXPONENT:
+        raise ValueError("a decimal with a large exponent")
+    return number
+
+
 _MATHS = {
     f"{module.__name__}.{name}": getattr(module, name)
     for module in (math, cmath)
@@ -58,7 +88,7 @@ _MATHS = {
 }
 NUMERIC: Mapping[str, Function] = {
     "abs": abs,
-    "round": round,
+    "round": _round,
     "math.isclose": math.isclose,
     "cmath.isclose": cmath.isclose,
     "isclose": math.isclose,
@@ -75,12 +105,12 @@ _PURE: Mapping[str, Function] = {
     if callable(value) and value not in (math.factorial, math.comb, math.perm, math.pow)
 } | {
     "set": set, "frozenset": frozenset, "list": list, "tuple": tuple, "dict": dict,
-    "float": float, "int": int, "complex": complex, "str": str, "bool": bool, "bytes": bytes,
-    "len": len, "sorted": sorted, "sum": sum, "min": min, "max": max, "abs": abs, "round": round,
+    "float": float, "int": int, "complex": complex, "str": str, "bool": bool, "bytes": _bytes,
+    "len": len, "sorted": sorted, "sum": sum, "min": min, "max": max, "abs": abs, "round": _round,
     "Counter": Counter, "collections.Counter": Counter, "deque": deque,
     "collections.deque": deque, "OrderedDict": OrderedDict,
-    "collections.OrderedDict": OrderedDict, "Fraction": Fraction, "fractions.Fraction": Fraction,
-    "Decimal": Decimal, "decimal.Decimal": Decimal, "sys.getsizeof": sys.getsizeof,
+    "collections.OrderedDict": OrderedDict, "Fraction": _fraction, "fractions.Fraction": _fraction,
+    "Decimal": _decimal, "decimal.Decimal": _decimal, "sys.getsizeof": sys.getsizeof,
 }  # fmt: skip
 
 CONVERSIONS = frozenset(

@@ -14,18 +14,26 @@ from modnorm.sandbox.program import Limits, Outcome, Program, Verdict
 from modnorm.sandbox.session import Session, StoppedError
 from modnorm.sandbox.zygote import Zygote
 
+MAX_TESTS = 2**17
+"""Longest tests of a program, in characters: the trusted side reads and computes with them."""
+
 
 def plan_tests(program: Program) -> tuple[TestPlan, ...]:
     """Take a program's tests apart.
 
     Raises:
-        InvalidInputError: a test is not Python, or self-reported and not trusted.
+        InvalidInputError: a test is not Python, or self-reported and not trusted; or all of them
+            are longer than MAX_TESTS.
     """
+    if sum(map(len, program.tests)) > MAX_TESTS:
+        raise InvalidInputError(
+            f"have more than {MAX_TESTS} characters in all, which no tests may", field="tests"
+        )
     plans = []
     for index, test in enumerate(program.tests):
         try:
             plan = plan_test(test)
-        except (SyntaxError, ValueError, RecursionError) as error:
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             raise InvalidInputError(f"not Python: {error}", field=f"tests[{index}]") from error
         if not plan.judged and not program.trust_self_report:
             raise InvalidInputError(

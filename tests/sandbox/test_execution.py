@@ -161,6 +161,17 @@ def test_a_test_that_is_not_python_is_refused(sandbox):
     assert caught.value.field == "tests[0]"
 
 
+@pytest.mark.parametrize(
+    ("tests", "field"),
+    [(["assert f() == " + "-" * 50_000 + "1"], "tests[0]"), (["assert f()"] * 20_000, "tests")],
+    ids=["nested too deep to be read", "too long"],
+)
+def test_tests_that_cannot_be_read_are_refused(sandbox, tests, field):
+    with pytest.raises(InvalidInputError) as caught:
+        sandbox.execute(Program([], tests))
+    assert caught.value.field == field
+
+
 def test_the_whole_is_bounded_too(sandbox):
     limits = Limits(step_seconds=5, wall_seconds=1)
     sources = ["import time\ntime.sleep(0.6)"] * 3

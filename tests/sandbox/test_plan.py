@@ -1,5 +1,8 @@
 """Who decides a test, and what the program gets to see of it."""
 
+import time
+from fractions import Fraction
+
 import pytest
 
 from modnorm.sandbox.judge import holds
@@ -114,6 +117,58 @@ def test_conditions_are_decided_here(test, answers, expected):
     (step,) = plan_test(test).steps
     assert isinstance(step, Require)
     assert holds(step.condition, lambda _: next(remaining)) is expected
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "bytes(1000000000)",
+        "bytes(source=1000000000)",
+        "Fraction('1e30000000')",
+        "int(Decimal('1e30000000'))",
+        "math.floor(Decimal((0, (1,), 30000000)))",
+    ],
+)
+def test_values_that_are_large_to_compute_are_not_computed_here(value):
+    began = time.process_time()
+    assert not plan_test(f"assert f() == {value}").judged
+    assert time.process_time() - began < 1
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("bytes(3)", b"\0\0\0"),
+        ("bytes('a', encoding='utf-8')", b"a"),
+        ("round(1234, -2)", 1200),
+        ("round(1.25, ndigits=1)", 1.2),
+        ("round(2.5)", 2),
+        ("Fraction('1/2')", Fraction(1, 2)),
+        ("Fraction(1, denominator=2)", Fraction(1, 2)),
+        ("int(Decimal('1e3'))", 1000),
+    ],
+)
+def test_values_of_a_usual_size_are(value, expected):
+    (step,) = plan_test(f"assert f() == {value}").steps
+    assert isinstance(step, Require)
+    assert isinstance(step.condition, Compared)
+    assert step.condition.operands[1] == Known(expected)
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "assert round(1, f()) == 1",
+        "assert f() == round(1, -30_000_000)",
+        "assert f() == round(1, ndigits=-30_000_000)",
+    ],
+)
+def test_digits_to_round_to_are_bounded(test):
+    (step,) = plan_test(test).steps
+    assert isinstance(step, Require)
+    began = time.process_time()
+    assert not holds(step.condition, lambda _: -30_000_000)
+    assert time.process_time() - began < 1
 
 
 def test_what_is_no_python_is_refused():
