@@ -15,6 +15,9 @@ from modnorm.tasks.mathematics.latex import clean, join_thousands
 from modnorm.tasks.mathematics.scalars import equation_form, scalar_form, text_form
 from modnorm.tasks.mathematics.structure import bracketed, is_name, matrix_rows, signs, split
 
+MAX_LENGTH = 1000
+"""Longest answer read as mathematics, in characters: some expressions take quadratic time. No
+longer one is extracted, but rows may have a whole solution for an answer."""
 MAX_NESTING = 10
 """Brackets in brackets taken apart; deeper ones are compared as text."""
 MAX_CHAIN = 10
@@ -34,6 +37,8 @@ def canonical(answer: str, *, thousands: bool = True) -> str:
         answer: In LaTeX or plain text.
         thousands: Whether `1,000` is a number; a list of two otherwise.
     """
+    if len(answer) > MAX_LENGTH:
+        return text_form(answer) or "?"
     text = clean(answer)
     return (
         _form(join_thousands(text) if thousands else text, MAX_NESTING) or text_form(answer) or "?"

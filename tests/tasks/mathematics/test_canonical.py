@@ -1,3 +1,5 @@
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -270,3 +272,11 @@ def test_arithmetic_is_exact(left, right):
 def test_every_text_has_a_form_that_is_stable(text):
     assert canonical(text) == canonical(text)
     assert canonical(text)
+
+
+@pytest.mark.parametrize("piece", ["1", "a\\cup ", "\\text{a}", "1=", "(1,"])
+def test_a_long_answer_of_a_row_takes_no_time(piece):
+    answer = (piece * 20_000)[:20_000]
+    began = time.process_time()
+    assert canonical(answer) == canonical(f" {answer} ")
+    assert time.process_time() - began < 1
