@@ -23,7 +23,10 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of one program. Each has a largest value, so that no caller can exhaust a host."""
+    """Bounds of one program. Each has a largest value, so that no caller can exhaust a host.
+
+    What a program waits for a core, while others have them, counts as no time.
+    """
 
     step_seconds: float = 5.0
     """Wall time of each source and each value that a test asks for."""

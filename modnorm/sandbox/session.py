@@ -14,12 +14,14 @@ from modnorm.sandbox.jail.policy import READY, End, Order, Report
 from modnorm.sandbox.jail.warden import SETUP_SECONDS
 from modnorm.sandbox.program import Limits, Verdict
 from modnorm.sandbox.values import MalformedValueError, decode
-from modnorm.sandbox.zygote import Zygote
+from modnorm.sandbox.zygote import Zygote, waited_seconds
 
 _HEADER = struct.Struct(">I")
 _CONTROL_BYTES = 65536
 _GRACE_SECONDS = 5.0
 _ENDING_SECONDS = 1.0
+_PATIENCE = 3.0
+"""How many times its wall time a program may live, if others have the cores meanwhile."""
 
 
 class StoppedError(Exception):
@@ -39,6 +41,9 @@ class StoppedError(Exception):
 class Session:
     """One program's process, from its start to its end.
 
+    Limits of time count what the program had of the machine: what it waits for a core comes on
+    top, so that the same program gets the same verdict beside others.
+
     Attributes:
         report: What its warden said at the end; set when the context is left.
     """
@@ -50,21 +55,25 @@ class Session:
             memory_bytes=limits.memory_bytes,
             scratch_bytes=limits.scratch_bytes,
             output_bytes=limits.output_bytes,
-            wall_seconds=limits.wall_seconds,
+            cpu_seconds=limits.wall_seconds,
+            life_seconds=_PATIENCE * limits.wall_seconds + _GRACE_SECONDS,
             tasks=zygote.task_limit(limits.tasks),
         )
         self._limits = limits
-        self._deadline = time.monotonic() + limits.wall_seconds
+        self._pid = 0
+        self._deadline = self._end = 0.0
         self._channel, self._control = zygote.request(order)
         self._channel.settimeout(0)
 
     def __enter__(self) -> Self:
         try:
-            _require_ready(self._from_warden(time.monotonic() + SETUP_SECONDS + _GRACE_SECONDS))
+            said = self._from_warden(time.monotonic() + SETUP_SECONDS + _GRACE_SECONDS)
+            self._pid = _ready_pid(said)
         except BaseException:
             self._close()
             raise
-        self._deadline = time.monotonic() + self._limits.wall_seconds
+        self._deadline = self._now() + self._limits.wall_seconds
+        self._end = time.monotonic() + _PATIENCE * self._limits.wall_seconds
         return self
 
     def __exit__(
@@ -124,7 +133,7 @@ class Session:
             raise StoppedError(Verdict.FAILED, str(error)) from error
 
     def _step(self, request: dict[str, str]) -> dict[str, object]:
-        deadline = min(time.monotonic() + self._limits.step_seconds, self._deadline)
+        deadline = min(self._now() + self._limits.step_seconds, self._deadline)
         data = json.dumps(request).encode()
         self._send(_HEADER.pack(len(data)) + data, deadline)
         (size,) = _HEADER.unpack(self._receive(_HEADER.size, deadline))
@@ -145,11 +154,31 @@ class Session:
         poll = select.poll()
         poll.register(self._channel, event)
         poll.register(self._control, select.POLLIN)
-        ready = dict(poll.poll(max(0.0, deadline - time.monotonic()) * 1000))
-        if not ready:
-            raise StoppedError(Verdict.TIMEOUT, "a step took too long")
+        ready = dict(poll.poll(0))
+        while not ready:
+            ready = dict(poll.poll(self._left(deadline) * 1000))
         if self._channel.fileno() not in ready:
             raise StoppedError(None, "the program is over")
+
+    def _now(self) -> float:
+        """Return the time on a clock that stands still while the program waits for a core."""
+        return time.monotonic() - waited_seconds(self._pid)
+
+    def _left(self, deadline: float) -> float:
+        """Return how long to wait at most before looking again.
+
+        Raises:
+            StoppedError: the program had its time.
+            EngineError: it did not get it. This is no verdict.
+        """
+        left, rest = deadline - self._now(), self._end - time.monotonic()
+        if left <= 0:
+            whole = f"not done after {self._limits.wall_seconds:g} s"
+            is_last = deadline == self._deadline
+            raise StoppedError(Verdict.TIMEOUT, whole if is_last else "a step took too long")
+        if rest <= 0:
+            raise EngineError("the machine is too busy: a program does not get its time")
+        return min(left, rest)
 
     def _send(self, data: bytes, deadline: float) -> None:
         view = memoryview(data)
@@ -182,9 +211,10 @@ class Session:
         return StoppedError(None, "the program closed its channel")
 
 
-def _require_ready(said: bytes) -> None:
-    if said != READY:
+def _ready_pid(said: bytes) -> int:
+    if not said.startswith(READY):
         raise EngineError(f"the fences did not come up: {_parse(said).printed[-500:]}")
+    return int(said.removeprefix(READY))
 
 
 def _parse(data: bytes) -> Report:

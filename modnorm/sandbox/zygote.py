@@ -157,3 +157,14 @@ def tasks_of_user() -> int:
             if entry.stat().st_uid == uid:
                 count += sum(1 for _ in (entry / "task").iterdir())
     return count
+
+
+def waited_seconds(pid: int) -> float:
+    """Return how long a process was ready to run while others had the cores.
+
+    0 where the kernel does not say; of a process with threads the first one's.
+    """
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0

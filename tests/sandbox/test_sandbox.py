@@ -1,13 +1,16 @@
 """Measured before use, refused when it does not isolate, back after its death."""
 
+import multiprocessing
 import os
 import signal
 import threading
+import time
 
 import pytest
 
 from modnorm.errors import EngineError, UnavailableError
-from modnorm.sandbox import Guarantee, Mechanism, Program, Sandbox
+from modnorm.sandbox import Guarantee, Limits, Mechanism, Program, Sandbox, Verdict
+from modnorm.sandbox.session import Session
 
 PROGRAM = Program(["def f(x): return x + 1"], ["assert f(1) == 2"])
 
@@ -105,3 +108,44 @@ def test_threads_share_a_sandbox(sandbox):
     for thread in threads:
         thread.join()
     assert [outcome.passed for outcome in outcomes] == [True] * 12
+
+
+def _occupy(seconds):
+    os.setsid()  # a group of its own to a scheduler that shares cores among sessions
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        pass
+
+
+@pytest.fixture
+def crowded():
+    """A sandbox on a core that three others want too."""
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    others = [multiprocessing.Process(target=_occupy, args=(20,), daemon=True) for _ in range(3)]
+    try:
+        with Sandbox() as running:
+            running.check_health()
+            for each in others:
+                each.start()
+            yield running
+    finally:
+        os.sched_setaffinity(0, cores)
+        for each in others:
+            each.kill()
+            each.join()
+
+
+def test_a_program_gets_its_time_beside_others(crowded):
+    work = "import time\ndef f():\n    while time.process_time() < 0.7: pass\n    return 1"
+    outcome = crowded.execute(Program([work], ["assert f() == 1"], Limits(step_seconds=1.2)))
+    assert outcome.passed, outcome
+    endless = crowded.execute(Program(["while 1: pass"], [], Limits(step_seconds=0.3)))
+    assert endless.verdict is Verdict.TIMEOUT
+
+
+def test_a_program_that_gets_no_core_has_no_verdict(sandbox, monkeypatch):
+    began = time.monotonic()
+    monkeypatch.setattr(Session, "_now", lambda _: began)
+    with pytest.raises(EngineError, match="too busy"):
+        sandbox.execute(Program(["while 1: pass"], [], Limits(wall_seconds=0.3)))

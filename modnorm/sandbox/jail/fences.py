@@ -111,7 +111,7 @@ def limit_resources(order: Order, idle_bytes: int) -> None:
         order: The bounds.
         idle_bytes: Address space of the idle interpreter, which comes on top.
     """
-    seconds = math.ceil(order.wall_seconds) + 1
+    seconds = math.ceil(order.cpu_seconds) + 1
     for kind, value in (
         (resource.RLIMIT_CPU, seconds),
         (resource.RLIMIT_FSIZE, order.scratch_bytes),

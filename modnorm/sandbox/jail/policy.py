@@ -43,14 +43,16 @@ class Order:
         memory_bytes: Address space beyond that of the idle interpreter.
         scratch_bytes: Size of the working directory, and of the largest file.
         output_bytes: Printed bytes, both streams together.
-        wall_seconds: Life of the process.
+        cpu_seconds: CPU time of the process.
+        life_seconds: Wall time after which the warden ends it, whatever the trusted side does.
         tasks: Processes and threads that its uid may have.
     """
 
     memory_bytes: int
     scratch_bytes: int
     output_bytes: int
-    wall_seconds: float
+    cpu_seconds: float
+    life_seconds: float
     tasks: int
 
 
@@ -100,7 +102,7 @@ class Report:
 
 
 READY = b"ready"
-"""First message of a warden whose program is fenced in."""
+"""Begins the first message of a warden whose program is fenced in; the program's pid follows."""
 
 
 def pack(message: Policy | Order | Hello | Report) -> bytes:

@@ -146,12 +146,12 @@ def _await_ready(watch: _Watch, control: socket.socket) -> End | None:
     if said != READY:
         watch.printed.add(said or b"the process died while its fences went up")
         return End.SETUP
-    control.send(READY)
+    control.send(READY + b" %d" % watch.pid)
     return None
 
 
 def _await_end(watch: _Watch, control: socket.socket, order: Order) -> End:
-    deadline = time.monotonic() + order.wall_seconds
+    deadline = time.monotonic() + order.life_seconds
     process = os.pidfd_open(watch.pid)
     poll = select.poll()
     for descriptor in (watch.output, control.fileno(), process):

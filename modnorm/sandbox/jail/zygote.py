@@ -58,7 +58,7 @@ def _attempts(policy: Policy) -> dict[Mechanism, Callable[[], object]]:
 
 def _try_namespaces(policy: Policy) -> None:
     fences.enter_namespaces(policy)
-    fences.enter_program_namespaces(Order(2**20, 2**20, 2**20, 1.0, 1), os.geteuid())
+    fences.enter_program_namespaces(Order(2**20, 2**20, 2**20, 1.0, 1.0, 1), os.geteuid())
 
 
 def _try_landlock() -> None:
