@@ -24,6 +24,7 @@ from modnorm.client.cli import (
     token,
     tune,
 )
+from modnorm.client.cli.console import visible
 from modnorm.client.cli.options import Json
 
 INTERRUPTED = 130
@@ -113,4 +114,4 @@ def _report(error: errors.ModnormError, *, as_json: bool) -> None:
         "field": error.field,
         "remedy": error.remedy,
     }
-    typer.echo(json.dumps(document) if as_json else f"error: {error}", err=True)
+    typer.echo(json.dumps(document) if as_json else visible(f"error: {error}"), err=True)

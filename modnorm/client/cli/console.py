@@ -8,8 +8,26 @@ from google.protobuf import json_format
 from google.protobuf.message import Message
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
+from typing_extensions import override
 
 _PIPE_COLUMNS = 240
+_CODES = {*range(0x20), *range(0x7F, 0xA0)} - set(b"\n\t")
+_CONTROLS = {code: repr(chr(code))[1:-1] for code in _CODES}
+
+
+def visible(text: str) -> str:
+    """Return text whose control characters are spelt out.
+
+    Names and errors are other people's: written as they are, they could command a terminal.
+    """
+    return text.translate(_CONTROLS)
+
+
+class _Console(Console):
+    @override
+    def render_str(self, text: str, **options: object) -> Text:
+        return super().render_str(visible(text), **options)  # type: ignore[arg-type]
 
 
 def stdout() -> Console:
@@ -25,7 +43,7 @@ def stderr() -> Console:
 
 def _console(*, stderr: bool = False, width: int | None = None) -> Console:
     """Return a console that prints texts as they are: a name may look like markup."""
-    return Console(stderr=stderr, width=width, highlight=False, markup=False, emoji=False)
+    return _Console(stderr=stderr, width=width, highlight=False, markup=False, emoji=False)
 
 
 def emit_json(value: object) -> None:

@@ -10,6 +10,7 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
+from modnorm.client.cli.console import visible
 from modnorm.client.cli.pace import Pace, speed
 from modnorm.client.convert import state_name
 from modnorm.client.watch import WAITING
@@ -154,7 +155,7 @@ class LiveDisplay:
             console=console,
         )
         self._live = Live(
-            Group(Text(title, style="bold"), self._bars, self._figures, self._waiting),
+            Group(Text(visible(title), style="bold"), self._bars, self._figures, self._waiting),
             console=console,
         )
 
@@ -174,7 +175,7 @@ class LiveDisplay:
             task = self._task(event.state)
             self._bars.update(task, completed=done, total=total, speed=shown)
         self._figures.plain = "   ".join(_figures(event.progress, base, self._ensemble_size))
-        self._waiting.plain = _waiting(event)
+        self._waiting.plain = visible(_waiting(event))
 
     def _task(self, state: "experiments.ExperimentState.ValueType") -> TaskID:
         if state not in self._tasks:

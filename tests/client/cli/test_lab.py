@@ -236,3 +236,11 @@ def test_files_that_were_broken_off_are_written_by_the_same_command(
 def test_the_server_comes_from_the_environment(modnorm_json, lab, monkeypatch):
     monkeypatch.setenv("MODNORM_SERVER", lab(SUCCEEDED)[1])
     assert modnorm_json("show", "e1")["state"] == "EXPERIMENT_STATE_SUCCEEDED"
+
+
+def test_names_and_errors_do_not_command_the_terminal(modnorm, lab):
+    server = lab(SUCCEEDED, name="a\x1b[2Jb\r\x9bc", error="\x1b]0;title\x07")
+    _, listed, _ = modnorm("list", *server)
+    _, shown, _ = modnorm("show", "e1", *server)
+    assert r"a\x1b[2Jb\r\x9bc" in listed
+    assert r"\x1b]0;title\x07" in shown

@@ -27,10 +27,10 @@ EVENTS = [
 ]
 
 
-def shown(*, terminal, quiet=False, events=EVENTS):
+def shown(*, terminal, quiet=False, events=EVENTS, title="small"):
     text = io.StringIO()
     console = Console(file=text, force_terminal=terminal, width=120, highlight=False)
-    with display(console, "small", 2, quiet=quiet) as screen:
+    with display(console, title, 2, quiet=quiet) as screen:
         follow(events, screen, lambda: 0.125)
     return text.getvalue()
 
@@ -48,6 +48,10 @@ def test_the_live_display_shows_bars_rate_and_figures():
     text = shown(terminal=True)
     for part in ("small", "selecting", "4/8", "voting", "3/3", "best 0.5000", "base 0.1250"):
         assert part in text
+
+
+def test_a_name_does_not_command_the_live_display():
+    assert "\x1b[2J" not in shown(terminal=True, title="a\x1b[2Jb")
 
 
 CALIBRATING = experiments.EXPERIMENT_STATE_CALIBRATING
