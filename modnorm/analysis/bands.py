@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -82,6 +83,7 @@ class Bars:
     x: str = ""
 
 
+@rc_context({"text.parse_math": False})  # names are no mathematics, whatever dollars they have
 def draw_panels(panels: Sequence[Panel | Bars]) -> bytes:
     """Return panels in one PNG, in rows of four; at least one."""
     across = min(len(panels), _ACROSS)

@@ -108,6 +108,15 @@ def test_labels_of_a_logarithmic_axis_are_plain_numbers(axes, range_):
     assert [float(text) for _, text in labels] == pytest.approx([place for place, _ in labels])
 
 
+def test_names_are_no_mathematics():
+    name = r"costs 5$ \frac 6$"
+    points = {name: [BandPoint(1, 0.5, 0.1), BandPoint(2, 0.6, 0.1)]}
+    level, spans = Level(name, 0.5), {name: Span(name, 0.5, 0.1)}
+    lines = Panel(name, "x", "y", points, points, spans=spans, level=level)
+    bars = Bars(name, "y", {name: {name: [1.0]}, "other": {name: [2.0]}})
+    assert draw_panels([lines, bars])
+
+
 def test_panels_and_bars_depend_on_their_numbers_alone():
     panels: list[Panel | Bars] = [Panel("t", "x", "y", SERIES), Bars("t", "y", SUPPORT)]
     assert draw_panels(panels) == draw_panels(panels)
