@@ -1,10 +1,10 @@
 """The sandbox that callers use: measured before its first program, restarted when it dies."""
 
 import threading
+import time
 from collections.abc import Collection
 from typing import Protocol, Self
 
-from modnorm.errors import EngineError
 from modnorm.sandbox.canaries import measure
 from modnorm.sandbox.execution import execute, plan_tests
 from modnorm.sandbox.isolation import Isolation
@@ -35,7 +35,8 @@ class Sandbox:
         self._mechanisms = frozenset(mechanisms)
         self._lock = threading.Lock()
         self._zygote: Zygote | None = None
-        self._isolation: Isolation | None = None
+        self._measured: tuple[Zygote, Isolation] | None = None
+        self._began = 0.0
 
     def execute(self, program: Program) -> Outcome:
         """Run a program and judge it.
@@ -62,34 +63,47 @@ class Sandbox:
     def measure(self) -> Isolation:
         """Measure the isolation now, whatever it is; programs run only if it is healthy.
 
+        Programs go on meanwhile by the last measurement; callers that wait for one share the next.
+
         Raises:
             UnavailableError: the sandbox does not start.
             EngineError: the sandbox failed meanwhile.
         """
+        asked = time.monotonic()
         with self._lock:
-            return self._measure()
+            found = self._current()
+            return (self._measure() if found is None or self._began < asked else found)[1]
 
-    def _measure(self) -> Isolation:
+    def _current(self) -> tuple[Zygote, Isolation] | None:
+        """Return the jail that runs and its last measurement, None without either."""
+        found = self._measured
+        return found if found is not None and found[0].alive else None
+
+    def _measure(self) -> tuple[Zygote, Isolation]:
+        self._began = time.monotonic()
         if self._zygote is None or not self._zygote.alive:
             self._end()
             self._zygote = Zygote(self._mechanisms)
-        self._isolation = None
-        self._isolation = measure(self._zygote)
-        return self._isolation
+        try:
+            self._measured = self._zygote, measure(self._zygote)
+        except BaseException:
+            self._measured = None
+            raise
+        return self._measured
 
     def _healthy(self) -> Zygote:
-        with self._lock:
-            if self._isolation is None or self._zygote is None or not self._zygote.alive:
-                self._measure()
-            if self._isolation is None or self._zygote is None:
-                raise EngineError("the sandbox was closed meanwhile")
-            self._isolation.require()
-            return self._zygote
+        found = self._current()
+        if found is None:
+            with self._lock:
+                found = self._current() or self._measure()
+        zygote, isolation = found
+        isolation.require()
+        return zygote
 
     def _end(self) -> None:
         if self._zygote is not None:
             self._zygote.close()
-        self._zygote = self._isolation = None
+        self._zygote = self._measured = None
 
     def close(self) -> None:
         """End the sandbox and all programs in it; a later program starts it anew."""

@@ -149,3 +149,33 @@ def test_a_program_that_gets_no_core_has_no_verdict(sandbox, monkeypatch):
     monkeypatch.setattr(Session, "_now", lambda _: began)
     with pytest.raises(EngineError, match="too busy"):
         sandbox.execute(Program(["while 1: pass"], [], Limits(wall_seconds=0.3)))
+
+
+def test_measurements_keep_no_program_waiting(sandbox, monkeypatch):
+    sandbox.check_health()
+    measuring, release = threading.Event(), threading.Event()
+    measured = []
+
+    def measure(zygote):
+        measuring.set()
+        release.wait(30)
+        measured.append(zygote)
+        return isolation
+
+    isolation = sandbox.measure()
+    monkeypatch.setattr("modnorm.sandbox.sandbox.measure", measure)
+    callers = [threading.Thread(target=sandbox.measure) for _ in range(4)]
+    program = threading.Thread(target=sandbox.execute, args=(PROGRAM,))
+    try:
+        callers[0].start()
+        assert measuring.wait(10)
+        for each in (*callers[1:], program):
+            each.start()
+        program.join(10)
+        assert not program.is_alive()
+        time.sleep(0.1)  # until the others wait for their turn
+    finally:
+        release.set()
+        for each in callers:
+            each.join()
+    assert len(measured) == 2
