@@ -24,6 +24,11 @@ def visible(text: str) -> str:
     return text.translate(_CONTROLS)
 
 
+def on_one_line(name: str) -> str:
+    """Return a name whose line breaks and marks of direction are spelt out as well."""
+    return "".join(letter if letter.isprintable() else ascii(letter).strip("'") for letter in name)
+
+
 class _Console(Console):
     @override
     def render_str(self, text: str, **options: object) -> Text:
@@ -58,13 +63,6 @@ def as_dict(message: Message) -> dict[str, object]:
     """
     return json_format.MessageToDict(
         message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
-    )
-
-
-def on_one_line(name: str) -> str:
-    """Return a name that somebody else may have given without what a terminal would obey."""
-    return "".join(
-        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in name
     )
 
 

@@ -170,7 +170,7 @@ def test_a_name_commands_no_terminal(modnorm, lab):
     for words in (("list",), ("watch", "e1")):
         _, out, err = modnorm(*words, *server)
         assert "\x1b" not in out + err
-        assert "\ufffd]0;mine\ufffd\ufffdse1 caf\xe9" in out + err
+        assert r"\x1b]0;mine\x07\nse1 café" in out + err
 
 
 @pytest.mark.parametrize(
