@@ -33,6 +33,21 @@ class Credentials:
     tls_cert: Path | None = None
     tls_key: Path | None = None
 
+    def require_authorities(self) -> None:
+        """Refuse a certificate that would be shown to nobody: the token would go in clear.
+
+        Services may have one to serve with, and call others of their network in clear.
+
+        Raises:
+            InvalidInputError: there is one, and no authorities.
+        """
+        if self.tls_ca is None and (self.tls_cert or self.tls_key):
+            raise InvalidInputError(
+                "a certificate is given, but no authorities, so that nothing would be encrypted",
+                field="MODNORM_TLS_CA",
+                remedy="name the certificates of the lab's authorities, or leave the pair out",
+            )
+
     def metadata(self) -> Metadata:
         """Return what every call carries.
 

@@ -92,6 +92,7 @@ class ModnormClient:
         self._timeout = timeout
         self._patience = patience
         shown = ConnectionSettings().credentials if credentials is None else credentials
+        shown.require_authorities()
         self._channel = open_channel(target, shown, _CHANNEL_OPTIONS)
         self._stub = ExperimentServiceStub(self._channel)
         self._radii = RadiusServiceStub(self._channel)

@@ -34,3 +34,11 @@ def test_what_is_no_token_is_refused_with_its_setting(free_address, tmp_path, te
                 call()
             assert raised.value.field == ("MODNORM_TOKEN" + "_FILE" * (kept == "file"))
             assert text not in str(raised.value)
+
+
+@pytest.mark.parametrize("given", ["tls_cert", "tls_key"])
+def test_no_token_goes_in_clear_beside_a_certificate(free_address, tmp_path, given):
+    shown = Credentials(SecretStr("secret"), **{given: tmp_path / "file.pem"})
+    with pytest.raises(InvalidInputError, match="nothing would be encrypted") as raised:
+        ModnormClient(free_address, credentials=shown)
+    assert raised.value.field == "MODNORM_TLS_CA"
