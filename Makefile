@@ -67,7 +67,7 @@ test-main: setup-dev  ## Start real Postgres and Redis and run all tests but tho
 
 chaos: setup-dev  ## Break a lab at random: SCHEDULES=20, SEED=of the first, FAULTS=only these
 	scripts/ensure-servers
-	$(BIN)/python -m benchmarks.chaos --schedules $(SCHEDULES) $(if $(SEED),--seed $(SEED)) \
+	$(BIN)/python -m verification.chaos --schedules $(SCHEDULES) $(if $(SEED),--seed $(SEED)) \
 		$(if $(FAULTS),--faults $(FAULTS))
 
 test-vllm: setup-vllm  ## Run the engine tests against the real vLLM, on the CPU (2.3 GB)

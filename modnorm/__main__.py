@@ -1,6 +1,6 @@
 """`python -m modnorm` is the `modnorm` command."""
 
-from modnorm.client.cli import main
+from modnorm.cli import main
 
 if __name__ == "__main__":
     main()

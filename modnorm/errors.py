@@ -18,7 +18,7 @@
         └── IncompatibleError  no candidate of this experiment can be evaluated by this worker
             └── DoesNotFitError  its memory is too small for the model
 
-`modnorm.client.status` maps the tree to gRPC status codes and back, in one table.
+`modnorm.wire.status` maps the tree to gRPC status codes and back, in one table.
 """
 
 

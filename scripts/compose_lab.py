@@ -11,11 +11,11 @@ from pathlib import Path
 
 from modnorm.analysis.export import write_run
 from modnorm.client import ModnormClient
-from modnorm.client.channel import Credentials
 from modnorm.client.export import fetch_run
 from modnorm.errors import UnavailableError
 from modnorm.spec import ExperimentSpec
 from modnorm.v1 import experiment_pb2 as experiments
+from modnorm.wire.channel import Credentials
 
 ROOT = Path(__file__).parents[1]
 HEALTHY_SECONDS = 180.0

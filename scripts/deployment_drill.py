@@ -21,10 +21,10 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
     ProtoReflectionDescriptorDatabase,
 )
 
-from modnorm.client.channel import Credentials, open_channel
-from modnorm.client.convert import spec_to_proto
 from modnorm.spec import ExperimentSpec
 from modnorm.v1 import experiment_pb2 as experiments
+from modnorm.wire.channel import Credentials, open_channel
+from modnorm.wire.conversions import spec_to_proto
 from scripts.compose_lab import (
     ENDED,
     Lab,

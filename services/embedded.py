@@ -16,11 +16,11 @@ from typing import TypedDict
 
 from pydantic import SecretStr
 
-from modnorm.client.channel import Credentials
-from modnorm.client.tokens import Role, TokenTable, make_token, write_tokens
 from modnorm.engines import engine_names, load_engine
 from modnorm.errors import EngineError, ModnormError
 from modnorm.sandbox import Runner, Sandbox
+from modnorm.wire.channel import Credentials
+from modnorm.wire.tokens import Role, TokenTable, make_token, write_tokens
 from services.aggregator.aggregator import build_aggregator
 from services.calibrator.server import build as build_calibrator
 from services.common.logging import json_handler

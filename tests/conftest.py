@@ -25,6 +25,8 @@ if not Path("/dev/nvidiactl").exists():
 for name in [name for name in os.environ if name.startswith(("MODNORM_", "OTEL_"))]:
     del os.environ[name]
 
+pytest_plugins = ["tests.scripted_services"]
+
 REMEDY = "run scripts/ensure-servers, which `make test` does"
 START_SECONDS = 60.0
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from modnorm.client.convert import spec_from_proto, spec_to_proto
 from modnorm.errors import InvalidInputError
 from modnorm.spec import load_spec, parse_spec
+from modnorm.wire.conversions import spec_from_proto, spec_to_proto
 
 
 @pytest.fixture

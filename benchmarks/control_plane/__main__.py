@@ -26,10 +26,10 @@ import grpc
 from benchmarks.control_plane.evaluators import Measured
 from benchmarks.control_plane.observation import Usage, observed
 from benchmarks.control_plane.servers import broker, postgres, service
-from modnorm.client.convert import spec_to_proto, state_name
 from modnorm.spec import ExperimentSpec, parse_spec
 from modnorm.v1 import experiment_pb2
 from modnorm.v1.experiment_pb2_grpc import ExperimentServiceStub
+from modnorm.wire.conversions import spec_to_proto, state_name
 from services.common.channels import CHANNEL_OPTIONS
 
 AGGREGATOR = "aggregator"

@@ -25,13 +25,13 @@ import redis.asyncio
 from google.rpc import status_pb2
 
 from benchmarks.control_plane.lean_stream import LeanStream
-from modnorm.client.status import from_status
 from modnorm.errors import ModnormError, StaleLeaseError, UnavailableError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.v1 import experiment_pb2
 from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
 from modnorm.v1.experiment_pb2_grpc import ExperimentServiceStub
+from modnorm.wire.status import from_status
 from services.common.channels import CHANNEL_OPTIONS
 from services.common.queue import QUEUE
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from benchmarks.control_plane.servers import broker, free_port, postgres, service
 from benchmarks.gpu_search.processes import QUIET, environment
-from benchmarks.processes import end
 from services.common.healthcheck import check
+from verification.labs.processes import end
 
 START_SECONDS = 300.0
 STOP_SECONDS = 60.0

@@ -10,11 +10,8 @@ from typing import Protocol, Self, TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from modnorm.client.channel import Credentials, open_channel
-from modnorm.client.convert import spec_to_proto
 from modnorm.client.radius import carry_radius
-from modnorm.client.settings import ClientSettings, ConnectionSettings
-from modnorm.client.status import LATE, from_rpc_error
+from modnorm.client.settings import ClientSettings
 from modnorm.client.watch import Watch
 from modnorm.errors import RateLimitedError
 from modnorm.spec import ExperimentSpec
@@ -24,6 +21,10 @@ from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.v1 import radius_pb2
 from modnorm.v1.experiment_pb2_grpc import ExperimentServiceStub
 from modnorm.v1.radius_pb2_grpc import RadiusServiceStub
+from modnorm.wire.channel import Credentials, open_channel
+from modnorm.wire.connection import ConnectionSettings
+from modnorm.wire.conversions import spec_to_proto
+from modnorm.wire.status import LATE, from_rpc_error
 
 _SERVICE = experiments.DESCRIPTOR.services_by_name["ExperimentService"].full_name
 _RETRIES = {

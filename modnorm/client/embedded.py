@@ -6,11 +6,11 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Protocol
 
-from modnorm.client.channel import Credentials
 from modnorm.client.client import ModnormClient
 from modnorm.client.rundir import state_directory
 from modnorm.client.settings import ClientSettings, calm_threads
 from modnorm.errors import PreconditionError
+from modnorm.wire.channel import Credentials
 
 GROUP = "modnorm.embedded"
 """Entry points of this group start a lab inside the calling process."""

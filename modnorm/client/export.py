@@ -14,10 +14,10 @@ from modnorm.analysis.run_data import (
     VoteRow,
 )
 from modnorm.client.client import ModnormClient
-from modnorm.client.convert import spec_from_proto, state_name
 from modnorm.client.finished import check_succeeded
 from modnorm.search.stopping import Interval
 from modnorm.v1 import experiment_pb2 as experiments
+from modnorm.wire.conversions import spec_from_proto, state_name
 
 _STATES = {
     experiments.CANDIDATE_STATE_SCORED: "scored",

@@ -1,8 +1,8 @@
 """What all that reads a finished experiment asks of it first."""
 
-from modnorm.client.convert import state_name
 from modnorm.errors import PreconditionError
 from modnorm.v1 import experiment_pb2 as experiments
+from modnorm.wire.conversions import state_name
 
 
 def check_succeeded(experiment: experiments.Experiment) -> None:

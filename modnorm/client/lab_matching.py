@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from modnorm.client.client import ModnormClient
-from modnorm.client.convert import spec_to_proto
-from modnorm.client.radius_convert import Matching, artifact_from_proto, matching_to_proto
 from modnorm.errors import UnavailableError
 from modnorm.radius.artifact import RadiusArtifact
 from modnorm.spec import ExperimentSpec
 from modnorm.v1 import radius_pb2
+from modnorm.wire.conversions import spec_to_proto
+from modnorm.wire.radius_conversions import Matching, artifact_from_proto, matching_to_proto
 
 
 @dataclass(frozen=True, slots=True)

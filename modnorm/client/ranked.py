@@ -4,7 +4,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from modnorm.client.client import ModnormClient
-from modnorm.client.convert import descriptor_from_proto, spec_from_proto
 from modnorm.client.finished import check_succeeded
 from modnorm.errors import InvalidInputError
 from modnorm.geometry.scale_map import ScaleMap
@@ -12,6 +11,7 @@ from modnorm.perturbation.descriptor import Descriptor
 from modnorm.search.stopping import Interval, certain_ranks
 from modnorm.spec import ExperimentSpec
 from modnorm.v1 import experiment_pb2 as experiments
+from modnorm.wire.conversions import descriptor_from_proto, spec_from_proto
 
 _FIELD = "rank"
 

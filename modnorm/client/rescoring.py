@@ -9,7 +9,6 @@ from typing import Literal, TypedDict
 from google.protobuf import json_format
 
 from modnorm.client.client import ModnormClient
-from modnorm.client.convert import spec_from_proto
 from modnorm.client.finished import check_succeeded
 from modnorm.errors import InvalidInputError, PreconditionError
 from modnorm.search.ballots import Ballot
@@ -27,6 +26,7 @@ from modnorm.tasks import Judgement, Row, Task
 from modnorm.tasks.rescore import rescore
 from modnorm.v1 import evaluation_pb2 as evaluation
 from modnorm.v1 import experiment_pb2 as experiments
+from modnorm.wire.conversions import spec_from_proto
 
 SCHEMA: Literal["modnorm-rescored-1"] = "modnorm-rescored-1"
 

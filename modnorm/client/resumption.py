@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from itertools import chain, count
 
 from modnorm.client.client import ModnormClient
-from modnorm.client.convert import spec_from_proto, spec_to_proto
 from modnorm.errors import ForbiddenError
 from modnorm.spec import ExperimentSpec
 from modnorm.v1 import experiment_pb2 as experiments
+from modnorm.wire.conversions import spec_from_proto, spec_to_proto
 
 _ENDED_EARLY = (experiments.EXPERIMENT_STATE_FAILED, experiments.EXPERIMENT_STATE_CANCELLED)
 _ENDED = (*_ENDED_EARLY, experiments.EXPERIMENT_STATE_SUCCEEDED)

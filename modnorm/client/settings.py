@@ -4,61 +4,10 @@ import os
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field, SecretStr
-from pydantic_core import PydanticCustomError
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic import BeforeValidator, Field
+from pydantic_settings import NoDecode
 
-from modnorm.client.channel import Credentials
-
-
-def split_paths(value: object) -> object:
-    """Split `/a:/b` into paths; an empty text is no path."""
-    if isinstance(value, str):
-        return tuple(path for path in value.split(os.pathsep) if path)
-    return value
-
-
-def _refuse_empty(value: object) -> object:
-    """Refuse what would be the current directory."""
-    if value == "":
-        raise PydanticCustomError("empty_path", "is empty: name a path, or leave it unset")
-    return value
-
-
-GivenPath = Annotated[Path, BeforeValidator(_refuse_empty)]
-"""A path. An empty text is none, and not taken for the default either: that of a certificate or
-of a file of tokens is to do without."""
-
-
-class ConnectionSettings(BaseSettings):
-    """What a caller shows to servers; services are callers, too."""
-
-    # Inputs are not repeated in errors: some are secrets.
-    model_config = SettingsConfigDict(
-        env_prefix="MODNORM_", frozen=True, hide_input_in_errors=True
-    )
-
-    token: SecretStr = SecretStr("")
-    """Bearer token, as `modnorm token create` printed it."""
-    token_file: GivenPath | None = None
-    """File that holds the token, read at every call; instead of `token`."""
-    tls_ca: GivenPath | None = None
-    """Certificates of the authorities that the other side's must be of, PEM; turns TLS on."""
-    tls_cert: GivenPath | None = None
-    """Own certificate chain, PEM."""
-    tls_key: GivenPath | None = None
-    """Private key of `tls_cert`, PEM."""
-
-    @property
-    def credentials(self) -> Credentials:
-        """What channels are opened with."""
-        return Credentials(
-            token=self.token,
-            token_file=self.token_file,
-            tls_ca=self.tls_ca,
-            tls_cert=self.tls_cert,
-            tls_key=self.tls_key,
-        )
+from modnorm.wire.connection import ConnectionSettings, GivenPath, split_paths
 
 
 class ClientSettings(ConnectionSettings):

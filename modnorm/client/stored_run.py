@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from modnorm.client.client import ModnormClient
-from modnorm.client.convert import spec_from_proto
 from modnorm.client.embedded import embedded_client
 from modnorm.client.rundir import hold, spec_file, state_directory
 from modnorm.client.settings import ClientSettings
 from modnorm.errors import InvalidInputError, PreconditionError
 from modnorm.spec import ExperimentSpec, load_spec
 from modnorm.v1 import experiment_pb2 as experiments
+from modnorm.wire.conversions import spec_from_proto
 
 _FIELD = "run"
 

@@ -1,11 +1,11 @@
 """The model that a finished experiment of an iterative method trained."""
 
 from modnorm.client.client import ModnormClient
-from modnorm.client.convert import spec_from_proto
 from modnorm.client.finished import check_succeeded
 from modnorm.errors import InvalidInputError
 from modnorm.perturbation.lineage import Lineage
 from modnorm.v1 import experiment_pb2 as experiments
+from modnorm.wire.conversions import spec_from_proto
 
 
 def trained_lineage(client: ModnormClient, experiment: experiments.Experiment) -> Lineage:

@@ -12,10 +12,10 @@ from tenacity import (
     wait_random_exponential,
 )
 
-from modnorm.client.status import from_rpc_error
 from modnorm.errors import CancelledError, ModnormError, UnauthenticatedError, UnavailableError
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.v1.experiment_pb2_grpc import ExperimentServiceStub
+from modnorm.wire.status import from_rpc_error
 
 TERMINAL_STATES = frozenset(
     {

@@ -8,7 +8,6 @@ import grpc.aio
 from celery import Celery
 from prometheus_client import CollectorRegistry
 
-from modnorm.client.sandbox import sandbox_at
 from modnorm.errors import UnavailableError
 from modnorm.sandbox import Runner
 from modnorm.v1 import (
@@ -17,6 +16,7 @@ from modnorm.v1 import (
     radius_pb2_grpc,
     status_pb2_grpc,
 )
+from modnorm.wire.remote_sandbox import sandbox_at
 from services.aggregator import experiment_servicer, job_servicer, radius_servicer
 from services.aggregator.admission import Admissions
 from services.aggregator.background import Changes, Reaper, repeat

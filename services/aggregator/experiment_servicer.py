@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Awaitable, Iterator
 import grpc.aio
 from typing_extensions import override
 
-from modnorm.client.convert import spec_from_proto
 from modnorm.errors import InvalidInputError, NotFoundError
 from modnorm.v1 import evaluation_pb2, experiment_pb2, experiment_pb2_grpc
+from modnorm.wire.conversions import spec_from_proto
 from services.aggregator.admission import Admissions
 from services.aggregator.background import LeftWork
 from services.aggregator.conductor import Conductor

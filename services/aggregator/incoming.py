@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from modnorm.client.convert import descriptor_from_proto
 from modnorm.errors import InvalidInputError, TooLargeError
 from modnorm.v1 import evaluation_pb2
+from modnorm.wire.conversions import descriptor_from_proto
 from services.aggregator.codec import StoredAnswer
 from services.aggregator.reports import Report
 

@@ -6,9 +6,9 @@ from functools import lru_cache
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from modnorm.client.convert import spec_to_proto
 from modnorm.search.stopping import Bar
 from modnorm.v1 import common_pb2, evaluation_pb2, experiment_pb2
+from modnorm.wire.conversions import spec_to_proto
 from services.aggregator.codec import StoredAnswer, unpack_coefficients
 from services.aggregator.lifecycle import parsed_spec, spec_of
 from services.aggregator.reports import rows_of

@@ -7,14 +7,14 @@ from collections.abc import AsyncIterator
 import grpc.aio
 from typing_extensions import override
 
-from modnorm.client.convert import spec_from_proto
-from modnorm.client.radius_convert import matching_from_proto
 from modnorm.errors import UnavailableError
 from modnorm.radius.scales import check_count, check_scales
 from modnorm.spec import ExperimentSpec
 from modnorm.tasks import get_stored_task
 from modnorm.tasks.faults import render
 from modnorm.v1 import calibration_pb2, radius_pb2, radius_pb2_grpc
+from modnorm.wire.conversions import spec_from_proto
+from modnorm.wire.radius_conversions import matching_from_proto
 from services.aggregator.admission import Admissions
 from services.aggregator.stores.experiments import Admission
 from services.aggregator.upstream import Calibrator, Prompts

@@ -12,9 +12,9 @@ import grpc.aio
 from celery import Celery
 from typing_extensions import override
 
-from modnorm.client.channel import Credentials
 from modnorm.errors import ModnormError, UnavailableError
 from modnorm.v1 import status_pb2, status_pb2_grpc
+from modnorm.wire.channel import Credentials
 from services.aggregator.canaries import Canaries
 from services.aggregator.states import JobState
 from services.aggregator.stores.census import Census, CensusStore, Lessee

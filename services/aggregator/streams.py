@@ -5,9 +5,9 @@ import time
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
 from typing import NoReturn, cast
 
-from modnorm.client.status import code_of
 from modnorm.errors import ModnormError, UnavailableError
 from modnorm.v1.evaluation_pb2 import WorkRequest, WorkResponse
+from modnorm.wire.status import code_of
 from services.aggregator.background import LeftWork
 from services.common.call_names import names_of
 from services.common.interceptor import described

@@ -16,7 +16,7 @@ from sqlalchemy import Text as SqlText
 from sqlalchemy.types import TypeDecorator
 from sqlmodel import Field, SQLModel
 
-from modnorm.client.tokens import DEFAULT_TENANT
+from modnorm.wire.tokens import DEFAULT_TENANT
 from services.aggregator.states import ArtifactKind, ExperimentState, JobState, Split
 
 _FROM_ZERO = {"server_default": "0"}

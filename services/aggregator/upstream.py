@@ -6,9 +6,6 @@ from contextlib import contextmanager
 import grpc
 import grpc.aio
 
-from modnorm.client.channel import Credentials, Metadata
-from modnorm.client.convert import descriptor_from_proto, prompt_to_proto, spec_to_proto
-from modnorm.client.status import from_rpc_error
 from modnorm.errors import (
     ForbiddenError,
     InvalidInputError,
@@ -23,6 +20,9 @@ from modnorm.tasks import Message
 from modnorm.v1 import calibration_pb2, experiment_pb2, sampling_pb2
 from modnorm.v1.calibration_pb2_grpc import CalibrationServiceStub
 from modnorm.v1.sampling_pb2_grpc import SamplingServiceStub
+from modnorm.wire.channel import Credentials, Metadata
+from modnorm.wire.conversions import descriptor_from_proto, prompt_to_proto, spec_to_proto
+from modnorm.wire.status import from_rpc_error
 from services.common.channels import CALL_SECONDS, MESSAGE_BYTES
 
 MODEL_SECONDS = 1_800.0

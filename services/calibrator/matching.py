@@ -11,14 +11,14 @@ from filelock import FileLock
 from modnorm.calibration.profile import Profile
 from modnorm.checkpoint.pretrained import best_device
 from modnorm.checkpoint.prompts import PromptEncoder
-from modnorm.client.convert import method_from_proto, prompts_from_proto
-from modnorm.client.radius_convert import matching_from_proto
 from modnorm.errors import InvalidInputError
 from modnorm.perturbation.methods import needs_profile
 from modnorm.radius.artifact import RadiusArtifact
 from modnorm.radius.matching import MatchingPlan, match
 from modnorm.radius.plan import check_method, plan_matching
 from modnorm.v1 import calibration_pb2
+from modnorm.wire.conversions import method_from_proto, prompts_from_proto
+from modnorm.wire.radius_conversions import matching_from_proto
 from services.calibrator.runs import Report
 from services.common.artifacts import content_key
 from services.common.models import resolve_model

@@ -9,10 +9,10 @@ from typing import ClassVar
 from modnorm.calibration.calibrate import VERSION, calibrate, calibration_prompts
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint
-from modnorm.client.convert import calibration_from_proto, prompts_from_proto
 from modnorm.errors import InvalidInputError
 from modnorm.spec import CalibrationSpec
 from modnorm.v1 import calibration_pb2
+from modnorm.wire.conversions import calibration_from_proto, prompts_from_proto
 from services.calibrator.runs import Report
 from services.common.artifacts import content_key
 from services.common.models import resolve_model

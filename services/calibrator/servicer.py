@@ -9,10 +9,10 @@ import grpc.aio
 from typing_extensions import override
 
 from modnorm.calibration.profile import FINGERPRINT_DIGITS, Profile
-from modnorm.client.radius_convert import artifact_to_proto
 from modnorm.errors import InvalidInputError, NotFoundError
 from modnorm.radius.artifact import RadiusArtifact
 from modnorm.v1 import calibration_pb2, calibration_pb2_grpc
+from modnorm.wire.radius_conversions import artifact_to_proto
 from services.calibrator.matching import make_matching
 from services.calibrator.plan import Plan, make_plan
 from services.calibrator.runs import Progress, Runs, Turns

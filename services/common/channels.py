@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import grpc.aio
 
-from modnorm.client.channel import Credentials
+from modnorm.wire.channel import Credentials
 
 MESSAGE_BYTES = 64 * 2**20
 """Largest message accepted: the prompts of a few thousand rows in one inspection."""

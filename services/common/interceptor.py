@@ -14,8 +14,8 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 from grpc_status import rpc_status
 
-from modnorm.client.status import to_status
 from modnorm.errors import InvalidInputError, ModnormError
+from modnorm.wire.status import to_status
 from services.common.handlers import Interceptor
 from services.common.logging import internal_error
 
@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 class ErrorInterceptor(Interceptor):
     """Maps what a servicer raises to a status, and undecodable requests to INVALID_ARGUMENT.
 
-    `ModnormError` is mapped by `modnorm.client.status`. Anything else is a defect: it is logged
+    `ModnormError` is mapped by `modnorm.wire.status`. Anything else is a defect: it is logged
     with its traceback under an id, and the caller gets INTERNAL with the id only. Requests are
     decoded here, since gRPC itself answers an undecodable one as if the server were at fault.
     Servicers are asynchronous: coroutines, and for streamed responses asynchronous generators or

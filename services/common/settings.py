@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from modnorm.client.settings import ConnectionSettings, GivenPath, split_paths
+from modnorm.wire.connection import ConnectionSettings, GivenPath, split_paths
 from services.common.passwords import add_password
 
 Roots = Annotated[tuple[Path, ...] | None, NoDecode, BeforeValidator(split_paths)]

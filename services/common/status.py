@@ -9,8 +9,8 @@ import grpc.aio
 from google.protobuf.timestamp_pb2 import Timestamp
 from typing_extensions import override
 
-from modnorm.client.status import from_rpc_error
 from modnorm.v1 import status_pb2, status_pb2_grpc
+from modnorm.wire.status import from_rpc_error
 
 SERVICE = "modnorm.v1.StatusService"
 STATUS_SECONDS = 20.0

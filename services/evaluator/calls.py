@@ -8,9 +8,9 @@ import grpc
 from google.rpc import status_pb2
 from typing_extensions import override
 
-from modnorm.client.status import from_status
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
+from modnorm.wire.status import from_status
 from services.common.tracing import calls_are_traced
 from services.evaluator.line import Line
 

@@ -21,7 +21,6 @@ from tenacity import (
 from tenacity.stop import stop_base
 from typing_extensions import override
 
-from modnorm.client.status import from_rpc_error, from_status
 from modnorm.errors import (
     CancelledError,
     InvalidInputError,
@@ -32,6 +31,7 @@ from modnorm.errors import (
 )
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
+from modnorm.wire.status import from_rpc_error, from_status
 from services.evaluator.calls import BULK_SECONDS, CALL_SECONDS, StreamedCalls
 from services.evaluator.shutdown import Shutdown
 

@@ -3,7 +3,6 @@
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 
-from modnorm.client.convert import descriptor_to_proto
 from modnorm.errors import (
     CandidateError,
     IncompatibleError,
@@ -14,6 +13,7 @@ from modnorm.errors import (
 from modnorm.search.judging import Answer
 from modnorm.search.scoring import CandidateResult
 from modnorm.v1 import evaluation_pb2 as messages
+from modnorm.wire.conversions import descriptor_to_proto
 
 BATCH_BYTES = 2**20
 """Answers of one message, a quarter of gRPC's default limit."""

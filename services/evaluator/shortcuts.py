@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from modnorm.client.convert import descriptor_from_proto
 from modnorm.search.scoring import CandidateResult
 from modnorm.search.stopping import Bar, EarlyStop
 from modnorm.tasks import Task, stated_bounds
 from modnorm.v1 import evaluation_pb2 as messages
+from modnorm.wire.conversions import descriptor_from_proto
 
 
 class Hurdle:

@@ -5,12 +5,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from modnorm.baselines.generator import Generator, propose
-from modnorm.client.convert import descriptor_from_proto
 from modnorm.engines import Engine
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.lineage import all_float32
 from modnorm.search.scoring import CandidateResult
 from modnorm.v1 import evaluation_pb2 as messages
+from modnorm.wire.conversions import descriptor_from_proto
 from services.evaluator.artifacts import Artifacts
 
 

@@ -11,11 +11,11 @@ from celery import Celery
 from celery.exceptions import Reject, WorkerShutdown
 from prometheus_client import CollectorRegistry
 
-from modnorm.client.channel import open_channel
-from modnorm.client.sandbox import sandbox_at
 from modnorm.engines import load_engine
 from modnorm.sandbox import Runner
 from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
+from modnorm.wire.channel import open_channel
+from modnorm.wire.remote_sandbox import sandbox_at
 from services.common.channels import CHANNEL_OPTIONS
 from services.common.queue import QUEUE, TASK, make_celery
 from services.common.settings import EvaluatorSettings

@@ -6,9 +6,9 @@ from pathlib import Path
 from modnorm.checkpoint.config import positive
 from modnorm.checkpoint.prompts import PromptEncoder, check_fit
 from modnorm.checkpoint.weights import CheckpointWeights
-from modnorm.client.convert import prompts_from_proto
 from modnorm.errors import InvalidInputError
 from modnorm.v1 import sampling_pb2
+from modnorm.wire.conversions import prompts_from_proto
 from services.common.models import resolve_model
 
 

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from modnorm.client.convert import descriptor_to_proto, method_from_proto
 from modnorm.errors import InvalidInputError
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.methods import needs_profile
 from modnorm.perturbation.sampling import sample_descriptors
 from modnorm.spec import PopulationSpec, parse_section
 from modnorm.v1 import sampling_pb2
+from modnorm.wire.conversions import descriptor_to_proto, method_from_proto
 
 BATCH = 512
 """Descriptors in one message."""

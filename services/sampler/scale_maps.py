@@ -7,12 +7,12 @@ from modnorm.calibration.profile import Profile
 from modnorm.checkpoint.files import require_unchanged
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights
-from modnorm.client.convert import method_from_proto
 from modnorm.errors import InvalidInputError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.methods import build_scale_map, needs_profile, require_usable
 from modnorm.spec import MethodSpec
 from modnorm.v1 import sampling_pb2
+from modnorm.wire.conversions import method_from_proto
 from services.common.artifacts import ArtifactStore, content_key
 from services.common.models import resolve_model
 

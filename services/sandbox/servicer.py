@@ -6,13 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc.aio
 from typing_extensions import override
 
-from modnorm.client.sandbox_convert import (
+from modnorm.sandbox import Sandbox
+from modnorm.v1 import sandbox_pb2, sandbox_pb2_grpc
+from modnorm.wire.sandbox_conversions import (
     isolation_to_proto,
     outcome_to_proto,
     program_from_proto,
 )
-from modnorm.sandbox import Sandbox
-from modnorm.v1 import sandbox_pb2, sandbox_pb2_grpc
 from services.sandbox.metrics import SandboxMetrics
 
 SERVICE = "modnorm.v1.SandboxService"

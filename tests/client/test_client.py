@@ -8,10 +8,10 @@ from modnorm import errors
 from modnorm.client import ModnormClient
 from modnorm.client import client as calling
 from modnorm.client import watch as watching
-from modnorm.client.convert import spec_from_proto
-from modnorm.client.status import to_status
 from modnorm.v1 import evaluation_pb2 as evaluation
 from modnorm.v1 import experiment_pb2 as experiments
+from modnorm.wire.conversions import spec_from_proto
+from modnorm.wire.status import to_status
 from services.aggregator.upstream import MODEL_SECONDS
 
 

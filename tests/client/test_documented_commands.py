@@ -8,7 +8,7 @@ import pytest
 import typer
 import typer.core
 
-from modnorm.client.cli.app import app
+from modnorm.cli.app import app
 
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))

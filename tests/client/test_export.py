@@ -5,15 +5,15 @@ import grpc
 import pytest
 
 from modnorm.analysis.export import write_run
+from modnorm.cli.results import write_results
 from modnorm.client import ModnormClient
-from modnorm.client.cli.results import write_results
-from modnorm.client.convert import spec_to_proto
 from modnorm.client.export import fetch_run
 from modnorm.client.rundir import RunDirectory
 from modnorm.errors import PreconditionError, UnavailableError
 from modnorm.search.stopping import Interval
 from modnorm.v1 import common_pb2 as common
 from modnorm.v1 import experiment_pb2 as experiments
+from modnorm.wire.conversions import spec_to_proto
 
 VOTE = experiments.Vote(row=0, answer="24", correct=True, valid=2, support=2, correct_support=2)
 

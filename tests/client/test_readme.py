@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from modnorm.client.convert import spec_from_proto
 from modnorm.spec import load_spec, parse_spec
 from modnorm.v1 import experiment_pb2 as experiments
+from modnorm.wire.conversions import spec_from_proto
 
 ROOT = Path(__file__).parents[2]
 SUCCEEDED = experiments.EXPERIMENT_STATE_SUCCEEDED

@@ -1,11 +1,11 @@
 import pytest
 
 from modnorm.client import ModnormClient
-from modnorm.client.convert import spec_from_proto, spec_to_proto
 from modnorm.client.resumption import join_live, take_up, take_up_shared
 from modnorm.errors import ForbiddenError
 from modnorm.spec import FailureSpec
 from modnorm.v1 import experiment_pb2 as experiments
+from modnorm.wire.conversions import spec_from_proto, spec_to_proto
 
 PENDING = experiments.EXPERIMENT_STATE_PENDING
 SELECTING = experiments.EXPERIMENT_STATE_SELECTING

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from modnorm.client.channel import Credentials
+from modnorm.wire.channel import Credentials
 from services.common.healthcheck import check
 
 SCRIPT = Path(__file__).parents[2] / "scripts/make-certificates"

@@ -4,7 +4,7 @@ import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 
-from modnorm.client.tokens import Role, read_tokens, revoke_token
+from modnorm.wire.tokens import Role, read_tokens, revoke_token
 
 SCRIPT = Path(__file__).parents[2] / "scripts/make-secrets"
 TOKENS = {

@@ -9,14 +9,14 @@ import yaml
 from google.protobuf import json_format
 
 from modnorm.checkpoint.reference import resolve_checkpoint
+from modnorm.cli import main
 from modnorm.client import ModnormClient
-from modnorm.client.channel import open_channel
-from modnorm.client.cli import main
-from modnorm.client.status import from_rpc_error
 from modnorm.errors import ConflictError, InvalidInputError
 from modnorm.spec import MAX_POPULATION, load_spec
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.v1.experiment_pb2_grpc import ExperimentServiceStub
+from modnorm.wire.channel import open_channel
+from modnorm.wire.status import from_rpc_error
 from services.embedded import start
 
 METHOD = "/modnorm.v1.ExperimentService/CreateExperiment"

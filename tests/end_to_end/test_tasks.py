@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import pytest
 
 from modnorm.checkpoint.prompts import PromptEncoder
+from modnorm.cli.experiment import carry_out
 from modnorm.client import ModnormClient
-from modnorm.client.cli.experiment import carry_out
 from modnorm.engines import Completion, Finish, load_engine
 from modnorm.spec import parse_spec
 from modnorm.tasks import get_task, task_names

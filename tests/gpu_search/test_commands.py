@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from benchmarks import engine_agreement
 from benchmarks.gpu_search import __main__ as commands
+from verification import engine_agreement
 
 
 @pytest.fixture

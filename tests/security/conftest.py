@@ -7,15 +7,15 @@ from datetime import UTC, datetime, timedelta
 import grpc
 import pytest
 
-from benchmarks.fuzz.stored import contents, small_spec
-from benchmarks.secured_lab import SecuredLab, secured_lab
 from modnorm.client import ModnormClient
-from modnorm.client.channel import Credentials, open_channel
-from modnorm.client.status import from_rpc_error
-from modnorm.client.tokens import Role, add_token, make_token
 from modnorm.errors import NotFoundError
 from modnorm.v1 import evaluation_pb2, evaluation_pb2_grpc
+from modnorm.wire.channel import Credentials, open_channel
+from modnorm.wire.status import from_rpc_error
+from modnorm.wire.tokens import Role, add_token, make_token
 from services.evaluator.calls import StreamedCalls
+from verification.fuzz.stored import contents, small_spec
+from verification.labs.secured_lab import SecuredLab, secured_lab
 
 
 @pytest.fixture(scope="session")

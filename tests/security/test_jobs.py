@@ -8,12 +8,12 @@ import grpc
 import pytest
 from google.rpc import status_pb2
 
-from benchmarks.fuzz.stored import await_jobs
-from benchmarks.secured_worker import claimed, leased, report_of, reported
-from modnorm.client.channel import Credentials
 from modnorm.v1 import evaluation_pb2, evaluation_pb2_grpc
+from modnorm.wire.channel import Credentials
 from services.aggregator import incoming
 from services.common.channels import MESSAGE_BYTES
+from verification.fuzz.stored import await_jobs
+from verification.labs.secured_worker import claimed, leased, report_of, reported
 
 REPORT = "/modnorm.v1.JobService/ReportJob"
 

@@ -6,12 +6,12 @@ from contextlib import ExitStack, nullcontext
 import grpc
 import pytest
 
-from benchmarks.secured_lab import secured_lab
-from modnorm.client.channel import open_channel
-from modnorm.client.status import from_rpc_error
-from modnorm.client.tokens import Role
 from modnorm.errors import RateLimitedError
 from modnorm.v1 import evaluation_pb2, evaluation_pb2_grpc
+from modnorm.wire.channel import open_channel
+from modnorm.wire.status import from_rpc_error
+from modnorm.wire.tokens import Role
+from verification.labs.secured_lab import secured_lab
 
 
 def test_too_many_calls_are_told_when_to_come_again(lab, channel, exhaust):

@@ -13,17 +13,17 @@ from contextlib import closing, contextmanager
 import pytest
 import redis
 
-from benchmarks.fuzz.stored import await_jobs, contents, small_spec
-from benchmarks.secured_lab import secured_lab
-from benchmarks.secured_worker import leased, report_of, reported
 from modnorm.client import ModnormClient
-from modnorm.client.channel import open_channel
-from modnorm.client.tokens import Role
 from modnorm.errors import InvalidInputError
+from modnorm.wire.channel import open_channel
+from modnorm.wire.tokens import Role
 from services.common.queue import QUEUE, TASK, make_celery, publish
 from services.common.settings import EvaluatorSettings
 from services.evaluator.hints import job_of
 from services.evaluator.worker import Worker
+from verification.fuzz.stored import await_jobs, contents, small_spec
+from verification.labs.secured_lab import secured_lab
+from verification.labs.secured_worker import leased, report_of, reported
 
 SECONDS = 60.0
 NOTHING = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}

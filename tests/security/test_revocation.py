@@ -5,16 +5,16 @@ import threading
 
 import pytest
 
-from benchmarks.secured_lab import secured_lab
 from modnorm.client import ModnormClient
-from modnorm.client.channel import Credentials
-from modnorm.client.sandbox import RemoteSandbox
-from modnorm.client.tokens import Role, add_token, make_token, revoke_token
 from modnorm.errors import NotFoundError, UnauthenticatedError, UnavailableError
 from modnorm.v1 import evaluation_pb2_grpc, experiment_pb2
+from modnorm.wire.channel import Credentials
+from modnorm.wire.remote_sandbox import RemoteSandbox
+from modnorm.wire.tokens import Role, add_token, make_token, revoke_token
 from services.evaluator.gateway import JobGateway
 from services.evaluator.shutdown import Shutdown
 from services.evaluator.tasks import Tasks, UnfitError
+from verification.labs.secured_lab import secured_lab
 
 FAILED = experiment_pb2.EXPERIMENT_STATE_FAILED
 

@@ -6,11 +6,11 @@ from queue import SimpleQueue
 import grpc
 import pytest
 
-from modnorm.client.channel import Credentials
-from modnorm.client.status import from_rpc_error
-from modnorm.client.tokens import Role, revoke_token
 from modnorm.errors import RateLimitedError, UnauthenticatedError
 from modnorm.v1 import evaluation_pb2, evaluation_pb2_grpc
+from modnorm.wire.channel import Credentials
+from modnorm.wire.status import from_rpc_error
+from modnorm.wire.tokens import Role, revoke_token
 
 
 def test_each_call_on_a_stream_is_let_in_for_itself(lab, channel, exhaust, beats):

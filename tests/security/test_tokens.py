@@ -8,9 +8,6 @@ import pytest
 from google.protobuf.message_factory import GetMessageClass
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from benchmarks.fuzz.discovery import Rpc, every_rpc
-from modnorm.client.channel import Credentials
-from modnorm.client.tokens import Role
 from modnorm.errors import ForbiddenError, NotFoundError, UnauthenticatedError
 from modnorm.v1 import (
     calibration_pb2,
@@ -22,8 +19,11 @@ from modnorm.v1 import (
     sandbox_pb2,
     status_pb2,
 )
+from modnorm.wire.channel import Credentials
+from modnorm.wire.tokens import Role
 from services.common.access.roles import ALLOWED, OPEN
 from services.common.healthcheck import check
+from verification.fuzz.discovery import Rpc, every_rpc
 
 HOMES = {
     experiment_pb2: "aggregator",

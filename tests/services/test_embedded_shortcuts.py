@@ -4,8 +4,8 @@ from contextlib import closing
 
 import pytest
 
+from modnorm.cli.experiment import carry_out
 from modnorm.client import ModnormClient
-from modnorm.client.cli.experiment import carry_out
 from modnorm.spec import parse_spec
 from modnorm.v1 import evaluation_pb2 as evaluation
 from modnorm.v1 import experiment_pb2 as experiments

@@ -6,11 +6,11 @@ from importlib.metadata import version
 
 import grpc
 
-from modnorm.client.channel import Credentials, open_channel
 from modnorm.client.doctor.findings import Finding, broken, ok, warning
-from modnorm.client.status import from_rpc_error
 from modnorm.errors import ForbiddenError, ModnormError, UnauthenticatedError
 from modnorm.v1 import status_pb2, status_pb2_grpc
+from modnorm.wire.channel import Credentials, open_channel
+from modnorm.wire.status import from_rpc_error
 
 STATUS_SECONDS = 60.0
 SKEW_SECONDS = 5.0

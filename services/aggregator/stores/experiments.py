@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from sqlalchemy.exc import IntegrityError
 from sqlmodel import Session, col, select, tuple_
 
-from modnorm.client.tokens import DEFAULT_TENANT
 from modnorm.errors import ConflictError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.spec import ExperimentSpec
 from modnorm.v1 import experiment_pb2
+from modnorm.wire.tokens import DEFAULT_TENANT
 from services.aggregator.artifacts import keep_artifact
 from services.aggregator.database import Database
 from services.aggregator.lifecycle import (

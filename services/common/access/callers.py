@@ -3,8 +3,8 @@
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-from modnorm.client.tokens import DEFAULT_TENANT, Role
 from modnorm.errors import ForbiddenError
+from modnorm.wire.tokens import DEFAULT_TENANT, Role
 
 
 @dataclass(frozen=True, slots=True)

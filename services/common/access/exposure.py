@@ -6,8 +6,8 @@ import logging
 import grpc
 import grpc.aio
 
-from modnorm.client.channel import read_pair, read_pem
 from modnorm.errors import InvalidInputError, PreconditionError
+from modnorm.wire.channel import read_pair, read_pem
 from services.common.settings import ServiceSettings
 
 logger = logging.getLogger(__name__)

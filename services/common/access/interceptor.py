@@ -11,8 +11,6 @@ import grpc
 import grpc.aio
 import structlog
 
-from modnorm.client.channel import AUTHORIZATION
-from modnorm.client.tokens import Role
 from modnorm.errors import (
     ForbiddenError,
     ModnormError,
@@ -20,13 +18,15 @@ from modnorm.errors import (
     UnauthenticatedError,
 )
 from modnorm.v1.evaluation_pb2 import WorkRequest
+from modnorm.wire.channel import AUTHORIZATION
+from modnorm.wire.tokens import Role
 from services.common.access.callers import ANYONE, Caller, set_caller
 from services.common.access.limits import RateLimits, StreamLimits
 from services.common.access.roles import ALLOWED, OPEN
 from services.common.access.token_file import TokenFile
 
 if TYPE_CHECKING:
-    from modnorm.client.tokens import AcceptedToken
+    from modnorm.wire.tokens import AcceptedToken
     from services.common.settings import ServiceSettings
 
     Context = grpc.aio.ServicerContext[bytes, bytes]

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from types import MappingProxyType
 
-from modnorm.client.tokens import Role
+from modnorm.wire.tokens import Role
 
 _SEE = {Role.READ, Role.OPERATE}
 _WORK = {Role.WORKER}

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from modnorm.client.tokens import AcceptedToken, read_tokens
 from modnorm.errors import InvalidInputError, UnauthenticatedError
+from modnorm.wire.tokens import AcceptedToken, read_tokens
 
 LOOK_SECONDS = 1.0
 """Seconds between two looks at the file: that long a revoked token may still be good."""

@@ -9,8 +9,6 @@ from typing import Any
 import grpc.aio
 import pytest
 
-from modnorm.client.convert import spec_to_proto
-from modnorm.client.status import from_rpc_error
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.lineage import Lineage
 from modnorm.search.ranking import select_experts
@@ -25,6 +23,8 @@ from modnorm.v1 import (
     experiment_pb2_grpc,
     sampling_pb2_grpc,
 )
+from modnorm.wire.conversions import spec_to_proto
+from modnorm.wire.status import from_rpc_error
 from services.aggregator.aggregator import build_aggregator
 from services.calibrator.servicer import CalibrationServicer
 from services.common.channels import open_channel

@@ -3,9 +3,9 @@
 import asyncio
 import json
 
-from modnorm.client.convert import spec_from_proto
 from modnorm.errors import InvalidInputError
 from modnorm.tasks import get_task
+from modnorm.wire.conversions import spec_from_proto
 
 DECLARATION = """
 name: questions

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 from google.rpc import status_pb2
 
-from modnorm.client.status import from_status
 from modnorm.errors import InvalidInputError, NotFoundError, StaleLeaseError
 from modnorm.v1 import evaluation_pb2 as messages
+from modnorm.wire.status import from_status
 from services.aggregator.heartbeats import MAX_LEASES
 from services.aggregator.states import JobState
 from services.aggregator.tables import Job

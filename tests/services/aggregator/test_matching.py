@@ -7,13 +7,13 @@ import pytest
 from modnorm.client import ModnormClient
 from modnorm.client.lab_matching import LabStep, match_in_lab
 from modnorm.client.matching import make_plan
-from modnorm.client.radius_convert import Matching
 from modnorm.client.settings import ClientSettings
 from modnorm.errors import InvalidInputError
 from modnorm.radius.artifact import RadiusArtifact
 from modnorm.radius.matching import match
 from modnorm.radius.schema import MatchingSettings
 from modnorm.spec import parse_spec
+from modnorm.wire.radius_conversions import Matching
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ import pytest
 from google.rpc import status_pb2
 from prometheus_client import CollectorRegistry
 
-from modnorm.client.status import from_status
 from modnorm.errors import InvalidInputError, NotFoundError, StaleLeaseError
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.v1 import experiment_pb2
+from modnorm.wire.status import from_status
 from services.aggregator.background import LeftWork
 from services.aggregator.streams import WorkStreams
 from services.common.metrics import CallMetrics

@@ -2,9 +2,9 @@ import asyncio
 
 import pytest
 
-from modnorm.client.convert import spec_from_proto
 from modnorm.errors import InvalidInputError
 from modnorm.tasks import Message
+from modnorm.wire.conversions import spec_from_proto
 from services.aggregator.upstream import Sampler
 from services.common.channels import MESSAGE_BYTES, open_channel
 

@@ -4,10 +4,10 @@ import logging
 import grpc
 import pytest
 
-from modnorm.client.status import from_rpc_error
 from modnorm.errors import InvalidInputError
 from modnorm.radius.artifact import RadiusArtifact
 from modnorm.v1 import common_pb2
+from modnorm.wire.status import from_rpc_error
 from services.calibrator.matching import make_matching
 
 DEADLINE = 120

@@ -8,12 +8,12 @@ from modnorm.calibration.calibrate import calibrate
 from modnorm.calibration.profile import Profile
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import resolve_checkpoint
-from modnorm.client.convert import prompts_from_proto
-from modnorm.client.status import from_rpc_error
 from modnorm.errors import InvalidInputError, NotFoundError, PreconditionError
 from modnorm.spec import CalibrationSpec
 from modnorm.v1 import calibration_pb2 as pb
 from modnorm.v1 import common_pb2
+from modnorm.wire.conversions import prompts_from_proto
+from modnorm.wire.status import from_rpc_error
 
 DEADLINE = 120
 

@@ -6,15 +6,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from modnorm.client.tokens import (
-    Role,
-    TokenTable,
-    add_token,
-    make_token,
-    read_tokens,
-    revoke_token,
-    write_tokens,
-)
 from modnorm.errors import (
     ConflictError,
     ForbiddenError,
@@ -22,6 +13,15 @@ from modnorm.errors import (
     NotFoundError,
     RateLimitedError,
     UnauthenticatedError,
+)
+from modnorm.wire.tokens import (
+    Role,
+    TokenTable,
+    add_token,
+    make_token,
+    read_tokens,
+    revoke_token,
+    write_tokens,
 )
 from services.common.access.callers import Caller, current_caller
 from services.common.access.exposure import is_loopback

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from modnorm.client.tokens import Role, make_token
+from modnorm.wire.tokens import Role, make_token
 from services.common.logging import json_handler
 from services.common.redaction import BLANK, blanked
 from services.common.settings import AggregatorSettings

@@ -8,7 +8,6 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from modnorm.client.status import from_rpc_error
 from modnorm.errors import (
     CandidateError,
     ConflictError,
@@ -20,6 +19,7 @@ from modnorm.errors import (
     UnavailableError,
 )
 from modnorm.v1 import evaluation_pb2, evaluation_pb2_grpc, experiment_pb2, experiment_pb2_grpc
+from modnorm.wire.status import from_rpc_error
 from services.common.channels import MESSAGE_BYTES, open_channel
 from services.common.healthcheck import check
 from services.common.server import start_server

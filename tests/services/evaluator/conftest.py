@@ -15,8 +15,6 @@ import pytest
 from grpc_status import rpc_status
 
 from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
-from modnorm.client.convert import descriptor_to_proto
-from modnorm.client.status import to_status
 from modnorm.errors import ModnormError, NotFoundError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
@@ -28,6 +26,8 @@ from modnorm.tasks import get_task
 from modnorm.tasks.data import encode_rows, load_rows
 from modnorm.v1 import common_pb2, evaluation_pb2_grpc
 from modnorm.v1 import evaluation_pb2 as messages
+from modnorm.wire.conversions import descriptor_to_proto
+from modnorm.wire.status import to_status
 from services.common.channels import CHANNEL_OPTIONS
 from services.evaluator.evaluation import Evaluator
 from services.evaluator.gateway import JobGateway

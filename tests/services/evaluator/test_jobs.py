@@ -6,7 +6,6 @@ import pytest
 
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint
-from modnorm.client.convert import descriptor_from_proto
 from modnorm.engines import (
     GenerationLimits,
     load_engine,
@@ -22,6 +21,7 @@ from modnorm.spec import DataSpec
 from modnorm.tasks import get_task
 from modnorm.tasks.data import encode_rows, load_rows
 from modnorm.v1 import evaluation_pb2 as messages
+from modnorm.wire.conversions import descriptor_from_proto
 from services.evaluator.jobs import JobRunner
 from services.evaluator.pauses import LONGEST_PAUSE
 from services.evaluator.shutdown import Shutdown

@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import pytest
 
-from modnorm.client.convert import descriptor_from_proto, descriptor_to_proto
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.search.stopping import Bar
 from modnorm.tasks.countdown import Countdown
 from modnorm.v1 import evaluation_pb2 as messages
+from modnorm.wire.conversions import descriptor_from_proto, descriptor_to_proto
 from services.evaluator.jobs import JobRunner
 from services.evaluator.shortcuts import Hurdle, early_stop
 

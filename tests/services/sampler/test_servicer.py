@@ -10,8 +10,6 @@ import pytest
 from modnorm.checkpoint.families import physical_layout
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.weights import CheckpointWeights
-from modnorm.client.convert import descriptor_from_proto, prompt_to_proto
-from modnorm.client.status import from_rpc_error
 from modnorm.errors import InvalidInputError, PreconditionError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.methods import build_scale_map
@@ -21,6 +19,8 @@ from modnorm.spec import MAX_POPULATION, Masses
 from modnorm.tasks.protocol import Message
 from modnorm.v1 import common_pb2
 from modnorm.v1 import sampling_pb2 as pb
+from modnorm.wire.conversions import descriptor_from_proto, prompt_to_proto
+from modnorm.wire.status import from_rpc_error
 from services.common.artifacts import ArtifactStore
 from services.sampler import scale_maps, servicer
 

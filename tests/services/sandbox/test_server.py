@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from modnorm.client.channel import Credentials
-from modnorm.client.sandbox import RemoteSandbox
 from modnorm.errors import InvalidInputError, UnavailableError
 from modnorm.sandbox import Limits, Program, Runner, Verdict
 from modnorm.v1 import evaluation_pb2 as messages
+from modnorm.wire.channel import Credentials
+from modnorm.wire.remote_sandbox import RemoteSandbox
 from services.common.healthcheck import check
 from services.evaluator.reports import failure_kind
 from services.sandbox.servicer import SERVICE

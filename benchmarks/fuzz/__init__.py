@@ -1,1 +1,0 @@
-"""A fuzzer of every rpc of a lab, found through reflection; `python -m benchmarks.fuzz`."""

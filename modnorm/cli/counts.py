@@ -1,0 +1,92 @@
+"""How far a long measurement is, by phase: bars for people, plain lines for logs."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from modnorm.cli.pace import Pace, speed
+
+_LINE_SECONDS = 5.0
+"""Plain lines inside a phase are at least this far apart."""
+
+
+class Counts(Protocol):
+    """Something that shows how much of each phase is done."""
+
+    def show(self, phase: str, done: int, total: int) -> None:
+        """Show that `done` items of a phase, of `total`, are there."""
+
+    def tell(self, remark: str) -> None:
+        """Show a line that stays."""
+
+
+@contextmanager
+def counting(console: Console, *, quiet: bool) -> Iterator[Counts]:
+    """Show counts as it suits the console.
+
+    Args:
+        console: Where to draw.
+        quiet: Show nothing.
+    """
+    if quiet:
+        yield _Silence()
+    elif not console.is_terminal:
+        yield _Lines(console)
+    else:
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+        )
+        with Progress(*columns, console=console) as progress:
+            yield _Bars(progress)
+
+
+class _Silence:
+    def show(self, phase: str, done: int, total: int) -> None:
+        """Pass over the count."""
+
+    def tell(self, remark: str) -> None:
+        """Pass over the remark."""
+
+
+class _Bars:
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._bars: dict[str, TaskID] = {}
+
+    def show(self, phase: str, done: int, total: int) -> None:
+        """Redraw."""
+        if phase not in self._bars:
+            self._bars[phase] = self._progress.add_task(phase, total=None)
+        self._progress.update(self._bars[phase], completed=done, total=total)
+
+    def tell(self, remark: str) -> None:
+        """Print above the bars."""
+        self._progress.console.print(remark, soft_wrap=True, markup=False)
+
+
+class _Lines:
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._paces: dict[str, Pace] = {}
+        self._printed = 0.0
+
+    def show(self, phase: str, done: int, total: int) -> None:
+        """Print a line when a phase begins or ends, and when the last line is old."""
+        now = time.monotonic()
+        began = phase not in self._paces
+        pace = self._paces.setdefault(phase, Pace(now, base=done))
+        pace.count(done, now)
+        if not began and done < total and now - self._printed < _LINE_SECONDS:
+            return
+        self._printed = now
+        self.tell(", ".join([f"{phase}, {done}/{total}", *speed(pace, total)]))
+
+    def tell(self, remark: str) -> None:
+        """Print a line."""
+        self._console.print(remark, soft_wrap=True, markup=False)

@@ -1,0 +1,225 @@
+"""`modnorm data`: the rows of the paper's benchmarks listed, fetched and checked."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from modnorm.cli.console import emit_json, stderr
+from modnorm.cli.experiment import interruptible
+from modnorm.cli.options import Json, settings
+from modnorm.errors import InvalidInputError, ModnormError, NotFoundError
+
+if TYPE_CHECKING:
+    from modnorm.tasks.catalogue import Dataset
+    from modnorm.tasks.manifest import Manifest, Origin
+
+app = typer.Typer(
+    help="List, fetch and check the rows of the paper's benchmarks.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+_DEFAULT = "[default: data in MODNORM_CACHE_DIR, ~/.cache/modnorm]"
+Tasks = Annotated[
+    list[str] | None, typer.Argument(metavar="TASK...", help="Tasks of the paper by name.")
+]
+All = Annotated[bool, typer.Option("--all", help="All tasks instead of those named.")]
+Folder = Annotated[
+    Path | None, typer.Option("--folder", metavar="FOLDER", help=f"Folder of data {_DEFAULT}.")
+]
+To = Annotated[
+    Path | None, typer.Option("--to", metavar="FOLDER", help=f"Where they go {_DEFAULT}.")
+]
+From = Annotated[
+    Path | None,
+    typer.Option(
+        "--from",
+        metavar="FOLDER",
+        help="Folder of the data sets' own files, or one that was fetched, instead of their "
+        "public homes.",
+    ),
+]
+
+
+@app.command("list")
+def list_splits(*, folder: Folder = None, as_json: Json = False) -> None:
+    """List the named splits: their rows, their home, and whether a folder has them."""
+    from modnorm.tasks.catalogue import DATASETS
+
+    place = _folder(folder)
+    listed = {task: list(_entries(data, place)) for task, data in DATASETS.items()}
+    if as_json:
+        emit_json([entry for entries in listed.values() for entry in entries])
+        return
+    for task, entries in listed.items():
+        typer.echo(f"{task}: {_home(DATASETS[task])}; {DATASETS[task].licence}")
+        for entry in entries:
+            name = f"split:{entry['split']}"
+            typer.echo(f"  {name:29}{entry['rows']:>6,} rows  {entry['state']:8}{entry['rule']}")
+    stderr().print(f"folder: {place}", soft_wrap=True)
+
+
+@app.command("fetch")
+def fetch_splits(
+    tasks: Tasks = None,
+    *,
+    every: All = False,
+    to: To = None,
+    source: From = None,
+    as_json: Json = False,
+) -> None:
+    """Write all splits of tasks into a folder, with a manifest of counts and hashes.
+
+    What is there already and sound stays as it is; what is damaged is replaced.
+    """
+    from modnorm.tasks.fetch import fetch
+
+    place = _folder(to)
+    source = source.expanduser() if source is not None else None
+    names = _fetchable(place, source) if every and not tasks else _named(tasks, every=every)
+    documents = []
+    with interruptible("stopped; no file is half written, the same command goes on from here"):
+        for task in names:
+            fetched = fetch(task, place, source=source)
+            documents.append({"written": fetched.written, **_document(fetched.manifest)})
+            if not as_json:
+                origin = _origin(fetched.manifest.origin)
+                done = f"fetched from {origin}" if fetched.written else "already there and sound"
+                typer.echo(f"{task}: {done}; {place / task}")
+                _echo_splits(fetched.manifest)
+    if as_json:
+        emit_json(documents)
+
+
+@app.command("check")
+def check_splits(
+    tasks: Tasks = None, *, every: All = False, folder: Folder = None, as_json: Json = False
+) -> None:
+    """Check the data in a folder against their manifests and the catalogue.
+
+    A data set's own files, which have no manifest, must give the catalogue's rows. Ends with 2
+    when a task that was named is absent, a file of one that is there is missing, or anything was
+    changed. --all takes the tasks that are there: since some are not public, it passes over those
+    that are absent, and says so. Name the tasks that must be there.
+    """
+    place = _folder(folder)
+    documents = [
+        document
+        for task in _named(tasks, every=every)
+        if (document := _check(task, place, every=every, quiet=as_json)) is not None
+    ]
+    if not documents:
+        raise NotFoundError(
+            f"{place} has no data of any task", field="folder", remedy="modnorm data fetch --all"
+        )
+    if as_json:
+        emit_json(documents)
+    if not all(document["sound"] for document in documents):
+        raise typer.Exit(2)
+
+
+def _check(task: str, place: Path, *, every: bool, quiet: bool) -> dict[str, object] | None:
+    """Check a task and say how it is; None when it is absent and was not asked for by name."""
+    from modnorm.tasks.checking import check
+
+    try:
+        checked = check(task, place)
+    except ModnormError as error:
+        absent = every and isinstance(error, NotFoundError)
+        if not quiet:
+            stderr().print(f"{task}: absent" if absent else f"error: {error}", soft_wrap=True)
+        return None if absent else {"task": task, "sound": False, "error": str(error)}
+    if not quiet:
+        how = f"fetched from {_origin(checked.manifest.origin)}"
+        typer.echo(f"{task}: sound, {how if checked.fetched else 'own files of the data set'}")
+        _echo_splits(checked.manifest)
+    return {"sound": True, "fetched": checked.fetched, **_document(checked.manifest)}
+
+
+def _folder(path: Path | None) -> Path:
+    return settings().fetched_folder if path is None else path.expanduser()
+
+
+def _named(tasks: Sequence[str] | None, *, every: bool) -> list[str]:
+    from modnorm.tasks.catalogue import DATASETS, find_task
+
+    if bool(tasks) == every:
+        raise InvalidInputError(
+            "name tasks, or give --all",
+            field="task",
+            remedy=f"any of {', '.join(DATASETS)}",
+        )
+    return [find_task(task, field="task").task for task in dict.fromkeys(tasks or DATASETS)]
+
+
+def _fetchable(place: Path, source: Path | None) -> list[str]:
+    """Return the tasks that can be had, and say which cannot."""
+    from modnorm.tasks.catalogue import DATASETS
+    from modnorm.tasks.splits import remedy
+
+    names = []
+    for task, data in DATASETS.items():
+        if source is not None and not (source / task).is_dir():
+            stderr().print(f"{task}: left out, not in {source}", soft_wrap=True)
+        elif source is None and not data.is_public and not (place / task).is_dir():
+            stderr().print(f"{task}: left out, not public; {remedy(data)}", soft_wrap=True)
+        else:
+            names.append(task)
+    if not names:
+        raise InvalidInputError(f"{source} has no data of any task", field="from")
+    return names
+
+
+def _entries(data: "Dataset", place: Path) -> Iterator[dict[str, object]]:
+    for name, split in data.splits.items():
+        yield {
+            "split": f"{data.task}/{name}",
+            "rows": split.rows,
+            "digest": split.digest,
+            "rule": split.rule,
+            "licence": data.licence,
+            "source": data.hub or data.url,
+            "config": data.config,
+            "revision": data.revision,
+            "state": _state(data, name, place),
+        }
+
+
+def _state(data: "Dataset", name: str, place: Path) -> str:
+    from modnorm.tasks.splits import split_from_folder
+
+    try:
+        return "absent" if split_from_folder(data, name, place, field="folder") is None else "here"
+    except InvalidInputError:
+        return "damaged"
+
+
+def _home(data: "Dataset") -> str:
+    from modnorm.tasks.manifest import Origin
+
+    if data.hub is None:
+        return data.url or "not public"
+    pinned = Origin(source=data.hub, config=data.config, revision=data.revision)
+    return _origin(pinned) if data.revision else f"{_origin(pinned)}, not pinned"
+
+
+def _origin(origin: "Origin") -> str:
+    config = f" ({origin.config})" if origin.config else ""
+    return f"{origin.source}{config}{f' at {origin.revision}' if origin.revision else ''}"
+
+
+def _document(manifest: "Manifest") -> dict[str, object]:
+    return manifest.model_dump(mode="json", exclude={"splits": {"__all__": {"marks"}}})
+
+
+def _echo_splits(manifest: "Manifest") -> None:
+    from modnorm.tasks.catalogue import find_task
+
+    splits = find_task(manifest.task, field="task").splits
+    for record in manifest.splits:
+        known = splits[record.name.partition("/")[2]].digest is not None
+        remark = "" if known else "  not compared: the catalogue knows no digest"
+        figures = f"{record.rows:>6,} rows  sha256 {record.sha256}"
+        typer.echo(f"  {record.name:23}{figures}  {record.file}{remark}")

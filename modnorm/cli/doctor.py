@@ -1,0 +1,45 @@
+"""`modnorm doctor`: what works here, what does not, and what to do about it."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict
+
+import typer
+
+from modnorm.cli.console import emit_json, stdout
+from modnorm.cli.options import Json, Server, settings
+from modnorm.client.doctor import Finding, Verdict, check_lab, check_machine
+
+_MARKS = {Verdict.OK: "ok     ", Verdict.WARNING: "warning", Verdict.BROKEN: "broken "}
+
+
+def doctor(*, server: Server = None, as_json: Json = False) -> None:
+    """Check this machine, and a lab when one is named; exit code 1 when something is broken."""
+    found = []
+    for finding in _findings(server):
+        found.append(finding)
+        if not as_json:
+            _show(finding)
+    counts = Counter(finding.verdict for finding in found)
+    if as_json:
+        emit_json([asdict(finding) for finding in found])
+    else:
+        stdout().print(
+            f"{counts[Verdict.BROKEN]} broken, {counts[Verdict.WARNING]} warnings", soft_wrap=True
+        )
+    raise typer.Exit(1 if counts[Verdict.BROKEN] else 0)
+
+
+def _findings(server: str | None) -> Iterator[Finding]:
+    found = settings()
+    yield from check_machine(found.cache_dir)
+    if server or "server" in found.model_fields_set:
+        yield from check_lab(server or found.server, found.credentials)
+
+
+def _show(finding: Finding) -> None:
+    console = stdout()
+    line = f"{_MARKS[finding.verdict]}  {finding.check}: {finding.detail}"
+    console.print(line, soft_wrap=True)
+    if finding.remedy:
+        console.print(f"         -> {finding.remedy}", soft_wrap=True)

@@ -1,0 +1,254 @@
+"""The progress of an experiment: a live display for people, plain lines for logs."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from typing import Protocol, Self
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+from rich.text import Text
+
+from modnorm.cli.console import visible
+from modnorm.cli.pace import Pace, speed
+from modnorm.client.watch import WAITING
+from modnorm.v1 import experiment_pb2 as experiments
+from modnorm.wire.conversions import state_name
+
+Event = experiments.WatchExperimentResponse
+
+_LINE_SECONDS = 5.0
+"""Plain lines inside a phase are at least this far apart."""
+
+
+class Display(AbstractContextManager["Display"], Protocol):
+    """Something that shows events."""
+
+    def show(self, event: Event, base: float | None) -> None:
+        """Show the state after an event.
+
+        Args:
+            event: The event.
+            base: Selection reward of the unperturbed model, once known.
+        """
+
+
+def display(console: Console, title: str, ensemble_size: int, *, quiet: bool) -> Display:
+    """Return the display that suits the console.
+
+    Args:
+        console: Where to draw.
+        title: Name of the experiment.
+        ensemble_size: Largest K, of which the threshold is shown.
+        quiet: Show nothing.
+    """
+    if quiet:
+        return NullDisplay()
+    if console.is_terminal:
+        return LiveDisplay(console, title, ensemble_size)
+    return LineDisplay(console, title, ensemble_size)
+
+
+def follow(
+    events: Iterable[Event], screen: Display, base_reward: Callable[[], float | None]
+) -> None:
+    """Show events until there are no more.
+
+    Args:
+        events: The stream.
+        screen: Where to show them.
+        base_reward: Asks for the reward of the base; called until it answers.
+    """
+    base: float | None = None
+    for event in events:
+        if base is None and event.state in _REWARDED:
+            base = base_reward()
+        screen.show(event, base)
+
+
+def catch_up(events: Iterable[Event], now: experiments.Experiment) -> Iterator[Event]:
+    """Leave out what was overtaken before anybody looked, all but the last event of each phase.
+
+    Args:
+        events: The stream, from its beginning.
+        now: The experiment as it is when the stream begins.
+    """
+    stream = iter(events)
+    held: Event | None = None
+    for event in stream:
+        if held is not None and held.state != event.state:
+            yield held
+        held = event
+        if _has_reached(event, now):
+            break
+    if held is not None:
+        yield held
+    yield from stream
+
+
+def _has_reached(event: Event, now: experiments.Experiment) -> bool:
+    """Tell whether an event is no older than what is known; states are numbered in their order."""
+    if event.state != now.state:
+        return event.state > now.state
+    return _extent(event)[0] >= _extent(now)[0]
+
+
+class NullDisplay:
+    """Shows nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def show(self, event: Event, base: float | None) -> None:
+        """Pass over the event."""
+
+
+class LineDisplay(NullDisplay):
+    """One line a phase, one now and then inside it, and one for each reason to wait."""
+
+    def __init__(self, console: Console, title: str, ensemble_size: int) -> None:
+        self._console = console
+        self._title = title
+        self._ensemble_size = ensemble_size
+        self._phases = _Phases()
+        self._state: int | None = None
+        self._told = ""
+        self._printed = 0.0
+
+    def show(self, event: Event, base: float | None) -> None:
+        """Print a line when the state changed, the last line is old or it waits for something."""
+        pace = self._phases.observe(event)
+        now = time.monotonic()
+        waiting = _waiting(event)
+        is_news = event.state != self._state or (waiting and waiting != self._told)
+        if not is_news and now - self._printed < _LINE_SECONDS:
+            return
+        self._told = waiting or ("" if event.state != self._state else self._told)
+        self._state, self._printed = event.state, now
+        done, total = _extent(event)
+        parts = [f"{self._title}: {state_name(event.state)}"]
+        if total:
+            parts += [f"{done}/{total}", *speed(pace, total)]
+        parts += _figures(event.progress, base, self._ensemble_size)
+        parts += [waiting] if waiting else []
+        self._console.print(", ".join(parts), soft_wrap=True, markup=False)
+
+
+class LiveDisplay:
+    """A bar a phase, a line with the best rewards so far, and what is waited for."""
+
+    def __init__(self, console: Console, title: str, ensemble_size: int) -> None:
+        self._ensemble_size = ensemble_size
+        self._phases = _Phases()
+        self._tasks: dict[int, TaskID] = {}
+        self._figures = Text()
+        self._waiting = Text()
+        self._bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=28),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[speed]}"),
+            console=console,
+        )
+        self._live = Live(
+            Group(Text(visible(title), style="bold"), self._bars, self._figures, self._waiting),
+            console=console,
+        )
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def show(self, event: Event, base: float | None) -> None:
+        """Redraw."""
+        pace = self._phases.observe(event)
+        done, total = _extent(event)
+        if event.state in _WORKING and total:
+            shown = "  ".join(speed(pace, total))
+            task = self._task(event.state)
+            self._bars.update(task, completed=done, total=total, speed=shown)
+        self._figures.plain = "   ".join(_figures(event.progress, base, self._ensemble_size))
+        self._waiting.plain = visible(_waiting(event))
+
+    def _task(self, state: "experiments.ExperimentState.ValueType") -> TaskID:
+        if state not in self._tasks:
+            self._tasks[state] = self._bars.add_task(state_name(state), total=None, speed="")
+        return self._tasks[state]
+
+
+class _Phases:
+    """The pace of each phase that was seen."""
+
+    def __init__(self) -> None:
+        self._opened = time.time()
+        self._paces: dict[int, Pace] = {}
+
+    def observe(self, event: Event) -> Pace:
+        at = event.time.ToMicroseconds() / 1e6
+        done, _ = _extent(event)
+        pace = self._paces.setdefault(event.state, Pace(max(self._opened, at)))
+        pace.count(done, at)
+        return pace
+
+
+_WORKING = frozenset(
+    {
+        experiments.EXPERIMENT_STATE_CALIBRATING,
+        experiments.EXPERIMENT_STATE_SELECTING,
+        experiments.EXPERIMENT_STATE_VOTING,
+    }
+)
+_REWARDED = frozenset(
+    {experiments.EXPERIMENT_STATE_SELECTING, experiments.EXPERIMENT_STATE_VOTING}
+)
+
+
+def _waiting(event: Event) -> str:
+    """Return what the experiment waits for since this event, or nothing."""
+    return event.message if event.message.startswith(WAITING) else ""
+
+
+def _extent(at: Event | experiments.Experiment) -> tuple[int, int]:
+    """Return how much of its phase is done, and of how much."""
+    progress = at.progress
+    if at.state == experiments.EXPERIMENT_STATE_SELECTING and progress.updates_total:
+        return progress.updates_done, progress.updates_total
+    if at.state == experiments.EXPERIMENT_STATE_CALIBRATING:
+        return progress.examples_done, progress.examples_total
+    return progress.jobs_done, progress.jobs_total
+
+
+def rewards(progress: experiments.Progress, base: float | None, size: int) -> list[str]:
+    """Return the selection rewards that are known, each with its name.
+
+    Args:
+        progress: How far the experiment is.
+        base: That of the unperturbed model, if known.
+        size: Largest K, of which the threshold is told.
+    """
+    found = []
+    if progress.HasField("best_reward"):
+        found.append(f"best {progress.best_reward:.4f}")
+    if progress.HasField("threshold_reward"):
+        found.append(f"top-{size} {progress.threshold_reward:.4f}")
+    if base is not None:
+        found.append(f"base {base:.4f}")
+    return found
+
+
+def _figures(progress: experiments.Progress, base: float | None, size: int) -> list[str]:
+    figures = rewards(progress, base, size)
+    if progress.candidates_stopped:
+        figures.append(f"stopped early {progress.candidates_stopped}")
+    if progress.updates_total and progress.jobs_total:
+        figures.append(f"jobs {progress.jobs_done}/{progress.jobs_total}")
+    if progress.jobs_failed:
+        figures.append(f"failed {progress.jobs_failed}")
+    return figures

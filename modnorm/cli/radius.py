@@ -1,0 +1,78 @@
+"""What the commands that choose a radius leave and show."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from modnorm.cli.console import emit_json, stderr, stdout
+from modnorm.cli.options import settings
+from modnorm.client.radius import keep_artifact
+from modnorm.client.rundir import RunDirectory, hold
+from modnorm.files import write_file
+from modnorm.radius.artifact import RadiusArtifact
+from modnorm.radius.schema import GridDocument, MatchingDocument
+
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        metavar="DIR",
+        help="Directory of the artifact [default: runs/SPEC-, and the name of the command].",
+    ),
+]
+GOES_ON = "stopped; the same command goes on from here"
+"""What a command that is broken off says."""
+
+
+def home_of(spec_file: Path, command: str, out: Path | None) -> Path:
+    """Return the directory of an artifact: beside that of the spec's run, which `run` names."""
+    return out or Path("runs") / f"{spec_file.stem}-{command}"
+
+
+@contextmanager
+def held(out: Path) -> Iterator[None]:
+    """Hold the directory of an artifact, which must not be that of a run."""
+    RunDirectory(out).check_holds_no_run()
+    with hold(out):
+        yield
+
+
+def conclude(
+    document: GridDocument | MatchingDocument, shown: Table, out: Path, *, as_json: bool
+) -> None:
+    """Write `radius.json` and `radius.png`, keep the artifact, show it.
+
+    Args:
+        document: What the artifact says.
+        shown: Its table for people.
+        out: Directory, which exists.
+        as_json: Write the artifact to stdout instead of the table.
+    """
+    from modnorm.analysis.radius import draw_radius
+
+    artifact, file = RadiusArtifact.of(document), out / "radius.json"
+    write_file(file, artifact.to_json().encode())
+    write_file(out / "radius.png", draw_radius(document))
+    keep_artifact(artifact, settings().cache_dir)
+    if as_json:
+        emit_json({"digest": artifact.digest, "artifact": json.loads(artifact.to_json())})
+        return
+    stdout().print(shown)
+    stdout().print(f"radius {document.radius:g}  {artifact.digest}")
+    stderr().print(f"written to {file}", soft_wrap=True)
+    if note := _edge(document):
+        stderr().print(f"note: {note}", soft_wrap=True)
+
+
+def _edge(document: GridDocument | MatchingDocument) -> str | None:
+    """Return a remark when a better radius may lie outside of those that were tried."""
+    tried = [one.radius for one in document.radii]
+    if len(tried) < 2 or document.radius not in {tried[0], tried[-1]}:
+        return None
+    end = "smallest" if document.radius == tried[0] else "largest"
+    return f"{document.radius:g} is the {end} radius that was tried; a wider grid may find better"

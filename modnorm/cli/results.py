@@ -1,0 +1,89 @@
+"""The files of a finished run, written and shown."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+from modnorm.cli.console import percent, stderr, table
+from modnorm.client.client import ModnormClient
+from modnorm.client.rundir import RunDirectory, lineage_file
+from modnorm.files import write_file
+from modnorm.v1 import experiment_pb2 as experiments
+
+if TYPE_CHECKING:
+    from modnorm.analysis.document import ResultsDocument
+    from modnorm.analysis.trajectory import IterativeEntry
+
+
+def write_results(
+    client: ModnormClient, experiment: experiments.Experiment, directory: RunDirectory
+) -> Path:
+    """Fetch a finished experiment, write its files, and return where the report is.
+
+    `results.json` is the last of them: where it is, the others are whole.
+
+    A run that was answered in environments that differ says so on stderr, and one in which work
+    was left out too.
+    """
+    from modnorm.analysis.document import describe_shortcuts
+    from modnorm.analysis.environments import describe_mixed
+    from modnorm.analysis.export import write_run
+    from modnorm.client.export import fetch_run
+
+    found = fetch_run(client, experiment)
+    if found.states:
+        lineage = client.artifact(experiment.id, experiments.ARTIFACT_KIND_LINEAGE)
+        directory.path.mkdir(parents=True, exist_ok=True)
+        write_file(lineage_file(directory.path), lineage)
+    document = write_run(directory.path, found)
+    for note in (describe_shortcuts(document), describe_mixed(document["mixed_environments"])):
+        if note:
+            stderr().print(f"note: {note}", soft_wrap=True)
+    return directory.path / "report.html"
+
+
+def read_results(directory: RunDirectory) -> "ResultsDocument":
+    """Return the results that `write_results` wrote."""
+    from modnorm.analysis.comparison import load_results
+
+    return load_results(directory.path).document
+
+
+def results_table(document: "ResultsDocument") -> Table:
+    """Return the held-out figures of a run: base, best single, every ensemble."""
+    if iterative := document.get("iterative"):
+        rows = [(_state_name(state, iterative), *_figures(state)) for state in iterative["states"]]
+        headings = (_title(document["spec"]), "reward around", "development", "held-out")
+        return table(headings, rows)
+    experts, ensembles = document["experts"], document["ensembles"]
+    best = experts[0]["heldout_metric"] if experts else None
+    rows = [
+        ("base", percent(document["base"]["heldout_metric"])),
+        ("best single", percent(best)),
+    ]
+    rows += [
+        (f"N={found['population']} K={found['ensemble_size']}", percent(found["metric"]))
+        for found in ensembles
+    ]
+    return table((_title(document["spec"]), "held-out"), rows)
+
+
+def _state_name(state: Mapping[str, object], iterative: "IterativeEntry") -> str:
+    """Return what a row calls a state; the one that the run reports is marked."""
+    name = f"after {state['updates']} updates" if state["updates"] else "base"
+    return f"{name} *" if state["updates"] == iterative["reported"] else name
+
+
+def _figures(state: Mapping[str, object]) -> tuple[str, ...]:
+    reward = state["mean_reward"]
+    shown = f"{reward:.4f}" if isinstance(reward, float) else "-"
+    metrics = (state["development_metric"], state["heldout_metric"])
+    return shown, *(percent(one if isinstance(one, float) else None) for one in metrics)
+
+
+def _title(spec: Mapping[str, object]) -> str:
+    method = spec["method"]
+    name = method["name"] if isinstance(method, dict) else ""
+    return str(spec["name"] or name)

@@ -1,0 +1,212 @@
+"""`modnorm suite`: many experiments declared together, run, and set beside the paper."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from modnorm.cli.experiment import interruptible
+from modnorm.cli.options import Json, Quiet, settings
+from modnorm.cli.suite_output import draw, show_plan, show_standing, written
+from modnorm.cli.suite_work import carry_out
+from modnorm.client.rundir import hold
+from modnorm.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from modnorm.suites import Cell, LoadedSuite
+    from modnorm.suites.declaration import Fragment
+
+app = typer.Typer(
+    help="Run many experiments declared in one file, and print their tables.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+SuiteFile = Annotated[Path, typer.Argument(metavar="FILE", help="Suite file, YAML.")]
+Out = Annotated[
+    Path | None, typer.Option("--out", metavar="DIR", help="Directory [default: runs/NAME].")
+]
+Only = Annotated[
+    list[str] | None,
+    typer.Option("--only", metavar="AXIS=OPTION", help="Cells with this option; repeatable."),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="PATH=VALUE", help="Laid over every cell; repeatable: engine.name=vllm."
+    ),
+]
+Server = Annotated[
+    str | None,
+    typer.Option(
+        "--server", metavar="HOST:PORT", help="Lab of the experiments [default: this process]."
+    ),
+]
+InFlight = Annotated[
+    int | None,
+    typer.Option("--in-flight", min=1, help="Experiments at a time [default: 1, 4 in a lab]."),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would run, and end.")]
+Format = Annotated[
+    Literal["text", "markdown", "json"], typer.Option("--format", help="How to write tables.")
+]
+Output = Annotated[
+    Path | None, typer.Option("--write", metavar="FILE", help="File instead of stdout.")
+]
+Plots = Annotated[
+    Path | None, typer.Option("--plots", metavar="DIR", help="Draw the suite's figures here.")
+]
+
+
+@app.command()
+def run(  # noqa: PLR0913 - each argument is an option of the command
+    suite_file: SuiteFile,
+    *,
+    out: Out = None,
+    server: Server = None,
+    only: Only = None,
+    set_: Settings = None,
+    in_flight: InFlight = None,
+    dry_run: DryRun = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Run the cells of a suite: in this process, or on the lab named with --server.
+
+    Started again, the same command goes on where it was broken off, repeats nothing that was
+    finished, and tries again what failed. A cell that fails stops no other; then the exit code
+    is 1.
+    """
+    loaded = _load(suite_file, set_)
+    cells = _chosen(loaded, only)
+    if dry_run:
+        show_plan(loaded, cells, as_json=as_json)
+        return
+    directory = _directory(out, loaded)
+    with interruptible("stopped; the same command goes on from here"), hold(directory):
+        finished = carry_out(
+            loaded, cells, directory, server=server, in_flight=in_flight, quiet=quiet
+        )
+    show_standing(loaded, cells, directory, as_json=as_json)
+    if not finished:
+        raise typer.Exit(1)
+
+
+@app.command()
+def plan(
+    suite_file: SuiteFile,
+    *,
+    only: Only = None,
+    set_: Settings = None,
+    as_json: Json = False,
+) -> None:
+    """Count the experiments, candidates and model-prompt evaluations of a suite."""
+    loaded = _load(suite_file, set_)
+    show_plan(loaded, _chosen(loaded, only), as_json=as_json)
+
+
+@app.command()
+def status(
+    suite_file: SuiteFile,
+    *,
+    out: Out = None,
+    server: Server = None,
+    only: Only = None,
+    as_json: Json = False,
+) -> None:
+    """List the cells of a suite by state; with --server, ask the lab for what was broken off."""
+    loaded = _reload(suite_file, out)
+    show_standing(
+        loaded,
+        _chosen(loaded, only),
+        _directory(out, loaded),
+        as_json=as_json,
+        every=True,
+        server=server,
+    )
+
+
+@app.command("table")
+def tables(  # noqa: PLR0913 - each argument is an option of the command
+    suite_file: SuiteFile,
+    *,
+    out: Out = None,
+    format_: Format = "text",
+    write: Output = None,
+    plots: Plots = None,
+    as_json: Json = False,
+) -> None:
+    """Print the tables of a suite, the paper's numbers beside ours: mean and sample SD."""
+    from modnorm.suites.building import build_tables
+    from modnorm.suites.outcomes import load_outcomes
+
+    loaded = _reload(suite_file, out)
+    outcomes = load_outcomes(loaded.cells, _directory(out, loaded))
+    built = build_tables(loaded, outcomes)
+    text = written(built, "json" if as_json else format_)
+    if write is None:
+        typer.echo(text, nl=False)
+    else:
+        write.write_text(text, encoding="utf-8")
+    if plots is not None:
+        draw(loaded, built, plots)
+
+
+def _load(path: Path, set_: Sequence[str] | None) -> "LoadedSuite":
+    from modnorm.suites.loading import setting
+
+    return _settled(path, [setting(text) for text in set_ or ()])
+
+
+def _settled(path: Path, laid_over: Sequence["Fragment"]) -> "LoadedSuite":
+    from modnorm.suites import load_suite
+    from modnorm.suites.running.settling import settle
+
+    found = settings()
+    return settle(load_suite(path, laid_over), found.cache_dir, folders=found.split_folders)
+
+
+def _reload(path: Path, out: Path | None) -> "LoadedSuite":
+    """Load a suite with the settings that its directory was begun with."""
+    from modnorm.suites.running import Journal
+
+    loaded = _load(path, None)
+    began = Journal(_directory(out, loaded), loaded.suite.name).settings
+    return _settled(path, began) if began else loaded
+
+
+def _directory(out: Path | None, loaded: "LoadedSuite") -> Path:
+    return out or Path("runs") / loaded.suite.name
+
+
+def _chosen(loaded: "LoadedSuite", only: Sequence[str] | None) -> tuple["Cell", ...]:
+    """Return the cells that have one of the options named on each axis named."""
+    from modnorm.suites.cells import matches
+
+    where: dict[str, tuple[str, ...]] = {}
+    for text in only or ():
+        axis, equals, option = text.partition("=")
+        if not equals or axis not in {*loaded.suite.axes, "seed"}:
+            raise InvalidInputError(
+                f"{text!r} names no option of an axis",
+                field="only",
+                remedy=f"AXIS=OPTION with one of {', '.join((*loaded.suite.axes, 'seed'))}",
+            )
+        _check_option(loaded, axis, option)
+        where[axis] = (*where.get(axis, ()), option)
+    cells = tuple(cell for cell in loaded.cells if matches(cell.labels, where))
+    if not cells:
+        raise InvalidInputError("no cell has these options", field="only")
+    return cells
+
+
+def _check_option(loaded: "LoadedSuite", axis: str, option: str) -> None:
+    suite = loaded.suite
+    options = [str(seed) for seed in suite.seeds] if axis == "seed" else list(suite.axes[axis])
+    if option not in options:
+        raise InvalidInputError(
+            f"{axis} has no option {option!r}",
+            field="only",
+            remedy=f"one of {', '.join(options)}",
+        )

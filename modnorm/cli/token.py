@@ -1,0 +1,117 @@
+"""`modnorm token`: who may use a lab, kept in a file that all its services read."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from modnorm.cli.console import emit_json, stderr, stdout, table
+from modnorm.cli.options import Json
+from modnorm.errors import InvalidInputError
+from modnorm.wire.tokens import (
+    DEFAULT_TENANT,
+    AcceptedToken,
+    Role,
+    add_token,
+    make_token,
+    read_tokens,
+    revoke_token,
+)
+
+app = typer.Typer(
+    help="Create, list and revoke the tokens that a lab accepts.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Public name of the token.")]
+TokenFile = Annotated[
+    Path,
+    typer.Option(
+        "--file",
+        metavar="FILE",
+        envvar="MODNORM_ACCEPTED_TOKENS",
+        help="File of accepted tokens, which services read anew when it changes.",
+    ),
+]
+Roles = Annotated[
+    list[Role], typer.Option("--role", help="What it may be used for; may be given repeatedly.")
+]
+Tenant = Annotated[str, typer.Option(metavar="NAME", help="Whose experiments it is for.")]
+Days = Annotated[
+    float | None, typer.Option(metavar="DAYS", help="Days until it expires [default: never].")
+]
+Rate = Annotated[
+    float | None,
+    typer.Option(metavar="CALLS", help="Calls a second [default: the services' own limit]."),
+]
+
+
+@app.command("create")
+def create(  # noqa: PLR0913 - each argument is an option of the command
+    name: Name,
+    *,
+    file: TokenFile,
+    roles: Roles,
+    tenant: Tenant = DEFAULT_TENANT,
+    days: Days = None,
+    rate: Rate = None,
+    as_json: Json = False,
+) -> None:
+    """Make a token and print it. It is shown this once: the file keeps a hash."""
+    text, kept = make_token(name, roles, tenant=tenant, expires=_in(days), rate=rate)
+    add_token(file, kept)
+    if as_json:
+        emit_json({"token": text, **_entry(kept)})
+        return
+    typer.echo(text)
+    stderr().print(f"kept as a hash in {file}; the token is not shown again", soft_wrap=True)
+
+
+@app.command("list")
+def list_tokens(*, file: TokenFile, as_json: Json = False) -> None:
+    """List the tokens of a file."""
+    found = read_tokens(file).tokens
+    if as_json:
+        emit_json([_entry(token) for token in found])
+        return
+    headings = ("name", "tenant", "roles", "created", "expires", "state")
+    stdout().print(table(headings, map(_row, found)))
+
+
+@app.command("revoke")
+def revoke(name: Name, *, file: TokenFile, as_json: Json = False) -> None:
+    """Have a token refused from now on; services notice within a second."""
+    revoke_token(file, name)
+    if as_json:
+        emit_json({"name": name, "state": "revoked"})
+        return
+    stderr().print(f"revoked: {name}", soft_wrap=True)
+
+
+def _in(days: float | None) -> datetime | None:
+    if days is None:
+        return None
+    if not 0 < days <= 36_500:
+        raise InvalidInputError("must be greater than 0 and at most 36500", field="days")
+    return datetime.now(UTC).replace(microsecond=0) + timedelta(days=days)
+
+
+def _entry(token: AcceptedToken) -> dict[str, object]:
+    shown = token.model_dump(mode="json", exclude={"sha256"}, exclude_none=True)
+    return {**shown, "state": _state(token)}
+
+
+def _row(token: AcceptedToken) -> tuple[str, ...]:
+    roles = ",".join(token.roles)
+    expires = "never" if token.expires is None else f"{token.expires:%Y-%m-%d %H:%M}"
+    created = f"{token.created:%Y-%m-%d %H:%M}"
+    return token.name, token.tenant, roles, created, expires, _state(token)
+
+
+def _state(token: AcceptedToken) -> str:
+    if token.revoked:
+        return "revoked"
+    expired = token.expires is not None and token.expires <= datetime.now(UTC)
+    return "expired" if expired else "accepted"

@@ -1,9 +1,0 @@
-"""The `modnorm` command.
-
-Torch, transformers and matplotlib are imported inside the commands that need them: the others
-answer at once.
-"""
-
-from modnorm.client.cli.app import main
-
-__all__ = ["main"]

@@ -1,0 +1,1 @@
+"""Everything that clients and services share to speak over gRPC."""

@@ -1,0 +1,112 @@
+"""A sandbox behind the network, used like one of this process."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Self
+
+import grpc
+
+from modnorm.errors import InvalidInputError, UnavailableError
+from modnorm.sandbox import Isolation, Outcome, Program
+from modnorm.v1 import sandbox_pb2, sandbox_pb2_grpc
+from modnorm.wire.channel import Credentials, open_channel
+from modnorm.wire.sandbox_conversions import (
+    isolation_from_proto,
+    outcome_from_proto,
+    program_to_proto,
+)
+from modnorm.wire.status import from_rpc_error
+
+_MEASURE_SECONDS = 120.0
+_SERVICE = sandbox_pb2.DESCRIPTOR.services_by_name["SandboxService"].full_name
+_QUEUE_SECONDS = 120.0
+"""How long a program may wait for its turn, on top of its own limit."""
+_RETRIES = {
+    "methodConfig": [
+        {
+            # A program may run twice: it leaves nothing behind.
+            "name": [{"service": _SERVICE}],
+            "retryPolicy": {
+                "maxAttempts": 4,
+                "initialBackoff": "0.1s",
+                "maxBackoff": "2s",
+                "backoffMultiplier": 3,
+                "retryableStatusCodes": ["UNAVAILABLE"],
+            },
+        }
+    ]
+}
+_CHANNEL_OPTIONS = (
+    ("grpc.service_config", json.dumps(_RETRIES)),
+    ("grpc.max_receive_message_length", 16 * 2**20),
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+)
+
+
+class RemoteSandbox:
+    """Sends programs to a sandbox service; threads may share it.
+
+    Args:
+        target: HOST:PORT.
+        credentials: Token and certificates; none when absent.
+    """
+
+    def __init__(self, target: str, *, credentials: Credentials | None = None) -> None:
+        self._channel = open_channel(target, credentials or Credentials(), _CHANNEL_OPTIONS)
+        self._stub = sandbox_pb2_grpc.SandboxServiceStub(self._channel)
+
+    def execute(self, program: Program) -> Outcome:
+        """Run a program and judge it.
+
+        Raises:
+            InvalidInputError: a test cannot be judged; nothing ran.
+            UnavailableError: no service answers, it does not isolate, or the token that it is to
+                be shown cannot be read; nothing counts.
+            EngineError: the sandbox failed meanwhile. This is no verdict: try again.
+        """
+        timeout, request = program.limits.wall_seconds + _QUEUE_SECONDS, program_to_proto(program)
+        with _errors():
+            response = self._stub.Execute(request, timeout=timeout)
+        return outcome_from_proto(response)
+
+    def check_health(self) -> Isolation:
+        """Have the isolation measured now.
+
+        Raises:
+            UnavailableError: no service answers, a guarantee does not hold, or the token cannot
+                be read.
+        """
+        request = sandbox_pb2.GetIsolationRequest()
+        with _errors():
+            response = self._stub.GetIsolation(request, timeout=_MEASURE_SECONDS)
+        isolation = isolation_from_proto(response)
+        isolation.require()
+        return isolation
+
+    def close(self) -> None:
+        """Close the channel."""
+        self._channel.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    try:
+        yield
+    except grpc.RpcError as error:
+        raise from_rpc_error(error) from error
+    except InvalidInputError as error:
+        # The file of the token cannot be read: no fault of a program or of its experiment.
+        raise UnavailableError(error.message, field=error.field) from error
+
+
+def sandbox_at(target: str, credentials: Credentials) -> RemoteSandbox | None:
+    """Return the sandbox service at HOST:PORT, None for an empty text."""
+    return RemoteSandbox(target, credentials=credentials) if target else None

@@ -1,0 +1,113 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from modnorm import errors
+from modnorm.cli import app
+from modnorm.cli.app import exit_code
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.InvalidInputError, 2),
+        (errors.NotFoundError, 2),
+        (errors.ConflictError, 2),
+        (errors.StaleLeaseError, 2),
+        (errors.UnavailableError, 1),
+        (errors.EvaluationError, 1),
+    ],
+)
+def test_exit_codes_tell_whose_turn_it_is(error, code):
+    assert exit_code(error("x")) == code
+
+
+def test_the_version_is_printed(modnorm_json):
+    assert modnorm_json("version")["version"]
+
+
+def test_an_error_is_one_line_with_field_and_remedy(modnorm, tmp_path):
+    code, out, err = modnorm("run", tmp_path / "no.yaml")
+    assert (code, out) == (2, "")
+    assert err.startswith("error: spec: cannot read")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+def test_a_fault_of_the_disk_is_one_line(modnorm, monkeypatch, flags):
+    def fail(_name):
+        raise OSError(28, "No space left on device", "/data/report.html")
+
+    monkeypatch.setattr(app, "installed_version", fail)
+    code, out, err = modnorm("version", *flags)
+    assert (code, out) == (1, "")
+    assert "/data/report.html: No space left on device" in err
+    assert err.count("\n") == 1
+
+
+def test_an_error_is_json_when_asked_for(modnorm):
+    code, _, err = modnorm("scales", "--config", "no.json", "--radius", "0", "--json")
+    assert code == 2
+    document = json.loads(err)
+    assert document["field"] == "radius"
+    assert document["error"] == "InvalidInputError"
+
+
+def test_a_wrong_option_is_exit_code_2(modnorm):
+    assert modnorm("run", "--no-such-option")[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "field"),
+    [
+        ("--examples", "5000", "calibration.examples"),
+        ("--seed", str(2**63), "calibration.seed"),
+        ("--data", "", "data.source"),
+    ],
+)
+def test_calibrate_names_the_option_out_of_range(modnorm, tmp_path, option, value, field):
+    options = {"--data": "bundled:countdown-selection", option: value}
+    arguments = [part for pair in options.items() for part in pair]
+    out = tmp_path / "profile.json"
+    code, _, err = modnorm(
+        *("calibrate", "--model", "tiny-thicket", "--task", "countdown"), *arguments, "--out", out
+    )
+    assert code == 2
+    assert err.startswith(f"error: {field}: ")
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("MODNORM_TIMEOUT", "soon"), ("MODNORM_CACHE_DIR", ""), ("MODNORM_TLS_CA", "")],
+)
+def test_a_wrong_setting_names_its_variable(modnorm, monkeypatch, name, value):
+    monkeypatch.setenv(name, value)
+    code, _, err = modnorm("list")
+    assert code == 2
+    assert name in err
+
+
+def test_of_several_specs_one_that_cannot_be_read_stops_all_before_they_run(modnorm, tmp_path):
+    good = Path(__file__).parents[3] / "examples" / "demo-randopt.yaml"
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("colour: red")
+    code, _, err = modnorm("run", good, bad, "--out", tmp_path / "out")
+    assert code == 2
+    assert f"{bad}: must be given" in err
+    assert not (tmp_path / "out").exists()
+
+
+def test_heavy_libraries_are_not_imported_before_they_are_needed():
+    script = (
+        "import sys, modnorm.cli\n"
+        "heavy = {'torch', 'transformers', 'matplotlib', 'sqlmodel', 'celery'}\n"
+        "sys.exit(', '.join(heavy & set(sys.modules)) or 0)"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", script], check=False, capture_output=True, text=True
+    )
+    assert found.returncode == 0, found.stderr

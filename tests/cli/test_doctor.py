@@ -1,0 +1,215 @@
+import json
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from importlib import metadata
+
+import grpc
+import pytest
+from grpc_status import rpc_status
+
+from modnorm.client.doctor import Verdict, check_lab, check_machine, findings, machine
+from modnorm.errors import ForbiddenError, UnauthenticatedError, UnavailableError
+from modnorm.v1 import status_pb2, status_pb2_grpc
+from modnorm.wire.channel import Credentials
+from modnorm.wire.status import to_status
+
+OWN = metadata.version("modnorm")
+
+
+def answer(**changes):
+    """What a lab says in which all is well."""
+    response = status_pb2.GetStatusResponse(
+        version=OWN,
+        dependencies=[
+            status_pb2.Dependency(name="database", usable=True, detail="answers"),
+            status_pb2.Dependency(name="sampler", usable=True, detail="answers", version=OWN),
+        ],
+        workers=[status_pb2.SeenWorker(name="w", jobs=1, version=OWN)],
+        jobs_pending=3,
+    )
+    response.time.FromNanoseconds(time.time_ns())
+    response.MergeFrom(status_pb2.GetStatusResponse(**changes))
+    return response
+
+
+@contextmanager
+def lab(reply):
+    """Serve the status that a function of the context returns."""
+
+    class Service(status_pb2_grpc.StatusServiceServicer):
+        def GetStatus(self, request, context):  # noqa: N802 - named by the contract
+            return reply(context)
+
+    with ThreadPoolExecutor(1) as threads:
+        server = grpc.server(threads)
+        status_pb2_grpc.add_StatusServiceServicer_to_server(Service(), server)
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        yield f"127.0.0.1:{port}"
+        server.stop(None).wait()
+
+
+def look(reply):
+    with lab(reply) as target:
+        return {found.check: found for found in check_lab(target, Credentials())}
+
+
+def refusing(error):
+    return lambda context: context.abort_with_status(rpc_status.to_status(to_status(error)))
+
+
+def test_all_is_well_on_a_machine_that_runs_the_tests(modnorm_json, modnorm, monkeypatch):
+    monkeypatch.delenv("MODNORM_SERVER", raising=False)
+    code, out, _ = modnorm("doctor", "--json")
+    found = json.loads(out)
+    assert code == 0, found
+    names = [one["check"] for one in found]
+    assert names == ["python", "packages", "device", "disk", "model tiny-thicket", "sandbox"]
+
+
+def test_what_is_broken_is_exit_code_1_with_its_remedy(modnorm, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("MODNORM_CACHE_DIR", str(tmp_path / "file"))
+    code, out, _ = modnorm("doctor")
+    assert code == 1
+    assert "broken   disk: cannot write" in out
+    assert "-> set MODNORM_CACHE_DIR" in out
+    assert "1 broken" in out
+
+
+def test_a_full_disk_is_a_warning(monkeypatch, tmp_path):
+    monkeypatch.setattr(machine, "FREE_BYTES", 2**80)
+    (found,) = [one for one in check_machine(tmp_path) if one.check == "disk"]
+    assert found.verdict is Verdict.WARNING
+
+
+def test_a_driver_without_a_visible_gpu_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    (found,) = [one for one in check_machine(tmp_path, driver=tmp_path) if one.check == "device"]
+    assert found.verdict is Verdict.BROKEN
+    assert "CUDA_VISIBLE_DEVICES" in found.remedy
+
+
+def test_a_changed_model_is_broken(monkeypatch):
+    monkeypatch.setitem(machine.MODEL_DIGESTS, "tiny-thicket", "0" * 64)
+    assert machine.check_model("tiny-thicket").verdict is Verdict.BROKEN
+
+
+@pytest.mark.parametrize(
+    ("requirement", "told"),
+    [
+        ("torch<2", "not <2"),
+        ("no-such-package", "not installed"),
+        ("no-such-package; extra == 'dev'", None),
+        ("torch>=2", None),
+    ],
+)
+def test_unmet_requirements_are_broken(monkeypatch, tmp_path, requirement, told):
+    monkeypatch.setattr("importlib.metadata.requires", lambda _: [requirement])
+    (found,) = [one for one in check_machine(tmp_path) if one.check == "packages"]
+    assert (found.verdict is Verdict.BROKEN) == (told is not None)
+    assert told is None or told in found.detail
+
+
+def test_a_check_that_breaks_down_is_a_finding():
+    def fail():
+        raise ZeroDivisionError("defect")
+
+    (found,) = findings.examine([("thing", fail)])
+    assert (found.check, found.verdict) == ("thing", Verdict.BROKEN)
+    assert "ZeroDivisionError: defect" in found.detail
+
+
+def test_a_lab_in_which_all_is_well():
+    found = look(lambda _: answer())
+    assert {one.verdict for one in found.values()} == {Verdict.OK}
+    checks = ["lab", "database", "sampler", "evaluators", "canaries", "clock", "versions"]
+    assert list(found) == checks
+
+
+def test_a_dependency_that_is_down_keeps_its_own_remedy():
+    down = status_pb2.Dependency(name="broker", detail="refused", remedy="start the broker")
+    found = look(lambda _: answer(dependencies=[down]))["broker"]
+    assert (found.verdict, found.remedy) == (Verdict.BROKEN, "start the broker")
+
+
+def test_jobs_that_nobody_takes_are_broken():
+    def reply(_):
+        response = answer()
+        response.ClearField("workers")
+        return response
+
+    found = look(reply)["evaluators"]
+    assert found.verdict is Verdict.BROKEN
+    assert "start an evaluator" in found.remedy
+
+
+def test_jobs_that_wait_while_nobody_works_are_a_warning():
+    def reply(_):
+        response = answer()
+        response.workers[0].jobs = 0
+        response.workers[0].seen.FromNanoseconds(response.time.ToNanoseconds() - 40 * 10**9)
+        return response
+
+    found = look(reply)["evaluators"]
+    assert found.verdict is Verdict.WARNING
+    assert "heard 40 s ago" in found.detail
+    assert "start an evaluator" in found.remedy
+
+
+def test_a_worker_that_answers_otherwise_than_its_equals_is_a_warning():
+    odd = status_pb2.SeenWorker(name="w1", version=OWN, warning="its base answers otherwise")
+    found = look(lambda _: answer(workers=[odd]))["canaries"]
+    assert found.verdict == Verdict.WARNING
+    assert "w1: its base answers otherwise" in found.detail
+
+
+def test_clocks_that_differ_are_a_warning():
+    def reply(_):
+        response = answer()
+        response.time.FromNanoseconds(time.time_ns() - 90 * 10**9)
+        return response
+
+    found = look(reply)["clock"]
+    assert found.verdict is Verdict.WARNING
+    assert "90 s" in found.detail
+
+
+def test_versions_that_differ_within_a_lab_are_broken():
+    old = status_pb2.SeenWorker(name="old", version="0.0.1")
+    found = look(lambda _: answer(workers=[old]))["versions"]
+    assert found.verdict is Verdict.BROKEN
+    assert "old 0.0.1" in found.detail
+
+
+def test_another_version_here_is_a_warning():
+    def reply(_):
+        response = answer(version="9.9")
+        del response.dependencies[1], response.workers[:]
+        return response
+
+    found = look(reply)["versions"]
+    assert (found.verdict, found.remedy) == (Verdict.WARNING, "install modnorm 9.9 here")
+
+
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        (UnauthenticatedError("no token"), "MODNORM_TOKEN_FILE"),
+        (ForbiddenError("not yours"), "operate"),
+        (UnavailableError("starting"), "start the aggregator"),
+        (UnavailableError("SSL: CERTIFICATE_VERIFY_FAILED: expired"), "renew the certificate"),
+    ],
+)
+def test_a_lab_that_refuses_says_what_to_do(error, remedy):
+    (found,) = look(refusing(error)).values()
+    assert found.verdict is Verdict.BROKEN
+    assert remedy in found.remedy
+
+
+def test_an_unreachable_lab_is_exit_code_1(modnorm, free_address, monkeypatch):
+    monkeypatch.setenv("MODNORM_SERVER", free_address)
+    code, out, _ = modnorm("doctor", "--json")
+    assert code == 1
+    assert json.loads(out)[-1]["check"] == "lab"

@@ -1,0 +1,50 @@
+from unittest.mock import Mock
+
+import pytest
+
+from modnorm.cli.experiment import SAME_COMMAND, check_end, follow_to_end
+from modnorm.client.client import ModnormClient
+from modnorm.errors import EvaluationError
+from modnorm.v1 import experiment_pb2 as experiments
+
+STATE = experiments.EXPERIMENT_STATE_SUCCEEDED
+
+
+@pytest.mark.parametrize(
+    ("name", "title", "shown"),
+    [("named", "file", "named"), ("", "file", "file"), ("", None, "an-id")],
+)
+def test_progress_names_an_experiment_by_its_name_or_its_file(capsys, name, title, shown):
+    ended = experiments.Experiment(id="an-id", state=STATE)
+    ended.spec.name = name
+    client = Mock(spec=ModnormClient)
+    client.watch.return_value = [experiments.WatchExperimentResponse(state=STATE)]
+    client.get.return_value = ended
+    assert follow_to_end(client, ended, quiet=False, title=title) is ended
+    assert capsys.readouterr().err.startswith(f"{shown}: succeeded")
+
+
+@pytest.mark.parametrize(
+    ("stored", "told"),
+    [
+        ("no engine", "no engine (mend the cause; then "),
+        (
+            "cannot write below /cache: no space (make room (a little) or mend the disk)",
+            "cannot write below /cache: no space (make room (a little) or mend the disk; then ",
+        ),
+        ("2 failed, 1 may (max_failed)", "2 failed, 1 may (max_failed) (mend the cause; then "),
+        ("no shape (3, 4)", "no shape (3, 4) (mend the cause; then "),
+        ("odd )", "odd ) (mend the cause; then "),
+        ("(what is all remedy)", "(what is all remedy) (mend the cause; then "),
+        ("", " (mend the cause; then "),
+    ],
+)
+def test_a_failure_has_one_remedy_that_fits_where_it_ran(stored, told):
+    failed = experiments.Experiment(state=experiments.EXPERIMENT_STATE_FAILED, error=stored)
+    for options, go_on in (
+        ((), "submit it again: what is finished is taken over"),
+        ((SAME_COMMAND,), "the same command goes on from here"),
+    ):
+        with pytest.raises(EvaluationError) as raised:
+            check_end(failed, *options)
+        assert str(raised.value) == f"the experiment failed: {told}{go_on})"

@@ -1,0 +1,282 @@
+import json
+import shutil
+
+import grpc
+import numpy as np
+import pytest
+
+from modnorm.baselines.export import export_state
+from modnorm.checkpoint.reference import resolve_checkpoint
+from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.export import export_candidate
+from modnorm.perturbation.lineage import Lineage, Step
+from modnorm.perturbation.methods import build_scale_map
+from modnorm.spec import Masses, parse_spec
+from modnorm.v1 import experiment_pb2 as experiments
+from modnorm.wire.conversions import descriptor_from_proto, descriptor_to_proto, spec_to_proto
+
+
+@pytest.fixture
+def run_of(spec, tmp_path):
+    """Make the directory of a run, with the state of its lab or without."""
+
+    def make(method, *, state=True):
+        content = spec.model_dump(mode="json", exclude={"method", "population"})
+        named = parse_spec({**content, **method})
+        path = tmp_path / "run"
+        (path / "state" if state else path).mkdir(parents=True)
+        (path / "spec.json").write_text(json.dumps(named.model_dump(mode="json")))
+        if state:
+            (path / "state" / "modnorm.db").touch()
+        return path
+
+    return make
+
+
+SEARCH = {"method": {"name": "randopt", "sigma": 0.01}, "population": {"size": 2}}
+
+
+def test_a_trained_model_has_no_rank(run_of, modnorm, tmp_path):
+    out = tmp_path / "out"
+    code, _, err = modnorm("export", run_of({"method": "es"}), "--rank", 1, "--out", out)
+    assert code == 2
+    assert err.startswith("error: rank: ")
+    assert not out.exists()
+
+
+def test_of_a_search_a_rank_is_asked_for(run_of, modnorm, tmp_path):
+    code, _, err = modnorm("export", run_of(SEARCH), "--out", tmp_path / "out")
+    assert code == 2
+    assert "--rank 1" in err
+
+
+def test_without_the_state_of_the_lab_there_are_no_descriptors(run_of, modnorm, tmp_path):
+    path = run_of(SEARCH, state=False)
+    code, _, err = modnorm("export", path, "--rank", 1, "--out", tmp_path / "out")
+    assert code == 2
+    assert err.startswith("error: run: ")
+    assert "with --server" in err
+
+
+def test_a_directory_that_is_not_empty_is_refused(run_of, modnorm, tmp_path):
+    code, _, err = modnorm("export", run_of(SEARCH), "--rank", 1, "--out", tmp_path)
+    assert code == 2
+    assert err.startswith("error: out: ")
+
+
+def served(serve, servicer, experiment, candidates, artifacts):
+    """Serve a lab that stored one experiment; returns its target."""
+
+    def get(request, context):
+        if request.id != experiment.id:
+            context.abort(grpc.StatusCode.NOT_FOUND, "there is no such experiment")
+        return experiments.GetExperimentResponse(experiment=experiment)
+
+    def artifact(request, context):
+        yield experiments.GetArtifactResponse(chunk=artifacts[request.kind].encode())
+
+    found = experiments.ListCandidatesResponse(candidates=candidates)
+    return serve(
+        servicer(GetExperiment=get, ListCandidates=lambda *_: found, GetArtifact=artifact)
+    )
+
+
+def scale_map(model_digest=None):
+    checkpoint = resolve_checkpoint("tiny-thicket")
+    return build_scale_map(
+        "randopt",
+        config=checkpoint.config,
+        model_digest=model_digest or checkpoint.digest,
+        masses=Masses(),
+        weights=None,
+        sensitivities=None,
+    )
+
+
+def candidate(index, reward, drawn_with, **changes):
+    """A candidate that was scored, as a lab tells it."""
+    coefficients = (float(np.float32(0.01)),) * len(drawn_with.active)
+    descriptor = Descriptor(
+        "portable-v1", 100 + index, "randopt", 0.01, drawn_with.digest, coefficients
+    )
+    made = experiments.Candidate(
+        index=index,
+        descriptor=descriptor_to_proto(descriptor),
+        state=experiments.CANDIDATE_STATE_SCORED,
+        selection_reward=reward,
+    )
+    made.MergeFrom(experiments.Candidate(**changes))
+    return made
+
+
+@pytest.fixture
+def search(spec):
+    """A finished search of four candidates, ranked 2, 0; one was stopped, the last failed."""
+    drawn_with = scale_map()
+    return (
+        experiments.Experiment(
+            id="e1",
+            spec=spec_to_proto(spec),
+            state=experiments.EXPERIMENT_STATE_SUCCEEDED,
+        ),
+        [
+            experiments.Candidate(index=-1, state=experiments.CANDIDATE_STATE_SCORED),
+            candidate(0, 0.25, drawn_with),
+            candidate(
+                1,
+                0.0,
+                drawn_with,
+                state=experiments.CANDIDATE_STATE_STOPPED,
+                reward_lower=0.0,
+                reward_upper=0.5,
+            ),
+            candidate(2, 0.75, drawn_with),
+            candidate(3, 0.0, drawn_with, state=experiments.CANDIDATE_STATE_FAILED),
+        ],
+        {experiments.ARTIFACT_KIND_SCALE_MAP: drawn_with.to_json()},
+    )
+
+
+@pytest.fixture
+def export(modnorm, serve, servicer, search, tmp_path):
+    """Export from a lab that has the search; returns exit code, stdout, stderr."""
+
+    def call(*options, experiment_id="e1", out=tmp_path / "out"):
+        target = served(serve, servicer, *search)
+        return modnorm("export", experiment_id, "--server", target, "--out", out, *options)
+
+    return call
+
+
+def test_of_a_lab_the_candidate_of_a_rank_is_written(export, search, tmp_path):
+    code, out, err = export("--rank", 1, "--json")
+    assert code == 0, err
+    told = json.loads(out)
+    found = descriptor_from_proto(search[1][3].descriptor)
+    base = resolve_checkpoint("tiny-thicket")
+    digest = export_candidate(base, found, scale_map(), tmp_path / "other")
+    assert told == {
+        "directory": str(tmp_path / "out"),
+        "rank": 1,
+        "candidate": 2,
+        "selection_reward": 0.75,
+        "weights_sha256": digest,
+    }
+    written = json.loads((tmp_path / "out" / "candidate.json").read_text())
+    assert (written["seed"], tuple(written["coefficients"])) == (102, found.coefficients)
+
+
+@pytest.mark.parametrize("options", [("--rank", 1), ()])
+def test_an_id_is_looked_for_in_the_lab_of_the_environment(
+    modnorm, serve, servicer, search, tmp_path, monkeypatch, request, options
+):
+    if not options:
+        request.getfixturevalue("training")
+    monkeypatch.setenv("MODNORM_SERVER", served(serve, servicer, *search))
+    code, _, err = modnorm("export", "e1", "--out", tmp_path / "out", *options)
+    assert code == 0, err
+    assert (tmp_path / "out").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("rank", "message", "remedy"),
+    [
+        (2, "no candidate has rank 2 for certain: 1 were stopped early", "ranks 1 to 1 "),
+        (4, "there is no rank 4: 3 of 4 candidates have a score", "from 1 to 3"),
+        (9, "there is no rank 9: 3 of 4 candidates have a score", "from 1 to 3"),
+    ],
+)
+def test_a_rank_that_nobody_has_for_certain_is_refused(rank, message, remedy, export, tmp_path):
+    code, _, err = export("--rank", rank)
+    assert code == 2
+    assert err.startswith(f"error: rank: {message}")
+    assert remedy in err
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_experiment_that_is_not_there_is_refused(export):
+    code, _, err = export("--rank", 1, experiment_id="e2")
+    assert code == 2
+    assert "no such experiment" in err
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "told"),
+    [
+        (experiments.EXPERIMENT_STATE_SELECTING, "", "selecting ("),
+        (experiments.EXPERIMENT_STATE_FAILED, "no engine", "failed: no engine ("),
+    ],
+)
+def test_an_experiment_without_results_is_refused(state, reason, told, export, search):
+    search[0].state, search[0].error = state, reason
+    code, _, err = export("--rank", 1)
+    assert code == 2
+    assert err.startswith("error: run: ")
+    assert told in err
+
+
+def test_another_model_under_the_name_is_refused(export, search, tmp_path):
+    of_another = scale_map("0" * 64)
+    search[2][experiments.ARTIFACT_KIND_SCALE_MAP] = of_another.to_json()
+    code, _, err = export("--rank", 1)
+    assert code == 2
+    assert err.startswith("error: model: tiny-thicket is another model here")
+    assert "--model" in err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_model_that_is_elsewhere_on_this_machine_is_named(export, search, tmp_path):
+    base = resolve_checkpoint("tiny-thicket").directory
+    here = shutil.copytree(base, tmp_path / "here")
+    search[0].spec.model.name = "/of/the/lab"
+    code, _, err = export("--rank", 1)
+    assert code == 2
+    assert err.startswith("error: model: there is no directory '/of/the/lab'")
+    assert "--model" in err
+    code, _, err = export("--rank", 1, "--model", here)
+    assert code == 0, err
+    assert (tmp_path / "out" / "candidate.json").exists()
+
+
+def test_a_lab_that_is_away_leaves_nothing(modnorm, free_address, tmp_path):
+    out = tmp_path / "out"
+    code, _, err = modnorm("export", "e1", "--server", free_address, "--rank", 1, "--out", out)
+    assert code == 1
+    assert err.startswith("error: ")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture
+def training(search, spec):
+    """Have the lab's experiment be one that trained a model, of one step; returns its lineage."""
+    content = spec.model_dump(mode="json", exclude={"method", "population", "iterative"})
+    search[0].spec.CopyFrom(spec_to_proto(parse_spec({**content, "method": "es"})))
+    base = resolve_checkpoint("tiny-thicket")
+    step = Step("es", seeds=(7,), coefficients=(0.5,), rate=2.0**-10)
+    lineage = Lineage(base.digest, "portable-v1", steps=(step,))
+    search[2][experiments.ARTIFACT_KIND_LINEAGE] = lineage.to_json()
+    return lineage
+
+
+def test_of_a_lab_the_trained_model_is_written(export, training, tmp_path):
+    code, out, err = export("--json")
+    assert code == 0, err
+    base = resolve_checkpoint("tiny-thicket")
+    assert json.loads(out) == {
+        "directory": str(tmp_path / "out"),
+        "updates": 1,
+        "weights_sha256": export_state(base, training, tmp_path / "other"),
+    }
+
+
+def test_in_a_lab_too_a_trained_model_has_no_rank(export, training):
+    code, _, err = export("--rank", 1)
+    assert code == 2
+    assert err.startswith("error: rank: ")
+    assert "leave --rank out" in err
+
+
+def test_in_a_lab_too_a_rank_of_a_search_is_asked_for(export):
+    code, _, err = export()
+    assert code == 2
+    assert "--rank 1" in err

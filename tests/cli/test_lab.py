@@ -1,0 +1,246 @@
+import json
+
+import grpc
+import pytest
+import yaml
+
+from modnorm.errors import UnavailableError
+from modnorm.spec import parse_spec
+from modnorm.v1 import experiment_pb2 as experiments
+from modnorm.wire.conversions import spec_to_proto
+
+SUCCEEDED = experiments.EXPERIMENT_STATE_SUCCEEDED
+RESULTS = {
+    "progress": experiments.Progress(jobs_done=3, jobs_total=5, best_reward=0.5),
+    "base": experiments.BaseResult(heldout_metric=0.125),
+    "ensembles": [
+        experiments.EnsembleResult(
+            population=4, ensemble_size=2, experts=[1, 0], metric=0.5, correct=1, rows=2
+        )
+    ],
+}
+
+
+@pytest.fixture
+def lab(serve, servicer, spec):
+    """Serve one experiment in a state; returns the options that name the server.
+
+    Its results are there unless other fields are given.
+    """
+
+    def start(state, error="", name=spec.name, **fields):
+        experiment = experiments.Experiment(
+            id="e1",
+            spec=spec_to_proto(spec.model_copy(update={"name": name})),
+            state=state,
+            error=error,
+            **(fields or RESULTS),
+        )
+
+        def watch(request, context):
+            yield experiments.WatchExperimentResponse(cursor=1, state=state, message="created")
+
+        target = serve(
+            servicer(
+                CreateExperiment=lambda *_: experiments.CreateExperimentResponse(
+                    experiment=experiment
+                ),
+                GetExperiment=lambda *_: experiments.GetExperimentResponse(experiment=experiment),
+                CancelExperiment=lambda *_: experiments.CancelExperimentResponse(
+                    experiment=experiment
+                ),
+                ListExperiments=lambda *_: experiments.ListExperimentsResponse(
+                    experiments=[experiment]
+                ),
+                WatchExperiment=watch,
+            )
+        )
+        return "--server", target
+
+    return start
+
+
+@pytest.fixture
+def spec_file(tmp_path, spec):
+    path = tmp_path / "small.yaml"
+    path.write_text(yaml.safe_dump(spec.model_dump(mode="json")))
+    return path
+
+
+@pytest.mark.parametrize("state", [experiments.EXPERIMENT_STATE_PENDING, SUCCEEDED])
+def test_submit_prints_the_id_alone_for_other_commands_to_take(modnorm, lab, spec_file, state):
+    code, out, err = modnorm("submit", spec_file, *lab(state), "--request-id", "mine")
+    assert (code, out) == (0, "e1\n")
+    assert ("it is succeeded" in err) == (state == SUCCEEDED)
+
+
+def test_submit_takes_what_is_at_work_and_says_so(modnorm, lab, spec_file):
+    server = lab(experiments.EXPERIMENT_STATE_SELECTING)
+    code, out, err = modnorm("submit", spec_file, *server, "--quiet")
+    assert (code, out) == (0, "e1\n")
+    assert "--again" in err
+    code, out, err = modnorm("submit", spec_file, *server, "--quiet", "--again")
+    assert (code, out, err) == (0, "e1\n", "")
+
+
+def test_a_fresh_experiment_of_a_request_id_is_refused(modnorm, lab, spec_file):
+    code, _, err = modnorm("submit", spec_file, *lab(SUCCEEDED), "--again", "--request-id", "mine")
+    assert code == 2
+    assert err.startswith("error: again: ")
+
+
+@pytest.mark.parametrize(
+    ("state", "error", "told"),
+    [
+        (experiments.EXPERIMENT_STATE_FAILED, "too many failed candidates", "too many failed"),
+        (experiments.EXPERIMENT_STATE_CANCELLED, "", "was cancelled"),
+    ],
+)
+@pytest.mark.parametrize("output", [(), ("--json",)])
+def test_a_bad_end_is_exit_code_1_with_the_reason(modnorm, lab, state, error, told, output):
+    code, _, err = modnorm("watch", "e1", *lab(state, error), *output)
+    assert code == 1
+    assert told in err
+
+
+def test_a_good_end_shows_the_ensembles(modnorm, lab):
+    code, out, _ = modnorm("watch", "e1", *lab(SUCCEEDED))
+    assert code == 0
+    assert "succeeded" in out
+    assert "N=4 K=2" in out
+    assert "50.0 %" in out
+
+
+def test_a_lab_that_is_away_for_a_moment_is_followed_on(modnorm, serve, servicer, spec):
+    experiment = experiments.Experiment(id="e1", spec=spec_to_proto(spec), state=SUCCEEDED)
+    asked = []
+
+    def get(request, context):
+        asked.append(request.id)
+        if 1 < len(asked) < 7:
+            context.abort(grpc.StatusCode.UNAVAILABLE, "starting")
+        return experiments.GetExperimentResponse(experiment=experiment)
+
+    def watch(request, context):
+        for cursor, state in enumerate((experiments.EXPERIMENT_STATE_SELECTING, SUCCEEDED), 1):
+            yield experiments.WatchExperimentResponse(cursor=cursor, state=state)
+
+    target = serve(servicer(GetExperiment=get, WatchExperiment=watch))
+    code, out, err = modnorm("watch", "e1", "--server", target)
+    assert code == 0, err
+    assert "succeeded" in out
+
+
+def test_events_are_json_lines(modnorm, lab):
+    code, out, _ = modnorm("watch", "e1", *lab(SUCCEEDED), "--json")
+    assert code == 0
+    assert [json.loads(line)["cursor"] for line in out.splitlines()] == ["1"]
+
+
+def test_the_list_shows_progress_and_best(modnorm, modnorm_json, lab):
+    server = lab(experiments.EXPERIMENT_STATE_SELECTING)
+    code, out, _ = modnorm("list", *server)
+    assert code == 0
+    assert out.splitlines()[1].split()[:5] == ["e1", "small", "selecting", "3/5", "0.5000"]
+    assert modnorm_json("list", *server)[0]["id"] == "e1"
+
+
+@pytest.mark.parametrize("odd", ["a [/] b", "runs[/tmp]", "layers[mlp]", ":smile:"])
+def test_names_and_reasons_are_shown_as_they_are(modnorm, lab, odd):
+    server = lab(experiments.EXPERIMENT_STATE_FAILED, error=f"no model at {odd}", name=odd)
+    code, listed, _ = modnorm("list", *server)
+    assert code == 0
+    assert odd in listed
+    code, shown, _ = modnorm("show", "e1", *server)
+    assert code == 0
+    assert f"no model at {odd}" in shown
+
+
+def test_json_tells_zero_from_what_is_not_known(modnorm_json, lab, spec):
+    nothing = experiments.EnsembleResult(population=4, ensemble_size=2, experts=[1, 0], rows=2)
+    shown = modnorm_json("show", "e1", *lab(SUCCEEDED, ensembles=[nothing]))
+    (ensemble,) = shown["ensembles"]
+    assert (ensemble["metric"], ensemble["correct"]) == (0.0, 0)
+    assert "base" not in shown
+    assert parse_spec(shown["spec"]) == spec
+
+
+def test_a_name_commands_no_terminal(modnorm, lab):
+    server = lab(experiments.EXPERIMENT_STATE_SUCCEEDED, name="\x1b]0;mine\x07\nse1 caf\xe9")
+    for words in (("list",), ("watch", "e1")):
+        _, out, err = modnorm(*words, *server)
+        assert "\x1b" not in out + err
+        assert r"\x1b]0;mine\x07\nse1 café" in out + err
+
+
+@pytest.mark.parametrize(
+    "state", [experiments.EXPERIMENT_STATE_SELECTING, experiments.EXPERIMENT_STATE_CANCELLED]
+)
+def test_show_tells_how_far_an_experiment_without_results_is(modnorm, lab, state):
+    progress = experiments.Progress(
+        jobs_done=3,
+        jobs_total=9,
+        jobs_failed=1,
+        jobs_running=2,
+        best_reward=0.5,
+        threshold_reward=0.25,
+    )
+    base = experiments.BaseResult(selection_reward=0.125)
+    code, out, _ = modnorm("show", "e1", *lab(state, progress=progress, base=base))
+    assert code == 0
+    assert out.splitlines()[1:] == [
+        "jobs 3/9, failed 1, running 2, best 0.5000, top-2 0.2500, base 0.1250"
+    ]
+
+
+def test_show_counts_prompts_while_they_are_calibrated(modnorm, lab):
+    progress = experiments.Progress(examples_done=3, examples_total=16)
+    server = lab(experiments.EXPERIMENT_STATE_CALIBRATING, progress=progress)
+    assert modnorm("show", "e1", *server)[1] == "e1  calibrating\nprompts calibrated 3/16\n"
+
+
+def test_show_tells_what_an_experiment_waits_for(modnorm, lab):
+    server = lab(experiments.EXPERIMENT_STATE_CALIBRATING, waits_for="the calibrator [it is away]")
+    out = modnorm("show", "e1", *server)[1]
+    assert out.splitlines()[-1].endswith(", waiting: the calibrator [it is away]")
+
+
+def test_cancel_shows_the_state(modnorm, lab):
+    code, out, _ = modnorm("cancel", "e1", *lab(experiments.EXPERIMENT_STATE_CANCELLED))
+    assert code == 0
+    assert "cancelled" in out
+
+
+def test_an_unfinished_experiment_has_no_files(modnorm, lab, tmp_path):
+    server = lab(experiments.EXPERIMENT_STATE_SELECTING)
+    code, _, err = modnorm("show", "e1", *server, "--out", tmp_path / "run")
+    assert code == 2
+    assert err.startswith("error: run: only an experiment that succeeded has results")
+    assert not (tmp_path / "run").exists()
+
+
+def test_files_that_were_broken_off_are_written_by_the_same_command(
+    modnorm, lab, tmp_path, monkeypatch
+):
+    def break_off(client, experiment, directory):
+        (directory.path / "votes.jsonl").touch()
+        raise UnavailableError("the lab is away")
+
+    command = ("show", "e1", *lab(SUCCEEDED), "--out", tmp_path / "run")
+    monkeypatch.setattr("modnorm.cli.lab.write_results", break_off)
+    assert modnorm(*command)[0] == 1
+    monkeypatch.setattr("modnorm.cli.lab.write_results", lambda *_: tmp_path / "report")
+    assert modnorm(*command)[0] == 0
+
+
+def test_the_server_comes_from_the_environment(modnorm_json, lab, monkeypatch):
+    monkeypatch.setenv("MODNORM_SERVER", lab(SUCCEEDED)[1])
+    assert modnorm_json("show", "e1")["state"] == "EXPERIMENT_STATE_SUCCEEDED"
+
+
+def test_names_and_errors_do_not_command_the_terminal(modnorm, lab):
+    server = lab(SUCCEEDED, name="a\x1b[2Jb\r\x9bc", error="\x1b]0;title\x07")
+    _, listed, _ = modnorm("list", *server)
+    _, shown, _ = modnorm("show", "e1", *server)
+    assert r"a\x1b[2Jb\r\x9bc" in listed
+    assert r"\x1b]0;title\x07" in shown

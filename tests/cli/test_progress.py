@@ -1,0 +1,139 @@
+import io
+import time
+
+import pytest
+from rich.console import Console
+
+from modnorm.cli.progress import catch_up, display, follow
+from modnorm.v1 import experiment_pb2 as experiments
+
+
+def event(state, done, total, message="", **figures):
+    made = experiments.WatchExperimentResponse(
+        state=state,
+        message=message,
+        progress=experiments.Progress(jobs_done=done, jobs_total=total, **figures),
+    )
+    made.time.FromMicroseconds(round((time.time() + done) * 1e6))
+    return made
+
+
+EVENTS = [
+    event(experiments.EXPERIMENT_STATE_PENDING, 0, 0),
+    event(experiments.EXPERIMENT_STATE_SELECTING, 0, 8),
+    event(experiments.EXPERIMENT_STATE_SELECTING, 4, 8, best_reward=0.5, threshold_reward=0.25),
+    event(experiments.EXPERIMENT_STATE_VOTING, 3, 3, best_reward=0.5, jobs_failed=1),
+    event(experiments.EXPERIMENT_STATE_SUCCEEDED, 3, 3, best_reward=0.5),
+]
+
+
+def shown(*, terminal, quiet=False, events=EVENTS, title="small"):
+    text = io.StringIO()
+    console = Console(file=text, force_terminal=terminal, width=120, highlight=False)
+    with display(console, title, 2, quiet=quiet) as screen:
+        follow(events, screen, lambda: 0.125)
+    return text.getvalue()
+
+
+def test_lines_tell_each_phase_once_with_its_figures():
+    lines = shown(terminal=False).splitlines()
+    assert lines[0] == "small: pending"
+    assert lines[1] == "small: selecting, 0/8, base 0.1250"
+    assert lines[2].startswith("small: voting, 3/3")
+    assert lines[2].endswith("best 0.5000, base 0.1250, failed 1")
+    assert len(lines) == 4
+
+
+def test_the_live_display_shows_bars_rate_and_figures():
+    text = shown(terminal=True)
+    for part in ("small", "selecting", "4/8", "voting", "3/3", "best 0.5000", "base 0.1250"):
+        assert part in text
+
+
+def test_a_name_does_not_command_the_live_display():
+    assert "\x1b[2J" not in shown(terminal=True, title="a\x1b[2Jb")
+
+
+CALIBRATING = experiments.EXPERIMENT_STATE_CALIBRATING
+AWAY = "waiting: the calibrator is away [connection refused]"
+FULL = "waiting: cannot write below /cache"
+
+
+def test_lines_tell_each_reason_to_wait_once_a_phase():
+    said = ["calibrating", AWAY, AWAY, "2 of 4 prompts are calibrated", AWAY, FULL]
+    events = [event(CALIBRATING, 0, 0, message) for message in said]
+    events.append(event(experiments.EXPERIMENT_STATE_SAMPLING, 0, 0, "sampling"))
+    events.append(event(experiments.EXPERIMENT_STATE_SAMPLING, 0, 0, FULL))
+    assert shown(terminal=False, events=events).splitlines() == [
+        "small: calibrating",
+        f"small: calibrating, {AWAY}",
+        f"small: calibrating, {FULL}",
+        "small: sampling",
+        f"small: sampling, {FULL}",
+    ]
+
+
+def test_the_live_display_shows_what_is_waited_for_until_it_goes_on():
+    events = [event(CALIBRATING, 0, 0, AWAY)]
+    assert AWAY in shown(terminal=True, events=events)
+    assert AWAY not in shown(terminal=True, events=[*events, event(CALIBRATING, 0, 0, "on")])
+
+
+def test_quiet_shows_nothing():
+    assert shown(terminal=True, quiet=True) == ""
+
+
+@pytest.mark.parametrize("known_at", [0, 2])
+def test_the_base_is_asked_for_until_it_is_known(known_at):
+    asked: list[None] = []
+
+    def base():
+        asked.append(None)
+        return 0.125 if len(asked) > known_at else None
+
+    console = Console(file=io.StringIO(), width=120)
+    with display(console, "small", 2, quiet=True) as screen:
+        follow(EVENTS, screen, base)
+    assert len(asked) == known_at + 1
+
+
+PENDING, SELECTING, VOTING, SUCCEEDED = (
+    experiments.EXPERIMENT_STATE_PENDING,
+    experiments.EXPERIMENT_STATE_SELECTING,
+    experiments.EXPERIMENT_STATE_VOTING,
+    experiments.EXPERIMENT_STATE_SUCCEEDED,
+)
+
+
+@pytest.mark.parametrize(
+    ("state", "done", "shown_first"),
+    [
+        (PENDING, 0, [(PENDING, 0), (SELECTING, 0), (SELECTING, 1)]),
+        (SELECTING, 2, [(PENDING, 0), (SELECTING, 2), (SELECTING, 3), (VOTING, 0)]),
+        (SELECTING, 9, [(PENDING, 0), (SELECTING, 3), (VOTING, 0), (VOTING, 1)]),
+        (VOTING, 1, [(PENDING, 0), (SELECTING, 3), (VOTING, 1), (SUCCEEDED, 1)]),
+        (SUCCEEDED, 1, [(PENDING, 0), (SELECTING, 3), (VOTING, 1), (SUCCEEDED, 1)]),
+    ],
+)
+def test_what_was_overtaken_before_anybody_looked_is_not_told_again(state, done, shown_first):
+    events = [
+        event(PENDING, 0, 0),
+        *(event(SELECTING, count, 3) for count in range(4)),
+        *(event(VOTING, count, 1) for count in range(2)),
+        event(SUCCEEDED, 1, 1),
+    ]
+    now = experiments.Experiment(state=state, progress=experiments.Progress(jobs_done=done))
+    told = [(each.state, each.progress.jobs_done) for each in catch_up(events, now)]
+    assert told[: len(shown_first)] == shown_first
+    assert told[-1] == (SUCCEEDED, 1)
+
+
+def test_an_event_that_is_news_is_passed_on_before_the_next_one_comes():
+    stream = (each for each in [event(SELECTING, 2, 3), event(SELECTING, 3, 3)])
+    now = experiments.Experiment(state=SELECTING, progress=experiments.Progress(jobs_done=2))
+    assert next(catch_up(stream, now)).progress.jobs_done == 2
+    assert next(stream).progress.jobs_done == 3
+
+
+def test_a_stream_without_events_tells_nothing():
+    assert list(catch_up([], experiments.Experiment(state=SELECTING))) == []

@@ -1,0 +1,168 @@
+import json
+
+import pytest
+
+from modnorm.spec import parse_spec
+from modnorm.tasks import Judgement
+from modnorm.v1 import evaluation_pb2 as evaluation
+from modnorm.v1 import experiment_pb2 as experiments
+from modnorm.wire.conversions import spec_to_proto
+
+RIGHT = "<answer>def f(): return 1</answer>"
+FENCED = "<answer>```python\ndef f(): return 1\n```</answer>"
+
+
+@pytest.fixture
+def mbpp_lab(serve_stored):
+    """Serve an experiment of one candidate that fences its program, as the default allows."""
+    spec = parse_spec(
+        {
+            "model": "tiny-thicket",
+            "task": {"name": "mbpp", "selection": "s.jsonl", "heldout": "h.jsonl"},
+            "method": {"name": "randopt", "sigma": 0.005},
+            "population": {"size": 1},
+        }
+    )
+    experiment = experiments.Experiment(
+        id="e1",
+        spec=spec_to_proto(spec),
+        state=experiments.EXPERIMENT_STATE_SUCCEEDED,
+        provenance=experiments.Provenance(scorer="mbpp-v1"),
+        ensembles=[
+            experiments.EnsembleResult(
+                population=1, ensemble_size=1, experts=[0], metric=1.0, correct=2, rows=2
+            )
+        ],
+    )
+    candidates = [
+        experiments.Candidate(index=index, selection_reward=1.0, heldout_metric=1.0)
+        for index in (-1, 0)
+    ]
+    row = {"text": "t", "test_list": ["assert f() == 1"], "test_setup_code": ""}
+    right = Judgement(1.0, "def f():\n    return 1", correct=True)
+    splits = (evaluation.SPLIT_SELECTION, evaluation.SPLIT_HELDOUT)
+    answers = {}
+    for split in splits:
+        answers[-1, split] = [(RIGHT, right), (RIGHT, right)]
+        answers[0, split] = [(RIGHT, right), (FENCED, right)]
+    rows = {split: [row, row] for split in splits}
+    return serve_stored(experiment, candidates, rows, answers)
+
+
+def test_a_table_sets_both_scorers_side_by_side(modnorm, gsm8k_lab):
+    code, out, err = modnorm("rescore", "e1", "--server", gsm8k_lab, "--scorer", "reference")
+    assert code == 0, err
+    lines = [line.split() for line in out.splitlines()]
+    assert lines[0] == ["held-out", "gsm8k-v1", "gsm8k-reference-v1", "selected", "anew"]
+    assert lines[1] == ["base", "50.0", "%", "50.0", "%"]
+    assert lines[2] == ["best", "single", "100.0", "%", "50.0", "%", "50.0", "%"]
+    assert lines[-3] == ["N=4", "K=2", "100.0", "%", "50.0", "%", "-"]
+    assert out.splitlines()[-2:] == [
+        "2 of 8 selection answers are judged otherwise",
+        "1 of 6 held-out answers are judged otherwise",
+    ]
+    assert "without held-out answers: 2" in err
+
+
+def test_the_file_and_json_are_one_document(modnorm_json, gsm8k_lab, tmp_path):
+    out = tmp_path / "new" / "file.json"
+    command = ("rescore", "e1", "--server", gsm8k_lab, "--scorer", "reference", "--out", out)
+    document = modnorm_json(*command)
+    assert document["ensembles"][0]["metric"] == {"old": 1.0, "new": 0.5}
+    first = out.read_bytes()
+    assert json.loads(first) == document
+    assert modnorm_json(*command) == document
+    assert out.read_bytes() == first
+    assert list(out.parent.iterdir()) == [out]
+
+
+def test_an_id_is_looked_for_in_the_lab_of_the_environment(
+    modnorm_json, gsm8k_lab, monkeypatch, tmp_path
+):
+    monkeypatch.chdir(tmp_path)
+    named = modnorm_json("rescore", "e1", "--server", gsm8k_lab)
+    monkeypatch.setenv("MODNORM_SERVER", gsm8k_lab)
+    assert modnorm_json("rescore", "e1") == named
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_a_lab_an_id_is_told_from_a_directory(modnorm):
+    code, _, err = modnorm("rescore", "e1")
+    assert code == 2
+    assert err.startswith("error: run: e1 is no directory of a run")
+    assert "MODNORM_SERVER" in err
+
+
+def test_a_directory_is_read_whatever_lab_the_environment_names(
+    modnorm, run_directory, free_address, monkeypatch
+):
+    monkeypatch.setenv("MODNORM_SERVER", free_address)
+    code, _, err = modnorm("rescore", run_directory, "--scorer", "strict")
+    assert code == 2
+    assert err.startswith("error: task.scorer: ")
+
+
+def test_without_a_name_the_default_scorer_judges(modnorm_json, gsm8k_lab):
+    document = modnorm_json("rescore", "e1", "--server", gsm8k_lab)
+    assert document["new_scorer"] == "gsm8k-v1"
+    assert document["selection"]["changed"] == document["heldout"]["changed"] == 0
+
+
+@pytest.mark.parametrize("source", ["lab", "directory"])
+def test_an_unknown_scorer_is_refused_with_the_choices(modnorm, gsm8k_lab, run_directory, source):
+    run = ("e1", "--server", gsm8k_lab) if source == "lab" else (run_directory,)
+    code, _, err = modnorm("rescore", *run, "--scorer", "strict")
+    assert code == 2
+    assert err.startswith("error: task.scorer: ")
+    assert "-v1" in err
+    assert "-reference-v1" in err
+
+
+@pytest.fixture
+def run_directory(tmp_path, spec):
+    """A directory that looks like that of a run."""
+    path = tmp_path / "run"
+    (path / "state").mkdir(parents=True)
+    (path / "state" / "modnorm.db").touch()
+    (path / "spec.json").write_text(json.dumps(spec.model_dump(mode="json")))
+    return path
+
+
+def test_an_unfinished_experiment_is_refused(modnorm, gsm8k_lab, gsm8k_experiment):
+    gsm8k_experiment.state = experiments.EXPERIMENT_STATE_SELECTING
+    code, _, err = modnorm("rescore", "e1", "--server", gsm8k_lab)
+    assert code == 2
+    assert err.startswith("error: run: ")
+    assert "selecting" in err
+
+
+def test_an_experiment_that_is_not_there_is_refused(modnorm, gsm8k_lab):
+    code, _, err = modnorm("rescore", "e2", "--server", gsm8k_lab)
+    assert code == 2
+    assert "no such experiment" in err
+    assert "or the directory of a run" in err
+
+
+def test_a_file_that_cannot_be_written_is_refused(modnorm, gsm8k_lab, tmp_path):
+    (tmp_path / "file").touch()
+    out = tmp_path / "file" / "rescored.json"
+    code, _, err = modnorm("rescore", "e1", "--server", gsm8k_lab, "--out", out)
+    assert code == 2
+    assert err.splitlines()[-1].startswith("error: out: ")
+
+
+def test_programs_run_in_a_sandbox_of_this_process(modnorm_json, mbpp_lab):
+    same = modnorm_json("rescore", "e1", "--server", mbpp_lab)
+    assert same["selection"] == same["heldout"] == {"total": 4, "changed": 0}
+    published = modnorm_json("rescore", "e1", "--server", mbpp_lab, "--scorer", "reference")
+    assert published["base"]["heldout_metric"] == {"old": 1.0, "new": 1.0}
+    assert published["ensembles"][0]["metric"] == {"old": 1.0, "new": 0.5}
+
+
+def test_a_sandbox_that_is_down_is_told_before_any_work(modnorm, mbpp_lab, free_address):
+    code, out, err = modnorm(
+        "rescore", "e1", "--server", mbpp_lab, "--sandbox", free_address, "--quiet"
+    )
+    assert code == 1
+    assert not out
+    assert err.startswith("error: ")

@@ -1,0 +1,164 @@
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from modnorm.suites import load_suite
+from modnorm.v1 import experiment_pb2 as experiments
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+PAPER = EXAMPLES / "paper" / "ablations.yaml"
+RESULTS = {"schema": "modnorm-results-1", "provenance": {}, "base": {"heldout_metric": 0.5}}
+
+
+def test_a_plan_counts_what_would_run(modnorm, modnorm_json):
+    plan = modnorm_json("suite", "plan", PAPER)
+    assert (plan["experiments"], plan["candidates"]) == (24, 2_400)
+    assert plan["search"] == 24 * 100 * 200
+    assert plan["final_at_most"] == 24 * 25 * 500
+    one = modnorm_json("suite", "run", PAPER, "--dry-run", "--only", "seed=42")
+    assert one["experiments"] == 8
+    code, out, _ = modnorm("suite", "plan", PAPER, "--only", "variant=Full (ours)")
+    assert code == 0
+    assert "60,000" in out
+
+
+def test_a_suite_that_was_not_run_has_a_table_all_the_same(modnorm, modnorm_json, tmp_path):
+    (table,) = modnorm_json("suite", "table", PAPER, "--out", tmp_path)
+    assert table["missing"] == 9
+    plots = tmp_path / "plots"
+    code, out, err = modnorm(
+        "suite", "table", PAPER, "--out", tmp_path, "--format", "markdown", "--plots", plots
+    )
+    assert code == 0
+    assert "| Full (ours) | paper | 37.80 ± 0.87 |" in out
+    assert "|  | ours | not run |" in out
+    assert err.startswith("no plots: ")
+    assert not plots.exists()
+
+
+def test_a_table_may_go_to_a_file(modnorm, tmp_path):
+    file = tmp_path / "table.txt"
+    code, out, _ = modnorm("suite", "table", PAPER, "--out", tmp_path, "--write", file)
+    assert (code, out) == (0, "")
+    assert "Countdown ablations at N = 100, K = 25 (Table 2 (c))" in file.read_text()
+
+
+def test_status_lists_cells_by_state(modnorm, modnorm_json, tmp_path):
+    found = modnorm_json("suite", "status", PAPER, "--out", tmp_path)
+    assert found["states"] == {"waiting": 24}
+    code, out, _ = modnorm("suite", "status", PAPER, "--out", tmp_path, "--only", "seed=43")
+    assert code == 0
+    assert "mlp-only_43" in out
+    assert out.splitlines()[-1] == "paper-ablations: 8 waiting"
+
+
+def test_settings_of_a_run_are_those_of_its_tables(modnorm_json, tmp_path):
+    settings = [{"method": {"radius": 0.5}}]
+    journal = {"schema": "modnorm-suite-1", "suite": "paper-ablations", "settings": settings}
+    (tmp_path / "suite.json").write_text(json.dumps(journal))
+    cell = tmp_path / "frobenius-norm_42"
+    cell.mkdir()
+    by_id = {each.id: each for each in load_suite(PAPER, settings).cells}
+    spec = by_id[cell.name].spec.model_dump(mode="json")
+    entry = {"population": 100, "ensemble_size": 25, "metric": 0.25}
+    results = {**RESULTS, "spec": spec, "ensembles": [entry]}
+    (cell / "results.json").write_text(json.dumps(results))
+    (table,) = modnorm_json("suite", "table", PAPER, "--out", tmp_path)
+    found = {row["labels"][0]: row["figures"][0] for row in table["rows"]}
+    assert found["Frobenius norm"]["by_seed"] == {"42": 25.0}
+    assert found["Pretrained base"]["by_seed"] == {"42": 50.0}
+
+
+@pytest.mark.parametrize(
+    ("only", "known"), [("seed=99", "one of 42, 43, 44"), ("variant=full", "one of Full (ours), ")]
+)
+def test_an_option_that_an_axis_lacks_is_answered_with_those_it_has(modnorm, only, known):
+    code, _, err = modnorm("suite", "plan", PAPER, "--only", only)
+    assert code == 2
+    assert known in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        (["--only", "colour=red"], "only"),
+        (["--only", "variant"], "only"),
+        (["--only", "seed=7"], "only"),
+        (["--set", "engine"], "set"),
+        (["--set", "method.radius=-1"], "cell Full (ours) / 42"),
+    ],
+)
+def test_faults_are_the_callers(modnorm, arguments, field):
+    code, _, err = modnorm("suite", "plan", PAPER, *arguments)
+    assert code == 2
+    assert err.startswith(f"error: {field}: ")
+
+
+ONE_CELL = {
+    "name": "one",
+    "title": "One",
+    "base": {
+        "model": "tiny-thicket",
+        "task": {
+            "name": "countdown",
+            "selection": "bundled:countdown-selection",
+            "heldout": "bundled:countdown-heldout",
+        },
+        "population": {"size": 2},
+    },
+    "axes": {"method": {"M": {"method": {"name": "modular_norm", "radius": 0.2}}}},
+    "seeds": [1],
+}
+WAITED_FOR = "the calibrator [it is away]"
+
+
+def test_what_a_cell_waits_for_is_told_once_while_it_does(
+    modnorm, serve, servicer, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("modnorm.suites.running.runner.FIRST_PAUSE", 0.001)
+    looks = [WAITED_FOR, WAITED_FOR, ""]
+    during = []
+
+    def get(request, context):
+        found = experiments.Experiment(id="e1", state=experiments.EXPERIMENT_STATE_CALIBRATING)
+        if looks:
+            found.waits_for = looks.pop(0)
+        else:
+            during.append(json.loads((tmp_path / "out" / "suite.json").read_text())["cells"])
+            found.state = experiments.EXPERIMENT_STATE_CANCELLED
+        return experiments.GetExperimentResponse(experiment=found)
+
+    created = experiments.Experiment(id="e1", state=experiments.EXPERIMENT_STATE_PENDING)
+    target = serve(
+        servicer(
+            CreateExperiment=lambda *_: experiments.CreateExperimentResponse(experiment=created),
+            GetExperiment=get,
+        )
+    )
+    file = tmp_path / "one.yaml"
+    file.write_text(yaml.safe_dump(ONE_CELL))
+    code, _, err = modnorm("suite", "run", file, "--server", target, "--out", tmp_path / "out")
+    assert code == 1
+    (cell,) = during[0]
+    assert err.splitlines() == [
+        f"{cell}: submitted",
+        f"{cell}: submitted calibrating, waiting: {WAITED_FOR}",
+        f"{cell}: submitted calibrating",
+        f"{cell}: failed it was cancelled",
+    ]
+    journal = tmp_path / "out" / "suite.json"
+    record = {**during[0][cell], "waits_for": WAITED_FOR}
+    journal.write_text(json.dumps({**json.loads(journal.read_text()), "cells": {cell: record}}))
+    _, out, _ = modnorm("suite", "status", file, "--out", tmp_path / "out")
+    assert f"waiting: {WAITED_FOR}" in out
+
+
+def test_a_suite_at_fault_is_refused_before_anything_is_made(modnorm, tmp_path):
+    file = tmp_path / "suite.yaml"
+    file.write_text(yaml.safe_dump({"name": "x", "title": "x", "axes": {}, "seeds": [1], "a": 1}))
+    code, _, err = modnorm("suite", "run", file, "--out", tmp_path / "out")
+    assert code == 2
+    assert err.startswith("error: a: ")
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,36 @@
+import pytest
+import typer
+
+from modnorm.cli import app
+
+
+def test_a_token_is_made_listed_and_revoked(modnorm, modnorm_json, tmp_path):
+    file = ("--file", tmp_path / "tokens.yaml")
+    assert modnorm_json("token", "create", "ci", *file, "--role", "read")["token"]
+    assert modnorm_json("token", "revoke", "ci", *file) == {"name": "ci", "state": "revoked"}
+    (listed,) = modnorm_json("token", "list", *file)
+    assert listed["state"] == "revoked"
+    code, out, err = modnorm("token", "revoke", "ci", *file)
+    assert (code, out, err) == (0, "", "revoked: ci\n")
+
+
+def commands(group, path=()):
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, (*path, name))
+        else:
+            yield pytest.param(command, id="-".join((*path, name)))
+
+
+@pytest.mark.parametrize("command", list(commands(typer.main.get_command(app.app))))
+def test_every_command_takes_json(command):
+    assert "--json" in {option for each in command.params for option in each.opts}
+
+
+def test_a_file_of_tokens_that_has_a_key_twice_is_refused(modnorm, tmp_path):
+    file = tmp_path / "tokens.yaml"
+    assert modnorm("token", "create", "ci", "--file", file, "--role", "read")[0] == 0
+    file.write_text(file.read_text() + "tokens: []\n")
+    code, _, err = modnorm("token", "list", "--file", file)
+    assert code == 2
+    assert "has a key twice" in err

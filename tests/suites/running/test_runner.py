@@ -1,0 +1,376 @@
+"""The runner against a lab that ends experiments as a test tells it."""
+
+import json
+import os
+from dataclasses import dataclass, field
+
+import grpc
+import pytest
+
+from modnorm.client import ModnormClient
+from modnorm.client.resumption import take_up_shared
+from modnorm.client.rundir import hold
+from modnorm.errors import ConflictError, InvalidInputError, UnavailableError
+from modnorm.suites.cells import make_cells
+from modnorm.suites.declaration import Suite
+from modnorm.suites.running import CellState, Journal, SuiteRunner
+from modnorm.suites.running.progress import (
+    BROKEN_OFF,
+    count_states,
+    is_held,
+    suite_standing,
+)
+from modnorm.v1 import experiment_pb2 as experiments
+
+PENDING = experiments.EXPERIMENT_STATE_PENDING
+SELECTING = experiments.EXPERIMENT_STATE_SELECTING
+SUCCEEDED = experiments.EXPERIMENT_STATE_SUCCEEDED
+FAILED = experiments.EXPERIMENT_STATE_FAILED
+PROFILE = "ab" * 32
+
+SUITE = Suite.model_validate(
+    {
+        "name": "small",
+        "title": "Small",
+        "base": {"model": "tiny-thicket", "population": {"size": 2}},
+        "axes": {
+            "method": {
+                "r": {"method": {"name": "randopt", "sigma": 0.01}},
+                "m": {"method": {"name": "modular_norm", "radius": 0.2}},
+            },
+            "task": {
+                name: {"task": {"name": "countdown", "selection": f"{name}.jsonl", "heldout": "h"}}
+                for name in ("a", "b")
+            },
+        },
+        "seeds": [1],
+        "profiles": {"axis": "task", "from": "a"},
+    }
+)
+CELLS = make_cells(SUITE)
+NAMES = [cell.id for cell in CELLS]
+
+
+@dataclass
+class Lab:
+    """Keeps experiments by request id; each ends when it was looked at often enough."""
+
+    looks: int = 1
+    failing: set[str] = field(default_factory=set)
+    """Selection sources whose experiments fail."""
+    refused: set[str] = field(default_factory=set)
+    """Selection sources that are refused."""
+    down: bool = False
+    """Whether nothing can be looked at."""
+    outage: int = 0
+    """How many more calls of any kind find nobody there."""
+    stored: dict[str, experiments.Experiment] = field(default_factory=dict)
+    seen: dict[str, int] = field(default_factory=dict)
+    most: int = 0
+    """Most experiments that were under way at a time."""
+
+    def answer(self, context):
+        if self.outage:
+            self.outage -= 1
+            context.abort(grpc.StatusCode.UNAVAILABLE, "starting")
+
+    def create(self, request, context):
+        self.answer(context)
+        source = request.spec.task.selection.source
+        if source in self.refused:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"no rows in {source}")
+        if request.request_id not in self.stored:
+            self.stored[request.request_id] = experiments.Experiment(
+                id=f"e{len(self.stored)}",
+                request_id=request.request_id,
+                spec=request.spec,
+                state=PENDING,
+            )
+        open_ones = [one for one in self.stored.values() if one.state in {PENDING, SELECTING}]
+        self.most = max(self.most, len(open_ones))
+        return experiments.CreateExperimentResponse(experiment=self.stored[request.request_id])
+
+    def get(self, request, context):
+        self.answer(context)
+        if self.down:
+            context.abort(grpc.StatusCode.UNAVAILABLE, "down")
+        known = [one for one in self.stored.values() if one.id == request.id]
+        if not known:
+            context.abort(grpc.StatusCode.NOT_FOUND, "there is no such experiment")
+        (found,) = known
+        self.seen[found.id] = self.seen.get(found.id, 0) + 1
+        if found.state in {PENDING, SELECTING}:
+            self._advance(found)
+        return experiments.GetExperimentResponse(experiment=found)
+
+    def list(self, request, context):
+        self.answer(context)
+        return experiments.ListExperimentsResponse()
+
+    def _advance(self, found):
+        if found.spec.method.name == "modular_norm":
+            found.provenance.profile_digest = PROFILE
+        if self.seen[found.id] <= self.looks:
+            found.state = SELECTING
+        elif found.spec.task.selection.source in self.failing:
+            found.state, found.error = FAILED, "the disk is full"
+        else:
+            found.state = SUCCEEDED
+
+
+@pytest.fixture
+def lab():
+    return Lab()
+
+
+@pytest.fixture
+def client(lab, serve, servicer):
+    service = servicer(
+        CreateExperiment=lab.create, GetExperiment=lab.get, ListExperiments=lab.list
+    )
+    with ModnormClient(serve(service), timeout=3.0) as made:
+        yield made
+
+
+def submit(client, spec, _in_flight):
+    return take_up_shared(client, spec, "suite")
+
+
+@pytest.fixture
+def run(client, tmp_path, monkeypatch):
+    """Run the cells; returns whether all are finished, and the cells whose files were written."""
+    monkeypatch.setattr("modnorm.suites.running.runner.FIRST_PAUSE", 0.001)
+
+    def make(cells=CELLS, *, in_flight=1, patience=0.0, spoil=lambda name: None, submit=submit):
+        written = []
+
+        def finish(experiment, place):
+            spoil(place.path.name)
+            written.append(place.path.name)
+            results = {
+                "schema": "modnorm-results-1",
+                "spec": json.loads((place.path / "spec.json").read_text()),
+                "provenance": {"profile_digest": experiment.provenance.profile_digest},
+            }
+            (place.path / "results.json").write_text(json.dumps(results))
+
+        journal = Journal(tmp_path, SUITE.name)
+        journal.begin(())
+        runner = SuiteRunner(
+            client=client,
+            cells=cells,
+            origins=CELLS,
+            directory=tmp_path,
+            journal=journal,
+            submit=submit,
+            finish=finish,
+            in_flight=in_flight,
+            patience=patience,
+        )
+        return runner.run(), written
+
+    return make
+
+
+def states(tmp_path):
+    return {each.cell: each.state for each in suite_standing(SUITE.name, CELLS, tmp_path)}
+
+
+def test_every_cell_runs_once_and_is_written(run, lab, tmp_path):
+    assert states(tmp_path) == dict.fromkeys(NAMES, "waiting")
+    assert run() == (True, NAMES)
+    assert states(tmp_path) == dict.fromkeys(NAMES, "finished")
+    assert run() == (True, [])
+    assert len(lab.stored) == 4
+    assert lab.most == 1
+
+
+def test_request_ids_are_made_from_the_cells(run, lab):
+    run(CELLS[:1])
+    (name,) = lab.stored
+    assert name == f"suite/{CELLS[0].spec.digest}"
+
+
+def test_several_are_in_flight_at_a_time(run, lab):
+    lab.looks = 3
+    run(CELLS[:3], in_flight=3)
+    assert lab.most == 3
+
+
+def test_the_cells_in_flight_are_told_to_who_submits(run, lab):
+    lab.looks = 3
+    told = []
+
+    def submit(client, spec, in_flight):
+        told.append(list(in_flight))
+        return take_up_shared(client, spec, "suite")
+
+    run(CELLS[:2], in_flight=2, submit=submit)
+    assert told == [[], ["e0"]]
+
+
+def test_a_cell_waits_for_the_profile_that_it_uses(run, lab):
+    assert run() == (True, NAMES)
+    profiles = {
+        (one.spec.method.name, one.spec.task.selection.source): one.spec.method.profile
+        for one in lab.stored.values()
+    }
+    assert profiles["modular_norm", "b.jsonl"] == PROFILE
+    assert profiles["modular_norm", "a.jsonl"] == ""
+
+
+def test_profiles_of_finished_cells_are_known_to_the_next_run(run):
+    run(CELLS[2:3])
+    assert run(CELLS[3:]) == (True, NAMES[3:])
+
+
+def test_a_profile_that_no_cell_makes_fails_what_uses_it(run, tmp_path):
+    finished, _ = run(CELLS[3:])
+    assert not finished
+    (standing,) = suite_standing(SUITE.name, CELLS[3:], tmp_path)
+    assert "m_a_1, whose profile it uses, is not among the cells" in standing.record.error
+
+
+def test_a_failed_cell_stops_no_other_and_is_tried_again(run, lab, tmp_path):
+    lab.failing = {"a.jsonl"}
+    assert run() == (False, ["r_b_1", "m_b_1"])
+    found = {each.cell: each for each in suite_standing(SUITE.name, CELLS, tmp_path)}
+    assert found["r_a_1"].state == "failed"
+    assert found["r_a_1"].record.error == "the disk is full"
+    lab.failing = set()
+    assert run() == (True, ["r_a_1", "m_a_1"])
+    assert f"suite/{CELLS[0].spec.digest}/2" in lab.stored
+
+
+def test_a_refused_cell_stops_no_other(run, lab, tmp_path):
+    lab.refused = {"b.jsonl"}
+    assert run() == (False, ["r_a_1", "m_a_1"])
+    assert count_states(suite_standing(SUITE.name, CELLS, tmp_path)) == {
+        "finished": 2,
+        "failed": 2,
+    }
+
+
+def test_what_was_submitted_is_found_again(run, lab, tmp_path):
+    run(CELLS[:1])
+    (tmp_path / NAMES[0] / "results.json").unlink()
+    assert states(tmp_path)[NAMES[0]] == "waiting"
+    assert run(CELLS[:1]) == (True, NAMES[:1])
+    assert len(lab.stored) == 1
+
+
+def test_a_lab_that_goes_down_ends_the_run(run, lab, tmp_path):
+    lab.looks, lab.down = 2, True
+    with pytest.raises(UnavailableError):
+        run(CELLS[:1])
+    assert states(tmp_path)[NAMES[0]] == BROKEN_OFF
+    lab.down = False
+    assert run(CELLS[:1]) == (True, NAMES[:1])
+    assert len(lab.stored) == 1
+
+
+@pytest.mark.parametrize("calls", [5, 10], ids=["back when asked again", "away for longer"])
+def test_a_lab_that_goes_away_between_two_cells_is_waited_for(run, lab, calls):
+    def go_away(name):
+        lab.outage = calls if name == NAMES[0] else 0
+
+    assert run(patience=30.0, spoil=go_away) == (True, NAMES)
+    assert len(lab.stored) == 4
+
+
+def test_a_lab_that_was_never_there_is_not_waited_for(run, lab):
+    lab.outage = 100
+    with pytest.raises(UnavailableError):
+        run(patience=600.0)
+
+
+def test_files_are_fetched_when_the_lab_is_back(run, lab):
+    faults = [UnavailableError("starting"), UnavailableError("starting")]
+
+    def break_off(name):
+        if name == NAMES[0] and faults:
+            lab.outage = 5
+            raise faults.pop()
+
+    assert run(patience=30.0, spoil=break_off) == (True, NAMES)
+
+
+@pytest.mark.parametrize("kind", [UnavailableError, InvalidInputError])
+def test_a_cell_whose_files_cannot_be_had_stops_no_other(run, tmp_path, kind):
+    def refuse(name):
+        if name == NAMES[0]:
+            raise kind("too large")
+
+    assert run(spoil=refuse) == (False, NAMES[1:])
+    assert states(tmp_path)[NAMES[0]] == "failed"
+
+
+def test_cells_of_a_command_that_ended_are_broken_off(tmp_path):
+    journal = Journal(tmp_path, SUITE.name)
+    journal.begin(())
+    journal.note(NAMES[0], state=CellState.SUBMITTED, experiment="e1")
+    assert states(tmp_path)[NAMES[0]] == BROKEN_OFF
+
+
+def test_a_directory_that_is_read_alone_tells_whether_it_is_held(tmp_path, monkeypatch):
+    with hold(tmp_path):
+        pass
+    real = os.open
+
+    def refuse(path, flags, *rest, **named):
+        if flags & (os.O_RDWR | os.O_WRONLY):
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path, flags, *rest, **named)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", refuse)
+        assert not is_held(tmp_path)
+    with hold(tmp_path), monkeypatch.context() as patched:
+        patched.setattr(os, "open", refuse)
+        assert is_held(tmp_path)
+    assert not is_held(tmp_path)
+
+
+def test_the_lab_tells_of_what_was_broken_off(run, lab, client, tmp_path):
+    lab.looks, lab.down = 2, True
+    with pytest.raises(UnavailableError):
+        run(CELLS[:1])
+    lab.down = False
+    for expected in ("in the lab", "in the lab", "ended in the lab"):
+        standing = suite_standing(SUITE.name, CELLS[:1], tmp_path, client.get)[0]
+        assert standing.state == expected
+    assert standing.record.phase == "succeeded"
+
+
+def test_what_another_lab_was_given_stays_broken_off(run, lab, client, tmp_path):
+    journal = Journal(tmp_path, SUITE.name)
+    journal.begin(())
+    journal.note(NAMES[0], state=CellState.SUBMITTED, experiment="of another lab")
+    found = suite_standing(SUITE.name, CELLS[:1], tmp_path, client.get)
+    assert [each.state for each in found] == [BROKEN_OFF]
+
+
+def test_a_directory_of_other_settings_is_refused_before_anything_runs(run, lab, tmp_path):
+    run(CELLS[:1])
+    results = tmp_path / NAMES[0] / "results.json"
+    document = json.loads(results.read_text())
+    document["spec"]["method"]["radius"] = 0.7
+    results.write_text(json.dumps(document))
+    with pytest.raises(ConflictError, match="a run of other settings") as caught:
+        run()
+    assert caught.value.field == "r_a_1: method.radius"
+    assert len(lab.stored) == 1
+
+
+def test_a_journal_belongs_to_one_suite_with_its_settings(tmp_path):
+    Journal(tmp_path, "one").begin(({"engine": "vllm"},))
+    again = Journal(tmp_path, "one")
+    again.check([{"engine": "vllm"}])
+    with pytest.raises(ConflictError) as caught:
+        again.check([])
+    assert caught.value.field == "set"
+    with pytest.raises(ConflictError, match="is of the suite 'one'"):
+        Journal(tmp_path, "two")
+    (tmp_path / "suite.json").write_text("[]")
+    with pytest.raises(ConflictError, match="not of schema"):
+        Journal(tmp_path, "one")

@@ -1,0 +1,20 @@
+"""A lab to break, and what its experiments lead to when nobody does."""
+
+import pytest
+
+from verification.chaos.campaign import undisturbed
+from verification.chaos.lab import open_lab, working_folder
+from verification.chaos.schedule import EXPERIMENTS
+
+CALIBRATED = EXPERIMENTS[-1]
+
+
+@pytest.fixture(scope="package")
+def lab():
+    with working_folder() as folder, open_lab(folder, supervised=False) as running:
+        yield running
+
+
+@pytest.fixture(scope="package")
+def expected(lab):
+    return undisturbed(lab, [CALIBRATED])

@@ -1,0 +1,1 @@
+"""Programs that prove the system right: chaos, fuzz, published references, laboratories."""

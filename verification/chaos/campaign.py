@@ -1,0 +1,148 @@
+"""Many schedules on one lab after the other; a lab that failed one is not used again."""
+
+import contextlib
+import statistics
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from verification.chaos.experiments import JOBS
+from verification.chaos.lab import Lab, open_lab
+from verification.chaos.outcome import Outcome
+from verification.chaos.play import STUCK_SECONDS, Performance, Verdict
+from verification.chaos.schedule import EXPERIMENTS, Fault, Schedule, draw
+
+SLOW_SECONDS = 240.0
+"""Enough for an experiment on a machine that is busy with other things."""
+CHANCES = 5
+"""A kind of fault that found nothing to break so often, and never anything, tests nothing."""
+
+
+def undisturbed(lab: Lab, names: Sequence[str] = EXPERIMENTS) -> dict[str, Outcome]:
+    """Run experiments while nothing fails; return the outcomes by name.
+
+    Raises:
+        RuntimeError: that alone does not work.
+    """
+    outcomes = {}
+    for name in names:
+        alone = Performance(lab, Schedule(0, name, ()), patience=SLOW_SECONDS)
+        verdict, outcome = alone.play(None)
+        if outcome is None or verdict.complaints:
+            raise RuntimeError(f"{name} fails undisturbed: {verdict.complaints}")
+        outcomes[name] = outcome
+    return outcomes
+
+
+def perform(
+    lab: Lab,
+    schedule: Schedule,
+    expected: dict[str, Outcome],
+    *,
+    patience: float = STUCK_SECONDS,
+) -> Verdict:
+    """Play a schedule on a lab whose clock is right, and bring it back to that."""
+    lab.wait()
+    if schedule.cold:
+        lab.forget()
+    performance = Performance(lab, schedule, patience=patience)
+    verdict, _ = performance.play(expected[schedule.experiment])
+    lab.move_clock(0.0)
+    return verdict
+
+
+class Campaign:
+    """Schedules, played and counted.
+
+    Args:
+        folder: Where labs work and log.
+        faults: What may happen.
+    """
+
+    def __init__(self, folder: Path, faults: Sequence[Fault] = tuple(Fault)) -> None:
+        self._folder = folder
+        self._faults = faults
+        self._expected: dict[str, Outcome] = {}
+        self._injected: Counter[str] = Counter()
+        self._missed: Counter[str] = Counter()
+        self._verdicts: list[Verdict] = []
+        self._labs = 0
+
+    @property
+    def failed(self) -> list[int]:
+        """The seeds of the schedules that failed."""
+        return [verdict.schedule.seed for verdict in self._verdicts if verdict.complaints]
+
+    @property
+    def idle(self) -> list[str]:
+        """The kinds of faults that found nothing to break, whatever the schedule."""
+        return sorted(
+            fault
+            for fault, times in self._missed.items()
+            if times >= CHANCES and not self._injected[fault]
+        )
+
+    def play(self, seeds: Iterable[int]) -> None:
+        """Play the schedules of some seeds."""
+        waiting = [draw(seed, JOBS, self._faults) for seed in seeds]
+        while waiting:
+            self._labs += 1
+            with open_lab(self._folder / f"lab-{self._labs}") as lab:
+                self._expected = self._expected or undisturbed(lab)
+                while waiting and self._passes(lab, waiting.pop(0)):
+                    pass
+
+    def summary(self) -> dict[str, object]:
+        """Return what was done, what came of it, and how long recovery took."""
+        recoveries = [verdict.recovery for verdict in self._verdicts if not verdict.complaints]
+        return {
+            "schedules": len(self._verdicts),
+            "failed_seeds": self.failed,
+            "faults": dict(sorted(self._injected.items())),
+            "nothing_left_to_break": dict(sorted(self._missed.items())),
+            "never_anything_to_break": self.idle,
+            "seconds_a_schedule": _quantiles([one.seconds for one in self._verdicts]),
+            "seconds_from_last_fault_to_end": _quantiles(recoveries),
+        }
+
+    def _passes(self, lab: Lab, schedule: Schedule) -> bool:
+        verdict = perform(lab, schedule, self._expected)
+        self._verdicts.append(verdict)
+        for injection in verdict.injections:
+            counted = self._injected if injection.did else self._missed
+            counted[str(injection.step.fault)] += 1
+        _tell(verdict)
+        if verdict.complaints:
+            print(f"    repeat: {self._command(schedule.seed)}", flush=True)
+        return not verdict.complaints
+
+    def _command(self, seed: int) -> str:
+        """Return the command that plays one schedule again."""
+        chosen = set(self._faults) != set(Fault)
+        only = f" FAULTS={','.join(self._faults)}" if chosen else ""
+        return f"make chaos SCHEDULES=1 SEED={seed}{only}"
+
+
+def _tell(verdict: Verdict) -> None:
+    """Print how a schedule went."""
+    schedule = verdict.schedule
+    state = "FAILED" if verdict.complaints else "ok"
+    now = time.strftime("%H:%M:%S")
+    print(
+        f"{now} seed {schedule.seed} {state}: {verdict.seconds:.1f} s, "
+        f"{verdict.recovery:.1f} s after the last fault",
+        flush=True,
+    )
+    print(f"    {schedule}", flush=True)
+    for injection in verdict.injections:
+        print(f"    - {injection.did or f'{injection.step.fault}: too late'}", flush=True)
+    for complaint in verdict.complaints:
+        print(f"    ! {complaint}", flush=True)
+
+
+def _quantiles(values: Sequence[float]) -> dict[str, float]:
+    with contextlib.suppress(statistics.StatisticsError):
+        middle = statistics.median(values)
+        return {"median": round(middle, 1), "worst": round(max(values), 1)}
+    return {}

@@ -1,0 +1,228 @@
+"""The faults. Each is a function that causes one, undoes it where it must, and says what it did.
+
+A fault that finds nothing to break (the experiment is over, say) returns None.
+"""
+
+import random
+import signal
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+import psycopg
+import redis
+
+from verification.chaos import host, intruder
+from verification.chaos.lab import LEASE_SECONDS, REAP_SECONDS, Lab
+from verification.chaos.observer import Observer
+from verification.chaos.processes import Process, wait_until
+from verification.chaos.proxy import Mode
+from verification.chaos.schedule import Fault
+
+PATIENCE = 15.0
+"""Seconds to wait for the moment that a fault is for."""
+_EXPIRY_SECONDS = LEASE_SECONDS + 2 * REAP_SECONDS + 0.5
+"""After this long without a heartbeat a lease is over and its end is stored."""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What a fault works on."""
+
+    lab: Lab
+    observer: Observer
+    source: random.Random
+
+
+def _kill_evaluator(scene: Scene) -> str | None:
+    name = _holder(scene)
+    if name is None:
+        return None
+    scene.lab.kill(name)
+    return f"killed {name}, which held a lease"
+
+
+def _kill_engine(scene: Scene) -> str | None:
+    """Kill the process with the engine below its supervisor."""
+    process = scene.lab.services.get("supervised")
+    children = process.process.children() if process is not None and process.process else []
+    if not children:
+        return None
+    for pid in children:
+        Process(pid).kill()
+    held = "supervised" in scene.observer.look().holders
+    return f"killed the child of supervised, which held {'a' if held else 'no'} lease"
+
+
+def _kill_aggregator(scene: Scene) -> str | None:
+    """Kill the aggregator between two statements of a transaction that ends a job.
+
+    A lock on the table of events stops that transaction after it has written the job.
+    """
+    caught = False
+    with (
+        suppress(psycopg.Error),
+        scene.lab.database.connect() as connection,
+        connection.transaction(),
+    ):
+        connection.execute("LOCK TABLE events IN SHARE MODE")
+        with suppress(TimeoutError):
+            wait_until(lambda: _blocked(scene.observer), "a transaction", PATIENCE)
+            caught = True
+        scene.lab.kill("aggregator")
+    return f"killed the aggregator {'in the middle of' if caught else 'outside'} a transaction"
+
+
+def _blocked(observer: Observer) -> bool:
+    query = "SELECT 1 FROM pg_locks WHERE relation = 'events'::regclass AND NOT granted"
+    return bool(observer.rows(query))
+
+
+def _kill_calibrator(scene: Scene) -> str | None:
+    scene.lab.kill("calibrator")
+    return f"killed the calibrator while {scene.observer.look().state or 'submitting'}"
+
+
+def _kill_sampler(scene: Scene) -> str | None:
+    scene.lab.kill("sampler")
+    return f"killed the sampler while {scene.observer.look().state or 'submitting'}"
+
+
+def _pause_evaluator(scene: Scene) -> str | None:
+    name = _holder(scene)
+    if name is None:
+        return None
+    return _pause(scene, name, _EXPIRY_SECONDS + scene.source.uniform(0, 1))
+
+
+def _pause_aggregator(scene: Scene) -> str | None:
+    return _pause(scene, "aggregator", scene.source.uniform(0.5, 1.5 * LEASE_SECONDS))
+
+
+def _pause(scene: Scene, name: str, seconds: float) -> str:
+    service = scene.lab.services[name]
+    service.signal(signal.SIGSTOP)
+    time.sleep(seconds)
+    service.signal(signal.SIGCONT)
+    return f"stopped {name} for {seconds:.1f} s"
+
+
+def _flush_broker(scene: Scene) -> str | None:
+    with suppress(redis.RedisError), scene.lab.broker.connect() as client:
+        client.flushall()
+        return "flushed the broker"
+    return None
+
+
+def _restart_broker(scene: Scene) -> str | None:
+    loses = scene.source.random() < 0.5
+    if loses:
+        _flush_broker(scene)
+    scene.lab.broker.end(scene.source.choice((signal.SIGKILL, signal.SIGTERM)))
+    scene.lab.broker.wait()
+    return f"restarted the broker, {'without' if loses else 'with'} its messages"
+
+
+def _restart_database(scene: Scene) -> str | None:
+    scene.lab.database.end(signal.SIGQUIT)
+    scene.lab.database.wait()
+    return "restarted the database (immediate shutdown)"
+
+
+def _cut_link(scene: Scene) -> str | None:
+    proxy, source = scene.lab.proxy, scene.source
+    name = source.choice(sorted(proxy.links))
+    mode = source.choice([mode for mode in Mode if mode is not Mode.PASS])
+    seconds = source.uniform(0.2, 2 * LEASE_SECONDS)
+    proxy.turn(name, mode)
+    time.sleep(seconds)
+    proxy.turn(name, Mode.PASS)
+    return f"{mode} on {name} for {seconds:.1f} s"
+
+
+def _cut_host(scene: Scene) -> str | None:
+    """Cut one evaluator's host off: in its network namespace, or at its links."""
+    lab, seconds = scene.lab, scene.source.uniform(1.0, 2 * LEASE_SECONDS)
+    if lab.far is not None:
+        lab.far.cut()
+        time.sleep(seconds)
+        lab.far.join()
+        return f"cut the namespace of far for {seconds:.1f} s"
+    names = [name for name in lab.proxy.links if name.startswith("far-")]
+    for name in names:
+        lab.proxy.turn(name, Mode.STALL)
+    time.sleep(seconds)
+    for name in names:
+        lab.proxy.turn(name, Mode.PASS)
+    return f"cut the links of far for {seconds:.1f} s"
+
+
+def _jump_clock(scene: Scene) -> str | None:
+    """Move the aggregator's clock, in half of the cases when an evaluator has just died.
+
+    Nobody then corrects the end of its lease, which the clock before the jump has set.
+    """
+    seconds = scene.source.choice((-1, 1)) * 10 ** scene.source.uniform(0.5, 4.0)
+    killed = _kill_evaluator(scene) if scene.source.random() < 0.5 else None
+    scene.lab.move_clock(seconds)
+    moved = f"moved the aggregator's clock by {seconds:+.0f} s"
+    return f"{killed}, and {moved}" if killed else moved
+
+
+def _fill_disk(scene: Scene) -> str | None:
+    """Leave no room on the disk of the database, the broker's log, profiles and scale maps."""
+    if not scene.lab.disk:
+        return None
+    seconds = scene.source.uniform(1.0, 5.0)
+    host.fill(scene.lab.state)
+    time.sleep(seconds)
+    host.empty(scene.lab.state)
+    scene.lab.database.wait()
+    scene.lab.broker.wait()
+    return f"filled the disk for {seconds:.1f} s"
+
+
+def _holder(scene: Scene) -> str | None:
+    """Wait for an evaluator that holds a lease; None when there is none."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        sight = scene.observer.look()
+        holders = [name for name in sight.holders if name in scene.lab.workers]
+        if holders or sight.ended:
+            return scene.source.choice(holders) if holders else None
+        time.sleep(0.02)
+    return None
+
+
+def _shuffle_messages(scene: Scene) -> str | None:
+    return intruder.shuffle_messages(scene.lab, scene.observer, scene.source)
+
+
+def _repeat_report(scene: Scene) -> str | None:
+    return intruder.repeat_report(scene.lab, scene.observer, scene.source)
+
+
+def _late_report(scene: Scene) -> str | None:
+    return intruder.late_report(scene.lab, scene.observer)
+
+
+INJECT: Mapping[Fault, Callable[[Scene], str | None]] = {
+    Fault.KILL_EVALUATOR: _kill_evaluator,
+    Fault.KILL_ENGINE: _kill_engine,
+    Fault.KILL_AGGREGATOR: _kill_aggregator,
+    Fault.KILL_CALIBRATOR: _kill_calibrator,
+    Fault.KILL_SAMPLER: _kill_sampler,
+    Fault.PAUSE_EVALUATOR: _pause_evaluator,
+    Fault.PAUSE_AGGREGATOR: _pause_aggregator,
+    Fault.FLUSH_BROKER: _flush_broker,
+    Fault.RESTART_BROKER: _restart_broker,
+    Fault.RESTART_DATABASE: _restart_database,
+    Fault.CUT_LINK: _cut_link,
+    Fault.CUT_HOST: _cut_host,
+    Fault.JUMP_CLOCK: _jump_clock,
+    Fault.FILL_DISK: _fill_disk,
+    Fault.SHUFFLE_MESSAGES: _shuffle_messages,
+    Fault.REPEAT_REPORT: _repeat_report,
+    Fault.LATE_REPORT: _late_report,
+}

@@ -1,0 +1,201 @@
+"""What a confused worker or broker does: late, repeated and made-up reports, messages in disorder.
+
+Reports go to the aggregator itself. Those that must change nothing carry answers that would be
+seen in the results if they were taken.
+"""
+
+import random
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+import grpc
+import redis
+
+from modnorm.errors import ModnormError, StaleLeaseError, UnavailableError
+from modnorm.geometry.scale_map import ScaleMap
+from modnorm.v1 import evaluation_pb2 as messages
+from modnorm.v1.common_pb2 import Descriptor
+from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
+from modnorm.wire.channel import Credentials, open_channel
+from modnorm.wire.status import from_rpc_error
+from services.aggregator.codec import unpack_coefficients
+from services.common.channels import CHANNEL_OPTIONS
+from services.common.queue import QUEUE, make_celery, publish
+from verification.chaos.lab import LEASE_SECONDS, Lab
+from verification.chaos.observer import Observer
+
+NAME = "intruder"
+CALL_SECONDS = 5.0
+PATIENCE = 30.0
+
+_DONE = """
+SELECT j.id, j.token, j.worker, j.answers_done,
+       c.noise, c.seed, c.method, c.radius, c.scale_map_digest, c.coefficients
+FROM jobs j JOIN candidates c ON c.experiment_id = j.experiment_id AND c.index = j.candidate
+WHERE j.experiment_id = %s AND j.state = 'done' ORDER BY j.id
+"""
+
+
+def shuffle_messages(lab: Lab, observer: Observer, source: random.Random) -> str | None:
+    """Publish every job two or three times, jobs that are none too, and shuffle the queue."""
+    experiment = observer.look().experiment
+    found = observer.rows("SELECT id FROM jobs WHERE experiment_id = %s", experiment)
+    if not found:
+        return None
+    jobs = sorted(str(job) for (job,) in found)
+    sent = [job for job in jobs for _ in range(source.randint(2, 3))] + ["no-such-job"]
+    source.shuffle(sent)
+    app = make_celery(lab.broker.url)
+    try:
+        for job in sent:
+            publish(app, job)
+        _shuffle_queue(lab, source)
+    except (UnavailableError, redis.RedisError):
+        return "the broker was down"
+    finally:
+        app.close()
+    return f"published {len(sent)} messages for {len(jobs)} jobs and shuffled the queue"
+
+
+def _shuffle_queue(lab: Lab, source: random.Random) -> None:
+    with lab.broker.connect() as client, client.pipeline() as pipeline:
+        waiting = list(client.lrange(QUEUE, 0, -1))
+        source.shuffle(waiting)
+        pipeline.delete(QUEUE)
+        if waiting:
+            pipeline.rpush(QUEUE, *waiting)
+        pipeline.execute()
+
+
+def repeat_report(lab: Lab, observer: Observer, source: random.Random) -> str | None:
+    """Report a job that is done again: under its lease, and under the one before.
+
+    Under the same lease the report is thanked for and ignored, whatever it says.
+    """
+    found = observer.rows(_DONE, observer.look().experiment)
+    if not found:
+        return None
+    job, token, worker, count, *fields = source.choice(found)
+    descriptor = _descriptor(fields)
+    rows = int(str(count))
+    told = []
+    for age in (0, 1):
+        lease = messages.Lease(job_id=str(job), token=int(str(token)) - age)
+        told.append(_send(lab, _parts(lease, descriptor, str(worker), rows)))
+    if told[1] is None:
+        lab.told.append(f"a report of job {job} under an older lease was taken")
+    return f"repeated a report with other answers: {_verdict(told[0])}, then {_verdict(told[1])}"
+
+
+def late_report(lab: Lab, observer: Observer) -> str | None:
+    """Claim a job, fall silent, and report it once somebody else has it."""
+    job = _claim(lab, observer)
+    if job is None:
+        return None
+    descriptor = _resolve(lab, job)
+    rows = observer.rows(
+        "SELECT selection_rows, heldout_rows FROM experiments WHERE id = %s", job.experiment_id
+    )
+    if descriptor is None or not rows or not _taken_over(observer, job.lease.job_id):
+        return "claimed a job and let it go"
+    count = rows[0][0 if job.split == messages.SPLIT_SELECTION else 1]
+    verdict = _send(lab, _parts(job.lease, descriptor, NAME, int(str(count))))
+    if verdict is None:
+        lab.told.append(f"a late report of job {job.lease.job_id} was taken")
+    return f"reported a job late: {_verdict(verdict)}"
+
+
+def _channel(lab: Lab) -> grpc.Channel:
+    return open_channel(lab.server, Credentials(), CHANNEL_OPTIONS)
+
+
+def _claim(lab: Lab, observer: Observer) -> messages.Job | None:
+    """Lease any job that is pending."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline and not (sight := observer.look()).ended:
+        query = "SELECT id FROM jobs WHERE experiment_id = %s AND state = 'pending' ORDER BY id"
+        for (job,) in observer.rows(query, sight.experiment):
+            request = messages.ClaimJobRequest(job_id=str(job), worker=NAME, version="0")
+            with suppress(grpc.RpcError), _channel(lab) as channel:
+                response = JobServiceStub(channel).ClaimJob(request, timeout=CALL_SECONDS)
+                if response.HasField("job"):
+                    return response.job
+        time.sleep(0.1)
+    return None
+
+
+def _taken_over(observer: Observer, job: str) -> bool:
+    """Wait until a job that was claimed here is somebody else's."""
+    deadline = time.monotonic() + LEASE_SECONDS + PATIENCE
+    while time.monotonic() < deadline:
+        query = "SELECT worker FROM jobs WHERE id = %s AND state IN ('leased', 'done')"
+        if any(worker != NAME for (worker,) in observer.rows(query, job)):
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def _resolve(lab: Lab, job: messages.Job) -> Descriptor | None:
+    """Return the descriptor of a job with coefficients that fit its scale map."""
+    if job.descriptor.coefficients:
+        return job.descriptor
+    request = messages.GetScaleMapRequest(digest=job.descriptor.scale_map_digest)
+    with suppress(grpc.RpcError), _channel(lab) as channel:
+        text = JobServiceStub(channel).GetScaleMap(request, timeout=CALL_SECONDS).json
+        job.descriptor.coefficients.extend(0.5 for _ in ScaleMap.from_json(text).active)
+        return job.descriptor
+    return None
+
+
+def _descriptor(fields: Sequence[object]) -> Descriptor:
+    noise, seed, method, radius, scale_map, coefficients = fields
+    return Descriptor(
+        noise=str(noise),
+        seed=int(str(seed)),
+        method=str(method),
+        radius=float(str(radius)),
+        scale_map_digest=str(scale_map),
+        coefficients=unpack_coefficients(coefficients) if isinstance(coefficients, bytes) else (),
+    )
+
+
+def _parts(
+    lease: messages.Lease, descriptor: Descriptor, worker: str, rows: int
+) -> list[messages.ReportJobRequest]:
+    """Return a report whose answers no model gave."""
+    header = messages.ReportHeader(lease=lease, descriptor=descriptor, worker=worker)
+    answers = [
+        messages.Answer(row=row, completion="forged", reward=1e6, vote="forged", tokens=1)
+        for row in range(rows)
+    ]
+    return [
+        messages.ReportJobRequest(header=header),
+        messages.ReportJobRequest(answers=messages.AnswerBatch(answers=answers)),
+    ]
+
+
+def _send(lab: Lab, parts: Sequence[messages.ReportJobRequest]) -> ModnormError | None:
+    """Send a report until the aggregator answers; return how it was refused, if it was."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            with _channel(lab) as channel:
+                JobServiceStub(channel).ReportJob(_iterate(parts), timeout=CALL_SECONDS)
+        except grpc.RpcError as error:
+            met = from_rpc_error(error)
+            if isinstance(met, StaleLeaseError) or time.monotonic() > deadline:
+                return met
+        else:
+            return None
+        time.sleep(0.2)
+
+
+def _iterate(
+    parts: Sequence[messages.ReportJobRequest],
+) -> Iterator[messages.ReportJobRequest]:
+    yield from parts
+
+
+def _verdict(refusal: ModnormError | None) -> str:
+    return "thanked" if refusal is None else type(refusal).__name__

@@ -1,0 +1,245 @@
+"""A lab to break: real processes, real Postgres and Redis, every connection through a proxy."""
+
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from services.common.healthcheck import check
+from services.common.settings import inherited_environment
+from verification.chaos.clock import set_offset
+from verification.chaos.host import Namespace, namespace, small_disk
+from verification.chaos.processes import Nursery, wait_until
+from verification.chaos.proxy import Proxy
+from verification.chaos.servers import USER, Broker, Database, account, free_port
+from verification.chaos.services import Keeper, Service
+
+LEASE_SECONDS = 3.0
+REAP_SECONDS = 0.5
+DISK_MEBIBYTES = 128
+START_SECONDS = 90.0
+_PACE: dict[str, str] = {
+    "MODNORM_LEASE_SECONDS": str(LEASE_SECONDS),
+    "MODNORM_HEARTBEAT_SECONDS": "0.7",
+    "MODNORM_REAP_SECONDS": str(REAP_SECONDS),
+    "MODNORM_RECONCILE_SECONDS": "1",
+    "MODNORM_CONDUCT_SECONDS": "0.3",
+    "MODNORM_RETRY_SECONDS": "2",
+    "MODNORM_WATCH_SECONDS": "0.3",
+    "MODNORM_STOP_GRACE": "2",
+    "MODNORM_TORCH_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "GOMP_SPINCOUNT": "20000",
+}
+"""Failures are noticed within seconds, so that a schedule takes seconds; one thread a process."""
+
+
+@dataclass
+class Lab:
+    """Everything that a fault may touch.
+
+    Attributes:
+        server: HOST:PORT of the aggregator itself, for clients.
+        database: Postgres.
+        broker: Redis.
+        proxy: The links between services.
+        services: By name.
+        workers: Names of the evaluators.
+        far: The namespace of the evaluator `far`; None where that is not permitted.
+        disk: Whether the lab's files have a small disk of their own.
+        state: Where they are.
+        clock: File with the offset of the aggregator's time of day.
+        told: What went wrong that no later look would show.
+    """
+
+    server: str
+    database: Database
+    broker: Broker
+    proxy: Proxy
+    services: dict[str, Service]
+    workers: tuple[str, ...]
+    far: Namespace | None
+    disk: bool
+    state: Path
+    clock: Path
+    addresses: dict[str, str]
+    told: list[str] = field(default_factory=list)
+
+    @property
+    def cache(self) -> Path:
+        """Where profiles and scale maps are kept."""
+        return self.state / "cache"
+
+    def forget(self) -> None:
+        """Delete profiles and scale maps."""
+        shutil.rmtree(self.cache, ignore_errors=True)
+        self.cache.mkdir(mode=0o777)
+
+    def move_clock(self, seconds: float) -> None:
+        """Set how far the aggregator's time of day is off."""
+        set_offset(self.clock, seconds)
+
+    def wait(self) -> None:
+        """Wait until everything is up.
+
+        Raises:
+            TimeoutError: it does not come up.
+        """
+        self.database.wait()
+        self.broker.wait()
+        for name, address in self.addresses.items():
+            wait_until(partial(_serves, address), f"{name} serves", START_SECONDS)
+        for name in self.workers:
+            wait_until(partial(self._lives, name), f"{name} runs", START_SECONDS)
+
+    def kill(self, name: str) -> None:
+        """Kill a service and whatever it started."""
+        self.services[name].signal(signal.SIGKILL)
+
+    def _lives(self, name: str) -> bool:
+        return self.services[name].alive
+
+
+def _serves(address: str) -> bool:
+    return check(address) == "SERVING"
+
+
+@contextmanager
+def open_lab(folder: Path, *, supervised: bool = True) -> Iterator[Lab]:
+    """Run a lab until the context ends.
+
+    Args:
+        folder: Where logs go; `folder/state` holds what the lab stores.
+        supervised: Whether a third evaluator runs below a supervisor, as on a host with GPUs.
+    """
+    state = folder / "state"
+    with ExitStack() as stack:
+        far = stack.enter_context(namespace())
+        disk = stack.enter_context(small_disk(state, DISK_MEBIBYTES))
+        proxy = stack.enter_context(Proxy())
+        nursery = stack.enter_context(Nursery(_inherited()))
+        database = Database(_owned(state / "postgres"), folder / "postgres.log")
+        database.create()
+        broker = Broker(_owned(state / "redis"), folder / "redis.log")
+        plan = _Plan(folder, database, broker, proxy, far)
+        workers = ("near", "supervised", "far") if supervised else ("near", "far")
+        services = plan.services(workers)
+        lab = Lab(
+            server=plan.addresses["aggregator"],
+            database=database,
+            broker=broker,
+            proxy=proxy,
+            services={service.name: service for service in services},
+            workers=workers,
+            far=far,
+            disk=disk,
+            state=state,
+            clock=plan.clock,
+            addresses=plan.addresses,
+        )
+        lab.forget()
+        keeper = Keeper(nursery, folder, services, (database, broker))
+        stack.callback(keeper.stop)
+        keeper.start()
+        lab.wait()
+        yield lab
+
+
+@contextmanager
+def working_folder(asked: Path | None = None) -> Iterator[Path]:
+    """Make the folder that a lab works in; a temporary one when none was asked for."""
+    with ExitStack() as stack:
+        if asked is None:
+            made = tempfile.TemporaryDirectory(prefix="chaos-", ignore_cleanup_errors=True)
+            asked = Path(stack.enter_context(made))
+        asked.mkdir(parents=True, exist_ok=True)
+        asked.chmod(0o755)  # Postgres has an account of its own
+        yield asked.resolve()
+
+
+class _Plan:
+    """Addresses, links and environments of the services of a lab."""
+
+    def __init__(
+        self, folder: Path, database: Database, broker: Broker, proxy: Proxy, far: Namespace | None
+    ) -> None:
+        self._folder = folder
+        self._database = database
+        self._broker = broker
+        self._proxy = proxy
+        self._far = far
+        self.clock = folder / "clock"
+        set_offset(self.clock, 0.0)
+        self.addresses = {
+            name: f"127.0.0.1:{free_port()}" for name in ("calibrator", "sampler", "aggregator")
+        }
+
+    def services(self, workers: Sequence[str]) -> list[Service]:
+        """Return all services, none of them started."""
+        return [
+            self._service("calibrator", {}),
+            self._service("sampler", {}),
+            self._aggregator(),
+            *(self._evaluator(name) for name in workers),
+        ]
+
+    def _service(self, name: str, changes: Mapping[str, str]) -> Service:
+        own = {
+            "MODNORM_BIND_ADDRESS": self.addresses[name],
+            "MODNORM_CACHE_DIR": str(self._folder / "state" / "cache"),
+        }
+        return Service(
+            name, f"services.{name}.server", {**_inherited(), **_PACE, **own, **changes}
+        )
+
+    def _aggregator(self) -> Service:
+        link = self._link
+        database = link("aggregator-database", self._database.target)
+        changes = {
+            "MODNORM_DATABASE_URL": f"postgresql://{USER}@{database}/postgres",
+            "MODNORM_BROKER_URL": f"redis://{link('aggregator-broker', self._broker.target)}/0",
+        }
+        for name in ("calibrator", "sampler"):
+            target = link(f"aggregator-{name}", self.addresses[name])
+            changes[f"MODNORM_{name.upper()}_TARGET"] = target
+        service = self._service("aggregator", changes)
+        service.clock = self.clock
+        return service
+
+    def _evaluator(self, name: str) -> Service:
+        outside = self._far is not None and name == "far"
+        host = self._far.here if self._far is not None and outside else "127.0.0.1"
+        aggregator = self._link(f"{name}-aggregator", self.addresses["aggregator"], host)
+        broker = self._link(f"{name}-broker", self._broker.target, host)
+        own = {
+            "MODNORM_BIND_ADDRESS": "127.0.0.1:0",
+            "MODNORM_AGGREGATOR_TARGET": aggregator,
+            "MODNORM_BROKER_URL": f"redis://{broker}/0",
+            "MODNORM_WORKER_NAME": name,
+        }
+        module = "supervisor" if name == "supervised" else "server"
+        space = self._far.path if self._far is not None and outside else ""
+        environment = {**_inherited(), **_PACE, **own}
+        return Service(name, f"services.evaluator.{module}", environment, namespace=space)
+
+    def _link(self, name: str, target: str, host: str = "127.0.0.1") -> str:
+        return self._proxy.add(name, target, host).address
+
+
+def _inherited() -> dict[str, str]:
+    """Return the environment without settings of another lab."""
+    kept = {name: text for name, text in inherited_environment().items() if "MODNORM" not in name}
+    return kept | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+
+
+def _owned(folder: Path) -> Path:
+    folder.mkdir(mode=0o700, parents=True)
+    if os.geteuid() == 0:
+        shutil.chown(folder, user=account())
+    return folder

@@ -1,0 +1,49 @@
+"""A bug that the suite has to find: fencing tokens that never grow.
+
+A trigger in the database of a lab keeps every token at 1, so that an old lease cannot be told
+from the present one, whatever the aggregator checks. Nothing in the services knows of it.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from verification.chaos.campaign import perform, undisturbed
+from verification.chaos.lab import Lab, open_lab
+from verification.chaos.schedule import EXPERIMENTS, Fault, Schedule, Step
+
+_PLANT = """
+CREATE FUNCTION keep_token() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN NEW.token := LEAST(NEW.token, 1); RETURN NEW; END $$;
+CREATE TRIGGER keep_token BEFORE UPDATE ON jobs FOR EACH ROW EXECUTE FUNCTION keep_token();
+"""
+_REMOVE = "DROP TRIGGER keep_token ON jobs; DROP FUNCTION keep_token"
+TRIES = 3
+"""A late report may come too late to find the bug: the other worker was faster."""
+
+
+@contextmanager
+def fencing_removed(lab: Lab) -> Iterator[None]:
+    """Plant the bug until the context ends."""
+    with lab.database.connect() as connection:
+        connection.execute(_PLANT)
+    try:
+        yield
+    finally:
+        with lab.database.connect() as connection:
+            connection.execute(_REMOVE)
+
+
+def find_planted_bug(folder: Path) -> bool:
+    """Remove fencing from a lab and play late reports; return whether that fails."""
+    with open_lab(folder, supervised=False) as lab:
+        expected = undisturbed(lab, EXPERIMENTS[:1])
+        for seed in range(TRIES):
+            step = Step(Fault.LATE_REPORT, 1, 0.0, seed)
+            with fencing_removed(lab):
+                verdict = perform(lab, Schedule(seed, EXPERIMENTS[0], (step,)), expected)
+            if verdict.complaints:
+                print(f"fencing removed: found ({'; '.join(verdict.complaints)[:300]})")
+                return True
+    print("fencing removed: NOT FOUND")
+    return False

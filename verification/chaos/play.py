@@ -1,0 +1,195 @@
+"""One schedule, played on a lab that runs, and judged."""
+
+import random
+import threading
+import time
+import traceback
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from modnorm.client import ModnormClient
+from modnorm.errors import ModnormError, UnavailableError
+from verification.chaos.experiments import make_experiment
+from verification.chaos.faults import INJECT, Scene
+from verification.chaos.lab import Lab
+from verification.chaos.observer import Observer, Sight
+from verification.chaos.outcome import Outcome, broken_invariants, read_outcome
+from verification.chaos.schedule import Schedule, Step
+
+STUCK_SECONDS = 60.0
+"""An experiment that has not ended this long after the last fault is stuck."""
+_LOOK_SECONDS = 0.1
+
+
+@dataclass
+class Injection:
+    """What became of one step.
+
+    Attributes:
+        step: The step.
+        did: What was done; None when there was nothing to break any more.
+        over: When it was over, on the monotonic clock.
+    """
+
+    step: Step
+    did: str | None = None
+    over: float = 0.0
+
+
+@dataclass
+class Verdict:
+    """How a schedule ended.
+
+    Attributes:
+        schedule: The schedule.
+        injections: What was done.
+        seconds: How long it took in all.
+        recovery: Seconds from the last fault to the end of the experiment.
+        complaints: What is wrong; nothing when it passed.
+    """
+
+    schedule: Schedule
+    injections: list[Injection] = field(default_factory=list)
+    seconds: float = 0.0
+    recovery: float = 0.0
+    complaints: list[str] = field(default_factory=list)
+
+
+class Performance:
+    """One schedule on a lab.
+
+    Args:
+        lab: The lab; every process of it runs.
+        schedule: The schedule.
+        patience: Seconds after the last fault after which the experiment is stuck.
+    """
+
+    def __init__(self, lab: Lab, schedule: Schedule, *, patience: float = STUCK_SECONDS) -> None:
+        self._lab = lab
+        self._patience = patience
+        self._request = uuid.uuid4().hex
+        self._spec = make_experiment(schedule.experiment)
+        self._verdict = Verdict(schedule, [Injection(step) for step in schedule.steps])
+        self._cursors: list[int] = []
+        self._sight = Sight()
+
+    def play(self, expected: Outcome | None) -> tuple[Verdict, Outcome | None]:
+        """Submit the experiment, break the lab meanwhile, and look at what came out.
+
+        Args:
+            expected: The outcome of the undisturbed run; None while that is what runs.
+        """
+        began = time.monotonic()
+        threads = [threading.Thread(target=self._submit_and_watch, daemon=True)]
+        threads += [
+            threading.Thread(target=self._inject, args=(injection,), daemon=True)
+            for injection in self._verdict.injections
+        ]
+        for thread in threads:
+            thread.start()
+        ended = self._wait(threads[1:])
+        self._verdict.seconds = time.monotonic() - began
+        outcome = self._judge(expected, threads[0]) if ended else None
+        self._verdict.complaints += self._lab.told
+        self._lab.told.clear()
+        return self._verdict, outcome
+
+    def _wait(self, faults: list[threading.Thread]) -> bool:
+        """Wait for the end of the experiment and of all faults; False when it is stuck."""
+        observer = Observer(self._lab.database, self._request)
+        ended_at, quiet_since = None, None
+        try:
+            while True:
+                self._sight = observer.look()
+                now = time.monotonic()
+                if ended_at is None and self._sight.ended:
+                    ended_at = now
+                if quiet_since is None and not any(thread.is_alive() for thread in faults):
+                    quiet_since = now
+                if quiet_since is not None and ended_at is not None:
+                    self._note_recovery(ended_at)
+                    return True
+                if quiet_since is not None and now > quiet_since + self._patience:
+                    self._complain(f"stuck for {self._patience:g} s: {self._sight}")
+                    return False
+                time.sleep(_LOOK_SECONDS)
+        finally:
+            observer.close()
+
+    def _note_recovery(self, ended_at: float) -> None:
+        last = max((one.over for one in self._verdict.injections if one.did), default=ended_at)
+        self._verdict.recovery = max(0.0, ended_at - last)
+
+    def _inject(self, injection: Injection) -> None:
+        step = injection.step
+        observer = Observer(self._lab.database, self._request)
+        try:
+            while step.after and (sight := observer.look()).done < step.after:
+                if sight.ended:
+                    return
+                time.sleep(_LOOK_SECONDS / 2)
+            time.sleep(step.delay)
+            scene = Scene(self._lab, observer, random.Random(step.seed))
+            injection.did = INJECT[step.fault](scene)
+        except Exception:  # noqa: BLE001 - whatever it is becomes a complaint, so the schedule fails
+            self._complain(f"{step.fault} could not be injected: {traceback.format_exc()}")
+        finally:
+            injection.over = time.monotonic()
+            observer.close()
+
+    def _submit_and_watch(self) -> None:
+        """Submit until it is known to be stored, then follow the events to the end."""
+        try:
+            with ModnormClient(self._lab.server) as client:
+                for event in client.watch(self._submit(client)):
+                    self._cursors.append(event.cursor)
+        except ModnormError as error:
+            self._complain(f"the client met {type(error).__name__}: {error}")
+
+    def _submit(self, client: ModnormClient) -> str:
+        deadline = time.monotonic() + self._patience
+        while True:
+            try:
+                return client.submit(self._spec, self._request).id
+            except UnavailableError:
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(0.2)
+
+    def _judge(self, expected: Outcome | None, watcher: threading.Thread) -> Outcome | None:
+        self._lab.wait()
+        if self._sight.state != "SUCCEEDED":
+            self._complain(f"the experiment ended as {self._sight.state}: {self._why()}")
+            return None
+        watcher.join(self._patience)
+        if self._cursors != list(range(1, len(self._cursors) + 1)) or watcher.is_alive():
+            self._complain(f"a watcher saw the events {self._cursors}")
+        found = self._read()
+        if expected is not None:
+            self._verdict.complaints += self._differences(expected, found)
+        self._verdict.complaints += broken_invariants(self._lab.database, self._sight.experiment)
+        return found
+
+    def _read(self) -> Outcome:
+        """Read the outcome, over a connection that may have broken with the last fault."""
+        with suppress(ModnormError):
+            return read_outcome(self._lab.database, self._lab.server, self._sight.experiment)
+        time.sleep(1)
+        return read_outcome(self._lab.database, self._lab.server, self._sight.experiment)
+
+    @staticmethod
+    def _differences(expected: Outcome, found: Outcome) -> Iterator[str]:
+        for difference in expected.differences(found):
+            yield difference if len(difference) < 400 else f"{difference[:400]} ..."
+
+    def _why(self) -> str:
+        observer = Observer(self._lab.database, self._request)
+        query = "SELECT error FROM experiments WHERE id = %s"
+        found = observer.rows(query, self._sight.experiment)
+        observer.close()
+        return str(found[0][0]) if found else "the database does not say"
+
+    def _complain(self, what: str) -> None:
+        self._verdict.complaints.append(what)

@@ -1,0 +1,148 @@
+"""Processes of a lab as seen from outside: signalled by process descriptor, never by name."""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from verification.chaos.warm import Launch
+
+
+def wait_until(condition: Callable[[], bool], what: str, seconds: float) -> None:
+    """Wait for something that must come.
+
+    Raises:
+        TimeoutError: it did not.
+    """
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"in vain for {seconds:g} s: {what}")
+        time.sleep(0.05)
+
+
+class Process:
+    """One process, the first of a session of its own."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._descriptor: int | None = None
+        with suppress(ProcessLookupError):
+            self._descriptor = os.pidfd_open(pid)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it has not ended."""
+        if self._descriptor is None:
+            return False
+        return not select.select([self._descriptor], [], [], 0)[0]
+
+    def signal_all(self, number: signal.Signals) -> None:
+        """Signal it and what it started and left behind, as the end of a container does."""
+        for pid in _session(self.pid):
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def kill(self) -> None:
+        """Kill it alone."""
+        if self.alive:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
+    def children(self) -> list[int]:
+        """Return the processes that it started itself."""
+        listed = Path(f"/proc/{self.pid}/task/{self.pid}/children")
+        with suppress(FileNotFoundError):
+            return [int(pid) for pid in listed.read_text(encoding="ascii").split()]
+        return []
+
+    def stop(self, seconds: float) -> bool:
+        """Ask it to end, kill it when it does not; return whether it ended when asked.
+
+        What it started and left behind is killed in any case.
+        """
+        self.signal_all(signal.SIGCONT)
+        if self.alive:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGTERM)
+        ended = True
+        try:
+            wait_until(lambda: not self.alive, "the end of a process", seconds)
+        except TimeoutError:
+            ended = False
+        self.signal_all(signal.SIGKILL)
+        return ended
+
+
+def _session(leader: int) -> list[int]:
+    """Return the processes of a session; a worker below a supervisor has a group of its own."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            # After the name in brackets: state, parent, group, session.
+            if stat.read_text().rpartition(")")[2].split()[3] == str(leader):
+                found.append(int(stat.parent.name))
+    return found
+
+
+class Nursery:
+    """Forks services from a process that has imported them.
+
+    Args:
+        environment: The environment of that process.
+    """
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._parent = subprocess.Popen(
+            [sys.executable, "-m", "verification.chaos.warm"],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._turn = threading.Lock()
+        self._ready = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._parent.terminate()
+        self._parent.wait()
+        for pipe in (self._parent.stdin, self._parent.stdout):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
+
+    def launch(self, launch: Launch) -> Process:
+        """Start a process."""
+        with self._turn:
+            if not self._ready:
+                self._read()
+                self._ready = True
+            if self._parent.stdin is None:
+                raise RuntimeError("the nursery has no input")
+            self._parent.stdin.write(launch.to_line())
+            self._parent.stdin.flush()
+            return Process(self._read()["pid"])
+
+    def _read(self) -> dict[str, int]:
+        line = self._parent.stdout.readline() if self._parent.stdout else ""
+        if not line:
+            raise RuntimeError("the process that services are forked from has ended")
+        content: dict[str, int] = json.loads(line)
+        return content

@@ -1,0 +1,97 @@
+"""Schedules: which faults, when. A schedule is a function of its seed alone."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Fault(StrEnum):
+    """What may happen to a lab."""
+
+    KILL_EVALUATOR = "kill_evaluator"
+    KILL_ENGINE = "kill_engine"
+    KILL_AGGREGATOR = "kill_aggregator"
+    KILL_CALIBRATOR = "kill_calibrator"
+    KILL_SAMPLER = "kill_sampler"
+    PAUSE_EVALUATOR = "pause_evaluator"
+    PAUSE_AGGREGATOR = "pause_aggregator"
+    FLUSH_BROKER = "flush_broker"
+    RESTART_BROKER = "restart_broker"
+    RESTART_DATABASE = "restart_database"
+    CUT_LINK = "cut_link"
+    CUT_HOST = "cut_host"
+    JUMP_CLOCK = "jump_clock"
+    FILL_DISK = "fill_disk"
+    SHUFFLE_MESSAGES = "shuffle_messages"
+    REPEAT_REPORT = "repeat_report"
+    LATE_REPORT = "late_report"
+
+
+EARLY = frozenset({Fault.KILL_CALIBRATOR, Fault.KILL_SAMPLER, Fault.FILL_DISK})
+"""What matters while the calibrator and the sampler work: right after the submission."""
+COLD = EARLY
+"""Faults before which profiles and scale maps are forgotten, so that they are made anew."""
+EXPERIMENTS = ("word-problems", "countdown")
+"""Experiments by name, in `verification.chaos.experiments`; the last one is calibrated."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One fault.
+
+    Attributes:
+        fault: Which.
+        after: Jobs that are done before it comes; 0 is the moment of the submission.
+        delay: Seconds that it waits then.
+        seed: What it draws its details from: which process, how long, how far.
+    """
+
+    fault: Fault
+    after: int
+    delay: float
+    seed: int
+
+    def __str__(self) -> str:
+        when = f"after {self.after} jobs" if self.after else "at the submission"
+        return f"{self.fault} {when} + {self.delay:.2f} s"
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Faults during one experiment."""
+
+    seed: int
+    experiment: str
+    steps: tuple[Step, ...]
+
+    @property
+    def cold(self) -> bool:
+        """Whether the calibrator and the sampler begin with nothing stored."""
+        return any(step.fault in COLD for step in self.steps)
+
+    def __str__(self) -> str:
+        return f"{self.experiment}: {'; '.join(map(str, self.steps))}"
+
+
+def draw(seed: int, jobs: int, faults: Sequence[Fault] = tuple(Fault)) -> Schedule:
+    """Draw a schedule of two to four faults.
+
+    Args:
+        seed: What it follows from, together with the other arguments.
+        jobs: Jobs that an experiment has at least.
+        faults: What may happen.
+    """
+    source = random.Random(seed)
+    chosen = source.sample(faults, k=min(len(faults), source.randint(2, 4)))
+    early = any(fault in EARLY for fault in chosen)
+    experiment = EXPERIMENTS[-1] if early else source.choice(EXPERIMENTS)
+    steps = (_step(fault, source, jobs) for fault in chosen)
+    return Schedule(seed, experiment, tuple(sorted(steps, key=lambda step: step.after)))
+
+
+def _step(fault: Fault, source: random.Random, jobs: int) -> Step:
+    after = source.randrange(3 * jobs // 4)
+    if fault in EARLY and (fault is not Fault.FILL_DISK or source.random() < 0.5):
+        after = 0
+    return Step(fault, after, source.uniform(0.0, 0.8), source.getrandbits(32))

@@ -1,0 +1,134 @@
+"""The services of a lab as processes that are started again whenever they end."""
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from verification.chaos.processes import Nursery, Process
+from verification.chaos.servers import Server
+from verification.chaos.warm import Launch
+
+RESTART_SECONDS = 0.5
+"""Pause before something that ended is started again, as a restart policy has it."""
+_LOOK_SECONDS = 0.1
+_STOP_SECONDS = 15.0
+
+
+@dataclass
+class Service:
+    """One service.
+
+    Attributes:
+        name: What it is called; workers hold leases under it.
+        module: What it runs.
+        environment: Its whole environment.
+        clock: File with the offset of its time of day.
+        namespace: Network namespace; that of everybody when empty.
+        process: The process, once started.
+        starts: How often it was started.
+    """
+
+    name: str
+    module: str
+    environment: Mapping[str, str]
+    clock: Path | None = None
+    namespace: str = ""
+    process: Process | None = None
+    starts: int = field(default=0)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return self.process is not None and self.process.alive
+
+    def launch(self, nursery: Nursery, logs: Path) -> None:
+        """Start it; what is left of the process before ends with that, as in a container."""
+        if self.process is not None:
+            self.process.signal_all(signal.SIGKILL)
+        self.starts += 1
+        self.process = nursery.launch(
+            Launch(
+                module=self.module,
+                environment=self.environment,
+                log=str(logs / f"{self.name}.log"),
+                clock=str(self.clock or ""),
+                namespace=self.namespace,
+            )
+        )
+
+    def signal(self, number: signal.Signals) -> None:
+        """Signal it and whatever it started, as the end of a container does."""
+        if self.process is not None:
+            self.process.signal_all(number)
+
+
+class Keeper:
+    """A restart policy: what ends is started again after a pause, until told to stop.
+
+    Args:
+        nursery: Starts services.
+        logs: Where they log.
+        services: What to keep.
+        servers: What to keep as well.
+    """
+
+    def __init__(
+        self,
+        nursery: Nursery,
+        logs: Path,
+        services: Sequence[Service],
+        servers: Sequence[Server],
+    ) -> None:
+        self._nursery = nursery
+        self._logs = logs
+        self._services = tuple(services)
+        self._servers = tuple(servers)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="keeper", daemon=True)
+
+    def start(self) -> None:
+        """Start everything, and keep it so."""
+        for server in self._servers:
+            server.start()
+        for server in self._servers:
+            server.wait()
+        for service in self._services:
+            service.launch(self._nursery, self._logs)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End everything."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        for service in self._services:
+            if service.process is not None:
+                service.process.stop(_STOP_SECONDS)
+        for server in self._servers:
+            server.end(signal.SIGKILL)
+
+    def _keep(self) -> None:
+        found_dead: dict[int, float] = {}
+        while not self._stopping.wait(_LOOK_SECONDS):
+            for service in self._services:
+                self._revive(service, found_dead, self._relaunch(service))
+            for server in self._servers:
+                self._revive(server, found_dead, server.start)
+
+    def _relaunch(self, service: Service) -> Callable[[], None]:
+        return lambda: service.launch(self._nursery, self._logs)
+
+    @staticmethod
+    def _revive(
+        what: Service | Server, found_dead: dict[int, float], start: Callable[[], None]
+    ) -> None:
+        if what.alive:
+            found_dead.pop(id(what), None)
+        elif time.monotonic() - found_dead.setdefault(id(what), time.monotonic()) > (
+            RESTART_SECONDS
+        ):
+            start()
+            found_dead.pop(id(what), None)

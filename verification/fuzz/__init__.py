@@ -1,0 +1,1 @@
+"""A fuzzer of every rpc of a lab, found through reflection; `python -m verification.fuzz`."""

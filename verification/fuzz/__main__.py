@@ -1,0 +1,50 @@
+"""Malformed, oversized and forbidden requests to every rpc of a lab, from a seed.
+
+    python -m verification.fuzz --requests 10000 --seed 1
+
+Each service is a process. Each request must be refused the way its token deserves, or be answered
+without a defect of the server; afterwards every process lives and serves, its log tells of no
+defect and no secret, and the database has gained nothing but what was accepted.
+"""
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from verification.fuzz.fuzzer import Figures, fuzz, slowest
+from verification.labs.secured_processes import secured_processes
+
+SHOWN = 20
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run and report."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--requests", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as folder, secured_processes(Path(folder)) as lab:
+        figures = fuzz(lab, options.requests, options.seed)
+    _report(figures)
+    return 1 if figures.faults else 0
+
+
+def _report(figures: Figures) -> None:
+    pace = figures.requests / figures.seconds
+    print(
+        f"{figures.requests} requests to {len(figures.rpcs)} rpcs "
+        f"in {figures.seconds:.1f} s ({pace:.0f} /s)"
+    )
+    for (kind, code), count in sorted(figures.codes.items()):
+        print(f"  token {kind:18} {code:20} {count:>7,}")
+    for path, seconds in slowest(figures).items():
+        print(f"  {path}: {seconds:.1f} s in all")
+    print(f"{len(figures.faults)} faults")
+    for fault in figures.faults[:SHOWN]:
+        print(f"  {fault}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,266 @@
+"""Sends requests to every rpc as anybody, and judges how each call ends."""
+
+import random
+import string
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import cycle
+from typing import cast
+
+import grpc
+
+from modnorm.wire.channel import Credentials
+from modnorm.wire.tokens import Role, make_token
+from services.common.access.roles import ALLOWED, OPEN
+from services.common.healthcheck import check
+from verification.fuzz.discovery import Rpc, every_rpc
+from verification.fuzz.messages import MessageMaker
+from verification.fuzz.stored import contents, store, unasked
+from verification.labs.secured_lab import SecuredLab
+
+Metadata = tuple[tuple[str, str | bytes], ...]
+
+CALL_SECONDS = 60.0
+WATCH_SECONDS = 0.5
+"""How long an answer without an end is listened to."""
+CONCURRENCY = 8
+MANY = 8
+"""How much oftener an rpc is called whose requests say something."""
+DEFECTS = frozenset(
+    {
+        grpc.StatusCode.INTERNAL,
+        grpc.StatusCode.UNKNOWN,
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.DATA_LOSS,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+    }
+)
+"""What no request may lead to."""
+EXPECTED = {
+    "missing": grpc.StatusCode.UNAUTHENTICATED,
+    "garbage": grpc.StatusCode.UNAUTHENTICATED,
+    "forged": grpc.StatusCode.UNAUTHENTICATED,
+    "expired": grpc.StatusCode.UNAUTHENTICATED,
+    "of a wrong role": grpc.StatusCode.PERMISSION_DENIED,
+}
+"""What calls must end with, by their token; no defect is all that others must show."""
+_HUB = "Hugging Face"
+"""A model or data set of the hub, which this lab cannot reach, is rightly UNAVAILABLE."""
+
+
+@dataclass
+class Figures:
+    """What came of a run."""
+
+    requests: int = 0
+    rpcs: Sequence[str] = ()
+    codes: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Calls by what was special about their token, and the code that they ended with."""
+    accepted: Counter[str] = field(default_factory=Counter)
+    """Calls that ended with OK, by method."""
+    faults: list[str] = field(default_factory=list)
+    """What should not have been, for people."""
+    slow: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    """Seconds that the calls of each method took together."""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class _Identity:
+    kind: str
+    metadata: Metadata
+    expected: grpc.StatusCode | None
+
+
+@dataclass(frozen=True)
+class _Request:
+    rpc: Rpc
+    identity: _Identity
+    messages: Sequence[bytes]
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    request: _Request
+    code: grpc.StatusCode
+    details: str
+    seconds: float
+
+
+class Identities:
+    """Chooses who calls; two in five have all that the call needs.
+
+    Args:
+        lab: Accepts the tokens.
+        noise: Chooses.
+    """
+
+    def __init__(self, lab: SecuredLab, noise: random.Random) -> None:
+        self._noise = noise
+        past = datetime.now(UTC) - timedelta(seconds=1)
+        self.roles = {role: lab.token(f"fuzz-{role}", [role]) for role in Role}
+        people = [Role.SUBMIT, Role.READ]
+        self._stranger = lab.token("fuzz-stranger", people, tenant="strangers")
+        self._expired = lab.token("fuzz-expired", list(Role), expires=past)
+        self._forged = make_token("fuzz-read", list(Role))[0]
+
+    def choose(self, path: str) -> _Identity:
+        """Return who makes a call."""
+        if path.startswith(OPEN):
+            return _Identity("not wanted", (), None)
+        allowed = ALLOWED[path]
+        kinds = {"missing": 2, "garbage": 2, "forged": 2, "expired": 1, "good": 8}
+        forbidden = sorted(set(Role) - allowed)
+        if forbidden:
+            kinds["of a wrong role"] = 3
+        if not allowed.isdisjoint({Role.SUBMIT, Role.READ}):
+            kinds["of another tenant"] = 2
+        kind = self._noise.choices(tuple(kinds), tuple(kinds.values()))[0]
+        shown = {
+            "missing": (),
+            "garbage": self._garbage(),
+            "forged": (("authorization", f"Bearer {self._forged}"),),
+            "expired": _metadata(self._expired),
+            "of another tenant": _metadata(self._stranger),
+            "of a wrong role": _metadata(self.roles[self._noise.choice(forbidden or [*Role])]),
+            "good": _metadata(self.roles[self._noise.choice(sorted(allowed))]),
+        }
+        return _Identity(kind, shown[kind], EXPECTED.get(kind))
+
+    def _garbage(self) -> Metadata:
+        letters = string.ascii_letters + string.digits + " _-.:/=\"'"
+        text = "".join(self._noise.choices(letters, k=self._noise.randrange(300))).strip()
+        scheme = self._noise.choice(("", "Bearer ", "bearer", "Basic "))
+        return (("authorization", scheme + text),) * self._noise.randint(1, 2)
+
+
+class Fuzzer:
+    """Makes requests from a seed and judges what comes of them.
+
+    Args:
+        lab: The lab.
+        seed: Where the requests come from.
+    """
+
+    def __init__(self, lab: SecuredLab, seed: int) -> None:
+        self._lab = lab
+        noise = random.Random(seed)
+        stored = store(lab)
+        self._maker = MessageMaker(noise, stored.words, stored.valid)
+        self._identities = Identities(lab, noise)
+        self.rpcs = every_rpc(lab.targets, self._identities.roles[Role.READ])
+        self._figures = Figures(rpcs=sorted({rpc.path for rpc in self.rpcs}))
+
+    def run(self, requests: int) -> Figures:
+        """Make some requests, of every rpc."""
+        began = time.perf_counter()
+        with ExitStack() as stack, ThreadPoolExecutor(CONCURRENCY) as threads:
+            channels = {
+                home: stack.enter_context(_channel(target))
+                for home, target in self._lab.targets.items()
+            }
+            for batch in _batches(self._requests(requests)):
+                calls = [threads.submit(_call, channels[one.rpc.home], one) for one in batch]
+                for call in calls:
+                    self._judge(call.result())
+        self._figures.requests = requests
+        self._figures.seconds = time.perf_counter() - began
+        return self._figures
+
+    def _requests(self, count: int) -> Iterator[_Request]:
+        rpcs = [rpc for rpc in self.rpcs for _ in range(MANY if _says_much(rpc) else 1)]
+        for _, rpc in zip(range(count), cycle(rpcs), strict=False):
+            messages = self._maker.make(rpc.path, rpc.method)
+            yield _Request(rpc, self._identities.choose(rpc.path), messages)
+
+    def _judge(self, outcome: _Outcome) -> None:
+        request, identity, code = outcome.request, outcome.request.identity, outcome.code
+        path = request.rpc.path
+        self._figures.codes[identity.kind, code.name] += 1
+        self._figures.slow[path] += outcome.seconds
+        self._figures.accepted[path.rpartition("/")[2]] += code is grpc.StatusCode.OK
+        wrong = code is not identity.expected if identity.expected else code in DEFECTS
+        if wrong and not (code is grpc.StatusCode.UNAVAILABLE and _HUB in outcome.details):
+            sent = ", ".join(f"{one[:80]!r} ({len(one)} B)" for one in request.messages[:3])
+            self._figures.faults.append(
+                f"{path} of {request.rpc.home} with a token that is {identity.kind}: "
+                f"{code.name} {outcome.details[:200]!r}, sent {sent}"
+            )
+
+
+def fuzz(lab: SecuredLab, requests: int, seed: int) -> Figures:
+    """Make requests of a fresh lab; what is wrong afterwards is among the faults."""
+    fuzzer = Fuzzer(lab, seed)
+    before = contents(lab)
+    healthy = {name: check(one, credentials=Credentials()) for name, one in lab.targets.items()}
+    figures = fuzzer.run(requests)
+    figures.faults += unasked(before, contents(lab), figures.accepted)
+    figures.faults += lab.complaints()
+    for name, target in lab.targets.items():
+        status = check(target, credentials=Credentials())
+        if status != healthy[name]:
+            figures.faults.append(f"the {name} said {healthy[name]} and says {status}")
+    return figures
+
+
+def _channel(target: str) -> grpc.Channel:
+    options = [("grpc.max_receive_message_length", -1)]
+    return grpc.insecure_channel(target, options=options)
+
+
+def _batches(requests: Iterator[_Request], size: int = 64) -> Iterator[Sequence[_Request]]:
+    """Yield requests a few at a time: some are large."""
+    batch: list[_Request] = []
+    for request in requests:
+        batch.append(request)
+        if len(batch) == size:
+            yield batch
+            batch = []
+    yield batch
+
+
+def _says_much(rpc: Rpc) -> bool:
+    return bool(rpc.method.input_type.fields) and rpc.path in ALLOWED
+
+
+def _call(channel: grpc.Channel, request: _Request) -> _Outcome:
+    """Send bytes as they are, and see how the call ends."""
+    rpc, began = request.rpc, time.perf_counter()
+    endless = rpc.endless and request.identity.expected is None
+    seconds = WATCH_SECONDS if endless else CALL_SECONDS
+    metadata = request.identity.metadata
+    try:
+        if rpc.method.client_streaming:
+            stream = channel.stream_stream(rpc.path, _as_is, _as_is)
+            call = stream(iter(request.messages), timeout=seconds, metadata=metadata)
+        else:
+            single = channel.unary_stream(rpc.path, _as_is, _as_is)
+            call = single(request.messages[0], timeout=seconds, metadata=metadata)
+        for _ in call:
+            pass
+        code, details = grpc.StatusCode.OK, ""
+    except grpc.RpcError as error:
+        ended = cast("grpc.Call", error)
+        code, details = ended.code(), ended.details() or ""
+    if endless and code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        code = grpc.StatusCode.OK
+    return _Outcome(request, code, details, time.perf_counter() - began)
+
+
+def _as_is(content: bytes) -> bytes:
+    return content
+
+
+def _metadata(shown: Credentials) -> Metadata:
+    return tuple(shown.metadata())
+
+
+def slowest(figures: Figures) -> Mapping[str, float]:
+    """Return the five rpcs whose calls took the most time, in seconds."""
+    found = sorted(figures.slow.items(), key=lambda one: -one[1])
+    return dict(found[:5])

@@ -1,0 +1,173 @@
+"""What a lab holds: put there before it is fuzzed, and compared with afterwards."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import create_engine, text
+
+from modnorm.client import ModnormClient
+from modnorm.spec import ExperimentSpec, parse_spec
+from modnorm.v1 import (
+    calibration_pb2,
+    evaluation_pb2,
+    experiment_pb2,
+    radius_pb2,
+    sampling_pb2,
+)
+from modnorm.wire.channel import open_channel
+from modnorm.wire.conversions import spec_to_proto
+from modnorm.wire.tokens import Role
+from services.aggregator import tables
+from verification.labs.secured_lab import SecuredLab
+from verification.labs.secured_worker import leased, report_of
+
+WAIT_SECONDS = 60.0
+_ENDS = ("ReportJob", "FailJob", "Work")
+Contents = Mapping[str, Sequence[str]]
+
+
+def small_spec(**sections: object) -> ExperimentSpec:
+    """Return a spec that needs a moment; arguments replace sections."""
+    content = {
+        "model": "tiny-thicket",
+        "task": {
+            "name": "gsm8k",
+            "selection": {"source": "bundled:word-problems-selection", "limit": 3},
+            "heldout": {"source": "bundled:word-problems-heldout", "limit": 3},
+            "max_tokens": 8,
+        },
+        "method": {"name": "randopt", "sigma": 0.01},
+        "population": {"size": 3, "ensemble_sizes": [1]},
+    }
+    return parse_spec({**content, **sections})
+
+
+@dataclass(frozen=True)
+class Stored:
+    """An experiment that was cancelled, and one whose jobs are leased."""
+
+    words: Sequence[str]
+    """Ids and digests of both."""
+    valid: Mapping[str, Sequence[bytes]]
+    """Requests that would be answered, by path."""
+
+
+def store(lab: SecuredLab) -> Stored:
+    """Have a lab hold two experiments."""
+    owner = lab.token("fuzz-owner", [Role.SUBMIT, Role.READ])
+    with ModnormClient(lab.targets["aggregator"], credentials=owner) as client:
+        ended = client.submit(small_spec())
+        await_jobs(lab, ended.id)
+        client.cancel(ended.id)
+        live = client.submit(small_spec(name="live"))
+        jobs = await_jobs(lab, live.id)
+        origin = client.get(live.id).provenance
+    shown = lab.token("fuzz-leases", [Role.WORKER])
+    with open_channel(lab.targets["aggregator"], shown, ()) as channel:
+        job = leased(channel, jobs[0])
+        report = report_of(channel, job)
+    words = (ended.id, live.id, *jobs, origin.scale_map_digest, origin.selection_digest)
+    return Stored(words, dict(_valid(live.id, job, report)))
+
+
+def await_jobs(lab: SecuredLab, experiment_id: str) -> Sequence[str]:
+    """Wait until an experiment has jobs, and return their ids."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while time.monotonic() < deadline:
+        if jobs := _job_ids(lab, experiment_id):
+            return jobs
+        time.sleep(0.05)
+    raise TimeoutError(f"experiment {experiment_id} has no jobs")
+
+
+def contents(lab: SecuredLab) -> Contents:
+    """Return everything that the lab's database holds, by table."""
+    engine = create_engine(lab.database_url)
+    with engine.connect() as connection:
+        content = {
+            table.name: sorted(map(repr, connection.execute(table.select())))
+            for table in tables.Experiment.metadata.sorted_tables
+        }
+    engine.dispose()
+    return content
+
+
+def unasked(before: Contents, after: Contents, accepted: Mapping[str, int]) -> Iterator[str]:
+    """Yield what the database has gained that no accepted request accounts for.
+
+    Args:
+        before: What it held.
+        after: What it holds.
+        accepted: Requests that were answered with OK, by the name of their method.
+    """
+    created = len(after["experiments"]) - len(before["experiments"])
+    if created > accepted.get("CreateExperiment", 0):
+        yield f"{created} experiments were created"
+    answered = len(after["answers"]) - len(before["answers"])
+    if answered > sum(accepted.get(name, 0) for name in ("ReportJob", "Work")):
+        yield f"{answered} reports were stored"
+    changing = ("CreateExperiment", "CancelExperiment", "ClaimJob", "Heartbeat", *_ENDS)
+    if not any(accepted.get(name) for name in changing):
+        for name in before:
+            if before[name] != after[name]:
+                yield f"the table {name} has changed"
+
+
+def _job_ids(lab: SecuredLab, experiment_id: str) -> Sequence[str]:
+    engine = create_engine(lab.database_url)
+    query = text("SELECT id FROM jobs WHERE experiment_id = :id ORDER BY candidate")
+    with engine.connect() as connection:
+        found = [str(row[0]) for row in connection.execute(query, {"id": experiment_id})]
+    engine.dispose()
+    return found
+
+
+def _valid(
+    experiment_id: str,
+    job: evaluation_pb2.Job,
+    report: Sequence[evaluation_pb2.ReportJobRequest],
+) -> Iterator[tuple[str, Sequence[bytes]]]:
+    created = spec_to_proto(small_spec(method={"name": "modular_norm", "radius": 0.3}))
+    experiments, jobs = "/modnorm.v1.ExperimentService/", "/modnorm.v1.JobService/"
+    sampling = "/modnorm.v1.SamplingService/"
+    singles = {
+        f"{experiments}CreateExperiment": experiment_pb2.CreateExperimentRequest(
+            request_id="fuzz", spec=created
+        ),
+        f"{experiments}GetExperiment": experiment_pb2.GetExperimentRequest(id=experiment_id),
+        f"{experiments}ListAnswers": experiment_pb2.ListAnswersRequest(
+            experiment_id=experiment_id, candidate=0, split=evaluation_pb2.SPLIT_SELECTION
+        ),
+        f"{jobs}Heartbeat": evaluation_pb2.HeartbeatRequest(
+            lease=job.lease,
+            answers_done=1,
+            also=[evaluation_pb2.HeartbeatRequest(lease=job.lease, resting=True)],
+        ),
+        f"{jobs}FetchRows": evaluation_pb2.FetchRowsRequest(rows_digest=job.rows_digest),
+        f"{jobs}FindJobs": evaluation_pb2.FindJobsRequest(model_digest=job.model_digest),
+        f"{jobs}GetScaleMap": evaluation_pb2.GetScaleMapRequest(
+            digest=job.descriptor.scale_map_digest
+        ),
+        # More prompts than the spec has rows: admitted, and refused before anything is measured.
+        "/modnorm.v1.RadiusService/MatchRadius": radius_pb2.MatchRadiusRequest(
+            spec=created,
+            matching=calibration_pb2.MatchingSpec(
+                radii=(0.1,),
+                sigma=0.01,
+                prompts=7,
+                candidates=1,
+                pool="nested",
+                noise="portable-v1",
+            ),
+        ),
+        f"{sampling}InspectModel": sampling_pb2.InspectModelRequest(model=job.model),
+    }
+    for path, message in singles.items():
+        yield path, (message.SerializeToString(),)
+    yield f"{jobs}ReportJob", [part.SerializeToString() for part in report]
+    calls = (
+        evaluation_pb2.WorkRequest(heartbeat=evaluation_pb2.HeartbeatRequest(lease=job.lease)),
+        evaluation_pb2.WorkRequest(report=evaluation_pb2.WholeReport(parts=report)),
+    )
+    yield f"{jobs}Work", [call.SerializeToString() for call in calls]

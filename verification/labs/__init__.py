@@ -1,0 +1,1 @@
+"""Laboratories of real processes, for tests and verification."""

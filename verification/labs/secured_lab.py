@@ -1,0 +1,217 @@
+"""All services of a lab on loopback ports of this process, behind tokens of their own.
+
+What `modnorm run` starts in one process, with the sandbox as a service, the roots of a real lab,
+and one token a role; for the fuzzer and the tests of who may do what.
+"""
+
+import asyncio
+import logging
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from pydantic import SecretStr
+
+from modnorm.wire.channel import Credentials
+from modnorm.wire.tokens import DEFAULT_TENANT, Role, add_token, make_token
+from services.aggregator.aggregator import build_aggregator
+from services.calibrator.server import build as build_calibrator
+from services.common.logging import json_handler
+from services.common.run import Service
+from services.common.settings import (
+    AggregatorSettings,
+    CalibratorSettings,
+    SamplerSettings,
+    SandboxSettings,
+    ServiceSettings,
+)
+from services.sampler.server import build as build_sampler
+from services.sandbox.service import SandboxService
+
+_HARMLESS = "PollerCompletionQueue._handle_events"
+"""gRPC's complaint about two event loops in one process, which labs do not have."""
+LEASE_SECONDS = 3600.0
+"""Nothing is to change by itself while a test looks."""
+_ANY_PORT = "127.0.0.1:0"
+_DEFECTS = ("Traceback", '"exception":', '"level": "error"', '"level": "critical"')
+"""What no line of a log has where all goes well."""
+
+
+@dataclass(frozen=True)
+class SecuredLab:
+    """A lab that runs.
+
+    Attributes:
+        folder: Where it works; `folder/models` and `folder/data` are its roots.
+        database_url: What it stores in.
+        targets: HOST:PORT by name: aggregator, calibrator, sampler, sandbox.
+        processes: Its processes by name, where services have their own.
+    """
+
+    folder: Path
+    database_url: str
+    targets: dict[str, str] = field(default_factory=dict)
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    _secrets: list[str] = field(default_factory=list)
+
+    @property
+    def accepted(self) -> Path:
+        """The file of accepted tokens."""
+        return self.folder / "tokens.yaml"
+
+    def token(
+        self,
+        name: str,
+        roles: Sequence[Role],
+        *,
+        tenant: str = DEFAULT_TENANT,
+        expires: datetime | None = None,
+        rate: float | None = None,
+    ) -> Credentials:
+        """Have a new token accepted; it is good at once."""
+        text, kept = make_token(name, roles, tenant=tenant, expires=expires, rate=rate)
+        add_token(self.accepted, kept)
+        self._secrets.append(text.removeprefix(f"modnorm_{name}_"))
+        return Credentials(token=SecretStr(text))
+
+    @property
+    def logs(self) -> Path:
+        """Where services write their logs."""
+        return self.folder / "logs"
+
+    def complaints(self) -> Iterator[str]:
+        """Yield what is wrong with its processes and what they logged, for people."""
+        for name, process in self.processes.items():
+            if process.poll() is not None:
+                yield f"the {name} has ended with {process.returncode}"
+        for path in sorted(self.logs.glob("*.log")):
+            for line in path.read_text(errors="replace").splitlines():
+                if any(sign in line for sign in _DEFECTS) and _HARMLESS not in line:
+                    yield f"{path.stem} logged {line[:2000]}"
+                if any(secret in line for secret in self._secrets):
+                    yield f"{path.stem} logged a token"
+
+
+@contextmanager
+def secured_lab(
+    folder: Path,
+    *,
+    database_url: str = "",
+    broker_url: str = "memory://secured",
+    rate_limit: float = 0.0,
+) -> Iterator[SecuredLab]:
+    """Run a lab without an evaluator until the context ends.
+
+    Args:
+        folder: An empty directory.
+        database_url: Where it stores; a file in the folder when empty.
+        broker_url: Where it publishes.
+        rate_limit: Calls a second under one token; any number when 0.
+    """
+    lab = SecuredLab(folder, database_url or f"sqlite:///{folder / 'lab.db'}")
+    inside = lab.token("inside", [Role.INTERNAL])
+    make_folders(lab)
+    common = ServiceSettings(
+        bind_address=_ANY_PORT,
+        accepted_tokens=lab.accepted,
+        token=inside.token,
+        rate_limit=rate_limit,
+        worker_rate_limit=0.0,
+        model_roots=(folder / "models",),
+        data_roots=(folder / "data",),
+        cache_dir=folder / "cache",
+        stop_grace=0.5,
+    ).model_dump(exclude_unset=True)
+    running = _Running(lab, common, broker_url)
+    thread = threading.Thread(target=running.run, name="secured-lab")
+    with _logging(lab.logs / "lab.log"):
+        thread.start()
+        try:
+            lab.targets.update(running.started.result())
+            yield lab
+        finally:
+            running.stop()
+            thread.join()
+
+
+def make_folders(lab: SecuredLab) -> None:
+    """Make the roots of a lab, and the folder of its logs."""
+    for path in (lab.folder / "models", lab.folder / "data", lab.logs):
+        path.mkdir()
+
+
+@contextmanager
+def _logging(path: Path) -> Iterator[None]:
+    """Have a file hold what this process logs, as services write it."""
+    root = logging.getLogger()
+    with path.open("w", buffering=1) as file:
+        handler = json_handler(file)
+        root.addHandler(handler)
+        try:
+            yield
+        finally:
+            root.removeHandler(handler)
+
+
+class _Running:
+    """The services, in the event loop of one thread."""
+
+    def __init__(self, lab: SecuredLab, common: Mapping[str, object], broker_url: str) -> None:
+        self.started: Future[Mapping[str, str]] = Future()
+        self._lab = lab
+        self._common = dict(common)
+        self._broker_url = broker_url
+        self._loop = asyncio.new_event_loop()
+        self._stopping = asyncio.Event()
+
+    def run(self) -> None:
+        """Serve until told to stop."""
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._serve())
+
+    def stop(self) -> None:
+        """End `run`; called from another thread."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._stopping.set)
+
+    async def _serve(self) -> None:
+        async with AsyncExitStack() as stack:
+            try:
+                self.started.set_result(await self._start(stack))
+            except BaseException as error:
+                self.started.set_exception(error)
+                raise
+            await self._stopping.wait()
+
+    async def _start(self, stack: AsyncExitStack) -> Mapping[str, str]:
+        parts: Mapping[str, Service] = {
+            "calibrator": build_calibrator(CalibratorSettings.model_validate(self._common)),
+            "sampler": build_sampler(SamplerSettings.model_validate(self._common)),
+            "sandbox": SandboxService(SandboxSettings.model_validate(self._common)),
+        }
+        targets = {name: await _started(part, stack) for name, part in parts.items()}
+        settings = AggregatorSettings.model_validate(
+            {
+                **self._common,
+                "database_url": self._lab.database_url,
+                "broker_url": self._broker_url,
+                "lease_seconds": LEASE_SECONDS,
+                "calibrator_target": targets["calibrator"],
+                "sampler_target": targets["sampler"],
+                "sandbox_target": targets["sandbox"],
+            }
+        )
+        targets["aggregator"] = await _started(build_aggregator(settings), stack)
+        return targets
+
+
+async def _started(service: Service, stack: AsyncExitStack) -> str:
+    """Start a service, leave its end to the stack, and return its address."""
+    await service.start()
+    stack.push_async_callback(service.stop)
+    return f"127.0.0.1:{service.port}"

@@ -1,0 +1,180 @@
+"""Real rows against their scorers: references must count, changed answers must not.
+
+    python -m verification.references FOLDER [--task NAME ...] [--threads 2] [--explain]
+
+FOLDER holds `TASK/*.jsonl` (or .json, .parquet, .csv) with the data sets' own columns. Prints a
+table and why exceptions are ones; `--explain` shows each of them. The exit code is 1 when one has
+no reason, or when a reason is no longer needed.
+"""
+
+import argparse
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from modnorm.sandbox import Sandbox
+from modnorm.tasks import Judgement, Task, get_task
+from modnorm.tasks.files import SUFFIXES, RawRow, read_file
+from modnorm.tasks.registry import scorer_names
+from modnorm.tasks.sandboxed import runs_programs
+from verification.references.explanations import EXPLANATIONS, Explanation
+from verification.references.statements import Statement, state, tasks
+
+UNLICENSED = "rocstories"
+"""The task whose rows may be missing, since they have no open licence."""
+HEAD = (
+    "| scorer | statement | answers | count as right | must | explained | unexplained |\n"
+    "|---|---|---:|---:|---:|---:|---:|"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A statement and what a scorer says of it."""
+
+    statement: Statement
+    judgement: Judgement
+    reason: Explanation | None
+    """Why it is not scored as it must be, None where it is or where no reason is known."""
+
+    @property
+    def counts(self) -> bool:
+        """Whether the scorer rewards it or finds its vote right; for a reference, both."""
+        signs = (self.judgement.correct, self.judgement.reward >= 1)
+        return all(signs) if self.statement.wording.right else any(signs)
+
+    @property
+    def excepted(self) -> bool:
+        """Whether it is not scored as it must be."""
+        return self.counts != self.statement.wording.right
+
+    @property
+    def unexplained(self) -> bool:
+        """Whether that has no reason."""
+        return self.excepted and self.reason is None
+
+
+def read_rows(folder: Path) -> list[RawRow]:
+    """Return the rows of all files in a folder, none when there is no such folder."""
+    paths = sorted(path for path in folder.glob("*") if path.suffix in SUFFIXES)
+    return [
+        (f"{path.name}, {place}", raw)
+        for path in paths
+        for place, raw in read_file(path, str(path), field="folder")
+    ]
+
+
+def check(task: Task, rows: Sequence[RawRow], threads: int) -> list[Result]:
+    """Judge all statements of the rows of a task, references first, and print how fast."""
+    statements, results = list(state(task.name, rows)), list[Result]()
+    for right, kind in ((True, "references"), (False, "wrong answers")):
+        chosen = [each for each in statements if each.wording.right == right]
+        began = time.perf_counter()
+        results += _judge_all(task, chosen, threads)
+        seconds = time.perf_counter() - began
+        rate = f"{len(chosen) / seconds:,.0f} a second"
+        print(f"{task.scorer}: {len(chosen):,} {kind} in {seconds:.1f} s, {rate}", flush=True)
+    return results
+
+
+def _judge_all(task: Task, statements: Sequence[Statement], threads: int) -> list[Result]:
+    """Judge statements in order; programs run several at a time."""
+    if not runs_programs(task.name):
+        return [_result(task, each) for each in statements]
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(lambda each: _result(task, each), statements))
+
+
+def _result(task: Task, statement: Statement) -> Result:
+    judgement = task.judge(task.parse(statement.raw), statement.wording.completion)
+    result = Result(statement, judgement, None)
+    if not result.excepted:
+        return result
+    reasons = (each for each in EXPLANATIONS if each.explains(task.name, task.scorer, statement))
+    return Result(statement, judgement, next(reasons, None))
+
+
+def _lines(scorer: str, results: Sequence[Result]) -> Iterator[str]:
+    wordings: dict[tuple[str, bool], list[Result]] = defaultdict(list)
+    for result in results:
+        wording = result.statement.wording
+        wordings[wording.name, wording.right].append(result)
+    for (name, right), group in sorted(wordings.items(), key=lambda item: not item[0][1]):
+        must = len(group) if right else 0
+        excepted = sum(result.excepted for result in group)
+        unexplained = sum(result.unexplained for result in group)
+        counted = sum(result.counts for result in group)
+        yield (
+            f"| `{scorer}` | {name} | {len(group):,} | {counted:,} | {must:,} "
+            f"| {excepted - unexplained:,} | {unexplained:,} |"
+        )
+
+
+def _reasons(scorer: str, results: Sequence[Result], *, every: bool) -> Iterator[str]:
+    used = Counter(result.reason for result in results if result.reason is not None)
+    for explanation, count in used.items():
+        yield f"{scorer}: {count:,} times: {explanation.reason}"
+    for result in results:
+        if every and result.excepted:
+            yield f"{scorer}: {_show(result)}"
+
+
+def _show(result: Result) -> str:
+    statement, judgement = result.statement, result.judgement
+    reason = "NO REASON" if result.reason is None else result.reason.reason
+    said, truth = (text[:100] for text in (statement.wording.answer, statement.truth))
+    return (
+        f"{statement.place} (id {statement.row_id}), {statement.wording.name}: {said!r} for "
+        f"{truth!r}: reward {judgement.reward:g}, correct {judgement.correct}: {reason}"
+    )
+
+
+def _stale(task: Task, results: Sequence[Result]) -> Iterator[str]:
+    """Yield what is explained without need: a reason that nothing has, or a row of its list."""
+    present = {result.statement.row_id for result in results}
+    for explanation in EXPLANATIONS:
+        if explanation.concerns(task.name, task.scorer):
+            rows = {each.statement.row_id for each in results if each.reason is explanation}
+            if not rows:
+                yield f"{task.scorer}: no longer needed: {explanation.reason}"
+            for row in sorted(((explanation.rows or rows) & present) - rows):
+                yield f"{task.scorer}: row {row} is no longer one: {explanation.reason}"
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m verification.references")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--task", choices=tasks(), nargs="+", default=tasks())
+    parser.add_argument("--threads", type=int, default=2, help="programs at a time")
+    parser.add_argument("--explain", action="store_true", help="show every exception")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Check all scorers of the tasks asked for, print, and return the exit code."""
+    options = _parse(arguments)
+    table, faults = [HEAD], list[str]()
+    with Sandbox() as sandbox:
+        for name in options.task:
+            rows = read_rows(options.folder / name)
+            if not rows and name == UNLICENSED:
+                table.append(f"| `{name}` | no rows in the folder | | | | | |")
+            elif not rows:
+                faults.append(f"{options.folder / name} has no rows")
+            for scorer in scorer_names(name) if rows else ():
+                task = get_task(name, scorer=scorer, sandbox=sandbox)
+                results = check(task, rows, options.threads)
+                print(*_reasons(scorer, results, every=options.explain), sep="\n")
+                table += _lines(scorer, results)
+                faults += [*_stale(task, results)]
+                faults += [_show(result) for result in results if result.unexplained]
+    print(*table, "", *faults or ["Everything is explained."], sep="\n")
+    return int(bool(faults))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,243 @@
+"""What completions state for real rows: the reference answer, and answers that are wrong."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from modnorm.tasks.files import Raw, RawRow
+from modnorm.tasks.puzzles import solve
+from modnorm.tasks.rocstories import RocStories, right_order
+from verification.references.mutations import (
+    ARITHMETIC,
+    MATHEMATICAL,
+    NUMERIC,
+    ORDERS,
+    Change,
+    break_test,
+    return_nothing,
+)
+from verification.references.rewordings import rewordings
+
+REWORDED = "written otherwise"
+"""Name of the wordings that mean the same as the reference."""
+CLASSES = range(1, 11)
+_ID_COLUMNS = {"countdown": "id", "math500": "unique_id", "mbpp": "task_id", "olympiadbench": "id"}
+
+
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """A completion, and whether it must count as right."""
+
+    name: str
+    right: bool
+    answer: str
+    """What it states."""
+    completion: str
+    raw: Raw | None = None
+    """The raw row to judge it on, None for the row itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A wording for a row."""
+
+    row_id: str
+    """The data set's own id of the row, or its file and line where it has none."""
+    place: str
+    truth: str
+    raw: Raw
+    wording: Wording
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """How a task's references and wrong answers are worded."""
+
+    truth: Callable[[Raw], str]
+    right: Callable[[Raw], Iterator[Wording]]
+    wrong: Callable[[Raw, Raw], Iterator[Wording]]
+    """From a row and the next row with another answer."""
+
+
+def tasks() -> Sequence[str]:
+    """Return the names of the tasks whose references can be stated."""
+    return tuple(_TASKS)
+
+
+def state(task: str, rows: Sequence[RawRow]) -> Iterator[Statement]:
+    """Yield all statements for the rows of a task."""
+    words = _TASKS[task]
+    truths = [words.truth(raw) for _, raw in rows]
+    for index, (place, raw) in enumerate(rows):
+        row_id = str(raw[_ID_COLUMNS[task]]) if task in _ID_COLUMNS else place
+        other = rows[_next_different(truths, index)][1]
+        for wording in (*words.right(raw), *words.wrong(raw, other)):
+            yield Statement(row_id, place, truths[index], wording.raw or raw, wording)
+
+
+def _next_different(truths: Sequence[str], index: int) -> int:
+    order = (number % len(truths) for number in range(index + 1, index + len(truths)))
+    return next((number for number in order if truths[number] != truths[index]), index)
+
+
+def _changed(
+    changes: Mapping[str, Change], truth: str, word: Callable[[str], str]
+) -> Iterator[Wording]:
+    for name, change in changes.items():
+        for answer in change(truth):
+            yield _wrong(name, answer, word(answer))
+
+
+def _right(name: str, answer: str, completion: str) -> Wording:
+    return Wording(name, right=True, answer=answer, completion=completion)
+
+
+def _wrong(name: str, answer: str, completion: str) -> Wording:
+    return Wording(name, right=False, answer=answer, completion=completion)
+
+
+def _gsm8k_truth(raw: Raw) -> str:
+    return str(raw["answer"]).rpartition("####")[2].strip()
+
+
+def _gsm8k_right(raw: Raw) -> Iterator[Wording]:
+    truth = _gsm8k_truth(raw)
+    yield _right("own solution", truth, str(raw["answer"]))
+    yield _right("####", truth, f"#### {truth}")
+
+
+def _gsm8k_wrong(raw: Raw, other: Raw) -> Iterator[Wording]:
+    solution = str(raw["answer"]).rpartition("####")[0]
+    yield from _changed(NUMERIC, _gsm8k_truth(raw), lambda answer: f"{solution}#### {answer}")
+    answer = _gsm8k_truth(other)
+    yield _wrong("another row's", answer, f"{solution}#### {answer}")
+
+
+def _box(answer: str) -> str:
+    return f"\\boxed{{{answer}}}"
+
+
+def _math500_truth(raw: Raw) -> str:
+    return str(raw["answer"])
+
+
+def _math500_right(raw: Raw) -> Iterator[Wording]:
+    truth = _math500_truth(raw)
+    yield _right("box", truth, _box(truth))
+    yield _right("own solution", truth, str(raw["solution"]))
+    for answer in rewordings(truth):
+        yield _right(REWORDED, answer, _box(answer))
+
+
+def _math500_wrong(raw: Raw, other: Raw) -> Iterator[Wording]:
+    yield from _changed(MATHEMATICAL, _math500_truth(raw), _box)
+    answer = _math500_truth(other)
+    yield _wrong("another row's", answer, _box(answer))
+
+
+def _olympiad_truth(raw: Raw) -> str:
+    return _olympiad_entry(raw).strip().removeprefix("$").removesuffix("$").strip()
+
+
+def _olympiad_entry(raw: Raw) -> str:
+    answers = raw["final_answer"]
+    return str(answers[0] if isinstance(answers, list) else answers)
+
+
+def _olympiad_right(raw: Raw) -> Iterator[Wording]:
+    truth = _olympiad_truth(raw)
+    yield _right("box after ####", truth, f"#### {_box(truth)}")
+    yield _right("####", truth, f"#### {_olympiad_entry(raw)}")
+    for answer in rewordings(truth):
+        yield _right(REWORDED, answer, f"#### {_box(answer)}")
+
+
+def _olympiad_wrong(raw: Raw, other: Raw) -> Iterator[Wording]:
+    truth = _olympiad_truth(raw)
+    yield from _changed(MATHEMATICAL, truth, lambda answer: f"#### {_box(answer)}")
+    answer = _olympiad_truth(other)
+    yield _wrong("another row's", answer, f"#### {_box(answer)}")
+
+
+def _tag(answer: str) -> str:
+    return f"<answer>{answer}</answer>"
+
+
+def _uspto_right(raw: Raw) -> Iterator[Wording]:
+    truth = str(raw["class"])
+    yield _right("answer tag", truth, _tag(truth))
+
+
+def _uspto_wrong(raw: Raw, _: Raw) -> Iterator[Wording]:
+    for number in CLASSES:
+        if number != raw["class"]:
+            yield _wrong("another class", str(number), _tag(str(number)))
+    for number in (0, CLASSES.stop):
+        yield _wrong("no class", str(number), _tag(str(number)))
+
+
+def _thought(answer: str) -> str:
+    return f"</think>\n{_tag(answer)}"
+
+
+def _countdown_right(raw: Raw) -> Iterator[Wording]:
+    solution = str(raw["solution"])
+    yield _right("stored solution", solution, _thought(solution))
+    numbers, target = raw["numbers"], str(raw["target"])
+    used = [int(number) for number in re.findall("[0-9]+", solution)]
+    if isinstance(numbers, list) and sorted(used) != sorted(numbers) and "." not in target:
+        found = solve(numbers, int(target))
+        if found is not None:
+            yield _right("found by search", found, _thought(found))
+
+
+def _countdown_wrong(raw: Raw, _: Raw) -> Iterator[Wording]:
+    solution = str(raw["solution"])
+    if re.search("[0-9]", solution):
+        yield from _changed(ARITHMETIC, solution, _thought)
+
+
+def _rocstories_truth(raw: Raw) -> str:
+    return right_order(RocStories().parse(raw))
+
+
+def _rocstories_right(raw: Raw) -> Iterator[Wording]:
+    truth = _rocstories_truth(raw)
+    yield _right("letters", truth, ",".join(truth))
+
+
+def _rocstories_wrong(raw: Raw, _: Raw) -> Iterator[Wording]:
+    truth = _rocstories_truth(raw)
+    for name, change in ORDERS.items():
+        for answer in change(truth):
+            yield _wrong(name, answer, ",".join(answer))
+
+
+def _mbpp_right(raw: Raw) -> Iterator[Wording]:
+    code = str(raw["code"])
+    yield _right("answer tag", code, _tag(code))
+
+
+def _mbpp_wrong(raw: Raw, other: Raw) -> Iterator[Wording]:
+    code, tests = str(raw["code"]), raw["test_list"]
+    broken = [*tests[:-1], break_test(str(tests[-1]))] if isinstance(tests, list) else []
+    yield replace(_wrong("last test broken", code, _tag(code)), raw={**raw, "test_list": broken})
+    for name, program in (
+        ("returns nothing", return_nothing(code)),
+        ("another row's", str(other["code"])),
+    ):
+        yield _wrong(name, program, _tag(program))
+
+
+_TASKS: Mapping[str, _Words] = MappingProxyType(
+    {
+        "countdown": _Words(lambda raw: str(raw["target"]), _countdown_right, _countdown_wrong),
+        "gsm8k": _Words(_gsm8k_truth, _gsm8k_right, _gsm8k_wrong),
+        "math500": _Words(_math500_truth, _math500_right, _math500_wrong),
+        "mbpp": _Words(lambda raw: str(raw["code"]), _mbpp_right, _mbpp_wrong),
+        "olympiadbench": _Words(_olympiad_truth, _olympiad_right, _olympiad_wrong),
+        "rocstories": _Words(_rocstories_truth, _rocstories_right, _rocstories_wrong),
+        "uspto50k": _Words(lambda raw: str(raw["class"]), _uspto_right, _uspto_wrong),
+    }
+)
