@@ -92,7 +92,7 @@ def test_a_wrong_setting_names_its_variable(modnorm, monkeypatch, name, value):
 
 
 def test_of_several_specs_one_that_cannot_be_read_stops_all_before_they_run(modnorm, tmp_path):
-    good = Path(__file__).parents[3] / "examples" / "demo-randopt.yaml"
+    good = Path(__file__).parents[2] / "examples" / "demo-randopt.yaml"
     bad = tmp_path / "bad.yaml"
     bad.write_text("colour: red")
     code, _, err = modnorm("run", good, bad, "--out", tmp_path / "out")

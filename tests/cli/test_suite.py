@@ -7,7 +7,7 @@ import yaml
 from modnorm.suites import load_suite
 from modnorm.v1 import experiment_pb2 as experiments
 
-EXAMPLES = Path(__file__).parents[3] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 PAPER = EXAMPLES / "paper" / "ablations.yaml"
 RESULTS = {"schema": "modnorm-results-1", "provenance": {}, "base": {"heldout_metric": 0.5}}
 
