@@ -241,7 +241,7 @@ def leases(postgres_url):
     role = TRIGGERS["postgresql"]["userName"]
     with closing(Database(postgres_url)) as database:
         database.migrate()
-    (grant,) = re.findall(r"GRANT .*;", (ROOT / "docs/deployment.md").read_text())
+    (grant,) = re.findall(r"GRANT .*;", (ROOT / "docs/deployment-kubernetes.md").read_text())
     with closing(psycopg.connect(postgres_url, autocommit=True)) as connection:
         connection.execute(f"DROP ROLE IF EXISTS {role}")
         connection.execute(f"CREATE ROLE {role}")
