@@ -9,7 +9,6 @@ from pathlib import Path
 from modnorm.checkpoint.config import load_config, positive
 from modnorm.checkpoint.families import decoder_config, physical_layout
 from modnorm.checkpoint.files import checkpoint_digest, refuse_adapter, weight_files
-from modnorm.checkpoint.hub import fetch_checkpoint
 from modnorm.errors import InvalidInputError
 
 __all__ = ["Checkpoint", "bundled_models", "load_config", "resolve_checkpoint"]
@@ -65,6 +64,8 @@ def resolve_checkpoint(
         _refuse_revision(name, revision)
         return _open(name, None, local)
     if _REPOSITORY.fullmatch(name):
+        from modnorm.checkpoint.hub import fetch_checkpoint  # noqa: PLC0415 - loads httpx
+
         snapshot = fetch_checkpoint(name, revision)
         return _open(name, snapshot.name, snapshot)
     raise InvalidInputError(

@@ -3,27 +3,30 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-
-import torch
+from typing import TYPE_CHECKING
 
 from modnorm.checkpoint.families import physical_layout
 from modnorm.checkpoint.layout import Layout, PhysicalTensor
 from modnorm.errors import InvalidInputError
 from modnorm.geometry.corrections import layer_relative, raw_corrections
 from modnorm.geometry.masses import base_scales, tensor_masses
-from modnorm.geometry.norms import natural_norm
 from modnorm.geometry.roles import TensorRole, classify
 from modnorm.geometry.scale_map import Norm, ScaleMap, TensorScale
 from modnorm.spec import Masses
 
+if TYPE_CHECKING:
+    import torch
 
-def linear_gain(weight: torch.Tensor) -> float:
+
+def linear_gain(weight: "torch.Tensor") -> float:
     """Return lambda(W) = sqrt(d_in / d_out) * sigma_max(W) (paper, eq. app_linear_gain).
 
     Args:
         weight: Fused weight, shape (d_out, d_in), any floating dtype; measured in float32 by the
             power iteration of the natural norm.
     """
+    from modnorm.geometry.norms import natural_norm  # noqa: PLC0415 - loads torch
+
     rows, columns = weight.shape
     return math.sqrt(columns / rows) * natural_norm(weight.float(), Norm.SPECTRAL).item()
 
@@ -76,7 +79,7 @@ def modular_scales(
     layout: Layout,
     *,
     masses: Masses,
-    read: Callable[[PhysicalTensor], torch.Tensor],
+    read: "Callable[[PhysicalTensor], torch.Tensor]",
     sensitivities: Sequence[Mapping[str, float]],
 ) -> Scales:
     """Return the full scales s_p = s_p^base * rho_p (paper, eq. app_final_scale).
@@ -178,7 +181,7 @@ def _corrections(
 
 
 def _linear_gains(
-    layout: Layout, roles: Sequence[TensorRole], read: Callable[[PhysicalTensor], torch.Tensor]
+    layout: Layout, roles: Sequence[TensorRole], read: "Callable[[PhysicalTensor], torch.Tensor]"
 ) -> dict[int, dict[str, float]]:
     gains: dict[int, dict[str, float]] = {}
     for tensor, role in zip(layout, roles, strict=True):

@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 from math import prod
-from typing import Protocol
-
-import torch
+from typing import TYPE_CHECKING, Protocol
 
 from modnorm.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class Block:
         """Return the range inside a row, a row being everything past the first dimension."""
         return self.columns if self.columns is not None else (0, prod(shape[1:]))
 
-    def of(self, tensor: torch.Tensor) -> torch.Tensor:
+    def of(self, tensor: "torch.Tensor") -> "torch.Tensor":
         """Return the view of the block in a tensor that holds all of the canonical elements."""
         if not tensor.ndim:
             return tensor
@@ -75,10 +76,10 @@ class NoiseScheme(Protocol):
         tensor: str,
         shape: tuple[int, ...],
         *,
-        dtype: torch.dtype,
-        device: torch.device,
+        dtype: "torch.dtype",
+        device: "torch.device",
         block: Block | None = None,
-    ) -> torch.Tensor:
+    ) -> "torch.Tensor":
         """Return the noise of one physical tensor, or of a block of it.
 
         Args:

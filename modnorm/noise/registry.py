@@ -1,20 +1,38 @@
-"""Noise schemes by name."""
+"""Noise schemes by name; a scheme's module, which loads torch, is imported when it is asked for."""
 
+from collections.abc import Mapping
+from functools import cache
+from pkgutil import resolve_name
 from types import MappingProxyType
 
 from modnorm.errors import InvalidInputError
-from modnorm.noise.portable import PortableNoise
 from modnorm.noise.protocol import NoiseScheme
-from modnorm.noise.published import PublishedNoise
 
-_SCHEMES: MappingProxyType[str, NoiseScheme] = MappingProxyType(
-    {PortableNoise.name: PortableNoise(), PublishedNoise.name: PublishedNoise()}
+_CLASSES: Mapping[str, str] = MappingProxyType(
+    {
+        "portable-v1": "modnorm.noise.portable:PortableNoise",
+        "randopt-reseed-v1": "modnorm.noise.published:PublishedNoise",
+    }
 )
 
 
 def scheme_names() -> tuple[str, ...]:
     """Return the names of all schemes, the default first."""
-    return tuple(_SCHEMES)
+    return tuple(_CLASSES)
+
+
+def check_scheme(name: str) -> None:
+    """Check that there is a scheme of a name.
+
+    Raises:
+        InvalidInputError: there is none.
+    """
+    if name not in _CLASSES:
+        raise InvalidInputError(
+            f"there is no noise scheme {name!r}",
+            field="population.noise",
+            remedy=f"one of {', '.join(scheme_names())}",
+        )
 
 
 def get_scheme(name: str) -> NoiseScheme:
@@ -23,11 +41,11 @@ def get_scheme(name: str) -> NoiseScheme:
     Raises:
         InvalidInputError: there is no such scheme.
     """
-    try:
-        return _SCHEMES[name]
-    except KeyError:
-        raise InvalidInputError(
-            f"there is no noise scheme {name!r}",
-            field="population.noise",
-            remedy=f"one of {', '.join(scheme_names())}",
-        ) from None
+    check_scheme(name)
+    return _make(name)
+
+
+@cache
+def _make(name: str) -> NoiseScheme:
+    scheme: NoiseScheme = resolve_name(_CLASSES[name])()
+    return scheme

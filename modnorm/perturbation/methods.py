@@ -7,15 +7,18 @@ profile.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from modnorm.checkpoint.families import physical_layout
 from modnorm.checkpoint.layout import Layout
-from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.errors import InvalidInputError
 from modnorm.geometry import controls
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.geometry.scales import Scales, isotropic_scales, modular_scales, still_scales
 from modnorm.spec import Masses
+
+if TYPE_CHECKING:
+    from modnorm.checkpoint.weights import CheckpointWeights
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +27,7 @@ class MethodInputs:
 
     layout: Layout
     masses: Masses
-    weights: CheckpointWeights | None
+    weights: "CheckpointWeights | None"
     sensitivities: Sequence[Mapping[str, float]] | None
     corrected: bool = True
     """Whether scales are corrected by sensitivities; base scales alone show what is perturbed."""
@@ -191,7 +194,7 @@ def build_scale_map(  # noqa: PLR0913 - all by keyword; they are what identifies
     config: Mapping[str, object],
     model_digest: str,
     masses: Masses,
-    weights: CheckpointWeights | None,
+    weights: "CheckpointWeights | None",
     sensitivities: Sequence[Mapping[str, float]] | None,
 ) -> ScaleMap:
     """Return the scale map of a method on a model.

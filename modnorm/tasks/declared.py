@@ -27,7 +27,6 @@ from modnorm.tasks.declaration import (
 )
 from modnorm.tasks.files import confined
 from modnorm.tasks.gsm8k import number_form
-from modnorm.tasks.mathematics.canonical import canonical
 from modnorm.tasks.protocol import Judgement, Message, Row
 
 SEARCHED = 65_536
@@ -46,6 +45,8 @@ def _caseless(answer: str) -> str | None:
 
 
 def _mathematics(answer: str) -> str | None:
+    from modnorm.tasks.mathematics.canonical import canonical  # noqa: PLC0415 - loads mpmath
+
     return canonical(answer) if answer.strip() else None
 
 

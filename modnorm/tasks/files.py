@@ -10,9 +10,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NoReturn, cast
 
-from pyarrow import ArrowException
-from pyarrow.parquet import ParquetFile
-
 from modnorm.errors import InvalidInputError
 
 Raw = Mapping[str, object]
@@ -162,6 +159,9 @@ def _read_json(path: Path, source: str, field: str) -> Iterator[RawRow]:
 
 
 def _read_parquet(path: Path, source: str, field: str) -> Iterator[RawRow]:
+    from pyarrow import ArrowException  # noqa: PLC0415 - pyarrow loads numpy
+    from pyarrow.parquet import ParquetFile  # noqa: PLC0415 - as above
+
     try:
         with ParquetFile(path) as file:
             batches = (batch.to_pylist() for batch in file.iter_batches())

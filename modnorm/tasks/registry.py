@@ -2,22 +2,21 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from modnorm.errors import InvalidInputError
-from modnorm.sandbox import Runner
-from modnorm.tasks.countdown import Countdown, PublishedCountdown
 from modnorm.tasks.declaration import is_task_file
 from modnorm.tasks.declared import declared_task, load_task
-from modnorm.tasks.gsm8k import Gsm8k, PublishedGsm8k
-from modnorm.tasks.math500 import Math500, PublishedMath500
-from modnorm.tasks.mbpp import Mbpp, PublishedMbpp
-from modnorm.tasks.olympiadbench import OlympiadBench, PublishedOlympiadBench
 from modnorm.tasks.protocol import Task
-from modnorm.tasks.rocstories import PublishedRocStories, RocStories
-from modnorm.tasks.uspto50k import PublishedUspto50k, Uspto50k
+from modnorm.tasks.sandboxed import runs_programs
+
+if TYPE_CHECKING:
+    from modnorm.sandbox import Runner
 
 REFERENCE = "reference"
 """Short name of the scorer that reproduces the published code, in every task of the paper."""
@@ -31,44 +30,48 @@ class _Scoring:
 
     scorer: str
     """Name and version: `mbpp-v1`."""
-    make: Callable[[Runner | None], Task]
+    make: "Callable[[Runner | None], Task]"
 
 
-def _pure(*tasks: Task) -> tuple[_Scoring, ...]:
-    """Return the scorings of tasks that run nothing."""
-
-    def scoring(task: Task) -> _Scoring:
-        return _Scoring(task.scorer, lambda _: task)
-
-    return tuple(map(scoring, tasks))
-
-
-def _running(*kinds: type[Mbpp]) -> tuple[_Scoring, ...]:
-    """Return the scorings of tasks that run programs."""
-    return tuple(_Scoring(kind.scorer, kind) for kind in kinds)
-
-
-_TASKS: Mapping[str, tuple[_Scoring, ...]] = MappingProxyType(
+_CLASSES: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
-        "countdown": _pure(Countdown(), PublishedCountdown()),
-        "gsm8k": _pure(Gsm8k(), PublishedGsm8k()),
-        "math500": _pure(Math500(), PublishedMath500()),
-        "mbpp": _running(Mbpp, PublishedMbpp),
-        "olympiadbench": _pure(OlympiadBench(), PublishedOlympiadBench()),
-        "rocstories": _pure(RocStories(), PublishedRocStories()),
-        "uspto50k": _pure(Uspto50k(), PublishedUspto50k()),
+        "countdown": ("Countdown", "PublishedCountdown"),
+        "gsm8k": ("Gsm8k", "PublishedGsm8k"),
+        "math500": ("Math500", "PublishedMath500"),
+        "mbpp": ("Mbpp", "PublishedMbpp"),
+        "olympiadbench": ("OlympiadBench", "PublishedOlympiadBench"),
+        "rocstories": ("RocStories", "PublishedRocStories"),
+        "uspto50k": ("Uspto50k", "PublishedUspto50k"),
     }
 )
+"""Classes of each task, the default scorer's first; the module has the task's name.
+
+A module is imported when its task is asked for: some load a mathematics library or the sandbox.
+"""
+
+
+@cache
+def _scorings(name: str) -> tuple[_Scoring, ...]:
+    module = import_module(f"modnorm.tasks.{name}")
+    kinds = [getattr(module, kind) for kind in _CLASSES[name]]
+    if runs_programs(name):
+        return tuple(_Scoring(kind.scorer, kind) for kind in kinds)
+    return tuple(_pure(kind()) for kind in kinds)
+
+
+def _pure(task: Task) -> _Scoring:
+    """Return the scoring of a task that runs nothing."""
+    return _Scoring(task.scorer, lambda _: task)
 
 
 def task_names() -> tuple[str, ...]:
     """Return the names of all tasks, those of other packages too, in alphabetical order."""
-    return tuple(sorted({*_TASKS, *_installed()}))
+    return tuple(sorted({*_CLASSES, *_installed()}))
 
 
 def paper_tasks() -> tuple[str, ...]:
     """Return the names of the tasks that come with every installation."""
-    return tuple(_TASKS)
+    return tuple(_CLASSES)
 
 
 def scorer_names(name: str) -> tuple[str, ...]:
@@ -77,8 +80,8 @@ def scorer_names(name: str) -> tuple[str, ...]:
     Raises:
         InvalidInputError: there is no such task.
     """
-    if name in _TASKS:
-        return tuple(scoring.scorer for scoring in _TASKS[name])
+    if name in _CLASSES:
+        return tuple(scoring.scorer for scoring in _scorings(name))
     return (get_task(name).scorer,)
 
 
@@ -86,7 +89,7 @@ def get_task(
     name: str,
     *,
     scorer: str | None = None,
-    sandbox: Runner | None = None,
+    sandbox: "Runner | None" = None,
     declaration: str | None = None,
 ) -> Task:
     """Return a task by name.
@@ -106,8 +109,8 @@ def get_task(
         return _only(_declared(name, declaration), scorer)
     if is_task_file(name):
         return _only(load_task(Path(name)), scorer)
-    if name in _TASKS:
-        return _scoring(_TASKS[name], scorer).make(sandbox)
+    if name in _CLASSES:
+        return _scoring(_scorings(name), scorer).make(sandbox)
     if name in _installed():
         return _only(_make_installed(name), scorer)
     raise InvalidInputError(
@@ -121,7 +124,7 @@ def get_stored_task(
     name: str,
     *,
     scorer: str | None = None,
-    sandbox: Runner | None = None,
+    sandbox: "Runner | None" = None,
     declaration: str | None = None,
 ) -> Task:
     """Return a task of an experiment, as `get_task` does; no file is read.

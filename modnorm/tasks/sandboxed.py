@@ -1,7 +1,11 @@
 """Tasks that run programs which a model wrote, and the sandbox that they need."""
 
+from typing import TYPE_CHECKING
+
 from modnorm.errors import PreconditionError
-from modnorm.sandbox import Isolation, Runner
+
+if TYPE_CHECKING:
+    from modnorm.sandbox import Isolation, Runner
 
 _RUN_PROGRAMS = frozenset({"mbpp"})
 
@@ -11,7 +15,7 @@ def runs_programs(task: str) -> bool:
     return task in _RUN_PROGRAMS
 
 
-def check_sandbox(task: str, sandbox: Runner | None) -> Isolation | None:
+def check_sandbox(task: str, sandbox: "Runner | None") -> "Isolation | None":
     """Make sure, before any other work, that the programs of a task can be run safely.
 
     Args:
@@ -30,7 +34,7 @@ def check_sandbox(task: str, sandbox: Runner | None) -> Isolation | None:
     return require_sandbox(task, sandbox).check_health()
 
 
-def require_sandbox(task: str, sandbox: Runner | None) -> Runner:
+def require_sandbox(task: str, sandbox: "Runner | None") -> "Runner":
     """Return the sandbox of a task that runs programs.
 
     Raises:

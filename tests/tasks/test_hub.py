@@ -42,7 +42,7 @@ class Builder:
 @pytest.fixture
 def hub(monkeypatch):
     """Stand in for the hub: what is asked for, and what it answers or raises."""
-    monkeypatch.setattr("modnorm.tasks.hub._is_reachable", lambda: True)
+    monkeypatch.setattr("modnorm.tasks.hub_reading._is_reachable", lambda: True)
     calls = []
     rows = [{"question": f"What is {n}?", "answer": f"#### {n}"} for n in range(5)]
     answer = [Builder(rows, COMMIT)]
@@ -184,7 +184,7 @@ def test_a_hub_that_cannot_be_reached_is_not_tried_again_and_again(hub, monkeypa
 def test_a_copy_on_this_machine_is_read_without_the_hub(hub, monkeypatch):
     seen = []
     builder = hub[1][0]
-    monkeypatch.setattr("modnorm.tasks.hub._is_reachable", lambda: False)
+    monkeypatch.setattr("modnorm.tasks.hub_reading._is_reachable", lambda: False)
     monkeypatch.setattr(
         builder, "download_and_prepare", lambda: seen.append(constants.HF_HUB_OFFLINE)
     )
