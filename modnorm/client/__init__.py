@@ -1,6 +1,24 @@
-"""The SDK and the `modnorm` command: the one part of the package that speaks gRPC."""
+"""The SDK: the one part of the library that calls a lab.
 
-from modnorm.client.client import ModnormClient
-from modnorm.client.watch import TERMINAL_STATES
+Its names are imported when they are asked for: settings and run directories need no gRPC.
+"""
+
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from modnorm.client.client import ModnormClient
+    from modnorm.client.watch import TERMINAL_STATES
 
 __all__ = ["TERMINAL_STATES", "ModnormClient"]
+
+_PLACES = {
+    "ModnormClient": "modnorm.client.client:ModnormClient",
+    "TERMINAL_STATES": "modnorm.client.watch:TERMINAL_STATES",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return resolve_name(_PLACES[name])

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, SecretStr
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from modnorm.wire.channel import Credentials
+from modnorm.wire.credentials import Credentials
 
 
 def split_paths(value: object) -> object:
