@@ -2,6 +2,7 @@
 
 import json
 import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -25,6 +26,26 @@ def write_file(path: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     part.replace(path)
+
+
+def read_text(path: Path, *, most: int) -> str:
+    """Return the UTF-8 text of a file that a user names.
+
+    Args:
+        path: A regular file: a device or a pipe may have no end.
+        most: Bytes that it may have.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is no regular file, is larger, or is no UTF-8.
+    """
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise ValueError("it is no regular file; save the content as one")
+    with path.open("rb") as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise ValueError(f"it has more than {most:,} bytes, which no such file needs")
+    return content.decode("utf-8")
 
 
 def part_of(path: Path) -> Path:

@@ -59,15 +59,34 @@ def resolve_checkpoint(
         InvalidInputError: there is no such model, or it is not a supported plain checkpoint.
         UnavailableError: the Hugging Face Hub cannot be reached.
     """
+    local = find_local_checkpoint(name, revision, roots=roots)
+    if local is not None:
+        return local
+    from modnorm.checkpoint.hub import fetch_checkpoint  # noqa: PLC0415 - loads httpx
+
+    snapshot = fetch_checkpoint(name, revision)
+    return _open(name, snapshot.name, snapshot)
+
+
+def find_local_checkpoint(
+    name: str, revision: str | None = None, *, roots: Sequence[Path] | None = None
+) -> Checkpoint | None:
+    """Find a model on this machine; None for one that the Hugging Face Hub may have.
+
+    Args:
+        name: As `resolve_checkpoint`.
+        revision: As `resolve_checkpoint`.
+        roots: As `resolve_checkpoint`.
+
+    Raises:
+        InvalidInputError: there is no such model, or it is not a supported plain checkpoint.
+    """
     local = _local_directory(name, roots)
     if local is not None:
         _refuse_revision(name, revision)
         return _open(name, None, local)
     if _REPOSITORY.fullmatch(name):
-        from modnorm.checkpoint.hub import fetch_checkpoint  # noqa: PLC0415 - loads httpx
-
-        snapshot = fetch_checkpoint(name, revision)
-        return _open(name, snapshot.name, snapshot)
+        return None
     raise InvalidInputError(
         f"there is no model {name!r}",
         field="model.name",

@@ -1,7 +1,7 @@
 """The `modnorm` command.
 
-Torch, transformers and matplotlib are imported inside the commands that need them: the others
-answer at once.
+A command's module is imported when the command is named, and holds its options and its help. What
+a command needs besides is imported inside it, so that help and refusals answer at once.
 """
 
 from modnorm.cli.app import main

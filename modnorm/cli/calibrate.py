@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from modnorm.cli.console import emit_json, stderr
-from modnorm.cli.counts import counting
-from modnorm.cli.experiment import interruptible
 from modnorm.cli.files import check_writable
+from modnorm.cli.interruption import interruptible
 from modnorm.cli.options import Json, Quiet
 from modnorm.cli.options import settings as client_settings
 from modnorm.files import write_file
-from modnorm.spec import CalibrationSpec, DataSpec, parse_section
 
 if TYPE_CHECKING:
     from modnorm.calibration.profile import Profile
+    from modnorm.spec import CalibrationSpec, DataSpec
 
 Model = Annotated[str, typer.Option("--model", metavar="NAME|DIR", help="The model.")]
 Revision = Annotated[str | None, typer.Option(metavar="COMMIT", help="Revision of the model.")]
@@ -48,6 +47,8 @@ def calibrate(  # noqa: PLR0913 - each argument is an option of the command
 
     Nothing is kept of a calibration that is broken off; fewer `--examples` are sooner done.
     """
+    from modnorm.spec import CalibrationSpec, DataSpec, parse_section
+
     settings = parse_section(
         CalibrationSpec, {"examples": examples, "seed": seed, "maps": maps}, field="calibration"
     )
@@ -68,14 +69,15 @@ def _measure(  # noqa: PLR0913 - all that a profile depends on
     model: str,
     revision: str | None,
     task_name: str,
-    data: DataSpec,
-    settings: CalibrationSpec,
+    data: "DataSpec",
+    settings: "CalibrationSpec",
     *,
     quiet: bool,
 ) -> "Profile":
     from modnorm.calibration.calibrate import calibrate as measure
     from modnorm.checkpoint.prompts import PromptEncoder
     from modnorm.checkpoint.reference import resolve_checkpoint
+    from modnorm.cli.counts import counting
     from modnorm.tasks import get_task
     from modnorm.tasks.data import load_rows
     from modnorm.tasks.faults import render

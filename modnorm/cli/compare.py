@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
 from modnorm.cli.console import emit_json, percent, stderr, stdout, table
 from modnorm.cli.options import Json
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 Directories = Annotated[
     list[Path], typer.Argument(metavar="DIR...", help="Directories of finished runs.")
@@ -37,7 +39,7 @@ def _warn(run: str, differs: object, first: str) -> None:
     stderr().print(f"not comparable: {run} differs from {first} in {names}", soft_wrap=True)
 
 
-def _table(rows: Sequence[Mapping[str, object]]) -> Table:
+def _table(rows: Sequence[Mapping[str, object]]) -> "Table":
     sizes = sorted({size for row in rows for size in _ensembles(row)})
     headings = ("run", "method", "scale", "seed", "N", "base", "best single")
     return table(

@@ -2,14 +2,14 @@
 
 import json
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import typer
-from google.protobuf import json_format
-from google.protobuf.message import Message
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-from typing_extensions import override
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+    from rich.console import Console
+    from rich.table import Table
 
 _PIPE_COLUMNS = 240
 _CODES = {*range(0x20), *range(0x7F, 0xA0)} - set(b"\n\t")
@@ -29,26 +29,21 @@ def on_one_line(name: str) -> str:
     return "".join(letter if letter.isprintable() else ascii(letter).strip("'") for letter in name)
 
 
-class _Console(Console):
-    @override
-    def render_str(self, text: str, **options: object) -> Text:
-        return super().render_str(visible(text), **options)  # type: ignore[arg-type]
-
-
-def stdout() -> Console:
+def stdout() -> "Console":
     """Return the console of results; a pipe has no edge to cut tables at."""
     console = _console()
     return console if console.is_terminal else _console(width=_PIPE_COLUMNS)
 
 
-def stderr() -> Console:
+def stderr() -> "Console":
     """Return the console of progress and remarks."""
     return _console(stderr=True)
 
 
-def _console(*, stderr: bool = False, width: int | None = None) -> Console:
-    """Return a console that prints texts as they are: a name may look like markup."""
-    return _Console(stderr=stderr, width=width, highlight=False, markup=False, emoji=False)
+def _console(*, stderr: bool = False, width: int | None = None) -> "Console":
+    from modnorm.cli.plain_console import PlainConsole
+
+    return PlainConsole(stderr=stderr, width=width)
 
 
 def emit_json(value: object) -> None:
@@ -56,11 +51,13 @@ def emit_json(value: object) -> None:
     typer.echo(json.dumps(value, indent=2))
 
 
-def as_dict(message: Message) -> dict[str, object]:
+def as_dict(message: "Message") -> dict[str, object]:
     """Return a message as JSON data under the names of its proto file.
 
     Zeros stand there, so that an accuracy of 0 is told from one that is not known yet.
     """
+    from google.protobuf import json_format
+
     return json_format.MessageToDict(
         message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
@@ -71,8 +68,10 @@ def percent(fraction: float | None) -> str:
     return "-" if fraction is None else f"{100 * fraction:.1f} %"
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> "Table":
     """Return a plain table; the first column is text, the others are figures."""
+    from rich.table import Table
+
     result = Table(box=None, pad_edge=False, header_style="bold")
     for index, heading in enumerate(headings):
         result.add_column(heading, justify="right" if index else "left", no_wrap=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from modnorm.cli.console import emit_json, stderr
-from modnorm.cli.experiment import interruptible
+from modnorm.cli.interruption import interruptible
 from modnorm.cli.options import Json, settings
 from modnorm.errors import InvalidInputError, ModnormError, NotFoundError
 
@@ -19,6 +19,7 @@ app = typer.Typer(
     help="List, fetch and check the rows of the paper's benchmarks.",
     no_args_is_help=True,
     rich_markup_mode=None,
+    add_completion=False,
 )
 
 _DEFAULT = "[default: data in MODNORM_CACHE_DIR, ~/.cache/modnorm]"

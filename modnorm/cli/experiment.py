@@ -1,15 +1,14 @@
 """One experiment from submission to its end, as seen from the command line."""
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-
-import typer
+from collections.abc import Callable
 
 from modnorm.cli.console import on_one_line, stderr
 from modnorm.cli.options import settings
 from modnorm.cli.progress import catch_up, display, follow
-from modnorm.client.client import ModnormClient
+from modnorm.client import ModnormClient
+from modnorm.client.inputs import check_inputs
+from modnorm.client.resumption import take_up
 from modnorm.errors import CancelledError, EvaluationError, UnavailableError
 from modnorm.spec import ExperimentSpec
 from modnorm.v1 import experiment_pb2 as experiments
@@ -19,16 +18,6 @@ SUBMIT_AGAIN = "submit it again: what is finished is taken over"
 _NO_REMARKS = "created"
 _REMEDY = re.compile(r"[a-z`][^\s,]* ")
 """Words, as remedies begin; a name alone or numbers, such as a shape, are part of a reason."""
-
-
-@contextmanager
-def interruptible(remark: str) -> Iterator[None]:
-    """End with the exit code of Ctrl-C and a remark on how to go on."""
-    try:
-        yield
-    except KeyboardInterrupt as error:
-        stderr().print(f"\n{remark}", soft_wrap=True)
-        raise typer.Exit(130) from error
 
 
 def follow_to_end(
@@ -86,9 +75,6 @@ def carry_out(
         ConflictError: the experiment is of other data, another model or another profile than
             the spec's paths hold now.
     """
-    from modnorm.client.inputs import check_inputs
-    from modnorm.client.resumption import take_up
-
     experiment = take_up(client, spec)
     check_inputs(spec, experiment.provenance, folders=settings().split_folders)
     on_accepted()

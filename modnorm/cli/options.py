@@ -3,18 +3,17 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
-from pydantic import ValidationError
 
-from modnorm.client.client import ModnormClient
-from modnorm.client.radius import carry_radius
-from modnorm.client.settings import ClientSettings
 from modnorm.errors import InvalidInputError, NotFoundError
-from modnorm.spec import ExperimentSpec, load_spec
-from modnorm.tasks.declared import carry_declaration
-from modnorm.v1 import experiment_pb2 as experiments
+
+if TYPE_CHECKING:
+    from modnorm.client import ModnormClient
+    from modnorm.client.settings import ClientSettings
+    from modnorm.spec import ExperimentSpec
+    from modnorm.v1 import experiment_pb2 as experiments
 
 NumberT = TypeVar("NumberT", int, float)
 
@@ -34,15 +33,22 @@ RunServer = Annotated[
     ),
 ]
 ExperimentId = Annotated[str, typer.Argument(metavar="ID", help="Id of the experiment.")]
+Seed = Annotated[
+    int | None, typer.Option("--seed", help="Population seed instead of the one in the spec.")
+]
 SpecFile = Annotated[Path, typer.Argument(metavar="SPEC", help="Experiment spec, YAML.")]
 
 
-def settings() -> ClientSettings:
+def settings() -> "ClientSettings":
     """Read the settings.
 
     Raises:
         InvalidInputError: a variable of the environment does not make sense.
     """
+    from pydantic import ValidationError
+
+    from modnorm.client.settings import ClientSettings
+
     try:
         return ClientSettings()
     except ValidationError as error:
@@ -51,7 +57,7 @@ def settings() -> ClientSettings:
         raise InvalidInputError(fault["msg"], field=name) from error
 
 
-def read_spec(path: Path) -> ExperimentSpec:
+def read_spec(path: Path) -> "ExperimentSpec":
     """Read a spec, and the task file and the radius artifact that it may name.
 
     Labs get the text of the one and the number in the other.
@@ -59,12 +65,14 @@ def read_spec(path: Path) -> ExperimentSpec:
     Raises:
         InvalidInputError: one of them is missing or does not hold together, or they do not fit.
     """
+    from modnorm.client.radius import carry_radius
+
     found = settings()
     spec = read_unsettled_spec(path)
     return carry_radius(spec, found.cache_dir, folders=found.split_folders)
 
 
-def read_unsettled_spec(path: Path) -> ExperimentSpec:
+def read_unsettled_spec(path: Path) -> "ExperimentSpec":
     """Read a spec, and the task file that it may name, but no radius artifact.
 
     For commands that choose the radius: the artifact that the spec names may be theirs to make.
@@ -72,11 +80,42 @@ def read_unsettled_spec(path: Path) -> ExperimentSpec:
     Raises:
         InvalidInputError: one of them is missing, is not YAML, or does not hold together.
     """
+    from modnorm.spec import load_spec
+    from modnorm.tasks.declared import carry_declaration
+
     return carry_declaration(load_spec(path))
 
 
-def connect(server: str | None) -> ModnormClient:
+def seeded(spec: "ExperimentSpec", seed: int | None) -> "ExperimentSpec":
+    """Return a spec under another population seed; as it is where none is given.
+
+    Raises:
+        InvalidInputError: the seed is out of bounds.
+    """
+    from modnorm.spec import parse_spec
+
+    if seed is None:
+        return spec
+    data = spec.model_dump(mode="json")
+    return parse_spec({**data, "population": {**data["population"], "seed": seed}})
+
+
+def check_here(spec: "ExperimentSpec") -> None:
+    """Refuse, before a lab is started, a spec that it would refuse for what it names.
+
+    Raises:
+        InvalidInputError: names the field at fault.
+        PreconditionError: rows of the spec are not public and not on this machine.
+    """
+    from modnorm.admission import check_here
+
+    check_here(spec, folders=settings().split_folders)
+
+
+def connect(server: str | None) -> "ModnormClient":
     """Return a client of the server named, or of the one in the settings."""
+    from modnorm.client import ModnormClient
+
     found = settings()
     return ModnormClient(
         server or found.server, timeout=found.timeout, credentials=found.credentials
@@ -100,7 +139,7 @@ def lab_of(run: str, server: str | None) -> str | None:
 @contextmanager
 def in_lab(
     experiment_id: str, server: str
-) -> Iterator[tuple[ModnormClient, experiments.Experiment]]:
+) -> Iterator[tuple["ModnormClient", "experiments.Experiment"]]:
     """Open a connection to the lab that ran an experiment, and find the experiment.
 
     Raises:

@@ -8,13 +8,11 @@ from typing import Annotated
 import typer
 
 from modnorm.cli.console import emit_json, stderr
-from modnorm.cli.counts import counting
-from modnorm.cli.experiment import interruptible
 from modnorm.cli.files import check_writable
+from modnorm.cli.interruption import interruptible
 from modnorm.cli.options import Json, Quiet, settings
 from modnorm.files import write_file
-from modnorm.spec import DataSpec, parse_section
-from modnorm.spec.iterative import MAX_TWO_SIDED_SEED
+from modnorm.limits import MAX_TWO_SIDED_SEED
 
 Model = Annotated[str, typer.Option("--model", metavar="NAME|DIR", help="The model.")]
 Revision = Annotated[str | None, typer.Option(metavar="COMMIT", help="Revision of the model.")]
@@ -45,11 +43,14 @@ def prepare(  # noqa: PLR0913 - each argument is an option of the command
 
     Nothing is kept of a preparation that is broken off; fewer `--epochs` are sooner done.
     """
-    from modnorm.baselines.preparation import PreparationSettings
-    from modnorm.client.preparing import prepare_generator
+    from modnorm.spec import DataSpec, parse_section
 
     rows = parse_section(DataSpec, {"source": data, "limit": limit}, field="data")
     check_writable(out)
+    from modnorm.baselines.preparation import PreparationSettings
+    from modnorm.cli.counts import counting
+    from modnorm.client.preparing import prepare_generator
+
     chosen = replace(PreparationSettings(), epochs=epochs, seed=seed)
     with (
         interruptible("stopped; nothing was written, the same command begins anew"),

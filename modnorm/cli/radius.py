@@ -4,18 +4,18 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
 from modnorm.cli.console import emit_json, stderr, stdout
 from modnorm.cli.options import settings
-from modnorm.client.radius import keep_artifact
-from modnorm.client.rundir import RunDirectory, hold
 from modnorm.files import write_file
-from modnorm.radius.artifact import RadiusArtifact
-from modnorm.radius.schema import GridDocument, MatchingDocument
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from modnorm.radius.schema import GridDocument, MatchingDocument
 
 Out = Annotated[
     Path | None,
@@ -37,13 +37,15 @@ def home_of(spec_file: Path, command: str, out: Path | None) -> Path:
 @contextmanager
 def held(out: Path) -> Iterator[None]:
     """Hold the directory of an artifact, which must not be that of a run."""
+    from modnorm.client.rundir import RunDirectory, hold
+
     RunDirectory(out).check_holds_no_run()
     with hold(out):
         yield
 
 
 def conclude(
-    document: GridDocument | MatchingDocument, shown: Table, out: Path, *, as_json: bool
+    document: "GridDocument | MatchingDocument", shown: "Table", out: Path, *, as_json: bool
 ) -> None:
     """Write `radius.json` and `radius.png`, keep the artifact, show it.
 
@@ -54,6 +56,8 @@ def conclude(
         as_json: Write the artifact to stdout instead of the table.
     """
     from modnorm.analysis.radius import draw_radius
+    from modnorm.client.radius import keep_artifact
+    from modnorm.radius.artifact import RadiusArtifact
 
     artifact, file = RadiusArtifact.of(document), out / "radius.json"
     write_file(file, artifact.to_json().encode())
@@ -69,7 +73,7 @@ def conclude(
         stderr().print(f"note: {note}", soft_wrap=True)
 
 
-def _edge(document: GridDocument | MatchingDocument) -> str | None:
+def _edge(document: "GridDocument | MatchingDocument") -> str | None:
     """Return a remark when a better radius may lie outside of those that were tried."""
     tried = [one.radius for one in document.radii]
     if len(tried) < 2 or document.radius not in {tried[0], tried[-1]}:

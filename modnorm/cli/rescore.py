@@ -1,29 +1,11 @@
 """`modnorm rescore`: a finished run by another scorer, from its stored completions."""
 
-import os
-from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
-from modnorm.cli.console import emit_json, percent, stderr, stdout, table
-from modnorm.cli.experiment import interruptible
-from modnorm.cli.files import check_writable
-from modnorm.cli.options import Json, Quiet, Run, RunServer, in_lab, lab_of, settings
-from modnorm.client.client import ModnormClient
-from modnorm.files import encode_json, write_file
-from modnorm.v1 import experiment_pb2 as experiments
-from modnorm.wire.conversions import spec_to_proto
-
-if TYPE_CHECKING:
-    from modnorm.client.rescoring import Rescored
-    from modnorm.sandbox import Runner
-    from modnorm.tasks import Task
+from modnorm.cli.options import Json, Quiet, Run, RunServer
 
 Scorer = Annotated[
     str | None, typer.Option("--scorer", metavar="NAME", help="Scorer [default: the task's own].")
@@ -57,113 +39,14 @@ def rescore(  # noqa: PLR0913 - each argument is an option of the command
     Shows the held-out metrics by both scorers: of the experts that were selected, and of those
     that the new scorer selects where all of them answered the held-out rows.
     """
-    from modnorm.client.rescoring import rescore_experiment, rescored_document
+    from modnorm.cli.rescore_work import rescore_run
 
-    server = lab_of(run, server)
-    with (
-        interruptible("stopped; nothing was written"),
-        _opened(run, server, scorer) as (client, experiment),
-        _sandboxed(experiment.spec.task.name, sandbox) as (runner, judges),
-    ):
-        task = _task(experiment.spec.task, scorer, runner)
-        target = out or (None if server else Path(run) / f"rescored-{task.scorer}.json")
-        if target is not None:
-            check_writable(target)
-        with _progress(quiet=quiet) as on_progress:
-            rescored = rescore_experiment(
-                client, experiment, task, judges=judges, on_progress=on_progress
-            )
-    document = rescored_document(experiment, rescored)
-    if target is not None:
-        write_file(target, encode_json(document))
-    if as_json:
-        emit_json(document)
-        return
-    _show(rescored)
-    if target is not None:
-        stderr().print(f"written to {target}", soft_wrap=True)
-
-
-def _opened(
-    run: str, server: str | None, scorer: str | None
-) -> AbstractContextManager[tuple[ModnormClient, experiments.Experiment]]:
-    """Find the experiment, in a lab or in a directory whose lab is started for the reading."""
-    if server is not None:
-        return in_lab(run, server)
-    from modnorm.client.rescoring import check_has_votes
-    from modnorm.client.stored_run import find_run
-
-    found = find_run(Path(run))
-    check_has_votes(found.spec)  # as what follows
-    _task(spec_to_proto(found.spec).task, scorer)  # a wrong name is told before a lab is started
-    return found.open(settings())
-
-
-def _task(
-    named: experiments.TaskSpec, scorer: str | None, sandbox: "Runner | None" = None
-) -> "Task":
-    """Return the task of an experiment, one that was declared by its stored text."""
-    from modnorm.tasks import get_task
-
-    declaration = named.declaration if named.HasField("declaration") else None
-    return get_task(named.name, scorer=scorer, sandbox=sandbox, declaration=declaration)
-
-
-@contextmanager
-def _sandboxed(task: str, target: str | None) -> Iterator[tuple["Runner | None", Executor | None]]:
-    """Yield a healthy sandbox and threads that keep it busy, where the task runs programs."""
-    from modnorm.sandbox import Sandbox
-    from modnorm.tasks import check_sandbox, runs_programs
-    from modnorm.wire.remote_sandbox import RemoteSandbox
-
-    if not runs_programs(task):
-        yield None, None
-        return
-    with RemoteSandbox(target) if target else Sandbox() as sandbox:
-        check_sandbox(task, sandbox)
-        with ThreadPoolExecutor(os.cpu_count(), "judge") as judges:
-            yield sandbox, judges
-
-
-@contextmanager
-def _progress(*, quiet: bool) -> Iterator[Callable[[int, int], None]]:
-    console = stderr()
-    columns = (TextColumn("judging"), MofNCompleteColumn(), TimeRemainingColumn())
-    hidden = quiet or not console.is_terminal  # errors in a pipe are one line, and nothing else
-    with Progress(*columns, console=console, transient=True, disable=hidden) as progress:
-        bar = progress.add_task("", total=None)
-        yield lambda done, total: progress.update(bar, completed=done, total=total)
-
-
-def _show(rescored: "Rescored") -> None:
-    console = stdout()
-    console.print(_table(rescored))
-    for name, judged in (("selection", rescored.selection), ("held-out", rescored.heldout)):
-        console.print(f"{judged.changed} of {judged.total} {name} answers are judged otherwise")
-    missing = {index for ensemble in rescored.ensembles for index in ensemble.reselected.missing}
-    if missing:
-        names = ", ".join(map(str, sorted(missing)))
-        stderr().print(f"selected anew, but without held-out answers: {names}", soft_wrap=True)
-
-
-def _table(rescored: "Rescored") -> Table:
-    base, best = rescored.base.heldout_metric, rescored.best_single
-    rows = [
-        ("base", percent(base.old), percent(base.new), ""),
-        (
-            "best single",
-            percent(best.metric.old),
-            percent(best.metric.new),
-            percent(best.reselected_metric),
-        ),
-    ]
-    rows += [
-        (
-            f"N={found.population} K={found.ensemble_size}",
-            percent(found.metric.old),
-            percent(found.metric.new),
-            percent(found.reselected.metric),
-        )
-        for found in rescored.ensembles
-    ]
-    return table(("held-out", rescored.old_scorer, rescored.new_scorer, "selected anew"), rows)
+    rescore_run(
+        run,
+        scorer=scorer,
+        server=server,
+        sandbox=sandbox,
+        out=out,
+        quiet=quiet,
+        as_json=as_json,
+    )

@@ -4,15 +4,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.table import Table
-
 from modnorm.cli.console import percent, stderr, table
-from modnorm.client.client import ModnormClient
+from modnorm.client import ModnormClient
 from modnorm.client.rundir import RunDirectory, lineage_file
 from modnorm.files import write_file
 from modnorm.v1 import experiment_pb2 as experiments
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from modnorm.analysis.document import ResultsDocument
     from modnorm.analysis.trajectory import IterativeEntry
 
@@ -51,7 +51,7 @@ def read_results(directory: RunDirectory) -> "ResultsDocument":
     return load_results(directory.path).document
 
 
-def results_table(document: "ResultsDocument") -> Table:
+def results_table(document: "ResultsDocument") -> "Table":
     """Return the held-out figures of a run: base, best single, every ensemble."""
     if iterative := document.get("iterative"):
         rows = [(_state_name(state, iterative), *_figures(state)) for state in iterative["states"]]

@@ -6,12 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from modnorm.cli.experiment import interruptible
-from modnorm.cli.options import Json, Quiet, settings
+from modnorm.cli.interruption import interruptible
+from modnorm.cli.options import Json, Quiet, check_here, settings
 from modnorm.cli.suite_output import draw, show_plan, show_standing, written
-from modnorm.cli.suite_work import carry_out
-from modnorm.client.rundir import hold
-from modnorm.errors import InvalidInputError
+from modnorm.errors import InvalidInputError, ModnormError
 
 if TYPE_CHECKING:
     from modnorm.suites import Cell, LoadedSuite
@@ -21,6 +19,7 @@ app = typer.Typer(
     help="Run many experiments declared in one file, and print their tables.",
     no_args_is_help=True,
     rich_markup_mode=None,
+    add_completion=False,
 )
 
 SuiteFile = Annotated[Path, typer.Argument(metavar="FILE", help="Suite file, YAML.")]
@@ -83,8 +82,14 @@ def run(  # noqa: PLR0913 - each argument is an option of the command
     if dry_run:
         show_plan(loaded, cells, as_json=as_json)
         return
+    from modnorm.client.rundir import hold
+
     directory = _directory(out, loaded)
+    if server is None:
+        _check_any(cells)
     with interruptible("stopped; the same command goes on from here"), hold(directory):
+        from modnorm.cli.suite_work import carry_out
+
         finished = carry_out(
             loaded, cells, directory, server=server, in_flight=in_flight, quiet=quiet
         )
@@ -151,6 +156,20 @@ def tables(  # noqa: PLR0913 - each argument is an option of the command
         write.write_text(text, encoding="utf-8")
     if plots is not None:
         draw(loaded, built, plots)
+
+
+def _check_any(cells: Sequence["Cell"]) -> None:
+    """Refuse a suite of which no cell can run, before a lab is started."""
+    first: ModnormError | None = None
+    for cell in cells:
+        try:
+            check_here(cell.spec)
+        except ModnormError as error:
+            first = first or error
+        else:
+            return
+    if first is not None:
+        raise first
 
 
 def _load(path: Path, set_: Sequence[str] | None) -> "LoadedSuite":

@@ -2,27 +2,23 @@
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from modnorm.cli.console import emit_json, stderr, stdout, table
 from modnorm.cli.options import Json
 from modnorm.errors import InvalidInputError
-from modnorm.wire.tokens import (
-    DEFAULT_TENANT,
-    AcceptedToken,
-    Role,
-    add_token,
-    make_token,
-    read_tokens,
-    revoke_token,
-)
+from modnorm.wire.roles import DEFAULT_TENANT, Role
+
+if TYPE_CHECKING:
+    from modnorm.wire.tokens import AcceptedToken
 
 app = typer.Typer(
     help="Create, list and revoke the tokens that a lab accepts.",
     no_args_is_help=True,
     rich_markup_mode=None,
+    add_completion=False,
 )
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Public name of the token.")]
@@ -60,6 +56,8 @@ def create(  # noqa: PLR0913 - each argument is an option of the command
     as_json: Json = False,
 ) -> None:
     """Make a token and print it. It is shown this once: the file keeps a hash."""
+    from modnorm.wire.tokens import add_token, make_token
+
     text, kept = make_token(name, roles, tenant=tenant, expires=_in(days), rate=rate)
     add_token(file, kept)
     if as_json:
@@ -72,6 +70,8 @@ def create(  # noqa: PLR0913 - each argument is an option of the command
 @app.command("list")
 def list_tokens(*, file: TokenFile, as_json: Json = False) -> None:
     """List the tokens of a file."""
+    from modnorm.wire.tokens import read_tokens
+
     found = read_tokens(file).tokens
     if as_json:
         emit_json([_entry(token) for token in found])
@@ -83,6 +83,8 @@ def list_tokens(*, file: TokenFile, as_json: Json = False) -> None:
 @app.command("revoke")
 def revoke(name: Name, *, file: TokenFile, as_json: Json = False) -> None:
     """Have a token refused from now on; services notice within a second."""
+    from modnorm.wire.tokens import revoke_token
+
     revoke_token(file, name)
     if as_json:
         emit_json({"name": name, "state": "revoked"})
@@ -98,19 +100,19 @@ def _in(days: float | None) -> datetime | None:
     return datetime.now(UTC).replace(microsecond=0) + timedelta(days=days)
 
 
-def _entry(token: AcceptedToken) -> dict[str, object]:
+def _entry(token: "AcceptedToken") -> dict[str, object]:
     shown = token.model_dump(mode="json", exclude={"sha256"}, exclude_none=True)
     return {**shown, "state": _state(token)}
 
 
-def _row(token: AcceptedToken) -> tuple[str, ...]:
+def _row(token: "AcceptedToken") -> tuple[str, ...]:
     roles = ",".join(token.roles)
     expires = "never" if token.expires is None else f"{token.expires:%Y-%m-%d %H:%M}"
     created = f"{token.created:%Y-%m-%d %H:%M}"
     return token.name, token.tenant, roles, created, expires, _state(token)
 
 
-def _state(token: AcceptedToken) -> str:
+def _state(token: "AcceptedToken") -> str:
     if token.revoked:
         return "revoked"
     expired = token.expires is not None and token.expires <= datetime.now(UTC)

@@ -1,37 +1,11 @@
 """`modnorm tune`: the paper's choice of a scale on development rows."""
 
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
-from modnorm.cli.console import percent, table
-from modnorm.cli.experiment import SAME_COMMAND, carry_out, follow_to_end, interruptible
-from modnorm.cli.options import (
-    Json,
-    Quiet,
-    SpecFile,
-    connect,
-    numbers,
-    read_unsettled_spec,
-    settings,
-)
-from modnorm.cli.radius import GOES_ON, Out, conclude, held, home_of
-from modnorm.client.development import check_development_rows
-from modnorm.client.embedded import embedded_client
-from modnorm.client.resumption import take_up_shared
-from modnorm.client.tuning import (
-    Trial,
-    development_rows,
-    grid_document,
-    trial_spec,
-)
-from modnorm.errors import EvaluationError, InvalidInputError
-from modnorm.radius.schema import GridDocument
-from modnorm.spec import DataSpec, ExperimentSpec
-from modnorm.v1 import experiment_pb2 as experiments
+from modnorm.cli.options import Json, Quiet, SpecFile, check_here, numbers, read_unsettled_spec
+from modnorm.cli.radius import Out, held, home_of
 
 Radii = Annotated[
     str, typer.Option("--radii", "--sigmas", metavar="R,R,...", help="Scales to try.")
@@ -59,8 +33,6 @@ TuneServer = Annotated[
     ),
 ]
 
-_PREFIX = "tune"
-
 
 def tune(  # noqa: PLR0913 - each argument is an option of the command
     spec_file: SpecFile,
@@ -80,78 +52,20 @@ def tune(  # noqa: PLR0913 - each argument is an option of the command
     command goes on where it was broken off; a finer grid repeats no trial that it shares. The
     artifact, DIR/radius.json, can stand in a spec in the place of the radius.
     """
+    from modnorm.cli.tune_plan import plan_trials
+
     spec = read_unsettled_spec(spec_file)
-    rows = _development(spec, heldout)
-    size = ensemble_size or max(spec.population.ensemble_sizes)
-    specs = [
-        trial_spec(spec, radius=radius, seed=seed, heldout=rows, ensemble_size=size)
-        for radius in sorted(numbers(radii, "radii", float))
-        for seed in numbers(seeds, "seeds", int)
-    ]
-    home = home_of(spec_file, _PREFIX, out)
-    with held(home):
-        trials = (
-            _embedded(specs, home, quiet=quiet)
-            if server is None
-            else _in_lab(specs, server, quiet=quiet)
-        )
-        document = grid_document(specs[0], trials)
-        conclude(document, _table(document), home, as_json=as_json)
-
-
-def _development(spec: ExperimentSpec, heldout: str | None) -> DataSpec:
-    """Return the development rows; the spec's held-out rows are kept for the test."""
-    if heldout is None:
-        raise InvalidInputError(
-            "no development rows are given, and the spec's held-out rows are for the test",
-            field="heldout",
-            remedy="name other rows: --heldout '{source: dev.jsonl, limit: 100}'",
-        )
-    rows = development_rows(heldout)
-    check_development_rows(spec, rows, folders=settings().split_folders)
-    return rows
-
-
-def _embedded(specs: Sequence[ExperimentSpec], out: Path, *, quiet: bool) -> list[Trial]:
-    with (
-        interruptible(GOES_ON),
-        embedded_client(out, settings()) as client,
-    ):
-        return [_trial(spec, carry_out(client, spec, quiet=quiet)) for spec in specs]
-
-
-def _in_lab(specs: Sequence[ExperimentSpec], server: str, *, quiet: bool) -> list[Trial]:
-    """Submit all trials before any is waited for: the evaluators share them out."""
-    with (
-        connect(server) as client,
-        interruptible("the trials go on in the lab; the same command finds them"),
-    ):
-        accepted = [take_up_shared(client, spec, _PREFIX) for spec in specs]
-        return [
-            _trial(spec, follow_to_end(client, experiment, quiet=quiet, go_on=SAME_COMMAND))
-            for spec, experiment in zip(specs, accepted, strict=True)
-        ]
-
-
-def _trial(spec: ExperimentSpec, ended: experiments.Experiment) -> Trial:
-    if not ended.ensembles:
-        raise EvaluationError(f"{spec.name}: too few candidates are left for an ensemble")
-    return Trial(
-        radius=spec.method.radius,
-        seed=spec.population.seed,
-        metric=ended.ensembles[0].metric,
-        provenance=ended.provenance,
+    specs = plan_trials(
+        spec,
+        radii=sorted(numbers(radii, "radii", float)),
+        seeds=numbers(seeds, "seeds", int),
+        heldout=heldout,
+        ensemble_size=ensemble_size,
     )
+    if server is None:
+        check_here(specs[0])
+    home = home_of(spec_file, "tune", out)
+    with held(home):
+        from modnorm.cli.tune_work import try_all
 
-
-def _table(document: GridDocument) -> Table:
-    rows = [
-        (
-            f"{one.radius:g}",
-            percent(one.mean),
-            "  ".join(percent(trial.metric) for trial in one.trials),
-            "selected" if one.radius == document.radius else "",
-        )
-        for one in document.radii
-    ]
-    return table(("scale", "mean", "by seed", ""), rows)
+        try_all(specs, home, server, quiet=quiet, as_json=as_json)

@@ -1,5 +1,6 @@
 """Finds the embedded lab, which the library never imports."""
 
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from importlib.metadata import entry_points
@@ -9,11 +10,13 @@ from typing import Protocol
 from modnorm.client.client import ModnormClient
 from modnorm.client.rundir import state_directory
 from modnorm.client.settings import ClientSettings, calm_threads
-from modnorm.errors import PreconditionError
+from modnorm.errors import InvalidInputError, PreconditionError
 from modnorm.wire.channel import Credentials
 
 GROUP = "modnorm.embedded"
 """Entry points of this group start a lab inside the calling process."""
+_REFUSALS = (InvalidInputError, PreconditionError)
+"""What the caller has to change before there is any work."""
 _PATIENCE_SECONDS = 5.0
 """A lab inside the process that does not answer has broken down: no use in waiting for long."""
 
@@ -75,6 +78,8 @@ def embedded_client(
 ) -> Iterator[ModnormClient]:
     """Start a lab that works in a directory and connect to it.
 
+    A new lab that refuses the first thing that it is asked for leaves nothing in the directory.
+
     Args:
         home: Directory of the run, held by the caller.
         settings: Settings of the client.
@@ -82,13 +87,22 @@ def embedded_client(
     """
     start = find_embedded()
     state, cache, data = state_directory(home), settings.cache_dir, settings.data_roots
-    with (
-        start(state, cache=cache, data=data, evaluate=evaluate) as lab,
-        ModnormClient(
-            lab.target,
-            timeout=settings.timeout,
-            patience=_PATIENCE_SECONDS,
-            credentials=lab.credentials,
-        ) as client,
-    ):
-        yield client
+    is_new, is_unused = not state.exists(), False
+    try:
+        with (
+            start(state, cache=cache, data=data, evaluate=evaluate) as lab,
+            ModnormClient(
+                lab.target,
+                timeout=settings.timeout,
+                patience=_PATIENCE_SECONDS,
+                credentials=lab.credentials,
+            ) as client,
+        ):
+            try:
+                yield client
+            except _REFUSALS:
+                is_unused = is_new and next(client.list(), None) is None
+                raise
+    finally:
+        if is_unused:
+            shutil.rmtree(state)

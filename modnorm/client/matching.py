@@ -14,7 +14,8 @@ from modnorm.files import write_file
 from modnorm.perturbation.methods import needs_profile
 from modnorm.radius.digests import json_digest
 from modnorm.radius.matching import MatchingPlan
-from modnorm.radius.plan import check_method, plan_matching
+from modnorm.radius.plan import plan_matching
+from modnorm.radius.scales import check_method
 from modnorm.radius.schema import MatchingSettings
 from modnorm.spec import ExperimentSpec
 from modnorm.tasks.data import load_rows

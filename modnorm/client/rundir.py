@@ -101,12 +101,13 @@ class RunDirectory:
 
 @contextmanager
 def hold(path: Path) -> Iterator[None]:
-    """Make a directory and keep it for this process.
+    """Make a directory and keep it for this process; remove it if it was new and stays empty.
 
     Raises:
         InvalidInputError: it cannot be written.
         PreconditionError: another process works there.
     """
+    is_new = not path.exists()
     try:
         path.mkdir(parents=True, exist_ok=True)
         lock = FileLock(lock_file(path), timeout=0)
@@ -120,7 +121,16 @@ def hold(path: Path) -> Iterator[None]:
     try:
         yield
     finally:
+        if is_new:
+            _remove_empty(path)
         lock.release()
+
+
+def _remove_empty(path: Path) -> None:
+    """Remove a directory that holds the lock alone."""
+    if [entry.name for entry in path.iterdir()] == [_LOCK]:
+        lock_file(path).unlink()
+        path.rmdir()
 
 
 def _read(path: Path) -> Mapping[str, object]:

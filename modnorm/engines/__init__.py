@@ -1,13 +1,10 @@
-"""Inference engines behind one small protocol."""
+"""Inference engines behind one small protocol; an engine's library is imported with the engine."""
 
 from importlib.util import find_spec
-
-import torch
 
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines.protocol import Completion, Engine, Finish, GenerationLimits
 from modnorm.engines.settings import EngineSettings, Numerics
-from modnorm.engines.transformers_engine import TransformersEngine
 from modnorm.engines.vllm.numerics import choose_numerics
 from modnorm.errors import IncompatibleError, InvalidInputError
 
@@ -57,6 +54,10 @@ def load_engine(
         return _load_vllm(checkpoint, settings or EngineSettings())
     settings = settings or EngineSettings()
     _require_plain(settings)
+    from modnorm.engines.transformers_engine import (  # noqa: PLC0415 - loads transformers
+        TransformersEngine,
+    )
+
     return TransformersEngine(checkpoint, gpu_share=settings.gpu_memory_utilization)
 
 
@@ -88,4 +89,6 @@ def _load_vllm(checkpoint: Checkpoint, settings: EngineSettings) -> Engine:
 
 
 def _has_gpu() -> bool:
+    import torch  # noqa: PLC0415 - names of engines are told without it
+
     return torch.cuda.is_available()

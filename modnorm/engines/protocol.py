@@ -4,12 +4,14 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from modnorm.checkpoint.layout import Layout
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
-from modnorm.perturbation.lineage import Lineage
+
+if TYPE_CHECKING:
+    from modnorm.perturbation.lineage import Lineage
 
 
 class Finish(StrEnum):
@@ -58,7 +60,7 @@ class Engine(Protocol):
     def environment(self) -> Mapping[str, str]:
         """Engine, library versions and device: what rounding may depend on, for the record."""
 
-    def rebase(self, lineage: Lineage | None, *, poll: Callable[[], None] | None = None) -> None:
+    def rebase(self, lineage: "Lineage | None", *, poll: Callable[[], None] | None = None) -> None:
         """Let the end of a lineage be the base from now on; None for the model as it is on disk.
 
         Steps that are missing from the state held are taken, or all of them from the model.

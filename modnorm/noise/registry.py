@@ -1,4 +1,4 @@
-"""Noise schemes by name; a scheme's module, which loads torch, is imported when it is asked for."""
+"""Noise schemes by name; the module of a scheme loads torch, so it is imported on demand."""
 
 from collections.abc import Mapping
 from functools import cache

@@ -15,7 +15,7 @@ from modnorm.errors import InvalidInputError
 from modnorm.geometry import controls
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.geometry.scales import Scales, isotropic_scales, modular_scales, still_scales
-from modnorm.spec import Masses
+from modnorm.spec import Masses, MethodSpec
 
 if TYPE_CHECKING:
     from modnorm.checkpoint.weights import CheckpointWeights
@@ -170,6 +170,22 @@ def needs_profile(method: str) -> bool:
         InvalidInputError: there is no such method.
     """
     return _method(method).needs_profile
+
+
+def refuse_unused_profile(method: MethodSpec, *, needed: bool) -> None:
+    """Refuse a profile that a method does not use.
+
+    Args:
+        method: The method of a spec.
+        needed: Whether it needs a profile.
+
+    Raises:
+        InvalidInputError: there is one.
+    """
+    if method.profile is not None and not needed:
+        raise InvalidInputError(
+            f"{method.name} uses no profile", field="method.profile", remedy="leave it out"
+        )
 
 
 def require_usable(method: str, *, config: Mapping[str, object], masses: Masses) -> None:

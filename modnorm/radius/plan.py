@@ -5,32 +5,14 @@ from collections.abc import Sequence
 from modnorm.calibration.profile import Profile
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights
-from modnorm.errors import InvalidInputError
 from modnorm.geometry.scale_map import ScaleMap
-from modnorm.perturbation.methods import build_scale_map, needs_profile
+from modnorm.perturbation.methods import build_scale_map
 from modnorm.radius.matching import MatchingPlan
-from modnorm.radius.scales import check_scales
 from modnorm.radius.schema import MatchingSettings
 from modnorm.spec import Masses, MethodSpec
 
 REFERENCE = "randopt"
 """Method of the isotropic reference."""
-
-
-def check_method(method: MethodSpec, radii: Sequence[float], sigma: float) -> None:
-    """Refuse what cannot be matched whatever the model is.
-
-    Raises:
-        InvalidInputError: the method moves nothing, is not known or uses no profile but names
-            one, or a scale is out of range.
-    """
-    if method.name == "base":
-        raise InvalidInputError("base moves nothing", field="method.name", remedy="name a method")
-    if not needs_profile(method.name) and method.profile is not None:
-        raise InvalidInputError(
-            f"{method.name} uses no profile", field="method.profile", remedy="leave it out"
-        )
-    check_scales(radii, sigma)
 
 
 def plan_matching(  # noqa: PLR0913 - all by keyword; they are what a matching is made of

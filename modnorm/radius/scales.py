@@ -3,10 +3,24 @@
 from collections.abc import Sequence
 
 from modnorm.errors import InvalidInputError
-from modnorm.spec import MAX_RADIUS, MIN_RADIUS
+from modnorm.perturbation.methods import needs_profile, refuse_unused_profile
+from modnorm.spec import MAX_RADIUS, MIN_RADIUS, MethodSpec
 
 MAX_RADII = 1_000
 """Each is measured on its own: more are a mistake."""
+
+
+def check_method(method: MethodSpec, radii: Sequence[float], sigma: float) -> None:
+    """Refuse what cannot be matched whatever the model is.
+
+    Raises:
+        InvalidInputError: the method moves nothing, is not known or uses no profile but names
+            one, or a scale is out of range.
+    """
+    if method.name == "base":
+        raise InvalidInputError("base moves nothing", field="method.name", remedy="name a method")
+    refuse_unused_profile(method, needed=needs_profile(method.name))
+    check_scales(radii, sigma)
 
 
 def check_scales(radii: Sequence[float], sigma: float) -> None:

@@ -7,7 +7,8 @@ from typing import Annotated, ClassVar, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from modnorm.spec.iterative import ITERATIVE_DEFAULTS, MAX_TWO_SIDED_SEED, IterativeSpec
+from modnorm.limits import MAX_TWO_SIDED_SEED
+from modnorm.spec.iterative import ITERATIVE_DEFAULTS, IterativeSpec
 from modnorm.spec.method import CalibrationSpec, MethodSpec
 from modnorm.spec.population import PopulationSpec
 from modnorm.spec.running import EngineSpec, FailureSpec

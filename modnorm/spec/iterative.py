@@ -5,11 +5,10 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from modnorm.spec.section import MAX_COUNT, MAX_SEED, Float, Int, Section, field_fault
+from modnorm.limits import MAX_COUNT
+from modnorm.spec.section import Float, Int, Section, field_fault
 from modnorm.spec.task import Rows
 
-MAX_TWO_SIDED_SEED = MAX_SEED // 1_000_003 - 1
-"""Largest seed of a run with two sides: seeds of its steps are 64-bit integers."""
 _TWO_SIDED: Mapping[str, Mapping[str, object]] = {
     "method": {"radius": 0.001},
     "population": {"size": 2, "statistics": "full"},

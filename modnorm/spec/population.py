@@ -4,7 +4,8 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from modnorm.spec.section import MAX_SEED, Int, Section, field_fault
+from modnorm.limits import MAX_SEED
+from modnorm.spec.section import Int, Section, field_fault
 
 MAX_POPULATION = 100_000
 """Largest N accepted: the paper's largest population is 3,000."""

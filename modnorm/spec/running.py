@@ -4,7 +4,8 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from modnorm.spec.section import MAX_COUNT, Int, Section, field_fault
+from modnorm.limits import MAX_COUNT
+from modnorm.spec.section import Int, Section, field_fault
 
 MAX_MODEL_LEN, MAX_SEQUENCES, MAX_RANKS = 2**20, 4096, 64
 """Bounds of an engine's settings, beyond those of any model or host of today."""

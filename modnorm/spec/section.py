@@ -12,9 +12,6 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 FIELD_FAULT = "field_fault"
-MAX_SEED = 2**63 - 1
-MAX_COUNT = 2**31 - 1
-"""Largest count of anything: the contracts carry counts in 32 bits."""
 
 
 def field_fault(field: str, message: str) -> PydanticCustomError:

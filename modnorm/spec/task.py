@@ -4,7 +4,8 @@ from typing import Annotated, ClassVar
 
 from pydantic import BeforeValidator, Field
 
-from modnorm.spec.section import MAX_COUNT, Int, Section
+from modnorm.limits import MAX_COUNT
+from modnorm.spec.section import Int, Section
 
 MAX_DECLARATION = 65_536
 """Largest text of a declared task, in bytes of UTF-8."""

@@ -19,7 +19,7 @@ from modnorm.tasks.files import (
     row_files,
 )
 from modnorm.tasks.hub import read_dataset
-from modnorm.tasks.splits import DEFAULT_FOLDER, open_split
+from modnorm.tasks.splits import DEFAULT_FOLDER, is_in_folder, open_split
 
 BUNDLED = Path(__file__).parents[1] / "bundled" / "data"
 _BUNDLED_SCHEME = "bundled:"
@@ -43,6 +43,24 @@ def bundled_names() -> tuple[str, ...]:
 def is_dataset(source: str) -> bool:
     """Tell whether a source is a Hugging Face dataset, and nothing on this machine."""
     return not source.startswith((_BUNDLED_SCHEME, _SPLIT_SCHEME)) and not _names_file(source)
+
+
+def needs_hub(source: str, folders: Sequence[Path], *, field: str) -> bool:
+    """Tell whether rows come from the Hugging Face Hub: those of a dataset, or of a public split.
+
+    Args:
+        source: The source.
+        folders: Where named splits are looked for.
+        field: Spec path for errors.
+
+    Raises:
+        InvalidInputError: there is no split of this name.
+    """
+    if not source.startswith(_SPLIT_SCHEME):
+        return is_dataset(source)
+    name = source.removeprefix(_SPLIT_SCHEME)
+    data, split = find_split(name, field=f"{field}.source"), name.partition("/")[2]
+    return data.hub is not None and not any(is_in_folder(data, split, one) for one in folders)
 
 
 def open_source(

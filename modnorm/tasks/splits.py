@@ -81,6 +81,12 @@ def open_split(name: str, *, folders: Sequence[Path], field: str) -> FoundSplit:
         ) from error
 
 
+def is_in_folder(data: Dataset, name: str, folder: Path) -> bool:
+    """Tell whether a folder of data sets has a file that a split is read from."""
+    parts = (Part(name), *data.splits[name].parts)
+    return any(find_file(folder / data.task, part.file) is not None for part in parts)
+
+
 def split_from_folder(data: Dataset, name: str, folder: Path, *, field: str) -> FoundSplit | None:
     """Return the rows of a split from a folder of data sets, None when it has no file of it.
 

@@ -1,33 +1,13 @@
 """Whether rows are those of a named split."""
 
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 
 from modnorm.errors import InvalidInputError
-from modnorm.tasks import mbpp
 from modnorm.tasks.catalogue import Dataset
-from modnorm.tasks.countdown import Countdown
-from modnorm.tasks.files import Raw, RawRow
-from modnorm.tasks.gsm8k import Gsm8k
+from modnorm.tasks.files import RawRow
 from modnorm.tasks.manifest import SplitRecord, first_change
-from modnorm.tasks.math500 import Math500
-from modnorm.tasks.olympiadbench import OlympiadBench
-from modnorm.tasks.protocol import Row
-from modnorm.tasks.rocstories import RocStories
+from modnorm.tasks.registry import get_task
 from modnorm.tasks.rows import rows_digest
-from modnorm.tasks.uspto50k import Uspto50k
-
-_PARSERS: Mapping[str, Callable[[Raw], Row]] = MappingProxyType(
-    {
-        "countdown": Countdown().parse,
-        "gsm8k": Gsm8k().parse,
-        "math500": Math500().parse,
-        "mbpp": mbpp.parse_row,
-        "olympiadbench": OlympiadBench().parse,
-        "rocstories": RocStories().parse,
-        "uspto50k": Uspto50k().parse,
-    }
-)
 
 
 def verify(  # noqa: PLR0913 - half of them by keyword
@@ -68,10 +48,10 @@ def verify(  # noqa: PLR0913 - half of them by keyword
 
 
 def _digest(data: Dataset, rows: Sequence[RawRow], source: str, field: str) -> str:
-    parsed = []
+    parse, parsed = get_task(data.task).parse, []
     for place, row in rows:
         try:
-            parsed.append(_PARSERS[data.task](row))
+            parsed.append(parse(row))
         except InvalidInputError as error:
             raise InvalidInputError(
                 f"{source}, {place}, column {error.field!r}: {error.message}", field=field

@@ -13,7 +13,6 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Self
@@ -29,28 +28,26 @@ from modnorm.errors import (
     UnauthenticatedError,
 )
 from modnorm.spec import read_yaml
+from modnorm.wire.roles import DEFAULT_TENANT, Role
 
-DEFAULT_TENANT = "default"
+__all__ = [
+    "DEFAULT_TENANT",
+    "AcceptedToken",
+    "Role",
+    "TokenTable",
+    "add_token",
+    "make_token",
+    "read_tokens",
+    "revoke_token",
+    "write_tokens",
+]
+
+
 _SECRET_BYTES = 32
 _NAME = r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?"
 _TOKEN = re.compile(rf"modnorm_({_NAME})_([A-Za-z0-9_-]{{43}})")
 
 Name = Annotated[str, Field(pattern=rf"^{_NAME}$")]
-
-
-class Role(StrEnum):
-    """What a token may be used for."""
-
-    SUBMIT = "submit"
-    """Create and cancel experiments of its tenant."""
-    READ = "read"
-    """See the experiments of its tenant."""
-    OPERATE = "operate"
-    """See and cancel the experiments of all tenants."""
-    WORKER = "worker"
-    """Evaluate: lease jobs, report results, run programs in the sandbox."""
-    INTERNAL = "internal"
-    """The aggregator towards calibrator, sampler and sandbox."""
 
 
 class AcceptedToken(BaseModel):

@@ -15,7 +15,8 @@ from modnorm.errors import InvalidInputError
 from modnorm.perturbation.methods import needs_profile
 from modnorm.radius.artifact import RadiusArtifact
 from modnorm.radius.matching import MatchingPlan, match
-from modnorm.radius.plan import check_method, plan_matching
+from modnorm.radius.plan import plan_matching
+from modnorm.radius.scales import check_method
 from modnorm.v1 import calibration_pb2
 from modnorm.wire.conversions import method_from_proto, prompts_from_proto
 from modnorm.wire.radius_conversions import matching_from_proto

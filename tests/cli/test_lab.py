@@ -227,9 +227,9 @@ def test_files_that_were_broken_off_are_written_by_the_same_command(
         raise UnavailableError("the lab is away")
 
     command = ("show", "e1", *lab(SUCCEEDED), "--out", tmp_path / "run")
-    monkeypatch.setattr("modnorm.cli.lab.write_results", break_off)
+    monkeypatch.setattr("modnorm.cli.lab_work.write_results", break_off)
     assert modnorm(*command)[0] == 1
-    monkeypatch.setattr("modnorm.cli.lab.write_results", lambda *_: tmp_path / "report")
+    monkeypatch.setattr("modnorm.cli.lab_work.write_results", lambda *_: tmp_path / "report")
     assert modnorm(*command)[0] == 0
 
 

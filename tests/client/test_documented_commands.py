@@ -8,7 +8,7 @@ import pytest
 import typer
 import typer.core
 
-from modnorm.cli.app import app
+from modnorm.cli.app import build_app
 
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
@@ -27,7 +27,7 @@ def commands(page):
 
 def parse(words):
     """Let the command that is named take its arguments, and do nothing with them."""
-    command, context = typer.main.get_command(app), None
+    command, context = typer.main.get_command(build_app(words)), None
     while isinstance(command, typer.core.TyperGroup):
         with command.make_context("modnorm", words, parent=context) as context:
             _, found, words = command.resolve_command(context, words)

@@ -1,0 +1,306 @@
+"""Checks of a spec against what it names: method, noise, engine, rows, model, files.
+
+No model is loaded, and nothing here needs torch. The aggregator admits an experiment by these
+checks and others, which need a tokenizer, weights or a sandbox. A command that starts a lab makes
+them first, so that it refuses a spec within a second.
+"""
+
+import json
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from modnorm.baselines.generator_file import GeneratorFile, read_generator, unfit
+from modnorm.calibration.schedule import require_every_layer
+from modnorm.checkpoint.config import positive
+from modnorm.checkpoint.families import physical_layout
+from modnorm.checkpoint.reference import Checkpoint, find_local_checkpoint
+from modnorm.engines import engine_names
+from modnorm.errors import InvalidInputError
+from modnorm.files import read_text
+from modnorm.noise import check_scheme
+from modnorm.perturbation.methods import (
+    needs_profile,
+    refuse_unused_profile,
+    require_usable,
+)
+from modnorm.spec import DataSpec, ExperimentSpec
+from modnorm.tasks import Message, Task, get_stored_task
+from modnorm.tasks.data import LoadedRows, load_data, rows_digest
+from modnorm.tasks.faults import render
+from modnorm.tasks.files import confined
+from modnorm.tasks.hub import check_dataset
+from modnorm.tasks.sources import is_dataset, needs_hub
+
+_DIGEST = re.compile("[0-9a-f]{16}|[0-9a-f]{64}")
+MAX_PROFILE_BYTES = 64 * 2**20
+MAX_GENERATOR_BYTES = 256 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Splits:
+    """The task of a spec and its rows."""
+
+    task: Task
+    selection: LoadedRows
+    heldout: LoadedRows
+    development: LoadedRows | None
+
+    def prompts(self) -> list[Sequence[Message]]:
+        """Return the messages of the rows of all splits.
+
+        Raises:
+            InvalidInputError: the code of the task raises; the message names the row.
+        """
+        development = self.development.rows if self.development else ()
+        return [
+            *render(self.task, self.selection.rows, "selection row"),
+            *render(self.task, self.heldout.rows, "heldout row"),
+            *render(self.task, development, "development row"),
+        ]
+
+
+def check_engine(spec: ExperimentSpec, engines: Collection[str] | None) -> None:
+    """Refuse an engine that no evaluator has: its jobs would be tried and tried again.
+
+    Args:
+        spec: The spec.
+        engines: All engines that evaluators have; None where that is not known.
+    """
+    if engines is not None and spec.engine.name not in engines:
+        raise InvalidInputError(
+            f"there is no engine {spec.engine.name!r} on this machine",
+            field="engine.name",
+            remedy=f"one of {', '.join(engines)}; or submit it to a lab that has it",
+        )
+
+
+def check_settled(spec: ExperimentSpec) -> None:
+    """Refuse a radius that is still the name of an artifact: clients send a number."""
+    if not spec.method.is_settled:
+        raise InvalidInputError(
+            "names an artifact that the client has not read",
+            field="method.radius",
+            remedy="submit with modnorm's client, or give the number",
+        )
+
+
+def check_names(spec: ExperimentSpec) -> None:
+    """Refuse a method or a noise scheme that does not exist, and a profile that is not used.
+
+    Raises:
+        InvalidInputError: names the field.
+    """
+    refuse_unused_profile(spec.method, needed=needs_profile(spec.method.name))
+    check_scheme(spec.population.noise)
+
+
+def check_splits_differ(spec: ExperimentSpec) -> None:
+    """Refuse a spec that tests on the rows that it selects by.
+
+    Raises:
+        InvalidInputError: names the field.
+    """
+    named = spec.task
+    if named.selection == named.heldout:
+        raise InvalidInputError(
+            "names the same rows as task.selection",
+            field="task.heldout",
+            remedy="name other rows, or another offset: what was selected for is no test",
+        )
+    chosen_on = spec.iterative.development if spec.iterative else None
+    if chosen_on is not None and chosen_on in {named.selection, named.heldout}:
+        raise InvalidInputError(
+            "names the same rows as the task does",
+            field="iterative.development",
+            remedy="name other rows, or another offset: what was trained on chooses badly",
+        )
+
+
+def task_of(spec: ExperimentSpec) -> Task:
+    """Return the task of a spec; a task file is not read.
+
+    Raises:
+        InvalidInputError: there is no such task or scorer.
+    """
+    named = spec.task
+    return get_stored_task(named.name, scorer=named.scorer, declaration=named.declaration)
+
+
+def load_splits(
+    spec: ExperimentSpec, *, roots: Sequence[Path] | None, folders: Sequence[Path]
+) -> Splits:
+    """Load the rows of all splits of a spec.
+
+    Args:
+        spec: The spec.
+        roots: Where data files may lie; anywhere when None.
+        folders: Where named splits are looked for before the hub.
+
+    Raises:
+        InvalidInputError: a source is missing or malformed, or two splits are the same.
+        PreconditionError: rows are not public and not here, or `datasets` is not installed.
+        UnavailableError: the Hugging Face Hub cannot be reached.
+    """
+    check_splits_differ(spec)
+    task = task_of(spec)
+
+    def load(rows: DataSpec, field: str) -> LoadedRows:
+        return load_data(task, rows, field=field, roots=roots, folders=folders)
+
+    chosen_on = spec.iterative.development if spec.iterative else None
+    return Splits(
+        task=task,
+        development=load(chosen_on, "iterative.development") if chosen_on else None,
+        selection=load(spec.task.selection, "task.selection"),
+        heldout=load(spec.task.heldout, "task.heldout"),
+    )
+
+
+def check_radius_is_tested_elsewhere(spec: ExperimentSpec, heldout_digest: str) -> None:
+    """Refuse a radius that was chosen on the held-out rows.
+
+    Raises:
+        InvalidInputError: names the radius.
+    """
+    source = spec.method.radius_source
+    if source is not None and source.development_digest == heldout_digest:
+        raise InvalidInputError(
+            "the radius artifact was chosen on the rows of task.heldout",
+            field="method.radius",
+            remedy="name other rows in task.heldout, or choose the radius again with other rows "
+            "in `modnorm tune --heldout`: what was selected for is no test",
+        )
+
+
+def check_calibration(spec: ExperimentSpec, selection_rows: int, num_layers: int) -> None:
+    """Refuse a calibration that would leave a layer without an estimate.
+
+    Args:
+        spec: The spec; its method needs a profile and it names none.
+        selection_rows: Rows whose prompts can be calibrated with.
+        num_layers: Layers of the model.
+
+    Raises:
+        InvalidInputError: names the number of examples.
+    """
+    examples = min(spec.calibration.examples, selection_rows)
+    require_every_layer(examples, spec.calibration.layers_per_example, num_layers)
+
+
+def read_profile(name: str, roots: Sequence[Path] | None) -> str:
+    """Return the canonical JSON of a profile file; it may be no profile yet.
+
+    Args:
+        name: Its path.
+        roots: Where it may lie; anywhere when None.
+
+    Raises:
+        InvalidInputError: there is no such file, or it is no JSON.
+    """
+    path = confined(name, "method.profile", roots)
+    try:
+        content = json.loads(read_text(path, most=MAX_PROFILE_BYTES))
+        return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    except (OSError, ValueError, RecursionError) as error:
+        raise InvalidInputError(
+            f"cannot read {name}: {error}",
+            field="method.profile",
+            remedy="give a profile file, the digest of a stored profile, or leave it out",
+        ) from error
+
+
+def find_generator(name: str, roots: Sequence[Path] | None) -> GeneratorFile:
+    """Return the generator in a file.
+
+    Args:
+        name: Its path.
+        roots: Where it may lie; anywhere when None.
+
+    Raises:
+        InvalidInputError: there is no such file, or it is no generator.
+    """
+    path = confined(name, "iterative.generator", roots)
+    try:
+        return read_generator(read_text(path, most=MAX_GENERATOR_BYTES))
+    except (OSError, ValueError) as error:
+        raise unfit(f"cannot read {path.name}: {error}") from error
+
+
+def is_digest(profile: str) -> bool:
+    """Whether a spec names a stored profile rather than a file."""
+    return _DIGEST.fullmatch(profile) is not None
+
+
+def check_here(spec: ExperimentSpec, *, folders: Sequence[Path]) -> None:
+    """Check a spec as far as this machine can tell at once: nothing is fetched or loaded.
+
+    Args:
+        spec: The spec; task file and radius artifact are read.
+        folders: Where named splits are looked for.
+
+    Raises:
+        InvalidInputError: names the field of the spec that is at fault.
+        PreconditionError: rows of the spec are not public and not on this machine.
+    """
+    check_settled(spec)
+    check_engine(spec, engine_names())
+    check_splits_differ(spec)
+    check_search_here(spec, folders=folders)
+    task = task_of(spec)
+    heldout = _rows_here(task, spec.task.heldout, "task.heldout", folders)
+    if heldout is not None:
+        check_radius_is_tested_elsewhere(spec, rows_digest(heldout.rows))
+    if spec.iterative and spec.iterative.development:
+        _rows_here(task, spec.iterative.development, "iterative.development", folders)
+
+
+def check_search_here(spec: ExperimentSpec, *, folders: Sequence[Path]) -> int | None:
+    """Check method, model and selection rows of a spec, as `check_here` does.
+
+    Args:
+        spec: The spec; its radius may be unknown.
+        folders: Where named splits are looked for.
+
+    Returns:
+        The number of selection rows; None where the hub has them.
+
+    Raises:
+        InvalidInputError: names the field of the spec that is at fault.
+        PreconditionError: the rows are not public and not on this machine.
+    """
+    check_names(spec)
+    selection = _rows_here(task_of(spec), spec.task.selection, "task.selection", folders)
+    checkpoint = find_local_checkpoint(spec.model.name, spec.model.revision)
+    rows = None if selection is None else len(selection.rows)
+    if checkpoint is not None:
+        _check_model_here(spec, checkpoint, rows)
+    if spec.method.profile is not None and not is_digest(spec.method.profile):
+        read_profile(spec.method.profile, None)
+    return rows
+
+
+def _rows_here(
+    task: Task, rows: DataSpec, field: str, folders: Sequence[Path]
+) -> LoadedRows | None:
+    """Load rows that are on this machine; None for rows that the hub has."""
+    if is_dataset(rows.source):
+        check_dataset(rows, field=field)
+        return None
+    if needs_hub(rows.source, folders, field=field):
+        return None
+    return load_data(task, rows, field=field, folders=folders)
+
+
+def _check_model_here(
+    spec: ExperimentSpec, checkpoint: Checkpoint, selection_rows: int | None
+) -> None:
+    config, method = checkpoint.config, spec.method
+    require_usable(method.name, config=config, masses=method.masses)
+    needed = needs_profile(method.name) and method.profile is None
+    if needed and selection_rows is not None:
+        check_calibration(spec, selection_rows, positive(config, "num_hidden_layers"))
+    if spec.iterative and spec.iterative.generator:
+        tensors = [(tensor.name, tensor.shape) for tensor in physical_layout(config)]
+        find_generator(spec.iterative.generator, None).check_model(tensors)

@@ -1,0 +1,98 @@
+"""Experiments of a lab, as its commands print them."""
+
+from modnorm.cli.console import as_dict, emit_json, on_one_line, percent, stdout, table
+from modnorm.cli.progress import rewards
+from modnorm.v1 import experiment_pb2 as experiments
+from modnorm.wire.conversions import state_name
+
+
+def list_row(experiment: experiments.Experiment) -> tuple[str, ...]:
+    """Return the cells of an experiment in the list of all."""
+    progress = experiment.progress
+    return (
+        experiment.id,
+        on_one_line(experiment.spec.name) or "-",
+        state_name(experiment.state),
+        f"{progress.jobs_done}/{progress.jobs_total}",
+        f"{progress.best_reward:.4f}" if progress.HasField("best_reward") else "-",
+        f"{progress.threshold_reward:.4f}" if progress.HasField("threshold_reward") else "-",
+        experiment.create_time.ToDatetime().isoformat(sep=" ", timespec="seconds"),
+    )
+
+
+def show_experiment(
+    experiment: experiments.Experiment, *, as_json: bool, brief: bool = False
+) -> None:
+    """Print an experiment.
+
+    Args:
+        experiment: The experiment.
+        as_json: Print a document instead.
+        brief: Leave out progress and results.
+    """
+    if as_json:
+        emit_json(as_dict(experiment))
+        return
+    console = stdout()
+    console.print(f"{experiment.id}  {state_name(experiment.state)}", soft_wrap=True)
+    if experiment.error:
+        console.print(experiment.error, soft_wrap=True)
+    if stopped := experiment.progress.candidates_stopped:
+        total = experiment.spec.population.size
+        console.print(f"{stopped} of {total} candidates were stopped early", soft_wrap=True)
+    progress = experiment.progress
+    if progress.updates_total:
+        made = f"{progress.updates_done} of {progress.updates_total} updates are made"
+        console.print(made, soft_wrap=True)
+    if brief:
+        return
+    if experiment.state != experiments.EXPERIMENT_STATE_SUCCEEDED:
+        console.print(", ".join(_standing(experiment)), soft_wrap=True)
+    if experiment.states:
+        console.print(table(("state", "development", "held-out"), _states(experiment)))
+    elif rows := _ensembles(experiment):
+        console.print(table(("ensemble", "held-out", "right"), rows))
+
+
+def _standing(experiment: experiments.Experiment) -> list[str]:
+    """Return how far an experiment is, or was when it ended early."""
+    progress, base = experiment.progress, experiment.base
+    largest = max(experiment.spec.population.ensemble_sizes, default=1)
+    known = base.selection_reward if base.HasField("selection_reward") else None
+    parts = [
+        f"jobs {progress.jobs_done}/{progress.jobs_total}",
+        f"failed {progress.jobs_failed}",
+        f"running {progress.jobs_running}",
+    ]
+    if experiment.state == experiments.EXPERIMENT_STATE_CALIBRATING:
+        parts = [f"prompts calibrated {progress.examples_done}/{progress.examples_total}"]
+    waiting = [f"waiting: {experiment.waits_for}"] if experiment.waits_for else []
+    return [*parts, *rewards(progress, known, largest), *waiting]
+
+
+def _states(experiment: experiments.Experiment) -> list[tuple[str, ...]]:
+    """Return the states of an iterative run; the one that it reports is marked."""
+    return [
+        (
+            f"after {state.updates} updates" + (" *" if state.reported else ""),
+            percent(state.development_metric if state.HasField("development_metric") else None),
+            percent(state.heldout_metric if state.HasField("heldout_metric") else None),
+        )
+        for state in experiment.states
+    ]
+
+
+def _ensembles(experiment: experiments.Experiment) -> list[tuple[str, ...]]:
+    base = experiment.base
+    rows: list[tuple[str, ...]] = []
+    if base.HasField("heldout_metric"):
+        rows.append(("base", percent(base.heldout_metric), ""))
+    rows += [
+        (
+            f"N={found.population} K={found.ensemble_size}",
+            percent(found.metric),
+            f"{found.correct}/{found.rows}",
+        )
+        for found in experiment.ensembles
+    ]
+    return rows

@@ -1,0 +1,127 @@
+"""What the commands that talk to a running lab do."""
+
+import json
+from pathlib import Path
+
+import typer
+
+from modnorm.cli.console import as_dict, emit_json, stderr, stdout, table
+from modnorm.cli.experiment import check_end, follow_to_end, show_remarks
+from modnorm.cli.interruption import interruptible
+from modnorm.cli.lab_output import list_row, show_experiment
+from modnorm.cli.options import connect
+from modnorm.cli.results import write_results
+from modnorm.client import ModnormClient
+from modnorm.client.finished import check_succeeded
+from modnorm.client.resumption import join_live
+from modnorm.client.rundir import RunDirectory, hold
+from modnorm.spec import ExperimentSpec
+from modnorm.v1 import experiment_pb2 as experiments
+from modnorm.wire.conversions import spec_from_proto, state_name
+
+_PREFIX = "submit"
+
+
+def submit_spec(  # noqa: PLR0913 - each argument is an option of the command
+    spec: ExperimentSpec,
+    server: str | None,
+    *,
+    request_id: str | None,
+    again: bool,
+    title: str,
+    wait: bool,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Submit a spec, or take its experiment that is at work, and print which it is.
+
+    Args:
+        spec: The spec.
+        server: The lab; that of the settings when None.
+        request_id: Name of the request.
+        again: Make another experiment though one is at work.
+        title: What progress calls it where the spec has no name.
+        wait: Follow it to its end.
+        quiet: Show no progress.
+        as_json: Print a document.
+    """
+    with connect(server) as client:
+        if again or request_id is not None:
+            experiment = client.submit(spec, request_id)
+        else:
+            experiment = _join(client, spec)
+        if not quiet:
+            show_remarks(client, experiment.id)
+        if wait:
+            with interruptible(f"experiment {experiment.id} goes on in the lab"):
+                experiment = follow_to_end(client, experiment, quiet=quiet, title=title)
+    if wait or as_json:
+        show_experiment(experiment, as_json=as_json)
+        return
+    typer.echo(experiment.id)
+    if experiment.state != experiments.EXPERIMENT_STATE_PENDING and not quiet:
+        stderr().print(f"it is {state_name(experiment.state)}")
+
+
+def _join(client: ModnormClient, spec: ExperimentSpec) -> experiments.Experiment:
+    """Return the experiment of a spec that is at work, with a remark, or a new one."""
+    joined = join_live(client, spec, _PREFIX)
+    if joined.is_found:
+        remark = "an experiment of this spec is at work, and is taken; --again makes another"
+        stderr().print(remark, soft_wrap=True)
+    return joined.experiment
+
+
+def watch_experiment(
+    experiment_id: str, server: str | None, *, quiet: bool, as_json: bool
+) -> None:
+    """Follow an experiment to its end; as JSON, one event a line."""
+    with connect(server) as client, interruptible("the experiment goes on in the lab"):
+        if as_json:
+            for event in client.watch(experiment_id):
+                typer.echo(json.dumps(as_dict(event)))
+            check_end(client.get(experiment_id))
+            return
+        ended = follow_to_end(client, client.get(experiment_id), quiet=quiet)
+    show_experiment(ended, as_json=False)
+
+
+def show_stored(
+    experiment_id: str, server: str | None, out: Path | None, *, as_json: bool
+) -> None:
+    """Show an experiment; write its files too where a directory is named."""
+    with connect(server) as client:
+        experiment = client.get(experiment_id)
+        report = _write(client, experiment, RunDirectory(out)) if out else None
+    show_experiment(experiment, as_json=as_json)
+    if report:
+        stderr().print(f"report: {report}", soft_wrap=True)
+
+
+def list_all(server: str | None, *, as_json: bool) -> None:
+    """Print the experiments of a lab, newest first."""
+    with connect(server) as client:
+        found = list(client.list())
+    if as_json:
+        emit_json([as_dict(experiment) for experiment in found])
+        return
+    headings = ("id", "name", "state", "jobs", "best", "top-K", "created")
+    stdout().print(table(headings, (list_row(experiment) for experiment in found)))
+
+
+def cancel_experiment(experiment_id: str, server: str | None, *, as_json: bool) -> None:
+    """Ask an experiment to stop, and print how it is."""
+    with connect(server) as client:
+        experiment = client.cancel(experiment_id)
+    show_experiment(experiment, as_json=as_json, brief=True)
+
+
+def _write(
+    client: ModnormClient, experiment: experiments.Experiment, directory: RunDirectory
+) -> Path:
+    spec = spec_from_proto(experiment.spec)
+    check_succeeded(experiment)
+    with hold(directory.path):
+        directory.check(spec)
+        directory.claim(spec)
+        return write_results(client, experiment, directory)

@@ -1,0 +1,23 @@
+"""A console that prints texts as they are."""
+
+from rich.console import Console
+from rich.text import Text
+from typing_extensions import override
+
+from modnorm.cli.console import visible
+
+
+class PlainConsole(Console):
+    """No markup, since a name may look like it, and no control characters.
+
+    Args:
+        stderr: Whether to write to stderr instead of stdout.
+        width: Columns; those of the terminal when absent.
+    """
+
+    def __init__(self, *, stderr: bool, width: int | None) -> None:
+        super().__init__(stderr=stderr, width=width, highlight=False, markup=False, emoji=False)
+
+    @override
+    def render_str(self, text: str, **options: object) -> Text:
+        return super().render_str(visible(text), **options)  # type: ignore[arg-type]

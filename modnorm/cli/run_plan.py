@@ -1,0 +1,83 @@
+"""The experiments of `modnorm run`, read and checked before a lab is started."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from modnorm.cli.console import stderr
+from modnorm.cli.options import check_here, read_spec, seeded
+from modnorm.client.rundir import RunDirectory
+from modnorm.errors import InvalidInputError, ModnormError
+from modnorm.spec import ExperimentSpec
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedRun:
+    """One experiment and its directory."""
+
+    spec: ExperimentSpec
+    directory: RunDirectory
+    title: str
+    """What progress calls it where the spec has no name."""
+
+
+def plan_runs(spec_files: Sequence[Path], home: Path, seed: int | None) -> list[PlannedRun]:
+    """Read specs and give each its directory: the home itself, or one inside it of several.
+
+    Raises:
+        InvalidInputError: one of them is not sound, or two have the same name.
+        ConflictError: the home holds a run, and is to hold several.
+    """
+    if len(spec_files) == 1:
+        spec = seeded(read_spec(spec_files[0]), seed)
+        return [PlannedRun(spec, RunDirectory(home), spec_files[0].stem)]
+    specs = [_read_one_of_several(path, seed) for path in spec_files]
+    stems = [path.stem for path in spec_files]
+    if len(set(stems)) < len(stems):
+        raise InvalidInputError(
+            "two specs have the same file name", field="spec", remedy="rename one of them"
+        )
+    RunDirectory(home).check_holds_no_run()
+    return [
+        PlannedRun(spec, RunDirectory(home / stem), stem)
+        for spec, stem in zip(specs, stems, strict=True)
+    ]
+
+
+def _read_one_of_several(path: Path, seed: int | None) -> ExperimentSpec:
+    try:
+        return seeded(read_spec(path), seed)
+    except InvalidInputError as error:
+        raise InvalidInputError(
+            f"{path}: {error.message}", field=error.field, remedy=error.remedy
+        ) from error
+
+
+def check_runs(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
+    """Return the runs that are refused for what their specs name, with a line on each.
+
+    Raises:
+        ModnormError: all of them are refused; the error is that of the first.
+        ConflictError: a directory holds a run of another spec.
+    """
+    for planned in runs:
+        planned.directory.check(planned.spec)
+    faults = {planned: fault for planned in runs if (fault := _fault(planned))}
+    if len(faults) == len(runs):
+        raise faults[runs[0]]
+    for planned, fault in faults.items():
+        tell_failure(planned, fault)
+    return list(faults)
+
+
+def tell_failure(planned: PlannedRun, error: ModnormError) -> None:
+    """Print which of several runs failed, and why."""
+    stderr().print(f"failed: {planned.directory.path.name}: {error}", soft_wrap=True)
+
+
+def _fault(planned: PlannedRun) -> ModnormError | None:
+    try:
+        check_here(planned.spec)
+    except ModnormError as error:
+        return error
+    return None

@@ -1,0 +1,87 @@
+"""What `modnorm run` does with checked specs: starts a lab and runs one after another."""
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from modnorm.cli.console import emit_json, stderr, stdout
+from modnorm.cli.experiment import carry_out
+from modnorm.cli.options import settings
+from modnorm.cli.results import read_results, results_table, write_results
+from modnorm.cli.run_plan import PlannedRun, tell_failure
+from modnorm.client import ModnormClient
+from modnorm.client.embedded import embedded_client
+from modnorm.errors import EvaluationError, ModnormError, UnavailableError
+
+
+def carry_out_runs(
+    runs: Sequence[PlannedRun],
+    home: Path,
+    *,
+    refused: Collection[PlannedRun],
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Carry out runs in a lab inside this process, and print their results.
+
+    Args:
+        runs: The runs.
+        home: Directory of the lab, held by the caller.
+        refused: Runs that are left out, as failures.
+        quiet: Show no progress.
+        as_json: Write the documents of all results to stdout.
+
+    Raises:
+        EvaluationError: some of several failed.
+        ModnormError: the only one failed.
+    """
+    with embedded_client(home, settings()) as client:
+        wanted = [planned for planned in runs if planned not in refused]
+        ended_badly = _carry_out_all(client, wanted, len(runs), quiet=quiet, as_json=as_json)
+    failed = [*refused, *ended_badly]
+    if as_json:
+        documents = [read_results(each.directory) for each in runs if each not in failed]
+        emit_json(documents[0] if len(runs) == 1 else documents)
+    if failed:
+        names = ", ".join(str(each.directory.path.name) for each in runs if each in failed)
+        raise EvaluationError(
+            f"{len(failed)} of {len(runs)} experiments failed: {names}",
+            remedy="mend what is said above; the same command repeats nothing that is finished",
+        )
+
+
+def _carry_out_all(
+    client: ModnormClient,
+    wanted: Sequence[PlannedRun],
+    planned_runs: int,
+    *,
+    quiet: bool,
+    as_json: bool,
+) -> list[PlannedRun]:
+    """Carry out one after another; return those that failed, of several."""
+    if planned_runs == 1:
+        _carry_out(client, wanted[0], quiet=quiet, as_json=as_json)
+        return []
+    failed = []
+    for planned in wanted:
+        try:
+            _carry_out(client, planned, quiet=quiet, as_json=as_json)
+        except ModnormError as error:
+            if isinstance(error, UnavailableError):
+                next(client.list(), None)  # raises where the lab itself is down
+            failed.append(planned)
+            tell_failure(planned, error)
+    return failed
+
+
+def _carry_out(client: ModnormClient, planned: PlannedRun, *, quiet: bool, as_json: bool) -> None:
+    experiment = carry_out(
+        client,
+        planned.spec,
+        quiet=quiet,
+        title=planned.title,
+        on_accepted=lambda: planned.directory.claim(planned.spec),
+    )
+    report = write_results(client, experiment, planned.directory)
+    if not as_json:
+        stdout().print(results_table(read_results(planned.directory)))
+    stderr().print(f"report: {report}", soft_wrap=True)

@@ -1,0 +1,51 @@
+"""The trials of `modnorm tune`, checked before a lab is started or asked."""
+
+from collections.abc import Sequence
+
+from modnorm.cli.options import settings
+from modnorm.client.development import check_development_rows
+from modnorm.client.tuning import development_rows, trial_spec
+from modnorm.errors import InvalidInputError
+from modnorm.spec import DataSpec, ExperimentSpec
+
+
+def plan_trials(
+    spec: ExperimentSpec,
+    *,
+    radii: Sequence[float],
+    seeds: Sequence[int],
+    heldout: str | None,
+    ensemble_size: int | None,
+) -> list[ExperimentSpec]:
+    """Return the specs of all trials: every scale under every seed.
+
+    Args:
+        spec: The experiment to tune.
+        radii: Scales.
+        seeds: Population seeds.
+        heldout: Development rows, as the command line has them.
+        ensemble_size: K; the largest of the spec when None.
+
+    Raises:
+        InvalidInputError: a trial is no valid experiment, or a development row is a held-out row.
+    """
+    rows = _development(spec, heldout)
+    size = ensemble_size or max(spec.population.ensemble_sizes)
+    return [
+        trial_spec(spec, radius=radius, seed=seed, heldout=rows, ensemble_size=size)
+        for radius in radii
+        for seed in seeds
+    ]
+
+
+def _development(spec: ExperimentSpec, heldout: str | None) -> DataSpec:
+    """Return the development rows; the spec's held-out rows are kept for the test."""
+    if heldout is None:
+        raise InvalidInputError(
+            "no development rows are given, and the spec's held-out rows are for the test",
+            field="heldout",
+            remedy="name other rows: --heldout '{source: dev.jsonl, limit: 100}'",
+        )
+    rows = development_rows(heldout)
+    check_development_rows(spec, rows, folders=settings().split_folders)
+    return rows

@@ -1,0 +1,92 @@
+"""What `modnorm tune` does with its trials: runs them, here or in a lab, and compares them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from modnorm.cli.console import percent, table
+from modnorm.cli.experiment import SAME_COMMAND, carry_out, follow_to_end
+from modnorm.cli.interruption import interruptible
+from modnorm.cli.options import connect, settings
+from modnorm.cli.radius import GOES_ON, conclude
+from modnorm.client.embedded import embedded_client
+from modnorm.client.resumption import take_up_shared
+from modnorm.client.tuning import Trial, grid_document
+from modnorm.errors import EvaluationError
+from modnorm.radius.schema import GridDocument
+from modnorm.spec import ExperimentSpec
+from modnorm.v1 import experiment_pb2 as experiments
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_PREFIX = "tune"
+
+
+def try_all(
+    specs: Sequence[ExperimentSpec], home: Path, server: str | None, *, quiet: bool, as_json: bool
+) -> None:
+    """Run all trials, and write and show the artifact that they make.
+
+    Args:
+        specs: The trials.
+        home: Directory of the artifact, held by the caller.
+        server: Lab that runs the trials; one in this process when None.
+        quiet: Show no progress.
+        as_json: Write the artifact to stdout.
+
+    Raises:
+        EvaluationError: a trial failed.
+    """
+    trials = (
+        _embedded(specs, home, quiet=quiet)
+        if server is None
+        else _in_lab(specs, server, quiet=quiet)
+    )
+    document = grid_document(specs[0], trials)
+    conclude(document, _table(document), home, as_json=as_json)
+
+
+def _embedded(specs: Sequence[ExperimentSpec], out: Path, *, quiet: bool) -> list[Trial]:
+    with (
+        interruptible(GOES_ON),
+        embedded_client(out, settings()) as client,
+    ):
+        return [_trial(spec, carry_out(client, spec, quiet=quiet)) for spec in specs]
+
+
+def _in_lab(specs: Sequence[ExperimentSpec], server: str, *, quiet: bool) -> list[Trial]:
+    """Submit all trials before any is waited for: the evaluators share them out."""
+    with (
+        connect(server) as client,
+        interruptible("the trials go on in the lab; the same command finds them"),
+    ):
+        accepted = [take_up_shared(client, spec, _PREFIX) for spec in specs]
+        return [
+            _trial(spec, follow_to_end(client, experiment, quiet=quiet, go_on=SAME_COMMAND))
+            for spec, experiment in zip(specs, accepted, strict=True)
+        ]
+
+
+def _trial(spec: ExperimentSpec, ended: experiments.Experiment) -> Trial:
+    if not ended.ensembles:
+        raise EvaluationError(f"{spec.name}: too few candidates are left for an ensemble")
+    return Trial(
+        radius=spec.method.radius,
+        seed=spec.population.seed,
+        metric=ended.ensembles[0].metric,
+        provenance=ended.provenance,
+    )
+
+
+def _table(document: GridDocument) -> "Table":
+    rows = [
+        (
+            f"{one.radius:g}",
+            percent(one.mean),
+            "  ".join(percent(trial.metric) for trial in one.trials),
+            "selected" if one.radius == document.radius else "",
+        )
+        for one in document.radii
+    ]
+    return table(("scale", "mean", "by seed", ""), rows)
