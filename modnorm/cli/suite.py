@@ -188,7 +188,7 @@ def _settled(path: Path, laid_over: Sequence["Fragment"]) -> "LoadedSuite":
 
 def _reload(path: Path, out: Path | None) -> "LoadedSuite":
     """Load a suite with the settings that its directory was begun with."""
-    from modnorm.suites.running import Journal
+    from modnorm.suites.running.journal import Journal
 
     loaded = _load(path, None)
     began = Journal(_directory(out, loaded), loaded.suite.name).settings

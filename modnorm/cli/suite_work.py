@@ -4,21 +4,20 @@ from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from modnorm.cli.console import stderr
 from modnorm.cli.options import connect, settings
 from modnorm.cli.results import write_results
 from modnorm.client.client import ModnormClient
 from modnorm.client.embedded import embedded_client
+from modnorm.client.inputs import check_inputs
+from modnorm.client.resumption import take_up, take_up_shared
 from modnorm.client.rundir import RunDirectory
 from modnorm.spec import ExperimentSpec
+from modnorm.suites import Cell, LoadedSuite
+from modnorm.suites.running.journal import CellRecord, Journal
+from modnorm.suites.running.runner import Submit, SuiteRunner
 from modnorm.v1 import experiment_pb2 as experiments
-
-if TYPE_CHECKING:
-    from modnorm.suites import Cell, LoadedSuite
-    from modnorm.suites.running import CellRecord, Journal, SuiteRunner
-    from modnorm.suites.running.runner import Submit
 
 _IN_FLIGHT_IN_A_LAB = 4
 _PREFIX = "suite"
@@ -28,8 +27,8 @@ _PATIENCE_SECONDS = 120.0
 
 
 def carry_out(  # noqa: PLR0913 - what a run depends on
-    loaded: "LoadedSuite",
-    cells: Sequence["Cell"],
+    loaded: LoadedSuite,
+    cells: Sequence[Cell],
     directory: Path,
     *,
     server: str | None,
@@ -50,8 +49,6 @@ def carry_out(  # noqa: PLR0913 - what a run depends on
         ConflictError: the directory belongs to another suite, or to other settings.
         UnavailableError: the lab is out of reach, or has broken down.
     """
-    from modnorm.suites.running import Journal
-
     journal = Journal(directory, loaded.suite.name)
     journal.check(loaded.settings)
     journal.begin(loaded.settings)
@@ -67,16 +64,14 @@ def carry_out(  # noqa: PLR0913 - what a run depends on
 
 def _runner(  # noqa: PLR0913, PLR0917 - wiring
     client: ModnormClient,
-    loaded: "LoadedSuite",
-    cells: Sequence["Cell"],
+    loaded: LoadedSuite,
+    cells: Sequence[Cell],
     directory: Path,
-    journal: "Journal",
+    journal: Journal,
     embedded: bool,  # noqa: FBT001 - wiring
     *,
     quiet: bool,
-) -> "SuiteRunner":
-    from modnorm.suites.running import SuiteRunner
-
+) -> SuiteRunner:
     submit: Submit = _take_up_here if embedded else _take_up_there
     return SuiteRunner(
         client=client,
@@ -95,9 +90,6 @@ def _take_up_here(
     client: ModnormClient, spec: ExperimentSpec, in_flight: Collection[str]
 ) -> experiments.Experiment:
     """Submit to a lab on this machine, whose paths are ours."""
-    from modnorm.client.inputs import check_inputs
-    from modnorm.client.resumption import take_up
-
     experiment = take_up(client, spec, wanted=in_flight)
     check_inputs(spec, experiment.provenance, folders=settings().split_folders)
     return experiment
@@ -107,8 +99,6 @@ def _take_up_there(
     client: ModnormClient, spec: ExperimentSpec, _in_flight: Collection[str]
 ) -> experiments.Experiment:
     """Submit to a lab of others, too, where nothing is cancelled."""
-    from modnorm.client.resumption import take_up_shared
-
     return take_up_shared(client, spec, _PREFIX)
 
 
@@ -124,7 +114,7 @@ class _Telling:
     def __init__(self) -> None:
         self._told: dict[str, tuple[str, str, str]] = {}
 
-    def __call__(self, cell: "Cell", record: "CellRecord") -> None:
+    def __call__(self, cell: Cell, record: CellRecord) -> None:
         now = (str(record.state), record.phase, record.waits_for)
         if self._told.get(cell.id) == now:
             return
@@ -135,5 +125,5 @@ class _Telling:
         stderr().print(line, soft_wrap=True)
 
 
-def _pass_over(_cell: "Cell", _record: "CellRecord") -> None:
+def _pass_over(_cell: Cell, _record: CellRecord) -> None:
     return None

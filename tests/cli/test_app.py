@@ -1,6 +1,4 @@
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -99,15 +97,3 @@ def test_of_several_specs_one_that_cannot_be_read_stops_all_before_they_run(modn
     assert code == 2
     assert f"{bad}: must be given" in err
     assert not (tmp_path / "out").exists()
-
-
-def test_heavy_libraries_are_not_imported_before_they_are_needed():
-    script = (
-        "import sys, modnorm.cli\n"
-        "heavy = {'torch', 'transformers', 'matplotlib', 'sqlmodel', 'celery'}\n"
-        "sys.exit(', '.join(heavy & set(sys.modules)) or 0)"
-    )
-    found = subprocess.run(
-        [sys.executable, "-c", script], check=False, capture_output=True, text=True
-    )
-    assert found.returncode == 0, found.stderr

@@ -1,7 +1,7 @@
 import pytest
 import typer
 
-from modnorm.cli import app
+from modnorm.cli.app import COMMANDS, build_app
 
 
 def test_a_token_is_made_listed_and_revoked(modnorm, modnorm_json, tmp_path):
@@ -14,15 +14,21 @@ def test_a_token_is_made_listed_and_revoked(modnorm, modnorm_json, tmp_path):
     assert (code, out, err) == (0, "", "revoked: ci\n")
 
 
-def commands(group, path=()):
-    for name, command in group.commands.items():
-        if hasattr(command, "commands"):
-            yield from commands(command, (*path, name))
-        else:
-            yield pytest.param(command, id="-".join((*path, name)))
+def commands(command, path):
+    if not hasattr(command, "commands"):
+        yield pytest.param(command, id="-".join(path))
+        return
+    for name, inner in command.commands.items():
+        yield from commands(inner, (*path, name))
 
 
-@pytest.mark.parametrize("command", list(commands(typer.main.get_command(app.app))))
+def all_commands():
+    for name in COMMANDS:
+        group = typer.main.get_command(build_app([name]))
+        yield from commands(group.commands[name], (name,))
+
+
+@pytest.mark.parametrize("command", list(all_commands()))
 def test_every_command_takes_json(command):
     assert "--json" in {option for each in command.params for option in each.opts}
 

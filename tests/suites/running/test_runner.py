@@ -13,13 +13,14 @@ from modnorm.client.rundir import hold
 from modnorm.errors import ConflictError, InvalidInputError, UnavailableError
 from modnorm.suites.cells import make_cells
 from modnorm.suites.declaration import Suite
-from modnorm.suites.running import CellState, Journal, SuiteRunner
+from modnorm.suites.running.journal import CellState, Journal
 from modnorm.suites.running.progress import (
     BROKEN_OFF,
     count_states,
     is_held,
     suite_standing,
 )
+from modnorm.suites.running.runner import SuiteRunner
 from modnorm.v1 import experiment_pb2 as experiments
 
 PENDING = experiments.EXPERIMENT_STATE_PENDING
