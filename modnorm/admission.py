@@ -13,6 +13,7 @@ from pathlib import Path
 
 from modnorm.baselines.generator_file import GeneratorFile, read_generator, unfit
 from modnorm.calibration.schedule import require_every_layer
+from modnorm.calibration.schema import MAX_PROFILE_BYTES
 from modnorm.checkpoint.config import positive
 from modnorm.checkpoint.families import physical_layout
 from modnorm.checkpoint.reference import Checkpoint, find_local_checkpoint
@@ -34,7 +35,6 @@ from modnorm.tasks.hub import check_dataset
 from modnorm.tasks.sources import is_dataset, needs_hub
 
 _DIGEST = re.compile("[0-9a-f]{16}|[0-9a-f]{64}")
-MAX_PROFILE_BYTES = 64 * 2**20
 MAX_GENERATOR_BYTES = 256 * 2**20
 
 

@@ -6,6 +6,9 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
+MAX_YAML_BYTES = 2**18
+"""Of a spec, a suite file or a file of tokens: as much YAML takes a second to read."""
+
 
 def write_file(path: Path, content: bytes) -> None:
     """Replace a file at once: a reader finds the old content or the new, never a part.

@@ -1,6 +1,9 @@
+import os
 from pathlib import Path
 
-from modnorm.files import write_file
+import pytest
+
+from modnorm.files import read_text, write_file
 
 
 def test_a_file_is_replaced_and_nothing_is_left_beside_it(tmp_path):
@@ -26,3 +29,21 @@ def test_of_a_link_the_file_is_replaced_that_it_leads_to(tmp_path):
         assert link.readlink() == folder / "file"
         assert (folder / "file").read_bytes() == content
     assert [path.name for path in folder.iterdir()] == ["file"]
+
+
+def test_a_text_is_read_up_to_its_bound(tmp_path):
+    path = tmp_path / "text"
+    path.write_text("abc\u00e9")
+    assert read_text(path, most=5) == "abc\u00e9"
+    with pytest.raises(ValueError, match="more than 4 bytes"):
+        read_text(path, most=4)
+
+
+def test_what_may_not_end_is_not_read(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path in (pipe, Path("/dev/zero"), tmp_path):
+        with pytest.raises(ValueError, match="no regular file"):
+            read_text(path, most=10)
+    with pytest.raises(FileNotFoundError):
+        read_text(tmp_path / "absent", most=10)

@@ -3,7 +3,7 @@
 import pytest
 
 from modnorm.errors import InvalidInputError
-from modnorm.spec import load_spec, parse_spec
+from modnorm.spec import MAX_POPULATION, load_spec, parse_spec
 from modnorm.wire.conversions import spec_from_proto, spec_to_proto
 
 
@@ -354,12 +354,20 @@ def test_a_field_that_is_none_is_told_the_fields_that_are(changes, field, remedy
     assert remedy in told.removeprefix("there is no such field here, only ").split(", ")
 
 
-@pytest.mark.parametrize(("section", "given"), [("method", 3), ("population", [1])])
-def test_what_is_no_section_and_what_is_missing_is_said_plainly(section, given):
+@pytest.mark.parametrize(
+    ("section", "given", "wanted"),
+    [
+        ("method", 3, "must be a name, or a mapping of fields to values"),
+        ("model", 7, "must be a name, or a mapping of fields to values"),
+        ("engine", ["vllm"], "must be a name, or a mapping of fields to values"),
+        ("population", [1], "must be a mapping of fields to values"),
+    ],
+)
+def test_what_is_no_section_and_what_is_missing_is_said_plainly(section, given, wanted):
     with pytest.raises(InvalidInputError) as caught:
         parse_spec({"model": "tiny-thicket", section: given})
     message = str(caught.value)
-    assert f"{section}: must be a mapping of fields to values" in message
+    assert f"{section}: {wanted}" in message
     assert "task: must be given" in message
 
 
@@ -374,3 +382,101 @@ def test_a_radius_that_is_given_twice_is_refused():
             }
         )
     assert caught.value.field == "method.sigma"
+
+
+SOUND = {
+    "model": "tiny-thicket",
+    "task": {"name": "countdown", "selection": "a", "heldout": "b"},
+    "method": {"name": "randopt", "radius": 0.1},
+    "population": {"size": 4},
+}
+
+
+def refused(**changes):
+    with pytest.raises(InvalidInputError) as caught:
+        parse_spec({**SOUND, **changes})
+    return caught.value
+
+
+def test_rows_that_are_none_are_said_plainly():
+    error = refused(task={**SOUND["task"], "heldout": 3})
+    assert error.field == "task.heldout"
+    assert error.message == "must be a source, or a mapping of fields to values"
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"": 1}, "''"),
+        ({" ": 1}, "' '"),
+        ({"population": {"size": 4, "": 1}}, "population.''"),
+    ],
+)
+def test_a_key_that_is_not_seen_is_quoted(changes, field):
+    assert refused(**changes).field == field
+
+
+@pytest.mark.parametrize(
+    ("letter", "code"),
+    [
+        ("\0", "U+0000"),
+        ("\a", "U+0007"),
+        ("\n", "U+000A"),
+        ("\x9b", "U+009B"),
+        ("\u200b", "U+200B"),
+        ("\u2028", "U+2028"),
+        ("\u202e", "U+202E"),
+        ("\u2066", "U+2066"),
+        ("\ufeff", "U+FEFF"),
+    ],
+)
+def test_a_name_has_no_character_that_is_not_seen(letter, code):
+    for changes, field in (
+        ({"name": f"ab{letter}c"}, "name"),
+        ({"model": f"ab{letter}c"}, "model.name"),
+        ({"method": {"name": f"ab{letter}c", "radius": 1}}, "method.name"),
+        ({"task": {**SOUND["task"], "name": f"ab{letter}c"}}, "task.name"),
+    ):
+        error = refused(**changes)
+        assert error.field == field
+        assert f"{code} at position 3" in error.message
+
+
+def test_a_name_may_be_in_any_script():
+    for name in (
+        "demo modular_norm",
+        "\u5b9f\u9a13 1",
+        "\u0627\u0644\u0623\u0648\u0644",
+        "\U0001f600",
+    ):
+        assert parse_spec({**SOUND, "name": name}).name == name
+
+
+@pytest.mark.parametrize("field", ["prefixes", "ensemble_sizes"])
+def test_more_sizes_than_anybody_reports_are_refused_by_their_number(field):
+    sizes = list(range(1, MAX_POPULATION + 1))
+    error = refused(population={"size": MAX_POPULATION, field: sizes})
+    assert error.field == f"population.{field}"
+    assert error.message == "must have at most 1,000"
+
+
+def test_of_many_faults_the_first_are_told():
+    error = refused(population={"size": 4, "prefixes": ["x"] * 100})
+    assert error.field == "population.prefixes.0"
+    assert "population.prefixes.9: " in error.message
+    assert "population.prefixes.10: " not in error.message
+    assert error.message.endswith("and 90 more")
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "/dev/null"])
+def test_a_device_is_no_spec(path):
+    with pytest.raises(InvalidInputError, match="no regular file") as caught:
+        load_spec(path)
+    assert caught.value.field == "spec"
+
+
+def test_a_spec_is_no_larger_than_one_is(tmp_path):
+    path = tmp_path / "spec.yaml"
+    path.write_text("#" * 2**19)
+    with pytest.raises(InvalidInputError, match="more than 262,144 bytes"):
+        load_spec(path)

@@ -10,9 +10,10 @@ from types import MappingProxyType
 from typing import Self
 
 from modnorm.calibration.maps import layer_maps
-from modnorm.calibration.schema import Document, parse_document
+from modnorm.calibration.schema import MAX_PROFILE_BYTES, Document, parse_document
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.errors import InvalidInputError
+from modnorm.files import read_text
 
 FINGERPRINT_DIGITS = 16
 """Leading digits of a digest that published results name a profile by."""
@@ -58,9 +59,10 @@ class Profile:
             InvalidInputError: it cannot be read or is not a profile.
         """
         try:
-            return cls.from_json(path.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError) as error:
+            text = read_text(path, most=MAX_PROFILE_BYTES)
+        except (OSError, ValueError) as error:
             raise _fault(f"cannot read {path}: {error}") from error
+        return cls.from_json(text)
 
     def to_json(self) -> str:
         """Return the canonical JSON, whose SHA-256 is the digest."""

@@ -18,6 +18,8 @@ from pydantic import (
 from modnorm.errors import InvalidInputError
 from modnorm.geometry.corrections import CLIP, RATIO
 
+MAX_PROFILE_BYTES = 64 * 2**20
+
 METHOD = "recursive_modular_shell_v2"
 """Name of the paper's method in published profiles."""
 APPLICATION: Mapping[str, object] = {

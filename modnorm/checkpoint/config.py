@@ -3,42 +3,70 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from modnorm.errors import InvalidInputError
+from modnorm.files import read_text
 
 Config = Mapping[str, object]
 """A model's `config.json`."""
 
+MAX_JSON_BYTES = 64 * 2**20
+"""Of one JSON file of a checkpoint; the index of a model of 400 billion weights has 0.1 MB."""
+MAX_LAYERS, MAX_HEADS, MAX_WIDTH = 1_000, 2**12, 2**20
+MAX_VOCABULARY, MAX_POSITIONS = 2**24, 2**30
+_MOST: Mapping[str, int] = MappingProxyType(
+    {
+        "num_hidden_layers": MAX_LAYERS,
+        "num_attention_heads": MAX_HEADS,
+        "num_key_value_heads": MAX_HEADS,
+        "head_dim": MAX_WIDTH,
+        "hidden_size": MAX_WIDTH,
+        "intermediate_size": MAX_WIDTH,
+        "vocab_size": MAX_VOCABULARY,
+        "max_position_embeddings": MAX_POSITIONS,
+    }
+)
+"""Bounds that no model reaches: a layout is built of these sizes before a weight is looked at."""
 
-def load_config(path: Path) -> Config:
+
+def load_config(path: Path, *, field: str = "model.name") -> Config:
     """Read a `config.json`, given as the file or as the directory that holds it.
+
+    Args:
+        path: The file or the directory.
+        field: What names it, for errors.
 
     Raises:
         InvalidInputError: the file is missing or is not a JSON object.
     """
     file = path / "config.json" if path.is_dir() else path
-    data = load_json(file)
+    data = load_json(file, field=field)
     if not isinstance(data, dict):
         raise InvalidInputError(
             f"{file} is not a JSON object",
-            field="model.config",
+            field=field,
             remedy="give the config.json of a Hugging Face model",
         )
     return data
 
 
-def load_json(file: Path) -> object:
+def load_json(file: Path, *, field: str = "model.name") -> object:
     """Read one JSON file of a checkpoint.
+
+    Args:
+        file: The file.
+        field: What names the checkpoint, for errors.
 
     Raises:
         InvalidInputError: the file cannot be read or is not JSON.
     """
     try:
-        return json.loads(file.read_text(encoding="utf-8"))
+        return json.loads(read_text(file, most=MAX_JSON_BYTES))
     except (OSError, ValueError, RecursionError) as error:
         raise InvalidInputError(
             f"cannot read {file}: {error}",
-            field="model.config",
+            field=field,
             remedy="give a complete Hugging Face checkpoint",
         ) from error
 
@@ -65,6 +93,12 @@ def optional_positive(config: Config, key: str) -> int | None:
             f"{key} must be a positive integer, not {value!r}",
             field=f"model.config.{key}",
             remedy="correct config.json",
+        )
+    if value > _MOST.get(key, value):
+        raise InvalidInputError(
+            f"{key} is {value:,}; no supported model has more than {_MOST[key]:,}",
+            field=f"model.config.{key}",
+            remedy="correct config.json, or give the one that belongs to the weights",
         )
     return value
 

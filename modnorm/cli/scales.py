@@ -71,7 +71,7 @@ def _config_rows(
             raise InvalidInputError(
                 "belongs to a checkpoint, not to a config.json", field=name, remedy="give --model"
             )
-    shape = load_config(config)
+    shape = load_config(config, field="config")
     if method == MODULAR_NORM:
         return scale_table(base_scale_map(shape, Masses()), radius)
     if needs_profile(method):

@@ -9,13 +9,16 @@ from pydantic_settings import NoDecode
 
 from modnorm.wire.connection import ConnectionSettings, GivenPath, split_paths
 
+MAX_TIMEOUT = 86_400.0
+"""Seconds of a day: gRPC takes a deadline without end for one that has passed."""
+
 
 class ClientSettings(ConnectionSettings):
     """What a user sets once instead of at every command (`MODNORM_SERVER=lab:50051`)."""
 
     server: str = "127.0.0.1:50051"
     """Address of the aggregator, for commands that talk to a lab."""
-    timeout: float = Field(default=30.0, gt=0)
+    timeout: float = Field(default=30.0, gt=0, le=MAX_TIMEOUT)
     """Seconds that one call may take."""
     cache_dir: GivenPath = Path.home() / ".cache" / "modnorm"
     """Where embedded runs keep what does not depend on the run: profiles, and fetched data."""

@@ -10,6 +10,7 @@ from typing import Self
 from pydantic import TypeAdapter, ValidationError
 
 from modnorm.errors import InvalidInputError
+from modnorm.files import read_text
 from modnorm.radius.schema import Document, GridDocument, MatchingDocument
 from modnorm.spec import ExperimentSpec, RadiusSource
 
@@ -54,10 +55,8 @@ class RadiusArtifact:
             InvalidInputError: it cannot be read or is no artifact.
         """
         try:
-            if path.stat().st_size > _MAX_BYTES:
-                raise _fault(f"{path} is too large for a radius artifact")
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+            text = read_text(path, most=_MAX_BYTES)
+        except (OSError, ValueError) as error:
             raise _fault(f"cannot read {path}: {error}") from error
         return cls.from_json(text)
 

@@ -5,14 +5,14 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from modnorm.limits import MAX_TWO_SIDED_SEED
 from modnorm.spec.iterative import ITERATIVE_DEFAULTS, IterativeSpec
 from modnorm.spec.method import CalibrationSpec, MethodSpec
 from modnorm.spec.population import PopulationSpec
 from modnorm.spec.running import EngineSpec, FailureSpec
-from modnorm.spec.section import Section, field_fault, named
+from modnorm.spec.section import Name, Named, Section, field_fault, named
 from modnorm.spec.task import ModelSpec, TaskSpec
 
 
@@ -21,14 +21,14 @@ class ExperimentSpec(Section):
 
     later: ClassVar[frozenset[str]] = frozenset({"iterative"})
 
-    name: str = Field(default="", max_length=200)
+    name: Name = Field(default="", max_length=200)
     """A label for people."""
-    model: Annotated[ModelSpec, BeforeValidator(named)]
+    model: Annotated[ModelSpec, Named]
     task: TaskSpec
-    method: Annotated[MethodSpec, BeforeValidator(named)]
+    method: Annotated[MethodSpec, Named]
     population: PopulationSpec
     calibration: CalibrationSpec = CalibrationSpec()
-    engine: Annotated[EngineSpec, BeforeValidator(named)] = EngineSpec()
+    engine: Annotated[EngineSpec, Named] = EngineSpec()
     failures: FailureSpec = FailureSpec()
     iterative: IterativeSpec | None = None
     """Settings of an iterative method; None for all others."""

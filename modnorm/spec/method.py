@@ -6,7 +6,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import AliasChoices, Field, model_validator
 
 from modnorm.limits import MAX_COUNT, MAX_SEED
-from modnorm.spec.section import Float, Int, Section, field_fault
+from modnorm.spec.section import Float, Int, Name, Section, field_fault
 
 MAX_MASS = 1e6
 """Largest mass of a group; only ratios of masses matter."""
@@ -55,7 +55,7 @@ class MethodSpec(Section):
 
     later: ClassVar[frozenset[str]] = frozenset({"radius_source"})
 
-    name: str = Field(min_length=1)
+    name: Name = Field(min_length=1)
     """Registered name: `modular_norm`, `randopt`, `base`, or an ablation (docs/methods.md)."""
     radius: Float = Field(default=0.0, validation_alias=AliasChoices("radius", "sigma"))
     """R of the modular norm; sigma of isotropic noise (`sigma` is accepted as its name). Where a

@@ -9,6 +9,8 @@ from modnorm.spec.section import Int, Section, field_fault
 
 MAX_POPULATION = 100_000
 """Largest N accepted: the paper's largest population is 3,000."""
+MAX_REPORTED = 1_000
+"""Prefixes, and ensemble sizes, that one experiment reports; the paper has ten."""
 
 
 class PopulationSpec(Section):
@@ -18,9 +20,9 @@ class PopulationSpec(Section):
 
     size: Int = Field(ge=1, le=MAX_POPULATION)
     """N: candidates sampled and scored."""
-    prefixes: tuple[Int, ...] = ()
+    prefixes: tuple[Int, ...] = Field(default=(), max_length=MAX_REPORTED)
     """Population sizes to report, nested; N alone when empty."""
-    ensemble_sizes: tuple[Int, ...] = (1,)
+    ensemble_sizes: tuple[Int, ...] = Field(default=(1,), max_length=MAX_REPORTED)
     """Ensemble sizes K to report."""
     seed: Int = Field(default=42, ge=0, le=MAX_SEED)
     pool: Literal["nested", "published"] = "nested"

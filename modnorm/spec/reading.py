@@ -1,6 +1,7 @@
 """Reading specs: everything that is wrong with one, as one error that names the first field."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from os import PathLike
 from pathlib import Path
 from typing import TypeVar, get_args
@@ -9,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from modnorm.errors import InvalidInputError
+from modnorm.files import MAX_YAML_BYTES, read_text
 from modnorm.spec import section
 from modnorm.spec.experiment import ExperimentSpec
 from modnorm.spec.section import Section
@@ -16,6 +18,8 @@ from modnorm.spec.yaml_text import read_yaml
 
 SectionT = TypeVar("SectionT", bound=Section)
 
+_TOLD = 10
+"""Faults of a content that an error lists."""
 _PLAIN_WORDS = {
     "missing": "must be given",
     "string_unicode": "holds half a surrogate pair; write the character itself",
@@ -61,7 +65,7 @@ def load_spec(path: str | PathLike[str]) -> ExperimentSpec:
         InvalidInputError: the file is missing, is not YAML, has a key twice, or breaks the schema.
     """
     try:
-        data = read_yaml(Path(path).read_text(encoding="utf-8"))
+        data = read_yaml(read_text(Path(path), most=MAX_YAML_BYTES))
     except (OSError, ValueError) as error:
         raise InvalidInputError(f"cannot read {path}: {error}", field="spec") from error
     if not isinstance(data, dict):
@@ -80,14 +84,21 @@ def first_fault(
         start: Path of the content in its file.
         whole: Name of the content, for what no field of it is to blame for.
     """
-    faults = [
-        (".".join(map(str, (*start, *place))), text) for place, text in plain_faults(kind, error)
-    ]
+    told = islice(plain_faults(kind, error), _TOLD)
+    faults = [(".".join(map(_step, (*start, *place))), text) for place, text in told]
     field, message = faults[0]
     others = "; ".join(f"{name}: {text}" for name, text in faults[1:])
+    if error.error_count() > _TOLD:
+        others += f"; and {error.error_count() - _TOLD:,} more"
     return InvalidInputError(
         f"{message}; also {others}" if others else message, field=field or whole
     )
+
+
+def _step(step: int | str) -> str:
+    """Return a step of a path as it is read: one that would not be seen in quotes."""
+    text = str(step)
+    return text if text.strip() else repr(text)
 
 
 def plain_faults(
@@ -115,6 +126,8 @@ def _words(kind: type[BaseModel], fault: ErrorDetails) -> str:
             return f"there is no {fault['ctx']['tag']!r} here, only {expected}"
         case "too_short":
             return f"must have at least {fault['ctx']['min_length']}"
+        case "too_long":
+            return f"must have at most {fault['ctx']['max_length']:,}"
     return _PLAIN_WORDS.get(fault["type"], fault["msg"].removeprefix("Value error, "))
 
 

@@ -1,8 +1,11 @@
 """What all sections of a spec have in common."""
 
+import unicodedata
+from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -12,6 +15,8 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 FIELD_FAULT = "field_fault"
+_UNSEEN = frozenset({"Cc", "Cf", "Zl", "Zp"})
+"""Unicode categories: control, format (zero width, direction), line and paragraph separators."""
 
 
 def field_fault(field: str, message: str) -> PydanticCustomError:
@@ -33,6 +38,32 @@ Float = Annotated[float, BeforeValidator(_no_truth_value)]
 def named(value: object) -> object:
     """Let a section be given by its name alone: `model: tiny-thicket`."""
     return {"name": value} if isinstance(value, str) else value
+
+
+def _named_or_whole(value: object) -> object:
+    if not isinstance(value, str | Mapping | Section):
+        raise PydanticCustomError("no_section", "must be a name, or a mapping of fields to values")
+    return named(value)
+
+
+Named = BeforeValidator(_named_or_whole)
+"""Of a section that may be given by its name alone."""
+
+
+def _seen(value: str) -> str:
+    """Refuse characters that are not seen, or that change how others are."""
+    for position, letter in enumerate(value, 1):
+        if unicodedata.category(letter) in _UNSEEN:
+            raise PydanticCustomError(
+                "unseen_character",
+                "has the control or format character {code} at position {position}; leave it out",
+                {"code": f"U+{ord(letter):04X}", "position": position},
+            )
+    return value
+
+
+Name = Annotated[str, AfterValidator(_seen)]
+"""A text that is shown in a line: names of people's own, and those of things."""
 
 
 class Section(BaseModel):

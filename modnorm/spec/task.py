@@ -1,11 +1,13 @@
 """The model, the task and its rows."""
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
 from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticCustomError
 
 from modnorm.limits import MAX_COUNT
-from modnorm.spec.section import Int, Section
+from modnorm.spec.section import Int, Name, Section
 
 MAX_DECLARATION = 65_536
 """Largest text of a declared task, in bytes of UTF-8."""
@@ -14,7 +16,7 @@ MAX_DECLARATION = 65_536
 class ModelSpec(Section):
     """A pretrained causal language model and its revision."""
 
-    name: str = Field(min_length=1)
+    name: Name = Field(min_length=1)
     """Bundled name (`tiny-thicket`), local directory, or Hugging Face repository."""
     revision: str | None = None
     """Commit of a Hugging Face repository; a local directory has none."""
@@ -38,6 +40,8 @@ class DataSpec(Section):
 
 
 def _sourced(value: object) -> object:
+    if not isinstance(value, str | Mapping | Section):
+        raise PydanticCustomError("no_rows", "must be a source, or a mapping of fields to values")
     return {"source": value} if isinstance(value, str) else value
 
 
@@ -50,7 +54,7 @@ class TaskSpec(Section):
 
     later: ClassVar[frozenset[str]] = frozenset({"declaration"})
 
-    name: str = Field(min_length=1)
+    name: Name = Field(min_length=1)
     """Registered name, or name of the declared task. Where a user writes it, a task file."""
     declaration: str | None = Field(default=None, min_length=1, max_length=MAX_DECLARATION)
     """Text of the task file, put here by who reads it; none where the task is registered."""

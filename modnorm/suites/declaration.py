@@ -10,6 +10,7 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from modnorm.spec.section import Name
 from modnorm.suites.tables import TableSpec
 
 Fragment = Mapping[str, object]
@@ -72,7 +73,7 @@ class Suite(SuiteSection):
     """The content of a suite file."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=60)
-    title: str
+    title: Name
     source: str = ""
     """Where in the paper it is from."""
     notes: str = ""
@@ -80,7 +81,7 @@ class Suite(SuiteSection):
     parts: str | None = None
     """A file of named fragments, next to this one; an option that is a name stands for its own."""
     base: Fragment = {}
-    axes: Annotated[Mapping[str, Mapping[str, Fragment]], BeforeValidator(_texts)]
+    axes: Annotated[Mapping[Name, Mapping[Name, Fragment]], BeforeValidator(_texts)]
     """Options by axis and label."""
     seeds: tuple[int, ...] = Field(min_length=1)
     overrides: tuple[Override, ...] = ()

@@ -8,6 +8,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from modnorm.errors import InvalidInputError
+from modnorm.files import MAX_YAML_BYTES, read_text
 from modnorm.spec import read_yaml
 from modnorm.spec.reading import first_fault
 from modnorm.suites.cells import Cell, make_cells, overlay
@@ -68,7 +69,7 @@ def setting(text: str) -> Fragment:
 
 def _read(path: Path, field: str) -> dict[str, object]:
     try:
-        content = read_yaml(path.read_text(encoding="utf-8"))
+        content = read_yaml(read_text(path, most=MAX_YAML_BYTES))
     except (OSError, ValueError) as error:
         raise InvalidInputError(f"cannot read {path}: {error}", field=field) from error
     if not isinstance(content, dict):

@@ -27,6 +27,7 @@ from modnorm.errors import (
     NotFoundError,
     UnauthenticatedError,
 )
+from modnorm.files import MAX_YAML_BYTES, read_text
 from modnorm.spec import read_yaml
 from modnorm.wire.roles import DEFAULT_TENANT, Role
 
@@ -157,7 +158,7 @@ def read_tokens(path: Path) -> TokenTable:
         InvalidInputError: it cannot be read, or is no such file.
     """
     try:
-        return TokenTable.model_validate(read_yaml(path.read_text(encoding="utf-8")) or {})
+        return TokenTable.model_validate(read_yaml(read_text(path, most=MAX_YAML_BYTES)) or {})
     except OSError as error:
         raise _bad_file(path, error.strerror or "cannot be read") from error
     except ValidationError as error:

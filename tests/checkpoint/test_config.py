@@ -1,6 +1,16 @@
+from pathlib import Path
+
 import pytest
 
-from modnorm.checkpoint.config import flag, load_config, optional_positive, positive
+from modnorm.checkpoint.config import (
+    MAX_LAYERS,
+    flag,
+    load_config,
+    optional_positive,
+    positive,
+)
+from modnorm.checkpoint.families import physical_layout
+from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.errors import InvalidInputError
 
 
@@ -19,7 +29,7 @@ def test_what_is_not_an_object_is_refused(tmp_path, text):
 def test_missing_file_is_refused(tmp_path):
     with pytest.raises(InvalidInputError) as caught:
         load_config(tmp_path)
-    assert caught.value.field == "model.config"
+    assert caught.value.field == "model.name"
     assert caught.value.remedy
 
 
@@ -42,3 +52,36 @@ def test_flags_are_booleans():
     with pytest.raises(InvalidInputError) as caught:
         flag({"mlp_bias": 1}, "mlp_bias")
     assert caught.value.field == "model.config.mlp_bias"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("num_hidden_layers", 100_000),
+        ("num_attention_heads", 2**20),
+        ("head_dim", 2**30),
+        ("hidden_size", 2**40),
+        ("intermediate_size", 2**40),
+        ("vocab_size", 10**12),
+        ("max_position_embeddings", 2**62),
+    ],
+)
+def test_sizes_that_no_model_has_are_refused_by_their_key(key, value):
+    with pytest.raises(InvalidInputError, match=f"{key} is {value:,}") as caught:
+        positive({key: value}, key)
+    assert caught.value.field == f"model.config.{key}"
+    assert caught.value.remedy
+
+
+def test_a_layout_of_more_layers_than_any_model_has_is_not_built():
+    config = dict(load_config(resolve_checkpoint("tiny-thicket").directory))
+    with pytest.raises(InvalidInputError, match="num_hidden_layers is 1,001") as caught:
+        physical_layout({**config, "num_hidden_layers": MAX_LAYERS + 1})
+    assert caught.value.field == "model.config.num_hidden_layers"
+    assert len(physical_layout({**config, "num_hidden_layers": MAX_LAYERS})) > MAX_LAYERS
+
+
+def test_a_device_is_no_configuration():
+    with pytest.raises(InvalidInputError, match="no regular file") as caught:
+        load_config(Path("/dev/zero"), field="config")
+    assert caught.value.field == "config"

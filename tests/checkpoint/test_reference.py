@@ -70,7 +70,7 @@ def test_local_models_have_no_revision(save_model):
 
 
 def test_a_directory_without_config_is_refused(tmp_path):
-    assert refused(str(tmp_path)).field == "model.config"
+    assert refused(str(tmp_path)).field == "model.name"
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,13 @@ def test_calibrate_names_the_option_out_of_range(modnorm, tmp_path, option, valu
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("MODNORM_TIMEOUT", "soon"), ("MODNORM_CACHE_DIR", ""), ("MODNORM_TLS_CA", "")],
+    [
+        ("MODNORM_TIMEOUT", "soon"),
+        ("MODNORM_TIMEOUT", "inf"),
+        ("MODNORM_TIMEOUT", "nan"),
+        ("MODNORM_CACHE_DIR", ""),
+        ("MODNORM_TLS_CA", ""),
+    ],
 )
 def test_a_wrong_setting_names_its_variable(modnorm, monkeypatch, name, value):
     monkeypatch.setenv(name, value)

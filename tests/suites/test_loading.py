@@ -95,3 +95,23 @@ def test_files_that_hold_no_suite_are_refused(tmp_path, text):
     with pytest.raises(InvalidInputError) as caught:
         load_suite(path)
     assert caught.value.field == "suite"
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"title": "a\u202eb"}, "title"),
+        ({"axes": {"me\0thod": {"a": {"method": "base"}}}}, "axes.me\0thod.[key]"),
+        ({"axes": {"method": {"\u200bb": {"method": "base"}}}}, "axes.method.\u200bb.[key]"),
+    ],
+)
+def test_a_label_has_no_character_that_is_not_seen(write, changes, field):
+    with pytest.raises(InvalidInputError, match=r"U\+[0-9A-F]{4} at position") as caught:
+        load_suite(write(**changes))
+    assert caught.value.field == field
+
+
+def test_a_device_is_no_suite():
+    with pytest.raises(InvalidInputError, match="no regular file") as caught:
+        load_suite("/dev/zero")
+    assert caught.value.field == "suite"
