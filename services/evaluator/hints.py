@@ -8,6 +8,7 @@ nothing that a message does to the transport ends the worker.
 import json
 import logging
 import re
+import time
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
@@ -15,6 +16,7 @@ from celery.worker.consumer import Consumer
 from typing_extensions import override
 
 from modnorm.errors import InvalidInputError
+from services.common.backoff import Backoff
 from services.common.queue import TASK
 
 IDLE_SECONDS = 0.1
@@ -23,6 +25,9 @@ there is one."""
 LOOK_SECONDS = 0.2
 """Seconds without a message after which Celery looks whether to stop: its own two would be waited
 for at the end of every embedded run."""
+RECONNECT_SECONDS, MAX_RECONNECT_SECONDS = 0.2, 10.0
+"""First and longest pause before a connection that broke is opened again: a broker that answers
+with errors alone, since the queue's key holds something else for instance, is not hammered."""
 MAX_BODY = 4096
 """Bytes; a message of the aggregator has a tenth of it."""
 _ID = re.compile(r"[A-Za-z0-9-]{1,64}")
@@ -166,6 +171,7 @@ class HintConsumer(Consumer):  # type: ignore[misc]  # celery has no types
         self._outages: tuple[type[Exception], ...] = (ConnectionError, *lost)
         # What cannot even be unpacked costs the connection, which is opened again.
         self.connection_errors = (Exception,)
+        self._backoff = Backoff(RECONNECT_SECONDS, MAX_RECONNECT_SECONDS)
 
     spare_time: EndedSpareTime | None = None
 
@@ -177,10 +183,11 @@ class HintConsumer(Consumer):  # type: ignore[misc]  # celery has no types
 
     @override
     def on_connection_error_after_connected(self, exc: Exception) -> None:
-        """Close a connection that broke; end what rests, as no message comes for a while."""
+        """Close a connection that broke; end what rests, and pause before it is opened again."""
         super().on_connection_error_after_connected(exc)
         if self.spare_time is not None:
             self.spare_time.end_all()
+        time.sleep(self._backoff.after_failure())
 
     @override
     def create_task_handler(self, *arguments: object) -> Callable[[Message], None]:
