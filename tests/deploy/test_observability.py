@@ -121,6 +121,46 @@ def test_panels_lie_side_by_side():
     assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(places)
 
 
+def minutes_with_expiries(moments):
+    """Evaluate the inner part of the rule at the end of the worst quarter of an hour.
+
+    Args:
+        moments: Seconds at which a lease expires.
+    """
+    (expression,) = [
+        rule["expr"]
+        for group in RULES["groups"]
+        for rule in group["rules"]
+        if rule["alert"] == "LeasesExpire"
+    ]
+    form = r"sum_over_time\(\(increase\(\w+\[(\d+)s\]\) > bool 0\)\[(\d+)m:(\d+)m\]\) > (\d+)"
+    window, whole, step, most = map(int, re.fullmatch(form, expression).groups())
+    scrape = int(re.fullmatch(r"(\d+)s", PROMETHEUS["global"]["scrape_interval"])[1])
+    assert window >= 60 * step + scrape  # else an expiry between two windows is in neither
+
+    def increases(end):
+        seen = [at for at in range(0, end + 1, scrape) if end - window < at]
+        return any(seen[0] < moment <= seen[-1] for moment in moments)
+
+    ends = range(60 * whole, 3600)
+    counts = (
+        sum(increases(end - 60 * step * back) for back in range(whole // step)) for end in ends
+    )
+    return max(counts), most
+
+
+@pytest.mark.parametrize("phase", [0, 7, 31, 50])
+def test_a_host_that_dies_once_is_no_alarm_however_many_workers_it_had(phase):
+    found, most = minutes_with_expiries([1500 + phase + 2.5 * worker for worker in range(8)])
+    assert 0 < found <= most
+
+
+@pytest.mark.parametrize("apart", [60, 150, 210])
+def test_a_worker_that_dies_again_and_again_is_one(apart):
+    found, most = minutes_with_expiries([1000 + apart * death for death in range(6)])
+    assert found > most
+
+
 def test_prometheus_has_a_way_to_other_hosts():
     lab = yaml.safe_load((ROOT / "compose.yaml").read_text())
     networks = lab["networks"] | COMPOSE["networks"]
