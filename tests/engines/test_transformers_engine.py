@@ -11,6 +11,7 @@ from transformers import AutoModelForCausalLM
 
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
+from modnorm.checkpoint.weights import CheckpointWeights, weights_sha256
 from modnorm.engines import EngineSettings, GenerationLimits, Numerics, greedy, load_engine
 from modnorm.engines.causal import CausalModel
 from modnorm.engines.slots import ATTENTION
@@ -103,6 +104,27 @@ def test_answers_are_those_of_transformers_own_generate(
     assert texts(TransformersEngine(exact), prompts) == reference(exact, prompts)
 
 
+def test_a_cpu_computes_in_float32_on_weights_of_the_dtype_of_the_model(
+    bundled_engine: TransformersEngine, bundled: Checkpoint, float32: Checkpoint, prompts: Prompts
+) -> None:
+    stored = CheckpointWeights(bundled)
+    assert stored.dtype == torch.bfloat16
+    assert bundled_engine.environment["arithmetic"] == "float32"
+    assert texts(bundled_engine, prompts) == texts(TransformersEngine(float32), prompts)
+    assert bundled_engine.weights_sha256() == weights_sha256(stored.layout, stored.read)
+
+
+def test_room_for_answers_is_counted_in_the_dtype_of_the_arithmetic(
+    bundled: Checkpoint, float32: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("modnorm.engines.transformers_engine.CPU_CACHE_BYTES", 2**20)
+    rounded, plain = TransformersEngine(bundled), TransformersEngine(float32)
+    # 8 layers, keys and values, 2 heads of 64 numbers, 4 bytes each: 8 KiB a token.
+    for engine in (rounded, plain):
+        assert engine.has_room([[1] * 8], GenerationLimits(120))
+        assert not engine.has_room([[1] * 8], GenerationLimits(121))
+
+
 @pytest.mark.parametrize("max_rows", [1, 2, 3])
 def test_answers_do_not_depend_on_who_shares_the_batch(
     exact: Checkpoint, prompts: Prompts, max_rows: int
@@ -193,6 +215,24 @@ def test_weights_that_something_else_changed_are_noticed(
             pass
         assert caught.value.remedy
     assert bundled_engine.weights_sha256() == changed
+
+
+@pytest.mark.parametrize("checkpoint", ["bundled"], indirect=True)
+def test_a_change_below_the_rounding_of_the_weights_is_noticed(
+    bundled_engine: TransformersEngine,
+    make_scale_map: Callable[[str], ScaleMap],
+    draw: Callable[..., Descriptor],
+) -> None:
+    scale_map = make_scale_map("randopt")
+    weights = next(bundled_engine._model._head.parameters()).data
+    weights[0, 0] *= 1 + 1e-6
+    with (
+        pytest.raises(EngineError, match="not the base"),
+        bundled_engine.candidate(draw(scale_map, 1), scale_map),
+    ):
+        pass
+    with pytest.raises(EngineError, match="something else wrote"):
+        bundled_engine.weights_sha256()
 
 
 @pytest.mark.parametrize("checkpoint", ["bundled"], indirect=True)
