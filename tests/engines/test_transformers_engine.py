@@ -140,8 +140,51 @@ def test_prefills_are_split(
 ) -> None:
     engine = TransformersEngine(float32)
     whole = texts(engine, prompts)
-    monkeypatch.setattr(greedy, "PREFILL_TOKENS", 64)
+    monkeypatch.setattr(greedy, "CPU_PREFILL_TOKENS", 64)
     assert texts(engine, prompts) == whole
+
+
+def beginnings(engine: TransformersEngine, prompts: Prompts) -> list[tuple[int, int]]:
+    """Return the rows and columns of each prefill of a request."""
+    passes: list[tuple[int, int]] = []
+    prefill = engine._model.prefill
+
+    def counted(ids: torch.Tensor, *given: Any, **named: Any) -> list[int]:
+        passes.append((ids.shape[0], ids.shape[1]))
+        return prefill(ids, *given, **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine._model, "prefill", counted)
+        texts(engine, prompts)
+    return passes
+
+
+@pytest.mark.parametrize("max_rows", [2, 256])
+def test_a_beginning_that_prompts_share_is_read_once(exact: Checkpoint, max_rows: int) -> None:
+    system = list(range(40, 70))
+    prompts = [[*system, *ids] for ids in ([5, 6, 7], [8], [9, 10], [5, 6], [5])]
+    engine = TransformersEngine(exact, max_rows=max_rows)
+    passes = beginnings(engine, prompts)
+    assert passes[0] == (1, 30)
+    assert sum(rows for rows, _ in passes[1:]) == 5
+    assert max(columns for _, columns in passes[1:]) == 3
+    assert texts(engine, prompts) == [texts(engine, [prompt])[0] for prompt in prompts]
+    assert texts(engine, prompts) == reference(exact, prompts)
+
+
+@pytest.mark.parametrize(
+    ("prompts", "shared"),
+    [
+        ([list(range(40))], 0),
+        ([list(range(40))] * 2, 39),
+        ([list(range(15)), list(range(15))], 0),
+        ([list(range(17)), list(range(30))], 16),
+        ([[1, *range(30)], [2, *range(30)]], 0),
+        ([[*range(20), 3], [*range(20), 4, 5], [*range(18), 1]], 18),
+    ],
+)
+def test_each_prompt_keeps_a_token_of_its_own(prompts: Prompts, shared: int) -> None:
+    assert greedy._shared_tokens(prompts) == shared
 
 
 def test_cache_budget_bounds_the_slots(bundled_engine: TransformersEngine) -> None:
