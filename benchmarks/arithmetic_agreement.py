@@ -23,7 +23,7 @@ from benchmarks.cpu_arithmetic import CPU, computing_in, machine
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights
-from modnorm.client.cli.app import main as modnorm
+from modnorm.cli.app import main as modnorm
 from modnorm.engines import GenerationLimits
 from modnorm.engines.transformers_engine import TransformersEngine
 from modnorm.geometry.scale_map import ScaleMap
