@@ -14,7 +14,7 @@ from modnorm.calibration.profile import Profile
 from modnorm.calibration.schedule import require_every_layer
 from modnorm.calibration.schema import APPLICATION, METHOD
 from modnorm.checkpoint.config import positive
-from modnorm.checkpoint.pretrained import best_device
+from modnorm.checkpoint.pretrained import best_device, dtype_name
 from modnorm.checkpoint.prompts import check_fit
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.errors import InvalidInputError
@@ -22,7 +22,7 @@ from modnorm.geometry.scales import linear_gain
 from modnorm.spec import CalibrationSpec
 
 VERSION = "2"
-"""Changes whenever the same inputs come to give another profile."""
+"""Changes whenever the same inputs come to give another profile. The precision is one of them."""
 
 
 def calibrate(  # noqa: PLR0913 - all but the first three by keyword
@@ -40,7 +40,7 @@ def calibrate(  # noqa: PLR0913 - all but the first three by keyword
     of a profile.
 
     Args:
-        checkpoint: The model; it is loaded from its directory, in its own dtype.
+        checkpoint: The model; it is loaded from its directory, in the dtype of `arithmetic_dtype`.
         prompts: Token ids; the leading `settings.max_length` of the first `settings.examples`.
         settings: Estimator settings.
         task: Name of the task that the prompts are of, for the record.
@@ -118,7 +118,7 @@ def _record(settings: CalibrationSpec, model: FrozenModel, examples: int) -> Map
         "num_examples": examples,
         "layers_per_example": settings.layers_per_example,
         "max_length": settings.max_length,
-        "precision": str(model.dtype).removeprefix("torch."),
+        "precision": dtype_name(model.dtype),
         "device": model.device.type,
         "estimator": "power",
         "jvp_power_iterations": settings.iterations,

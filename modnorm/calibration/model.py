@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from modnorm.checkpoint.pretrained import load_pretrained
+from modnorm.checkpoint.pretrained import arithmetic_dtype, dtype_name, load_pretrained
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights
 
@@ -55,13 +55,22 @@ def freeze(model: PreTrainedModel) -> FrozenModel:
     )
 
 
-def load_frozen(checkpoint: Checkpoint, device: torch.device) -> FrozenModel:
-    """Load a checkpoint in its own dtype, with eager attention.
+def calibration_precision(checkpoint: Checkpoint, device: torch.device) -> str:
+    """Return the dtype that a calibration computes in, as its profile records it.
 
     Raises:
         InvalidInputError: the stored weights are not those of its family.
     """
-    dtype = CheckpointWeights(checkpoint).dtype
+    return dtype_name(arithmetic_dtype(CheckpointWeights(checkpoint).dtype, device))
+
+
+def load_frozen(checkpoint: Checkpoint, device: torch.device) -> FrozenModel:
+    """Load a checkpoint in the dtype that it computes in there, with eager attention.
+
+    Raises:
+        InvalidInputError: the stored weights are not those of its family.
+    """
+    dtype = arithmetic_dtype(CheckpointWeights(checkpoint).dtype, device)
     model = load_pretrained(checkpoint, dtype=dtype, attention="eager")
     cast("nn.Module", model).to(device)
     return freeze(model)

@@ -27,6 +27,24 @@ def best_device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
+def arithmetic_dtype(weights: torch.dtype, device: torch.device) -> torch.dtype:
+    """Return the dtype that a model computes in: float32 on a CPU, its weight dtype elsewhere.
+
+    Few CPUs multiply matrices in bfloat16; the others take up to ten times as long as in float32.
+    A model in float32 holds each weight exactly, so the weights stay rounded to their own dtype.
+
+    Args:
+        weights: Dtype of the weights in the checkpoint.
+        device: Where the model computes.
+    """
+    return torch.float32 if device.type == "cpu" else weights
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return a dtype as records name it, `bfloat16` for instance."""
+    return str(dtype).removeprefix("torch.")
+
+
 def load_pretrained(
     checkpoint: Checkpoint, *, dtype: torch.dtype, attention: str
 ) -> PreTrainedModel:
@@ -37,7 +55,7 @@ def load_pretrained(
 
     Args:
         checkpoint: The model.
-        dtype: Dtype of its weights.
+        dtype: Dtype that it computes in; weights of a narrower dtype are widened, exactly.
         attention: Attention implementation by transformers' name.
 
     Raises:

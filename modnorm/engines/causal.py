@@ -49,15 +49,22 @@ class CausalModel:
 
     @torch.inference_mode()
     def prefill(
-        self, prompts: torch.Tensor, lengths: torch.Tensor, cache: SlotCache, first: int
+        self,
+        prompts: torch.Tensor,
+        lengths: torch.Tensor,
+        cache: SlotCache,
+        *,
+        first: int,
+        start: int = 0,
     ) -> list[int]:
-        """Read whole prompts into consecutive slots.
+        """Read prompts into consecutive slots, whole or from the same position on.
 
         Args:
-            prompts: Token ids, int64 [rows, columns], padded on the right.
-            lengths: Tokens of each prompt, int64 [rows].
+            prompts: Token ids from that position on, int64 [rows, columns], padded on the right.
+            lengths: How many of each are no padding, int64 [rows].
             cache: Where keys and values go.
             first: First slot.
+            start: The position; what precedes it is in the slots.
 
         Returns:
             The first token of each completion.
@@ -66,9 +73,10 @@ class CausalModel:
             CandidateError: the logits are not finite.
         """
         columns = torch.arange(prompts.shape[1], device=self.device)
-        write = PrefillWrite(first, columns < lengths[:, None])
-        masks = self._prompt_masks(prompts.shape[1])
-        hidden = self._hidden(prompts, columns[None], masks, cache.prepare(write))
+        write = PrefillWrite(first, columns < lengths[:, None], start)
+        places = columns + start
+        masks = self._prompt_masks(places, start + prompts.shape[1])
+        hidden = self._hidden(prompts, places[None], masks, cache.prepare(write))
         rows = torch.arange(len(prompts), device=self.device)
         return self._greedy(hidden[rows, lengths - 1])
 
@@ -95,14 +103,15 @@ class CausalModel:
         hidden = self._hidden(ids[:, None], places[:, None], masks, cache.prepare(write))
         return self._greedy(hidden[:, 0])
 
-    def _prompt_masks(self, columns: int) -> Masks:
-        """Return what each token of a prompt attends to: masks of [1, 1, columns, columns]."""
+    def _prompt_masks(self, positions: torch.Tensor, columns: int) -> Masks:
+        """Return what each token of a prompt attends to: masks of [1, 1, positions, columns]."""
+        whole = len(positions) == columns
+        full = None if whole else self._mask(positions, columns, None)[None, None]
         if self._window is None:
-            return None
+            return full
         if columns <= self._window:
-            return {FULL: None, SLIDING: None}
-        tokens = torch.arange(columns, device=self.device)
-        return {FULL: None, SLIDING: self._mask(tokens, columns, self._window)[None, None]}
+            return {FULL: full, SLIDING: full}
+        return {FULL: full, SLIDING: self._mask(positions, columns, self._window)[None, None]}
 
     def _step_masks(self, positions: torch.Tensor, columns: int) -> Masks:
         """Return what the last token of each row attends to: masks of [rows, 1, 1, columns]."""

@@ -14,6 +14,10 @@ from modnorm.engines.slots import SlotCache
 
 PREFILL_TOKENS = 8_192
 """Tokens of one prefill pass, padding included: bounds the activations."""
+CPU_PREFILL_TOKENS = 1_024
+"""The same on a CPU: activations stay in its caches."""
+LEAST_SHARED = 16
+"""Tokens that all prompts must begin with to be read once for all: it takes a pass of its own."""
 REFILL = 0.25
 """Share of the slots that must be free before waiting prompts join, unless all of them fit:
 prefills want company."""
@@ -45,8 +49,9 @@ class Decoded:
 class GreedyDecoder:
     """One request: sequences join free slots, and leave them the moment they end.
 
-    Prompts join shortest first, so that little of a prefill is padding. The order of everything
-    depends on the request alone, so the same request gives the same tokens.
+    Prompts join shortest first, so that little of a prefill is padding. A beginning that all
+    prompts share, a system prompt for instance, is read once, into all slots. The order of
+    everything depends on the request alone, so the same request gives the same tokens.
 
     Args:
         model: The model.
@@ -73,6 +78,11 @@ class GreedyDecoder:
         order = sorted(range(len(prompts)), key=lambda index: (len(prompts[index]), index))
         self._waiting = deque(Decoded(index, prompts[index]) for index in order)
         self._live: list[Decoded] = []
+        self._shared = _shared_tokens(prompts)
+        self._unread = self._shared > 0
+        """Whether the shared beginning is not in the cache yet."""
+        on_cpu = model.device.type == "cpu"
+        self._pass_tokens = CPU_PREFILL_TOKENS if on_cpu else PREFILL_TOKENS
         columns = max(map(len, prompts)) + max_tokens
         self._rows = max(1, min(len(prompts), max_rows, max_cache_tokens // columns))
         self.cache_tokens = self._rows * columns
@@ -99,9 +109,23 @@ class GreedyDecoder:
         while self._live or self._waiting:
             poll()
             with infrastructure("generation"):
-                self._prefill() if self._room() else self._step()
+                self._forward()
                 ended = self._leave()
             yield from ended
+
+    def _forward(self) -> None:
+        if self._unread:
+            self._read_shared()
+        elif self._room():
+            self._prefill()
+        else:
+            self._step()
+
+    def _read_shared(self) -> None:
+        beginning = self._waiting[0].prompt[: self._shared]
+        self._read([beginning], first=0, start=0)
+        self._cache.share(self._shared)
+        self._unread = False
 
     def _room(self) -> bool:
         """Tell whether waiting prompts join now."""
@@ -110,25 +134,31 @@ class GreedyDecoder:
 
     def _prefill(self) -> None:
         joining = self._take()
-        longest = max(len(one.prompt) for one in joining)
-        padded = [[*one.prompt, *[0] * (longest - len(one.prompt))] for one in joining]
-        device = self._model.device
-        tokens = self._model.prefill(
-            torch.tensor(padded, device=device),
-            torch.tensor([len(one.prompt) for one in joining], device=device),
-            self._cache,
-            len(self._live),
-        )
+        rest = [one.prompt[self._shared :] for one in joining]
+        tokens = self._read(rest, first=len(self._live), start=self._shared)
         self._live.extend(joining)
         self._append(joining, tokens)
+
+    def _read(self, prompts: Sequence[Sequence[int]], *, first: int, start: int) -> list[int]:
+        """Read prompts from a position on into consecutive slots; return the token after each."""
+        longest = max(map(len, prompts))
+        padded = [[*prompt, *[0] * (longest - len(prompt))] for prompt in prompts]
+        device = self._model.device
+        return self._model.prefill(
+            torch.tensor(padded, device=device),
+            torch.tensor([len(prompt) for prompt in prompts], device=device),
+            self._cache,
+            first=first,
+            start=start,
+        )
 
     def _take(self) -> list[Decoded]:
         """Take the next prompts that fit the free slots and one prefill pass."""
         joining: list[Decoded] = []
         free = self._rows - len(self._live)
         while self._waiting and len(joining) < free:
-            tokens = (len(joining) + 1) * len(self._waiting[0].prompt)
-            if joining and tokens > PREFILL_TOKENS:
+            tokens = (len(joining) + 1) * (len(self._waiting[0].prompt) - self._shared)
+            if joining and tokens > self._pass_tokens:
                 break
             joining.append(self._waiting.popleft())
         return joining
@@ -160,3 +190,14 @@ class GreedyDecoder:
             self._live[gap] = self._live[mover]
         del self._live[stay:]
         return ended
+
+
+def _shared_tokens(prompts: Sequence[Sequence[int]]) -> int:
+    """Return how many leading tokens are read once for all prompts; each keeps one of its own."""
+    if len(prompts) == 1:
+        return 0
+    first, last = min(prompts), max(prompts)
+    shortest = min(map(len, prompts))
+    different = (place for place in range(shortest) if first[place] != last[place])
+    shared = min(next(different, shortest), shortest - 1)
+    return shared if shared >= LEAST_SHARED else 0

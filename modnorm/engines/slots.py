@@ -27,9 +27,10 @@ class Write(Protocol):
 
 @dataclass(frozen=True)
 class PrefillWrite:
-    """Whole prompts, padded on the right, go to consecutive slots.
+    """Prompts, padded on the right, go to consecutive slots.
 
-    The padding is stored as zeros: it is masked for ever, but a non-finite value there would
+    Their first `start` tokens are in the slots already: a beginning that all prompts share. The
+    padding is stored as zeros: it is masked for ever, but a non-finite value there would
     spoil the row all the same, since `0 * nan` is `nan`.
     """
 
@@ -37,14 +38,15 @@ class PrefillWrite:
     """First slot."""
     real: torch.Tensor
     """Boolean [rows, columns]: which tokens are no padding."""
+    start: int = 0
+    """Column of the first token."""
 
     def __call__(self, slots: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
         """Store [rows, heads, columns, head size]; prompts attend to themselves alone."""
         rows, _, columns, _ = states.shape
-        slots[self.first : self.first + rows, :, :columns] = states.masked_fill(
-            ~self.real[:, None, :, None], 0
-        )
-        return states
+        mine = slots[self.first : self.first + rows, :, : self.start + columns]
+        mine[:, :, self.start :] = states.masked_fill(~self.real[:, None, :, None], 0)
+        return mine if self.start else states
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,12 @@ class SlotCache(Cache):
             raise RuntimeError("the cache is used before it is prepared")
         return self._write(keys, key_states), self._write(values, value_states)
 
+    def share(self, columns: int) -> None:
+        """Copy the first columns of the first slot to all slots."""
+        for keys, values in self._slots:
+            keys[1:, :, :columns] = keys[:1, :, :columns]
+            values[1:, :, :columns] = values[:1, :, :columns]
+
     def move(self, source: list[int], target: list[int], columns: int) -> None:
         """Copy the first columns of some slots over others."""
         for keys, values in self._slots:
@@ -149,16 +157,17 @@ def slot_attention(
         query: [rows, heads, tokens, head size].
         key: [rows, key-value heads, columns, head size].
         value: As `key`.
-        attention_mask: Additive [rows or 1, 1, tokens, columns]; None for whole prompts that are
-            causal and nothing else.
+        attention_mask: Additive [rows or 1, 1, tokens, columns]; None where tokens are the columns
+            and see what precedes them.
         scaling: Factor of the scores.
 
     Returns:
         [rows, tokens, heads, head size], and no attention weights.
     """
-    if attention_mask is not None and query.device.type != "cpu":
-        masked = masked_by_group if query.shape[2] == 1 else masked_by_head
-        output = masked(query, key, value, attention_mask, scaling)
+    if attention_mask is not None and query.shape[2] == 1:
+        output = masked_by_group(query, key, value, attention_mask, scaling)
+    elif attention_mask is not None and query.device.type != "cpu":
+        output = masked_by_head(query, key, value, attention_mask, scaling)
     else:
         output = scaled_dot_product_attention(
             query,
@@ -181,7 +190,8 @@ def masked_by_group(
 ) -> torch.Tensor:
     """Attend with one token a row, the heads of a group as queries over the same keys.
 
-    CUDA's fused kernels take a mask or grouped heads, not both; the CPU's take both.
+    CUDA's fused kernels take a mask or grouped heads, not both. The CPU's take both, and read the
+    keys once for each head; so each is read once for its group.
 
     Returns:
         [rows, heads, 1, head size].

@@ -9,7 +9,12 @@ import transformers
 from transformers import PreTrainedModel
 
 from modnorm.checkpoint.layout import Layout
-from modnorm.checkpoint.pretrained import best_device, load_pretrained
+from modnorm.checkpoint.pretrained import (
+    arithmetic_dtype,
+    best_device,
+    dtype_name,
+    load_pretrained,
+)
 from modnorm.checkpoint.prompts import PromptEncoder, check_fit
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights
@@ -36,7 +41,7 @@ free: the number of slots, and so the rounding, must not depend on who else is t
 
 
 class TransformersEngine:
-    """One model in the checkpoint's dtype, and its pristine copy.
+    """One model in the dtype that it computes in, and its pristine copy in the checkpoint's.
 
     Args:
         checkpoint: The model on disk.
@@ -64,18 +69,21 @@ class TransformersEngine:
         self._encoder = PromptEncoder(checkpoint)
         self._layout = stored.layout
         device = device or best_device()
-        cache = _cache_bytes(weight_bytes(self._layout, stored.dtype, 1), device, gpu_share)
-        model = _load(checkpoint, stored.dtype, device)
+        arithmetic = arithmetic_dtype(stored.dtype, device)
+        copies = sum(weight_bytes(self._layout, dtype, 1) for dtype in (arithmetic, stored.dtype))
+        cache = _cache_bytes(copies, device, gpu_share)
+        model = _load(checkpoint, arithmetic, device)
         with infrastructure(f"copying the weights of {checkpoint.name}"):
             self._weights = CandidateWeights(
                 self._layout,
-                weight_views(self._layout, model, stored.dtype),
+                weight_views(self._layout, model, arithmetic),
                 model_digest=checkpoint.digest,
+                dtype=stored.dtype,
                 origin=partial(stored.read_again, checkpoint.digest),
             )
         self._model = CausalModel(model)
         self._max_rows = max_rows
-        self._cache_tokens = cache // bytes_per_token(model.config, stored.dtype)
+        self._cache_tokens = cache // bytes_per_token(model.config, arithmetic)
         self._candidate: tuple[Descriptor, ScaleMap] | None = None
         self._cached = 0
         """Tokens of the caches of all requests, parked ones included."""
@@ -100,6 +108,7 @@ class TransformersEngine:
             "torch": str(torch.__version__),
             "device": torch.cuda.get_device_name(self._model.device) if gpu else "cpu",
             "threads": str(torch.get_num_threads()),
+            "arithmetic": dtype_name(self._model.dtype),
             "mode": "fast",
             "norms": "kernels" if self._weights.has_kernels else "plain",
         }
@@ -248,11 +257,11 @@ def _load(checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device) -> P
     return model
 
 
-def _cache_bytes(weights: int, device: torch.device, share: float) -> int:
+def _cache_bytes(copies: int, device: torch.device, share: float) -> int:
     """Return the bytes of keys and values; all of a GPU is what an engine has by default.
 
     Args:
-        weights: Bytes of one copy of the weights.
+        copies: Bytes of both copies of the weights.
         device: Where the engine will run.
         share: Part of a GPU's memory that it may take.
 
@@ -264,10 +273,11 @@ def _cache_bytes(weights: int, device: torch.device, share: float) -> int:
     with infrastructure("looking at the GPU"):
         whole = torch.cuda.get_device_properties(device).total_memory
     total = whole * min(1.0, share / DEFAULT_SHARE)
-    if total <= 2 * weights:
+    if total <= copies:
         raise DoesNotFitError(
-            f"two copies of {weights / 2**30:.1f} GiB do not fit in {total / 2**30:.1f} GiB",
+            f"two copies of the weights, {copies / 2**30:.1f} GiB, do not fit in "
+            f"{total / 2**30:.1f} GiB",
             field="engine",
             remedy="lower the evaluator's MODNORM_ENGINES_PER_GPU, or use a larger GPU",
         )
-    return int(GPU_CACHE_SHARE * (total - 2 * weights))
+    return int(GPU_CACHE_SHARE * (total - copies))

@@ -22,7 +22,7 @@ def weight_views(
     Args:
         layout: All physical tensors.
         model: The model; its parameters are named as in the checkpoint.
-        dtype: Dtype that every parameter must have.
+        dtype: Dtype that every parameter must have: the one that the model computes in.
 
     Raises:
         IncompatibleError: a parameter is missing, has another shape or dtype, shares its storage

@@ -9,7 +9,7 @@ from types import MappingProxyType
 import torch
 
 from modnorm.checkpoint.layout import PhysicalTensor
-from modnorm.errors import IncompatibleError, InvalidInputError, PreconditionError
+from modnorm.errors import EngineError, IncompatibleError, InvalidInputError, PreconditionError
 from modnorm.noise import Block
 from modnorm.perturbation.lineage import Rounding
 from modnorm.perturbation.steps import rounded
@@ -29,7 +29,8 @@ class WeightView:
     """A block of a physical tensor and the engine's own memory for it."""
 
     storage: torch.Tensor
-    """The engine's tensor, of the block's shape; it is written in place. Any strides."""
+    """The engine's tensor, of the block's shape; it is written in place. Any strides. It may be
+    float32 for weights of a narrower dtype: then it holds each weight exactly."""
     block: Block
     """What it holds of the canonical physical tensor."""
 
@@ -40,23 +41,38 @@ class HeldTensor:
     Args:
         tensor: The tensor in canonical layout.
         views: Disjoint blocks of it, in any order; together all of it, or a shard.
+        dtype: Weight dtype, which the pristine copy has; that of the storage when absent.
 
     Raises:
-        IncompatibleError: a view does not fit the tensor or meets another, or the views differ in
-            dtype or device.
+        IncompatibleError: a view does not fit the tensor or meets another, the views differ in
+            dtype or device, or the storage holds a number that is no weight of the dtype.
     """
 
-    def __init__(self, tensor: PhysicalTensor, views: Sequence[WeightView]) -> None:
+    def __init__(
+        self,
+        tensor: PhysicalTensor,
+        views: Sequence[WeightView],
+        dtype: torch.dtype | None = None,
+    ) -> None:
         self.tensor = tensor
         self._blocks = [view.block for view in views]
         self._storages = [view.storage.detach() for view in views]
         self._check()
-        self._pristine = [storage.clone() for storage in self._storages]
+        self._dtype = dtype or self._storages[0].dtype
+        self._check_dtype()
+        self._pristine = [storage.to(self._dtype, copy=True) for storage in self._storages]
+        if not self.is_pristine():
+            raise self._misfit(f"the engine holds numbers that {self._dtype} does not")
 
     @property
     def dtype(self) -> torch.dtype:
         """Weight dtype."""
-        return self._storages[0].dtype
+        return self._dtype
+
+    @property
+    def is_widened(self) -> bool:
+        """Whether the engine keeps the weights in a wider dtype than their own."""
+        return self._storages[0].dtype != self._dtype
 
     @property
     def device(self) -> torch.device:
@@ -91,7 +107,7 @@ class HeldTensor:
         """
         for block, storage, base in self._chunks():
             candidate = rounded(torch.mul(noise(block), coefficient), self.dtype, rounding)
-            storage.copy_(candidate.add_(base))
+            storage.copy_(candidate.add_(base).to(self.dtype))
 
     def rebase(self, origin: torch.Tensor) -> None:
         """Take another pristine copy, and hold it.
@@ -120,29 +136,34 @@ class HeldTensor:
             storage.copy_(base)
 
     def is_pristine(self) -> bool:
-        """Whether the weights are the pristine ones, bit for bit."""
-        bits = _BITS[self.dtype]
-        return all(
-            torch.equal(storage.view(bits), base.view(bits))
-            for storage, base in zip(self._storages, self._pristine, strict=True)
-        )
+        """Whether the weights are the pristine ones, bit for bit, where the engine reads them."""
+        return all(_same_bits(storage, base) for _, storage, base in self._chunks())
 
     def assemble(self) -> torch.Tensor:
-        """Return the current weights in canonical shape; the engine's own memory if it is whole.
+        """Return the current weights in canonical shape and weight dtype.
+
+        It is the engine's own memory where one storage of the weight dtype holds the whole tensor.
 
         Raises:
             PreconditionError: only a shard is held.
+            EngineError: the storage holds a number that is no weight of the dtype.
         """
         shape = self.tensor.shape
         if sum(storage.numel() for storage in self._storages) != self.tensor.numel:
             raise PreconditionError(
                 f"only a shard of {self.tensor.name} is held", remedy="gather the shards first"
             )
-        if len(self._storages) == 1:
+        if len(self._storages) == 1 and not self.is_widened:
             return self._storages[0]
         whole = torch.empty(shape, dtype=self.dtype, device=self.device)
-        for block, storage in zip(self._blocks, self._storages, strict=True):
-            block.of(whole).copy_(storage)
+        for block, storage, _ in self._chunks():
+            weights = block.of(whole).copy_(storage)
+            if not _same_bits(storage, weights):
+                raise EngineError(
+                    f"{self.tensor.name} holds numbers that {self.dtype} does not: something else "
+                    "wrote to the weights",
+                    remedy="load the model again",
+                )
         return whole
 
     def _chunks(self) -> Iterator[tuple[Block, torch.Tensor, torch.Tensor]]:
@@ -168,11 +189,16 @@ class HeldTensor:
                 raise self._misfit(f"{block} is held with shape {tuple(storage.shape)}")
             if storage.dtype not in _BITS:
                 raise self._misfit(f"weights of {storage.dtype} cannot be perturbed")
-            if (storage.dtype, storage.device) != (self.dtype, self.device):
+            if (storage.dtype, storage.device) != (self._storages[0].dtype, self.device):
                 raise self._misfit("its views differ in dtype or device")
         for one, other in combinations(self._blocks, 2):
             if self._meet(one, other):
                 raise self._misfit(f"{one} and {other} meet")
+
+    def _check_dtype(self) -> None:
+        storage = self._storages[0].dtype
+        if self._dtype not in _BITS or storage not in {self._dtype, torch.float32}:
+            raise self._misfit(f"weights of {self._dtype} cannot be kept in {storage}")
 
     def _shape_of(self, block: Block) -> tuple[int, ...]:
         try:
@@ -187,6 +213,12 @@ class HeldTensor:
 
     def _misfit(self, message: str) -> IncompatibleError:
         return IncompatibleError(f"{self.tensor.name}: {message}")
+
+
+def _same_bits(storage: torch.Tensor, weights: torch.Tensor) -> bool:
+    """Whether a storage holds exactly these weights; widening them is exact."""
+    bits = _BITS[storage.dtype]
+    return torch.equal(storage.view(bits), weights.to(storage.dtype).view(bits))
 
 
 def _overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:

@@ -50,6 +50,8 @@ class CandidateWeights:
             tensor may be a part of it (a tensor-parallel rank); its noise and norm are those of
             the whole tensor all the same.
         model_digest: Digest of the checkpoint that the weights are from.
+        dtype: Weight dtype, which candidates are rounded to; that of the views when absent. The
+            views may be wider, for an engine that computes in float32.
         kernels: Whether to use kernels where they can be; False compares with the plain version.
         origin: Reads tensors of the checkpoint, to come back to it from a trained state.
 
@@ -58,12 +60,13 @@ class CandidateWeights:
     """
 
     @torch.inference_mode()
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all but the first two by keyword
         self,
         layout: Layout,
         views: Mapping[str, Sequence[WeightView]],
         *,
         model_digest: str,
+        dtype: torch.dtype | None = None,
         kernels: bool = True,
         origin: Origin | None = None,
     ) -> None:
@@ -72,7 +75,7 @@ class CandidateWeights:
         self._layout = layout
         self._model_digest = model_digest
         self._held = {
-            tensor.name: HeldTensor(tensor, views.get(tensor.name, ())) for tensor in layout
+            tensor.name: HeldTensor(tensor, views.get(tensor.name, ()), dtype) for tensor in layout
         }
         self._busy = False
         self._origin = origin

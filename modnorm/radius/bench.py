@@ -3,7 +3,7 @@
 import torch
 import transformers
 
-from modnorm.checkpoint.pretrained import load_pretrained
+from modnorm.checkpoint.pretrained import arithmetic_dtype, dtype_name, load_pretrained
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.engines.failures import infrastructure
@@ -22,10 +22,12 @@ ATTENTION = "eager"
 def environment(checkpoint: Checkpoint, device: torch.device) -> dict[str, str]:
     """Return what the rounding of measurements may depend on, for the record."""
     on_gpu = device.type == "cuda"
+    weights = CheckpointWeights(checkpoint).dtype
     return {
+        "arithmetic": dtype_name(arithmetic_dtype(weights, device)),
         "attention": ATTENTION,
         "device": torch.cuda.get_device_name(device) if on_gpu else "cpu",
-        "dtype": str(CheckpointWeights(checkpoint).dtype).removeprefix("torch."),
+        "dtype": dtype_name(weights),
         "threads": str(torch.get_num_threads()),
         "torch": str(torch.__version__),
         "transformers": transformers.__version__,
@@ -33,7 +35,7 @@ def environment(checkpoint: Checkpoint, device: torch.device) -> dict[str, str]:
 
 
 class Bench:
-    """One model in the checkpoint's dtype, its pristine copy, and what the base says.
+    """One model in the dtype that it computes in, its pristine copy, and the base's outputs.
 
     Args:
         checkpoint: The model on disk.
@@ -56,14 +58,16 @@ class Bench:
         device: torch.device,
     ) -> None:
         stored = CheckpointWeights(checkpoint)
+        arithmetic = arithmetic_dtype(stored.dtype, device)
         with infrastructure(f"loading {checkpoint.name}"):
-            model = load_pretrained(checkpoint, dtype=stored.dtype, attention=ATTENTION)
+            model = load_pretrained(checkpoint, dtype=arithmetic, attention=ATTENTION)
             model.eval().requires_grad_(requires_grad=False)
             torch.nn.Module.to(model, device)
             self._weights = CandidateWeights(
                 stored.layout,
-                weight_views(stored.layout, model, stored.dtype),
+                weight_views(stored.layout, model, arithmetic),
                 model_digest=checkpoint.digest,
+                dtype=stored.dtype,
             )
             self._probe = Probe(model, prompts, batch_size=batch_size)
 

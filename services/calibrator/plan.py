@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from modnorm.calibration.calibrate import VERSION, calibrate, calibration_prompts
+from modnorm.calibration.model import calibration_precision
+from modnorm.checkpoint.pretrained import best_device
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.errors import InvalidInputError
@@ -36,6 +38,7 @@ class Plan:
         return content_key(
             {
                 "version": VERSION,
+                "precision": calibration_precision(self.checkpoint, best_device()),
                 "model": self.checkpoint.digest,
                 "settings": self.settings.model_dump(mode="json"),
                 "prompts": self.prompts,

@@ -9,6 +9,7 @@ from modnorm.calibration.calibrate import calibrate
 from modnorm.calibration.maps import capture
 from modnorm.calibration.model import load_frozen
 from modnorm.calibration.operator_norm import operator_norm
+from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.errors import CancelledError, InvalidInputError
 from modnorm.spec import CalibrationSpec
 
@@ -53,6 +54,19 @@ def test_the_profile_says_what_it_is(small_checkpoint):
     assert data["calibration"]["precision"] == "float32"
     assert data["calibration"]["estimator_seed"] == 1729
     profile.check_matches(small_checkpoint)
+
+
+def test_a_cpu_calibrates_in_float32_on_the_rounded_weights(small_model, tmp_path):
+    checkpoints = []
+    for dtype in (torch.bfloat16, torch.float32):
+        directory = tmp_path / str(dtype)
+        small_model.bfloat16().to(dtype).save_pretrained(directory)
+        checkpoints.append(resolve_checkpoint(str(directory)))
+    rounded, widened = (
+        calibrate(one, PROMPTS, SETTINGS, task="countdown", device=CPU) for one in checkpoints
+    )
+    assert content(rounded)["calibration"]["precision"] == "float32"
+    assert rounded.sensitivities == widened.sensitivities
 
 
 def test_every_layer_is_measured_as_often_as_scheduled(small_checkpoint):

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
-from modnorm.checkpoint.pretrained import load_pretrained
+from modnorm.checkpoint.pretrained import arithmetic_dtype, load_pretrained
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.errors import IncompatibleError, PreconditionError
 
@@ -69,3 +69,9 @@ def test_a_model_in_place_of_the_one_that_was_looked_at_is_refused(tmp_path):
     (tmp_path / "new").replace(directory / "model.safetensors")
     with pytest.raises(PreconditionError, match="is model"):
         load_pretrained(checkpoint, dtype=torch.bfloat16, attention="eager")
+
+
+@pytest.mark.parametrize("weights", [torch.bfloat16, torch.float16, torch.float32])
+def test_a_cpu_computes_in_float32_and_a_gpu_in_the_dtype_of_the_weights(weights):
+    assert arithmetic_dtype(weights, torch.device("cpu")) == torch.float32
+    assert arithmetic_dtype(weights, torch.device("cuda", 1)) == weights

@@ -70,21 +70,22 @@ def held(checkpoint):
     engine.close()
 
 
-def test_the_engine_holds_two_copies_of_the_weights(
+def test_the_engine_holds_its_weights_in_float32_and_the_base_in_the_dtype_of_the_model(
     held, checkpoint, make_scale_map, draw, prompts
 ):
     engine, grown = held
-    itemsize = CheckpointWeights(checkpoint).dtype.itemsize
-    weights = itemsize * sum(tensor.numel for tensor in engine.layout)
+    dtype = CheckpointWeights(checkpoint).dtype
+    numbers = sum(tensor.numel for tensor in engine.layout)
+    copies = numbers * (dtype.itemsize + torch.float32.itemsize)
     scale_map = make_scale_map("randopt")
     limits = GenerationLimits(max_tokens=4)
 
-    assert 2 * weights <= grown() <= 2 * weights + BUFFERS
+    assert copies <= grown() <= copies + BUFFERS
     with engine.candidate(draw(scale_map, 1), scale_map):
         list(engine.generate(prompts[:2], limits))
         table = 65_536 * 4  # of the noise scheme, kept for all engines
-        assert grown() <= 2 * weights + BUFFERS + table
-    assert grown() <= 2 * weights + BUFFERS + table
+        assert grown() <= copies + BUFFERS + table
+    assert grown() <= copies + BUFFERS + table
 
 
 def test_a_closed_engine_keeps_nothing(bundled):

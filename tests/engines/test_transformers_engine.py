@@ -11,6 +11,7 @@ from transformers import AutoModelForCausalLM
 
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
+from modnorm.checkpoint.weights import CheckpointWeights, weights_sha256
 from modnorm.engines import EngineSettings, GenerationLimits, Numerics, greedy, load_engine
 from modnorm.engines.causal import CausalModel
 from modnorm.engines.slots import ATTENTION
@@ -103,6 +104,27 @@ def test_answers_are_those_of_transformers_own_generate(
     assert texts(TransformersEngine(exact), prompts) == reference(exact, prompts)
 
 
+def test_a_cpu_computes_in_float32_on_weights_of_the_dtype_of_the_model(
+    bundled_engine: TransformersEngine, bundled: Checkpoint, float32: Checkpoint, prompts: Prompts
+) -> None:
+    stored = CheckpointWeights(bundled)
+    assert stored.dtype == torch.bfloat16
+    assert bundled_engine.environment["arithmetic"] == "float32"
+    assert texts(bundled_engine, prompts) == texts(TransformersEngine(float32), prompts)
+    assert bundled_engine.weights_sha256() == weights_sha256(stored.layout, stored.read)
+
+
+def test_room_for_answers_is_counted_in_the_dtype_of_the_arithmetic(
+    bundled: Checkpoint, float32: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("modnorm.engines.transformers_engine.CPU_CACHE_BYTES", 2**20)
+    rounded, plain = TransformersEngine(bundled), TransformersEngine(float32)
+    # 8 layers, keys and values, 2 heads of 64 numbers, 4 bytes each: 8 KiB a token.
+    for engine in (rounded, plain):
+        assert engine.has_room([[1] * 8], GenerationLimits(120))
+        assert not engine.has_room([[1] * 8], GenerationLimits(121))
+
+
 @pytest.mark.parametrize("max_rows", [1, 2, 3])
 def test_answers_do_not_depend_on_who_shares_the_batch(
     exact: Checkpoint, prompts: Prompts, max_rows: int
@@ -118,8 +140,51 @@ def test_prefills_are_split(
 ) -> None:
     engine = TransformersEngine(float32)
     whole = texts(engine, prompts)
-    monkeypatch.setattr(greedy, "PREFILL_TOKENS", 64)
+    monkeypatch.setattr(greedy, "CPU_PREFILL_TOKENS", 64)
     assert texts(engine, prompts) == whole
+
+
+def beginnings(engine: TransformersEngine, prompts: Prompts) -> list[tuple[int, int]]:
+    """Return the rows and columns of each prefill of a request."""
+    passes: list[tuple[int, int]] = []
+    prefill = engine._model.prefill
+
+    def counted(ids: torch.Tensor, *given: Any, **named: Any) -> list[int]:
+        passes.append((ids.shape[0], ids.shape[1]))
+        return prefill(ids, *given, **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine._model, "prefill", counted)
+        texts(engine, prompts)
+    return passes
+
+
+@pytest.mark.parametrize("max_rows", [2, 256])
+def test_a_beginning_that_prompts_share_is_read_once(exact: Checkpoint, max_rows: int) -> None:
+    system = list(range(40, 70))
+    prompts = [[*system, *ids] for ids in ([5, 6, 7], [8], [9, 10], [5, 6], [5])]
+    engine = TransformersEngine(exact, max_rows=max_rows)
+    passes = beginnings(engine, prompts)
+    assert passes[0] == (1, 30)
+    assert sum(rows for rows, _ in passes[1:]) == 5
+    assert max(columns for _, columns in passes[1:]) == 3
+    assert texts(engine, prompts) == [texts(engine, [prompt])[0] for prompt in prompts]
+    assert texts(engine, prompts) == reference(exact, prompts)
+
+
+@pytest.mark.parametrize(
+    ("prompts", "shared"),
+    [
+        ([list(range(40))], 0),
+        ([list(range(40))] * 2, 39),
+        ([list(range(15)), list(range(15))], 0),
+        ([list(range(17)), list(range(30))], 16),
+        ([[1, *range(30)], [2, *range(30)]], 0),
+        ([[*range(20), 3], [*range(20), 4, 5], [*range(18), 1]], 18),
+    ],
+)
+def test_each_prompt_keeps_a_token_of_its_own(prompts: Prompts, shared: int) -> None:
+    assert greedy._shared_tokens(prompts) == shared
 
 
 def test_cache_budget_bounds_the_slots(bundled_engine: TransformersEngine) -> None:
@@ -193,6 +258,24 @@ def test_weights_that_something_else_changed_are_noticed(
             pass
         assert caught.value.remedy
     assert bundled_engine.weights_sha256() == changed
+
+
+@pytest.mark.parametrize("checkpoint", ["bundled"], indirect=True)
+def test_a_change_below_the_rounding_of_the_weights_is_noticed(
+    bundled_engine: TransformersEngine,
+    make_scale_map: Callable[[str], ScaleMap],
+    draw: Callable[..., Descriptor],
+) -> None:
+    scale_map = make_scale_map("randopt")
+    weights = next(bundled_engine._model._head.parameters()).data
+    weights[0, 0] *= 1 + 1e-6
+    with (
+        pytest.raises(EngineError, match="not the base"),
+        bundled_engine.candidate(draw(scale_map, 1), scale_map),
+    ):
+        pass
+    with pytest.raises(EngineError, match="something else wrote"):
+        bundled_engine.weights_sha256()
 
 
 @pytest.mark.parametrize("checkpoint", ["bundled"], indirect=True)

@@ -2,8 +2,9 @@ import pytest
 import torch
 
 from modnorm.checkpoint.layout import Part, PhysicalTensor
-from modnorm.errors import IncompatibleError, PreconditionError
+from modnorm.errors import EngineError, IncompatibleError, PreconditionError
 from modnorm.noise import Block
+from modnorm.perturbation.lineage import Rounding
 from modnorm.perturbation.views import HeldTensor, WeightView
 
 MATRIX = PhysicalTensor("a.weight", (6, 4), (Part("a.weight", 6),))
@@ -113,3 +114,66 @@ def test_a_shard_cannot_be_assembled():
 
     with pytest.raises(PreconditionError, match="shard"):
         held.assemble()
+
+
+NARROW = [torch.bfloat16, torch.float16]
+
+
+def widened(dtype):
+    """A whole matrix of weights in float32 memory."""
+    storage = torch.linspace(-1, 1, 24).reshape(6, 4).to(dtype).float()
+    return storage, HeldTensor(MATRIX, [WeightView(storage, Block((0, 6)))], dtype)
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+def test_float32_memory_holds_weights_of_the_narrower_dtype(dtype):
+    storage, held = widened(dtype)
+    weights = storage.to(dtype)
+    plain = HeldTensor(MATRIX, [WeightView(weights.clone(), Block((0, 6)))])
+    for one in (held, plain):
+        one.write(2.0**-9, add_one)
+
+    assert held.dtype == dtype
+    assert held.assemble().dtype == dtype
+    assert torch.equal(held.assemble(), plain.assemble())
+    assert torch.equal(storage, plain.assemble().float())
+    held.restore()
+    assert torch.equal(storage, weights.float())
+
+
+def test_pristine_is_of_the_memory_that_the_engine_reads():
+    storage, held = widened(torch.bfloat16)
+    storage[2, 1] += 1e-6
+
+    assert torch.equal(storage.bfloat16(), held.copies[0][2])
+    assert not held.is_pristine()
+    with pytest.raises(EngineError, match="something else wrote") as caught:
+        held.assemble()
+    assert caught.value.remedy
+    held.restore()
+    assert held.is_pristine()
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype", "message"),
+    [
+        (torch.full((6, 4), 0.1), torch.bfloat16, "numbers that torch.bfloat16 does not"),
+        (torch.full((6, 4), 0.5, dtype=torch.float16), torch.bfloat16, "cannot be kept in"),
+        (torch.full((6, 4), 0.5, dtype=torch.bfloat16), torch.float32, "cannot be kept in"),
+        (torch.full((6, 4), 0.5), torch.float64, "cannot be kept in"),
+    ],
+)
+def test_memory_that_cannot_hold_the_weights_exactly_is_refused(values, dtype, message):
+    with pytest.raises(IncompatibleError, match=message):
+        HeldTensor(MATRIX, [WeightView(values, Block((0, 6)))], dtype)
+
+
+def test_an_update_moves_float32_memory_with_the_base():
+    storage, held = widened(torch.bfloat16)
+    expected = (storage + 1).bfloat16()
+    held.advance(add_one, Rounding.ONCE)
+
+    assert torch.equal(storage, expected.float())
+    assert held.is_pristine()
+    held.rebase(torch.zeros(6, 4, dtype=torch.bfloat16))
+    assert not storage.any()

@@ -187,6 +187,8 @@ class TestOneFamily:
         document = match(replace(plan, radii=(1e-9, 0.2)), journal, device=CPU)
         assert document.radii[0].objective is None
         assert document.radius == 0.2
+        assert document.environment["dtype"] == "bfloat16"
+        assert document.environment["arithmetic"] == "float32"
         with pytest.raises(InvalidInputError) as caught:
             match(replace(plan, sigma=1e-9), journal, device=CPU)
         assert caught.value.field == "sigma"

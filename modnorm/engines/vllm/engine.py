@@ -14,6 +14,7 @@ from vllm.sampling_params import RequestOutputKind
 
 from modnorm.checkpoint.files import require_unchanged
 from modnorm.checkpoint.layout import Layout
+from modnorm.checkpoint.pretrained import dtype_name
 from modnorm.checkpoint.prompts import PromptEncoder, check_fit
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights
@@ -78,6 +79,7 @@ class VllmEngine:
         self._settings = settings or EngineSettings()
         self._encoder = PromptEncoder(checkpoint)
         self._layout = stored.layout
+        self._arithmetic = dtype_name(stored.dtype)
         self._candidate: tuple[Descriptor, ScaleMap] | None = None
         self._requests = 0
         self._waiting: dict[str, int] = {}
@@ -117,6 +119,7 @@ class VllmEngine:
             "torch": str(torch.__version__),
             "device": str(current_platform.get_device_name()) if on_gpu else "cpu",
             "threads": str(torch.get_num_threads()),
+            "arithmetic": self._arithmetic,
             "mode": str(chosen_numerics()),
             "tensor_parallel": str(self._workers.ranks),
             "sequences": str(self._settings.max_num_seqs),

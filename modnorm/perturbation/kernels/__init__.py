@@ -20,11 +20,13 @@ _LOG = logging.getLogger(__name__)
 def fused_weights(held: Mapping[str, HeldTensor]) -> "FusedWeights | None":
     """Return the kernels for these tensors, or None where the plain version must do.
 
-    That is without CUDA or Triton, for layouts beyond the kernels, where Triton cannot build them
-    (its launcher needs a C compiler), and where what it builds deviates from the plain version on
-    small blocks. The last two are logged.
+    That is without CUDA or Triton, for layouts beyond the kernels and weights kept in a wider
+    dtype, where Triton cannot build them (its launcher needs a C compiler), and where its build
+    deviates from the plain version on small blocks. The last two are logged.
     """
-    on_gpu = bool(held) and all(tensor.device.type == "cuda" for tensor in held.values())
+    on_gpu = bool(held) and all(
+        tensor.device.type == "cuda" and not tensor.is_widened for tensor in held.values()
+    )
     if not on_gpu or find_spec("triton") is None:
         return None
     try:

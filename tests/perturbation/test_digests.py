@@ -1,0 +1,157 @@
+"""Digests of candidates and trained states of the bundled model, as results hold them.
+
+Each was computed when the engine still computed in the model's bfloat16. They hold on any machine:
+coefficients are given, or follow from no norm.
+"""
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from modnorm.checkpoint.reference import resolve_checkpoint
+from modnorm.checkpoint.weights import CheckpointWeights
+from modnorm.engines.transformers_engine import TransformersEngine
+from modnorm.geometry.scale_map import ScaleMap
+from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.lineage import Lineage, Rounding, Step
+from modnorm.perturbation.methods import build_scale_map
+from modnorm.spec import Masses
+
+BASE = "a63be6391d58d7d95e26109109afa1296636ceed6501ff49e9b5623fd0d83697"
+SENSITIVITIES = [{"attention_module": 2.0, "mlp_module": 0.5}] * 8
+ALL_MOVE = "ad2d6621048dc22e87dab3f02eb73de776bb7df70589dfd2224d7201b9c82243"
+"""Every tensor moves by the same coefficient."""
+COEFFICIENT = 0.015625
+STEPS = (
+    Step("es", (3, 4), (0.5, -0.25), 0.0078125),
+    Step("mezo", (5,), (1.5,), -0.00390625),
+)
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[TransformersEngine]:
+    with closing(TransformersEngine(resolve_checkpoint("tiny-thicket"))) as made:
+        yield made
+
+
+def scale_map_of(method: str) -> ScaleMap:
+    checkpoint = resolve_checkpoint("tiny-thicket")
+    return build_scale_map(
+        method,
+        config=checkpoint.config,
+        model_digest=checkpoint.digest,
+        masses=Masses(),
+        weights=CheckpointWeights(checkpoint),
+        sensitivities=SENSITIVITIES,
+    )
+
+
+def digest_of(engine: TransformersEngine, descriptor: Descriptor, scale_map: ScaleMap) -> str:
+    with engine.candidate(descriptor, scale_map):
+        return engine.weights_sha256()
+
+
+@pytest.mark.parametrize(
+    ("method", "digest"),
+    [
+        ("base", BASE),
+        ("modular_norm", ALL_MOVE),
+        ("randopt", ALL_MOVE),
+        ("frobenius", ALL_MOVE),
+        ("no_sensitivity", ALL_MOVE),
+        ("no_recursive_scaling", ALL_MOVE),
+        (
+            "attention_only",
+            "64e6b589a9c52996751bcf74a7e0f17a1bb2ca52beeed6a0e570b7bcfc108ff0",
+        ),
+        (
+            "attention_only_published",
+            "ddd8e116350cffa0247536172484915a03f25c2d2372fcc900045f7c7979e404",
+        ),
+        ("mlp_only", "b61f75b0638904ff9b1954d1b079ae8c443ea3ed1b2fafbcb42fbb5860cb53d9"),
+        ("rmsnorm_only", "5404ee0d426417caf5a64eae5bcc20b628fca1fa2c7bffec3723f8e42461f1e7"),
+    ],
+)
+def test_a_resolved_candidate_has_the_digest_of_published_results(
+    engine: TransformersEngine, method: str, digest: str
+) -> None:
+    scale_map = scale_map_of(method)
+    given = (COEFFICIENT,) * len(scale_map.active)
+    descriptor = Descriptor("portable-v1", 7, method, 0.64, scale_map.digest, given)
+    assert digest_of(engine, descriptor, scale_map) == digest
+
+
+@pytest.mark.parametrize(
+    ("method", "radius", "geometry", "digest"),
+    [
+        (
+            "randopt",
+            0.016,
+            "3c428e363d4bdc9c4afab0195802d2cafe4cf3b15a9b69acec88aab9ef573e1d",
+            "da13efd238ab448f1e814b45fb6666c1a1b74f961eb862d83cf982491f83bbfc",
+        ),
+        (
+            "es",
+            0.006,
+            "19f6b03f1394fc0ce380000f6695491ea5c70f9d42b362143e3d237ea6e14066",
+            "c5c8f5d4af1d5f4025dded007fb064fe72a3b8f81bc44636b1832776be4d073b",
+        ),
+        (
+            "mezo",
+            0.004,
+            "a70fc74954726043c40b07656793d1bfb1e38b66a5f278b7860f983d4bdedabc",
+            "23dfa3f4b756c5a11d2a99329fa8750ac68e86c556d95ad7a8518fd771e4206c",
+        ),
+        (
+            "zo_finetuner",
+            0.004,
+            "db0c47f6a31d10d7a9ee47635ef2701186c933963db30d8fe909dbe9d4a04d6d",
+            "23dfa3f4b756c5a11d2a99329fa8750ac68e86c556d95ad7a8518fd771e4206c",
+        ),
+    ],
+)
+def test_isotropic_noise_has_the_digests_of_published_results(
+    engine: TransformersEngine, method: str, radius: float, geometry: str, digest: str
+) -> None:
+    scale_map = scale_map_of(method)
+    assert scale_map.digest == geometry
+    descriptor = Descriptor("portable-v1", 7, method, radius, geometry)
+    assert digest_of(engine, descriptor, scale_map) == digest
+
+
+@pytest.mark.parametrize(
+    ("rounding", "lineage_digest", "state", "candidate"),
+    [
+        (
+            Rounding.ONCE,
+            "2e4ef57af0bb20e516ec7b57fb910456b82845b108a19e85866841bb991d76cc",
+            "10ef8524167b81ffdcbff2dcbbc6c14f3241d37501755f6f2935687aeab7b986",
+            "02697291968a541f45cb66721e912b7cdb09f043c78f386751b3c4d2ca21fac5",
+        ),
+        (
+            Rounding.PUBLISHED,
+            "721591a019ee9c19cbd401feac4dcb12ebd9c9a1e71871f1f28b0dbe17c40063",
+            "a47db731d39e2c2c275ed507e84c3338b3e955655f89812fe0176739e2649844",
+            "562b968daab39946a9b9c9f8ba69daf6bc2ded4308b58104a962e964758a1d66",
+        ),
+    ],
+)
+def test_a_trained_state_has_the_digests_of_published_results(
+    engine: TransformersEngine,
+    rounding: Rounding,
+    lineage_digest: str,
+    state: str,
+    candidate: str,
+) -> None:
+    lineage = Lineage(engine.model_digest, "portable-v1", rounding, STEPS)
+    scale_map = scale_map_of("es")
+    engine.rebase(lineage)
+    assert lineage.digest == lineage_digest
+    assert engine.weights_sha256() == state
+    descriptor = Descriptor(
+        "portable-v1", 9, "es", 0.006, scale_map.digest, lineage=lineage.digest
+    )
+    assert digest_of(engine, descriptor, scale_map) == candidate
+    engine.rebase(None)
+    assert engine.weights_sha256() == BASE
