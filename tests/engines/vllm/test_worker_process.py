@@ -92,6 +92,7 @@ def test_a_start_that_fails_later_leaves_none_behind(start: Callable[..., VllmEn
     assert set(active_children()) <= before
 
 
+@pytest.mark.usefixtures("optimised")
 def test_candidates_rest_while_three_steps_are_under_way(
     engine: VllmEngine, scale_map: ScaleMap, draw: Callable[..., Descriptor]
 ) -> None:
