@@ -13,7 +13,6 @@ pytest.importorskip(
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines import EngineSettings, GenerationLimits
 from modnorm.engines.vllm.engine import VllmEngine
-from modnorm.engines.vllm.internals import block_allocation
 from modnorm.engines.vllm.internals.block_allocation import (
     BLOCK_ALLOCATION,
     allocate_at_block_ends,
@@ -106,7 +105,8 @@ class SlidingWindowManager(FullAttentionManager):
 
 @pytest.fixture
 def _own_manager(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(block_allocation, "FullAttentionManager", FullAttentionManager)
+    name = "vllm.v1.core.single_type_kv_cache_manager.FullAttentionManager"
+    monkeypatch.setattr(name, FullAttentionManager)
 
 
 def _engine(*kinds: FullAttentionManager, enable_caching: bool = False) -> SimpleNamespace:

@@ -56,7 +56,7 @@ def make_vllm(monkeypatch: pytest.MonkeyPatch) -> Callable[..., SimpleNamespace]
         class DeeperConfig(Config):
             max_concurrent_batches = 3
 
-        monkeypatch.setattr(in_flight_steps, "Request", request)
+        monkeypatch.setattr("vllm.v1.request.Request", request)
         monkeypatch.setattr(in_flight_steps, "DeeperConfig", DeeperConfig)
         monkeypatch.setattr(register, "REGISTER", [IN_FLIGHT_STEPS])
         return SimpleNamespace(config=Config(), scheduler=Scheduler())

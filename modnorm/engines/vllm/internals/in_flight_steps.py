@@ -7,13 +7,18 @@ steps in flight the worker always has the next one (ADR 10).
 A finished sequence takes part in one more step in vain.
 """
 
+from typing import TYPE_CHECKING
+
 from vllm import SamplingParams
 from vllm.config import VllmConfig
-from vllm.v1.core.sched.scheduler import Scheduler
-from vllm.v1.request import Request
 
-from modnorm.engines.vllm.internals.internal import Internal, Kind, Stage
+from modnorm.engines.vllm.internals.internal import Internal, Kind, Stage, resolve
 
+if TYPE_CHECKING:
+    from vllm.v1.core.sched.scheduler import Scheduler
+    from vllm.v1.request import Request
+
+_REQUEST = "vllm.v1.request:Request"
 _USUAL, _DEEPER = 2, 3
 _KEEPS_APART = "num_stale_output_tokens"
 """Requests that have it keep tokens in flight at a preemption apart from later ones."""
@@ -41,7 +46,7 @@ def with_three_steps(config: VllmConfig) -> VllmConfig:
     return deeper
 
 
-def discard_preempted(scheduler: Scheduler) -> None:
+def discard_preempted(scheduler: "Scheduler") -> None:
     """Discard the tokens in flight of a preempted request, which vLLM 0.26 would mix up.
 
     The request generates them again. Versions that keep them apart are left as they are.
@@ -50,7 +55,7 @@ def discard_preempted(scheduler: Scheduler) -> None:
         return
     preempt = scheduler._preempt_request  # noqa: SLF001 - vLLM offers no other hook
 
-    def preempt_and_discard(request: Request, *given: object, **named: object) -> None:
+    def preempt_and_discard(request: "Request", *given: object, **named: object) -> None:
         preempt(request, *given, **named)
         request.async_tokens_to_discard += request.num_output_placeholders
         request.num_output_placeholders = 0
@@ -70,8 +75,8 @@ def _keeps_tokens_apart(config: VllmConfig) -> bool:
     return known and bool(deeper.max_concurrent_batches == _DEEPER)
 
 
-def _probe_request() -> Request:
-    return Request(
+def _probe_request() -> "Request":
+    return resolve(_REQUEST)(
         request_id="probe",
         prompt_token_ids=[0],
         sampling_params=SamplingParams(max_tokens=1),
@@ -87,7 +92,7 @@ IN_FLIGHT_STEPS = Internal(
     touches=(
         ".max_concurrent_batches",
         "vllm.v1.core.sched.scheduler:Scheduler._preempt_request",
-        "vllm.v1.request:Request",
+        _REQUEST,
     ),
     otherwise="two steps are in flight",
     removable_when="vLLM has a setting for steps in flight",

@@ -95,10 +95,18 @@ class Internal:
         )
 
 
-def _exists(name: str, subject: object) -> bool:
+def resolve(name: str, subject: object = None) -> Any:  # noqa: ANN401 - whatever vLLM has there
+    """Return the object of a name in `Internal.touches`.
+
+    Modules of optimisations use it in place of an import, which would refuse the engine.
+    """
     module, _, path = name.rpartition(":")
+    return attrgetter(path.removeprefix("."))(import_module(module) if module else subject)
+
+
+def _exists(name: str, subject: object) -> bool:
     try:
-        attrgetter(path.removeprefix("."))(import_module(module) if module else subject)
+        resolve(name, subject)
     except (ImportError, AttributeError):
         return False
     return True

@@ -2,12 +2,17 @@
 
 from collections import defaultdict
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from vllm import RequestOutput
-from vllm.v1.engine import EngineCoreOutput
 from vllm.v1.engine.llm_engine import LLMEngine
 
-from modnorm.engines.vllm.internals.internal import Internal, Kind, Stage
+from modnorm.engines.vllm.internals.internal import Internal, Kind, Stage, resolve
+
+if TYPE_CHECKING:
+    from vllm.v1.engine import EngineCoreOutput
+
+_OUTPUT = "vllm.v1.engine:EngineCoreOutput"
 
 
 @dataclass
@@ -75,7 +80,7 @@ class Stepper:
         self._pending = pending
 
 
-def _processed(engine: LLMEngine, outputs: list[EngineCoreOutput]) -> list[RequestOutput]:
+def _processed(engine: LLMEngine, outputs: "list[EngineCoreOutput]") -> list[RequestOutput]:
     processed: list[RequestOutput] = engine.output_processor.process_outputs(
         outputs
     ).request_outputs
@@ -84,7 +89,7 @@ def _processed(engine: LLMEngine, outputs: list[EngineCoreOutput]) -> list[Reque
 
 def _processes_outputs(engine: LLMEngine) -> bool:
     """The output processor accepts several tokens at once, here of a request that is gone."""
-    output = EngineCoreOutput(request_id="probe", new_token_ids=[1, 2])
+    output = resolve(_OUTPUT)(request_id="probe", new_token_ids=[1, 2])
     return output.finish_reason is None and not _processed(engine, [output])
 
 
@@ -96,7 +101,7 @@ OUTPUT_GATHERING = Internal(
     touches=(
         ".engine_core.get_output",
         ".output_processor.process_outputs",
-        "vllm.v1.engine:EngineCoreOutput",
+        _OUTPUT,
     ),
     otherwise="vLLM's own `step` runs",
     removable_when="vLLM's step skips unfinished `FINAL_ONLY` requests",
