@@ -38,7 +38,7 @@ def chosen_numerics() -> Numerics:
 
 
 def is_invariant(_: object = None) -> bool:
-    """Whether vLLM has read the variable as set to 1."""
+    """The variable of batch-invariant kernels is set."""
     from vllm import envs  # noqa: PLC0415 - need not be installed, and reads the variable
 
     return bool(getattr(envs, VARIABLE, False))

@@ -56,6 +56,15 @@ def _is_busy(_: object) -> bool:
     return False
 
 
+def _has_worker_process(engine: LLMEngine) -> bool:
+    return bool(engine.vllm_config.parallel_config.distributed_executor_backend == "mp")
+
+
+def _is_alive(engine: LLMEngine) -> bool:
+    """The executor of a new engine has not failed."""
+    return engine.model_executor.is_failed is False
+
+
 def _renders(engine: LLMEngine) -> bool:
     """A rendered prompt has the tokens that it was made of."""
     (rendered,) = engine.renderer.render_cmpl([{"prompt_token_ids": [0, 1]}])
@@ -101,7 +110,7 @@ INTERFACES = (
     ),
     Internal(
         name="executor",
-        purpose="Workers end where a start fails; vLLM 0.26 forgets them.",
+        purpose="Workers end where a start fails: vLLM leaves them running.",
         stage=Stage.CONFIG,
         touches=("vllm.v1.executor:Executor.get_class", "vllm.v1.executor:Executor.shutdown"),
         removable_when="vLLM ends its workers itself when a start fails",
@@ -132,6 +141,15 @@ INTERFACES = (
         touches=("vllm.v1.worker.utils:request_memory",),
         removable_when="vLLM raises errors of its own classes",
         self_test=_is_busy,
+    ),
+    Internal(
+        name="worker_death",
+        purpose="A worker process that has ended is the reason of later errors, and named so.",
+        stage=Stage.ENGINE,
+        touches=(".model_executor.is_failed",),
+        removable_when="vLLM's executor raises an error of its own class",
+        self_test=_is_alive,
+        applies=_has_worker_process,
     ),
     Internal(
         name="renderer",

@@ -82,10 +82,21 @@ def as_table(kind: Kind) -> str:
 
 
 def _row(entry: Internal) -> tuple[str, ...]:
-    touches = ", ".join(f"`{touch.replace(' | ', '` or `')}`" for touch in entry.touches)
-    test = " ".join((entry.self_test.__doc__ or "").split()).removesuffix(".")
-    cells = (entry.purpose, touches, test, entry.versions, entry.otherwise, entry.removable_when)
-    return (f"`{entry.name}`", *cells)
+    return (
+        f"`{entry.name}`",
+        entry.purpose.removesuffix("."),
+        ", ".join(" or ".join(map(_short, touch.split(" | "))) for touch in entry.touches),
+        (entry.self_test.__doc__ or "").strip().removesuffix("."),
+        entry.versions,
+        entry.otherwise,
+        entry.removable_when,
+    )
+
+
+def _short(name: str) -> str:
+    """Return a name without its module or the way to its owner."""
+    module, _, path = name.rpartition(":")
+    return f"`{path if module else path.rpartition('.')[2]}`"
 
 
 if __name__ == "__main__":
