@@ -61,9 +61,10 @@ def plain_vllm() -> Iterator[bool]:
 
 def _switch_off(patch: pytest.MonkeyPatch) -> None:
     from modnorm.engines.vllm import start  # noqa: PLC0415 - brings vLLM
-    from modnorm.engines.vllm.internals.register import OPTIMISATIONS  # noqa: PLC0415 - as above
-
-    admit = start.admit
+    from modnorm.engines.vllm.internals.register import (  # noqa: PLC0415 - as above
+        OPTIMISATIONS,
+        admit,
+    )
 
     def admit_plain(stage: Any, subject: Any = None, without: Any = ()) -> frozenset[str]:
         return admit(stage, subject, OPTIMISATIONS)

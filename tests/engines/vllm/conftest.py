@@ -48,7 +48,7 @@ def engine(pair: "tuple[VllmEngine, TransformersEngine]") -> "VllmEngine":
 @pytest.fixture(scope="module")
 def model(engine: "VllmEngine") -> torch.nn.Module:
     """vLLM's own model, which lives in this process."""
-    model: torch.nn.Module = engine._engine.model_executor.driver_worker.worker.get_model()  # type: ignore[attr-defined]  # inside
+    model: torch.nn.Module = engine._engine.model_executor.driver_worker.worker.get_model()
     return model
 
 

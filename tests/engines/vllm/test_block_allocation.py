@@ -56,7 +56,7 @@ def test_every_step_is_planned_as_vllm_plans_it(
 
 def _recorded(engine: VllmEngine) -> tuple[list[Plan], list[int]]:
     """Return what each step will plan, and the sizes that memory will be asked for."""
-    scheduler = engine._engine.engine_core.engine_core.scheduler  # type: ignore[attr-defined]  # inside
+    scheduler = engine._engine.engine_core.engine_core.scheduler
     coordinator = scheduler.kv_cache_manager.coordinator
     plans, asks = list[Plan](), list[int]()
     schedule, allocate = scheduler.schedule, coordinator.allocate_new_blocks

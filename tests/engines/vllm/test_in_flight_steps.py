@@ -127,7 +127,7 @@ def test_answers_are_the_same_where_the_cache_has_no_room_for_all(
             engine = VllmEngine(float32, settings, changes=changes)
         try:
             assert engine.environment["under_way"] == "3"
-            scheduler = engine._engine.engine_core.engine_core.scheduler  # type: ignore[attr-defined]  # inside
+            scheduler = engine._engine.engine_core.engine_core.scheduler
             preempt, count = scheduler._preempt_request, list[int]()
 
             def counted(*given: object, preempt=preempt, count=count, **named: object) -> None:

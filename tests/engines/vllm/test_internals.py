@@ -122,8 +122,9 @@ def test_an_entry_is_used_unless_it_is_switched_off_or_does_not_apply(
     assert admit(Stage.CONFIG, SUBJECT, without={"entry"}) == frozenset()
     assert "switched off" in caplog.text
     caplog.clear()
-    only(replace(optional, applies=fails))
-    assert admit(Stage.CONFIG, SUBJECT) == frozenset()
+    for other in (replace(optional, applies=fails), ENTRY):
+        only(other)
+        assert admit(Stage.CONFIG, SUBJECT) == frozenset()
     assert not caplog.records
 
 

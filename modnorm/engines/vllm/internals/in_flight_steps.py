@@ -42,7 +42,7 @@ def with_three_steps(config: VllmConfig) -> VllmConfig:
     which allocate as many buffers.
     """
     deeper = object.__new__(DeeperConfig)
-    vars(deeper).update(vars(config))
+    deeper.__dict__.update(vars(config))
     return deeper
 
 

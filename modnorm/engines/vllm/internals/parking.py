@@ -66,7 +66,7 @@ class Parking:
             for kind in cache.coordinator.single_type_managers
             for length in tokens
         )
-        return blocks <= int(cache.block_pool.get_num_free_blocks())
+        return bool(blocks <= cache.block_pool.get_num_free_blocks())
 
     def suspend(self) -> Parked:
         """Finish the steps in flight, and take all requests off the schedule."""

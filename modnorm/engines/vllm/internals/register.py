@@ -48,7 +48,8 @@ def admit(stage: Stage, subject: object = None, without: Collection[str] = ()) -
         IncompatibleError: this vLLM lacks a required entry.
     """
     entries = [entry for entry in REGISTER if entry.stage is stage]
-    return frozenset(entry.name for entry in entries if _is_admitted(entry, subject, without))
+    admitted = [entry for entry in entries if _is_admitted(entry, subject, without)]
+    return frozenset(entry.name for entry in admitted if entry.kind is Kind.OPTIMISATION)
 
 
 def _is_admitted(entry: Internal, subject: object, without: Collection[str]) -> bool:
