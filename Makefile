@@ -22,7 +22,7 @@ TEST_VLLM := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= VLLM_CACHE_ROOT="$(abspa
 
 PROCESSES := tests/engines/vllm/test_vllm_layouts.py tests/engines/vllm/test_numerics.py
 
-.PHONY: help setup setup-dev setup-vllm demo test test-main test-vllm test-vllm-processes test-vllm-shared test-vllm-own chaos lint format typecheck proto proto-check check clean
+.PHONY: help setup setup-dev setup-vllm demo test test-main test-vllm test-vllm-processes test-vllm-shared test-vllm-own test-vllm-plain chaos lint format typecheck proto proto-check check clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -82,6 +82,10 @@ test-vllm-shared: setup-vllm  # what it shares with other engines
 
 test-vllm-own: setup-vllm  # the rest
 	$(TEST_VLLM) tests/engines/vllm $(addprefix --ignore=,$(PROCESSES))
+
+test-vllm-plain: setup-vllm  ## Run the engine tests with every optimisation of vLLM's internals off
+	MODNORM_TEST_PLAIN_VLLM=1 $(TEST_VLLM) tests/engines/test_conformance.py \
+		tests/engines/test_parking.py tests/engines/vllm
 
 lint: setup-dev  ## Check style
 	$(BIN)/ruff check .

@@ -13,7 +13,6 @@ from modnorm.engines.protocol import Completion, GenerationLimits
 from modnorm.engines.settings import EngineSettings
 from modnorm.engines.vllm.engine import VllmEngine
 from modnorm.engines.vllm.start import Changes
-from modnorm.engines.vllm.steps import Steps
 
 
 class DrawnEngine(VllmEngine):
@@ -38,14 +37,8 @@ class DrawnEngine(VllmEngine):
         cache_bytes: int | None = None,
     ) -> None:
         cache = {} if cache_bytes is None else {"kv_cache_memory_bytes": cache_bytes}
-        changes = Changes(
-            {**variant.arguments, **cache},
-            ahead=variant.ahead,
-            at_block_ends=variant.at_block_ends,
-        )
+        changes = Changes({**variant.arguments, **cache}, without=variant.without)
         super().__init__(checkpoint, settings, changes=changes)
-        if variant.whole_steps:
-            self._steps = Steps(self._engine, whole=True)
         self.lengths: Sequence[int] = ()
         self.stopwatch = Stopwatch()
 

@@ -177,7 +177,7 @@ def _start(settings: Settings) -> "LLM":
     from vllm import LLM  # noqa: PLC0415 - brings vLLM
 
     from modnorm.checkpoint.weights import CheckpointWeights  # noqa: PLC0415 - beside its user
-    from modnorm.engines.vllm.linear import keep_plain_weights  # noqa: PLC0415 - brings vLLM
+    from modnorm.engines.vllm.internals.linear_weights import keep_plain_weights  # noqa: PLC0415 - brings vLLM
     from modnorm.engines.vllm.start import engine_arguments  # noqa: PLC0415 - brings vLLM
 
     keep_plain_weights()

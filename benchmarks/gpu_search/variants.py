@@ -11,16 +11,12 @@ class Variant:
     Attributes:
         arguments: Engine arguments of vLLM's.
         variables: Environment variables.
-        whole_steps: Whether vLLM's own `step` is taken.
-        ahead: Whether a worker in a process of its own has a step more under way than vLLM's.
-        at_block_ends: Whether memory is asked for only when a sequence needs more of it.
+        without: Registered optimisations that are switched off (docs/vllm.md).
     """
 
     arguments: Mapping[str, object] = field(default_factory=dict)
     variables: Mapping[str, str] = field(default_factory=dict)
-    whole_steps: bool = False
-    ahead: bool = True
-    at_block_ends: bool = True
+    without: frozenset[str] = frozenset()
 
 
 USUAL = ""
@@ -29,7 +25,7 @@ VARIANTS: Mapping[str, Variant] = {
     # The next step is not launched before the tokens of the last one are there.
     "sync": Variant(arguments={"async_scheduling": False}),
     # Every running request goes through vLLM's output processor at every step.
-    "whole": Variant(whole_steps=True),
+    "whole": Variant(without=frozenset({"output_gathering"})),
     # vLLM's worker in the scheduler's process, or in its own: as one engine has it that has a GPU
     # to itself, or does not.
     "inside": Variant(arguments={"distributed_executor_backend": "uni"}),
@@ -37,9 +33,9 @@ VARIANTS: Mapping[str, Variant] = {
     # As many tokens a step as vLLM takes where nobody says what it is used for.
     "short": Variant(arguments={"max_num_batched_tokens": 2048}),
     # As many steps under way as vLLM has.
-    "two": Variant(ahead=False),
+    "two": Variant(without=frozenset({"in_flight_steps"})),
     # Every running sequence asks for memory at every step, as in vLLM.
-    "asking": Variant(at_block_ends=False),
+    "asking": Variant(without=frozenset({"block_allocation"})),
     # The older and the newer of vLLM's model runners, whichever it would choose.
     "runner1": Variant(variables={"VLLM_USE_V2_MODEL_RUNNER": "0"}),
     "runner2": Variant(variables={"VLLM_USE_V2_MODEL_RUNNER": "1"}),

@@ -35,6 +35,9 @@ if find_spec("vllm"):
     os.environ.update(VLLM)
     ENGINES = ["vllm"] if torch.cuda.is_available() else ["vllm", "vllm as on a GPU"]
 
+PLAIN = "MODNORM_TEST_PLAIN_VLLM"
+"""Set to 1, it switches every registered optimisation of the vLLM engine off."""
+
 QUESTIONS = (
     "Hi.",
     "Using the numbers [3, 5, 7], create an equation that equals 15.",
@@ -44,6 +47,29 @@ QUESTIONS = (
     "A",
     "Count from one to ten, then back.",
 )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def plain_vllm() -> Iterator[bool]:
+    """Switch every registered optimisation off where the variable says so; tell whether."""
+    is_plain = os.environ.get(PLAIN) == "1"
+    with pytest.MonkeyPatch.context() as patch:
+        if is_plain:
+            _switch_off(patch)
+        yield is_plain
+
+
+def _switch_off(patch: pytest.MonkeyPatch) -> None:
+    from modnorm.engines.vllm import start  # noqa: PLC0415 - brings vLLM
+    from modnorm.engines.vllm.internals.register import (  # noqa: PLC0415 - as above
+        OPTIMISATIONS,
+        admit,
+    )
+
+    def admit_plain(stage: Any, subject: Any = None, without: Any = ()) -> frozenset[str]:
+        return admit(stage, subject, OPTIMISATIONS)
+
+    patch.setattr(start, "admit", admit_plain)
 
 
 @pytest.fixture(scope="session")

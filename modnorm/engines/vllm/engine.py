@@ -7,7 +7,7 @@ from itertools import accumulate
 import torch
 import transformers
 import vllm
-from vllm import SamplingParams
+from vllm import RequestOutput, SamplingParams
 from vllm.distributed import cleanup_dist_env_and_memory
 from vllm.platforms import current_platform
 from vllm.sampling_params import RequestOutputKind
@@ -20,21 +20,17 @@ from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.engines.protocol import Completion, Finish, GenerationLimits
 from modnorm.engines.settings import EngineSettings
-from modnorm.engines.vllm.blocks import ask_at_block_ends
+from modnorm.engines.vllm.internals.interfaces import PENDING_CALLS
+from modnorm.engines.vllm.internals.parking import Parked, Parking
+from modnorm.engines.vllm.internals.stepper import OUTPUT_GATHERING, Stepper
 from modnorm.engines.vllm.numerics import chosen_numerics
-from modnorm.engines.vllm.parking import Parked, Parking
 from modnorm.engines.vllm.start import (
     Changes,
-    Request,
-    graph_mode,
     parked_places,
-    rendered,
+    recorded_settings,
     start_vllm,
-    step_tokens,
-    steps_under_way,
     vllm_failures,
 )
-from modnorm.engines.vllm.steps import Steps
 from modnorm.engines.vllm.workers import Workers
 from modnorm.errors import CandidateError, InvalidInputError, PreconditionError
 from modnorm.geometry.scale_map import ScaleMap
@@ -42,11 +38,11 @@ from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.lineage import Lineage
 
 LOOK_EVERY = 64
-"""Steps after which logits are looked at for NaN and infinity, as they were twice as many before:
-neither the device nor the scheduler waits for a look."""
+"""Steps between looks at the logits for NaN and infinity. A look tells of the logits up to the
+last look: neither the device nor the scheduler waits for it."""
 
 FIRST_TOKENS = 2048
-"""Tokens of the prompts that a request begins with: others are queued while their step runs."""
+"""Tokens of the first prompts of a request: the others are queued while their step runs."""
 
 _NO_CHANGES = Changes()
 
@@ -57,13 +53,12 @@ class VllmEngine:
     Args:
         checkpoint: The model on disk.
         settings: Memory, length, GPUs.
-        changes: What is otherwise, in measurements.
+        changes: Differences of a measurement.
 
     Raises:
-        InvalidInputError: the stored tensors are not what `config.json` says.
-        IncompatibleError: vLLM cannot hold the model, or not in a way that candidates can be
-            written to.
-        PreconditionError: other files were put in the model's place since it was looked at.
+        InvalidInputError: the stored tensors differ from `config.json`.
+        IncompatibleError: vLLM cannot hold the model so that candidates can be written.
+        PreconditionError: the model's files were replaced since it was inspected.
         EngineError: the infrastructure failed.
     """
 
@@ -85,10 +80,10 @@ class VllmEngine:
         self._waiting: dict[str, int] = {}
         self._unseen = False
         """Whether some logits of the candidate were not looked at."""
-        self._engine = start_vllm(checkpoint, stored.layout, stored.dtype, self._settings, changes)
-        self._steps = Steps(self._engine)
-        if changes.at_block_ends:
-            ask_at_block_ends(self._engine)
+        started = start_vllm(checkpoint, stored.layout, stored.dtype, self._settings, changes)
+        self._engine, self._optimisations = started.engine, started.optimisations
+        gather = OUTPUT_GATHERING.name in self._optimisations
+        self._stepper = Stepper(self._engine, gather=gather)
         try:
             self._parking = self._make_parking()
             digest = checkpoint.digest
@@ -110,7 +105,7 @@ class VllmEngine:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """Engine, library versions and device: what rounding may depend on, for the record."""
+        """Engine, library versions, device and settings that rounding may depend on."""
         on_gpu = not current_platform.is_cpu()
         return {
             "engine": "vllm",
@@ -123,14 +118,13 @@ class VllmEngine:
             "mode": str(chosen_numerics()),
             "tensor_parallel": str(self._workers.ranks),
             "sequences": str(self._settings.max_num_seqs),
-            "step_tokens": str(step_tokens(self._engine)),
-            "graphs": graph_mode(self._engine),
-            "under_way": str(steps_under_way(self._engine)),
+            **recorded_settings(self._engine),
+            "optimisations": ", ".join(sorted(self._optimisations)) or "none",
             "norms": "kernels" if self._workers.kernels else "plain",
         }
 
     def rebase(self, lineage: Lineage | None, *, poll: Callable[[], None] | None = None) -> None:
-        """Let the end of a lineage be the base from now on; see `Engine.rebase`."""
+        """Make the end of a lineage the base; see `Engine.rebase`."""
         if self._candidate:
             raise PreconditionError("the engine holds a candidate")
         self._require_idle()
@@ -156,14 +150,14 @@ class VllmEngine:
             if self._candidate is mine and self._unseen:
                 self._require_sound(self._workers.is_sound())
         finally:
-            # Otherwise it was given up while it was parked, and the engine may be another's.
+            # A parked candidate that was abandoned does not hold the engine.
             if self._candidate is mine:
                 self._candidate = None
                 self._abort(self._waiting)
                 self._workers.restore()
 
     def has_room(self, prompts: Sequence[Sequence[int]], limits: GenerationLimits) -> bool:
-        """Whether another candidate could answer such a request beside all that there are."""
+        """Whether the cache has room for such a request beside all others."""
         return self._parking.has_room([len(prompt) + limits.max_tokens for prompt in prompts])
 
     @contextmanager
@@ -173,12 +167,12 @@ class VllmEngine:
         if mine is None:
             raise PreconditionError("the engine holds no candidate")
         with vllm_failures("parking a candidate", self._engine):
-            requests = self._parking.leave()
+            requests = self._parking.suspend()
         try:
-            # With the next weights its logits are forgotten.
+            # The next weights clear the record of its logits.
             self._require_sound(self._workers.is_sound())
         except BaseException:
-            self._parking.come_back(requests)
+            self._parking.resume(requests)
             raise
         self._candidate = None
         waiting, self._waiting = self._waiting, {}
@@ -190,7 +184,7 @@ class VllmEngine:
             self._give_up(requests, waiting)
             raise
         self._candidate, self._waiting, self._unseen = mine, waiting, True
-        self._parking.come_back(requests)
+        self._parking.resume(requests)
 
     def _become(self, descriptor: Descriptor, scale_map: ScaleMap) -> tuple[Descriptor, ScaleMap]:
         if self._candidate:
@@ -242,7 +236,7 @@ class VllmEngine:
         if not prompts:
             return
         self._require_idle()
-        looks = self._workers.looks()
+        looks = self._workers.looks(wait=PENDING_CALLS.name not in self._optimisations)
         waiting: dict[str, int] = {}
         self._waiting, self._unseen = waiting, True
         try:
@@ -251,33 +245,34 @@ class VllmEngine:
             while waiting:
                 poll()
                 with vllm_failures("generation", self._engine):
-                    ended = self._steps.take()
+                    finished = self._stepper.step()
                 steps += 1
-                if len(ended) == len(waiting):
+                if len(finished) == len(waiting):
                     self._require_sound(self._workers.is_sound())
                     self._unseen = False
                 elif steps % LOOK_EVERY == 0:
                     self._require_sound(next(looks))
-                for one in ended:
+                for one in finished:
                     yield self._completion(one, waiting.pop(one.request_id))
         finally:
             self._abort(waiting)
 
     def _begin(self, prompts: Sequence[Sequence[int]], limits: GenerationLimits) -> None:
-        """Submit all prompts: all but the first of them while a step is taken."""
+        """Submit all prompts, all but the first while a step runs."""
         tokens = accumulate(len(prompt) for prompt in prompts)
         first = 1 + sum(1 for total in tokens if total < FIRST_TOKENS)
         self._submit(prompts[:first], limits)
         if rest := prompts[first:]:
             with vllm_failures("generation", self._engine):
-                self._steps.take_one_more()
+                self._stepper.step_ahead()
             self._submit(rest, limits, after=first)
 
     def _submit(
         self, prompts: Sequence[Sequence[int]], limits: GenerationLimits, *, after: int = 0
     ) -> None:
         with vllm_failures("submitting prompts"):
-            for index, prompt in enumerate(rendered(self._engine, prompts), after):
+            raw = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
+            for index, prompt in enumerate(self._engine.renderer.render_cmpl(raw), after):
                 self._requests += 1
                 name = str(self._requests)
                 self._waiting[name] = index
@@ -288,33 +283,33 @@ class VllmEngine:
         index: int,  # noqa: ARG002 - for engines that bound each answer by itself
         limits: GenerationLimits,
     ) -> SamplingParams:
-        """Return what vLLM is told of one prompt's answer."""
+        """Return vLLM's parameters of one prompt's answer."""
         return SamplingParams(
             temperature=0.0,
             max_tokens=limits.max_tokens,
             stop_token_ids=sorted(self._encoder.stop_ids),
             ignore_eos=True,
             detokenize=False,
-            # An answer in progress is nobody's concern, and vLLM would write it out at every step.
+            # vLLM would make an output of each unfinished answer at every step.
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
 
     def _make_parking(self) -> Parking:
         running = self._settings.max_num_seqs
         places = running + parked_places(self._checkpoint, self._settings)
-        return Parking(self._engine, self._steps, running, places)
+        return Parking(self._engine, self._stepper, running, places)
 
     def _abort(self, waiting: dict[str, int]) -> None:
-        """Drop what of a request is not answered yet."""
+        """Drop the unfinished answers of a request."""
         names = list(waiting)
         waiting.clear()
         if names:
             with vllm_failures("aborting requests"):
                 self._engine.abort_request(names)
         if waiting is self._waiting:
-            self._steps.forget()
+            self._stepper.forget()
 
-    def _completion(self, request: Request, index: int) -> Completion:
+    def _completion(self, request: RequestOutput, index: int) -> Completion:
         (output,) = request.outputs
         tokens = list(output.token_ids)
         return Completion(
@@ -324,9 +319,9 @@ class VllmEngine:
             finish=Finish.STOP if output.finish_reason == "stop" else Finish.LENGTH,
         )
 
-    def _require_sound(self, sound: bool) -> None:  # noqa: FBT001 - the only thing that it is told
+    def _require_sound(self, sound: bool) -> None:  # noqa: FBT001 - its only argument
         if not sound:
-            self._unseen = False  # what is told once is not told again
+            self._unseen = False  # the caller knows now
             raise CandidateError("the candidate's logits are not finite")
 
     def _require_idle(self) -> None:
@@ -343,11 +338,11 @@ class VllmEngine:
         """Free the model; the engine is not used afterwards."""
         with vllm_failures("closing vLLM"):
             self._engine.engine_core.shutdown()
-            del self._engine, self._steps
+            del self._engine, self._stepper
             for name in ("_parking", "_workers"):
                 self.__dict__.pop(name, None)
             cleanup_dist_env_and_memory()
 
 
 def _go_on() -> None:
-    """Ask for nothing between decode steps."""
+    """Poll nothing between decode steps."""

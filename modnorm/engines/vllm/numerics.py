@@ -1,7 +1,7 @@
-"""Which kernels vLLM computes with: its fast ones, or its batch-invariant ones.
+"""The choice between vLLM's fast and its batch-invariant kernels.
 
-vLLM reads one environment variable for that, some of its modules when they are imported, and its
-batch-invariant kernels replace operators of torch for good. So a process has one mode.
+vLLM reads one environment variable for it, in part when it is imported, and its batch-invariant
+kernels replace operators of torch for good. So a process has one mode.
 """
 
 import os
@@ -12,14 +12,14 @@ from modnorm.errors import IncompatibleError, PreconditionError
 
 VARIABLE = "VLLM_BATCH_INVARIANT"
 LEAST_CAPABILITY = 80
-"""Of an NVIDIA GPU, below which vLLM has no batch-invariant kernels."""
+"""The lowest capability of an NVIDIA GPU for which vLLM has batch-invariant kernels."""
 
 
 def choose_numerics(numerics: Numerics) -> None:
-    """Have the engines of this process compute so; used before vLLM is imported.
+    """Set the mode of this process; call it before vLLM is imported.
 
     Raises:
-        PreconditionError: vLLM is imported, and computes otherwise.
+        PreconditionError: vLLM is imported with the other mode.
     """
     if "vllm.envs" not in sys.modules:
         value = str(int(numerics is Numerics.BATCH_INVARIANT))
@@ -33,18 +33,22 @@ def choose_numerics(numerics: Numerics) -> None:
 
 
 def chosen_numerics() -> Numerics:
-    """Return how vLLM computes in this process; used once it is imported."""
+    """Return the mode of this process; call it once vLLM is imported."""
+    return Numerics.BATCH_INVARIANT if is_invariant() else Numerics.FAST
+
+
+def is_invariant(_: object = None) -> bool:
+    """The variable of batch-invariant kernels is set."""
     from vllm import envs  # noqa: PLC0415 - need not be installed, and reads the variable
 
-    is_invariant = bool(getattr(envs, VARIABLE, False))
-    return Numerics.BATCH_INVARIANT if is_invariant else Numerics.FAST
+    return bool(getattr(envs, VARIABLE, False))
 
 
 def require_offered(numerics: Numerics) -> None:
-    """Make sure that this vLLM computes so on this device.
+    """Refuse a mode that this vLLM does not offer on this device.
 
     Raises:
-        IncompatibleError: it does not.
+        IncompatibleError: it does not offer the mode.
     """
     if numerics is Numerics.FAST:
         return

@@ -5,10 +5,11 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 import torch
+from vllm.v1.engine.llm_engine import LLMEngine
 
 from modnorm.checkpoint.layout import Layout, PhysicalTensor
 from modnorm.checkpoint.weights import weights_sha256
-from modnorm.engines.vllm.calls import (
+from modnorm.engines.vllm.serialization import (
     Answer,
     Value,
     pack_descriptor,
@@ -17,7 +18,7 @@ from modnorm.engines.vllm.calls import (
     unpack_floats,
     value_of,
 )
-from modnorm.engines.vllm.start import RunningEngine, vllm_failures
+from modnorm.engines.vllm.start import vllm_failures
 from modnorm.errors import EngineError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.noise import Block
@@ -32,7 +33,7 @@ SEEDS_AT_ONCE = 32
 
 
 class Workers:
-    """Calls every rank and makes one answer of theirs.
+    """Calls every rank and combines their answers.
 
     Args:
         engine: vLLM.
@@ -41,19 +42,21 @@ class Workers:
         model_digest: Digest of the checkpoint.
 
     Raises:
-        IncompatibleError: vLLM holds the model otherwise than is known.
+        IncompatibleError: vLLM holds the model in an unknown way.
         EngineError: the infrastructure failed.
     """
 
     def __init__(
-        self, engine: RunningEngine, layout: Layout, dtype: torch.dtype, model_digest: str
+        self, engine: LLMEngine, layout: Layout, dtype: torch.dtype, model_digest: str
     ) -> None:
         self._engine = engine
         self._layout = layout
         self._dtype = dtype
         self._known = ""
         self._state: str | None = NO_LINEAGE
-        held = self._call("modnorm_hold", model_digest)
+        with _calling("hold", engine):
+            answers = engine.collective_rpc("modnorm_hold", args=(model_digest,))
+        held = _values("hold", answers)
         self.ranks = len(held)
         self.kernels = all(isinstance(one, dict) and one["kernels"] for one in held)
 
@@ -61,22 +64,22 @@ class Workers:
         """Compare weights and pristine copies bit for bit, before a candidate is written.
 
         Raises:
-            EngineError: something else changed either since the last candidate. Nothing says
-                which of the two is right: the weights are not mended.
+            EngineError: something else changed either since the last candidate. Nothing tells
+                which of the two is right: the weights are not repaired.
         """
-        if not all(self._call("modnorm_is_pristine")):
+        if not all(self._call("is_pristine")):
             raise EngineError(
                 "the weights are not the base any more: something else wrote to them",
                 remedy="load the model again",
             )
 
     def rebase(self, lineage: Lineage | None, poll: Callable[[], None]) -> None:
-        """Let the end of a lineage be the base on every rank; None for the model.
+        """Make the end of a lineage the base on every rank; None for the model.
 
         Steps that the ranks have taken are not sent again.
 
         Args:
-            lineage: What leads there.
+            lineage: The way to the base.
             poll: Called before each call of the ranks, which take a few dozen seeds at a time.
         """
         if self._state == (lineage.digest if lineage else NO_LINEAGE):
@@ -84,7 +87,7 @@ class Workers:
         for stage in lineage.stages(self._state, SEEDS_AT_ONCE) if lineage else (None,):
             poll()
             held, self._state = self._state, None
-            self._call("modnorm_rebase", *pack_lineage(stage, held))
+            self._call("rebase", *pack_lineage(stage, held))
             self._state = stage.digest if stage else NO_LINEAGE
 
     def moments(self) -> list[tuple[float, float]]:
@@ -93,60 +96,60 @@ class Workers:
         Raises:
             PreconditionError: the tensors are cut into shards.
         """
-        found = self._call("modnorm_moments")[0]
-        pairs = [unpack_floats(pair) for pair in found] if isinstance(found, list) else []
+        moments = self._call("moments")[0]
+        pairs = [unpack_floats(pair) for pair in moments] if isinstance(moments, list) else []
         return [(mean, variance) for mean, variance in pairs]
 
     def apply(self, descriptor: Descriptor, scale_map: ScaleMap) -> Descriptor:
         """Become the candidate on every rank, with the same coefficients; return it resolved."""
         if self._known != scale_map.digest:
-            self._call("modnorm_learn", scale_map.to_json())
+            self._call("learn", scale_map.to_json())
             self._known = scale_map.digest
-        found = self._apply(descriptor, scale_map)
-        if any(one != found[0] for one in found):
+        resolved = self._apply(descriptor, scale_map)
+        if any(one != resolved[0] for one in resolved):
             self.restore()
-            found = self._apply(found[0], scale_map)
-        return found[0]
+            resolved = self._apply(resolved[0], scale_map)
+        return resolved[0]
 
     def restore(self) -> None:
         """Become the base on every rank."""
-        self._call("modnorm_restore")
+        self._call("restore")
 
     def is_sound(self) -> bool:
         """Whether all logits since the last change of weights were finite."""
-        return all(self._call("modnorm_is_sound"))
+        return all(self._call("is_sound"))
 
-    def looks(self) -> Iterator[bool]:
-        """Tell whether they were some steps ago, as often as asked; nobody waits for it.
+    def looks(self, *, wait: bool) -> Iterator[bool]:
+        """Tell, as often as asked, whether the logits were finite some steps ago.
 
-        Each time the workers are asked anew, and what they answered the last time is said: True
-        the first time. That answer lies there, since they answer in the order in which they are
-        asked, and they have taken steps since.
+        Each look asks the workers and yields their answers to the last look, True the first time.
+        Those have arrived: workers answer in order, and have run steps since.
+
+        Args:
+            wait: Whether each look waits for the workers' answers all the same.
         """
-        method = "modnorm_was_sound"
-        asked: Future[list[object]] | None = None
+        answers: Callable[[], list[object]] = list
         while True:
-            before = asked
-            with _calling(method, self._engine):
-                asked = self._engine.model_executor.collective_rpc(method, non_block=True)
-                answers = before.result() if before else []
-            yield all(_values(method, answers))
+            before = answers
+            with _calling("was_sound", self._engine):
+                answers = self._ask("was_sound", wait=wait)
+                values = _values("was_sound", before())
+            yield all(values)
 
     def sha256(self) -> str:
         """SHA-256 over all physical tensors, in canonical order and layout."""
         if self.ranks == 1:
-            return str(self._call("modnorm_sha256")[0])
+            return str(self._call("sha256")[0])
         return weights_sha256(self._layout, self._gather)
 
     def _apply(self, descriptor: Descriptor, scale_map: ScaleMap) -> list[Descriptor]:
-        packed = pack_descriptor(descriptor)
-        found = self._call("modnorm_apply", packed, scale_map.digest)
-        return [unpack_descriptor(one) for one in found if isinstance(one, dict)]
+        resolved = self._call("apply", pack_descriptor(descriptor), scale_map.digest)
+        return [unpack_descriptor(one) for one in resolved if isinstance(one, dict)]
 
     def _gather(self, tensor: PhysicalTensor) -> torch.Tensor:
         whole = torch.empty(tensor.shape, dtype=self._dtype)
         missing = torch.ones(tensor.shape, dtype=torch.bool)
-        for rank in self._call("modnorm_shard", tensor.name):
+        for rank in self._call("shard", tensor.name):
             for shard in rank if isinstance(rank, list) else ():
                 block, data = _unpack_shard(shard)
                 target = block.of(whole)
@@ -158,24 +161,35 @@ class Workers:
             raise EngineError(f"no rank holds some rows of {tensor.name}")
         return whole
 
+    def _ask(self, method: str, *, wait: bool) -> Callable[[], list[object]]:
+        """Call a method of each rank's `RankModel`; return a function that waits for answers."""
+        if wait:
+            answers = self._engine.collective_rpc("modnorm_call", args=(method,))
+            return lambda: answers
+        executor = self._engine.model_executor
+        pending: Future[list[object]] = executor.collective_rpc(
+            "modnorm_call", args=(method,), non_block=True
+        )
+        return pending.result
+
     def _call(self, method: str, *given: object) -> list[Value]:
+        """Call a method of each rank's `RankModel`."""
         with _calling(method, self._engine):
-            answers = self._engine.collective_rpc(method, args=given)
+            answers = self._engine.collective_rpc("modnorm_call", args=(method, *given))
         return _values(method, answers)
 
 
-def _calling(method: str, engine: RunningEngine) -> AbstractContextManager[None]:
+def _calling(method: str, engine: LLMEngine) -> AbstractContextManager[None]:
     return vllm_failures(f"calling vLLM's workers ({method})", engine)
 
 
 def _values(method: str, answers: list[object]) -> list[Value]:
-    if not all(isinstance(one, dict) for one in answers):
+    return [value_of(_as_answer(method, one)) for one in answers]
+
+
+def _as_answer(method: str, given: object) -> Answer:
+    if not isinstance(given, dict):
         raise EngineError(f"vLLM's workers do not know {method}")
-    return [value_of(_as_answer(one)) for one in answers]
-
-
-def _as_answer(given: object) -> Answer:
-    assert isinstance(given, dict)  # noqa: S101 - seen by the caller
     return given
 
 

@@ -21,6 +21,13 @@ if TYPE_CHECKING:
 Prompts = Sequence[Sequence[int]]
 
 
+@pytest.fixture
+def optimised(plain_vllm: bool) -> None:
+    """Leave a test of an optimisation out of the run that switches all of them off."""
+    if plain_vllm:
+        pytest.skip("every optimisation is switched off")
+
+
 @pytest.fixture(scope="module")
 def pair(float32: Checkpoint) -> "Iterator[tuple[VllmEngine, TransformersEngine]]":
     """Both engines of one model. One of vLLM's at a time in a process: the module's."""
@@ -41,7 +48,7 @@ def engine(pair: "tuple[VllmEngine, TransformersEngine]") -> "VllmEngine":
 @pytest.fixture(scope="module")
 def model(engine: "VllmEngine") -> torch.nn.Module:
     """vLLM's own model, which lives in this process."""
-    model: torch.nn.Module = engine._engine.model_executor.driver_worker.worker.get_model()  # type: ignore[attr-defined]  # inside
+    model: torch.nn.Module = engine._engine.model_executor.driver_worker.worker.get_model()
     return model
 
 

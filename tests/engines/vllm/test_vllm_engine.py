@@ -20,8 +20,8 @@ from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines import GenerationLimits
 from modnorm.engines.transformers_engine import TransformersEngine
 from modnorm.engines.vllm.engine import VllmEngine
+from modnorm.engines.vllm.internals.stepper import OUTPUT_GATHERING, Stepper
 from modnorm.engines.vllm.start import _require_settings, vllm_failures
-from modnorm.engines.vllm.steps import Steps
 from modnorm.errors import (
     CandidateError,
     DoesNotFitError,
@@ -108,15 +108,16 @@ def test_logits_that_are_not_finite_are_noticed_on_the_way(
     assert answers(engine, prompts) == before
 
 
+@pytest.mark.usefixtures("optimised")
 def test_answers_are_those_of_vllms_own_steps(
     engine: VllmEngine,
     long_prompts: Prompts,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Which are taken where a version of vLLM does not offer the halves of one."""
-    assert engine._steps._halves is not None
+    """They run where a version of vLLM does not offer the halves of a step."""
+    assert OUTPUT_GATHERING.name in engine.environment["optimisations"]
     found = list(engine.generate(long_prompts, LIMITS))
-    monkeypatch.setattr(engine, "_steps", Steps(engine._engine, whole=True))
+    monkeypatch.setattr(engine, "_stepper", Stepper(engine._engine, gather=False))
     assert list(engine.generate(long_prompts, LIMITS)) == found
 
 

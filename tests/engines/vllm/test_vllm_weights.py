@@ -16,9 +16,9 @@ from modnorm.baselines.es import es_step
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines.transformers_engine import TransformersEngine
 from modnorm.engines.vllm import workers
-from modnorm.engines.vllm.calls import Value
 from modnorm.engines.vllm.engine import VllmEngine
-from modnorm.engines.vllm.shards import shard_views
+from modnorm.engines.vllm.internals.layers import shard_views
+from modnorm.engines.vllm.serialization import Value
 from modnorm.errors import CancelledError, EngineError, IncompatibleError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
@@ -150,7 +150,7 @@ def test_only_steps_that_the_ranks_have_not_taken_are_sent(
     call, sent = ours._workers._call, []
 
     def noted(method: str, *given: object) -> list[Value]:
-        if method == "modnorm_rebase":
+        if method == "rebase":
             sent.append(str(given[0]).count('"seeds"'))
         return call(method, *given)
 

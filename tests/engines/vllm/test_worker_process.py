@@ -92,6 +92,7 @@ def test_a_start_that_fails_later_leaves_none_behind(start: Callable[..., VllmEn
     assert set(active_children()) <= before
 
 
+@pytest.mark.usefixtures("optimised")
 def test_candidates_rest_while_three_steps_are_under_way(
     engine: VllmEngine, scale_map: ScaleMap, draw: Callable[..., Descriptor]
 ) -> None:
@@ -102,7 +103,7 @@ def test_candidates_rest_while_three_steps_are_under_way(
 
     under_way: list[int] = []
     others: list[dict[int, str]] = []
-    queue = engine._engine.engine_core.engine_core.batch_queue  # type: ignore[attr-defined]  # inside
+    queue = engine._engine.engine_core.engine_core.batch_queue
 
     def rest() -> None:
         under_way.append(len(queue))
@@ -118,5 +119,5 @@ def test_candidates_rest_while_three_steps_are_under_way(
 
 
 def worker_of(engine: VllmEngine) -> BaseProcess:
-    process: BaseProcess = engine._engine.model_executor.workers[0].proc  # type: ignore[attr-defined]  # inside
+    process: BaseProcess = engine._engine.model_executor.workers[0].proc
     return process

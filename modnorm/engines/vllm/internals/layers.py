@@ -1,12 +1,12 @@
-"""The physical tensors of a model that vLLM holds, as views of its own parameters.
+"""The physical tensors of vLLM's model, as views of its own parameters.
 
-vLLM's modules are named as the physical tensors are. What a rank holds of each follows from the
-module's class; a class that is not known here, a subclass included, may lay its weights out
-otherwise and is refused.
+vLLM's modules have the names of the physical tensors. A module's class determines the part that a
+rank holds. An unknown class, a subclass included, is refused: its layout may differ.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 import torch
 from vllm.model_executor.layers.layernorm import GemmaRMSNorm, RMSNorm
@@ -23,6 +23,7 @@ from vllm.model_executor.layers.vocab_parallel_embedding import (
 )
 
 from modnorm.checkpoint.layout import Layout, PhysicalTensor
+from modnorm.engines.vllm.internals.internal import Internal, Stage
 from modnorm.errors import IncompatibleError
 from modnorm.noise import Block
 from modnorm.perturbation.weights import WeightView
@@ -35,7 +36,7 @@ _REMEDY = "use the transformers engine for this model"
 def shard_views(
     layout: Layout, model: torch.nn.Module, dtype: torch.dtype
 ) -> Mapping[str, tuple[WeightView, ...]]:
-    """Map each physical tensor to what this rank holds of it.
+    """Map each physical tensor to this rank's views of it.
 
     Args:
         layout: All physical tensors.
@@ -43,8 +44,8 @@ def shard_views(
         dtype: Dtype that every parameter must have.
 
     Raises:
-        IncompatibleError: a parameter is missing, empty, quantised or laid out in a way that is
-            not known, or belongs to no physical tensor.
+        IncompatibleError: a parameter is missing, empty, quantised or laid out in an unknown way,
+            or it belongs to no physical tensor.
     """
     parameters = dict(model.named_parameters(remove_duplicate=False))
     modules = dict(model.named_modules(remove_duplicate=False))
@@ -85,10 +86,10 @@ def _views(
     if kind not in {"weight", "bias"}:
         raise _unknown(f"{tensor.name} is neither a weight nor a bias")
     try:
-        found = tuple(_joined(places(module, tensor)))
+        joined = tuple(_joined(places(module, tensor)))
     except AttributeError as error:
         raise _unknown(f"{path} does not say what it holds: {error}") from error
-    return tuple(_view(tensor, storage, place) for place in found)
+    return tuple(_view(tensor, storage, place) for place in joined)
 
 
 def _view(tensor: PhysicalTensor, storage: torch.Tensor, place: Place) -> WeightView:
@@ -105,11 +106,11 @@ def _whole(_: torch.nn.Module, tensor: PhysicalTensor) -> Iterator[Place]:
 
 
 def _vocabulary(module: torch.nn.Module, tensor: PhysicalTensor) -> Iterator[Place]:
-    """Rows of words; those that pad the vocabulary come after them and belong to no tensor."""
+    """Rows of tokens; padding rows come after them and belong to no tensor."""
     shard = module.shard_indices
-    words = _number(module, "org_vocab_size")
-    if _number(module, "num_added_embeddings") or words != tensor.shape[0]:
-        raise _unknown(f"{tensor.name} has words that the checkpoint has not")
+    rows = _number(module, "org_vocab_size")
+    if _number(module, "num_added_embeddings") or rows != tensor.shape[0]:
+        raise _unknown(f"{tensor.name} has tokens that the checkpoint has not")
     ends = _number(shard, "org_vocab_start_index"), _number(shard, "org_vocab_end_index")
     yield 0, Block(ends)
 
@@ -165,11 +166,11 @@ _PLACES: Mapping[type, _Places] = MappingProxyType(
         GemmaRMSNorm: _whole,
     }
 )
-_PLAIN_METHODS = frozenset({UnquantizedLinearMethod, UnquantizedEmbeddingMethod})
+_PLAIN_METHODS = (UnquantizedLinearMethod, UnquantizedEmbeddingMethod)
 
 
 def _joined(places: Iterator[Place]) -> Iterator[Place]:
-    """Join blocks that follow each other, so that a tensor which is whole is one view."""
+    """Join adjacent blocks, so that a whole tensor is one view."""
     start, block = next(places)
     for begin, following in places:
         if block.rows[1] == following.rows[0]:
@@ -196,3 +197,19 @@ def _number(owner: object, name: str) -> int:
 
 def _unknown(message: str) -> IncompatibleError:
     return IncompatibleError(message, field="engine.name", remedy=_REMEDY)
+
+
+def _has_known_layers(worker: Any) -> bool:  # noqa: ANN401 - vLLM's worker, extended
+    """The model has layers of known classes; each element is compared with the checkpoint next."""
+    return any(type(module) in _PLACES for module in worker.get_model().modules())
+
+
+LAYERS = Internal(
+    name="layers",
+    purpose="A layer's class determines the part of a tensor that a rank holds.",
+    stage=Stage.WORKER,
+    touches=tuple(f"{kind.__module__}:{kind.__name__}" for kind in (*_PLACES, *_PLAIN_METHODS)),
+    otherwise=_REMEDY,
+    removable_when="vLLM maps parameters to checkpoint tensors in its interface",
+    self_test=_has_known_layers,
+)

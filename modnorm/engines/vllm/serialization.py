@@ -1,7 +1,7 @@
-"""What crosses a worker call: str, int, float, list, dict and bytes, nothing else.
+"""Values of worker calls: str, int, float, list, dict and bytes, nothing else.
 
-vLLM's serialisers turn other types into something else (a tuple into a list) or, for a tensor,
-silently into a description of it; a return value that they cannot write hangs the caller.
+vLLM's serialisers change other types (a tuple into a list, a tensor into a description of it). A
+return value that they cannot write blocks the caller.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,20 +13,26 @@ from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.lineage import Lineage
 
 Value = str | int | float | bytes | None | list["Value"] | dict[str, "Value"]
-"""What an argument or an answer is made of."""
+"""An argument or an answer."""
 Answer = dict[str, Value]
 """`{"value": ...}` or `{"error": name, "message": ..., "field": ..., "remedy": ...}`."""
 
 
 def answer(work: Callable[[], Value]) -> Answer:
-    """Do a call's work in the worker; an exception becomes an answer too."""
+    """Do a call's work in the worker; an exception becomes an answer, too."""
     try:
         return {"value": work()}
     except ModnormError as error:
         name = type(error).__name__
-        return {"error": name, **_texts(error.message, error.field, error.remedy)}
+        return _failure(name, error.message, error.field, error.remedy)
     except (RuntimeError, MemoryError, OSError) as error:
-        return {"error": EngineError.__name__, **_texts(f"the worker failed: {error}")}
+        return _failure(EngineError.__name__, f"the worker failed: {error}")
+
+
+def _failure(
+    name: str, message: str, field: str | None = None, remedy: str | None = None
+) -> Answer:
+    return {"error": name, "message": message, "field": field, "remedy": remedy}
 
 
 def value_of(given: Answer) -> Value:
@@ -56,30 +62,29 @@ def pack_descriptor(descriptor: Descriptor) -> dict[str, Value]:
 
 
 def unpack_descriptor(packed: Mapping[str, Value]) -> Descriptor:
-    """Return what `pack_descriptor` was given."""
+    """Return the descriptor that `pack_descriptor` packed."""
+    given = packed["coefficients"]
     return Descriptor(
         noise=str(packed["noise"]),
         seed=int(str(packed["seed"])),
         method=str(packed["method"]),
         radius=float(str(packed["radius"])),
         scale_map=str(packed["scale_map"]),
-        coefficients=None
-        if packed["coefficients"] is None
-        else unpack_floats(packed["coefficients"]),
+        coefficients=None if given is None else unpack_floats(given),
         lineage=str(packed["lineage"]),
     )
 
 
 def pack_lineage(lineage: Lineage | None, held: str | None) -> tuple[str, str]:
-    """Return what ranks need to know of a lineage, and the state that they go on from.
+    """Return the part of a lineage that ranks lack, and the state that it continues.
 
     Args:
-        lineage: What leads to a state; None for the model.
-        held: The state that they hold, by digest; None where nobody knows.
+        lineage: The way to a state; None for the model.
+        held: The state that the ranks hold, by digest; None where it is unknown.
 
     Returns:
-        JSON of the lineage, without the steps that lead to that state where it is on the way;
-        empty for the model. The digest of the state where steps are left out.
+        JSON of the lineage, without the steps that lead to `held`; empty for the model. The
+        digest of `held` where steps are left out, else empty.
     """
     if lineage is None:
         return "", ""
@@ -90,12 +95,12 @@ def pack_lineage(lineage: Lineage | None, held: str | None) -> tuple[str, str]:
 
 
 def unpack_lineage(packed: str, after: str, known: Lineage | None) -> Lineage | None:
-    """Return the lineage that `pack_lineage` was given.
+    """Return the lineage that `pack_lineage` packed.
 
     Args:
-        packed: What it returned.
+        packed: Its JSON.
         after: The state whose steps are left out; empty where none are.
-        known: What the receiver was brought to last.
+        known: The lineage of the receiver's state.
 
     Raises:
         PreconditionError: that is another state.
@@ -115,9 +120,3 @@ def unpack_floats(values: Value) -> tuple[float, ...]:
     if not isinstance(values, list):
         raise EngineError(f"the worker answered {type(values).__name__}, not a list")
     return tuple(float(value) for value in values if isinstance(value, (int, float)))
-
-
-def _texts(
-    message: str, field: str | None = None, remedy: str | None = None
-) -> dict[str, str | None]:
-    return {"message": message, "field": field, "remedy": remedy}

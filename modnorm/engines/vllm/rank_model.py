@@ -1,4 +1,7 @@
-"""What one worker of vLLM holds for us: candidate weights in vLLM's own memory."""
+"""One worker's part of a model: candidate weights in vLLM's own memory.
+
+`Workers` calls the public methods by name. They take and return plain values (`serialization`).
+"""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -9,20 +12,24 @@ import torch
 
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights
-from modnorm.engines.vllm.calls import unpack_lineage
-from modnorm.engines.vllm.shards import shard_views
-from modnorm.engines.vllm.watch import LogitWatch
+from modnorm.engines.vllm.internals.layers import shard_views
+from modnorm.engines.vllm.internals.logit_check import LogitCheck
+from modnorm.engines.vllm.serialization import (
+    Value,
+    pack_descriptor,
+    unpack_descriptor,
+    unpack_lineage,
+)
 from modnorm.errors import IncompatibleError
 from modnorm.geometry.scale_map import ScaleMap
-from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.weights import CandidateWeights, WeightView
 
 if TYPE_CHECKING:
     from modnorm.perturbation.lineage import Lineage
 
 
-class HeldModel:
-    """The candidate weights of one rank, and a watch on its logits.
+class RankModel:
+    """The candidate weights of one rank, and a check of its logits.
 
     Args:
         directory: The checkpoint.
@@ -54,22 +61,19 @@ class HeldModel:
         self._maps: dict[str, ScaleMap] = {}
         self._lineage: Lineage | None = None
         self._device = next(model.parameters()).device
-        self._watch = LogitWatch(self._device)
-        self._watch.wrap(model)
+        self._check = LogitCheck(self._device)
+        self._check.wrap(model)
 
-    def learn(self, scale_map: ScaleMap) -> None:
-        """Keep a scale map, in place of the one before."""
-        self._maps = {scale_map.digest: scale_map}
+    def learn(self, scale_map: str) -> None:
+        """Keep a scale map, as JSON, in place of the last one."""
+        learnt = ScaleMap.from_json(scale_map)
+        self._maps = {learnt.digest: learnt}
 
     def rebase(self, packed: str, after: str) -> None:
-        """Let the end of a lineage be the base.
-
-        Args:
-            packed: The lineage, or its last steps, as `pack_lineage` gives it.
-            after: The state that those steps follow; empty where the lineage is whole.
+        """Make the end of a lineage the base; see `pack_lineage` for the arguments.
 
         Raises:
-            PreconditionError: the base is another state.
+            PreconditionError: the base is another state than `after`.
         """
         lineage, self._lineage = unpack_lineage(packed, after, self._lineage), None
         self._settle()
@@ -78,11 +82,11 @@ class HeldModel:
         self._settle()
         self._lineage = lineage
 
-    def apply(self, descriptor: Descriptor, scale_map: str) -> Descriptor:
-        """Become the candidate, from the base; return it resolved.
+    def apply(self, descriptor: dict[str, Value], scale_map: str) -> Value:
+        """Become the candidate, from the base; return its descriptor, resolved.
 
         Args:
-            descriptor: The candidate.
+            descriptor: The candidate, packed.
             scale_map: Digest of the scale map.
 
         Raises:
@@ -90,40 +94,59 @@ class HeldModel:
         """
         self._settle()
         self._clean()
-        resolved = self.weights.apply(descriptor, self._maps[scale_map])
+        resolved = self.weights.apply(unpack_descriptor(descriptor), self._maps[scale_map])
         self._settle()
-        return resolved
+        return pack_descriptor(resolved)
 
     def restore(self) -> None:
-        """Become the base again, in weights and in what may be left in the cache."""
+        """Become the base again, in weights and cache."""
         self._settle()
         self.weights.restore()
         self._clean()
         self._settle()
 
-    def is_sound(self) -> bool:
-        """Whether all logits since the last change of weights were finite; waits for them."""
-        return self._watch.is_sound()
+    def moments(self) -> Value:
+        """Return mean and variance of each tensor of a rank that holds all of them."""
+        return [list(pair) for pair in self.weights.moments()]
 
-    def was_sound(self) -> bool:
-        """Whether they were when this was asked last; waits for nothing."""
-        return self._watch.was_sound()
+    def sha256(self) -> str:
+        """SHA-256 of the weights of a rank that holds all of them."""
+        return self.weights.sha256()
+
+    def is_pristine(self) -> int:
+        """Whether the weights are those of the base, bit for bit: 1 or 0."""
+        return int(self.weights.is_pristine())
+
+    def is_sound(self) -> int:
+        """Whether all logits since the last change of weights were finite; waits for them."""
+        return int(self._check.is_sound())
+
+    def was_sound(self) -> int:
+        """Whether they were at the last call of this method; waits for nothing."""
+        return int(self._check.was_sound())
+
+    def shard(self, name: str) -> Value:
+        """Return the blocks of one tensor on this rank: rows, columns or None, bytes."""
+        return [
+            {
+                "rows": list(view.block.rows),
+                "columns": None if view.block.columns is None else list(view.block.columns),
+                "bytes": view.storage.contiguous().view(torch.uint8).cpu().numpy().tobytes(),
+            }
+            for view in self._views[name]
+        ]
 
     def _clean(self) -> None:
-        """Rid the cache of what is not finite, whether a candidate left it there or the base.
+        """Clear NaN and infinity from the cache, left there by a candidate or the base.
 
-        Attention reads whole blocks and gives what a sequence does not own the weight 0. That is
-        no help against a NaN which an earlier answer left there: 0 times NaN is NaN. What is
-        finite stays: it may be a parked candidate's, whose logits were finite when it was parked.
+        Attention reads whole blocks and gives other sequences' entries the weight 0, and 0 times
+        NaN is NaN. Finite entries stay: they may belong to a parked candidate, whose logits were
+        finite when it was parked.
         """
-        if not self.is_sound():
+        if not self._check.is_sound():
             for cache in self._caches:
                 cache.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
-        self._watch.forget()
-
-    def shard(self, name: str) -> list[WeightView]:
-        """Return what this rank holds of a tensor."""
-        return list(self._views[name])
+        self._check.forget()
 
     def _settle(self) -> None:
         """Wait for the device: vLLM may run the model on another stream than this one."""

@@ -12,8 +12,12 @@ pytest.importorskip(
 
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines import EngineSettings, GenerationLimits
-from modnorm.engines.vllm.blocks import ask_at_block_ends
 from modnorm.engines.vllm.engine import VllmEngine
+from modnorm.engines.vllm.internals.block_allocation import (
+    BLOCK_ALLOCATION,
+    allocate_at_block_ends,
+    allocates_at_block_ends,
+)
 from modnorm.engines.vllm.start import Changes
 
 PROMPTS = [
@@ -22,19 +26,21 @@ PROMPTS = [
 Plan = list[object]
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.parametrize("blocks", [64, 9], ids=["room for all", "some are preempted"])
 def test_every_step_is_planned_as_vllm_plans_it(
     float32: Checkpoint, as_on_gpu: Callable[[], AbstractContextManager[None]], blocks: int
 ) -> None:
     settings = EngineSettings(max_model_len=192, max_num_seqs=4, max_parked_seqs=0)
     planned, asked, said = [], [], []
-    for at_block_ends in (True, False):
-        changes = Changes(
-            {"block_size": 32, "num_gpu_blocks_override": blocks}, at_block_ends=at_block_ends
-        )
+    for without in (frozenset(), frozenset({BLOCK_ALLOCATION.name})):
+        arguments = {"block_size": 32, "num_gpu_blocks_override": blocks}
+        changes = Changes(arguments, without=without)
         with as_on_gpu():
             engine = VllmEngine(float32, settings, changes=changes)
         try:
+            if without:  # so that free blocks are in the same order
+                assert allocates_at_block_ends(engine._engine)
             plans, asks = _recorded(engine)
             ended = engine.generate(PROMPTS, GenerationLimits(100))
             said.append({one.index: one.text for one in ended})
@@ -50,7 +56,7 @@ def test_every_step_is_planned_as_vllm_plans_it(
 
 def _recorded(engine: VllmEngine) -> tuple[list[Plan], list[int]]:
     """Return what each step will plan, and the sizes that memory will be asked for."""
-    scheduler = engine._engine.engine_core.engine_core.scheduler  # type: ignore[attr-defined]  # inside
+    scheduler = engine._engine.engine_core.engine_core.scheduler
     coordinator = scheduler.kv_cache_manager.coordinator
     plans, asks = list[Plan](), list[int]()
     schedule, allocate = scheduler.schedule, coordinator.allocate_new_blocks
@@ -85,7 +91,7 @@ def _row(name: str) -> str:
 
 
 class FullAttentionManager:
-    """Named as vLLM's."""
+    """In place of vLLM's."""
 
     block_size = 16
 
@@ -95,6 +101,12 @@ class FullAttentionManager:
 
 class SlidingWindowManager(FullAttentionManager):
     """One that frees blocks on the way."""
+
+
+@pytest.fixture
+def _own_manager(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "vllm.v1.core.single_type_kv_cache_manager.FullAttentionManager"
+    monkeypatch.setattr(name, FullAttentionManager)
 
 
 def _engine(*kinds: FullAttentionManager, enable_caching: bool = False) -> SimpleNamespace:
@@ -109,6 +121,7 @@ def _engine(*kinds: FullAttentionManager, enable_caching: bool = False) -> Simpl
     return SimpleNamespace(engine_core=core, manager=manager)
 
 
+@pytest.mark.usefixtures("_own_manager")
 @pytest.mark.parametrize(
     "engine",
     [
@@ -120,9 +133,10 @@ def _engine(*kinds: FullAttentionManager, enable_caching: bool = False) -> Simpl
     ids=["windows", "several kinds", "prefixes", "kept otherwise"],
 )
 def test_nothing_changes_where_asking_may_do_more(engine: SimpleNamespace) -> None:
-    assert not ask_at_block_ends(engine)
+    assert BLOCK_ALLOCATION.probe(engine) or not BLOCK_ALLOCATION.is_used(engine)
 
 
+@pytest.mark.usefixtures("_own_manager")
 @pytest.mark.parametrize(
     ("name", "computed", "given", "asks"),
     [
@@ -137,7 +151,9 @@ def test_only_a_decoding_sequence_with_room_is_answered_at_once(
     name: str, computed: int, given: dict[str, int], *, asks: bool
 ) -> None:
     engine = _engine(FullAttentionManager())
-    assert ask_at_block_ends(engine)
+    assert not BLOCK_ALLOCATION.probe(engine)
+    assert BLOCK_ALLOCATION.is_used(engine)
+    allocate_at_block_ends(engine.manager)
     request = SimpleNamespace(request_id=name, num_computed_tokens=computed)
     answer = engine.manager.allocate_slots(request, 1, **given)
     assert (answer != "nothing") is asks

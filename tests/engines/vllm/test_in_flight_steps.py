@@ -1,5 +1,6 @@
-"""Three steps under way, and sequences that the cache has no room for while they are."""
+"""Three steps in flight, and sequences that the cache has no room for meanwhile."""
 
+import pickle
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import SimpleNamespace
@@ -10,65 +11,72 @@ pytest.importorskip(
     "vllm", reason="runs in an environment with vLLM: `make test-vllm`, part of `make test`"
 )
 
+from vllm.config import VllmConfig
+from vllm.engine.arg_utils import EngineArgs
+
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines import EngineSettings, GenerationLimits
-from modnorm.engines.vllm import ahead
 from modnorm.engines.vllm.engine import VllmEngine
+from modnorm.engines.vllm.internals import in_flight_steps, register
+from modnorm.engines.vllm.internals.in_flight_steps import IN_FLIGHT_STEPS, discard_preempted
+from modnorm.engines.vllm.internals.internal import Stage
 from modnorm.engines.vllm.start import Changes
 
 PROMPTS = [[*range(first, first + 20)] for first in range(5, 11)]
 
 
-class _Knows:
-    def __init__(self) -> None:
-        self.num_stale_output_tokens = 0
+class _Request:
+    """Made with the arguments of vLLM's."""
 
-
-class _Discards:
-    def __init__(self) -> None:
+    def __init__(self, **_: object) -> None:
         self.num_output_placeholders = 0
-        self.async_tokens_to_discard = 0
 
 
-class _Neither:
-    def __init__(self) -> None:
-        self.num_output_placeholders = 0
+class _KeepsApart(_Request):
+    num_stale_output_tokens = 0
+
+
+class _Discards(_Request):
+    async_tokens_to_discard = 0
 
 
 @pytest.fixture
-def make_vllm(monkeypatch: pytest.MonkeyPatch) -> Callable[[type], SimpleNamespace]:
-    """Put a vLLM in place whose requests are of a class; return its config."""
+def make_vllm(monkeypatch: pytest.MonkeyPatch) -> Callable[..., SimpleNamespace]:
+    """Put a vLLM in place whose requests are of a class; return its config and its scheduler."""
 
-    def make(request: type) -> SimpleNamespace:
+    def make(request: type, backend: str = "mp") -> SimpleNamespace:
         class Scheduler:
             def _preempt_request(self, request: object, *_: object) -> None:
                 vars(request)["preempted"] = True
 
         class Config:
             max_concurrent_batches = 2
+            parallel_config = SimpleNamespace(distributed_executor_backend=backend)
 
-        class RunsAhead(Config):
+        class DeeperConfig(Config):
             max_concurrent_batches = 3
 
-        monkeypatch.setattr(ahead, "Request", request)
-        monkeypatch.setattr(ahead, "AsyncScheduler", Scheduler)
-        monkeypatch.setattr(ahead, "VllmConfig", Config)
-        monkeypatch.setattr(ahead, "_RunsAhead", RunsAhead)
-        config = Config()
-        backend = SimpleNamespace(distributed_executor_backend="mp")
-        config.parallel_config = backend  # type: ignore[attr-defined]  # what it has of vLLM's
-        return SimpleNamespace(config=config, scheduler=Scheduler())
+        monkeypatch.setattr("vllm.v1.request.Request", request)
+        monkeypatch.setattr(in_flight_steps, "DeeperConfig", DeeperConfig)
+        monkeypatch.setattr(register, "REGISTER", [IN_FLIGHT_STEPS])
+        return SimpleNamespace(config=Config(), scheduler=Scheduler())
 
     return make
 
 
+def started(fake: SimpleNamespace) -> int:
+    """Start a vLLM as `start_vllm` does; return the number of steps in flight."""
+    if IN_FLIGHT_STEPS.name not in register.admit(Stage.CONFIG, fake.config):
+        return int(fake.config.max_concurrent_batches)
+    discard_preempted(fake.scheduler)
+    return int(in_flight_steps.with_three_steps(fake.config).max_concurrent_batches)
+
+
 def test_what_is_under_way_for_a_preempted_request_is_dropped_where_vllm_would_not(
-    make_vllm: Callable[[type], SimpleNamespace],
+    make_vllm: Callable[..., SimpleNamespace],
 ) -> None:
     fake, request = make_vllm(_Discards), _Discards()
-    ahead.run_ahead(fake.config)
-    ahead.run_ahead(fake.config)
-    assert fake.config.max_concurrent_batches == 3
+    assert started(fake) == 3
     for under_way, dropped in ((2, 2), (1, 3)):
         request.num_output_placeholders = under_way
         fake.scheduler._preempt_request(request, 0.0)
@@ -77,27 +85,36 @@ def test_what_is_under_way_for_a_preempted_request_is_dropped_where_vllm_would_n
     assert vars(request)["preempted"]
 
 
-@pytest.mark.parametrize(("request_of", "steps"), [(_Knows, 3), (_Neither, 2)])
+@pytest.mark.parametrize(("request_of", "steps"), [(_KeepsApart, 3), (_Request, 2)])
 def test_a_vllm_that_would_mix_up_tokens_runs_no_further_ahead(
-    make_vllm: Callable[[type], SimpleNamespace], request_of: type, steps: int
+    make_vllm: Callable[..., SimpleNamespace], request_of: type, steps: int
 ) -> None:
     fake, request = make_vllm(request_of), request_of()
-    vars(request)["num_output_placeholders"] = 2
-    ahead.run_ahead(fake.config)
-    assert fake.config.max_concurrent_batches == steps
+    request.num_output_placeholders = 2
+    assert started(fake) == steps
     fake.scheduler._preempt_request(request, 0.0)
     assert request.num_output_placeholders == 2
 
 
 def test_a_worker_in_the_same_process_runs_no_further_ahead(
-    make_vllm: Callable[[type], SimpleNamespace],
+    make_vllm: Callable[..., SimpleNamespace],
 ) -> None:
-    fake = make_vllm(_Knows)
-    fake.config.parallel_config.distributed_executor_backend = "uni"
-    ahead.run_ahead(fake.config)
-    assert fake.config.max_concurrent_batches == 2
+    assert started(make_vllm(_KeepsApart, "uni")) == 2
 
 
+def test_the_configuration_keeps_its_parts(float32: Checkpoint) -> None:
+    arguments = {"model": str(float32.directory), "skip_tokenizer_init": True}
+    config = EngineArgs(**arguments).create_engine_config()
+    deeper = in_flight_steps.with_three_steps(config)
+    assert (config.max_concurrent_batches, deeper.max_concurrent_batches) == (1, 3)
+    for made in (deeper, pickle.loads(pickle.dumps(deeper))):
+        assert isinstance(made, VllmConfig)
+        assert vars(made).keys() == vars(config).keys()
+        assert made.max_concurrent_batches == 3
+    assert all(value is vars(config)[name] for name, value in vars(deeper).items())
+
+
+@pytest.mark.usefixtures("optimised")
 def test_answers_are_the_same_where_the_cache_has_no_room_for_all(
     float32: Checkpoint, as_on_gpu: Callable[[], AbstractContextManager[None]]
 ) -> None:
@@ -110,7 +127,7 @@ def test_answers_are_the_same_where_the_cache_has_no_room_for_all(
             engine = VllmEngine(float32, settings, changes=changes)
         try:
             assert engine.environment["under_way"] == "3"
-            scheduler = engine._engine.engine_core.engine_core.scheduler  # type: ignore[attr-defined]  # inside
+            scheduler = engine._engine.engine_core.engine_core.scheduler
             preempt, count = scheduler._preempt_request, list[int]()
 
             def counted(*given: object, preempt=preempt, count=count, **named: object) -> None:

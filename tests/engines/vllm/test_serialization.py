@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from modnorm.engines.vllm.calls import (
+from modnorm.engines.vllm.serialization import (
     answer,
     pack_descriptor,
     pack_lineage,

@@ -1,4 +1,4 @@
-"""Nobody waits for ever for vLLM's queues, also where vLLM does not see to that."""
+"""No wait for vLLM's queues is endless, also where vLLM does not bound it."""
 
 import gc
 import threading
@@ -14,7 +14,7 @@ pytest.importorskip(
 import zmq
 from vllm.distributed.device_communicators import shm_broadcast
 
-from modnorm.engines.vllm import queues
+from modnorm.engines.vllm.internals import message_queues as queues
 
 Waits = list[int | None]
 SECONDS = 20.0
@@ -40,8 +40,8 @@ def make_vllm(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[type, Wait
 
 def test_no_wait_is_longer_than_the_bound(make_vllm: Callable[..., tuple[type, Waits]]) -> None:
     condition, waits = make_vllm()
-    queues.mend_queues()
-    queues.mend_queues()
+    queues.fix_queues()
+    queues.fix_queues()
     for given in (None, 1, queues.LONGEST_MS, 60_000):
         condition().wait(given)
     condition().wait()
@@ -53,18 +53,18 @@ def test_a_vllm_that_looks_by_itself_is_left_alone(
     make_vllm: Callable[..., tuple[type, Waits]],
 ) -> None:
     condition, waits = make_vllm(SHM_READER_RECHECK_INTERVAL_MS=5000)
-    queues.mend_queues()
+    queues.fix_queues()
     condition().wait(60_000)
     assert waits == [60_000]
 
 
 def test_a_vllm_whose_readers_never_sleep_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queues, "shm_broadcast", SimpleNamespace())
-    queues.mend_queues()
+    queues.fix_queues()
 
 
 def test_the_vllm_that_is_here_has_what_is_looked_for() -> None:
-    queues.mend_queues()
+    queues.fix_queues()
     queue = shm_broadcast.MessageQueue(1, 1)
     assert isinstance(queue.local_socket.context, queues.QueueContext)
     assert hasattr(shm_broadcast, "SpinCondition")

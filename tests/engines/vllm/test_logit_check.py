@@ -1,4 +1,4 @@
-"""The watch on logits says what a look at every one of them would."""
+"""The check of logits against a look at each of them."""
 
 import math
 from types import SimpleNamespace
@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modnorm.engines.vllm.watch import LogitWatch
+from modnorm.engines.vllm.internals.logit_check import LogitCheck
 
 CPU = torch.device("cpu")
 
@@ -28,29 +28,29 @@ def test_one_logit_of_any_step_is_seen(
     dtype: torch.dtype,
     rows: int,
 ) -> None:
-    watch = LogitWatch(CPU)
+    check = LogitCheck(CPU)
     hidden = bad is not None and bad[0] < steps
     for step in range(steps):
         logits = torch.full((rows, 4), 3e4, dtype=dtype)
         if bad is not None and step == bad[0]:
             logits.view(-1)[bad[1] % logits.numel()] = value
-        watch.see(logits)
-    assert watch.is_sound() is not hidden
+        check.see(logits)
+    assert check.is_sound() is not hidden
 
 
 def test_infinities_of_both_signs_do_not_cancel() -> None:
-    watch = LogitWatch(CPU)
-    watch.see(torch.tensor([[math.inf, -math.inf]]))
-    assert not watch.is_sound()
+    check = LogitCheck(CPU)
+    check.see(torch.tensor([[math.inf, -math.inf]]))
+    assert not check.is_sound()
 
 
 def test_what_was_seen_is_told_at_the_next_look_and_forgotten_when_told_to() -> None:
-    watch = LogitWatch(CPU)
-    watch.see(torch.tensor([[math.nan]]))
-    assert [watch.was_sound(), watch.was_sound()] == [True, False]
-    watch.forget()
-    assert watch.is_sound()
-    assert [watch.was_sound(), watch.was_sound()] == [True, True]
+    check = LogitCheck(CPU)
+    check.see(torch.tensor([[math.nan]]))
+    assert [check.was_sound(), check.was_sound()] == [True, False]
+    check.forget()
+    assert check.is_sound()
+    assert [check.was_sound(), check.was_sound()] == [True, True]
 
 
 @pytest.mark.parametrize("name", ["compute_logits", "compute_logits_local"])
@@ -58,10 +58,10 @@ def test_a_model_s_logits_are_seen_and_given_on(name: str) -> None:
     said = [torch.zeros(2, 3), torch.zeros(0, 3), None, torch.tensor([[math.nan]])]
     made = list(said)
     model = SimpleNamespace(**{name: lambda _: made.pop(0)})
-    watch = LogitWatch(CPU)
-    watch.wrap(cast("torch.nn.Module", model))
+    check = LogitCheck(CPU)
+    check.wrap(cast("torch.nn.Module", model))
     seen = []
     for one in said:
         assert getattr(model, name)(0) is one
-        seen.append(watch.is_sound())
+        seen.append(check.is_sound())
     assert seen == [True, True, True, False]

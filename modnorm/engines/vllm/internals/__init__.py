@@ -1,0 +1,1 @@
+"""Every place where modnorm reaches into vLLM; `register` lists them."""

@@ -1,0 +1,108 @@
+"""Cache blocks are asked for only when a sequence needs another one.
+
+vLLM's scheduler asks the cache manager for every running sequence at every step, though a block
+lasts for sixteen steps or more. That is half of the planning time of a step.
+"""
+
+from typing import TYPE_CHECKING
+
+from vllm import SamplingParams
+from vllm.v1.engine.llm_engine import LLMEngine
+
+from modnorm.engines.vllm.internals.internal import Internal, Kind, Stage, resolve
+
+if TYPE_CHECKING:
+    from vllm.v1.core.kv_cache_manager import KVCacheBlocks, KVCacheManager
+    from vllm.v1.request import Request
+
+_MANAGER = ".engine_core.engine_core.scheduler.kv_cache_manager"
+_FULL = "vllm.v1.core.single_type_kv_cache_manager:FullAttentionManager"
+_REQUEST = "vllm.v1.request:Request"
+_RUNNING = "vllm.v1.request:RequestStatus.RUNNING"
+
+
+def allocate_at_block_ends(manager: "KVCacheManager") -> None:
+    """Answer at once for a decoding sequence whose last block has room: it needs no block."""
+    (blocks,) = manager.coordinator.single_type_managers
+    allocate, nothing = manager.allocate_slots, manager.empty_kv_cache_blocks
+    held, size = blocks.req_to_blocks, blocks.block_size
+
+    def allocate_slots(
+        request: "Request",
+        num_new_tokens: int,
+        *more: object,
+        num_lookahead_tokens: int = 0,
+        **named: object,
+    ) -> "KVCacheBlocks | None":
+        plain = num_new_tokens == 1 and not num_lookahead_tokens and not more and not named
+        if plain and request.num_computed_tokens < size * len(held.get(request.request_id, ())):
+            return nothing
+        return allocate(
+            request, num_new_tokens, *more, num_lookahead_tokens=num_lookahead_tokens, **named
+        )
+
+    manager.allocate_slots = allocate_slots
+
+
+def manager_of(engine: LLMEngine) -> "KVCacheManager":
+    """Return the cache manager of an engine whose scheduler is in this process."""
+    return resolve(_MANAGER, engine)
+
+
+def has_plain_blocks(engine: LLMEngine) -> bool:
+    """Whether all layers see all tokens and no sequences share blocks."""
+    manager = manager_of(engine)
+    kinds = manager.coordinator.single_type_managers
+    # A subclass may free blocks before a sequence ends.
+    full = len(kinds) == 1 and type(kinds[0]) is resolve(_FULL)
+    return full and manager.enable_caching is False
+
+
+def allocates_at_block_ends(engine: LLMEngine) -> bool:
+    """A sequence in vLLM's manager gets its second block after the last token of the first."""
+    manager = manager_of(engine)
+    size = manager.coordinator.single_type_managers[0].block_size
+    free = manager.block_pool.get_num_free_blocks
+    request = resolve(_REQUEST)(
+        request_id="probe",
+        prompt_token_ids=[0] * (size - 1),
+        sampling_params=SamplingParams(max_tokens=2),
+        pooling_params=None,
+    )
+    request.status = resolve(_RUNNING)
+    second = 2 if manager.max_model_len > size else 1
+    before = free()
+    try:
+        manager.allocate_slots(request, size - 1)
+        taken = [before - free()]
+        for _ in range(2):
+            request.num_computed_tokens = request.num_tokens
+            request.append_output_token_ids(0)
+            inside = manager.allocate_slots(request, 1)
+            taken.append(before - free())
+            if taken[-1] == 1 and inside is not manager.empty_kv_cache_blocks:
+                return False
+    finally:
+        manager.free(request)
+    return taken == [1, 1, second] and free() == before
+
+
+BLOCK_ALLOCATION = Internal(
+    name="block_allocation",
+    purpose="The cache manager is asked at the end of a block, not at every step.",
+    kind=Kind.OPTIMISATION,
+    stage=Stage.ENGINE,
+    touches=(
+        f"{_MANAGER}.allocate_slots",
+        f"{_MANAGER}.coordinator.single_type_managers",
+        f"{_MANAGER}.empty_kv_cache_blocks",
+        f"{_MANAGER}.enable_caching",
+        _FULL,
+        _REQUEST,
+        _RUNNING,
+    ),
+    otherwise="every sequence asks at every step, as in vLLM",
+    removable_when="vLLM's scheduler does so itself",
+    self_test=allocates_at_block_ends,
+    applies=has_plain_blocks,
+)

@@ -1,0 +1,101 @@
+"""Three of vLLM's steps in flight instead of two.
+
+vLLM's scheduler plans a step while another runs. Tokens and plans travel between the scheduler and
+a worker process, which takes longer than a step of a small model, and the device waits. With three
+steps in flight the worker always has the next one (ADR 10).
+
+A finished sequence takes part in one more step in vain.
+"""
+
+from typing import TYPE_CHECKING
+
+from vllm import SamplingParams
+from vllm.config import VllmConfig
+
+from modnorm.engines.vllm.internals.internal import Internal, Kind, Stage, resolve
+
+if TYPE_CHECKING:
+    from vllm.v1.core.sched.scheduler import Scheduler
+    from vllm.v1.request import Request
+
+_REQUEST = "vllm.v1.request:Request"
+_USUAL, _DEEPER = 2, 3
+_KEEPS_APART = "num_stale_output_tokens"
+"""Requests that have it keep tokens in flight at a preemption apart from later ones."""
+_DISCARDS = "async_tokens_to_discard"
+"""Requests of older versions have it: the number of tokens to discard as they arrive."""
+
+
+class DeeperConfig(VllmConfig):  # type: ignore[misc]  # vLLM is untyped where it is not installed
+    """vLLM's configuration with three steps in flight; worker processes receive it, too."""
+
+    @property
+    def max_concurrent_batches(self) -> int:
+        """Steps in flight."""
+        return _DEEPER
+
+
+def with_three_steps(config: VllmConfig) -> VllmConfig:
+    """Return a configuration of the same parts with three steps in flight.
+
+    vLLM has no setting for the number: it derives it in the scheduler's process and in workers,
+    which allocate as many buffers.
+    """
+    deeper = object.__new__(DeeperConfig)
+    deeper.__dict__.update(vars(config))
+    return deeper
+
+
+def discard_preempted(scheduler: "Scheduler") -> None:
+    """Discard the tokens in flight of a preempted request, which vLLM 0.26 would mix up.
+
+    The request generates them again. Versions that keep them apart are left as they are.
+    """
+    if hasattr(_probe_request(), _KEEPS_APART):
+        return
+    preempt = scheduler._preempt_request  # noqa: SLF001 - vLLM offers no other hook
+
+    def preempt_and_discard(request: "Request", *given: object, **named: object) -> None:
+        preempt(request, *given, **named)
+        request.async_tokens_to_discard += request.num_output_placeholders
+        request.num_output_placeholders = 0
+
+    scheduler._preempt_request = preempt_and_discard  # noqa: SLF001 - see above
+
+
+def _has_worker_process(config: VllmConfig) -> bool:
+    apart = config.parallel_config.distributed_executor_backend == "mp"
+    return apart and bool(config.max_concurrent_batches == _USUAL)
+
+
+def _keeps_tokens_apart(config: VllmConfig) -> bool:
+    """A request can keep or discard tokens in flight, and the configuration says three."""
+    request, deeper = _probe_request(), with_three_steps(config)
+    known = hasattr(request, _KEEPS_APART) or hasattr(request, _DISCARDS)
+    return known and bool(deeper.max_concurrent_batches == _DEEPER)
+
+
+def _probe_request() -> "Request":
+    return resolve(_REQUEST)(
+        request_id="probe",
+        prompt_token_ids=[0],
+        sampling_params=SamplingParams(max_tokens=1),
+        pooling_params=None,
+    )
+
+
+IN_FLIGHT_STEPS = Internal(
+    name="in_flight_steps",
+    purpose="Three steps in flight: a worker process never waits for a plan.",
+    kind=Kind.OPTIMISATION,
+    stage=Stage.CONFIG,
+    touches=(
+        ".max_concurrent_batches",
+        "vllm.v1.core.sched.scheduler:Scheduler._preempt_request",
+        _REQUEST,
+    ),
+    otherwise="two steps are in flight",
+    removable_when="vLLM has a setting for steps in flight",
+    self_test=_keeps_tokens_apart,
+    applies=_has_worker_process,
+)

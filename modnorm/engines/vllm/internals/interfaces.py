@@ -1,0 +1,170 @@
+"""Names of vLLM's that are undocumented, and used as they are."""
+
+from collections.abc import Mapping
+from operator import attrgetter
+from types import MappingProxyType, SimpleNamespace
+from typing import Any
+
+import torch
+from vllm import envs
+from vllm.config import VllmConfig
+from vllm.v1.engine.llm_engine import LLMEngine
+from vllm.v1.executor import Executor
+from vllm.v1.worker.utils import request_memory
+
+from modnorm.engines.vllm.internals.internal import Internal, Kind, Stage
+from modnorm.engines.vllm.numerics import VARIABLE, is_invariant
+
+START_METHOD = "VLLM_WORKER_MULTIPROC_METHOD"
+
+REQUIRED_SETTINGS: Mapping[str, object] = MappingProxyType(
+    {
+        "cache_config.enable_prefix_caching": False,
+        "model_config.quantization": None,
+        "model_config.use_mla": False,
+        "speculative_config": None,
+        "parallel_config.pipeline_parallel_size": 1,
+    }
+)
+"""Keys and values of a prefix would be those of the base; the other features are not supported."""
+BUSY = "Free memory on device"
+"""In vLLM's message when other processes hold the memory that it is to take."""
+
+
+def _holds(config: VllmConfig) -> bool:
+    """The settings that candidates need are as they were asked for."""
+    return all(attrgetter(path)(config) == value for path, value in REQUIRED_SETTINGS.items())
+
+
+def _is_executor(config: VllmConfig) -> bool:
+    """The class of the executor is a subclass of `Executor`."""
+    return issubclass(Executor.get_class(config), Executor)
+
+
+def _is_known_variable(_: object) -> bool:
+    """The variable is one of vLLM's."""
+    return START_METHOD in envs.environment_variables
+
+
+def _is_busy(_: object) -> bool:
+    """The memory check fails on a device without free memory, with the known text."""
+    snapshot = SimpleNamespace(total_memory=100, free_memory=0, device_="probe")
+    try:
+        request_memory(snapshot, SimpleNamespace(gpu_memory_utilization=1.0))
+    except ValueError as error:
+        return BUSY in str(error)
+    return False
+
+
+def _has_worker_process(engine: LLMEngine) -> bool:
+    return bool(engine.vllm_config.parallel_config.distributed_executor_backend == "mp")
+
+
+def _is_alive(engine: LLMEngine) -> bool:
+    """The executor of a new engine has not failed."""
+    return engine.model_executor.is_failed is False
+
+
+def _renders(engine: LLMEngine) -> bool:
+    """A rendered prompt has the tokens that it was made of."""
+    (rendered,) = engine.renderer.render_cmpl([{"prompt_token_ids": [0, 1]}])
+    return list(rendered["prompt_token_ids"]) == [0, 1]
+
+
+def _answers_later(engine: LLMEngine) -> bool:
+    """A call that does not wait gives the answers of one that does."""
+    pending = engine.model_executor.collective_rpc("check_health", non_block=True)
+    return bool(pending.result() == engine.collective_rpc("check_health"))
+
+
+def _holds_model(worker: Any) -> bool:  # noqa: ANN401 - vLLM's worker, extended
+    """The worker holds a model with parameters, and its caches are tensors."""
+    caches = worker.model_runner.kv_caches
+    tensors = all(isinstance(cache, torch.Tensor) for cache in caches)
+    return bool(caches) and tensors and any(True for _ in worker.get_model().parameters())
+
+
+PENDING_CALLS = Internal(
+    name="pending_calls",
+    purpose="Looks at the logits on the way do not wait for the workers' answers.",
+    kind=Kind.OPTIMISATION,
+    stage=Stage.ENGINE,
+    touches=(".model_executor.collective_rpc",),
+    otherwise="each look waits for the workers",
+    removable_when="`LLMEngine.collective_rpc` takes `non_block`",
+    self_test=_answers_later,
+)
+INTERFACES = (
+    PENDING_CALLS,
+    Internal(
+        name="settings",
+        purpose="Plug-ins and variables must not change the settings that candidates need.",
+        stage=Stage.CONFIG,
+        touches=(
+            *(f".{path}" for path in REQUIRED_SETTINGS),
+            ".scheduler_config.max_num_batched_tokens",
+            ".compilation_config.cudagraph_mode",
+        ),
+        removable_when="never: it is the safety of each start",
+        self_test=_holds,
+    ),
+    Internal(
+        name="executor",
+        purpose="Workers end where a start fails: vLLM leaves them running.",
+        stage=Stage.CONFIG,
+        touches=("vllm.v1.executor:Executor.get_class", "vllm.v1.executor:Executor.shutdown"),
+        removable_when="vLLM ends its workers itself when a start fails",
+        self_test=_is_executor,
+    ),
+    Internal(
+        name="worker_start",
+        purpose="Workers are spawned: a fork of a process with threads can hang.",
+        stage=Stage.PROCESS,
+        touches=("vllm.envs:environment_variables",),
+        removable_when="vLLM spawns workers by default",
+        self_test=_is_known_variable,
+    ),
+    Internal(
+        name="batch_invariance",
+        purpose="`numerics: batch_invariant` sets a variable before vLLM is imported.",
+        stage=Stage.PROCESS,
+        touches=(f"vllm.envs:{VARIABLE}",),
+        otherwise="use `numerics: fast`",
+        removable_when="batch invariance is an engine argument",
+        self_test=is_invariant,
+        applies=is_invariant,
+    ),
+    Internal(
+        name="memory_error",
+        purpose="Memory that others hold is a reason to retry, not to refuse the model.",
+        stage=Stage.PROCESS,
+        touches=("vllm.v1.worker.utils:request_memory",),
+        removable_when="vLLM raises errors of its own classes",
+        self_test=_is_busy,
+    ),
+    Internal(
+        name="worker_death",
+        purpose="A worker process that has ended is the reason of later errors, and named so.",
+        stage=Stage.ENGINE,
+        touches=(".model_executor.is_failed",),
+        removable_when="vLLM's executor raises an error of its own class",
+        self_test=_is_alive,
+        applies=_has_worker_process,
+    ),
+    Internal(
+        name="renderer",
+        purpose="Prompts are rendered as `LLM` does it: raw ones are deprecated.",
+        stage=Stage.ENGINE,
+        touches=(".renderer.render_cmpl",),
+        removable_when="`LLMEngine.add_request` takes token ids",
+        self_test=_renders,
+    ),
+    Internal(
+        name="worker_state",
+        purpose="Candidates are written into the worker's model; its caches are cleared of NaN.",
+        stage=Stage.WORKER,
+        touches=(".get_model", ".model_config.model", ".model_runner.kv_caches"),
+        removable_when="vLLM's worker extensions get the model and its caches",
+        self_test=_holds_model,
+    ),
+)

@@ -1,0 +1,114 @@
+"""Fixes against endless waits for vLLM's queues between processes.
+
+A reader that was idle for a second sleeps until the writer pings it, and the ping may be lost
+(vLLM's pull request 45224): a worker call is then never answered. Versions after 0.26 look again
+every five seconds.
+
+Each queue has a ZeroMQ context of its own. A context ends once its sockets are closed, which it
+knows by weak references. Python clears those first where context and sockets are one cycle of
+garbage (pyzmq's issue 1003), and the collection never ends. A closed engine is such garbage.
+"""
+
+from functools import wraps
+from typing import Protocol
+
+import zmq
+from vllm.distributed.device_communicators import shm_broadcast
+
+from modnorm.engines.vllm.internals.internal import Internal, Stage
+
+LONGEST_MS = 1000
+"""Milliseconds after which an idle reader looks again."""
+_BOUND = "SHM_READER_RECHECK_INTERVAL_MS"
+"""A constant of the versions that look again by themselves."""
+_MODULE = shm_broadcast.__name__
+
+
+class _Wait(Protocol):
+    def __call__(self, condition: object, timeout_ms: int | None = None) -> None: ...
+
+
+class QueueContext(zmq.Context):  # type: ignore[misc]  # untyped where vLLM is not installed
+    """A context that closes its sockets when it goes, in any order of garbage collection."""
+
+    _opened: list[zmq.Socket]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._opened = []
+
+    def socket(self, kind: int) -> zmq.Socket:
+        """Open a socket, which lives as long as the context."""
+        opened = super().socket(kind)
+        self._opened.append(opened)
+        return opened
+
+    def __del__(self) -> None:
+        if "_opened" not in self.__dict__:  # its constructor failed
+            return
+        for one in self._opened:
+            one.close(linger=0)
+        self.term()
+
+
+def fix_queues() -> None:
+    """Bound all waits of vLLM's queues; once a process, before it makes a queue.
+
+    Raises:
+        IncompatibleError: this vLLM's queues are not known.
+    """
+    if QUEUE_CONTEXTS.is_used(None):
+        QUEUE_CONTEXTS.require()
+        shm_broadcast.Context = QueueContext
+    if QUEUE_WAITS.is_used(None):
+        QUEUE_WAITS.require()
+        if not hasattr(shm_broadcast.SpinCondition.wait, "__wrapped__"):
+            shm_broadcast.SpinCondition.wait = _bounded(shm_broadcast.SpinCondition.wait)
+
+
+def _bounded(wait: _Wait) -> _Wait:
+    @wraps(wait)
+    def bounded(condition: object, timeout_ms: int | None = None) -> None:
+        wait(condition, LONGEST_MS if timeout_ms is None else min(timeout_ms, LONGEST_MS))
+
+    return bounded
+
+
+def _has_queues(_: object) -> bool:
+    return hasattr(shm_broadcast, "MessageQueue")
+
+
+def _sleeps_without_bound(_: object) -> bool:
+    return hasattr(shm_broadcast, "SpinCondition") and not hasattr(shm_broadcast, _BOUND)
+
+
+def _makes_our_contexts(_: object) -> bool:
+    """A queue makes its sockets in a context of ours."""
+    queue = shm_broadcast.MessageQueue(1, 1, max_chunk_bytes=1024)
+    return isinstance(queue.local_socket.context, QueueContext)
+
+
+def _is_bounded(_: object) -> bool:
+    """Readers wait in the bounded function."""
+    return hasattr(shm_broadcast.SpinCondition.wait, "__wrapped__")
+
+
+QUEUE_CONTEXTS = Internal(
+    name="queue_contexts",
+    purpose="The collection of a closed engine ends: contexts close their sockets.",
+    stage=Stage.PROCESS,
+    touches=(f"{_MODULE}:Context", f"{_MODULE}:MessageQueue"),
+    removable_when="0.33 is the oldest version: its queues close their sockets",
+    self_test=_makes_our_contexts,
+    applies=_has_queues,
+)
+QUEUE_WAITS = Internal(
+    name="queue_waits",
+    purpose="A lost ping delays a worker call by a second instead of blocking it for ever.",
+    stage=Stage.PROCESS,
+    touches=(f"{_MODULE}:SpinCondition.wait",),
+    versions="0.26; later ones look again by themselves",
+    removable_when="0.27 is the oldest version",
+    self_test=_is_bounded,
+    applies=_sleeps_without_bound,
+)

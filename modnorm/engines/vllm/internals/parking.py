@@ -1,0 +1,127 @@
+"""Parked requests: off vLLM's schedule, their keys and values still in the cache.
+
+vLLM schedules the requests in its running list. A request that leaves the list between two steps
+keeps its cache blocks and its place in the model runner; back in the list, it continues with the
+next token.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vllm.v1.core.sched.interface import PauseState
+from vllm.v1.engine.llm_engine import LLMEngine
+from vllm.v1.request import Request
+
+from modnorm.engines.vllm.internals.internal import Internal, Stage
+from modnorm.engines.vllm.internals.stepper import Outputs, Stepper
+
+_CORE = ".engine_core.engine_core"
+_SCHEDULER = f"{_CORE}.scheduler"
+_CACHE = f"{_SCHEDULER}.kv_cache_manager"
+_LIMITS = ("max_num_active_reqs", "max_num_running_reqs")
+"""The bound of running requests: the first since vLLM 0.32, where the second counts places."""
+
+
+@dataclass(frozen=True)
+class Parked:
+    """Parked requests."""
+
+    running: list[Request]
+    """In the order of vLLM's scheduler."""
+    waiting: list[Request]
+    """Requests that have not started."""
+    outputs: Outputs
+
+
+class Parking:
+    """Takes all requests off vLLM's schedule, and puts them back.
+
+    Args:
+        engine: vLLM, its core in this process.
+        stepper: Runs its steps.
+        running: Sequences decoded at once.
+        places: Sequences that vLLM was started for.
+    """
+
+    def __init__(self, engine: LLMEngine, stepper: Stepper, running: int, places: int) -> None:
+        self._core = engine.engine_core.engine_core
+        self._stepper = stepper
+        self._places = places
+        limit = next(name for name in _LIMITS if hasattr(self._core.scheduler, name))
+        setattr(self._core.scheduler, limit, running)
+
+    def has_room(self, tokens: Sequence[int]) -> bool:
+        """Whether more requests fit beside all others, none of which waits to start.
+
+        Args:
+            tokens: Most tokens of each, prompt and completion.
+        """
+        scheduler = self._core.scheduler
+        _, waiting = scheduler.get_request_counts()
+        if waiting or len(scheduler.requests) + len(tokens) > self._places:
+            return False
+        cache = scheduler.kv_cache_manager
+        blocks = sum(
+            -(-length // kind.block_size)
+            for kind in cache.coordinator.single_type_managers
+            for length in tokens
+        )
+        return bool(blocks <= cache.block_pool.get_num_free_blocks())
+
+    def suspend(self) -> Parked:
+        """Finish the steps in flight, and take all requests off the schedule."""
+        scheduler, finished = self._core.scheduler, []
+        scheduler.set_pause_state(PauseState.PAUSED_ALL)
+        while self._core.batch_queue:
+            finished += self._stepper.step()
+        scheduler.set_pause_state(PauseState.UNPAUSED)
+        running, scheduler.running = scheduler.running, []
+        waiting = list(scheduler.waiting)
+        scheduler.waiting.remove_requests(waiting)
+        return Parked(running, waiting, self._stepper.suspend(finished))
+
+    def resume(self, parked: Parked) -> None:
+        """Put requests back, in their order."""
+        self._core.scheduler.running = []
+        self.drop(parked)
+        self._stepper.resume(parked.outputs)
+
+    def drop(self, parked: Parked) -> None:
+        """Put requests beside any others, to be aborted next."""
+        scheduler = self._core.scheduler
+        scheduler.running += parked.running
+        for request in parked.waiting:
+            scheduler.waiting.add_request(request)
+
+
+def _is_idle(engine: LLMEngine) -> bool:
+    """A new engine has no requests, its cache has free blocks, and its queue is known."""
+    core = engine.engine_core.engine_core
+    scheduler = core.scheduler
+    none = tuple(scheduler.get_request_counts()) == (0, 0)
+    queues = [scheduler.running, list(scheduler.waiting), dict(scheduler.requests)]
+    free = scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
+    return none and not any(queues) and free > 0 and not core.batch_queue
+
+
+SCHEDULE = Internal(
+    name="schedule",
+    purpose="Parked candidates leave the schedule and keep their cache blocks.",
+    stage=Stage.ENGINE,
+    touches=(
+        f"{_CORE}.batch_queue",
+        f"{_CORE}.batch_queue_size",
+        f"{_SCHEDULER}.running",
+        f"{_SCHEDULER}.requests",
+        f"{_SCHEDULER}.set_pause_state",
+        f"{_SCHEDULER}.get_request_counts",
+        f"{_SCHEDULER}.waiting.add_request",
+        f"{_SCHEDULER}.waiting.remove_requests",
+        " | ".join(f"{_SCHEDULER}.{limit}" for limit in _LIMITS),
+        f"{_CACHE}.block_pool.get_num_free_blocks",
+        f"{_CACHE}.coordinator.single_type_managers",
+        "vllm.v1.core.sched.interface:PauseState.PAUSED_ALL",
+    ),
+    removable_when="vLLM can pause and resume single requests",
+    self_test=_is_idle,
+)

@@ -1,0 +1,104 @@
+"""The register of vLLM internals, and the one policy for those that are missing.
+
+`python -m modnorm.engines.vllm.internals.register` prints it for `docs/vllm.md`.
+"""
+
+import logging
+from collections.abc import Collection, Sequence
+
+from modnorm.engines.vllm.internals.block_allocation import BLOCK_ALLOCATION
+from modnorm.engines.vllm.internals.in_flight_steps import IN_FLIGHT_STEPS
+from modnorm.engines.vllm.internals.interfaces import INTERFACES
+from modnorm.engines.vllm.internals.internal import Internal, Kind, Stage
+from modnorm.engines.vllm.internals.layers import LAYERS
+from modnorm.engines.vllm.internals.linear_weights import LINEAR_WEIGHTS
+from modnorm.engines.vllm.internals.logit_check import LOGITS
+from modnorm.engines.vllm.internals.message_queues import QUEUE_CONTEXTS, QUEUE_WAITS
+from modnorm.engines.vllm.internals.parking import SCHEDULE
+from modnorm.engines.vllm.internals.stepper import OUTPUT_GATHERING
+from modnorm.engines.vllm.internals.worker_errors import WORKER_ERRORS
+
+REGISTER: Sequence[Internal] = (
+    IN_FLIGHT_STEPS,
+    BLOCK_ALLOCATION,
+    OUTPUT_GATHERING,
+    SCHEDULE,
+    LAYERS,
+    LOGITS,
+    LINEAR_WEIGHTS,
+    QUEUE_CONTEXTS,
+    QUEUE_WAITS,
+    WORKER_ERRORS,
+    *INTERFACES,
+)
+OPTIMISATIONS = frozenset(entry.name for entry in REGISTER if entry.kind is Kind.OPTIMISATION)
+
+_LOG = logging.getLogger(__name__)
+
+
+def admit(stage: Stage, subject: object = None, without: Collection[str] = ()) -> frozenset[str]:
+    """Probe and test all entries of a stage; return the optimisations that may be used.
+
+    Args:
+        stage: The stage.
+        subject: The object that the stage names.
+        without: Optimisations that are switched off.
+
+    Raises:
+        IncompatibleError: this vLLM lacks a required entry.
+    """
+    entries = [entry for entry in REGISTER if entry.stage is stage]
+    admitted = [entry for entry in entries if _is_admitted(entry, subject, without)]
+    return frozenset(entry.name for entry in admitted if entry.kind is Kind.OPTIMISATION)
+
+
+def _is_admitted(entry: Internal, subject: object, without: Collection[str]) -> bool:
+    if not entry.is_used(subject):
+        return False
+    if reason := _fault(entry, subject, without):
+        if entry.kind is Kind.REQUIRED:
+            raise entry.refusal(reason)
+        _LOG.warning("vLLM runs without %s (%s): %s", entry.name, reason, entry.otherwise)
+    return not reason
+
+
+def _fault(entry: Internal, subject: object, without: Collection[str]) -> str:
+    """Return the reason why an entry cannot be used; empty where it can."""
+    if entry.kind is Kind.OPTIMISATION and entry.name in without:
+        return "switched off"
+    if missing := entry.probe(subject):
+        return f"it has no {missing}"
+    try:
+        return "" if entry.self_test(subject) else "the self-test failed"
+    except Exception as error:  # noqa: BLE001 - internals that changed may raise anything
+        return f"the self-test failed: {type(error).__name__}: {error}"
+
+
+def as_table(kind: Kind) -> str:
+    """Return the entries of a kind as a table in Markdown."""
+    last = "remedy" if kind is Kind.REQUIRED else "fallback"
+    heads = ("name", "use and reason", "names in vLLM", "self-test", "versions", last, "goes when")
+    rows = [_row(entry) for entry in REGISTER if entry.kind is kind]
+    return "\n".join("| " + " | ".join(row) + " |" for row in (heads, ["---"] * len(heads), *rows))
+
+
+def _row(entry: Internal) -> tuple[str, ...]:
+    return (
+        f"`{entry.name}`",
+        entry.purpose.removesuffix("."),
+        ", ".join(" or ".join(map(_short, touch.split(" | "))) for touch in entry.touches),
+        (entry.self_test.__doc__ or "").strip().removesuffix("."),
+        entry.versions,
+        entry.otherwise,
+        entry.removable_when,
+    )
+
+
+def _short(name: str) -> str:
+    """Return a name without its module or the way to its owner."""
+    module, _, path = name.rpartition(":")
+    return f"`{path if module else path.rpartition('.')[2]}`"
+
+
+if __name__ == "__main__":
+    print(*map(as_table, (Kind.OPTIMISATION, Kind.REQUIRED)), sep="\n\n")  # noqa: T201 - its output

@@ -1,0 +1,109 @@
+"""vLLM's steps, without the output processing that only the last step of a request needs."""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from vllm import RequestOutput
+from vllm.v1.engine.llm_engine import LLMEngine
+
+from modnorm.engines.vllm.internals.internal import Internal, Kind, Stage, resolve
+
+if TYPE_CHECKING:
+    from vllm.v1.engine import EngineCoreOutput
+
+_OUTPUT = "vllm.v1.engine:EngineCoreOutput"
+
+
+@dataclass
+class Outputs:
+    """Outputs of requests that the caller has not seen."""
+
+    tokens: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    """Tokens of unfinished requests."""
+    finished: list[RequestOutput] = field(default_factory=list)
+
+
+class Stepper:
+    """Runs steps and returns the requests that finish in them.
+
+    vLLM's `step` takes each new token through its output processor, which returns nothing before
+    the last one (`FINAL_ONLY`, no text). Gathered tokens go through it once, at the end.
+
+    Args:
+        engine: vLLM, its core in this process.
+        gather: Whether to gather tokens; otherwise vLLM's `step` runs as it is.
+    """
+
+    def __init__(self, engine: LLMEngine, *, gather: bool) -> None:
+        self._engine = engine
+        self._gather = gather
+        self._pending = Outputs()
+
+    def step(self) -> list[RequestOutput]:
+        """Run the model once; return the requests that have finished."""
+        if self._pending.finished:
+            known, self._pending.finished = self._pending.finished, []
+            return known
+        if not self._gather:
+            return [one for one in self._engine.step() if one.finished]
+        finished = []
+        for one in self._engine.engine_core.get_output().outputs:
+            tokens = self._pending.tokens[one.request_id]
+            tokens += one.new_token_ids
+            if one.finish_reason is not None:
+                one.new_token_ids = self._pending.tokens.pop(one.request_id)
+                finished.append(one)
+        return _processed(self._engine, finished) if finished else []
+
+    def step_ahead(self) -> None:
+        """Run the model once; the next `step` returns the requests that have finished."""
+        finished = self.step()
+        self._pending.finished += finished
+
+    def forget(self) -> None:
+        """Drop the tokens of aborted requests."""
+        self._pending = Outputs()
+
+    def suspend(self, finished: list[RequestOutput]) -> Outputs:
+        """Return all outputs and start anew for other requests.
+
+        Args:
+            finished: Requests that have finished since, for the next step to return.
+        """
+        pending, self._pending = self._pending, Outputs()
+        pending.finished += finished
+        return pending
+
+    def resume(self, pending: Outputs) -> None:
+        """Continue with suspended outputs."""
+        self._pending = pending
+
+
+def _processed(engine: LLMEngine, outputs: "list[EngineCoreOutput]") -> list[RequestOutput]:
+    processed: list[RequestOutput] = engine.output_processor.process_outputs(
+        outputs
+    ).request_outputs
+    return processed
+
+
+def _processes_outputs(engine: LLMEngine) -> bool:
+    """The output processor accepts several tokens at once, here of a request that is gone."""
+    output = resolve(_OUTPUT)(request_id="probe", new_token_ids=[1, 2])
+    return output.finish_reason is None and not _processed(engine, [output])
+
+
+OUTPUT_GATHERING = Internal(
+    name="output_gathering",
+    purpose="Tokens go through vLLM's output processor once a request, not once a step.",
+    kind=Kind.OPTIMISATION,
+    stage=Stage.ENGINE,
+    touches=(
+        ".engine_core.get_output",
+        ".output_processor.process_outputs",
+        _OUTPUT,
+    ),
+    otherwise="vLLM's own `step` runs",
+    removable_when="vLLM's step skips unfinished `FINAL_ONLY` requests",
+    self_test=_processes_outputs,
+)
