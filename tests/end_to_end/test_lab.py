@@ -103,7 +103,7 @@ def database_url(_postgres):
 
 @pytest.fixture(scope="module")
 def broker_url(_redis):
-    return _redis
+    return _redis.url
 
 
 @pytest.fixture(scope="module")

@@ -16,9 +16,10 @@ import redis
 from verification.chaos import host, intruder
 from verification.chaos.lab import LEASE_SECONDS, REAP_SECONDS, Lab
 from verification.chaos.observer import Observer
-from verification.chaos.processes import Process, wait_until
+from verification.chaos.processes import Process
 from verification.chaos.proxy import Mode
 from verification.chaos.schedule import Fault
+from verification.labs.waiting import wait_until
 
 PATIENCE = 15.0
 """Seconds to wait for the moment that a fault is for."""

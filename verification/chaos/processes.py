@@ -7,27 +7,14 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from verification.chaos.warm import Launch
-
-
-def wait_until(condition: Callable[[], bool], what: str, seconds: float) -> None:
-    """Wait for something that must come.
-
-    Raises:
-        TimeoutError: it did not.
-    """
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"in vain for {seconds:g} s: {what}")
-        time.sleep(0.05)
+from verification.labs.waiting import wait_until
 
 
 class Process:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from verification.chaos.processes import Nursery, Process
-from verification.chaos.servers import Server
 from verification.chaos.warm import Launch
+from verification.labs.servers import Server
 
 RESTART_SECONDS = 0.5
 """Pause before something that ended is started again, as a restart policy has it."""
