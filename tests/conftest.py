@@ -54,6 +54,15 @@ def _redis() -> Iterator[servers.Broker]:
         yield broker
 
 
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory that all worker processes of a test session share."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shared"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
 @contextmanager
 def _installed() -> Iterator[None]:
     """Fail in one line where a server program is missing."""

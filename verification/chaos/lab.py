@@ -13,11 +13,11 @@ from pathlib import Path
 
 from services.common.healthcheck import check
 from services.common.settings import inherited_environment
-from verification.chaos.clock import set_offset
 from verification.chaos.host import Namespace, namespace, small_disk
-from verification.chaos.processes import Nursery
 from verification.chaos.proxy import Proxy
 from verification.chaos.services import Keeper, Service
+from verification.labs.clock import set_offset
+from verification.labs.forked import ForkServer
 from verification.labs.servers import USER, Broker, Database, free_port, owned
 from verification.labs.waiting import wait_until
 
@@ -125,7 +125,7 @@ def open_lab(folder: Path, *, supervised: bool = True) -> Iterator[Lab]:
         far = stack.enter_context(namespace())
         disk = stack.enter_context(small_disk(state, DISK_MEBIBYTES))
         proxy = stack.enter_context(Proxy())
-        nursery = stack.enter_context(Nursery(_inherited()))
+        forks = stack.enter_context(ForkServer(_inherited()))
         database = Database(owned(state / "postgres"), folder / "postgres.log", SMALL_WAL)
         database.create("--wal-segsize=1")
         broker = Broker(owned(state / "redis"), folder / "redis.log")
@@ -146,7 +146,7 @@ def open_lab(folder: Path, *, supervised: bool = True) -> Iterator[Lab]:
             addresses=plan.addresses,
         )
         lab.forget()
-        keeper = Keeper(nursery, folder, services, (database, broker))
+        keeper = Keeper(forks, folder, services, (database, broker))
         stack.callback(keeper.stop)
         keeper.start()
         lab.wait()
