@@ -31,7 +31,9 @@ def lacking(cpuinfo: str) -> "list[str]":
 def check() -> None:
     """End with a message where modnorm does not run."""
     if sys.version_info < OLDEST:
-        sys.exit(f"modnorm needs Python 3.11 or newer, this is {found}: make PYTHON=python3.11 ...")
+        sys.exit(
+            f"modnorm needs Python 3.11 or newer, this is {found}: make PYTHON=python3.11 ..."
+        )
 
 
 def check_vllm() -> None:

@@ -4,6 +4,7 @@ import json
 import signal
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import psycopg
@@ -29,6 +30,10 @@ def free_address():
     return f"127.0.0.1:{free_port()}"
 
 
+def serves(address):
+    return check(address) == "SERVING"
+
+
 @dataclass
 class Lab:
     """Starts services on free ports; `server` is the aggregator's address."""
@@ -52,7 +57,7 @@ class Lab:
             for name, address in addresses.items():
                 stack.enter_context(self.process(name, address))
             for name, address in addresses.items():
-                wait_until(lambda address=address: check(address) == "SERVING", f"{name} serves")
+                wait_until(partial(serves, address), f"{name} serves")
             yield
 
     @contextmanager
@@ -255,7 +260,7 @@ def test_a_drained_evaluator_finishes_or_hands_back(
         jobs = Jobs(connection, experiment_id)
         wait_until(lambda: jobs.rows("id"), "the selection")
         for name, worker in workers.items():
-            wait_until(lambda name=name: jobs.leased_by(name), f"{name} at work")
+            wait_until(partial(jobs.leased_by, name), f"{name} at work")
             worker.send_signal(signal.SIGTERM)
         wait_until(lambda: "stopping" in lab.events("hurried"), "the stop is heard")
         assert "handed back" not in lab.events("hurried")

@@ -35,7 +35,7 @@ class Process:
     @property
     def alive(self) -> bool:
         """Whether it has not ended."""
-        return self._descriptor is not None and not self._has_ended(0)
+        return not self._has_ended(0)
 
     def wait(self, seconds: float = HANG_SECONDS) -> int:
         """Wait for its end; return its exit code, or -9 where it wrote none.
@@ -43,7 +43,7 @@ class Process:
         Raises:
             TimeoutError: it did not end in time.
         """
-        if self._descriptor is not None and not self._has_ended(seconds):
+        if not self._has_ended(seconds):
             raise TimeoutError(f"process {self.pid} has not ended after {seconds:g} s")
         written = Path(self._ended)
         return int(written.read_text()) if self._ended and written.exists() else -signal.SIGKILL
@@ -78,12 +78,14 @@ class Process:
         """
         self.signal_all(signal.SIGCONT)
         self.send_signal(signal.SIGTERM)
-        ended = self._descriptor is None or self._has_ended(seconds)
+        ended = self._has_ended(seconds)
         self.signal_all(signal.SIGKILL)
         return ended
 
     def _has_ended(self, seconds: float) -> bool:
-        return bool(select.select([self._descriptor], [], [], seconds)[0])
+        """Wait for its end; False when it has not come in time."""
+        descriptor = self._descriptor
+        return descriptor is None or bool(select.select([descriptor], [], [], seconds)[0])
 
 
 def _session(leader: int) -> list[int]:
