@@ -1,27 +1,60 @@
 """Refuse an interpreter that modnorm cannot run on, before anything is installed.
 
-With `--vllm`, one that the pinned CPU build of vLLM is not known to run on.
+With `--vllm`, a machine that the pinned CPU build of vLLM does not run on.
 """
 
 import platform
 import sys
+from pathlib import Path
 
 OLDEST = (3, 11)
 VLLM = ("CPython", 3, 11, "Linux", "x86_64")
-"""What `tests/engines/vllm/requirements.txt` is for."""
+"""The platform of `tests/engines/vllm/requirements.txt`."""
+INSTRUCTIONS = ("avx2", "f16c", "fma")
+"""Used by the smallest of the build's three libraries, `_C_AVX2`; the others need AVX-512 too."""
+CPUINFO = Path("/proc/cpuinfo")
 
 found = ".".join(str(part) for part in sys.version_info[:3])
-if sys.version_info < OLDEST:
-    sys.exit(f"modnorm needs Python 3.11 or newer, this is {found}: make PYTHON=python3.11 ...")
 
-here = (
-    platform.python_implementation(),
-    *sys.version_info[:2],
-    platform.system(),
-    platform.machine(),
-)
-if "--vllm" in sys.argv[1:] and here != VLLM:
-    sys.exit(
-        f"the tests against vLLM need CPython 3.11 on Linux x86-64, this is {here[0]} {found} on "
-        f"{here[3]} {here[4]}: make PYTHON=python3.11 test-vllm; make test-main runs all others"
+
+def lacking(cpuinfo: str) -> "list[str]":
+    """Return the instruction sets of vLLM's CPU build that a processor lacks.
+
+    Args:
+        cpuinfo: The content of `/proc/cpuinfo`.
+    """
+    lines = [line.split(":")[1].split() for line in cpuinfo.splitlines() if line[:5] == "flags"]
+    known = set(lines[0]) if lines else set()
+    return [name for name in INSTRUCTIONS if name not in known]
+
+
+def check() -> None:
+    """End with a message where modnorm does not run."""
+    if sys.version_info < OLDEST:
+        sys.exit(
+            f"modnorm needs Python 3.11 or newer, this is {found}: make PYTHON=python3.11 ..."
+        )
+
+
+def check_vllm() -> None:
+    """End with a message where the tests against vLLM cannot run."""
+    here = (
+        platform.python_implementation(),
+        *sys.version_info[:2],
+        platform.system(),
+        platform.machine(),
     )
+    if here != VLLM:
+        sys.exit(
+            f"vLLM's CPU build needs CPython 3.11 on Linux x86-64, this is {here[0]} {found} on "
+            f"{here[3]} {here[4]}: make PYTHON=python3.11 test-vllm"
+        )
+    missing = lacking(CPUINFO.read_text())
+    if missing:
+        sys.exit(f"vLLM's CPU build needs a processor with {', '.join(missing)}, this has none")
+
+
+if __name__ == "__main__":
+    check()
+    if "--vllm" in sys.argv[1:]:
+        check_vllm()

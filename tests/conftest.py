@@ -1,21 +1,15 @@
-"""Real servers for the tests that need them: one Postgres and one Redis a session."""
+"""Real servers for the tests that need them: one Postgres and one Redis a worker process."""
 
-import getpass
 import os
-import pwd
-import shutil
-import socket
-import subprocess
-import tempfile
-import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import psycopg
 import pytest
-import redis
+
+from verification.labs import servers
 
 # Triton decides when it is imported, which torch may do anywhere, whether its interpreter runs
 # kernels: on machines without a GPU it must.
@@ -26,9 +20,6 @@ for name in [name for name in os.environ if name.startswith(("MODNORM_", "OTEL_"
     del os.environ[name]
 
 pytest_plugins = ["tests.scripted_services"]
-
-REMEDY = "run scripts/ensure-servers, which `make test` does"
-START_SECONDS = 60.0
 
 
 @pytest.fixture
@@ -44,122 +35,38 @@ def postgres_url(_postgres: str) -> Iterator[str]:
 
 
 @pytest.fixture
-def redis_url(_redis: str) -> str:
+def redis_url(_redis: servers.Broker) -> str:
     """An empty Redis database."""
-    with closing(redis.Redis.from_url(_redis)) as client:
+    with closing(_redis.connect()) as client:
         client.flushall()
-    return _redis
+    return _redis.url
 
 
 @pytest.fixture(scope="session")
 def _postgres() -> Iterator[str]:
-    initdb, server = _program("initdb"), _program("postgres")
-    port = _free_port()
-    with _directory() as root:
-        data = root / "data"
-        _run(
-            [initdb, "-D", data, "-U", "modnorm", "-A", "trust", "-E", "UTF8", "--no-locale", "-N"]
-        )
-        settings = {
-            "listen_addresses": "127.0.0.1",
-            "port": port,
-            "unix_socket_directories": root,
-            "fsync": "off",
-            "full_page_writes": "off",
-        }
-        options = [part for key, value in settings.items() for part in ("-c", f"{key}={value}")]
-        url = f"postgresql://modnorm@127.0.0.1:{port}"
-        with _server([server, "-D", data, *options], root / "log", lambda: _answers(url)):
-            yield url
+    with _installed(), servers.database(servers.HASTY) as database:
+        yield database.server_url
 
 
 @pytest.fixture(scope="session")
-def _redis() -> Iterator[str]:
-    server = _program("redis-server", "valkey-server")
-    port = _free_port()
-    with _directory() as root:
-        url = f"redis://127.0.0.1:{port}/0"
-        command = [server, "--port", port, "--bind", "127.0.0.1", "--save", "", "--dir", root]
-        with _server(command, root / "log", lambda: _pings(url)):
-            yield url
+def _redis() -> Iterator[servers.Broker]:
+    with _installed(), servers.broker() as broker:
+        yield broker
 
 
-def _program(*names: str) -> Path:
-    """Find a server program; its absence is a failure, not a reason to skip."""
-    folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
-    path = os.pathsep.join([*map(str, folders), *os.get_exec_path(), os.defpath])
-    for name in names:
-        if found := shutil.which(name, path=path):
-            return Path(found)
-    raise RuntimeError(f"{' or '.join(names)} is not installed: {REMEDY}")
-
-
-def _account() -> str:
-    """Return the account that servers run under: Postgres refuses to be root."""
-    if os.geteuid() != 0:
-        return getpass.getuser()
-    accounts = {entry.pw_name for entry in pwd.getpwall()}
-    return "postgres" if "postgres" in accounts else "nobody"
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory that all worker processes of a test session share."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shared"
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
 @contextmanager
-def _directory() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="modnorm-", ignore_cleanup_errors=True) as name:
-        if os.geteuid() == 0:
-            shutil.chown(name, user=_account())
-        yield Path(name)
-
-
-def _run(command: Sequence[object]) -> None:
-    subprocess.run(
-        [str(part) for part in command],
-        check=True,
-        cwd="/",
-        user=_account() if os.geteuid() == 0 else None,
-        stdout=subprocess.DEVNULL,
-    )
-
-
-@contextmanager
-def _server(command: Sequence[object], log: Path, is_up: Callable[[], bool]) -> Iterator[None]:
-    """Run a server until the end of the context; wait until it answers."""
-    with log.open("w") as output:
-        process = subprocess.Popen(
-            [str(part) for part in command],
-            cwd="/",
-            user=_account() if os.geteuid() == 0 else None,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
+def _installed() -> Iterator[None]:
+    """Fail in one line where a server program is missing."""
     try:
-        deadline = time.monotonic() + START_SECONDS
-        while not is_up():
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"{command[0]} does not start:\n{log.read_text()}")
-            time.sleep(0.05)
         yield
-    finally:
-        process.terminate()
-        process.wait(timeout=START_SECONDS)
-
-
-def _answers(url: str) -> bool:
-    try:
-        psycopg.connect(f"{url}/postgres", connect_timeout=2).close()
-    except psycopg.OperationalError:
-        return False
-    return True
-
-
-def _pings(url: str) -> bool:
-    with closing(redis.Redis.from_url(url)) as client:
-        try:
-            return bool(client.ping())
-        except redis.ConnectionError:
-            return False
-
-
-def _free_port() -> int:
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    except servers.MissingServerError as missing:
+        pytest.fail(f"{missing}, which `make test` does", pytrace=False)

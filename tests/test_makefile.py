@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from scripts.check_python import lacking
+
 MAKEFILE = Path(__file__).parents[1] / "Makefile"
 MADE_OF = ("pyproject.toml", "constraints.txt", "tests/engines/vllm/requirements.txt")
+CHECK = "scripts/check_python.py"
 MADE = (".venv/.setup", ".venv/.setup-dev", ".venv-vllm/.setup")
 
 
@@ -20,6 +23,8 @@ def checkout(tmp_path):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).touch()
     shutil.copy(MAKEFILE, folder)
+    (folder / CHECK).parent.mkdir()
+    shutil.copy(MAKEFILE.with_name("scripts") / "check_python.py", folder / CHECK)
     return folder
 
 
@@ -31,10 +36,10 @@ def put_python(checkout, environment, script):
     python.chmod(0o755)
 
 
-def make(checkout, target):
+def make(checkout, *arguments):
     """Run make; the variables of one that runs the tests are not taken over."""
     return subprocess.run(
-        ["make", "--silent", target],
+        ["make", "--silent", *arguments],
         cwd=checkout,
         env={"PATH": os.environ["PATH"]},
         check=False,
@@ -49,6 +54,22 @@ def test_the_tests_of_vllm_run_in_a_folder_with_a_space(checkout):
     assert ran.returncode == 0, ran.stderr
     environment = checkout / ".venv-vllm"
     assert ran.stdout == f"{environment}/cache:{environment}/config\n"
+
+
+def test_where_vllm_cannot_run_its_tests_say_so_and_fail_nothing(checkout):
+    put_python(checkout, ".venv-vllm", "exit 1")
+    with (checkout / CHECK).open("a") as script:
+        script.write("    sys.exit('no AVX2')\n")
+    for target in ("test-vllm", "setup-vllm"):
+        ran = make(checkout, target)
+        assert ran.returncode == 0, ran.stderr
+        assert ran.stdout == f"{target} is left out: no AVX2\n"
+
+
+def test_a_processor_without_what_vllm_needs_is_told_by_its_flags():
+    assert not lacking("flags\t\t: fpu avx2 f16c fma")
+    assert lacking("processor: 0\nflags\t\t: fpu avx f16c\n") == ["avx2", "fma"]
+    assert lacking("") == ["avx2", "f16c", "fma"]
 
 
 def test_generated_files_that_nobody_added_are_found(checkout):

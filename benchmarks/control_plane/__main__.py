@@ -25,12 +25,13 @@ import grpc
 
 from benchmarks.control_plane.evaluators import Measured
 from benchmarks.control_plane.observation import Usage, observed
-from benchmarks.control_plane.servers import broker, postgres, service
+from benchmarks.control_plane.services import DATABASE, service
 from modnorm.spec import ExperimentSpec, parse_spec
 from modnorm.v1 import experiment_pb2
 from modnorm.v1.experiment_pb2_grpc import ExperimentServiceStub
 from modnorm.wire.conversions import spec_to_proto, state_name
 from services.common.channels import CHANNEL_OPTIONS
+from verification.labs.servers import broker, database
 
 AGGREGATOR = "aggregator"
 RAMP_SHARE = 0.1
@@ -55,22 +56,22 @@ class Lab:
 
 def _start(stack: ExitStack, options: argparse.Namespace) -> Lab:
     cache = stack.enter_context(tempfile.TemporaryDirectory(prefix="modnorm-"))
-    database_url, database = stack.enter_context(postgres(options.postgres))
-    broker_url, redis = stack.enter_context(broker())
+    postgres = stack.enter_context(database(DATABASE, options.postgres))
+    redis = stack.enter_context(broker())
     sampler_target, sampler = stack.enter_context(service("sampler", {"cache_dir": cache}))
     settings = {
-        "database_url": database_url,
-        "broker_url": broker_url,
+        "database_url": postgres.url,
+        "broker_url": redis.url,
         "sampler_target": sampler_target,
         "log_level": "INFO",
     }
-    processes = {"postgres": database, "redis": redis, "sampler": sampler}
+    processes = {"postgres": postgres.pid, "redis": redis.pid, "sampler": sampler}
     targets = []
     for number in range(options.aggregators):
         target, aggregator = stack.enter_context(service("aggregator", settings))
         processes[f"{AGGREGATOR} {number}" if number else AGGREGATOR] = aggregator
         targets.append(target)
-    return Lab(tuple(targets), broker_url, processes)
+    return Lab(tuple(targets), redis.url, processes)
 
 
 def _spec(size: int, answers: int, experts: int) -> ExperimentSpec:

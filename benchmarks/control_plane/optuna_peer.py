@@ -19,7 +19,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.control_plane.servers import free_port, postgres
+from benchmarks.control_plane.services import DATABASE
+from verification.labs.servers import database, free_port
 
 _PROXY = """
 import sys
@@ -65,8 +66,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float, default=30.0, help="of each")
     parser.add_argument("--postgres", type=Path, help="folder of Postgres's programs")
     options = parser.parse_args(arguments)
-    with postgres(options.postgres) as (url, _):
-        storage, port = url.replace("postgresql:", "postgresql+psycopg:"), free_port()
+    with database(DATABASE, options.postgres) as postgres:
+        storage, port = postgres.url.replace("postgresql:", "postgresql+psycopg:"), free_port()
         proxy = subprocess.Popen([options.python, "-c", _PROXY, storage, str(port)])
         try:
             time.sleep(5)

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks.control_plane.servers import postgres
+from benchmarks.control_plane.services import DATABASE
 from modnorm.geometry.scale_map import Norm, ScaleMap, TensorScale
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.spec import ExperimentSpec, parse_spec
@@ -23,6 +23,7 @@ from services.aggregator.database import Database
 from services.aggregator.reports import Report
 from services.aggregator.stores.experiments import Admission, ExperimentStore, StoredText
 from services.aggregator.stores.jobs import Claim, ClaimRequest, JobStore
+from verification.labs import servers
 
 ACTIVE = 60
 MEASURED = 1_000
@@ -167,8 +168,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--answers", type=int, default=1, help="of a report")
     parser.add_argument("--postgres", type=Path, help="folder of Postgres's programs")
     options = parser.parse_args(arguments)
-    with postgres(options.postgres) as (url, _):
-        database = Database(url)
+    with servers.database(DATABASE, options.postgres) as postgres:
+        database = Database(postgres.url)
         database.migrate()
         for size in options.sizes:
             _Bench(database, size, options).run()

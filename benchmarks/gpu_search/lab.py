@@ -8,10 +8,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.control_plane.servers import broker, free_port, postgres, service
+from benchmarks.control_plane.services import DATABASE, service
 from benchmarks.gpu_search.processes import QUIET, environment
 from services.common.healthcheck import check
 from verification.labs.processes import end
+from verification.labs.servers import broker, database, free_port
 
 START_SECONDS = 300.0
 STOP_SECONDS = 60.0
@@ -46,7 +47,7 @@ class Lab:
         self._plan = plan
         self._stack = stack
         common = {"cache_dir": plan.folder / "cache", "model_roots": plan.models}
-        self._broker_url, _ = stack.enter_context(broker(plan.redis))
+        self._broker_url = stack.enter_context(broker(plan.redis)).url
         sampler, _ = stack.enter_context(service("sampler", common))
         settings = {
             **common,
@@ -94,8 +95,7 @@ class Lab:
     def _database(self) -> str:
         if not self._plan.postgres:
             return f"sqlite:///{self._plan.folder / 'lab.db'}"
-        url, _ = self._stack.enter_context(postgres(None))
-        return url
+        return self._stack.enter_context(database(DATABASE)).url
 
 
 @contextmanager

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 import torch
@@ -13,6 +12,7 @@ import yaml
 
 from modnorm.client.radius import carry_radius
 from modnorm.spec import load_spec
+from verification.labs.waiting import wait_until
 
 FEW = ("--prompts", "3", "--candidates", "2", "--radii", "0.02,0.16", "--sigma", "0.004")
 
@@ -55,11 +55,10 @@ def test_killed_and_started_again_it_ends_in_the_same_artifact_which_the_spec_na
 ):
     spec_file, out = write_spec(name="no_sensitivity"), tmp_path / "out"
     with start("match", spec_file, "--out", out, *FEW) as process:
-        deadline = time.monotonic() + 120
-        while measured(out) < 2:
-            assert process.poll() is None, process.stderr and process.stderr.read()
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until(
+            lambda: measured(out) >= 2 or process.poll() is not None, "two radii", pause=0.01
+        )
+        assert process.poll() is None, process.stderr and process.stderr.read()
         process.send_signal(signal.SIGKILL)
     assert not (out / "radius.json").exists()
     again = modnorm_json("match", spec_file, "--out", out, *FEW)

@@ -5,7 +5,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from contextlib import closing
 from pathlib import Path
 
@@ -13,9 +12,9 @@ import pytest
 
 from modnorm.wire.channel import Credentials
 from services.common.healthcheck import check
+from verification.labs.waiting import wait_until
 
 SCRIPT = Path(__file__).parents[2] / "scripts/make-certificates"
-SECONDS = 60
 
 
 @pytest.fixture(scope="module")
@@ -54,10 +53,7 @@ def client(folder, **changes):
 
 
 def test_only_those_with_a_certificate_of_the_lab_get_an_answer(folder, target, tmp_path):
-    deadline = time.monotonic() + SECONDS
-    while (status := check(target, credentials=client(folder))) != "SERVING":
-        assert time.monotonic() < deadline, status
-        time.sleep(0.1)
+    wait_until(lambda: check(target, credentials=client(folder)) == "SERVING", "it serves")
     assert check(target, credentials=client(folder, tls_cert=None, tls_key=None)) == "UNAVAILABLE"
     subprocess.run([SCRIPT, tmp_path], check=True, capture_output=True)
     stranger = client(tmp_path, tls_ca=folder / "tls_ca")

@@ -7,10 +7,9 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import pytest
@@ -23,6 +22,7 @@ from services.aggregator.stores.census import CensusStore
 from services.common.metrics import CallMetrics
 from services.evaluator.metrics import EvaluatorMetrics
 from services.sandbox.metrics import SandboxMetrics
+from verification.labs.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 DASHBOARD = json.loads((ROOT / "deploy/grafana/dashboards/modnorm.json").read_text())
@@ -37,7 +37,6 @@ SUFFIXES = {
 SERVICES = ("aggregator", "calibrator", "sampler", "sandbox", "evaluator")
 LAST = {"aggregator": "modnorm_database_up"}
 """What a service shows last, once it is up, where that is not its calls."""
-SECONDS = 90
 
 
 @pytest.fixture(scope="module")
@@ -231,17 +230,15 @@ def started(name, folder, stack):
 
 def read(address, last):
     """Return the metrics, once the last of them is there."""
-    deadline = time.monotonic() + SECONDS
-    while True:
-        try:
-            with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
-                text = answer.read().decode()
-        except urllib.error.URLError:
-            text = ""
-        if last in text:
-            return text
-        assert time.monotonic() < deadline, address
-        time.sleep(0.2)
+
+    def text():
+        url = f"http://{address}/metrics"
+        with suppress(urllib.error.URLError), urllib.request.urlopen(url, timeout=10) as answer:
+            return answer.read().decode()
+        return ""
+
+    wait_until(lambda: last in text(), f"metrics of {address}", pause=0.2)
+    return text()
 
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="there is no jq")

@@ -1,20 +1,24 @@
 """The whole system through its front door: real processes, the bundled model, small specs."""
 
 import os
+import shutil
 import subprocess
-import sys
 
 import pytest
 import yaml
+from filelock import FileLock
+
+from verification.labs.fork_server import Launch
+from verification.labs.forked import ForkServer
 
 RESULT_FILES = ("results.json", "candidates.csv", "votes.jsonl")
 """Files that depend on the experiment alone."""
 
 
 @pytest.fixture(scope="session")
-def cache_dir(tmp_path_factory):
+def cache_dir(shared):
     """Profiles are calibrated once in the session, as they are once on a machine."""
-    return tmp_path_factory.mktemp("cache")
+    return shared / "cache"
 
 
 @pytest.fixture(scope="session")
@@ -46,7 +50,7 @@ def write_spec(tmp_path_factory):
                 "ensemble_sizes": [1, 2],
                 "statistics": "full",
             },
-            "calibration": {"examples": 4},
+            "calibration": {"examples": 2, "max_length": 16, "iterations": 1},
         }
         for path, value in changes.items():
             *sections, field = path.split("__")
@@ -62,21 +66,36 @@ def write_spec(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def modnorm(environment):
-    """Run the command line to its end."""
+def forks(environment):
+    """Start processes that need not import torch again."""
+    with ForkServer(environment) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def modnorm(forks, environment, tmp_path_factory):
+    """Run the command line to its end, in a process of its own."""
 
     def run(*arguments, check=True, **changes):
-        ended = subprocess.run(
-            [sys.executable, "-m", "modnorm", *map(str, arguments)],
-            env=environment | changes,
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=120,
+        folder = tmp_path_factory.mktemp("command")
+        out, err = folder / "stdout", folder / "stderr"
+        launch = Launch(
+            "modnorm",
+            environment | changes,
+            log=str(err),
+            arguments=[str(each) for each in arguments],
+            folder=os.getcwd(),  # noqa: PTH109 - tests change it
+            output=str(out),
+            ended=str(folder / "ended"),
         )
+        process = forks.launch(launch)
+        try:
+            code = process.wait()
+        finally:
+            process.kill()
         if check:
-            assert ended.returncode == 0, ended.stderr
-        return ended
+            assert code == 0, err.read_text()
+        return subprocess.CompletedProcess(arguments, code, out.read_text(), err.read_text())
 
     return run
 
@@ -88,8 +107,10 @@ def results():
 
 
 @pytest.fixture(scope="session")
-def finished(modnorm, write_spec, tmp_path_factory):
-    """The directory of a run of the spec `small` that nobody disturbed."""
-    directory = tmp_path_factory.mktemp("undisturbed") / "run"
-    modnorm("run", write_spec("small"), "--out", directory)
-    return directory
+def finished(modnorm, write_spec, shared, tmp_path_factory):
+    """The directory of a run of the spec `small` that nobody disturbed: a copy of this process."""
+    made = shared / "undisturbed"
+    with FileLock(shared / "undisturbed.lock"):
+        if not (made / "results.json").exists():
+            modnorm("run", write_spec("small"), "--out", made)
+    return shutil.copytree(made, tmp_path_factory.mktemp("undisturbed") / "run")

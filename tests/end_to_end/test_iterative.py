@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -33,10 +32,9 @@ def test_a_killed_run_trains_the_same_model_which_can_be_exported(
     broken, whole, model = tmp_path / "broken", tmp_path / "whole", tmp_path / "model"
     command = [sys.executable, "-m", "modnorm", "run", str(spec_file), "--out", str(broken)]
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
-        deadline = time.monotonic() + 100
         # Lines of progress come now and then; the first of the selection says that it goes on.
-        while "selecting" not in (process.stderr.readline() if process.stderr else ""):
-            assert time.monotonic() < deadline
+        assert process.stderr
+        assert any("selecting" in line for line in process.stderr)
         process.kill()
     modnorm("run", spec_file, "--out", broken)
     modnorm("run", spec_file, "--out", whole)

@@ -2,12 +2,9 @@
 
 import json
 import signal
-import socket
-import subprocess
-import sys
-import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import psycopg
@@ -18,25 +15,30 @@ from modnorm.client import ModnormClient
 from modnorm.spec import load_spec
 from modnorm.v1 import experiment_pb2 as experiments
 from services.common.healthcheck import check
+from verification.labs.fork_server import Launch
+from verification.labs.forked import ForkServer
+from verification.labs.servers import free_port
+from verification.labs.waiting import wait_until
 
 pytestmark = pytest.mark.integration
 
-START_SECONDS = 240
-STOP_SECONDS = 30
 COUNTDOWN = "bundled:countdown-selection"
 JOB_ENDS = {"reported", "handed back", "the attempt failed"}
 
 
 def free_address():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{listener.getsockname()[1]}"
+    return f"127.0.0.1:{free_port()}"
+
+
+def serves(address):
+    return check(address) == "SERVING"
 
 
 @dataclass
 class Lab:
     """Starts services on free ports; `server` is the aggregator's address."""
 
+    forks: ForkServer
     environment: dict[str, str]
     folder: Path
     server: str = field(default_factory=free_address)
@@ -55,7 +57,7 @@ class Lab:
             for name, address in addresses.items():
                 stack.enter_context(self.process(name, address))
             for name, address in addresses.items():
-                wait_until(lambda address=address: check(address) == "SERVING", f"{name} serves")
+                wait_until(partial(serves, address), f"{name} serves")
             yield
 
     @contextmanager
@@ -66,32 +68,30 @@ class Lab:
             "MODNORM_WORKER_NAME": name,
             **settings,
         }
-        command = [sys.executable, "-m", f"services.{service}.server"]
-        with (self.folder / f"{service}{name}.log").open("ab") as log:
-            process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+        log, ended = (self.folder / f"{service}{name}.{kind}" for kind in ("log", "ended"))
+        ended.unlink(missing_ok=True)
+        process = self.forks.launch(
+            Launch(f"services.{service}.server", environment, str(log), ended=str(ended))
+        )
         try:
             yield process
         finally:
-            if process.poll() is None:
-                process.send_signal(signal.SIGTERM)
-            assert process.wait(STOP_SECONDS) in {0, -signal.SIGKILL}
+            process.send_signal(signal.SIGTERM)
+            assert process.wait() in {0, -signal.SIGKILL}
 
+    @contextmanager
     def evaluator(self, name, **settings):
-        """Run an evaluator."""
-        return self.process("evaluator", "127.0.0.1:0", name, **settings)
+        """Run an evaluator; it listens when the context begins."""
+        before = self.events(name).count("listening")
+        with self.process("evaluator", "127.0.0.1:0", name, **settings) as process:
+            wait_until(lambda: self.events(name).count("listening") > before, f"{name} is up")
+            yield process
 
     def events(self, name):
         """Return what an evaluator has logged."""
-        lines = (self.folder / f"evaluator{name}.log").read_text().splitlines()
+        log = self.folder / f"evaluator{name}.log"
+        lines = log.read_text().splitlines() if log.exists() else []
         return [json.loads(line)["event"] for line in lines if line.startswith("{")]
-
-
-def wait_until(condition, what, seconds=START_SECONDS):
-    """Wait for something that must come."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"in vain: {what}"
-        time.sleep(0.05)
 
 
 @pytest.fixture(scope="module")
@@ -103,18 +103,19 @@ def database_url(_postgres):
 
 @pytest.fixture(scope="module")
 def broker_url(_redis):
-    return _redis
+    return _redis.url
 
 
 @pytest.fixture(scope="module")
-def lab(environment, tmp_path_factory, database_url, broker_url):
+def lab(forks, environment, tmp_path_factory, database_url, broker_url):
     made = Lab(
+        forks,
         environment=environment
         | {
             "MODNORM_DATABASE_URL": database_url,
             "MODNORM_BROKER_URL": broker_url,
             # Failures are noticed within seconds, not within a minute.
-            "MODNORM_LEASE_SECONDS": "4",
+            "MODNORM_LEASE_SECONDS": "10",
             "MODNORM_HEARTBEAT_SECONDS": "1",
             "MODNORM_REAP_SECONDS": "1",
             "MODNORM_RECONCILE_SECONDS": "2",
@@ -133,29 +134,13 @@ def client(lab):
 
 @pytest.fixture(scope="module")
 def spec_file(write_spec):
-    return write_spec(
-        "lab",
-        population={
-            "size": 12,
-            "prefixes": [6, 12],
-            "ensemble_sizes": [1, 3],
-            "statistics": "full",
-        },
-    )
+    return write_spec("small")
 
 
 @pytest.fixture(scope="module")
-def embedded(modnorm, spec_file, tmp_path_factory):
-    """The directory of a run of the same spec in one process."""
-    directory = tmp_path_factory.mktemp("expected") / "run"
-    modnorm("run", spec_file, "--out", directory)
-    return directory
-
-
-@pytest.fixture(scope="module")
-def expected(embedded, results):
+def expected(finished, results):
     """What the same spec gives in one process."""
-    return results(embedded)
+    return results(finished)
 
 
 @pytest.fixture
@@ -198,7 +183,7 @@ def test_one_evaluator_gives_what_an_embedded_run_gives(answered, finish, expect
     assert finish(answered) == expected
 
 
-def test_what_a_lab_found_is_exported_as_from_a_run(lab, modnorm, answered, embedded, tmp_path):
+def test_what_a_lab_found_is_exported_as_from_a_run(lab, modnorm, answered, finished, tmp_path):
     def export(out, rank, *source, check=True):
         to = ("--rank", rank, "--out", out, "--json")
         return modnorm("export", *source, *to, check=check)
@@ -210,10 +195,10 @@ def test_what_a_lab_found_is_exported_as_from_a_run(lab, modnorm, answered, embe
         }
 
     there = exported("there", answered, "--server", lab.server)
-    assert there == exported("here", embedded)
+    assert there == exported("here", finished)
     assert there[0]["rank"] == 2
     assert json.loads(there[1]["candidate.json"])["coefficients"]
-    for source, rank, fault in (("nobody", 1, "id"), (answered, 13, "rank")):
+    for source, rank, fault in (("nobody", 1, "id"), (answered, 7, "rank")):
         out = tmp_path / "refused"
         refused = export(out, rank, source, "--server", lab.server, check=False)
         assert refused.returncode == 2
@@ -237,7 +222,7 @@ def test_a_killed_evaluator_and_a_flushed_broker_change_nothing(
         victim.kill()
         with redis.Redis.from_url(broker_url) as broker:
             broker.flushall()
-        assert len(scored(client, experiment_id)) < 13
+        assert len(scored(client, experiment_id)) < 7
         assert finish(experiment_id) == expected
 
 
@@ -270,20 +255,18 @@ def test_a_drained_evaluator_finishes_or_hands_back(
             name: stack.enter_context(lab.evaluator(name, MODNORM_STOP_GRACE="600"))
             for name in ("patient", "hurried")
         }
-        for name in workers:
-            wait_until(lambda name=name: "listening" in lab.events(name), f"{name} is up")
         experiment_id = client.submit(load_spec(long)).id
         connection = stack.enter_context(psycopg.connect(database_url, autocommit=True))
         jobs = Jobs(connection, experiment_id)
         wait_until(lambda: jobs.rows("id"), "the selection")
         for name, worker in workers.items():
-            wait_until(lambda name=name: jobs.leased_by(name), f"{name} at work")
+            wait_until(partial(jobs.leased_by, name), f"{name} at work")
             worker.send_signal(signal.SIGTERM)
         wait_until(lambda: "stopping" in lab.events("hurried"), "the stop is heard")
         assert "handed back" not in lab.events("hurried")
         workers["hurried"].send_signal(signal.SIGINT)
         for worker in workers.values():
-            assert worker.wait(START_SECONDS) == 0
+            assert worker.wait() == 0
         ends = {name: last_of(lab.events(name), JOB_ENDS) for name in workers}
         assert ends == {"patient": "reported", "hurried": "handed back"}
         # Nothing is leased, no attempt was spent in vain, and what is left waits in the queue.

@@ -4,13 +4,13 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 
 import pytest
 
 from modnorm.radius.artifact import RadiusArtifact
 from services.aggregator.database import Database
 from services.aggregator.stores.experiments import ExperimentStore
+from verification.labs.waiting import HANG_SECONDS, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -37,11 +37,12 @@ def done(directory):
 
 def wait_for_jobs(process, directory, count):
     """Wait until that many jobs are done; fail if the run ends before."""
-    deadline = time.monotonic() + 100
-    while len(done(directory)) < count:
-        assert process.poll() is None, process.communicate()[1]
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(
+        lambda: len(done(directory)) >= count or process.poll() is not None,
+        f"{count} jobs",
+        pause=0.02,
+    )
+    assert process.poll() is None, process.communicate()[1]
 
 
 def test_a_run_leaves_results_tables_plots_and_a_report(finished):
@@ -129,7 +130,7 @@ def test_a_run_whose_disk_fails_says_so_and_goes_on_once_it_is_mended(
         wait_for_jobs(process, directory, 3)
         _, hard = resource.prlimit(process.pid, resource.RLIMIT_FSIZE)
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (0, hard))
-        _, err = process.communicate(timeout=100)
+        _, err = process.communicate(timeout=HANG_SECONDS)
     assert process.returncode == 1
     told = [line for line in err.splitlines() if not line.startswith("small: ")]
     assert len(told) == 1, err
@@ -217,7 +218,7 @@ def test_ctrl_c_says_how_to_go_on(environment, write_spec, tmp_path):
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
         wait_for_jobs(process, directory, 1)
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=HANG_SECONDS)
     assert process.returncode == 130
     assert "the same command goes on" in err
     assert "Traceback" not in err

@@ -4,10 +4,11 @@ import json
 import sqlite3
 import subprocess
 import sys
-import time
 
 import pytest
 import yaml
+
+from verification.labs.waiting import wait_until
 
 ROWS = 5
 SUITE = {
@@ -66,11 +67,10 @@ def test_a_killed_suite_goes_on_and_prints_its_table(modnorm, environment, suite
     out = tmp_path / "out"
     command = [sys.executable, "-m", "modnorm", "suite", "run", suite_file, "--out", out]
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
-        deadline = time.monotonic() + 100
-        while len(done(out)) < 2:
-            assert process.poll() is None, process.communicate()[1]
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        wait_until(
+            lambda: len(done(out)) >= 2 or process.poll() is not None, "two jobs", pause=0.02
+        )
+        assert process.poll() is None, process.communicate()[1]
         process.kill()
     before = done(out)
     modnorm("suite", "run", suite_file, "--out", out, "--quiet")

@@ -12,6 +12,7 @@ import pytest
 from modnorm.errors import EngineError, UnavailableError
 from modnorm.sandbox import Guarantee, Limits, Mechanism, Program, Sandbox, Verdict
 from modnorm.sandbox.session import Session
+from verification.labs.waiting import HANG_SECONDS
 
 PROGRAM = Program(["def f(x): return x + 1"], ["assert f(1) == 2"])
 
@@ -162,7 +163,7 @@ def test_measurements_keep_no_program_waiting(sandbox, monkeypatch):
 
     def measure(zygote):
         measuring.set()
-        release.wait(30)
+        release.wait(HANG_SECONDS)
         measured.append(zygote)
         return isolation
 
@@ -172,10 +173,10 @@ def test_measurements_keep_no_program_waiting(sandbox, monkeypatch):
     program = threading.Thread(target=sandbox.execute, args=(PROGRAM,))
     try:
         callers[0].start()
-        assert measuring.wait(10)
+        assert measuring.wait(HANG_SECONDS)
         for each in (*callers[1:], program):
             each.start()
-        program.join(10)
+        program.join(HANG_SECONDS)
         assert not program.is_alive()
         time.sleep(0.1)  # until the others wait for their turn
     finally:

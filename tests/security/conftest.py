@@ -16,6 +16,7 @@ from modnorm.wire.tokens import Role, add_token, make_token
 from services.evaluator.calls import StreamedCalls
 from verification.fuzz.stored import contents, small_spec
 from verification.labs.secured_lab import SecuredLab, secured_lab
+from verification.labs.waiting import HANG_SECONDS
 
 
 @pytest.fixture(scope="session")
@@ -55,7 +56,9 @@ def client(lab, tokens):
         def connect(name):
             shown = tokens[name] if isinstance(name, str) else name
             target = lab.targets["aggregator"]
-            return stack.enter_context(ModnormClient(target, credentials=shown, timeout=30))
+            return stack.enter_context(
+                ModnormClient(target, credentials=shown, timeout=HANG_SECONDS)
+            )
 
         yield connect
 

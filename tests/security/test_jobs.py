@@ -14,6 +14,7 @@ from services.aggregator import incoming
 from services.common.channels import MESSAGE_BYTES
 from verification.fuzz.stored import await_jobs
 from verification.labs.secured_worker import claimed, leased, report_of, reported
+from verification.labs.waiting import HANG_SECONDS
 
 REPORT = "/modnorm.v1.JobService/ReportJob"
 
@@ -197,7 +198,7 @@ def test_what_is_no_message_is_refused(worker, stored, refused):
     noise, before = random.Random(3), stored()
     for content in (b"\xff" * 9, b"\x0a\x02\xff\xfe", b"\x0a\x01", noise.randbytes(200)):
         with refused(grpc.StatusCode.INVALID_ARGUMENT):
-            worker.stream_unary(REPORT)(iter([content]), timeout=30)
+            worker.stream_unary(REPORT)(iter([content]), timeout=HANG_SECONDS)
     assert stored() == before
 
 
@@ -206,7 +207,7 @@ def test_an_oversized_message_is_refused(name, channel, stored):
     before = stored()
     sent = channel(name).stream_unary(REPORT)
     with pytest.raises(grpc.RpcError) as raised:
-        sent(iter([bytes(MESSAGE_BYTES + 1)]), timeout=30)
+        sent(iter([bytes(MESSAGE_BYTES + 1)]), timeout=HANG_SECONDS)
     expected = {
         "worker": grpc.StatusCode.RESOURCE_EXHAUSTED,
         "none": grpc.StatusCode.UNAUTHENTICATED,

@@ -5,7 +5,6 @@ import json
 import os
 import pickle
 import threading
-import time
 import uuid
 import zlib
 from contextlib import closing, contextmanager
@@ -24,8 +23,8 @@ from services.evaluator.worker import Worker
 from verification.fuzz.stored import await_jobs, contents, small_spec
 from verification.labs.secured_lab import secured_lab
 from verification.labs.secured_worker import leased, report_of, reported
+from verification.labs.waiting import HANG_SECONDS, wait_until
 
-SECONDS = 60.0
 NOTHING = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
 
 
@@ -126,14 +125,11 @@ def working(lab, broker_url):
         yield thread
     finally:
         worker.stop()
-        thread.join(SECONDS)
+        thread.join(HANG_SECONDS)
 
 
 def until(condition):
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(condition, "what the worker does")
 
 
 @pytest.mark.integration

@@ -11,6 +11,7 @@ from modnorm.v1 import evaluation_pb2, evaluation_pb2_grpc
 from modnorm.wire.channel import Credentials
 from modnorm.wire.status import from_rpc_error
 from modnorm.wire.tokens import Role, revoke_token
+from verification.labs.waiting import HANG_SECONDS
 
 
 def test_each_call_on_a_stream_is_let_in_for_itself(lab, channel, exhaust, beats):
@@ -29,7 +30,9 @@ def test_each_call_on_a_stream_is_let_in_for_itself(lab, channel, exhaust, beats
 def test_a_stream_that_was_opened_in_time_lets_nobody_in_later(lab, channel, exhaust, beats):
     connected = channel(lab.token("early-worker", [Role.WORKER]))
     calls: SimpleQueue[evaluation_pb2.WorkRequest | None] = SimpleQueue()
-    waiting = evaluation_pb2_grpc.JobServiceStub(connected).Work(iter(calls.get, None), timeout=30)
+    waiting = evaluation_pb2_grpc.JobServiceStub(connected).Work(
+        iter(calls.get, None), timeout=HANG_SECONDS
+    )
     alive = beats(connected)
     next(alive)
     revoke_token(lab.accepted, "early-worker")

@@ -24,6 +24,7 @@ from modnorm.wire.tokens import Role
 from services.common.access.roles import ALLOWED, OPEN
 from services.common.healthcheck import check
 from verification.fuzz.discovery import Rpc, every_rpc
+from verification.labs.waiting import HANG_SECONDS
 
 HOMES = {
     experiment_pb2: "aggregator",
@@ -46,7 +47,7 @@ PATHS = [rpc.path for rpc in RPCS]
 def call(channel, rpc):
     """Call a method with an empty request, and read its answer to the end."""
     empty = GetMessageClass(rpc.method.input_type)().SerializeToString()
-    for _ in channel.stream_stream(rpc.path)(iter([empty]), timeout=30):
+    for _ in channel.stream_stream(rpc.path)(iter([empty]), timeout=HANG_SECONDS):
         pass
 
 
@@ -104,7 +105,7 @@ def test_a_token_is_shown_in_one_way(header, channel, tokens, refused):
     metadata = [(key, value.format(token=text)) for key, value in header]
     listing = channel("none").unary_unary("/modnorm.v1.ExperimentService/ListExperiments")
     with refused(grpc.StatusCode.UNAUTHENTICATED):
-        listing(b"", metadata=metadata, timeout=30)
+        listing(b"", metadata=metadata, timeout=HANG_SECONDS)
 
 
 def test_health_is_open_and_reflection_is_not(lab, channel, refused):
@@ -121,7 +122,7 @@ def test_health_is_open_and_reflection_is_not(lab, channel, refused):
 
 def _reflect(channel, request):
     stub = reflection_pb2_grpc.ServerReflectionStub(channel)
-    return stub.ServerReflectionInfo(iter([request]), timeout=30)
+    return stub.ServerReflectionInfo(iter([request]), timeout=HANG_SECONDS)
 
 
 def test_the_client_raises_what_the_server_means(client, spec):
@@ -173,7 +174,9 @@ def test_what_is_refused_is_logged_without_the_secret(channel, tokens, refused, 
     with caplog.at_level(logging.DEBUG):
         for name in ("none", "forged", "expired", "read"):
             with pytest.raises(grpc.RpcError):
-                evaluation_pb2_grpc.JobServiceStub(channel(name)).ClaimJob(job, timeout=30)
+                evaluation_pb2_grpc.JobServiceStub(channel(name)).ClaimJob(
+                    job, timeout=HANG_SECONDS
+                )
     lines = [record for record in caplog.records if record.msg.startswith("refused")]
     assert [line.method for line in lines] == ["/modnorm.v1.JobService/ClaimJob"] * 4
     assert all(line.peer.startswith("ipv4:127.0.0.1") for line in lines)

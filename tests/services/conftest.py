@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-SECONDS = 60
+from verification.labs.waiting import HANG_SECONDS
 
 
 class Gone:
@@ -25,7 +25,7 @@ class Gone:
 
     def _held(self, *args):
         self._begun.set()
-        self._go_on.wait(SECONDS)
+        self._go_on.wait(HANG_SECONDS)
         return self._store(*args)
 
     def _watched(self, *args):
@@ -42,12 +42,12 @@ class Gone:
 
     async def begins(self):
         """Wait until the call is in the midst of being stored."""
-        assert await asyncio.to_thread(self._begun.wait, SECONDS)
+        assert await asyncio.to_thread(self._begun.wait, HANG_SECONDS)
 
     async def is_cut_off(self, settled):
         """Let a call be stored once it is cut off, and wait until all is settled."""
         settling = asyncio.ensure_future(settled)
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(HANG_SECONDS):
             await self._gone.wait()
             assert not settling.done()
             self._go_on.set()

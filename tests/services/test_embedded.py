@@ -1,7 +1,6 @@
 import json
 import logging
 import threading
-import time
 
 import pytest
 
@@ -25,6 +24,7 @@ from services.aggregator import database
 from services.common.healthcheck import check
 from services.embedded import start
 from services.evaluator.worker import Worker
+from verification.labs.waiting import wait_until
 
 
 @pytest.fixture
@@ -196,10 +196,7 @@ def test_nothing_is_left_running_and_logs_go_back(tmp_path):
 
 
 def wait_until_gone(target):
-    deadline = time.monotonic() + 30
-    while check(target) == "SERVING":
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: check(target) != "SERVING", "the lab is gone")
 
 
 def foreground(tmp_path):

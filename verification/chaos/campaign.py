@@ -10,11 +10,9 @@ from pathlib import Path
 from verification.chaos.experiments import JOBS
 from verification.chaos.lab import Lab, open_lab
 from verification.chaos.outcome import Outcome
-from verification.chaos.play import STUCK_SECONDS, Performance, Verdict
+from verification.chaos.play import Performance, Verdict
 from verification.chaos.schedule import EXPERIMENTS, Fault, Schedule, draw
 
-SLOW_SECONDS = 240.0
-"""Enough for an experiment on a machine that is busy with other things."""
 CHANCES = 5
 """A kind of fault that found nothing to break so often, and never anything, tests nothing."""
 
@@ -27,7 +25,7 @@ def undisturbed(lab: Lab, names: Sequence[str] = EXPERIMENTS) -> dict[str, Outco
     """
     outcomes = {}
     for name in names:
-        alone = Performance(lab, Schedule(0, name, ()), patience=SLOW_SECONDS)
+        alone = Performance(lab, Schedule(0, name, ()))
         verdict, outcome = alone.play(None)
         if outcome is None or verdict.complaints:
             raise RuntimeError(f"{name} fails undisturbed: {verdict.complaints}")
@@ -35,18 +33,12 @@ def undisturbed(lab: Lab, names: Sequence[str] = EXPERIMENTS) -> dict[str, Outco
     return outcomes
 
 
-def perform(
-    lab: Lab,
-    schedule: Schedule,
-    expected: dict[str, Outcome],
-    *,
-    patience: float = STUCK_SECONDS,
-) -> Verdict:
+def perform(lab: Lab, schedule: Schedule, expected: dict[str, Outcome]) -> Verdict:
     """Play a schedule on a lab whose clock is right, and bring it back to that."""
     lab.wait()
     if schedule.cold:
         lab.forget()
-    performance = Performance(lab, schedule, patience=patience)
+    performance = Performance(lab, schedule)
     verdict, _ = performance.play(expected[schedule.experiment])
     lab.move_clock(0.0)
     return verdict

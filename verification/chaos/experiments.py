@@ -32,7 +32,7 @@ _TASKS: Mapping[str, Mapping[str, object]] = {
             "max_tokens": 24,
         },
         "method": {"name": "modular_norm", "radius": 0.32},
-        "calibration": {"examples": 4},
+        "calibration": {"examples": 2, "max_length": 32},
     },
 }
 

@@ -16,12 +16,13 @@ import redis
 from verification.chaos import host, intruder
 from verification.chaos.lab import LEASE_SECONDS, REAP_SECONDS, Lab
 from verification.chaos.observer import Observer
-from verification.chaos.processes import Process, wait_until
 from verification.chaos.proxy import Mode
 from verification.chaos.schedule import Fault
+from verification.labs.forked import Process
+from verification.labs.waiting import wait_until
 
-PATIENCE = 15.0
-"""Seconds to wait for the moment that a fault is for."""
+PATIENCE = 120.0
+"""Seconds to wait for the moment that a fault is for: the length of several jobs."""
 _EXPIRY_SECONDS = LEASE_SECONDS + 2 * REAP_SECONDS + 0.5
 """After this long without a heartbeat a lease is over and its end is stored."""
 

@@ -26,8 +26,8 @@ from verification.chaos.lab import LEASE_SECONDS, Lab
 from verification.chaos.observer import Observer
 
 NAME = "intruder"
-CALL_SECONDS = 5.0
-PATIENCE = 30.0
+CALL_SECONDS = 30.0
+PATIENCE = 120.0
 
 _DONE = """
 SELECT j.id, j.token, j.worker, j.answers_done,

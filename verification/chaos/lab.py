@@ -13,17 +13,19 @@ from pathlib import Path
 
 from services.common.healthcheck import check
 from services.common.settings import inherited_environment
-from verification.chaos.clock import set_offset
 from verification.chaos.host import Namespace, namespace, small_disk
-from verification.chaos.processes import Nursery, wait_until
 from verification.chaos.proxy import Proxy
-from verification.chaos.servers import USER, Broker, Database, account, free_port
 from verification.chaos.services import Keeper, Service
+from verification.labs.clock import set_offset
+from verification.labs.forked import ForkServer
+from verification.labs.servers import USER, Broker, Database, free_port, owned
+from verification.labs.waiting import wait_until
 
 LEASE_SECONDS = 3.0
 REAP_SECONDS = 0.5
 DISK_MEBIBYTES = 128
-START_SECONDS = 90.0
+SMALL_WAL = {"min_wal_size": "2MB", "max_wal_size": "8MB"}
+"""Of the database: a full disk is met within a schedule."""
 _PACE: dict[str, str] = {
     "MODNORM_LEASE_SECONDS": str(LEASE_SECONDS),
     "MODNORM_HEARTBEAT_SECONDS": "0.7",
@@ -94,9 +96,9 @@ class Lab:
         self.database.wait()
         self.broker.wait()
         for name, address in self.addresses.items():
-            wait_until(partial(_serves, address), f"{name} serves", START_SECONDS)
+            wait_until(partial(_serves, address), f"{name} serves")
         for name in self.workers:
-            wait_until(partial(self._lives, name), f"{name} runs", START_SECONDS)
+            wait_until(partial(self._lives, name), f"{name} runs")
 
     def kill(self, name: str) -> None:
         """Kill a service and whatever it started."""
@@ -123,10 +125,10 @@ def open_lab(folder: Path, *, supervised: bool = True) -> Iterator[Lab]:
         far = stack.enter_context(namespace())
         disk = stack.enter_context(small_disk(state, DISK_MEBIBYTES))
         proxy = stack.enter_context(Proxy())
-        nursery = stack.enter_context(Nursery(_inherited()))
-        database = Database(_owned(state / "postgres"), folder / "postgres.log")
-        database.create()
-        broker = Broker(_owned(state / "redis"), folder / "redis.log")
+        forks = stack.enter_context(ForkServer(_inherited()))
+        database = Database(owned(state / "postgres"), folder / "postgres.log", SMALL_WAL)
+        database.create("--wal-segsize=1")
+        broker = Broker(owned(state / "redis"), folder / "redis.log")
         plan = _Plan(folder, database, broker, proxy, far)
         workers = ("near", "supervised", "far") if supervised else ("near", "far")
         services = plan.services(workers)
@@ -144,7 +146,7 @@ def open_lab(folder: Path, *, supervised: bool = True) -> Iterator[Lab]:
             addresses=plan.addresses,
         )
         lab.forget()
-        keeper = Keeper(nursery, folder, services, (database, broker))
+        keeper = Keeper(forks, folder, services, (database, broker))
         stack.callback(keeper.stop)
         keeper.start()
         lab.wait()
@@ -236,10 +238,3 @@ def _inherited() -> dict[str, str]:
     """Return the environment without settings of another lab."""
     kept = {name: text for name, text in inherited_environment().items() if "MODNORM" not in name}
     return kept | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-
-
-def _owned(folder: Path) -> Path:
-    folder.mkdir(mode=0o700, parents=True)
-    if os.geteuid() == 0:
-        shutil.chown(folder, user=account())
-    return folder

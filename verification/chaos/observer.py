@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import psycopg
 
-from verification.chaos.servers import Database
+from verification.labs.servers import Database
 
 ENDED = frozenset({"SUCCEEDED", "FAILED", "CANCELLED"})
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from modnorm.analysis.document import results_document
 from modnorm.client import ModnormClient
 from modnorm.client.export import fetch_run
-from verification.chaos.servers import Database
+from verification.labs.servers import Database
 
 if TYPE_CHECKING:
     import psycopg

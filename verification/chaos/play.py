@@ -17,9 +17,8 @@ from verification.chaos.lab import Lab
 from verification.chaos.observer import Observer, Sight
 from verification.chaos.outcome import Outcome, broken_invariants, read_outcome
 from verification.chaos.schedule import Schedule, Step
+from verification.labs.waiting import HANG_SECONDS
 
-STUCK_SECONDS = 60.0
-"""An experiment that has not ended this long after the last fault is stuck."""
 _LOOK_SECONDS = 0.1
 
 
@@ -63,12 +62,10 @@ class Performance:
     Args:
         lab: The lab; every process of it runs.
         schedule: The schedule.
-        patience: Seconds after the last fault after which the experiment is stuck.
     """
 
-    def __init__(self, lab: Lab, schedule: Schedule, *, patience: float = STUCK_SECONDS) -> None:
+    def __init__(self, lab: Lab, schedule: Schedule) -> None:
         self._lab = lab
-        self._patience = patience
         self._request = uuid.uuid4().hex
         self._spec = make_experiment(schedule.experiment)
         self._verdict = Verdict(schedule, [Injection(step) for step in schedule.steps])
@@ -111,8 +108,8 @@ class Performance:
                 if quiet_since is not None and ended_at is not None:
                     self._note_recovery(ended_at)
                     return True
-                if quiet_since is not None and now > quiet_since + self._patience:
-                    self._complain(f"stuck for {self._patience:g} s: {self._sight}")
+                if quiet_since is not None and now > quiet_since + HANG_SECONDS:
+                    self._complain(f"stuck for {HANG_SECONDS:g} s: {self._sight}")
                     return False
                 time.sleep(_LOOK_SECONDS)
         finally:
@@ -149,7 +146,7 @@ class Performance:
             self._complain(f"the client met {type(error).__name__}: {error}")
 
     def _submit(self, client: ModnormClient) -> str:
-        deadline = time.monotonic() + self._patience
+        deadline = time.monotonic() + HANG_SECONDS
         while True:
             try:
                 return client.submit(self._spec, self._request).id
@@ -163,7 +160,7 @@ class Performance:
         if self._sight.state != "SUCCEEDED":
             self._complain(f"the experiment ended as {self._sight.state}: {self._why()}")
             return None
-        watcher.join(self._patience)
+        watcher.join(HANG_SECONDS)
         if self._cursors != list(range(1, len(self._cursors) + 1)) or watcher.is_alive():
             self._complain(f"a watcher saw the events {self._cursors}")
         found = self._read()

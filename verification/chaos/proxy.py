@@ -10,6 +10,8 @@ from enum import StrEnum
 from types import TracebackType
 from typing import Self, TypeVar
 
+from verification.labs.waiting import HANG_SECONDS
+
 _CHUNK = 65_536
 _RESET = struct.pack("ii", 1, 0)
 """SO_LINGER of zero seconds: closing sends a reset."""
@@ -162,7 +164,7 @@ class Proxy:
         self._run(self.links[name].turn(mode))
 
     def _run(self, work: Coroutine[object, object, ResultT]) -> ResultT:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=10)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=HANG_SECONDS)
 
 
 async def _cancel_all() -> None:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from verification.chaos.processes import Nursery, Process
-from verification.chaos.servers import Server
-from verification.chaos.warm import Launch
+from verification.labs.fork_server import Launch
+from verification.labs.forked import ForkServer, Process
+from verification.labs.servers import Server
 
 RESTART_SECONDS = 0.5
 """Pause before something that ended is started again, as a restart policy has it."""
@@ -44,12 +44,12 @@ class Service:
         """Whether it runs."""
         return self.process is not None and self.process.alive
 
-    def launch(self, nursery: Nursery, logs: Path) -> None:
+    def launch(self, forks: ForkServer, logs: Path) -> None:
         """Start it; what is left of the process before ends with that, as in a container."""
         if self.process is not None:
             self.process.signal_all(signal.SIGKILL)
         self.starts += 1
-        self.process = nursery.launch(
+        self.process = forks.launch(
             Launch(
                 module=self.module,
                 environment=self.environment,
@@ -69,7 +69,7 @@ class Keeper:
     """A restart policy: what ends is started again after a pause, until told to stop.
 
     Args:
-        nursery: Starts services.
+        forks: Starts services.
         logs: Where they log.
         services: What to keep.
         servers: What to keep as well.
@@ -77,12 +77,12 @@ class Keeper:
 
     def __init__(
         self,
-        nursery: Nursery,
+        forks: ForkServer,
         logs: Path,
         services: Sequence[Service],
         servers: Sequence[Server],
     ) -> None:
-        self._nursery = nursery
+        self._forks = forks
         self._logs = logs
         self._services = tuple(services)
         self._servers = tuple(servers)
@@ -96,7 +96,7 @@ class Keeper:
         for server in self._servers:
             server.wait()
         for service in self._services:
-            service.launch(self._nursery, self._logs)
+            service.launch(self._forks, self._logs)
         self._thread.start()
 
     def stop(self) -> None:
@@ -119,7 +119,7 @@ class Keeper:
                 self._revive(server, found_dead, server.start)
 
     def _relaunch(self, service: Service) -> Callable[[], None]:
-        return lambda: service.launch(self._nursery, self._logs)
+        return lambda: service.launch(self._forks, self._logs)
 
     @staticmethod
     def _revive(

@@ -22,10 +22,10 @@ from verification.fuzz.discovery import Rpc, every_rpc
 from verification.fuzz.messages import MessageMaker
 from verification.fuzz.stored import contents, store, unasked
 from verification.labs.secured_lab import SecuredLab
+from verification.labs.waiting import HANG_SECONDS
 
 Metadata = tuple[tuple[str, str | bytes], ...]
 
-CALL_SECONDS = 60.0
 WATCH_SECONDS = 0.5
 """How long an answer without an end is listened to."""
 CONCURRENCY = 8
@@ -232,7 +232,7 @@ def _call(channel: grpc.Channel, request: _Request) -> _Outcome:
     """Send bytes as they are, and see how the call ends."""
     rpc, began = request.rpc, time.perf_counter()
     endless = rpc.endless and request.identity.expected is None
-    seconds = WATCH_SECONDS if endless else CALL_SECONDS
+    seconds = WATCH_SECONDS if endless else HANG_SECONDS
     metadata = request.identity.metadata
     try:
         if rpc.method.client_streaming:

@@ -21,8 +21,8 @@ from modnorm.wire.tokens import Role
 from services.aggregator import tables
 from verification.labs.secured_lab import SecuredLab
 from verification.labs.secured_worker import leased, report_of
+from verification.labs.waiting import HANG_SECONDS
 
-WAIT_SECONDS = 60.0
 _ENDS = ("ReportJob", "FailJob", "Work")
 Contents = Mapping[str, Sequence[str]]
 
@@ -73,7 +73,7 @@ def store(lab: SecuredLab) -> Stored:
 
 def await_jobs(lab: SecuredLab, experiment_id: str) -> Sequence[str]:
     """Wait until an experiment has jobs, and return their ids."""
-    deadline = time.monotonic() + WAIT_SECONDS
+    deadline = time.monotonic() + HANG_SECONDS
     while time.monotonic() < deadline:
         if jobs := _job_ids(lab, experiment_id):
             return jobs

@@ -7,16 +7,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from benchmarks.control_plane.servers import free_port
 from modnorm.wire.channel import Credentials
 from modnorm.wire.tokens import Role
 from services.common.healthcheck import check
 from services.common.settings import inherited_environment
 from verification.labs.processes import end
 from verification.labs.secured_lab import LEASE_SECONDS, SecuredLab, make_folders
+from verification.labs.servers import free_port
+from verification.labs.waiting import HANG_SECONDS
 
-START_SECONDS = 400.0
-"""Five processes that import torch, on a machine that may be busy."""
 STOP_SECONDS = 30.0
 SERVICES = ("calibrator", "sampler", "sandbox", "aggregator", "evaluator")
 
@@ -76,7 +75,7 @@ def _environment(lab: SecuredLab, targets: Mapping[str, str]) -> Mapping[str, st
 
 
 def _await(lab: SecuredLab, name: str, target: str) -> None:
-    deadline, process = time.monotonic() + START_SECONDS, lab.processes[name]
+    deadline, process = time.monotonic() + HANG_SECONDS, lab.processes[name]
     while check(target, credentials=Credentials()) != "SERVING":
         if process.poll() is not None or time.monotonic() > deadline:
             said = (lab.logs / f"{name}.log").read_text(errors="replace")

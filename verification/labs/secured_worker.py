@@ -7,14 +7,13 @@ import grpc
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
-
-_SECONDS = 30.0
+from verification.labs.waiting import HANG_SECONDS
 
 
 def claimed(channel: grpc.Channel, job_id: str, worker: str = "by-hand") -> messages.Job | None:
     """Lease a job; None when there is nothing to lease."""
     request = messages.ClaimJobRequest(job_id=job_id, worker=worker)
-    response = JobServiceStub(channel).ClaimJob(request, timeout=_SECONDS)
+    response = JobServiceStub(channel).ClaimJob(request, timeout=HANG_SECONDS)
     return response.job if response.HasField("job") else None
 
 
@@ -42,10 +41,10 @@ def report_of(
     """
     stub = JobServiceStub(channel)
     fetch = messages.FetchRowsRequest(rows_digest=job.rows_digest)
-    batches = stub.FetchRows(fetch, timeout=_SECONDS)
+    batches = stub.FetchRows(fetch, timeout=HANG_SECONDS)
     rows = sum(len(batch.rows_json) for batch in batches)
     wanted = messages.GetScaleMapRequest(digest=job.descriptor.scale_map_digest)
-    active = len(ScaleMap.from_json(stub.GetScaleMap(wanted, timeout=_SECONDS).json).active)
+    active = len(ScaleMap.from_json(stub.GetScaleMap(wanted, timeout=HANG_SECONDS).json).active)
     header = messages.ReportHeader(lease=job.lease, descriptor=job.descriptor, worker="by-hand")
     if not header.descriptor.coefficients:
         header.descriptor.coefficients.extend([0.5] * active)
@@ -61,4 +60,4 @@ def report_of(
 
 def reported(channel: grpc.Channel, parts: Sequence[messages.ReportJobRequest]) -> None:
     """Send a report."""
-    JobServiceStub(channel).ReportJob(iter(parts), timeout=_SECONDS)
+    JobServiceStub(channel).ReportJob(iter(parts), timeout=HANG_SECONDS)

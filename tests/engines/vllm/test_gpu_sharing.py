@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from verification.labs.waiting import HANG_SECONDS
+
 pytest.importorskip(
     "vllm", reason="runs in an environment with vLLM: `make test-vllm`, part of `make test`"
 )
@@ -163,7 +165,6 @@ def killed(process: subprocess.Popen[str]) -> Iterator[None]:
         process.communicate()
 
 
-@pytest.mark.timeout(900)  # four starts of an engine, three with empty caches
 def test_engines_share_a_gpu_and_one_that_is_killed_takes_no_other_with_it(
     start: Callable[[int], Engine],
 ) -> None:
@@ -182,8 +183,9 @@ def test_engines_share_a_gpu_and_one_that_is_killed_takes_no_other_with_it(
     assert anew.candidate(1) == first
 
 
-@pytest.mark.timeout(600)
 def test_batch_invariant_answers_do_not_depend_on_their_batch() -> None:
     command = [sys.executable, "-c", INVARIANT]
-    ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=500)
+    ended = subprocess.run(
+        command, check=False, capture_output=True, text=True, timeout=HANG_SECONDS
+    )
     assert ended.returncode == 0, ended.stderr[-3000:]

@@ -7,6 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from verification.labs.waiting import HANG_SECONDS
+
 pytest.importorskip(
     "vllm", reason="runs in an environment with vLLM: `make test-vllm`, part of `make test`"
 )
@@ -17,7 +19,6 @@ from vllm.distributed.device_communicators import shm_broadcast
 from modnorm.engines.vllm.internals import message_queues as queues
 
 Waits = list[int | None]
-SECONDS = 20.0
 
 
 @pytest.fixture
@@ -80,5 +81,5 @@ def test_the_collection_of_a_queue_that_is_garbage_ends() -> None:
 
     thread = threading.Thread(target=collect, daemon=True)
     thread.start()
-    thread.join(SECONDS)
+    thread.join(HANG_SECONDS)
     assert not thread.is_alive()

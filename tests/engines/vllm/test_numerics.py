@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from verification.labs.waiting import HANG_SECONDS
+
 pytest.importorskip(
     "vllm", reason="runs in an environment with vLLM: `make test-vllm`, part of `make test`"
 )
@@ -45,5 +47,7 @@ else:
 @pytest.mark.parametrize("case", [REFUSED, CHANGED], ids=["refused on a CPU", "changed"])
 def test_numerics(case: str) -> None:
     command = [sys.executable, "-c", START + case]
-    ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
+    ended = subprocess.run(
+        command, check=False, capture_output=True, text=True, timeout=HANG_SECONDS
+    )
     assert ended.returncode == 0, ended.stderr[-2000:]

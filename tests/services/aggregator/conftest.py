@@ -32,8 +32,8 @@ from services.common.queue import QUEUE, make_celery
 from services.common.server import start_server
 from services.common.settings import AggregatorSettings, ServiceSettings
 from services.sampler.servicer import SamplingServicer
+from verification.labs.waiting import HANG_SECONDS
 
-SECONDS = 60
 TASK = get_task("gsm8k")
 
 
@@ -81,15 +81,15 @@ class Lab:
 
     async def create(self, message, request_id="request"):
         request = experiment_pb2.CreateExperimentRequest(request_id=request_id, spec=message)
-        return (await self.experiments.CreateExperiment(request, timeout=SECONDS)).experiment
+        return (await self.experiments.CreateExperiment(request, timeout=HANG_SECONDS)).experiment
 
     async def get(self, experiment_id):
         request = experiment_pb2.GetExperimentRequest(id=experiment_id)
-        return (await self.experiments.GetExperiment(request, timeout=SECONDS)).experiment
+        return (await self.experiments.GetExperiment(request, timeout=HANG_SECONDS)).experiment
 
     async def watch(self, experiment_id, cursor=0):
         request = experiment_pb2.WatchExperimentRequest(id=experiment_id, cursor=cursor)
-        async for event in self.experiments.WatchExperiment(request, timeout=SECONDS):
+        async for event in self.experiments.WatchExperiment(request, timeout=HANG_SECONDS):
             yield event
 
     async def reach(self, experiment_id, state):
@@ -107,7 +107,7 @@ class Lab:
             request = experiment_pb2.ListCandidatesRequest(
                 experiment_id=experiment_id, page_size=4, page_token=token
             )
-            page = await self.experiments.ListCandidates(request, timeout=SECONDS)
+            page = await self.experiments.ListCandidates(request, timeout=HANG_SECONDS)
             found += page.candidates
             token = page.next_page_token
             if not token:
@@ -118,7 +118,7 @@ class Lab:
 
     async def artifact(self, experiment_id, kind):
         request = experiment_pb2.GetArtifactRequest(experiment_id=experiment_id, kind=kind)
-        stream = self.experiments.GetArtifact(request, timeout=SECONDS)
+        stream = self.experiments.GetArtifact(request, timeout=HANG_SECONDS)
         return b"".join([response.chunk async for response in stream])
 
     async def lineage(self, experiment_id):
@@ -127,12 +127,12 @@ class Lab:
 
     async def cancel(self, experiment_id):
         request = experiment_pb2.CancelExperimentRequest(id=experiment_id)
-        response = await self.experiments.CancelExperiment(request, timeout=SECONDS)
+        response = await self.experiments.CancelExperiment(request, timeout=HANG_SECONDS)
         return response.experiment
 
     async def list(self, **page):
         request = experiment_pb2.ListExperimentsRequest(**page)
-        return await self.experiments.ListExperiments(request, timeout=SECONDS)
+        return await self.experiments.ListExperiments(request, timeout=HANG_SECONDS)
 
     async def check_results(self, experiment):
         """Compare what is stored with what the synthetic answers lead to."""
@@ -154,7 +154,7 @@ class Lab:
         request = experiment_pb2.ListAnswersRequest(
             experiment_id=experiment_id, candidate=candidate, split=split
         )
-        return (await self.experiments.ListAnswers(request, timeout=SECONDS)).answers
+        return (await self.experiments.ListAnswers(request, timeout=HANG_SECONDS)).answers
 
     async def check_votes(self, experiment_id, ensemble):
         sheets = [
@@ -166,7 +166,7 @@ class Lab:
             population=ensemble.population,
             ensemble_size=ensemble.ensemble_size,
         )
-        votes = (await self.experiments.ListVotes(request, timeout=SECONDS)).votes
+        votes = (await self.experiments.ListVotes(request, timeout=HANG_SECONDS)).votes
         assert [vote.row for vote in votes] == list(range(7))
         for vote, *given in zip(votes, *sheets, strict=True):
             keys = [one.vote if one.HasField("vote") else None for one in given]
@@ -218,7 +218,7 @@ class SyntheticWorker:
         return message and message.payload[0][0]
 
     async def claim_next(self):
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(HANG_SECONDS):
             while True:
                 job_id = await asyncio.to_thread(self.take)
                 if job_id and (job := await self.claim(job_id)):
@@ -226,11 +226,11 @@ class SyntheticWorker:
 
     async def claim(self, job_id):
         request = evaluation_pb2.ClaimJobRequest(job_id=job_id, worker=self.name)
-        response = await self.jobs.ClaimJob(request, timeout=SECONDS)
+        response = await self.jobs.ClaimJob(request, timeout=HANG_SECONDS)
         return response.job if response.HasField("job") else None
 
     async def report(self, job):
-        await self.jobs.ReportJob(iter(await self.parts(job)), timeout=SECONDS)
+        await self.jobs.ReportJob(iter(await self.parts(job)), timeout=HANG_SECONDS)
         self.reports.append(job.lease.job_id)
 
     async def parts(self, job):
@@ -250,7 +250,7 @@ class SyntheticWorker:
     async def rows(self, digest):
         request = evaluation_pb2.FetchRowsRequest(rows_digest=digest)
         found = []
-        async for response in self.jobs.FetchRows(request, timeout=SECONDS):
+        async for response in self.jobs.FetchRows(request, timeout=HANG_SECONDS):
             found += response.rows_json
         assert hashlib.sha256("\n".join(found).encode()).hexdigest() == digest
         return [json.loads(row) for row in found]
@@ -259,7 +259,7 @@ class SyntheticWorker:
         if not job.descriptor.coefficients:
             digest = job.descriptor.scale_map_digest
             request = evaluation_pb2.GetScaleMapRequest(digest=digest)
-            text = (await self.jobs.GetScaleMap(request, timeout=SECONDS)).json
+            text = (await self.jobs.GetScaleMap(request, timeout=HANG_SECONDS)).json
             active = len(ScaleMap.from_json(text).active)
             job.descriptor.coefficients.extend(0.25 * one for one in range(active))
         return job.descriptor

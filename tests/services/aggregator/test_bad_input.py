@@ -17,8 +17,8 @@ from modnorm.tasks.data import load_rows, rows_digest
 from modnorm.v1 import evaluation_pb2, experiment_pb2
 from modnorm.wire.status import from_rpc_error
 from services.common.healthcheck import check
+from verification.labs.waiting import HANG_SECONDS
 
-SECONDS = 30
 ALLOWED = {
     grpc.StatusCode.INVALID_ARGUMENT,
     grpc.StatusCode.NOT_FOUND,
@@ -223,11 +223,11 @@ async def send(channel, path, method, content):
     """Return the status code that a call with raw bytes ends with."""
     try:
         if method.client_streaming:
-            await channel.stream_unary(path)(iter([content]), timeout=SECONDS)
+            await channel.stream_unary(path)(iter([content]), timeout=HANG_SECONDS)
         elif method.server_streaming:
-            await channel.unary_stream(path)(content, timeout=SECONDS).read()
+            await channel.unary_stream(path)(content, timeout=HANG_SECONDS).read()
         else:
-            await channel.unary_unary(path)(content, timeout=SECONDS)
+            await channel.unary_unary(path)(content, timeout=HANG_SECONDS)
     except grpc.aio.AioRpcError as error:
         return error.code()
     return grpc.StatusCode.OK

@@ -3,8 +3,8 @@
 import asyncio
 
 from modnorm.v1 import experiment_pb2
+from verification.labs.waiting import HANG_SECONDS
 
-SECONDS = 60
 NEVER = 3600.0
 CANCELLED = experiment_pb2.EXPERIMENT_STATE_CANCELLED
 SELECTING = experiment_pb2.EXPERIMENT_STATE_SELECTING
@@ -21,7 +21,7 @@ def test_an_experiment_begins_though_its_caller_goes_before_it_is_stored(
             request = experiment_pb2.CreateExperimentRequest(request_id="gone", spec=spec())
             await gone.goes(lab.experiments.CreateExperiment(request), servicer.settle)
             (created,) = (await lab.list()).experiments
-            await asyncio.wait_for(lab.reach(created.id, SELECTING), SECONDS)
+            await asyncio.wait_for(lab.reach(created.id, SELECTING), HANG_SECONDS)
 
     asyncio.run(scenario())
 
@@ -36,6 +36,6 @@ def test_watchers_hear_of_a_cancellation_though_its_caller_goes(start_lab, spec,
             gone = make_gone((servicer._stores.experiments, "cancel"), (servicer, "_cancel"))
             request = experiment_pb2.CancelExperimentRequest(id=created.id)
             await gone.goes(lab.experiments.CancelExperiment(request), servicer.settle)
-            assert (await asyncio.wait_for(watching, SECONDS))[-1].state == CANCELLED
+            assert (await asyncio.wait_for(watching, HANG_SECONDS))[-1].state == CANCELLED
 
     asyncio.run(scenario())

@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry
 from services.aggregator.dispatcher import BATCH, Dispatcher
 from services.aggregator.metrics import AggregatorMetrics
 from services.common.queue import QUEUE, make_celery, publish_all, queued
+from verification.labs.waiting import HANG_SECONDS
 
 
 class PendingJobs:
@@ -73,7 +74,7 @@ def test_what_is_still_being_published_is_not_missing(lab):
         await dispatcher.reconcile()
         assert queued(app) == 0
         running = asyncio.create_task(dispatcher.run())
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(HANG_SECONDS):
             while await asyncio.to_thread(queued, app) < len(ids):
                 pass
         running.cancel()

@@ -6,8 +6,8 @@ import pytest
 
 from modnorm.errors import InvalidInputError
 from modnorm.v1 import evaluation_pb2, experiment_pb2
+from verification.labs.waiting import HANG_SECONDS
 
-SECONDS = 60
 BAR = evaluation_pb2.Bar(reward=1.0, index=0)
 
 
@@ -16,12 +16,12 @@ async def report_right(worker, job):
     header, batch = await worker.parts(job)
     for answer in batch.answers.answers:
         answer.reward = 1.0
-    await worker.jobs.ReportJob(iter([header, batch]), timeout=SECONDS)
+    await worker.jobs.ReportJob(iter([header, batch]), timeout=HANG_SECONDS)
 
 
 async def beat(lab, job, **named):
     request = evaluation_pb2.HeartbeatRequest(lease=job.lease, **named)
-    return await lab.jobs.Heartbeat(request, timeout=SECONDS)
+    return await lab.jobs.Heartbeat(request, timeout=HANG_SECONDS)
 
 
 @pytest.mark.parametrize("statistics", ["experts", "full"])
@@ -49,7 +49,7 @@ async def stops(lab, worker, job, told):
     assert (job.bar, told.bar) == (BAR, BAR)
     header, _ = await worker.parts(job)
     header.header.stopped = True
-    await worker.jobs.ReportJob(iter([header]), timeout=SECONDS)
+    await worker.jobs.ReportJob(iter([header]), timeout=HANG_SECONDS)
     found = (await lab.candidates(job.experiment_id))[job.candidate + 1]
     assert found.state == experiment_pb2.CANDIDATE_STATE_STOPPED
     assert (found.reward_lower, found.reward_upper) == (0.0, 1.0)
@@ -64,5 +64,5 @@ async def goes_on(lab, worker, job, told):
     header, _ = await worker.parts(job)
     header.header.stopped = True
     async with lab.raises(InvalidInputError, "header.stopped"):
-        await worker.jobs.ReportJob(iter([header]), timeout=SECONDS)
+        await worker.jobs.ReportJob(iter([header]), timeout=HANG_SECONDS)
     await worker.report(job)

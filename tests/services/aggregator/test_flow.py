@@ -11,6 +11,7 @@ from modnorm.errors import ConflictError, InvalidInputError, NotFoundError, Stal
 from modnorm.search.ranking import mean_reward
 from modnorm.tasks.hub import HubRows
 from modnorm.v1 import common_pb2, evaluation_pb2, experiment_pb2
+from verification.labs.waiting import HANG_SECONDS
 
 SUCCEEDED = experiment_pb2.EXPERIMENT_STATE_SUCCEEDED
 CANCELLED = experiment_pb2.EXPERIMENT_STATE_CANCELLED
@@ -229,11 +230,11 @@ def test_a_cancelled_experiment_stops_its_workers(start_lab, spec):
             worker = lab.worker()
             job = await worker.claim_next()
             beat = evaluation_pb2.HeartbeatRequest(lease=job.lease, answers_done=1)
-            assert not (await lab.jobs.Heartbeat(beat, timeout=60)).cancel
+            assert not (await lab.jobs.Heartbeat(beat, timeout=HANG_SECONDS)).cancel
             for _ in range(2):
                 assert (await lab.cancel(created.id)).state == CANCELLED
             assert (await lab.finish(created.id))[-1].state == CANCELLED
-            assert (await lab.jobs.Heartbeat(beat, timeout=60)).cancel
+            assert (await lab.jobs.Heartbeat(beat, timeout=HANG_SECONDS)).cancel
             async with lab.raises(StaleLeaseError):
                 await worker.report(job)
 
@@ -252,7 +253,7 @@ def test_a_failure_that_ends_the_experiment_is_told(start_lab, spec, kind):
                 kind=evaluation_pb2.FailureKind.Value(f"FAILURE_KIND_{kind}"),
                 reason="logits are not finite",
             )
-            await lab.jobs.FailJob(request, timeout=60)
+            await lab.jobs.FailJob(request, timeout=HANG_SECONDS)
             last = (await lab.finish(created.id))[-1]
             assert last.state == experiment_pb2.EXPERIMENT_STATE_FAILED
             assert "logits are not finite" in last.message
@@ -270,13 +271,15 @@ def test_reports_out_of_shape_are_refused(start_lab, spec):
         async with start_lab() as lab:
             for parts in ([], [batch], [bare], [header, header], [header, bare]):
                 async with lab.raises(InvalidInputError, "part"):
-                    await lab.jobs.ReportJob(iter(parts), timeout=60)
+                    await lab.jobs.ReportJob(iter(parts), timeout=HANG_SECONDS)
             async with lab.raises(NotFoundError, "lease.job_id"):
-                await lab.jobs.ReportJob(iter([header, batch]), timeout=60)
+                await lab.jobs.ReportJob(iter([header, batch]), timeout=HANG_SECONDS)
             async with lab.raises(InvalidInputError, "worker"):
-                await lab.jobs.ClaimJob(evaluation_pb2.ClaimJobRequest(job_id="x"), timeout=60)
+                await lab.jobs.ClaimJob(
+                    evaluation_pb2.ClaimJobRequest(job_id="x"), timeout=HANG_SECONDS
+                )
             async with lab.raises(InvalidInputError, "kind"):
-                await lab.jobs.FailJob(evaluation_pb2.FailJobRequest(), timeout=60)
+                await lab.jobs.FailJob(evaluation_pb2.FailJobRequest(), timeout=HANG_SECONDS)
 
     asyncio.run(scenario())
 

@@ -12,8 +12,8 @@ from services.aggregator.heartbeats import MAX_LEASES
 from services.aggregator.states import JobState
 from services.aggregator.tables import Job
 from services.common.settings import EvaluatorSettings
+from verification.labs.waiting import HANG_SECONDS
 
-SECONDS = 60
 BAR = messages.Bar(reward=1.0, index=0)
 
 
@@ -26,11 +26,11 @@ def refusal(answer):
 
 
 async def by_itself(lab, request):
-    return await lab.jobs.Heartbeat(request, timeout=SECONDS)
+    return await lab.jobs.Heartbeat(request, timeout=HANG_SECONDS)
 
 
 async def on_a_stream(lab, request):
-    stream = lab.jobs.Work(timeout=SECONDS)
+    stream = lab.jobs.Work(timeout=HANG_SECONDS)
     await stream.write(messages.WorkRequest(heartbeat=request))
     answer = await stream.read()
     assert answer.HasField("heartbeat")
@@ -53,7 +53,7 @@ def running(start_lab, spec, scenario):
                 header, batch = await worker.parts(await worker.claim_next())
                 for answer in batch.answers.answers:
                     answer.reward = 1.0
-                await worker.jobs.ReportJob(iter([header, batch]), timeout=SECONDS)
+                await worker.jobs.ReportJob(iter([header, batch]), timeout=HANG_SECONDS)
             await scenario(lab, [await worker.claim_next() for _ in range(4)])
 
     asyncio.run(whole())

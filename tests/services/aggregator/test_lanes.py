@@ -10,6 +10,7 @@ import pytest
 
 from modnorm.errors import NotFoundError
 from services.aggregator.lanes import LARGEST_BATCH, Lane
+from verification.labs.waiting import HANG_SECONDS
 
 
 class Gate:
@@ -22,13 +23,13 @@ class Gate:
     def work(self, numbers):
         self.batches.append(list(numbers))
         self.began.set()
-        assert self.open.wait(30)
+        assert self.open.wait(HANG_SECONDS)
         return [NotFoundError(f"no {one}") if one % 10 == 3 else one * one for one in numbers]
 
 
 def run(scenario):
     with ThreadPoolExecutor(1) as thread:
-        asyncio.run(asyncio.wait_for(scenario(thread), 60))
+        asyncio.run(asyncio.wait_for(scenario(thread), HANG_SECONDS))
 
 
 async def submitted(lane, gate, numbers):

@@ -9,6 +9,7 @@ import pytest
 
 from modnorm.v1 import evaluation_pb2, experiment_pb2
 from services.common.logging import json_handler
+from verification.labs.waiting import HANG_SECONDS
 
 SELECTING = experiment_pb2.EXPERIMENT_STATE_SELECTING
 
@@ -97,7 +98,7 @@ def test_a_lost_lease_is_counted_and_named_in_the_log(start_lab, spec, logged):
             created = await lab.create(spec())
             await lab.reach(created.id, SELECTING)
             job = await lab.worker().claim_next()
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(HANG_SECONDS):
                 while not value(lab, "modnorm_lease_expiries_total"):
                     await lab.get(created.id)
             kind = {"kind": "infrastructure"}
@@ -122,7 +123,7 @@ def test_a_dead_worker_is_counted_once_however_many_jobs_rested(start_lab, spec)
                     evaluation_pb2.HeartbeatRequest(lease=lease, resting=True)
                 )
             await worker.claim_next()
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(HANG_SECONDS):
                 while sum(failed(lab).values()) < 3:
                     await lab.get(created.id)
             assert failed(lab) == {"infrastructure": 1, "released": 2}
@@ -146,7 +147,7 @@ def test_every_line_about_a_job_names_it(start_lab, spec, logged):
             request = evaluation_pb2.FailJobRequest(
                 lease=second.lease, kind=evaluation_pb2.FAILURE_KIND_CANDIDATE, reason="NaN"
             )
-            await lab.jobs.FailJob(request, timeout=60)
+            await lab.jobs.FailJob(request, timeout=HANG_SECONDS)
             return created.id, first, second
 
     experiment, first, second = asyncio.run(scenario())
@@ -182,11 +183,11 @@ def test_workers_that_have_gone_deviate_no_more(start_lab):
             canaries = lab.aggregator._workers.canaries
             for name, canary in (("w1", "aa"), ("w2", "bb")):
                 canaries.note(name, {"device": "H200", "canary": canary})
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(HANG_SECONDS):
                 while value(lab, "modnorm_workers_deviating") != 2:  # noqa: ASYNC110 - a gauge
                     await asyncio.sleep(0.01)
             canaries._lately = -1.0
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(HANG_SECONDS):
                 while value(lab, "modnorm_workers_deviating") != 0:  # noqa: ASYNC110 - a gauge
                     await asyncio.sleep(0.01)
 

@@ -9,6 +9,7 @@ import pytest
 
 from modnorm.errors import PreconditionError
 from services.aggregator.database import Database
+from verification.labs.waiting import HANG_SECONDS
 
 MIGRATE = (sys.executable, "-m", "services.aggregator.migrate")
 SERVE = (sys.executable, "-m", "services.aggregator.server")
@@ -21,7 +22,7 @@ def run(command, **changes):
         check=False,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=HANG_SECONDS,
     )
     return ended.returncode, ended.stderr
 

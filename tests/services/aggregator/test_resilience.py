@@ -9,6 +9,7 @@ from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.v1 import experiment_pb2
 from services.aggregator.tables import Experiment
 from services.common.queue import make_celery, queued
+from verification.labs.waiting import HANG_SECONDS
 
 SELECTING = experiment_pb2.EXPERIMENT_STATE_SELECTING
 CANCELLED = experiment_pb2.EXPERIMENT_STATE_CANCELLED
@@ -74,7 +75,7 @@ def test_a_worker_keeps_its_job_while_nobody_could_hear_it(
             async with another_aggregator(lab.settings) as heir:
                 await asyncio.sleep(0.5)
                 await heir.jobs.Heartbeat(messages.HeartbeatRequest(lease=kept.lease))
-                async with asyncio.timeout(60):
+                async with asyncio.timeout(HANG_SECONDS):
                     while (again := await heir.worker().claim(lost.lease.job_id)) is None:
                         await heir.jobs.Heartbeat(messages.HeartbeatRequest(lease=kept.lease))
                         await asyncio.sleep(0.1)
@@ -97,7 +98,7 @@ def test_a_lease_that_cannot_be_ended_keeps_no_other(start_lab, spec, database_u
                 if created is experiments[0]:
                     with lab.aggregator._database.write() as session:
                         session.get_one(Experiment, created.id).spec_json = "of a later version"
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(HANG_SECONDS):
                 while (again := await lab.worker().claim(job.lease.job_id)) is None:
                     pass
             assert again.lease.token > job.lease.token
@@ -157,7 +158,7 @@ def test_a_broker_that_is_down_or_forgets_loses_nothing(start_lab, spec, redis_u
 
 
 async def published(app, count):
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(HANG_SECONDS):
         while await asyncio.to_thread(queued, app) < count:
             pass
 

@@ -10,8 +10,8 @@ import pytest
 from modnorm.tasks.data import load_data
 from modnorm.v1 import experiment_pb2
 from services.aggregator import admission
+from verification.labs.waiting import HANG_SECONDS
 
-SECONDS = 60
 MANY = (os.cpu_count() or 1) + 8
 """More than asyncio has threads for everything, on machines that have fewer than 28 cores."""
 AT_A_TIME = min(8, (os.cpu_count() or 1) + 4)
@@ -33,7 +33,7 @@ class Downloads:
     def load(self, task, named, **settings):
         if named.offset:
             self.loop.call_soon_threadsafe(self.begun.release)
-            self.go_on.wait(SECONDS)
+            self.go_on.wait(HANG_SECONDS)
         return self._load(task, named, **settings)
 
 
@@ -51,7 +51,7 @@ async def many(lab, downloads, message):
     downloads.loop = asyncio.get_running_loop()
     calls = [asyncio.create_task(lab.create(message, f"slow {one}")) for one in range(MANY)]
     try:
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(HANG_SECONDS):
             for _ in range(AT_A_TIME):
                 await downloads.begun.acquire()
         yield calls
@@ -73,7 +73,7 @@ def test_slow_submissions_keep_no_other_call_waiting(start_lab, spec, downloads,
                 if gone:
                     for call in calls:
                         call.cancel()
-                async with asyncio.timeout(SECONDS / 2):
+                async with asyncio.timeout(HANG_SECONDS / 2):
                     await worker.rows(lost.rows_digest)
                     while not await worker.claim(lost.lease.job_id):
                         pass  # until its lease, which its worker has lost, is ended

@@ -11,6 +11,7 @@ from services.aggregator.status import MAX_WORKERS, Workers
 from services.aggregator.stores.census import Lessee
 from services.common.server import start_server
 from services.common.status import SERVICE, StatusServicer
+from verification.labs.waiting import HANG_SECONDS
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -19,7 +20,7 @@ SELECTING = experiment_pb2.EXPERIMENT_STATE_SELECTING
 
 async def status(lab):
     stub = status_pb2_grpc.StatusServiceStub(lab.channel)
-    return await stub.GetStatus(status_pb2.GetStatusRequest(), timeout=60)
+    return await stub.GetStatus(status_pb2.GetStatusRequest(), timeout=HANG_SECONDS)
 
 
 def by_name(response):
@@ -90,7 +91,7 @@ def test_a_database_that_hangs_is_named_and_told_to_health_checks(
 
     async def serving(lab, expected):
         stub = health_pb2_grpc.HealthStub(lab.channel)
-        async for said in stub.Watch(health_pb2.HealthCheckRequest(), timeout=30):
+        async for said in stub.Watch(health_pb2.HealthCheckRequest(), timeout=HANG_SECONDS):
             if said.status == expected:
                 return
 

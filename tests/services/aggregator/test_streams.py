@@ -14,8 +14,8 @@ from modnorm.wire.status import from_status
 from services.aggregator.background import LeftWork
 from services.aggregator.streams import WorkStreams
 from services.common.metrics import CallMetrics
+from verification.labs.waiting import HANG_SECONDS
 
-SECONDS = 60
 SELECTING = experiment_pb2.EXPERIMENT_STATE_SELECTING
 
 
@@ -23,7 +23,7 @@ class Stream:
     """A stream of one worker, call by call."""
 
     def __init__(self, jobs):
-        self._stream = jobs.Work(timeout=SECONDS)
+        self._stream = jobs.Work(timeout=HANG_SECONDS)
 
     async def call(self, **call):
         await self._stream.write(messages.WorkRequest(**call))
@@ -55,7 +55,7 @@ async def taken(lab, worker):
     Labs of one process share the queue: ids that another one has left are dropped.
     """
     pending = await asyncio.to_thread(lab.aggregator._stores.jobs.pending)
-    async with asyncio.timeout(SECONDS):
+    async with asyncio.timeout(HANG_SECONDS):
         while (job_id := await asyncio.to_thread(worker.take)) not in pending:
             pass
     return job_id
@@ -313,7 +313,7 @@ def test_a_stop_stores_and_follows_up_the_reports_that_it_cuts_off(selecting, ma
         for _ in range(2):
             jobs.append((await stream.call(claim=claim(await taken(lab, worker)))).claim.job)
             calls.append(lab.jobs.ReportJob(iter(await worker.parts(jobs[-1]))))
-            await asyncio.wait_for(gone.calls.acquire(), SECONDS)
+            await asyncio.wait_for(gone.calls.acquire(), HANG_SECONDS)
             await gone.begins()
         await gone.is_cut_off(lab.aggregator.stop())
         assert followed.jobs == {job.lease.job_id for job in jobs}
@@ -353,7 +353,7 @@ def test_a_claim_that_was_given_up_while_it_waited_does_not_take_its_job(selecti
         for _ in range(2):
             await gone.calls.acquire()
         call.cancel()
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(HANG_SECONDS):
             await gone._gone.wait()
         again = asyncio.create_task(worker.claim(second))
         await gone.calls.acquire()

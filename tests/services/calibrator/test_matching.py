@@ -9,8 +9,7 @@ from modnorm.radius.artifact import RadiusArtifact
 from modnorm.v1 import common_pb2
 from modnorm.wire.status import from_rpc_error
 from services.calibrator.matching import make_matching
-
-DEADLINE = 120
+from verification.labs.waiting import HANG_SECONDS
 
 
 async def collect(call):
@@ -35,11 +34,11 @@ def test_progress_then_the_artifact_of_the_library_computed_once(
 ):
     async def scenario():
         async with serve(settings) as stub:
-            first = await collect(stub.MeasureRadius(measure_request(), timeout=DEADLINE))
+            first = await collect(stub.MeasureRadius(measure_request(), timeout=HANG_SECONDS))
         async with serve(settings) as stub:
             # The order of the radii and prompts that are not used do not matter.
             same = measure_request(prompts=4, radii=[0.04, 0.16])
-            return first, await collect(stub.MeasureRadius(same, timeout=DEADLINE))
+            return first, await collect(stub.MeasureRadius(same, timeout=HANG_SECONDS))
 
     (progress, first), (_, again) = asyncio.run(scenario())
     assert progress[0] == (0, 6)
@@ -59,18 +58,18 @@ def test_broken_off_it_goes_on_and_another_grid_measures_nothing_twice(
 
     async def scenario():
         async with serve(settings) as stub:
-            call = stub.MeasureRadius(many, timeout=DEADLINE)
+            call = stub.MeasureRadius(many, timeout=HANG_SECONDS)
             while (await call.read()).progress.candidates_done < 2:
                 pass
             call.cancel()
             kept = journal(settings)
-            _, artifact = await collect(stub.MeasureRadius(many, timeout=DEADLINE))
+            _, artifact = await collect(stub.MeasureRadius(many, timeout=HANG_SECONDS))
             whole = journal(settings)
             fewer = measure_request(candidates=12, radii=[0.16])
-            await collect(stub.MeasureRadius(fewer, timeout=DEADLINE))
+            await collect(stub.MeasureRadius(fewer, timeout=HANG_SECONDS))
             return kept, artifact, whole
 
-    kept, artifact, whole = asyncio.run(asyncio.wait_for(scenario(), DEADLINE))
+    kept, artifact, whole = asyncio.run(asyncio.wait_for(scenario(), HANG_SECONDS))
     assert "matching ended without a result" in caplog.messages
     assert 1 + 2 <= len(kept.splitlines()) < 1 + 36
     assert whole.startswith(kept)
@@ -87,15 +86,15 @@ def test_a_long_matching_makes_way_for_what_waits_and_goes_on(
 
     async def scenario():
         async with serve(settings) as stub:
-            call = aiter(stub.MeasureRadius(many, timeout=DEADLINE))
+            call = aiter(stub.MeasureRadius(many, timeout=HANG_SECONDS))
             while (await anext(call)).progress.candidates_done < 2:
                 pass
-            calibrated = [one async for one in stub.Calibrate(request_for(), timeout=DEADLINE)]
+            calibrated = [one async for one in stub.Calibrate(request_for(), timeout=HANG_SECONDS)]
             assert "matching done" not in caplog.messages
             assert calibrated[-1].profile.digest
             return await collect(call)
 
-    progress, artifact = asyncio.run(asyncio.wait_for(scenario(), DEADLINE))
+    progress, artifact = asyncio.run(asyncio.wait_for(scenario(), HANG_SECONDS))
     assert [done for done, _ in progress] == list(range(3, 37))
     assert len(RadiusArtifact.from_json(artifact.json).document.radii) == 2
     assert "matching makes way" in caplog.messages
@@ -124,7 +123,7 @@ def test_a_bad_request_names_its_field(serve, settings, measure_request, fields,
     async def scenario():
         async with serve(settings) as stub:
             with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await collect(stub.MeasureRadius(measure_request(**fields), timeout=DEADLINE))
+                await collect(stub.MeasureRadius(measure_request(**fields), timeout=HANG_SECONDS))
             return from_rpc_error(caught.value)
 
     error = asyncio.run(scenario())

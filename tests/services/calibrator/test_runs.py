@@ -7,6 +7,7 @@ from filelock import FileLock
 
 from services.calibrator.runs import Runs, Turns
 from services.common.artifacts import ArtifactStore
+from verification.labs.waiting import HANG_SECONDS
 
 
 class Quick:
@@ -37,7 +38,7 @@ def test_what_another_process_makes_keeps_nobody_else_waiting(tmp_path, monkeypa
             await asyncio.sleep(0.1)
             other = None
             with suppress(TimeoutError):
-                other = await asyncio.wait_for(made(runs, "b"), 10)
+                other = await asyncio.wait_for(made(runs, "b"), HANG_SECONDS)
         return other, await held_up
 
     assert asyncio.run(scenario()) == ('"b"', '"a"')

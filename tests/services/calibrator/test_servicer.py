@@ -14,8 +14,7 @@ from modnorm.v1 import calibration_pb2 as pb
 from modnorm.v1 import common_pb2
 from modnorm.wire.conversions import prompts_from_proto
 from modnorm.wire.status import from_rpc_error
-
-DEADLINE = 120
+from verification.labs.waiting import HANG_SECONDS
 
 
 async def collect(call):
@@ -51,7 +50,7 @@ def test_progress_then_the_profile_of_the_library(serve, settings, request_for):
 
     async def scenario():
         async with serve(settings) as stub:
-            return await collect(stub.Calibrate(request, timeout=DEADLINE))
+            return await collect(stub.Calibrate(request, timeout=HANG_SECONDS))
 
     progress, message = asyncio.run(scenario())
     assert progress[0] == (0, 2)
@@ -70,10 +69,10 @@ def test_progress_then_the_profile_of_the_library(serve, settings, request_for):
 def test_a_profile_is_computed_once(serve, settings, request_for, caplog):
     async def scenario():
         async with serve(settings) as stub:
-            first = await collect(stub.Calibrate(request_for(), timeout=DEADLINE))
+            first = await collect(stub.Calibrate(request_for(), timeout=HANG_SECONDS))
         async with serve(settings) as stub:
             # The third and fourth prompts are not used, so they do not matter.
-            again = await collect(stub.Calibrate(request_for(prompts=2), timeout=DEADLINE))
+            again = await collect(stub.Calibrate(request_for(prompts=2), timeout=HANG_SECONDS))
         return first, again
 
     (_, first), (progress, again) = asyncio.run(scenario())
@@ -87,7 +86,7 @@ def test_concurrent_callers_share_one_computation(serve, settings, request_for, 
     async def scenario():
         async with serve(settings) as one, serve(settings) as two:
             stubs = [one, one, one] if servers == 1 else [one, two]
-            calls = [stub.Calibrate(request_for(), timeout=DEADLINE) for stub in stubs]
+            calls = [stub.Calibrate(request_for(), timeout=HANG_SECONDS) for stub in stubs]
             return await asyncio.gather(*(collect(call) for call in calls))
 
     results = asyncio.run(scenario())
@@ -104,7 +103,7 @@ def test_what_defines_a_profile_tells_profiles_apart(serve, settings, request_fo
 
     async def scenario():
         async with serve(settings) as stub:
-            return [await collect(stub.Calibrate(one, timeout=DEADLINE)) for one in variants]
+            return [await collect(stub.Calibrate(one, timeout=HANG_SECONDS)) for one in variants]
 
     assert len({profile.digest for _, profile in asyncio.run(scenario())}) == 3
 
@@ -114,13 +113,13 @@ def test_a_computation_that_nobody_follows_stops(serve, settings, request_for, c
 
     async def scenario():
         async with serve(settings) as stub:
-            call = stub.Calibrate(many, timeout=DEADLINE)
+            call = stub.Calibrate(many, timeout=HANG_SECONDS)
             await call.read()
             call.cancel()
             # Calibrations take turns: this one starts when the other has stopped.
-            return await collect(stub.Calibrate(request_for(), timeout=DEADLINE))
+            return await collect(stub.Calibrate(request_for(), timeout=HANG_SECONDS))
 
-    _, profile = asyncio.run(asyncio.wait_for(scenario(), DEADLINE))
+    _, profile = asyncio.run(asyncio.wait_for(scenario(), HANG_SECONDS))
     assert "calibration ended without a result" in caplog.messages
     stored = [path.stem for path in (settings.cache_dir / "profiles").glob("*.json")]
     assert stored == [profile.digest]
@@ -129,8 +128,8 @@ def test_a_computation_that_nobody_follows_stops(serve, settings, request_for, c
 def test_a_computation_goes_on_for_those_who_stay(serve, settings, request_for, caplog):
     async def scenario():
         async with serve(settings) as stub:
-            leaving = stub.Calibrate(request_for(examples=4), timeout=DEADLINE)
-            staying = aiter(stub.Calibrate(request_for(examples=4), timeout=DEADLINE))
+            leaving = stub.Calibrate(request_for(examples=4), timeout=HANG_SECONDS)
+            staying = aiter(stub.Calibrate(request_for(examples=4), timeout=HANG_SECONDS))
             await leaving.read()
             first = await anext(staying)
             leaving.cancel()
@@ -146,10 +145,10 @@ def test_a_computation_goes_on_for_those_who_stay(serve, settings, request_for, 
 def test_other_calls_are_answered_meanwhile(serve, settings, request_for):
     async def scenario():
         async with serve(settings) as stub:
-            call = stub.Calibrate(request_for(examples=64, prompts=64), timeout=DEADLINE)
+            call = stub.Calibrate(request_for(examples=64, prompts=64), timeout=HANG_SECONDS)
             await call.read()
             with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await stub.GetProfile(pb.GetProfileRequest(digest="0" * 16), timeout=DEADLINE)
+                await stub.GetProfile(pb.GetProfileRequest(digest="0" * 16), timeout=HANG_SECONDS)
             unfinished = not call.done()
             call.cancel()
             return caught.value.code(), unfinished
@@ -160,10 +159,10 @@ def test_other_calls_are_answered_meanwhile(serve, settings, request_for):
 def test_a_damaged_artifact_is_made_again(serve, settings, request_for, caplog):
     async def scenario():
         async with serve(settings) as stub:
-            _, first = await collect(stub.Calibrate(request_for(), timeout=DEADLINE))
+            _, first = await collect(stub.Calibrate(request_for(), timeout=HANG_SECONDS))
             path = settings.cache_dir / "profiles" / f"{first.digest}.json"
             path.write_text(path.read_text()[:-10])
-            _, again = await collect(stub.Calibrate(request_for(), timeout=DEADLINE))
+            _, again = await collect(stub.Calibrate(request_for(), timeout=HANG_SECONDS))
             return first, again
 
     first, again = asyncio.run(scenario())
@@ -175,10 +174,10 @@ def test_a_damaged_artifact_is_made_again(serve, settings, request_for, caplog):
 def test_a_stored_profile_is_found_by_digest_and_fingerprint(serve, settings, request_for):
     async def scenario():
         async with serve(settings) as stub:
-            _, made = await collect(stub.Calibrate(request_for(), timeout=DEADLINE))
+            _, made = await collect(stub.Calibrate(request_for(), timeout=HANG_SECONDS))
             names = (made.digest, Profile.from_json(made.json).fingerprint)
             found = [
-                await stub.GetProfile(pb.GetProfileRequest(digest=name), timeout=DEADLINE)
+                await stub.GetProfile(pb.GetProfileRequest(digest=name), timeout=HANG_SECONDS)
                 for name in names
             ]
             return made, [response.profile for response in found]
@@ -202,7 +201,7 @@ def test_a_profile_that_is_not_there(serve, settings, digest, kind):
     async def scenario():
         async with serve(settings) as stub:
             with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await stub.GetProfile(pb.GetProfileRequest(digest=digest), timeout=DEADLINE)
+                await stub.GetProfile(pb.GetProfileRequest(digest=digest), timeout=HANG_SECONDS)
             return from_rpc_error(caught.value)
 
     error = asyncio.run(scenario())
@@ -213,7 +212,7 @@ def test_a_profile_that_is_not_there(serve, settings, digest, kind):
 def refused(serve, settings, request):
     async def scenario():
         async with serve(settings) as stub:
-            return await refusal(stub.Calibrate(request, timeout=DEADLINE))
+            return await refusal(stub.Calibrate(request, timeout=HANG_SECONDS))
 
     return asyncio.run(scenario())
 

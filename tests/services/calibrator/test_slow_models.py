@@ -12,8 +12,8 @@ from modnorm.v1 import calibration_pb2 as pb
 from modnorm.v1 import common_pb2
 from services.calibrator import matching, plan
 from services.common.models import resolve_model
+from verification.labs.waiting import HANG_SECONDS
 
-SECONDS = 120
 FEW = 6
 MANY = (os.cpu_count() or 1) + 8
 """More than asyncio has threads for everything, on machines that have fewer than 28 cores."""
@@ -34,7 +34,7 @@ class Downloads:
         if model != SLOW:
             return self._resolve(model, *args, **named)
         self.loop.call_soon_threadsafe(self.begun.release)
-        self.go_on.wait(SECONDS)
+        self.go_on.wait(HANG_SECONDS)
         raise UnavailableError("it did not come")
 
 
@@ -52,9 +52,9 @@ async def slow_calls(stub, downloads, requests):
     """Ask for what needs the model that does not come; go on when six calls wait for it."""
     downloads.loop = asyncio.get_running_loop()
     rpcs = {pb.CalibrateRequest: stub.Calibrate, pb.MeasureRadiusRequest: stub.MeasureRadius}
-    calls = [rpcs[type(request)](request, timeout=SECONDS) for request in requests]
+    calls = [rpcs[type(request)](request, timeout=HANG_SECONDS) for request in requests]
     try:
-        async with asyncio.timeout(SECONDS / 2):
+        async with asyncio.timeout(HANG_SECONDS / 2):
             for _ in range(FEW):
                 await downloads.begun.acquire()
         yield
@@ -78,10 +78,10 @@ def test_slow_models_keep_no_stored_profile_waiting(
 
     async def scenario():
         async with serve(settings) as stub:
-            made = await profile_of(stub.Calibrate(request_for(), timeout=SECONDS))
+            made = await profile_of(stub.Calibrate(request_for(), timeout=HANG_SECONDS))
             async with slow_calls(stub, downloads, [slow] * MANY):
                 asked = pb.GetProfileRequest(digest=made.digest)
-                assert (await stub.GetProfile(asked, timeout=SECONDS / 2)).profile == made
+                assert (await stub.GetProfile(asked, timeout=HANG_SECONDS / 2)).profile == made
 
     asyncio.run(scenario())
 
@@ -93,7 +93,7 @@ def test_a_few_slow_models_keep_no_other_calibration_waiting(
 
     async def scenario():
         async with serve(settings) as stub, slow_calls(stub, downloads, slow):
-            made = await profile_of(stub.Calibrate(request_for(), timeout=SECONDS / 2))
+            made = await profile_of(stub.Calibrate(request_for(), timeout=HANG_SECONDS / 2))
             assert made.digest
 
     asyncio.run(scenario())

@@ -27,6 +27,7 @@ from services.common.access.callers import Caller, current_caller
 from services.common.access.exposure import is_loopback
 from services.common.access.limits import BURST_SECONDS, RateLimits, StreamLimits
 from services.common.access.token_file import LOOK_SECONDS, TokenFile
+from verification.labs.waiting import HANG_SECONDS
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -227,7 +228,7 @@ def test_a_service_that_all_could_use_does_not_start(tmp_path, settings, field):
         check=False,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG_SECONDS,
     )
     assert ended.returncode == 1
     assert field in ended.stderr

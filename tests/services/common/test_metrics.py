@@ -22,8 +22,7 @@ from modnorm.v1.experiment_pb2_grpc import (
 from services.common.channels import open_channel
 from services.common.metrics import exposed
 from services.common.server import start_server
-
-SECONDS = 60.0
+from verification.labs.waiting import HANG_SECONDS
 
 
 class Experiments(ExperimentServiceServicer):
@@ -32,7 +31,7 @@ class Experiments(ExperimentServiceServicer):
     async def GetExperiment(self, request, context):  # noqa: N802 - named by the contract
         if request.id == "hang":
             Experiments.hanging = True
-            await asyncio.sleep(2 * SECONDS)
+            await asyncio.sleep(2 * HANG_SECONDS)
         if request.id != "here":
             raise NotFoundError("gone")
         return experiment_pb2.GetExperimentResponse()
@@ -80,7 +79,7 @@ async def _outcome(call):
 
 
 async def until(condition):
-    deadline = asyncio.get_running_loop().time() + SECONDS
+    deadline = asyncio.get_running_loop().time() + HANG_SECONDS
     while not condition():
         assert asyncio.get_running_loop().time() < deadline
         await asyncio.sleep(0.01)
@@ -155,7 +154,9 @@ def test_callers_cannot_make_time_series():
 def test_metrics_are_shown_over_http_as_long_as_the_context_lasts():
     registry = CollectorRegistry()
     with exposed("127.0.0.1:0", registry) as port:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{port}/metrics", timeout=HANG_SECONDS
+        ) as answer:
             assert answer.status == 200
         with (
             pytest.raises(UnavailableError, match="MODNORM_METRICS_ADDRESS"),
@@ -163,7 +164,7 @@ def test_metrics_are_shown_over_http_as_long_as_the_context_lasts():
         ):
             pass
     with pytest.raises(OSError, match="refused"):
-        urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10)
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=HANG_SECONDS)
 
 
 def test_no_address_shows_nothing():

@@ -4,15 +4,14 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from contextlib import closing, contextmanager
 
 import pytest
 
 from services.common.healthcheck import check
+from verification.labs.waiting import HANG_SECONDS, wait_until
 
 SERVICE = "modnorm.v1.ExperimentService"
-SECONDS = 60
 
 
 @contextmanager
@@ -40,10 +39,11 @@ def aggregator(folder):
 
 
 def wait_for(process, address):
-    deadline = time.monotonic() + SECONDS
-    while check(address, SERVICE, timeout=1) != "SERVING":
+    def serves():
         assert process.poll() is None
-        assert time.monotonic() < deadline
+        return check(address, SERVICE, timeout=1) == "SERVING"
+
+    wait_until(serves, "the service serves")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -55,7 +55,7 @@ def test_a_service_stops_gracefully_and_logs_json(tmp_path, number):
         unknown = subprocess.run([*command, "x"], check=False, capture_output=True, text=True)
         assert (unknown.returncode, unknown.stderr) == (1, f"{address}: NOT_FOUND\n")
         process.send_signal(number)
-        assert process.wait(timeout=SECONDS) == 0
+        assert process.wait(timeout=HANG_SECONDS) == 0
     lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
     listening, stopping = (
         line
@@ -75,7 +75,7 @@ def test_a_bad_setting_of_opentelemetry_ends_the_process_with_its_name():
         check=False,
         capture_output=True,
         text=True,
-        timeout=SECONDS,
+        timeout=HANG_SECONDS,
     )
     assert ended.returncode == 1
     (line,) = ended.stderr.splitlines()
@@ -93,7 +93,7 @@ def test_a_taken_address_ends_the_process_with_the_reason(tmp_path):
             check=False,
             capture_output=True,
             text=True,
-            timeout=SECONDS,
+            timeout=HANG_SECONDS,
         )
         assert second.returncode != 0
         assert "MODNORM_BIND_ADDRESS" in second.stderr

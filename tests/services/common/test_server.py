@@ -23,6 +23,7 @@ from modnorm.wire.status import from_rpc_error
 from services.common.channels import MESSAGE_BYTES, open_channel
 from services.common.healthcheck import check
 from services.common.server import start_server
+from verification.labs.waiting import HANG_SECONDS
 
 SERVICE = "modnorm.v1.ExperimentService"
 ERRORS = [
@@ -109,20 +110,22 @@ async def running():
 
 async def _get(channel, name):
     stub = experiment_pb2_grpc.ExperimentServiceStub(channel)
-    return await stub.GetExperiment(experiment_pb2.GetExperimentRequest(id=name), timeout=60)
+    return await stub.GetExperiment(
+        experiment_pb2.GetExperimentRequest(id=name), timeout=HANG_SECONDS
+    )
 
 
 async def _watch(channel, name):
     stub = experiment_pb2_grpc.ExperimentServiceStub(channel)
     request = experiment_pb2.WatchExperimentRequest(id=name)
-    async for _ in stub.WatchExperiment(request, timeout=60):
+    async for _ in stub.WatchExperiment(request, timeout=HANG_SECONDS):
         pass
 
 
 async def _report(channel, name):
     header = evaluation_pb2.ReportHeader(worker=name)
     parts = [evaluation_pb2.ReportJobRequest(header=header)]
-    await evaluation_pb2_grpc.JobServiceStub(channel).ReportJob(iter(parts), timeout=60)
+    await evaluation_pb2_grpc.JobServiceStub(channel).ReportJob(iter(parts), timeout=HANG_SECONDS)
 
 
 async def _caught(call, name):
@@ -264,7 +267,9 @@ def test_a_stop_says_so_first_and_lets_calls_finish():
             watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
             assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
             stub = experiment_pb2_grpc.ExperimentServiceStub(channel)
-            call = stub.GetExperiment(experiment_pb2.GetExperimentRequest(id="slow"), timeout=60)
+            call = stub.GetExperiment(
+                experiment_pb2.GetExperimentRequest(id="slow"), timeout=HANG_SECONDS
+            )
             await call.initial_metadata()
             stop = asyncio.create_task(server.stop(5))
             assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING

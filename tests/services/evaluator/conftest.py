@@ -2,7 +2,6 @@
 
 import hashlib
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -36,6 +35,7 @@ from services.evaluator.metrics import EvaluatorMetrics
 from services.evaluator.models import Loading
 from services.evaluator.pulse import Pulse
 from services.evaluator.shutdown import Shutdown
+from verification.labs.waiting import wait_until
 
 ROWS = 5
 HERE = Loading(roots=())
@@ -229,12 +229,9 @@ class Aggregator(evaluation_pb2_grpc.JobServiceServicer):
         yield messages.FetchGeneratorResponse(chunk=content[:100])
         yield messages.FetchGeneratorResponse(chunk=content[100:])
 
-    def wait_for(self, job_id: str, seconds: float = 60.0) -> None:
+    def wait_for(self, job_id: str) -> None:
         """Wait until a job is reported or failed."""
-        deadline = time.monotonic() + seconds
-        while job_id not in self.reports and job_id not in self.failures:
-            assert time.monotonic() < deadline, f"{job_id} never ended"
-            time.sleep(0.02)
+        wait_until(lambda: job_id in {*self.reports, *self.failures}, f"the end of {job_id}")
 
     def _enter(self, method: str, context: grpc.ServicerContext) -> None:
         self.calls[method] += 1

@@ -17,8 +17,8 @@ from services.evaluator.behind import Behind
 from services.evaluator.jobs import JobRunner
 from services.evaluator.models import Loading
 from services.evaluator.shutdown import Shutdown
+from verification.labs.waiting import HANG_SECONDS
 
-SECONDS = 60
 AddJob = Callable[..., messages.Job]
 MakeRunner = Callable[..., JobRunner]
 
@@ -59,7 +59,7 @@ class Stage:
         return engine
 
     def _wait(self, job_id: str) -> None:
-        assert self.judge.wait(SECONDS), "no other candidate began meanwhile"
+        assert self.judge.wait(HANG_SECONDS), "no other candidate began meanwhile"
         self.noted.append(f"judged {job_id}")
 
 
@@ -226,7 +226,7 @@ def test_no_more_than_one_is_behind() -> None:
     behind, noted, free = Behind(), [], threading.Event()
 
     def first() -> None:
-        assert free.wait(SECONDS)
+        assert free.wait(HANG_SECONDS)
         noted.append("first ends")
 
     behind.hand_over(first)

@@ -12,6 +12,7 @@ from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
 from services.evaluator import calls
 from services.evaluator.gateway import JobGateway
 from services.evaluator.line import Line
+from verification.labs.waiting import HANG_SECONDS
 
 
 def lease(job_id: str = "a") -> messages.Lease:
@@ -196,7 +197,7 @@ def test_a_report_waits_for_no_claim_that_was_made_before_it(
     assert gateway.claim("a") is not None
     assert gateway.claim("b") is not None
     with ThreadPoolExecutor(1) as behind:
-        behind.submit(gateway.report, lambda: parts(1)).result(timeout=30.0)
+        behind.submit(gateway.report, lambda: parts(1)).result(timeout=HANG_SECONDS)
     assert aggregator.carried == 0
 
 

@@ -20,24 +20,19 @@ from services.common.logging import naming
 from services.evaluator.heartbeats import Heartbeats
 from services.evaluator.lease import HeldLease, longest_silence
 from services.evaluator.pulse import LOAD_FACTOR
-
-SECONDS = 60.0
-"""For what comes at once unless the machine is busy."""
+from verification.labs.waiting import HANG_SECONDS, wait_until
 
 
 def lease(seconds: float = 30.0) -> messages.Lease:
     return messages.Lease(job_id="a", token=7, seconds=seconds)
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+def until(condition: Callable[[], object]) -> None:
+    wait_until(condition, "what the evaluator does", pause=0.01)
 
 
 def wait_until_refused(held: HeldLease) -> None:
-    deadline = time.monotonic() + SECONDS
+    deadline = time.monotonic() + HANG_SECONDS
     while time.monotonic() < deadline:
         held.progress(1)
         time.sleep(0.01)
@@ -47,11 +42,9 @@ def test_heartbeats_are_a_third_of_a_short_lease_apart(gateway, shutdown, aggreg
     with HeldLease(Heartbeats(gateway, 100.0), lease(seconds=0.3), shutdown) as held:
         held.total = 9
         held.progress(4)
-        began, seconds = time.monotonic(), 0.0
-        while len(aggregator.heartbeats) < 3 and seconds < SECONDS:
-            time.sleep(0.01)
-            seconds = time.monotonic() - began
-    assert 0.2 < seconds < SECONDS
+        began = time.monotonic()
+        until(lambda: len(aggregator.heartbeats) >= 3)
+        assert time.monotonic() - began > 0.2
     assert aggregator.heartbeats[-1].answers_done == 4
     assert aggregator.heartbeats[-1].answers_total == 9
 
@@ -84,10 +77,12 @@ def test_an_aggregator_in_trouble_stops_nothing(
 ) -> None:
     aggregator.errors["Heartbeat"] = [error] * 8
     with HeldLease(Heartbeats(gateway, 0.02), lease(), shutdown) as held:
-        deadline = time.monotonic() + SECONDS
-        while not aggregator.heartbeats and time.monotonic() < deadline:
+
+        def goes_on() -> bool:
             held.progress(1)
-            time.sleep(0.02)
+            return bool(aggregator.heartbeats)
+
+        until(goes_on)
     assert aggregator.heartbeats
 
 
@@ -122,7 +117,7 @@ def test_what_is_said_first_is_heard_first(
     monkeypatch.setattr(gateway, "heartbeats", late)
     with HeldLease(Heartbeats(gateway, 0.02), lease(), shutdown) as held:
         with held.resting():
-            assert composed.wait(SECONDS)
+            assert composed.wait(HANG_SECONDS)
         assert [beat.resting for beat in aggregator.heartbeats[:2]] == [True, False]
 
 

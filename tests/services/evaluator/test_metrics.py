@@ -19,6 +19,7 @@ from services.common.settings import EvaluatorSettings
 from services.evaluator.jobs import JobRunner
 from services.evaluator.metrics import EvaluatorMetrics, GpuCollector
 from services.evaluator.worker import Worker
+from verification.labs.waiting import HANG_SECONDS
 
 AddJob = Callable[..., messages.Job]
 
@@ -123,7 +124,7 @@ def test_a_job_is_handed_back_for_a_worker_that_cannot_stop(
 
     def load(engine, checkpoint, settings):
         loading.set()
-        assert loaded.wait(60)
+        assert loaded.wait(HANG_SECONDS)
         return load_engine(engine, checkpoint, settings)
 
     settings = EvaluatorSettings(
@@ -134,11 +135,11 @@ def test_a_job_is_handed_back_for_a_worker_that_cannot_stop(
     thread.start()
     add_job()
     publish(make_celery(settings.broker_url), "a")
-    assert loading.wait(60)
+    assert loading.wait(HANG_SECONDS)
     worker.stop()
     assert aggregator.failures["a"].kind == messages.FAILURE_KIND_RELEASED
     loaded.set()
-    thread.join(60)
+    thread.join(HANG_SECONDS)
     assert not thread.is_alive()
 
 

@@ -11,6 +11,7 @@ from services.common.queue import make_celery, publish
 from services.common.settings import EvaluatorSettings
 from services.evaluator.pauses import LONGEST_PAUSE, LONGEST_ROUND_PAUSE, UNFIT_PAUSE, Pauses
 from services.evaluator.worker import Worker
+from verification.labs.waiting import HANG_SECONDS
 
 AddJob = Callable[..., messages.Job]
 
@@ -87,7 +88,7 @@ def working(target: str, broker_url: str) -> Iterator[Worker]:
     thread.start()
     yield worker
     worker.stop()
-    thread.join(30)
+    thread.join(HANG_SECONDS)
     assert not thread.is_alive()
 
 

@@ -1,7 +1,6 @@
 """Jobs that rest in the middle, with their leases kept, while others go first."""
 
 import threading
-import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 
@@ -16,10 +15,10 @@ from services.evaluator.jobs import JobRunner
 from services.evaluator.models import Loading
 from services.evaluator.pulse import Pulse
 from services.evaluator.shutdown import Shutdown
+from verification.labs.waiting import HANG_SECONDS, wait_until
 
 AddJob = Callable[..., messages.Job]
 MakeRunner = Callable[..., JobRunner]
-SECONDS = 60.0
 PERFECT = messages.Bar(reward=1.1, index=1)
 RELEASED = messages.FAILURE_KIND_RELEASED
 THIRD = 3
@@ -106,10 +105,7 @@ def test_a_job_that_is_never_stopped_never_rests(
 
 
 def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(condition, "what the evaluator does", pause=0.01)
 
 
 def wait_for_heartbeat(aggregator) -> None:
@@ -361,7 +357,7 @@ def test_a_job_that_hangs_counts_and_those_that_rest_do_not(
 def test_the_pulse_does_not_run_out_while_all_rest(
     make_runner: MakeRunner, aggregator, add: AddJob
 ) -> None:
-    pulse = Pulse(SECONDS)
+    pulse = Pulse(HANG_SECONDS)
     runner = make_runner(pulse=pulse, resting=3)
     add("a")
     runner.begin("a")

@@ -2,7 +2,6 @@ import asyncio
 import json
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Callable
 
@@ -14,6 +13,7 @@ from services.common.queue import make_celery, publish
 from services.common.settings import EvaluatorSettings
 from services.evaluator.child import MAKES_ROOM
 from services.evaluator.server import EvaluatorService
+from verification.labs.waiting import HANG_SECONDS, wait_until
 
 WORKER_THAT_ENDS = """
 from threading import Thread
@@ -57,7 +57,9 @@ def test_a_worker_that_makes_room_ends_with_the_code_that_says_so() -> None:
 
 def test_a_worker_that_ends_by_itself_ends_the_process_with_an_error() -> None:
     command = [sys.executable, "-c", WORKER_THAT_ENDS]
-    ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    ended = subprocess.run(
+        command, check=False, capture_output=True, text=True, timeout=HANG_SECONDS
+    )
     assert ended.returncode == 1
     last = json.loads(ended.stderr.splitlines()[-1])
     assert (last["event"], last["level"]) == ("ended: the worker ended by itself", "critical")
@@ -75,7 +77,4 @@ async def _serve(settings: EvaluatorSettings, aggregator) -> None:
 
 
 def _wait_until_serving(port: int) -> None:
-    deadline = time.monotonic() + 30
-    while check(f"127.0.0.1:{port}") != "SERVING":
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: check(f"127.0.0.1:{port}") == "SERVING", "the worker serves")

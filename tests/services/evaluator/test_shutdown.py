@@ -1,6 +1,7 @@
 import threading
 
 from services.evaluator.shutdown import Shutdown
+from verification.labs.waiting import HANG_SECONDS
 
 HOURS = 10_000.0
 
@@ -20,7 +21,7 @@ def test_a_hurry_ends_the_grace_period_and_whoever_sleeps_in_it() -> None:
     sleeper = threading.Thread(target=shutdown.sleep, args=(HOURS,))
     sleeper.start()
     shutdown.hurry()
-    sleeper.join(60)
+    sleeper.join(HANG_SECONDS)
     assert not sleeper.is_alive()
     assert shutdown.overdue
 

@@ -19,8 +19,8 @@ from services.evaluator import gateway, supervisor, worker
 from services.evaluator.child import MAKES_ROOM
 from services.evaluator.mps import CONTROL
 from services.evaluator.supervisor import COMMAND, Supervisor
+from verification.labs.waiting import HANG_SECONDS, wait_until
 
-SECONDS = 90
 STUB = """
 import asyncio, os, sys
 from pathlib import Path
@@ -50,11 +50,7 @@ async def running(devices, command, **changes):
 
 
 async def until(condition, what):
-    for _ in range(SECONDS * 20):
-        if await asyncio.to_thread(condition):
-            return
-        await asyncio.sleep(0.05)
-    raise AssertionError(f"in vain: {what}")
+    await asyncio.to_thread(wait_until, condition, what)
 
 
 def notes(folder):
@@ -219,7 +215,7 @@ def test_a_worker_does_not_outlive_its_supervisor(tmp_path):
         # From then on it stops as it is told to; before, a signal simply ends it.
         asyncio.run(until(lambda: '"listening"' in path.read_text(), "a worker that listens"))
         assert worker.poll() is None
-        worker.communicate(timeout=SECONDS)
+        worker.communicate(timeout=HANG_SECONDS)
         assert worker.returncode == 0
 
 
@@ -230,7 +226,7 @@ def test_a_worker_ends_before_its_supervisor_with_the_code_that_it_chose(tmp_pat
         f"time.sleep(0.3); sys.exit({MAKES_ROOM})"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE) as worker:
-        assert worker.wait(SECONDS) == MAKES_ROOM
+        assert worker.wait(HANG_SECONDS) == MAKES_ROOM
 
 
 def test_workers_are_told_that_they_are_supervised(tmp_path):

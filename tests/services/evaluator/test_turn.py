@@ -4,12 +4,13 @@ from pathlib import Path
 import pytest
 
 from services.evaluator.turn import turn
+from verification.labs.waiting import HANG_SECONDS
 
 
 def hold(lock, begun, over):
     with turn(lock, lambda: None):
         begun.set()
-        over.wait(60)
+        over.wait(HANG_SECONDS)
 
 
 def test_one_loads_at_a_time_and_a_killed_one_frees_the_turn(tmp_path):
@@ -18,7 +19,7 @@ def test_one_loads_at_a_time_and_a_killed_one_frees_the_turn(tmp_path):
     begun, over = spawn.Event(), spawn.Event()
     other = spawn.Process(target=hold, args=(lock, begun, over))
     other.start()
-    assert begun.wait(60)
+    assert begun.wait(HANG_SECONDS)
     polls = []
 
     def poll():

@@ -15,8 +15,8 @@ from services.evaluator import child
 from services.evaluator.jobs import JobRunner
 from services.evaluator.pulse import Pulse
 from services.evaluator.supervisor import Supervisor
+from verification.labs.waiting import wait_until
 
-SECONDS = 90.0
 AddJob = Callable[..., messages.Job]
 HANGING = """
 import sys, time
@@ -64,10 +64,7 @@ async def supervised(redis_url, target, hang, monkeypatch):
 
 
 async def until(condition, what):
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f"in vain: {what}"
-        await asyncio.sleep(0.02)
+    await asyncio.to_thread(wait_until, condition, what)
 
 
 def test_a_candidate_whose_worker_is_killed_stopped_or_hangs_is_redone_alike(

@@ -12,6 +12,7 @@ from services.common.queue import make_celery, publish, queued
 from services.common.settings import EvaluatorSettings
 from services.evaluator.lease import HeldLease
 from services.evaluator.worker import Worker
+from verification.labs.waiting import HANG_SECONDS
 
 AddJob = Callable[..., messages.Job]
 
@@ -36,7 +37,7 @@ def worker(settings: EvaluatorSettings) -> Iterator[Worker]:
     thread.start()
     yield worker
     worker.stop()
-    thread.join(30)
+    thread.join(HANG_SECONDS)
     assert not thread.is_alive()
     assert not worker.serving
 
@@ -110,7 +111,7 @@ def test_stopping_hands_the_job_in_hand_back(
         assert thread.is_alive()
         threading.Event().wait(0.02)
     worker.stop()
-    thread.join(30)
+    thread.join(HANG_SECONDS)
     assert not thread.is_alive()
     assert aggregator.failures["long"].kind == messages.FAILURE_KIND_RELEASED
 
@@ -130,7 +131,7 @@ def test_a_message_in_hand_of_a_worker_that_pauses_goes_back_to_the_queue(
         assert thread.is_alive()
         threading.Event().wait(0.02)
     worker.stop()
-    thread.join(30)
+    thread.join(HANG_SECONDS)
     assert not thread.is_alive()
     assert queued(app) == 1
     assert aggregator.calls["ClaimJob"] == 1

@@ -23,8 +23,8 @@ from modnorm.wire.conversions import descriptor_from_proto, prompt_to_proto
 from modnorm.wire.status import from_rpc_error
 from services.common.artifacts import ArtifactStore
 from services.sampler import scale_maps, servicer
+from verification.labs.waiting import HANG_SECONDS
 
-DEADLINE = 60
 MODEL = common_pb2.ModelRef(name="tiny-thicket")
 METHOD = common_pb2.MethodSpec(name="modular_norm", radius=0.16)
 RANDOPT = common_pb2.MethodSpec(name="randopt", radius=0.005)
@@ -37,7 +37,7 @@ def call(serve):
     def run(method, request):
         async def scenario():
             async with serve() as stub:
-                answer = getattr(stub, method)(request, timeout=DEADLINE)
+                answer = getattr(stub, method)(request, timeout=HANG_SECONDS)
                 if method == "SampleDescriptors":
                     return [message async for message in answer]
                 return await answer
@@ -279,17 +279,17 @@ def test_models_that_take_long_to_come_keep_no_other_call_waiting(serve, monkeyp
     go_on = threading.Event()
 
     def inspect(request, roots):
-        go_on.wait(DEADLINE)
+        go_on.wait(HANG_SECONDS)
         return pb.InspectModelResponse()
 
     async def scenario():
         async with serve() as stub:
             inspected = [
-                stub.InspectModel(pb.InspectModelRequest(model=MODEL), timeout=DEADLINE)
+                stub.InspectModel(pb.InspectModelRequest(model=MODEL), timeout=HANG_SECONDS)
                 for _ in range((os.cpu_count() or 1) + 8)
             ]
             request = pb.BuildScaleMapRequest(model=MODEL, method=RANDOPT)
-            assert (await stub.BuildScaleMap(request, timeout=DEADLINE / 2)).digest
+            assert (await stub.BuildScaleMap(request, timeout=HANG_SECONDS / 2)).digest
             assert not any(call.done() for call in inspected)
             go_on.set()
             await asyncio.gather(*inspected)

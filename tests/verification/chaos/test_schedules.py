@@ -2,7 +2,7 @@
 
 import pytest
 
-from verification.chaos.campaign import SLOW_SECONDS, perform
+from verification.chaos.campaign import perform
 from verification.chaos.experiments import JOBS
 from verification.chaos.planted import fencing_removed
 from verification.chaos.schedule import EXPERIMENTS, Fault, Schedule, Step, draw
@@ -30,7 +30,7 @@ def test_kills_and_a_flushed_broker_change_nothing(lab, expected):
         Step(Fault.FLUSH_BROKER, 4, 0.0, 3),
         Step(Fault.KILL_EVALUATOR, 5, 0.0, 4),
     )
-    verdict = perform(lab, Schedule(1, CALIBRATED, steps), expected, patience=SLOW_SECONDS)
+    verdict = perform(lab, Schedule(1, CALIBRATED, steps), expected)
     assert verdict.complaints == []
     assert any("in the middle of" in (each.did or "") for each in verdict.injections)
 
@@ -38,8 +38,8 @@ def test_kills_and_a_flushed_broker_change_nothing(lab, expected):
 @pytest.mark.integration
 def test_fencing_is_what_keeps_a_late_report_out(lab, expected):
     late = Schedule(2, CALIBRATED, (Step(Fault.LATE_REPORT, 1, 0.0, 5),))
-    verdict = perform(lab, late, expected, patience=SLOW_SECONDS)
+    verdict = perform(lab, late, expected)
     assert verdict.complaints == []
     with fencing_removed(lab):
-        verdict = perform(lab, late, expected, patience=SLOW_SECONDS)
+        verdict = perform(lab, late, expected)
     assert any("late report" in each for each in verdict.complaints)

@@ -7,6 +7,7 @@ from sqlalchemy import NullPool, create_engine, text
 
 from modnorm.perturbation.descriptor import Descriptor
 from services.aggregator.lifecycle import add_candidates
+from verification.labs.waiting import HANG_SECONDS
 
 MANY = 1_000
 DRAWN = {place: Descriptor("portable-v1", place, "randopt", 0.1, "x") for place in range(MANY)}
@@ -34,7 +35,7 @@ def test_who_stores_many_rows_waits_for_nobody_who_does(world, engine):
     with world.database.write() as session:
         add_candidates(session, first, DRAWN)
         another.start()
-        another.join(20)
+        another.join(HANG_SECONDS)
         waits = another.is_alive()
     another.join()
     assert not waits

@@ -14,6 +14,7 @@ from services.aggregator import phases
 from services.aggregator.states import JobState, Split
 from services.aggregator.stores.jobs import Claim, ClaimRequest, FailureKind
 from services.aggregator.tables import Job
+from verification.labs.waiting import HANG_SECONDS
 
 INFRASTRUCTURE = FailureKind.INFRASTRUCTURE
 
@@ -342,7 +343,7 @@ def test_no_lease_is_granted_twice_to_claims_at_once(world):
     start = threading.Barrier(4)
 
     def claim(worker):
-        start.wait(30)
+        start.wait(HANG_SECONDS)
         granted = []
         for _ in range(2):
             claims = world.stores.jobs.claim_all([ClaimRequest(one, worker) for one in ids])

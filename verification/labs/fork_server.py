@@ -1,8 +1,8 @@
-"""A process that has imported everything a service imports, and forks services from itself.
+"""A process that has imported the modules of services and commands, and forks them from itself.
 
 Importing torch takes seconds; a fork takes milliseconds. The parent imports modules and does
 nothing else: it has no thread of Python's, no connection and no model. A child is a process of its
-own session and environment that runs `services.NAME.server` as `python -m` would.
+own session and environment that runs a module as `python -m` would.
 
 Requests are lines of JSON on stdin, answers lines on stdout. When stdin ends, children are killed.
 """
@@ -17,13 +17,13 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from ctypes import CDLL, get_errno
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from verification.chaos.clock import MovableClock
+from verification.labs.clock import MovableClock
 
 MODULES = (
     "services.sampler.server",
@@ -35,7 +35,12 @@ MODULES = (
     "celery.worker.consumer",
     "kombu.transport.redis",
     "psycopg",
+    "services.embedded",
+    "modnorm.analysis.report",
+    "modnorm.cli.app",
+    "transformers.models.qwen2.modeling_qwen2",
 )
+"""What services and commands import, some of it late: most of the time of a short process."""
 _PR_SET_PDEATHSIG = 1
 _CLONE_NEWNET = 0x40000000
 
@@ -47,7 +52,12 @@ class Launch:
     Attributes:
         module: Run as `__main__`.
         environment: The whole environment.
-        log: File that output is added to.
+        log: File that stderr is added to, and stdout unless `output` says otherwise.
+        arguments: Arguments of the command line.
+        folder: The working directory; the parent's when empty.
+        output: File that stdout is added to.
+        ended: File that the exit code is written to; none when empty. A process that is killed
+            writes none.
         clock: File with the offset of its time of day; none when empty.
         namespace: File of the network namespace to live in; the parent's when empty.
     """
@@ -55,6 +65,10 @@ class Launch:
     module: str
     environment: Mapping[str, str]
     log: str
+    arguments: Sequence[str] = ()
+    folder: str = ""
+    output: str = ""
+    ended: str = ""
     clock: str = ""
     namespace: str = ""
 
@@ -95,7 +109,7 @@ def _become(launch: Launch, clock: MovableClock) -> NoReturn:
         _detach(launch)
         if launch.clock:
             clock.attach(Path(launch.clock))
-        sys.argv = [launch.module]
+        sys.argv = [launch.module, *launch.arguments]
         runpy.run_module(launch.module, run_name="__main__", alter_sys=True)
         code = 0
     except SystemExit as end:
@@ -103,7 +117,10 @@ def _become(launch: Launch, clock: MovableClock) -> NoReturn:
     except BaseException:  # noqa: BLE001 - the end of a process, told as the interpreter would
         sys.excepthook(*sys.exc_info())
     finally:
+        sys.stdout.flush()
         sys.stderr.flush()
+        if launch.ended:
+            Path(launch.ended).write_text(str(code))
         os._exit(code)
 
 
@@ -111,16 +128,22 @@ def _detach(launch: Launch) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setsid()
     _call("prctl", _PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    log = os.open(launch.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    for source, target in ((nothing, 0), (log, 1), (log, 2)):
+    nothing, log = os.open(os.devnull, os.O_RDONLY), _open(launch.log)
+    output = _open(launch.output or launch.log)
+    for source, target in ((nothing, 0), (output, 1), (log, 2)):
         os.dup2(source, target)
+    if launch.folder:
+        os.chdir(launch.folder)
     if launch.namespace:
         with Path(launch.namespace).open("rb") as file:
             _call("setns", file.fileno(), _CLONE_NEWNET)
     os.environ.clear()  # noqa: TID251 - the child's environment is what it was asked to be
     os.environ.update(launch.environment)  # noqa: TID251 - the same
     random.seed()
+
+
+def _open(path: str) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
 
 def _call(function: str, *arguments: int) -> None:

@@ -1,4 +1,4 @@
-"""Processes of a lab as seen from outside: signalled by process descriptor, never by name."""
+"""Processes that a fork server starts: signalled by process descriptor, never by name."""
 
 import json
 import os
@@ -7,34 +7,27 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from verification.chaos.warm import Launch
-
-
-def wait_until(condition: Callable[[], bool], what: str, seconds: float) -> None:
-    """Wait for something that must come.
-
-    Raises:
-        TimeoutError: it did not.
-    """
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"in vain for {seconds:g} s: {what}")
-        time.sleep(0.05)
+from verification.labs.fork_server import Launch
+from verification.labs.waiting import HANG_SECONDS
 
 
 class Process:
-    """One process, the first of a session of its own."""
+    """One process, the first of a session of its own.
 
-    def __init__(self, pid: int) -> None:
+    Args:
+        pid: Its id.
+        ended: File that it writes its exit code to.
+    """
+
+    def __init__(self, pid: int, ended: str = "") -> None:
         self.pid = pid
+        self._ended = ended
         self._descriptor: int | None = None
         with suppress(ProcessLookupError):
             self._descriptor = os.pidfd_open(pid)
@@ -42,9 +35,24 @@ class Process:
     @property
     def alive(self) -> bool:
         """Whether it has not ended."""
-        if self._descriptor is None:
-            return False
-        return not select.select([self._descriptor], [], [], 0)[0]
+        return not self._has_ended(0)
+
+    def wait(self, seconds: float = HANG_SECONDS) -> int:
+        """Wait for its end; return its exit code, or -9 where it wrote none.
+
+        Raises:
+            TimeoutError: it did not end in time.
+        """
+        if not self._has_ended(seconds):
+            raise TimeoutError(f"process {self.pid} has not ended after {seconds:g} s")
+        written = Path(self._ended)
+        return int(written.read_text()) if self._ended and written.exists() else -signal.SIGKILL
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Signal it alone."""
+        if self.alive:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def signal_all(self, number: signal.Signals) -> None:
         """Signal it and what it started and left behind, as the end of a container does."""
@@ -54,9 +62,7 @@ class Process:
 
     def kill(self) -> None:
         """Kill it alone."""
-        if self.alive:
-            with suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
+        self.send_signal(signal.SIGKILL)
 
     def children(self) -> list[int]:
         """Return the processes that it started itself."""
@@ -71,16 +77,15 @@ class Process:
         What it started and left behind is killed in any case.
         """
         self.signal_all(signal.SIGCONT)
-        if self.alive:
-            with suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGTERM)
-        ended = True
-        try:
-            wait_until(lambda: not self.alive, "the end of a process", seconds)
-        except TimeoutError:
-            ended = False
+        self.send_signal(signal.SIGTERM)
+        ended = self._has_ended(seconds)
         self.signal_all(signal.SIGKILL)
         return ended
+
+    def _has_ended(self, seconds: float) -> bool:
+        """Wait for its end; False when it has not come in time."""
+        descriptor = self._descriptor
+        return descriptor is None or bool(select.select([descriptor], [], [], seconds)[0])
 
 
 def _session(leader: int) -> list[int]:
@@ -94,8 +99,8 @@ def _session(leader: int) -> list[int]:
     return found
 
 
-class Nursery:
-    """Forks services from a process that has imported them.
+class ForkServer:
+    """Starts a process that has imported the services, and forks processes from it.
 
     Args:
         environment: The environment of that process.
@@ -103,8 +108,8 @@ class Nursery:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._parent = subprocess.Popen(
-            [sys.executable, "-m", "verification.chaos.warm"],
-            env=environment,
+            [sys.executable, "-m", "verification.labs.fork_server"],
+            env={**environment, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -135,10 +140,10 @@ class Nursery:
                 self._read()
                 self._ready = True
             if self._parent.stdin is None:
-                raise RuntimeError("the nursery has no input")
+                raise RuntimeError("the fork server has no input")
             self._parent.stdin.write(launch.to_line())
             self._parent.stdin.flush()
-            return Process(self._read()["pid"])
+            return Process(self._read()["pid"], launch.ended)
 
     def _read(self) -> dict[str, int]:
         line = self._parent.stdout.readline() if self._parent.stdout else ""

@@ -1,0 +1,63 @@
+"""The services of a lab, each in a process of its own, until a context ends."""
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import grpc
+
+from modnorm.v1.status_pb2 import GetStatusRequest
+from modnorm.v1.status_pb2_grpc import StatusServiceStub
+from services.common.settings import inherited_environment
+from verification.labs.servers import free_port
+from verification.labs.waiting import HANG_SECONDS, wait_until
+
+DATABASE = {"shared_buffers": "512MB", "max_wal_size": "4GB"}
+"""Settings of the database: room for the load, and otherwise as delivered."""
+
+
+@contextmanager
+def service(name: str, settings: Mapping[str, object]) -> Iterator[tuple[str, int]]:
+    """Run a service of the lab; yield its HOST:PORT and process.
+
+    Args:
+        name: `aggregator` or `sampler`.
+        settings: Its settings, without the prefix of the variables.
+    """
+    target = f"127.0.0.1:{free_port()}"
+    variables = {f"MODNORM_{key.upper()}": str(value) for key, value in settings.items()}
+    variables["MODNORM_BIND_ADDRESS"] = target
+    with tempfile.NamedTemporaryFile(prefix=f"{name}-", suffix=".log") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", f"services.{name}.server"],
+            env={**inherited_environment(), **variables},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            wait_until(lambda: process.poll() is not None or _serves(target), f"{name} serves")
+            if process.poll() is not None:
+                raise SystemExit(f"the {name} does not start:\n{Path(log.name).read_text()}")
+            yield target, process.pid
+        finally:
+            process.terminate()
+            process.wait(timeout=HANG_SECONDS)
+            _show_warnings(Path(log.name))
+
+
+def _show_warnings(log: Path) -> None:
+    """Print the first warnings that a service logged."""
+    problems = [line for line in log.read_text().splitlines() if '"warning"' in line]
+    print(*problems[:5], sep="\n", end="\n" if problems else "", file=sys.stderr)
+
+
+def _serves(target: str) -> bool:
+    with grpc.insecure_channel(target) as channel:
+        try:
+            StatusServiceStub(channel).GetStatus(GetStatusRequest(), timeout=2)
+        except grpc.RpcError:
+            return False
+    return True

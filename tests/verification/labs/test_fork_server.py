@@ -1,0 +1,55 @@
+"""Processes that are forked instead of started."""
+
+import os
+import signal
+
+import pytest
+
+from verification.labs.fork_server import Launch
+from verification.labs.forked import ForkServer
+
+PROBE = """
+import os, sys, time
+print(os.getcwd(), os.environ["WORD"], *sys.argv[1:])
+print("aside", file=sys.stderr)
+if "sleep" in sys.argv:
+    time.sleep(600)
+sys.exit(3)
+"""
+
+
+@pytest.fixture(scope="module")
+def forks(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("modules")
+    (folder / "probe_of_forks.py").write_text(PROBE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(folder))
+        with ForkServer(dict(os.environ)) as server:
+            yield server
+
+
+@pytest.fixture
+def launch(forks, tmp_path):
+    def start(*arguments):
+        out, err, ended = (str(tmp_path / name) for name in ("out", "err", "ended"))
+        environment = {**os.environ, "WORD": "given"}
+        return forks.launch(
+            Launch("probe_of_forks", environment, err, arguments, str(tmp_path), out, ended)
+        )
+
+    return start
+
+
+def test_a_fork_runs_a_module_as_python_does(launch, tmp_path):
+    assert launch("a", "b").wait() == 3
+    assert (tmp_path / "out").read_text() == f"{tmp_path} given a b\n"
+    assert (tmp_path / "err").read_text() == "aside\n"
+
+
+def test_a_killed_fork_has_no_exit_code_of_its_own(launch):
+    process = launch("sleep")
+    assert process.alive
+    with pytest.raises(TimeoutError, match="has not ended"):
+        process.wait(0.1)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL

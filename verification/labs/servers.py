@@ -1,0 +1,273 @@
+"""The one launcher of Postgres and Redis: for tests, verification and benchmarks."""
+
+import getpass
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import ClassVar, Self
+
+import psycopg
+import redis
+
+from verification.labs.waiting import HANG_SECONDS, wait_until
+
+USER = "modnorm"
+"""The owner of every database."""
+HASTY: Mapping[str, object] = {"fsync": "off", "full_page_writes": "off"}
+"""Settings of a database whose content nobody needs after a power failure."""
+
+
+class MissingServerError(SystemExit):
+    """A server program is not installed. Ends a command with the remedy."""
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on now."""
+    with closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def find_program(*names: str, folder: Path | None = None) -> str:
+    """Return the path of a server program.
+
+    Args:
+        names: Its names; the first that is installed counts.
+        folder: Where to look before PATH; Debian's folders of Postgres, newest first, when None.
+
+    Raises:
+        MissingServerError: none of the names is installed.
+    """
+    debian = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=_version, reverse=True)
+    folders = debian if folder is None else [folder]
+    path = os.pathsep.join([*map(str, folders), *os.get_exec_path(), os.defpath])
+    for name in names:
+        if found := shutil.which(name, path=path):
+            return found
+    raise MissingServerError(f"{' or '.join(names)} is not installed: run scripts/ensure-servers")
+
+
+class Server:
+    """A server program with its own directory.
+
+    Args:
+        command: The program and its arguments.
+        folder: Its working directory; owned by its account.
+        log: File for its output.
+    """
+
+    stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
+    """Ends the server at once, whoever is connected, with its files in order."""
+
+    def __init__(self, command: Sequence[object], folder: Path, log: Path) -> None:
+        self._command = tuple(map(str, command))
+        self._folder = folder
+        self._log = log
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """The id of the process; 0 before the first start."""
+        return self._process.pid if self._process is not None else 0
+
+    def start(self) -> None:
+        """Start the process; it may not answer yet."""
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command,
+                cwd=self._folder,
+                user=_account() if os.geteuid() == 0 else None,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def answers(self) -> bool:
+        """Whether a client can connect."""
+        raise NotImplementedError
+
+    def wait(self) -> None:
+        """Wait until the server answers, even if it has to be started again."""
+        wait_until(self.answers, f"{self._command[0]} answers")
+
+    def end(self, number: signal.Signals) -> None:
+        """Send a signal that ends the process, and wait for its end."""
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                self._process.send_signal(number)
+            self._process.wait(HANG_SECONDS)
+
+    @contextmanager
+    def running(self) -> Iterator[Self]:
+        """Run the server until the context ends.
+
+        Raises:
+            RuntimeError: the server ended before it answered.
+        """
+        self.start()
+        try:
+            wait_until(lambda: self.answers() or not self.alive, f"{self._command[0]} answers")
+            if not self.alive:
+                raise RuntimeError(f"{self._command[0]} ended:\n{self._log.read_text()}")
+            yield self
+        finally:
+            self.end(self.stop_signal)
+
+
+class Database(Server):
+    """Postgres, as durable as in production unless settings say otherwise.
+
+    Args:
+        folder: The directory of its cluster.
+        log: File for its output.
+        settings: Settings that differ from Postgres's own.
+        programs: The folder of `initdb` and `postgres`; the newest installed when None.
+    """
+
+    stop_signal = signal.SIGINT  # a fast shutdown: connections are closed
+
+    def __init__(
+        self,
+        folder: Path,
+        log: Path,
+        settings: Mapping[str, object] | None = None,
+        programs: Path | None = None,
+    ) -> None:
+        port = free_port()
+        self.target = f"127.0.0.1:{port}"
+        self.server_url = f"postgresql://{USER}@{self.target}"
+        self.url = f"{self.server_url}/postgres"
+        self._initdb = find_program("initdb", folder=programs)
+        own = {"listen_addresses": "127.0.0.1", "port": port, "unix_socket_directories": ""}
+        options = [f"--{name}={value}" for name, value in {**own, **(settings or {})}.items()]
+        command = [find_program("postgres", folder=programs), "-D", folder, *options]
+        super().__init__(command, folder, log)
+
+    def create(self, *options: str) -> None:
+        """Make the files of an empty cluster.
+
+        Args:
+            options: Further options of initdb.
+        """
+        subprocess.run(
+            [
+                *(self._initdb, "-D", str(self._folder), "-U", USER, "-A", "trust"),
+                *("-E", "UTF8", "--no-locale", "--no-sync", *options),
+            ],
+            check=True,
+            cwd=self._folder,
+            user=_account() if os.geteuid() == 0 else None,
+            stdout=subprocess.DEVNULL,
+        )
+
+    def connect(self) -> "psycopg.Connection[tuple[object, ...]]":
+        """Open a connection that commits every statement."""
+        return psycopg.connect(self.url, autocommit=True, connect_timeout=5)
+
+    def answers(self) -> bool:
+        """Whether a client can connect."""
+        with suppress(psycopg.OperationalError):
+            self.connect().close()
+            return True
+        return False
+
+
+class Broker(Server):
+    """Redis (or Valkey) with an append-only file, as in the deployment.
+
+    Args:
+        folder: The directory of its file.
+        log: File for its output.
+        programs: The folder of `redis-server`; on PATH when None.
+    """
+
+    def __init__(self, folder: Path, log: Path, programs: Path | None = None) -> None:
+        port = free_port()
+        self.target = f"127.0.0.1:{port}"
+        self.url = f"redis://{self.target}/0"
+        command = [
+            *(find_program("redis-server", "valkey-server", folder=programs), "--port", port),
+            *("--bind", "127.0.0.1", "--save", "", "--dir", folder),
+            *("--appendonly", "yes", "--maxmemory-policy", "noeviction"),
+        ]
+        super().__init__(command, folder, log)
+
+    def connect(self) -> "redis.Redis":
+        """Open a connection."""
+        return redis.Redis.from_url(self.url, socket_timeout=5)
+
+    def answers(self) -> bool:
+        """Whether a client can connect."""
+        with suppress(redis.RedisError), closing(self.connect()) as client:
+            return bool(client.ping())
+        return False
+
+
+@contextmanager
+def database(
+    settings: Mapping[str, object] | None = None, programs: Path | None = None
+) -> Iterator[Database]:
+    """Run Postgres with an empty cluster in a temporary directory until the context ends.
+
+    Args:
+        settings: Settings that differ from Postgres's own.
+        programs: The folder of `initdb` and `postgres`; the newest installed when None.
+    """
+    with _folder() as folder:
+        made = Database(owned(folder / "data"), folder / "log", settings, programs)
+        made.create()
+        with made.running():
+            yield made
+
+
+@contextmanager
+def broker(programs: Path | None = None) -> Iterator[Broker]:
+    """Run an empty Redis in a temporary directory until the context ends.
+
+    Args:
+        programs: The folder of `redis-server`; on PATH when None.
+    """
+    with _folder() as folder:
+        made = Broker(owned(folder / "data"), folder / "log", programs)
+        with made.running():
+            yield made
+
+
+def owned(folder: Path) -> Path:
+    """Make a directory that belongs to the account of the servers, and return its path."""
+    folder.mkdir(mode=0o700, parents=True)
+    if os.geteuid() == 0:
+        shutil.chown(folder, user=_account())
+    return folder
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="modnorm-", ignore_cleanup_errors=True) as name:
+        Path(name).chmod(0o755)  # the servers' account is another one
+        yield Path(name)
+
+
+def _account() -> str:
+    """Return the account of the servers: Postgres refuses to run as root."""
+    if os.geteuid() != 0:
+        return getpass.getuser()
+    accounts = {entry.pw_name for entry in pwd.getpwall()}
+    return "postgres" if "postgres" in accounts else "nobody"
+
+
+def _version(folder: Path) -> tuple[int, ...]:
+    """Return the version in `/usr/lib/postgresql/VERSION/bin`."""
+    return tuple(int(part) for part in folder.parent.name.split(".") if part.isdigit())
