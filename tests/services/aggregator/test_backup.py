@@ -61,7 +61,8 @@ def test_a_backup_of_a_run_goes_on_to_the_same_results(
 ):
     async def begin():
         """Take a backup with three candidates done and one in hand; then finish."""
-        async with start_lab(postgres_url, lease_seconds=0.5) as lab:
+        # Longer than a dump takes: the job in hand is reported after it.
+        async with start_lab(postgres_url, lease_seconds=5.0) as lab:
             created = await lab.create(spec())
             await lab.reach(created.id, SELECTING)
             worker = lab.worker()
