@@ -13,14 +13,12 @@ from modnorm.tasks.declaration import is_task_file
 from modnorm.tasks.declared import declared_task, load_task
 from modnorm.tasks.gsm8k import Gsm8k, PublishedGsm8k
 from modnorm.tasks.math500 import Math500, PublishedMath500
-from modnorm.tasks.mbpp import Mbpp, PublishedMbpp
+from modnorm.tasks.mbpp import Mbpp, PublishedMbpp, SelfReportedMbpp, SelfReportedPublishedMbpp
 from modnorm.tasks.olympiadbench import OlympiadBench, PublishedOlympiadBench
 from modnorm.tasks.protocol import Task
 from modnorm.tasks.rocstories import PublishedRocStories, RocStories
 from modnorm.tasks.uspto50k import PublishedUspto50k, Uspto50k
 
-REFERENCE = "reference"
-"""Short name of the scorer that reproduces the published code, in every task of the paper."""
 ENTRY_POINTS = "modnorm.tasks"
 """Entry point group of tasks from other packages: name -> class or function that makes a task."""
 
@@ -32,6 +30,10 @@ class _Scoring:
     scorer: str
     """Name and version: `mbpp-v1`."""
     make: Callable[[Runner | None], Task]
+
+    def short_name(self, task: str) -> str:
+        """Return the name without task and version: `reference`; "" for the default."""
+        return self.scorer.removeprefix(task).rpartition("-v")[0].removeprefix("-")
 
 
 def _pure(*tasks: Task) -> tuple[_Scoring, ...]:
@@ -53,7 +55,7 @@ _TASKS: Mapping[str, tuple[_Scoring, ...]] = MappingProxyType(
         "countdown": _pure(Countdown(), PublishedCountdown()),
         "gsm8k": _pure(Gsm8k(), PublishedGsm8k()),
         "math500": _pure(Math500(), PublishedMath500()),
-        "mbpp": _running(Mbpp, PublishedMbpp),
+        "mbpp": _running(Mbpp, PublishedMbpp, SelfReportedMbpp, SelfReportedPublishedMbpp),
         "olympiadbench": _pure(OlympiadBench(), PublishedOlympiadBench()),
         "rocstories": _pure(RocStories(), PublishedRocStories()),
         "uspto50k": _pure(Uspto50k(), PublishedUspto50k()),
@@ -95,6 +97,7 @@ def get_task(
         name: A name of `task_names`, or that of the declared task; without a declaration also a
             task file that ends in `.yaml` or `.yml`.
         scorer: `reference`, or a full name such as `gsm8k-reference-v1`; the default when None.
+            `mbpp` has `self-reported` and `reference-self-reported` too.
         sandbox: Runs the programs that a model wrote. Only `mbpp` needs it, and only to judge.
         declaration: Text that declares the task.
 
@@ -107,7 +110,7 @@ def get_task(
     if is_task_file(name):
         return _only(load_task(Path(name)), scorer)
     if name in _TASKS:
-        return _scoring(_TASKS[name], scorer).make(sandbox)
+        return _scoring(name, scorer).make(sandbox)
     if name in _installed():
         return _only(_make_installed(name), scorer)
     raise InvalidInputError(
@@ -140,11 +143,12 @@ def get_stored_task(
     return get_task(name, scorer=scorer, sandbox=sandbox, declaration=declaration)
 
 
-def _scoring(scorings: Sequence[_Scoring], scorer: str | None) -> _Scoring:
+def _scoring(task: str, scorer: str | None) -> _Scoring:
+    scorings = _TASKS[task]
     if scorer is None:
         return scorings[0]
     for scoring in scorings:
-        if scorer == scoring.scorer or (scorer == REFERENCE and scoring is not scorings[0]):
+        if scorer == scoring.scorer or (scorer and scorer == scoring.short_name(task)):
             return scoring
     raise _no_scorer(scorer, [scoring.scorer for scoring in scorings])
 

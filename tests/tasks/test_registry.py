@@ -24,10 +24,20 @@ def test_every_task_has_the_papers_cap_and_two_scorers_by_name_and_version(make_
     task, published = make_task(name), make_task(name, "reference")
     assert task.name == published.name == name
     assert task.max_tokens == published.max_tokens == CAPS[name]
-    assert (task.scorer, published.scorer) == scorer_names(name)
-    assert scorer_names(name) == (f"{name}-v1", f"{name}-reference-v1")
+    assert (task.scorer, published.scorer) == scorer_names(name)[:2]
+    assert scorer_names(name)[:2] == (f"{name}-v1", f"{name}-reference-v1")
     assert make_task(name, f"{name}-v1").scorer == f"{name}-v1"
     assert make_task(name, f"{name}-reference-v1").scorer == f"{name}-reference-v1"
+
+
+def test_mbpp_alone_has_scorers_that_believe_the_program(make_task):
+    more = {name: scorer_names(name)[2:] for name in CAPS if scorer_names(name)[2:]}
+    assert more == {"mbpp": ("mbpp-self-reported-v1", "mbpp-reference-self-reported-v1")}
+    assert make_task("mbpp", "mbpp-self-reported-v1").scorer == "mbpp-self-reported-v1"
+    with pytest.raises(InvalidInputError, match="no scorer"):
+        make_task("gsm8k", "self-reported")
+    with pytest.raises(InvalidInputError, match="no scorer"):
+        make_task("gsm8k", "")
 
 
 def test_an_unknown_task_is_refused_with_the_known_ones():
