@@ -45,9 +45,9 @@ COMPARISONS: Mapping[type[ast.cmpop], Comparison] = {
 
 
 def _power(base: object, exponent: object) -> object:
-    whole = isinstance(base, int) and isinstance(exponent, int)
-    if whole and base.bit_length() * abs(exponent) > _LARGEST_BITS:
-        raise ValueError("too large a power")
+    match base, exponent:
+        case int(), int() if base.bit_length() * abs(exponent) > _LARGEST_BITS:
+            raise ValueError("too large a power")
     return base**exponent  # type: ignore[operator]  # or TypeError
 
 

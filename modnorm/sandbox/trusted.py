@@ -102,7 +102,8 @@ def _items(node: ast.expr, shadowed: Collection[str]) -> Sequence[object]:
         case ast.Call(func=ast.Name(id=name)) if name in shadowed:
             raise NotClosedError(name)
         case ast.Call(func=ast.Name(id="range"), args=bounds, keywords=[]):
-            numbers = range(*(evaluate(each, shadowed) for each in bounds))  # type: ignore[arg-type]
+            ends = [evaluate(each, shadowed) for each in bounds]
+            numbers = range(*ends)  # type: ignore[call-overload]  # or TypeError
             return _bounded(numbers, _LARGEST_RANGE)
         case ast.Call(func=ast.Name(id="zip"), args=[_, *_] as parts, keywords=[]):
             pairs = zip(*(_items(each, shadowed) for each in parts), strict=False)
