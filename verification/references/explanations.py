@@ -24,7 +24,7 @@ class Explanation:
 
     tasks: Sequence[str]
     scorers: Sequence[str]
-    """Their versions."""
+    """Their names without task and version, "" for the default."""
     right: bool
     """Whether it is about references that do not count; else about wrong answers that do."""
     reason: str
