@@ -1,6 +1,6 @@
 """GSM8K: grade-school word problems with a number as the answer.
 
-Scorer `gsm8k-v1` (paper: "normalized final-answer matching"): the number after the last `####`, or
+Scorer `gsm8k-v2` (paper: "normalized final-answer matching"): the number after the last `####`, or
 after a calculation that stands there, else the last number, wherever they stand. Numbers are
 compared and voted in one canonical form, so that `1,000`, `1000`, `$1000.00` and `1000.` are the
 same answer.
@@ -42,7 +42,7 @@ class Gsm8k:
     """The GSM8K task; rows are `{"question": ..., "answer": "18"}` with a canonical answer."""
 
     name = "gsm8k"
-    scorer = "gsm8k-v1"
+    scorer = "gsm8k-v2"
     max_tokens = 1024
     reward_bounds = RIGHT_OR_WRONG
 

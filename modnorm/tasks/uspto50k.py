@@ -1,7 +1,7 @@
 """USPTO-50K: the class, one of ten, of a chemical reaction.
 
 Selection uses micro accuracy, held-out reporting balanced accuracy (paper, app. "USPTO-50K
-Metric"). `uspto50k-v1` reads the class from the answer tag, from "class N", or from a completion
+Metric"). `uspto50k-v2` reads the class from the answer tag, from "class N", or from a completion
 that is a number and nothing else; `uspto50k-reference-v1` falls back to the last lone number from
 1 to 10, wherever it stands, and reports by comparing texts, so that `07` is not 7.
 """
@@ -63,7 +63,7 @@ class Uspto50k:
     """The USPTO-50K task; rows are `{"rxn_smiles": "CCO>>CC=O", "class": 8}`, maps removed."""
 
     name = "uspto50k"
-    scorer = "uspto50k-v1"
+    scorer = "uspto50k-v2"
     max_tokens = 64
     reward_bounds = RIGHT_OR_WRONG
 
