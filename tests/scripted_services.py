@@ -136,7 +136,7 @@ def gsm8k_experiment():
         id="e1",
         spec=spec_to_proto(spec),
         state=experiments.EXPERIMENT_STATE_SUCCEEDED,
-        provenance=experiments.Provenance(scorer="gsm8k-v1"),
+        provenance=experiments.Provenance(scorer="gsm8k-v2"),
         ensembles=[
             experiments.EnsembleResult(
                 population=population,

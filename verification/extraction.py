@@ -18,6 +18,7 @@ from modnorm.tasks import Row, Task, get_task
 from modnorm.tasks.arithmetic import MAX_EXPRESSION
 from modnorm.tasks.conformance import HOSTILE_LENGTH, hostile_completions
 from modnorm.tasks.mathematics.canonical import canonical
+from modnorm.tasks.mathematics.scalars import scalar_form
 from modnorm.tasks.programs import canonical_program
 from modnorm.tasks.registry import scorer_names
 
@@ -99,6 +100,7 @@ def measure(task: Task, row: Row, text: str, repeats: int) -> float:
     times = []
     for _ in range(repeats):
         canonical.cache_clear()
+        scalar_form.cache_clear()
         canonical_program.cache_clear()
         began = time.thread_time()
         task.judge(row, text)

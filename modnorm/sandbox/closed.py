@@ -43,6 +43,14 @@ COMPARISONS: Mapping[type[ast.cmpop], Comparison] = {
     ),
 }
 
+
+def _power(base: object, exponent: object) -> object:
+    match base, exponent:
+        case int(), int() if base.bit_length() * abs(exponent) > _LARGEST_BITS:
+            raise ValueError("too large a power")
+    return base**exponent  # type: ignore[operator]  # or TypeError
+
+
 ARITHMETIC: Mapping[type[ast.operator], Function] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -50,6 +58,7 @@ ARITHMETIC: Mapping[type[ast.operator], Function] = {
     ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
+    ast.Pow: _power,
 }
 SIGNS: Mapping[type[ast.unaryop], Function] = {ast.USub: operator.neg, ast.UAdd: operator.pos}
 

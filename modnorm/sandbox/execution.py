@@ -8,14 +8,17 @@ from dataclasses import dataclass
 from modnorm.errors import EngineError, InvalidInputError
 from modnorm.sandbox.jail.interpreter import EXIT_MEMORY
 from modnorm.sandbox.jail.policy import End, Report
-from modnorm.sandbox.judge import holds
-from modnorm.sandbox.plan import Require, TestPlan, plan_test
+from modnorm.sandbox.judge import TooMuchWorkError, holds
+from modnorm.sandbox.plan import Require, Run, TestPlan, plan_test
 from modnorm.sandbox.program import Limits, Outcome, Program, Verdict
 from modnorm.sandbox.session import Session, StoppedError
 from modnorm.sandbox.zygote import Zygote
 
 MAX_TESTS = 2**17
 """Longest tests of a program, in characters: the trusted side reads and computes with them."""
+
+_SHOWN = 200
+"""Characters of a test that errors repeat."""
 
 
 def plan_tests(program: Program) -> tuple[TestPlan, ...]:
@@ -37,12 +40,17 @@ def plan_tests(program: Program) -> tuple[TestPlan, ...]:
             raise InvalidInputError(f"not Python: {error}", field=f"tests[{index}]") from error
         if not plan.judged and not program.trust_self_report:
             raise InvalidInputError(
-                "only the program itself could report whether this test holds",
+                f"only the program itself could report whether it holds: {_shown(test)}",
                 field=f"tests[{index}]",
                 remedy="write it as `assert CALL == VALUE`, or set trust_self_report",
             )
         plans.append(plan)
     return tuple(plans)
+
+
+def _shown(test: str) -> str:
+    text = " ".join(test.split())
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 @dataclass
@@ -94,13 +102,23 @@ def _run(
     for source in sources:
         session.run(source)
     for index, plan in enumerate(plans):
-        for step in plan.steps:
-            if not isinstance(step, Require):
-                session.run(step.source)
-            elif not holds(step.condition, session.ask):
-                raise StoppedError(Verdict.FAILED, f"test {index} does not hold")
+        try:
+            held = all(_step(session, step) for step in plan.steps)
+        except TooMuchWorkError as error:
+            detail = f"test {index} takes too much work to judge"
+            raise StoppedError(Verdict.FAILED, detail) from error
+        if not held:
+            raise StoppedError(Verdict.FAILED, f"test {index} does not hold")
         progress.tests_passed += 1
         progress.self_reported += not plan.judged
+
+
+def _step(session: Session, step: Run | Require) -> bool:
+    """Run statements, or return whether a condition holds."""
+    if isinstance(step, Require):
+        return holds(step.condition, session.ask)
+    session.run(step.source)
+    return True
 
 
 def _verdict(stopped: StoppedError | None, report: Report, limits: Limits) -> tuple[Verdict, str]:

@@ -1,56 +1,170 @@
 """Whether a test's condition holds, given what the program answers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from modnorm.sandbox.closed import bounded_number
-from modnorm.sandbox.plan import Applied, Asked, Compared, Expression, Joined, Known, Negated
+from modnorm.sandbox.expressions import (
+    Applied,
+    Asked,
+    Collected,
+    Compared,
+    Expression,
+    Joined,
+    Known,
+    Loop,
+    Negated,
+    Target,
+    Variable,
+)
+from modnorm.sandbox.values import is_literal, size
 
 Ask = Callable[[str], object]
 """Returns the program's plain value of an expression."""
+
+MAX_WORK = 2**20
+"""Most work of the loops of a condition, about a microsecond each."""
+_LOOP_WORK = 4
+_WORDS = 8
+"""Machine words of a value that are read with one unit of work."""
+
+_Scope = Mapping[str, tuple[object, int]]
+"""Values of the loop variables, and what it costs to read them."""
+
+
+class TooMuchWorkError(Exception):
+    """The loops of a condition take more than MAX_WORK."""
 
 
 def holds(condition: Expression, ask: Ask) -> bool:
     """Return the truth of a condition; the program is asked in Python's order of evaluation.
 
     An operation that the values do not support (an order between a number and a text) is false.
+
+    Raises:
+        TooMuchWorkError: the loops of the condition are too long for the program's values.
     """
     try:
-        return _truth(condition, ask)
-    except (TypeError, ValueError, ArithmeticError, RecursionError):
+        return _Judge(ask).truth(condition, {})
+    except (TypeError, ValueError, ArithmeticError, LookupError, RecursionError):
         return False
 
 
-def _truth(condition: Expression, ask: Ask) -> bool:
-    match condition:
-        case Joined(every=True, conditions=conditions):
-            return all(_truth(each, ask) for each in conditions)
-        case Joined(conditions=conditions):
-            return any(_truth(each, ask) for each in conditions)
-        case Negated(condition=inner):
-            return not _truth(inner, ask)
-    return bool(_value(condition, ask))
+class _Judge:
+    """Computes one condition.
+
+    Args:
+        ask: Returns the program's plain value of an expression.
+    """
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+        self._work = MAX_WORK
+        self._costs: dict[int, int] = {}
+
+    def truth(self, condition: Expression, scope: _Scope) -> bool:
+        match condition:
+            case Joined(every=True, conditions=conditions):
+                return all(self.truth(each, scope) for each in conditions)
+            case Joined(conditions=conditions):
+                return any(self.truth(each, scope) for each in conditions)
+            case Negated(condition=inner):
+                return not self.truth(inner, scope)
+        return bool(self._value(condition, scope))
+
+    def _value(  # noqa: PLR0911  # one return a form
+        self, expression: Expression, scope: _Scope
+    ) -> object:
+        match expression:
+            case Known(value=value):
+                self._spend(self._known_cost(expression) if scope else 0)
+                return value
+            case Variable(name=name):
+                value, cost = scope[name]
+                self._spend(cost)
+                return value
+            case Asked(source=source, variables=names):
+                return self._ask(_with_values(source, {name: scope[name][0] for name in names}))
+            case Applied():
+                return self._apply(expression, scope)
+            case Compared():
+                return self._compare(expression, scope)
+            case Collected(function=function, element=element, loops=loops):
+                return function(self._elements(element, loops, scope))
+        return self.truth(expression, scope)
+
+    def _apply(self, applied: Applied, scope: _Scope) -> object:
+        bounded = bounded_number if applied.numeric else _unchanged
+        values = [bounded(self._value(each, scope)) for each in applied.arguments]
+        named = {name: bounded(self._value(each, scope)) for name, each in applied.keywords}
+        return applied.function(*values, **named)
+
+    def _compare(self, comparison: Compared, scope: _Scope) -> bool:
+        left = self._value(comparison.operands[0], scope)
+        for operator, operand in zip(comparison.operators, comparison.operands[1:], strict=True):
+            right = self._value(operand, scope)
+            if not operator(left, right):
+                return False
+            left = right
+        return True
+
+    def _elements(
+        self, element: Expression, loops: Sequence[Loop], scope: _Scope
+    ) -> Iterator[object]:
+        if not loops:
+            yield self._value(element, scope)
+            return
+        loop, *inner = loops
+        for each in _iterated(self._value(loop.items, scope)):
+            self._spend(_LOOP_WORK)
+            variables = {name: (value, _cost(value)) for name, value in _bind(loop.target, each)}
+            self._spend(sum(cost for _, cost in variables.values()))
+            bound = {**scope, **variables}
+            if all(self.truth(condition, bound) for condition in loop.conditions):
+                yield from self._elements(element, inner, bound)
+
+    def _known_cost(self, known: Known) -> int:
+        if id(known) not in self._costs:
+            self._costs[id(known)] = _cost(known.value)
+        return self._costs[id(known)]
+
+    def _spend(self, work: int) -> None:
+        self._work -= work
+        if self._work < 0:
+            raise TooMuchWorkError
 
 
-def _value(expression: Expression, ask: Ask) -> object:
-    match expression:
-        case Known(value=value):
-            return value
-        case Asked(source=source):
-            return ask(source)
-        case Applied(function=function, arguments=arguments, keywords=keywords):
-            numbers = [bounded_number(_value(each, ask)) for each in arguments]
-            named = {name: bounded_number(_value(each, ask)) for name, each in keywords}
-            return function(*numbers, **named)
-        case Compared():
-            return _compare(expression, ask)
-    return _truth(expression, ask)
+def _cost(value: object) -> int:
+    return 1 + size(value) // _WORDS
 
 
-def _compare(comparison: Compared, ask: Ask) -> bool:
-    left = _value(comparison.operands[0], ask)
-    for operator, operand in zip(comparison.operators, comparison.operands[1:], strict=True):
-        right = _value(operand, ask)
-        if not operator(left, right):
-            return False
-        left = right
-    return True
+def _unchanged(value: object) -> object:
+    return value
+
+
+def _iterated(values: object) -> Iterable[object]:
+    if isinstance(values, Iterable):
+        return values
+    raise TypeError("nothing to iterate over")
+
+
+def _bind(target: Target, value: object) -> Iterator[tuple[str, object]]:
+    """Yield the variables that a loop assigns, with their values."""
+    if isinstance(target, str):
+        yield target, value
+        return
+    for part, each in zip(target, _iterated(value), strict=True):
+        yield from _bind(part, each)
+
+
+def _with_values(source: str, variables: Mapping[str, object]) -> str:
+    """Return the source of an expression with values for its variables.
+
+    Raises:
+        TypeError: a value cannot be written as a literal.
+    """
+    if not variables:
+        return source
+    if not all(map(is_literal, variables.values())):
+        raise TypeError("a value that cannot be sent")
+    literals = ", ".join(map(repr, variables.values()))
+    return f"(lambda {', '.join(variables)}: {source})({literals})"

@@ -136,7 +136,13 @@ class Session:
         deadline = min(self._now() + self._limits.step_seconds, self._deadline)
         data = json.dumps(request).encode()
         self._send(_HEADER.pack(len(data)) + data, deadline)
-        (size,) = _HEADER.unpack(self._receive(_HEADER.size, deadline))
+        header = self._receive(_HEADER.size, deadline)
+        (size,) = _HEADER.unpack(header)
+        if size > self._limits.memory_bytes or _is_text(header):
+            spoken = f"its answer begins with {header!r}"
+            raise StoppedError(
+                Verdict.FAILED, f"the program does not speak the sandbox's protocol: {spoken}"
+            )
         if size > self._limits.output_bytes:
             raise StoppedError(Verdict.OUTPUT, f"an answer of {size} bytes")
         try:
@@ -209,6 +215,11 @@ class Session:
         """
         select.select([self._control], [], [], _ENDING_SECONDS)
         return StoppedError(None, "the program closed its channel")
+
+
+def _is_text(header: bytes) -> bool:
+    """Whether a header is printable ASCII: as a size it would be more than 512 MiB."""
+    return header.isascii() and header.decode("ascii").isprintable()
 
 
 def _ready_pid(said: bytes) -> int:

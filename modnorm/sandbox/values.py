@@ -3,6 +3,7 @@
 Nothing but built-in types comes out, so no comparison here ever runs foreign code.
 """
 
+import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal, InvalidOperation
@@ -11,6 +12,9 @@ from fractions import Fraction
 _MOST_COLLISIONS = 64
 _MOST_DIGITS = 2**16
 """Hexadecimal digits of either part of a fraction: to reduce it takes quadratic time."""
+
+_MOST_PRINTED_BITS = 2**13
+"""Python writes no integer of many more."""
 
 
 class Opaque:
@@ -130,3 +134,29 @@ _DECODERS: Mapping[str, Callable[..., object]] = {
     "fraction": lambda above, below: Fraction(_part(above), _part(below)),
     "opaque": lambda kind: Opaque(_text(kind)),
 }
+
+
+def is_literal(value: object) -> bool:
+    """Return whether `repr` writes a plain value as a literal."""
+    if isinstance(value, list | tuple | set):
+        return value != set() and all(map(is_literal, value))
+    if isinstance(value, dict):
+        return type(value) is dict and all(map(is_literal, (*value, *value.values())))
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, int):
+        return value.bit_length() <= _MOST_PRINTED_BITS
+    return value is None or isinstance(value, str | bytes)
+
+
+def size(value: object) -> int:
+    """Return about how many machine words a plain value takes."""
+    if type(value) is int:
+        return 1 + value.bit_length() // 64
+    if isinstance(value, str | bytes):
+        return 1 + len(value) // 8
+    if isinstance(value, dict):
+        return 1 + sum(map(size, value)) + sum(map(size, value.values()))
+    if isinstance(value, list | tuple | set | frozenset | deque):
+        return 1 + sum(map(size, value))
+    return 1

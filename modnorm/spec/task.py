@@ -63,4 +63,5 @@ class TaskSpec(Section):
     max_tokens: Int | None = Field(default=None, ge=1, le=131_072)
     """Completion cap; the paper's for the task when absent."""
     scorer: str | None = Field(default=None, min_length=1)
-    """Scorer by name; `reference` reproduces the published code, the default is right."""
+    """Scorer by name; `reference` reproduces the published code, the default is right. `mbpp` has
+    `self-reported`, which believes a program's report of tests that nothing else can judge."""

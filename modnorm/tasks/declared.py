@@ -34,6 +34,8 @@ SEARCHED = 65_536
 MAX_ANSWER = 1000
 _MATCHING = "re2-1"
 """How expressions are matched, which is part of what a scorer is."""
+_COMPARING: Mapping[str, Mapping[str, str]] = {"mathematics": {"comparing": "mathematics-2"}}
+"""How answers are compared, by the name of the comparison; the first version has no entry."""
 
 
 def _exact(answer: str) -> str | None:
@@ -66,6 +68,7 @@ class DeclaredTask:
         self._pattern = compile_expression(declaration.extract.regex)
         self._form = COMPARISONS[declaration.compare]
         content = {**declaration.model_dump(mode="json"), "matching": _MATCHING}
+        content |= _COMPARING.get(declaration.compare, {})
         text = json.dumps(content, sort_keys=True)
         self._digest = hashlib.sha256(text.encode()).hexdigest()
 

@@ -1,14 +1,16 @@
 """GSM8K: grade-school word problems with a number as the answer.
 
-Scorer `gsm8k-v1` (paper: "normalized final-answer matching"): the number after the last `####`, or
-after a calculation that stands there, else the last number, both looked for in the last 300
-characters. Numbers are compared and voted in one canonical form, so that `1,000`, `1000`,
-`$1000.00` and `1000.` are the same answer.
+Scorer `gsm8k-v2` (paper: "normalized final-answer matching"): the number after the last `####`, or
+after a calculation that stands there, else the last number, wherever they stand. Numbers are
+compared and voted in one canonical form, so that `1,000`, `1000`, `$1000.00` and `1000.` are the
+same answer.
 
-Scorer `gsm8k-reference-v1` extracts, compares and votes as the published code does.
+Scorer `gsm8k-reference-v1` extracts, compares and votes as the published code does. It reads only
+the last 300 characters.
 """
 
 import re
+from collections import deque
 from collections.abc import Mapping, Sequence
 
 from modnorm.errors import InvalidInputError
@@ -19,7 +21,7 @@ from modnorm.tasks.protocol import Judgement, Message, Row
 USER = '{question} Let\'s think step by step and output the final answer after "####".'
 
 WINDOW = 300
-"""Characters at the end of a completion in which an answer is looked for."""
+"""Characters at the end of a completion that the published code reads."""
 
 # A minus after a digit or a parenthesis subtracts; elsewhere it is a sign.
 _NUMBER = (
@@ -40,7 +42,7 @@ class Gsm8k:
     """The GSM8K task; rows are `{"question": ..., "answer": "18"}` with a canonical answer."""
 
     name = "gsm8k"
-    scorer = "gsm8k-v1"
+    scorer = "gsm8k-v2"
     max_tokens = 1024
     reward_bounds = RIGHT_OR_WRONG
 
@@ -108,9 +110,8 @@ def final_answer(completion: str) -> str | None:
     The canonical form has no thousands separators, currency sign, leading zeros, trailing zeros
     of a fraction, and no sign on zero.
     """
-    tail = _tail(completion)
-    numbers = list(_MARKED_NUMBER.finditer(tail)) or list(_ANY_NUMBER.finditer(tail))
-    return _canonical(numbers[-1]) if numbers else None
+    number = _last(_MARKED_NUMBER, completion) or _last(_ANY_NUMBER, completion)
+    return None if number is None else _canonical(number)
 
 
 def number_form(text: str) -> str | None:
@@ -119,11 +120,8 @@ def number_form(text: str) -> str | None:
     return None if number is None else _canonical(number)
 
 
-def _tail(completion: str) -> str:
-    """Return the last characters, without the rest of a number that began before them."""
-    tail = completion[-WINDOW:]
-    cut = len(completion) > WINDOW and completion[-WINDOW - 1].isdigit()
-    return tail.lstrip("0123456789.,") if cut else tail
+def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
+    return next(iter(deque(pattern.finditer(text), maxlen=1)), None)
 
 
 def _canonical(number: re.Match[str]) -> str:

@@ -8,11 +8,16 @@ docstrings do not split a vote. The set-up code comes after the program, whose c
 
 `mbpp-reference-v1` votes by the exact text, keeps the fences that a model may write inside its
 answer tag, and puts the set-up code first: no program can solve tasks 367 and 927.
+
+Both refuse rows with tests that only the program itself could report (`modnorm.sandbox.plan`).
+`mbpp-self-reported-v1` and `mbpp-reference-self-reported-v1` believe the program instead.
 """
 
 from collections.abc import Mapping, Sequence
 
+from modnorm.errors import InvalidInputError
 from modnorm.sandbox import Program, Runner
+from modnorm.sandbox.execution import plan_tests
 from modnorm.tasks import columns
 from modnorm.tasks.answers import RIGHT_OR_WRONG, accuracy
 from modnorm.tasks.programs import canonical_program, published_program, written_program
@@ -50,6 +55,11 @@ class Mbpp:
     scorer = "mbpp-v1"
     max_tokens = 2048
     reward_bounds = RIGHT_OR_WRONG
+    _trusts_self_report = False
+    _remedy = (
+        "write it as `assert CALL == VALUE`, or set task.scorer to self-reported "
+        "(reference-self-reported): it believes what the program reports"
+    )
 
     def __init__(self, sandbox: Runner | None = None) -> None:
         self._sandbox = sandbox
@@ -58,9 +68,18 @@ class Mbpp:
         """Check the columns `text`, `test_list` and `test_setup_code` (may be absent).
 
         Raises:
-            InvalidInputError: a column is missing or malformed.
+            InvalidInputError: a column is missing or malformed, or a test cannot be judged.
         """
-        return parse_row(raw)
+        row = parse_row(raw)
+        try:
+            plan_tests(self._tested((), row))
+        except InvalidInputError as error:
+            raise InvalidInputError(
+                f"{error.field}: {error.message}",
+                field="test_list",
+                remedy=error.remedy and self._remedy,
+            ) from error
+        return row
 
     def messages(self, row: Row) -> tuple[Message, ...]:
         """Return the paper's prompt (app. "Prompt Templates")."""
@@ -98,7 +117,11 @@ class Mbpp:
     def _passes(self, row: Row, program: str) -> bool:
         sources = self._sources(columns.optional_text(row, "test_setup_code"), program)
         sandbox = require_sandbox(self.name, self._sandbox)
-        return sandbox.execute(Program(sources, columns.texts(row, "test_list"))).passed
+        return sandbox.execute(self._tested(sources, row)).passed
+
+    def _tested(self, sources: Sequence[str], row: Row) -> Program:
+        tests = columns.texts(row, "test_list")
+        return Program(sources, tests, trust_self_report=self._trusts_self_report)
 
 
 class PublishedMbpp(Mbpp):
@@ -114,6 +137,20 @@ class PublishedMbpp(Mbpp):
 
     def _sources(self, setup: str, program: str) -> tuple[str, ...]:
         return setup, program
+
+
+class SelfReportedMbpp(Mbpp):
+    """MBPP that believes a program's own report of tests that nothing else can judge."""
+
+    scorer = "mbpp-self-reported-v1"
+    _trusts_self_report = True
+
+
+class SelfReportedPublishedMbpp(PublishedMbpp):
+    """The published MBPP that believes a program's own report of such tests."""
+
+    scorer = "mbpp-reference-self-reported-v1"
+    _trusts_self_report = True
 
 
 def parse_row(raw: Mapping[str, object]) -> Row:

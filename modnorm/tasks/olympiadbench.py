@@ -1,6 +1,6 @@
 """OlympiadBench: olympiad mathematics with an answer after `####`.
 
-`olympiadbench-v1` compares canonical forms, with commas as separators of a list where the row has
+`olympiadbench-v2` compares canonical forms, with commas as separators of a list where the row has
 several answers; `olympiadbench-reference-v1` compares as the published code does, which knows no
 `####` and finds such answers through boxes and closing phrases alone.
 """
@@ -22,7 +22,7 @@ class OlympiadBench:
     """The OlympiadBench task; its rows keep the data set's own columns."""
 
     name = "olympiadbench"
-    scorer = "olympiadbench-v1"
+    scorer = "olympiadbench-v2"
     max_tokens = 2048
     reward_bounds = RIGHT_OR_WRONG
 

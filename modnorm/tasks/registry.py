@@ -18,8 +18,6 @@ from modnorm.tasks.sandboxed import runs_programs
 if TYPE_CHECKING:
     from modnorm.sandbox import Runner
 
-REFERENCE = "reference"
-"""Short name of the scorer that reproduces the published code, in every task of the paper."""
 ENTRY_POINTS = "modnorm.tasks"
 """Entry point group of tasks from other packages: name -> class or function that makes a task."""
 
@@ -32,13 +30,22 @@ class _Scoring:
     """Name and version: `mbpp-v1`."""
     make: "Callable[[Runner | None], Task]"
 
+    def short_name(self, task: str) -> str:
+        """Return the name without task and version: `reference`; "" for the default."""
+        return self.scorer.removeprefix(task).rpartition("-v")[0].removeprefix("-")
 
-_CLASSES: Mapping[str, tuple[str, str]] = MappingProxyType(
+
+_CLASSES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "countdown": ("Countdown", "PublishedCountdown"),
         "gsm8k": ("Gsm8k", "PublishedGsm8k"),
         "math500": ("Math500", "PublishedMath500"),
-        "mbpp": ("Mbpp", "PublishedMbpp"),
+        "mbpp": (
+            "Mbpp",
+            "PublishedMbpp",
+            "SelfReportedMbpp",
+            "SelfReportedPublishedMbpp",
+        ),
         "olympiadbench": ("OlympiadBench", "PublishedOlympiadBench"),
         "rocstories": ("RocStories", "PublishedRocStories"),
         "uspto50k": ("Uspto50k", "PublishedUspto50k"),
@@ -98,6 +105,7 @@ def get_task(
         name: A name of `task_names`, or that of the declared task; without a declaration also a
             task file that ends in `.yaml` or `.yml`.
         scorer: `reference`, or a full name such as `gsm8k-reference-v1`; the default when None.
+            `mbpp` has `self-reported` and `reference-self-reported` too.
         sandbox: Runs the programs that a model wrote. Only `mbpp` needs it, and only to judge.
         declaration: Text that declares the task.
 
@@ -110,7 +118,7 @@ def get_task(
     if is_task_file(name):
         return _only(load_task(Path(name)), scorer)
     if name in _CLASSES:
-        return _scoring(_scorings(name), scorer).make(sandbox)
+        return _scoring(name, scorer).make(sandbox)
     if name in _installed():
         return _only(_make_installed(name), scorer)
     raise InvalidInputError(
@@ -143,11 +151,12 @@ def get_stored_task(
     return get_task(name, scorer=scorer, sandbox=sandbox, declaration=declaration)
 
 
-def _scoring(scorings: Sequence[_Scoring], scorer: str | None) -> _Scoring:
+def _scoring(task: str, scorer: str | None) -> _Scoring:
+    scorings = _scorings(task)
     if scorer is None:
         return scorings[0]
     for scoring in scorings:
-        if scorer == scoring.scorer or (scorer == REFERENCE and scoring is not scorings[0]):
+        if scorer == scoring.scorer or (scorer and scorer == scoring.short_name(task)):
             return scoring
     raise _no_scorer(scorer, [scoring.scorer for scoring in scorings])
 

@@ -1,7 +1,7 @@
 """USPTO-50K: the class, one of ten, of a chemical reaction.
 
 Selection uses micro accuracy, held-out reporting balanced accuracy (paper, app. "USPTO-50K
-Metric"). `uspto50k-v1` reads the class from the answer tag, from "class N", or from a completion
+Metric"). `uspto50k-v2` reads the class from the answer tag, from "class N", or from a completion
 that is a number and nothing else; `uspto50k-reference-v1` falls back to the last lone number from
 1 to 10, wherever it stands, and reports by comparing texts, so that `07` is not 7.
 """
@@ -44,15 +44,17 @@ _MAX_DIGITS = 4000
 """Digits that Python turns into a number without complaint."""
 
 _ATOM_MAP = re.compile(r":\d+\]")
+# A minus after a letter is a hyphen: `class-3`.
+_NUMBER = r"((?:(?<![A-Za-z])[-\u2212])?\d{1,4})"
 _TAGGED = re.compile(
-    r"<answer>[^<\d]{0,40}(\d{1,4})(?:[^<\d]|(?<=[A-Za-z])\d){0,200}(?:</answer>|$)",
+    rf"<answer>[^<\d]{{0,40}}?{_NUMBER}(?:[^<\d]|(?<=[A-Za-z])\d){{0,200}}(?:</answer>|$)",
     re.IGNORECASE,
 )
 _NAMED = re.compile(
     r"\b(?:class|category|answer)(?: number)?[\s:#*([$]{0,8}(?:is\b)?[\s:#*([$]{0,8}(\d{1,4})\b",
     re.IGNORECASE,
 )
-_ALONE = re.compile(r"\W{0,20}(\d{1,4})\W{0,20}")
+_ALONE = re.compile(rf"\W{{0,20}}?{_NUMBER}\W{{0,20}}")
 _PUBLISHED_TAGGED = re.compile(r"<answer>\s*+(\d++)\s*+</answer>", re.IGNORECASE)
 _PUBLISHED_NUMBER = re.compile(r"\b([1-9]|10)\b")
 
@@ -61,7 +63,7 @@ class Uspto50k:
     """The USPTO-50K task; rows are `{"rxn_smiles": "CCO>>CC=O", "class": 8}`, maps removed."""
 
     name = "uspto50k"
-    scorer = "uspto50k-v1"
+    scorer = "uspto50k-v2"
     max_tokens = 64
     reward_bounds = RIGHT_OR_WRONG
 
@@ -115,7 +117,7 @@ def predicted_class(completion: str) -> str | None:
     """
     whole = _ALONE.fullmatch(completion)
     found = _TAGGED.findall(completion) or _NAMED.findall(completion) or [whole and whole[1]]
-    number = int(found[-1] or 0)
+    number = int((found[-1] or "0").replace("\u2212", "-"))
     return str(number) if 1 <= number <= CLASSES else None
 
 

@@ -65,7 +65,7 @@ def test_word_problems_are_searched_as_puzzles_are(modnorm, write_spec, tmp_path
     }
     spec = write_spec("words", task=task, method={"name": "randopt", "radius": 0.002})
     document = json.loads(modnorm("run", spec, "--out", tmp_path / "run", "--json").stdout)
-    assert document["provenance"]["scorer"] == "gsm8k-v1"
+    assert document["provenance"]["scorer"] == "gsm8k-v2"
     # The bundled model solves most of them: a chance result would be 0.
     assert document["base"]["heldout_metric"] >= 0.5
     assert max(ensemble["metric"] for ensemble in document["ensembles"]) >= 0.5

@@ -5,8 +5,10 @@ from fractions import Fraction
 
 import pytest
 
-from modnorm.sandbox.judge import holds
-from modnorm.sandbox.plan import Asked, Compared, Known, Require, Run, plan_test
+from modnorm.sandbox.expressions import Asked, Compared, Known
+from modnorm.sandbox.judge import TooMuchWorkError, holds
+from modnorm.sandbox.plan import Require, Run, plan_test
+from modnorm.sandbox.values import Opaque
 
 
 def _asked(test):
@@ -43,6 +45,34 @@ def _asked(test):
         ("assert f(3) in (1, 2)", ["f(3)"]),
         ("assert sum(10, 15) == 6", ["sum(10, 15)"]),
         ("assert max([1, 2]) == 2", ["max([1, 2])"]),
+        ("assert f(3) == 2**3", ["f(3)"]),
+        ("assert isinstance(f(3), int)", ["f(3)"]),
+        ("assert not isinstance(f(3), (str, list))", ["f(3)"]),
+        ("assert type(f(3)) == int", ["f(3)"]),
+        ("assert type(f(3)) is type(f(4))", ["f(3)", "f(4)"]),
+        ("assert type(f(3)) in (int, Fraction)", ["f(3)"]),
+        ("assert type(f(3)) != type(None)", ["f(3)"]),
+        ("assert f(3) == f(3)", ["f(3)", "f(3)"]),
+        ("assert f([x for x in 'ab']) == 1", ["f([x for x in 'ab'])"]),
+        ("assert f(x for x in 'ab') == 1", ["f((x for x in 'ab'))"]),
+        ("assert all(isclose(f(x), 1) for x in (3,))", ["(lambda x: f(x))(3)"]),
+        ("assert f(f(3)) <= f(3)", ["f(f(3))", "f(3)"]),
+        ("assert abs(f(3) - f(4)) < 1", ["f(3)", "f(4)"]),
+        ("assert (f(3), f(4) + 1) == (1, 2)", ["f(3)", "f(4)"]),
+        (
+            "assert all(f(x) == y for x, y in [(3, 1), (4, 1)])",
+            ["(lambda x: f(x))(3)", "(lambda x: f(x))(4)"],
+        ),
+        ("assert [f(x) for x in range(2)] == [1, 1]", [f"(lambda x: f(x))({x})" for x in (0, 1)]),
+        ("assert any(f(x) == 1 for x in 'ab')", ["(lambda x: f(x))('a')"]),
+        ("assert all([f(x) for x in {3: 4}.items()])", ["(lambda x: not not (f(x)))((3, 4))"]),
+        (
+            "assert sum(f(x) for x, _ in zip([3, 4], 'ab') if x > 3) == 1",
+            ["(lambda x: f(x))(4)"],
+        ),
+        ("assert all(f(3)[i] == 1 for i, _ in enumerate('a'))", ["(lambda i: f(3)[i])(0)"]),
+        ("assert all(x > 0 for x in f(3))", ["list(f(3))"]),
+        ("assert all(len(row) == 2 for row in f(3).values())", ["list(f(3).values())"]),
     ],
 )
 def test_what_is_expected_never_leaves(test, asked):
@@ -59,10 +89,23 @@ def test_what_is_expected_never_leaves(test, asked):
         "try:\n    f(1)\n    assert False\nexcept ValueError:\n    pass",
         "assert f(1) == g(1)",
         "assert f(1) == 2 == g(1) == h(1)",
-        "assert all(f(x) == x for x in (1, 2))",
         "assert all([f(1) == 1]) == True",
         "assert len(set(f(1)) ^ {1}) == 0",
-        "assert isinstance(f(1), int)",
+        "assert isinstance(f(1), Node)",
+        "assert isinstance(f(1), object)",
+        "assert type(f(1)) == type(g(1))",
+        "assert f(f(1)) == g(f(1))",
+        "assert all(f(x) == g(x) for x in (1, 2))",
+        "assert all(x == g(1) for x in f(1))",
+        "assert all(x.left for x in f(1))",
+        "assert all(f(x) == math.sqrt(x) for x in (1, 4))",
+        "assert all(f(x) for x in [Fraction(1, 2)])",
+        "assert all(f(x) for x in range(2**17))",
+        "assert all(f(x) for x, y in zip(range(2**12), range(2**12)))",
+        "assert all(f(len) for len in (1, 2))",
+        "assert all(map(f, [1]))",
+        "assert {f(x) for x in (1, 2)} == {1}",
+        "assert f(1) == 2**100_000",
         "assert re.match('a', f(1))",
         "assert (lambda: f(1) == 1)()",
         "assert math.isclose(f(1), g(1))",
@@ -169,6 +212,83 @@ def test_digits_to_round_to_are_bounded(test):
     began = time.process_time()
     assert not holds(step.condition, lambda _: -30_000_000)
     assert time.process_time() - began < 1
+
+
+ROWS = [[1, 2], [3, 4]]
+
+
+@pytest.mark.parametrize(
+    ("test", "value", "expected"),
+    [
+        ("assert isinstance(f(), int)", 1, True),
+        ("assert isinstance(f(), int)", True, True),
+        ("assert isinstance(f(), int)", "1", False),
+        ("assert isinstance(f(), (int, str))", "1", True),
+        ("assert isinstance(f(), dict)", Opaque("Node"), False),
+        ("assert type(f()) == int", True, False),
+        ("assert type(f()) == type(f())", 1, True),
+        ("assert type(f()) == type(f())", Opaque("Node"), False),
+        ("assert type(f()) == type(None)", None, True),
+        ("assert f() == f()", [1], True),
+        ("assert f() != f()", [1], False),
+        ("assert f() == f()", Opaque("Node"), False),
+        ("assert f() - f() == 0", 3, True),
+        ("assert sum(x for x in f()) == 6", [1, 2, 3], True),
+        ("assert sum(x for x in f()) == 6", ["1"], False),
+        ("assert sorted(x % 2 for x in f()) == [0, 1]", [3, 4], True),
+        ("assert [x + 1 for x in f() if x > 1] == [3, 4]", [1, 2, 3], True),
+        ("assert tuple([x for x in f()]) == (1,)", [1], True),
+        ("assert all(len(row) == 2 for row in f())", ROWS, True),
+        ("assert all(x > 0 for row in f() for x in row)", ROWS, True),
+        ("assert all(all(x < 4 for x in row) for row in f())", ROWS, False),
+        ("assert all(a < b for a, b in f())", ROWS, True),
+        ("assert all(row[0] < row[1] for row in f())", ROWS, True),
+        ("assert all(row[2] for row in f())", ROWS, False),
+        ("assert all(a < b for a, b in f())", [1], False),
+        ("assert all(a < b for a, b in f())", [[1, 2, 3]], False),
+        ("assert all(x for x in f())", 3, False),
+        ("assert any(x == 2 for x in f())", [], False),
+        ("assert all(f() == [y, y] for y in (1, 1))", [1, 1], True),
+    ],
+)
+def test_types_and_loops_are_decided_here(test, value, expected):
+    (step,) = plan_test(test).steps
+    assert isinstance(step, Require)
+    assert holds(step.condition, lambda _: value) is expected
+
+
+@pytest.mark.parametrize(
+    ("test", "value"),
+    [
+        ("assert all(x >= 0 for x in range(2000) for y in f())", list(range(2000))),
+        ("assert all(x == x for x in f() for y in x)", [[0] * 20_000]),
+        ("assert all(f() != y for x in range(60_000) for y in range(60_000))", -1),
+    ],
+)
+def test_the_work_of_loops_is_bounded(test, value):
+    (step,) = plan_test(test).steps
+    assert isinstance(step, Require)
+    with pytest.raises(TooMuchWorkError):
+        holds(step.condition, lambda _: value)
+
+
+def test_values_of_the_program_go_back_to_it_as_literals():
+    asked = []
+
+    def ask(source):
+        asked.append(source)
+        return [1, "a", (2, {3: None})] if source.startswith("list") else True
+
+    (step,) = plan_test("assert all(f(x) for x in f(0))").steps
+    assert isinstance(step, Require)
+    assert holds(step.condition, ask)
+    assert asked == [
+        "list(f(0))",
+        "(lambda x: not not (f(x)))(1)",
+        "(lambda x: not not (f(x)))('a')",
+        "(lambda x: not not (f(x)))((2, {3: None}))",
+    ]
+    assert not holds(step.condition, lambda _: [Opaque("Node")])
 
 
 def test_what_is_no_python_is_refused():

@@ -5,9 +5,9 @@ import yaml
 
 from modnorm.errors import InvalidInputError
 from modnorm.spec import MAX_DECLARATION, parse_spec
-from modnorm.tasks import get_task
+from modnorm.tasks import declared, get_task
 from modnorm.tasks.conformance import check_task
-from modnorm.tasks.declared import SEARCHED, carry_declaration, load_task
+from modnorm.tasks.declared import COMPARISONS, SEARCHED, carry_declaration, load_task
 from modnorm.tasks.registry import get_stored_task, paper_tasks
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "my-task.yaml"
@@ -46,6 +46,14 @@ def test_the_scorer_changes_with_the_declaration(declare):
     assert first.startswith("capitals-")
     assert load_task(declare()).scorer == first
     assert load_task(declare(compare="exact")).scorer != first
+
+
+def test_the_scorer_changes_with_the_version_of_its_comparison(declare, monkeypatch):
+    later = {"mathematics": {"comparing": "mathematics-3"}}
+    first = {compare: load_task(declare(compare=compare)).scorer for compare in COMPARISONS}
+    monkeypatch.setattr(declared, "_COMPARING", later)
+    changed = {name for name in first if load_task(declare(compare=name)).scorer != first[name]}
+    assert changed == {"mathematics"}
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,10 @@ from hypothesis import strategies as st
 
 from modnorm.errors import InvalidInputError
 from modnorm.tasks import get_task
-from modnorm.tasks.gsm8k import WINDOW, final_answer
+from modnorm.tasks.gsm8k import WINDOW, final_answer, published_readings
 
 TASK = get_task("gsm8k")
+PUBLISHED = get_task("gsm8k", scorer="reference")
 ROW = TASK.parse({"question": "How many?", "answer": "500 + 500 = 1,000\n#### 1,000"})
 
 
@@ -66,13 +67,17 @@ def test_the_final_answer_is_canonical(completion, vote):
     assert final_answer(completion) == vote
 
 
-def test_only_the_end_of_the_completion_is_read():
-    assert final_answer("#### 5" + " " * WINDOW) is None
-    assert final_answer("#### 5" + " " * (WINDOW - 6)) == "5"
+@pytest.mark.parametrize("text", ["#### 18", "#### $18.", "so 18 of them"])
+def test_the_answer_counts_wherever_it_stands(text):
+    assert final_answer(text + " and" * 500) == "18"
+    assert final_answer("12345" + "x" * 298) == "12345"
 
 
-def test_a_number_cut_by_the_window_is_not_read_in_half():
-    assert final_answer("12345" + "x" * (WINDOW - 2)) is None
+def test_the_published_scorer_reads_only_the_end_of_the_completion():
+    assert published_readings("#### 5" + " " * WINDOW) == (None, None)
+    assert published_readings("#### 5" + " " * (WINDOW - 6)) == ("5", "5")
+    judgement = PUBLISHED.judge(ROW, "#### 1000" + "x" * 500)
+    assert (judgement.reward, judgement.vote, judgement.correct) == (0.0, None, False)
 
 
 @given(st.integers(-(10**9), 10**9))
@@ -112,9 +117,6 @@ def test_malformed_rows_name_their_column(raw, column):
     with pytest.raises(InvalidInputError) as caught:
         TASK.parse(raw)
     assert caught.value.field == column
-
-
-PUBLISHED = get_task("gsm8k", scorer="reference")
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from operator import add, mul, sub, truediv
 
 from verification.references.statements import REWORDED, Statement
 
-BOTH = ("v1", "reference-v1")
-PUBLISHED = ("reference-v1",)
-DEFAULT = ("v1",)
+BOTH = ("", "reference", "self-reported", "reference-self-reported")
+PUBLISHED = ("reference", "reference-self-reported")
+DEFAULT = ("", "self-reported")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Explanation:
 
     tasks: Sequence[str]
     scorers: Sequence[str]
-    """Their versions."""
+    """Their names without task and version, "" for the default."""
     right: bool
     """Whether it is about references that do not count; else about wrong answers that do."""
     reason: str
@@ -34,7 +34,8 @@ class Explanation:
 
     def concerns(self, task: str, scorer: str) -> bool:
         """Whether it is about a scorer of a task."""
-        return task in self.tasks and scorer.removeprefix(f"{task}-") in self.scorers
+        kind = scorer.removeprefix(task).rpartition("-v")[0].removeprefix("-")
+        return task in self.tasks and kind in self.scorers
 
     def explains(self, task: str, scorer: str, statement: Statement) -> bool:
         """Whether it is why a scorer does not score a statement as its wording says."""

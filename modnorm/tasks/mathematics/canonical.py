@@ -1,9 +1,10 @@
 r"""Canonical forms of answers: two answers are equal when their canonical forms are.
 
 A constant becomes its value (`1/2`, `1.4142135623730950488`), an expression with symbols its
-values at three fixed points, so that no rewriting of it matters and nothing is searched for. Lists
-and sets lose their order; tuples, intervals and matrices keep theirs. What is no mathematics is
-compared as text without its spacing.
+values at fixed points, so that no rewriting of it matters and nothing is searched for. An equation
+becomes the solution if it is linear in its only symbol, else the difference of its sides up to a
+factor. Lists and sets lose their order; tuples, intervals and matrices keep theirs. What is no
+mathematics is compared as text without its spacing.
 """
 
 import re
@@ -11,8 +12,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import takewhile
 
+from modnorm.tasks.mathematics.equations import equation
 from modnorm.tasks.mathematics.latex import clean, join_thousands
-from modnorm.tasks.mathematics.scalars import equation_form, scalar_form, text_form
+from modnorm.tasks.mathematics.scalars import scalar_form, text_form
 from modnorm.tasks.mathematics.structure import bracketed, is_name, matrix_rows, signs, split
 
 MAX_LENGTH = 1000
@@ -83,10 +85,19 @@ def _member(text: str, nesting: int) -> _Member:
     if len(sides) == 2 and _is_tuple_of_names(sides[0]):
         return "", _form(sides[1], nesting - 1)
     if len(sides) > 1:
-        forms = {_form(side, nesting - 1) for side in sides[len(names) :][:MAX_CHAIN]}
-        equal = len(forms) == 1 and len(sides) <= len(names) + MAX_CHAIN
-        return (name, forms.pop()) if equal else ("", equation_form(sides))
+        return _equation(sides, name, len(names), nesting)
     return "", _single(text, nesting)
+
+
+def _equation(sides: Sequence[str], name: str, names: int, nesting: int) -> _Member:
+    """Return the value of a chain of equal sides after names, else the form of an equation."""
+    found = equation(sides) if len(sides) == 2 else None
+    if found is not None:
+        return found
+    forms = {_form(side, nesting - 1) for side in sides[names:][:MAX_CHAIN]}
+    if len(forms) == 1 and len(sides) <= names + MAX_CHAIN:
+        return name, forms.pop()
+    return equation(sides) or ("", text_form("=".join(sides)))
 
 
 def _exact(text: str) -> str:

@@ -270,8 +270,11 @@ class _Reader:
         return pair(values.multiply, logarithm, divisor)
 
     def _function_argument(self) -> Expression:
-        """Read `(...)`, or a product up to the next sign, operator or function."""
-        if self._peek() in {"(", "["}:
+        r"""Read `(...)` or `{...}`, or a product up to the next sign, operator or function.
+
+        Brackets end the argument: in `\ln{(2)}^2` the power is the logarithm's, as sympy prints.
+        """
+        if self._peek() in {"(", "[", "{"}:
             return self._bracketed(self._peek())
         factors = [self._signed()]
         while self._starts_factor() and not self._starts_function():

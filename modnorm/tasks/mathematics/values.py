@@ -24,7 +24,8 @@ _MAX_ARGUMENT_BITS = 64
 _MAX_EXPONENT_BITS = 20
 _MAX_DENOMINATOR = 10_000
 _MAX_DEGREE = 64
-_SHOWN = 20
+DIGITS_SHOWN = 20
+"""Digits of an inexact constant."""
 
 _context = MPContext()
 _context.dps = DIGITS
@@ -83,7 +84,8 @@ def invert(value: Value) -> Value:
 def power(base: Value, exponent: Value) -> Value:
     """Return base to the exponent, the principal value where it is not unique.
 
-    Where a rational has a rational root, that is exact: 4 to the 1/2 is 2.
+    Where a rational has a rational root, that is exact: 4 to the 1/2 is 2. Of negative numbers odd
+    roots are real: -8 to the 1/3 is -2, as its third root is.
     """
     if is_zero(base):
         return _power_of_zero(exponent)
@@ -94,17 +96,24 @@ def power(base: Value, exponent: Value) -> Value:
     exact = _exact_root(base, exponent)
     if exact is not None:
         return power(exact, Fraction(exponent.numerator))
+    if isinstance(exponent, Fraction) and _is_odd_root_of_negative(exponent.denominator, base):
+        odd = root(Fraction(exponent.denominator), base)
+        return power(odd, Fraction(exponent.numerator))
     argument = _argument(exponent, _MAX_EXPONENT_BITS)
     return bounded(_context.mpc(_context.power(inexact(base), argument)))
 
 
 def root(degree: Value, radicand: Value) -> Value:
     """Return the real root where degree is odd and the radicand real, else the principal one."""
-    odd = isinstance(degree, Fraction) and degree.denominator == 1 and degree.numerator % 2 == 1
-    real = inexact(radicand)
-    if odd and abs(real.imag) < _NEGLIGIBLE and real.real < 0:
+    whole = isinstance(degree, Fraction) and degree.denominator == 1
+    if whole and _is_odd_root_of_negative(degree.numerator, radicand):
         return multiply(Fraction(-1), root(degree, multiply(Fraction(-1), radicand)))
     return power(radicand, invert(degree))
+
+
+def _is_odd_root_of_negative(degree: int, radicand: Value) -> bool:
+    real = inexact(radicand)
+    return degree % 2 == 1 and degree != 1 and is_real(real) and real.real < 0
 
 
 def factorial(value: Value) -> Value:
@@ -164,7 +173,22 @@ def is_zero(value: Value) -> bool:
     return bool(value == 0 if isinstance(value, Fraction) else abs(value) < _NEGLIGIBLE)
 
 
-def show(value: Value, digits: int = _SHOWN) -> str:
+def is_real(value: Value) -> bool:
+    """Whether its imaginary part is zero, within the working precision relative to the value."""
+    if isinstance(value, Fraction) or not value.imag:
+        return True
+    return bool(abs(value.imag) <= _NEGLIGIBLE * max(1, abs(value.real)))
+
+
+def are_close(left: Value, right: Value) -> bool:
+    """Whether two values are equal, within the working precision when inexact."""
+    if isinstance(left, Fraction) and isinstance(right, Fraction):
+        return left == right
+    one, other = inexact(left), inexact(right)
+    return bool(abs(one - other) <= _NEGLIGIBLE * max(1, abs(one), abs(other)))
+
+
+def show(value: Value, digits: int = DIGITS_SHOWN) -> str:
     """Return a value as text that equal values share: `-2/3`, `1.4142135623730950488`, `1+2i`.
 
     Inexact parts that are rational to the working precision are shown as such.

@@ -113,6 +113,22 @@ def test_flooding_is_seen_as_that(attack, source):
     assert len(outcome.printed) <= 4096
 
 
+@pytest.mark.parametrize("start", [b"PASSED", b"\xff\xfe\x00\x00", b"\x7f\xff\xff\xff{"])
+def test_a_garbage_answer_is_no_size(attack, start):
+    outcome = attack(f"import os; os.write(3, {start})")
+    assert outcome.verdict is Verdict.FAILED
+    assert outcome.detail == (
+        f"the program does not speak the sandbox's protocol: its answer begins with {start[:4]}"
+    )
+
+
+def test_the_size_of_a_large_answer_is_told(attack, limits):
+    size = limits.output_bytes + 1
+    outcome = attack(f"import os; os.write(3, ({size}).to_bytes(4, 'big') + b'{{')")
+    assert outcome.verdict is Verdict.OUTPUT
+    assert outcome.detail == f"an answer of {size} bytes"
+
+
 @pytest.mark.parametrize("source", CRASHES.values(), ids=CRASHES)
 def test_crashing_fails(attack, source):
     outcome = attack(source)

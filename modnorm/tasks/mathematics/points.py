@@ -1,0 +1,85 @@
+r"""Values of expressions at fixed points, which tell expressions apart.
+
+Symbols are real. At the first points all symbols are positive. At each further point one symbol
+is negative, so that `|x|` and `\sqrt{x^2}` are not `x`. An expression may lack a real value there,
+as `\sqrt{x}` does. An expression that is not real at the first points is evaluated there alone.
+"""
+
+import hashlib
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from fractions import Fraction
+from functools import lru_cache
+from typing import TypeAlias
+
+from modnorm.tasks.mathematics import values
+from modnorm.tasks.mathematics.functions import Expression, Point
+from modnorm.tasks.mathematics.values import Value
+
+Values: TypeAlias = Sequence[Value | None]
+"""Values at the points; None where an expression has no real value."""
+
+MAX_NEGATIVE = 4
+"""Most symbols that take a negative value, the first by name: each costs one more evaluation."""
+
+_RANGES = ((Fraction(1, 3), 3), (3, 10), (10, 40))
+"""Ranges of the symbols, point by point; floors and ceilings need large values too."""
+_NEGATIVE = 1
+"""Index of the point at which one symbol changes its sign. Factorials of larger ones vanish."""
+_DIGITS = 10
+_UNDEFINED = "?"
+
+
+def positive_points(symbols: Iterable[str]) -> list[Point]:
+    """Return the points at which all symbols are positive; the empty point without symbols."""
+    names = sorted(symbols)
+    if not names:
+        return [{}]
+    return [{name: coordinate(name, index) for name in names} for index in range(len(_RANGES))]
+
+
+def negative_points(symbols: Iterable[str]) -> Iterator[Point]:
+    """Yield the points at which one symbol is negative."""
+    names = sorted(symbols)
+    for negative in names[:MAX_NEGATIVE]:
+        point = {name: coordinate(name, _NEGATIVE) for name in names}
+        yield {**point, negative: values.multiply(Fraction(-1), point[negative])}
+
+
+@lru_cache(maxsize=1024)
+def coordinate(name: str, index: int) -> Value:
+    """Return a number that depends on the symbol's name and the index of the point alone."""
+    digest = hashlib.sha256(f"{index} {name}".encode()).digest()
+    low, high = _RANGES[index]
+    share = Fraction(int.from_bytes(digest[:16], "big"), 2**128)
+    return values.inexact(low + share * (high - low))
+
+
+def evaluate(expression: Expression, symbols: Collection[str]) -> Values:
+    """Return the values of an expression, first where all symbols are positive.
+
+    Raises:
+        ArithmeticError: it has no value at one of the first points.
+    """
+    with values.LOCK:
+        first = [expression(point) for point in positive_points(symbols)]
+        if not all(map(values.is_real, first)):
+            return first
+        return [*first, *(_real(expression, point) for point in negative_points(symbols))]
+
+
+def show(symbols: Collection[str], shown: Values) -> str:
+    """Return the value of a constant, else the symbols and the values at the points."""
+    digits = _DIGITS if symbols else values.DIGITS_SHOWN
+    parts = [_UNDEFINED if value is None else values.show(value, digits) for value in shown]
+    defined = {*parts} - {_UNDEFINED}
+    if len(defined) == 1:
+        return defined.pop()
+    return f"{', '.join(sorted(symbols))}: {' | '.join(parts)}"
+
+
+def _real(expression: Expression, point: Point) -> Value | None:
+    try:
+        value = expression(point)
+    except (ArithmeticError, ValueError):
+        return None
+    return value if values.is_real(value) else None

@@ -1,0 +1,65 @@
+"""Agreement with sympy: its LaTeX and its plain text of an expression have one form."""
+
+import mpmath
+import pytest
+import sympy
+from hypothesis import given
+from hypothesis import strategies as st
+
+from modnorm.tasks.mathematics.canonical import canonical
+
+X = sympy.Symbol("x", positive=True)
+FUNCTIONS = (
+    "log",
+    "sin",
+    "cos",
+    "tan",
+    "cot",
+    "sec",
+    "csc",
+    "exp",
+    "sinh",
+    "cosh",
+    "tanh",
+    "atan",
+)
+
+rationals = st.fractions(min_value="1/9", max_value=9, max_denominator=9).map(
+    lambda value: sympy.Rational(value.numerator, value.denominator)
+)
+applied = st.builds(
+    lambda name, argument, power: getattr(sympy, name)(argument) ** power,
+    st.sampled_from(FUNCTIONS),
+    st.builds(lambda factor, base: factor * base, rationals, st.sampled_from((1, X, X + 1))),
+    st.integers(1, 3),
+)
+expressions = st.lists(applied, min_size=1, max_size=3).map(sympy.prod)
+
+
+def _latex(expression):
+    return sympy.latex(expression, ln_notation=True, inv_trig_style="full")
+
+
+def _plain(expression):
+    return sympy.sstr(expression).replace("log(", "ln(").replace("atan(", "arctan(")
+
+
+@given(expressions)
+def test_powers_of_functions_are_read_as_they_are_printed(expression):
+    assert canonical(_latex(expression)) == canonical(_plain(expression))
+
+
+@given(expressions.map(lambda expression: expression.subs(X, 2)))
+def test_values_are_those_of_computer_algebra(expression):
+    with mpmath.workdps(40):
+        expected = mpmath.mpf(str(sympy.N(expression, 40)))
+        found = mpmath.mpmathify(canonical(_latex(expression)))
+        assert mpmath.almosteq(found, expected, rel_eps=mpmath.mpf(10) ** -18)
+
+
+@pytest.mark.parametrize("name", ["log", "sin", "cos", "tan", "cot", "sec", "csc", "sinh", "tanh"])
+def test_the_power_after_a_braced_argument_is_the_functions(name):
+    printed = r"\ln" if name == "log" else rf"\{name}"
+    expected = canonical(rf"({printed}(3))^2")
+    assert canonical(rf"{printed}{{\left(3 \right)}}^{{2}}") == expected
+    assert canonical(rf"{printed}{{3}}^2") == expected
