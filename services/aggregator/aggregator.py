@@ -17,14 +17,15 @@ from modnorm.v1 import (
     status_pb2_grpc,
 )
 from modnorm.wire.remote_sandbox import sandbox_at
-from services.aggregator import experiment_servicer, job_servicer, radius_servicer
+from services.aggregator import experiment_servicer, radius_servicer
 from services.aggregator.admission import Admissions
+from services.aggregator.api import job_servicer
+from services.aggregator.api.job_servicer import JobServicer
 from services.aggregator.background import Changes, Reaper, repeat
 from services.aggregator.conductor import Conductor
 from services.aggregator.database import Database
 from services.aggregator.dispatcher import Dispatcher
 from services.aggregator.experiment_servicer import ExperimentServicer
-from services.aggregator.job_servicer import JobServicer
 from services.aggregator.journey import Journey
 from services.aggregator.metrics import AggregatorMetrics, LabCollector
 from services.aggregator.notifier import Notifier
@@ -45,6 +46,7 @@ from services.common.metrics import CallMetrics
 from services.common.queue import make_celery
 from services.common.server import RunningServer, port_of, start_server
 from services.common.settings import AggregatorSettings
+from services.common.shielded_tasks import ShieldedTasks
 from services.common.status import SERVICE as STATUS
 
 ANSWER_SECONDS = 30.0
@@ -98,6 +100,7 @@ class Aggregator:
         calibrator = Calibrator(self._channels["calibrator"], shown)
         if settings.sandbox_target:
             self._channels["sandbox"] = open_channel(settings.sandbox_target, shown)
+        self._tasks = ShieldedTasks()
         self._notifier = Notifier()
         self._dispatcher = Dispatcher(app, self._stores.jobs, self._metrics)
         self._changes = Changes(self._notifier, self._dispatcher)
@@ -122,12 +125,18 @@ class Aggregator:
             conductor=self._conductor,
             notifier=self._notifier,
             watch_seconds=settings.watch_seconds,
+            tasks=self._tasks,
         )
         self._reaper = Reaper(
             self._stores.jobs, self._changes, self._metrics, pause=settings.reap_seconds
         )
         self._jobs = JobServicer(
-            self._stores, self._changes, self._metrics, self._workers, self._calls
+            self._stores,
+            self._changes,
+            self._metrics,
+            self._workers,
+            self._calls,
+            self._tasks,
         )
         self._server: RunningServer | None = None
         self._background: list[asyncio.Task[None]] = []
@@ -173,8 +182,7 @@ class Aggregator:
         if self._server is not None:
             await self._server.stop(self._settings.stop_grace)
         self._admissions.close()
-        await self._jobs.settle()
-        await self._experiments.settle()
+        await self._tasks.settle()
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)

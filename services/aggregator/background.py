@@ -3,18 +3,15 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Mapping
 
-from modnorm.errors import ModnormError, UnavailableError
+from modnorm.errors import UnavailableError
 from services.aggregator.dispatcher import Dispatcher
 from services.aggregator.metrics import AggregatorMetrics
 from services.aggregator.notifier import Notifier
 from services.aggregator.rows import AnyJob
 from services.aggregator.stores.jobs import Change, JobStore
 from services.common.logging import naming
-
-ResultT = TypeVar("ResultT")
 
 logger = logging.getLogger(__name__)
 
@@ -34,31 +31,6 @@ async def repeat(action: Callable[[], Awaitable[None]], seconds: float) -> None:
         except Exception:
             logger.exception("background work failed")
         await asyncio.sleep(seconds)
-
-
-class LeftWork:
-    """Work that goes on though who asked for it has gone; used in one event loop."""
-
-    def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[object]] = set()
-
-    def keep(self, work: Coroutine[object, object, ResultT]) -> asyncio.Task[ResultT]:
-        """Go on with work; return what waits for it."""
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-        return task
-
-    async def settle(self) -> None:
-        """Wait for all of it."""
-        while self._tasks:
-            await asyncio.wait(self._tasks)
-
-    def _ended(self, task: asyncio.Task[object]) -> None:
-        self._tasks.discard(task)
-        error = None if task.cancelled() else task.exception()
-        if error is not None and not isinstance(error, ModnormError):
-            logger.error("left work failed", exc_info=error)
 
 
 class Changes:

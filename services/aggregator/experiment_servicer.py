@@ -2,7 +2,7 @@
 
 import asyncio
 import unicodedata
-from collections.abc import AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import grpc.aio
 from typing_extensions import override
@@ -11,7 +11,6 @@ from modnorm.errors import InvalidInputError, NotFoundError
 from modnorm.v1 import evaluation_pb2, experiment_pb2, experiment_pb2_grpc
 from modnorm.wire.conversions import spec_from_proto
 from services.aggregator.admission import Admissions
-from services.aggregator.background import LeftWork
 from services.aggregator.conductor import Conductor
 from services.aggregator.messages import (
     answer_message,
@@ -28,6 +27,7 @@ from services.aggregator.stores import Stores
 from services.aggregator.stores.experiments import Admission, ExperimentRecord
 from services.aggregator.tables import Experiment
 from services.common.access import current_caller
+from services.common.shielded_tasks import ShieldedTasks
 
 SERVICE = "modnorm.v1.ExperimentService"
 MAX_REQUEST_ID = 128
@@ -52,9 +52,10 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         conductor: Moves experiments on.
         notifier: Tells when experiments change.
         watch_seconds: Seconds after which a watcher looks by itself.
+        tasks: Runs changes to their end, though their callers leave.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - wiring
         self,
         stores: Stores,
         *,
@@ -62,17 +63,14 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         conductor: Conductor,
         notifier: Notifier,
         watch_seconds: float,
+        tasks: ShieldedTasks,
     ) -> None:
         self._stores = stores
         self._admissions = admissions
         self._conductor = conductor
         self._notifier = notifier
         self._watch_seconds = watch_seconds
-        self._left = LeftWork()
-
-    async def settle(self) -> None:
-        """Wait for calls whose caller has gone, for a server that takes no other any more."""
-        await self._left.settle()
+        self._tasks = tasks
 
     @override
     async def CreateExperiment(
@@ -90,7 +88,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         record = await asyncio.to_thread(experiments.find, request.request_id, spec, tenant)
         if record is None:
             admission = await self._admissions.admit(spec)
-            record = await self._create(request.request_id, admission, tenant)
+            record = await self._tasks.run(self._create(request.request_id, admission, tenant))
         return experiment_pb2.CreateExperimentResponse(experiment=experiment_message(record))
 
     @override
@@ -167,7 +165,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
     ) -> experiment_pb2.CancelExperimentResponse:
         """Cancel an experiment; one that has ended stays as it is."""
         await self._check_visible(request.id)
-        record = await self._cancel(request.id)
+        record = await self._tasks.run(self._cancel(request.id))
         return experiment_pb2.CancelExperimentResponse(experiment=experiment_message(record))
 
     @override
@@ -275,29 +273,21 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         lineage = self._stores.results.lineage(record.experiment.id, *reported)
         return lineage.to_json()
 
-    def _create(
+    async def _create(
         self, request_id: str, admission: Admission, tenant: str
-    ) -> Awaitable[ExperimentRecord]:
-        """Store an experiment and set it going, also where who asked goes meanwhile."""
+    ) -> ExperimentRecord:
+        """Store an experiment, and start to drive it."""
+        store = self._stores.experiments.create
+        record = await asyncio.to_thread(store, request_id, admission, tenant)
+        self._conductor.drive(record.experiment.id)
+        return record
 
-        async def create() -> ExperimentRecord:
-            store = self._stores.experiments.create
-            record = await asyncio.to_thread(store, request_id, admission, tenant)
-            self._conductor.drive(record.experiment.id)
-            return record
-
-        return asyncio.shield(self._left.keep(create()))
-
-    def _cancel(self, experiment_id: str) -> Awaitable[ExperimentRecord]:
-        """Store a cancellation and tell of it, also where who asked goes meanwhile."""
-
-        async def cancel() -> ExperimentRecord:
-            record = await asyncio.to_thread(self._stores.experiments.cancel, experiment_id)
-            self._conductor.drop(experiment_id)
-            self._notifier.ring(experiment_id)
-            return record
-
-        return asyncio.shield(self._left.keep(cancel()))
+    async def _cancel(self, experiment_id: str) -> ExperimentRecord:
+        """Store a cancellation, and wake watchers."""
+        record = await asyncio.to_thread(self._stores.experiments.cancel, experiment_id)
+        self._conductor.drop(experiment_id)
+        self._notifier.ring(experiment_id)
+        return record
 
     async def _check_visible(self, experiment_id: str) -> None:
         """Hide what other tenants have as if it were not there."""

@@ -167,10 +167,9 @@ def _specified(spec_json: str) -> evaluation_pb2.Job:
     spec = parsed_spec(spec_json)
     return evaluation_pb2.Job(
         model=common_pb2.ModelRef(name=spec.model.name, revision=spec.model.revision),
-        engine=spec.engine.name,
         task=spec.task.name,
         declaration=spec.task.declaration,
-        engine_spec=common_pb2.EngineSpec(**spec.engine.model_dump(exclude_none=True)),
+        engine=common_pb2.EngineSpec(**spec.engine.model_dump(exclude_none=True)),
         may_stop=spec.population.statistics == "experts" and spec.iterative is None,
     )
 

@@ -10,9 +10,9 @@ from modnorm.errors import CancelledError, ModnormError, StaleLeaseError, Unavai
 from modnorm.search.racing import Race, Turn
 from modnorm.v1 import evaluation_pb2 as messages
 from services.common.logging import naming
+from services.evaluator.aggregator_client import AggregatorClient
 from services.evaluator.behind import Behind
 from services.evaluator.evaluation import Evaluator, Work
-from services.evaluator.gateway import JobGateway
 from services.evaluator.heartbeats import Heartbeats
 from services.evaluator.lease import LEAST_SILENCE, GivenUpError, HandedBackError, HeldLease
 from services.evaluator.metrics import JobOutcome
@@ -47,7 +47,7 @@ class JobRunner:
 
     def __init__(  # noqa: PLR0913 - what it is made of, and by keyword how it goes about it
         self,
-        gateway: JobGateway,
+        gateway: AggregatorClient,
         shutdown: Shutdown,
         evaluator: Evaluator,
         *,

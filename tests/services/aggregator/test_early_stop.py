@@ -20,8 +20,7 @@ async def report_right(worker, job):
 
 
 async def beat(lab, job, **named):
-    request = evaluation_pb2.HeartbeatRequest(lease=job.lease, **named)
-    return await lab.jobs.Heartbeat(request, timeout=SECONDS)
+    return await lab.heartbeat(job.lease, **named)
 
 
 @pytest.mark.parametrize("statistics", ["experts", "full"])

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from modnorm.v1 import evaluation_pb2, experiment_pb2
+from modnorm.v1 import experiment_pb2
 from services.common.logging import json_handler
 
 SELECTING = experiment_pb2.EXPERIMENT_STATE_SELECTING
@@ -118,9 +118,7 @@ def test_a_dead_worker_is_counted_once_however_many_jobs_rested(start_lab, spec)
             worker = lab.worker()
             for _ in range(2):
                 lease = (await worker.claim_next()).lease
-                await worker.jobs.Heartbeat(
-                    evaluation_pb2.HeartbeatRequest(lease=lease, resting=True)
-                )
+                await lab.heartbeat(lease, resting=True)
             await worker.claim_next()
             async with asyncio.timeout(30):
                 while sum(failed(lab).values()) < 3:
@@ -143,10 +141,7 @@ def test_every_line_about_a_job_names_it(start_lab, spec, logged):
             worker = lab.worker()
             first, second = await worker.claim_next(), await worker.claim_next()
             await worker.report(first)
-            request = evaluation_pb2.FailJobRequest(
-                lease=second.lease, kind=evaluation_pb2.FAILURE_KIND_CANDIDATE, reason="NaN"
-            )
-            await lab.jobs.FailJob(request, timeout=60)
+            await lab.fail(second.lease, "CANDIDATE", "NaN")
             return created.id, first, second
 
     experiment, first, second = asyncio.run(scenario())

@@ -5,7 +5,6 @@ import asyncio
 import pytest
 
 from modnorm.errors import UnavailableError
-from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.v1 import experiment_pb2
 from services.aggregator.tables import Experiment
 from services.common.queue import make_celery, queued
@@ -73,10 +72,10 @@ def test_a_worker_keeps_its_job_while_nobody_could_hear_it(
             await asyncio.sleep(2.5)
             async with another_aggregator(lab.settings) as heir:
                 await asyncio.sleep(0.5)
-                await heir.jobs.Heartbeat(messages.HeartbeatRequest(lease=kept.lease))
+                await heir.heartbeat(kept.lease)
                 async with asyncio.timeout(60):
                     while (again := await heir.worker().claim(lost.lease.job_id)) is None:
-                        await heir.jobs.Heartbeat(messages.HeartbeatRequest(lease=kept.lease))
+                        await heir.heartbeat(kept.lease)
                         await asyncio.sleep(0.1)
                 assert again.lease.token > lost.lease.token
                 await heir.worker().report(kept)

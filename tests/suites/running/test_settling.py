@@ -1,10 +1,10 @@
 import pytest
-from modnorm.suites.running.settling import settle
 
 from modnorm.errors import InvalidInputError
 from modnorm.suites.cells import make_cells
 from modnorm.suites.declaration import Suite
 from modnorm.suites.loading import LoadedSuite
+from modnorm.suites.running.settling import settle
 
 TASK = (
     'name: capitals\nprompt: {user: "{country}?"}\ncolumns: [country, capital]\nanswer: capital\n'

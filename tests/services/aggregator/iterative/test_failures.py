@@ -29,13 +29,7 @@ def test_a_failed_candidate_has_no_part_in_a_step(
             worker = sensitive(lab.worker())
             while (job := await worker.claim_next()).candidate != 0:
                 await worker.report(job)
-            await lab.jobs.FailJob(
-                evaluation_pb2.FailJobRequest(
-                    lease=job.lease,
-                    kind=evaluation_pb2.FAILURE_KIND_CANDIDATE,
-                    reason="not finite",
-                )
-            )
+            await lab.fail(job.lease, "CANDIDATE", "not finite")
             async with worked(lab):
                 await lab.finish(created.id)
             experiment = await lab.get(created.id)
@@ -66,9 +60,7 @@ def test_the_failed_candidates_of_all_updates_count_together(
                     await worker.report(job)
                     continue
                 unlucky.remove(job.candidate)
-                kind = evaluation_pb2.FAILURE_KIND_CANDIDATE
-                failed = evaluation_pb2.FailJobRequest(lease=job.lease, kind=kind, reason="NaN")
-                await lab.jobs.FailJob(failed)
+                await lab.fail(job.lease, "CANDIDATE", "NaN")
             async with worked(lab):
                 await lab.finish(created.id)
             return await lab.get(created.id)

@@ -1,10 +1,11 @@
-"""The evaluator's side of `JobService`: deadlines, retries and this project's errors."""
+"""The evaluator's calls of the aggregator: deadlines, retries and this project's errors."""
 
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
+from itertools import chain, islice
 from typing import TypeVar
 
 import grpc
@@ -25,16 +26,21 @@ from modnorm.errors import (
     CancelledError,
     InvalidInputError,
     ModnormError,
-    NotFoundError,
-    StaleLeaseError,
     UnavailableError,
 )
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
 from modnorm.wire.status import from_rpc_error, from_status
-from services.evaluator.calls import BULK_SECONDS, CALL_SECONDS, StreamedCalls
+from services.common.tracing import add_trace_context
 from services.evaluator.shutdown import Shutdown
+from services.evaluator.work_stream import WorkStream
 
+CALL_SECONDS = 30.0
+HEARTBEAT_SECONDS = 10.0
+BULK_SECONDS = 300.0
+"""Deadline of calls that stream rows or answers."""
+WHOLE_PARTS = 2
+"""Parts of the largest report that goes as one message: a header and one batch of answers."""
 REPORT_PATIENCE = 600.0
 """Seconds that a finished result waits for an aggregator that is down."""
 FAILURE_PATIENCE = 30.0
@@ -59,8 +65,10 @@ class _StopWhenOverdue(stop_base):
         return self._shutdown.overdue
 
 
-class JobGateway:
-    """Calls of the aggregator; each raises the error that the service met.
+class AggregatorClient:
+    """Calls the aggregator; each call raises the error that the service met.
+
+    Claims, heartbeats, failures and short reports share one stream.
 
     Args:
         stub: A synchronous stub.
@@ -73,7 +81,7 @@ class JobGateway:
         self.worker = worker
         self._version = version("modnorm")
         self._stub = stub
-        self._calls = StreamedCalls(stub)
+        self._stream = WorkStream(stub)
         self._shutdown = shutdown
 
     def claim(self, job_id: str) -> messages.Job | None:
@@ -88,46 +96,28 @@ class JobGateway:
             job_id=job_id, worker=self.worker, version=self._version
         )
         response = self._retry(
-            lambda: self._calls.claim(request),
+            lambda: self._call(messages.Call(claim=request), CALL_SECONDS).claim,
             stop_when_event_set(self._shutdown.requested),
         )
         return response.job if response.HasField("job") else None
 
-    @property
-    def makes_single_calls(self) -> bool:
-        """Whether each call is made by itself."""
-        return self._calls.single
-
     def heartbeats(
-        self, beats: Sequence[messages.HeartbeatRequest]
+        self, calls: Sequence[messages.Call]
     ) -> Sequence[messages.HeartbeatResponse | ModnormError]:
-        """Extend leases, once, by one message; an older aggregator gets one message for each.
+        """Extend leases by one message, without a retry.
+
+        Args:
+            calls: A heartbeat for each lease.
 
         Returns:
-            In order, what is said of each lease, or why it is not extended.
+            In order, the response to each heartbeat, or why the lease is not extended.
         """
-        first, others = beats[0], beats[1:]
-        whole = messages.HeartbeatRequest()
-        whole.CopyFrom(first)
-        whole.also.extend(others)
         try:
             with _errors():
-                answer = self._calls.heartbeat(whole)
-        except (StaleLeaseError, NotFoundError) as error:
-            # Said of the first alone; one that hears the others says it in its answer.
-            return [error, *self._one_by_one(others)]
+                replies = self._stream.call(calls, HEARTBEAT_SECONDS)
         except ModnormError as error:
-            return [error for _ in beats]
-        heard = list(answer.also)
-        answer.ClearField("also")
-        if len(heard) != len(others):
-            return [answer, *self._one_by_one(others)]
-        return [_refusal(one) or one for one in (answer, *heard)]
-
-    def _one_by_one(
-        self, beats: Sequence[messages.HeartbeatRequest]
-    ) -> Iterator[messages.HeartbeatResponse | ModnormError]:
-        return (answer for beat in beats for answer in self.heartbeats([beat]))
+            return [error for _ in calls]
+        return [_refusal(reply) or reply.heartbeat for reply in replies]
 
     def report(self, parts: Callable[[], Iterator[messages.ReportJobRequest]]) -> None:
         """Store a result; `parts` is called again for each attempt.
@@ -137,7 +127,7 @@ class JobGateway:
             UnavailableError: the aggregator stayed away.
         """
         self._retry(
-            lambda: self._calls.report(parts()),
+            lambda: self._report(parts()),
             stop_after_delay(REPORT_PATIENCE) | _StopWhenOverdue(self._shutdown),
             sleep=self._shutdown.sleep,
         )
@@ -153,7 +143,7 @@ class JobGateway:
         """
         request = messages.FailJobRequest(lease=lease, kind=kind, reason=reason)
         self._retry(
-            lambda: self._calls.fail(request, self._patience),
+            lambda: self._call(messages.Call(fail=request), self._patience),
             stop_after_delay(FAILURE_PATIENCE) | _StopWhenOverdue(self._shutdown),
             sleep=self._shutdown.sleep,
         )
@@ -172,7 +162,7 @@ class JobGateway:
                 request = messages.FailJobRequest(lease=left[0], kind=kind, reason=reason)
                 try:
                     with _errors():
-                        self._calls.fail(request, self._patience)
+                        self._call(messages.Call(fail=request), self._patience)
                 except UnavailableError:
                     raise
                 except ModnormError as error:
@@ -250,6 +240,24 @@ class JobGateway:
             stop_after_delay(FAILURE_PATIENCE) | stop_when_event_set(self._shutdown.requested),
         )
 
+    def _report(self, parts: Iterator[messages.ReportJobRequest]) -> None:
+        """Send a report over the stream if it fits one message, by a call of its own if not."""
+        first = list(islice(parts, WHOLE_PARTS))
+        more = next(parts, None)
+        if more is None:
+            whole = messages.WholeReport(parts=first)
+            self._call(messages.Call(report=whole), CALL_SECONDS)
+        else:
+            self._stub.ReportJob(chain(first, (more,), parts), timeout=BULK_SECONDS)
+
+    def _call(self, call: messages.Call, seconds: float) -> messages.Reply:
+        """Make a call over the stream, in the current trace."""
+        (reply,) = self._stream.call([add_trace_context(call)], seconds)
+        refusal = _refusal(reply)
+        if refusal is not None:
+            raise refusal
+        return reply
+
     def _retry(
         self,
         call: Callable[[], ResultT],
@@ -279,8 +287,8 @@ class JobGateway:
         return retrying(attempt)
 
 
-def _refusal(answer: messages.HeartbeatResponse) -> ModnormError | None:
-    return from_status(status_pb2.Status.FromString(answer.status)) if answer.status else None
+def _refusal(reply: messages.Reply) -> ModnormError | None:
+    return from_status(status_pb2.Status.FromString(reply.status)) if reply.status else None
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Clients that go while what they asked for is being stored: it is followed up all the same."""
+"""Clients that leave while their request is stored: it is followed up all the same."""
 
 import asyncio
 
@@ -16,10 +16,10 @@ def test_an_experiment_begins_though_its_caller_goes_before_it_is_stored(
     async def scenario():
         async with start_lab(conduct_seconds=NEVER) as lab:
             await asyncio.sleep(0.3)  # the first look for experiments that nobody drives is over
-            servicer = lab.aggregator._experiments
-            gone = make_gone((servicer._stores.experiments, "create"), (servicer, "_create"))
+            tasks = lab.aggregator._tasks
+            gone = make_gone(tasks, (lab.aggregator._stores.experiments, "create"))
             request = experiment_pb2.CreateExperimentRequest(request_id="gone", spec=spec())
-            await gone.goes(lab.experiments.CreateExperiment(request), servicer.settle)
+            await gone.goes(lab.experiments.CreateExperiment(request), tasks.settle)
             (created,) = (await lab.list()).experiments
             await asyncio.wait_for(lab.reach(created.id, SELECTING), SECONDS)
 
@@ -32,10 +32,10 @@ def test_watchers_hear_of_a_cancellation_though_its_caller_goes(start_lab, spec,
             created = await lab.create(spec())
             await lab.reach(created.id, SELECTING)
             watching = asyncio.create_task(lab.finish(created.id))
-            servicer = lab.aggregator._experiments
-            gone = make_gone((servicer._stores.experiments, "cancel"), (servicer, "_cancel"))
+            tasks = lab.aggregator._tasks
+            gone = make_gone(tasks, (lab.aggregator._stores.experiments, "cancel"))
             request = experiment_pb2.CancelExperimentRequest(id=created.id)
-            await gone.goes(lab.experiments.CancelExperiment(request), servicer.settle)
+            await gone.goes(lab.experiments.CancelExperiment(request), tasks.settle)
             assert (await asyncio.wait_for(watching, SECONDS))[-1].state == CANCELLED
 
     asyncio.run(scenario())

@@ -1,4 +1,4 @@
-"""Calls of workers over streams: answered as by themselves, ended when the aggregator stops."""
+"""Calls of workers over streams: answered each for itself, ended when the aggregator stops."""
 
 import asyncio
 
@@ -11,9 +11,10 @@ from modnorm.errors import InvalidInputError, NotFoundError, StaleLeaseError
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.v1 import experiment_pb2
 from modnorm.wire.status import from_status
-from services.aggregator.background import LeftWork
-from services.aggregator.streams import WorkStreams
+from services.aggregator.api.work_stream import MAX_CALLS, WorkStreams
 from services.common.metrics import CallMetrics
+from services.common.settings import EvaluatorSettings
+from services.common.shielded_tasks import ShieldedTasks
 
 SECONDS = 60
 SELECTING = experiment_pb2.EXPERIMENT_STATE_SELECTING
@@ -25,14 +26,22 @@ class Stream:
     def __init__(self, jobs):
         self._stream = jobs.Work(timeout=SECONDS)
 
-    async def call(self, **call):
-        await self._stream.write(messages.WorkRequest(**call))
-        return await self._stream.read()
+    async def write(self, *calls):
+        await self._stream.write(messages.WorkRequest(calls=calls))
 
-    async def refused(self, **call):
-        answer = await self.call(**call)
-        assert answer.WhichOneof("answer") == "status"
-        return from_status(status_pb2.Status.FromString(answer.status))
+    async def send(self, *calls):
+        await self.write(*calls)
+        return (await self._stream.read()).replies
+
+    async def call(self, **request):
+        (reply,) = await self.send(messages.Call(**request))
+        return reply
+
+    async def refused(self, **request):
+        return refusal(await self.call(**request))
+
+    def cancel(self):
+        return self._stream.cancel()
 
     async def end(self):
         await self._stream.done_writing()
@@ -43,6 +52,11 @@ class Stream:
         with pytest.raises(grpc.aio.AioRpcError) as raised:
             await self._stream.read()
         return raised.value.code(), raised.value.details()
+
+
+def refusal(reply):
+    assert reply.WhichOneof("response") == "status"
+    return from_status(status_pb2.Status.FromString(reply.status))
 
 
 def claim(job_id, worker="streaming"):
@@ -126,32 +140,55 @@ def test_a_refused_call_leaves_the_stream_and_all_else_as_it_is(selecting):
     selecting(scenario)
 
 
-def test_two_calls_in_a_message_are_answered_each_for_itself(selecting):
+def test_the_calls_of_a_message_are_answered_each_for_itself(selecting):
     async def scenario(lab, worker, stream, experiment_id):
         first, second = await taken(lab, worker), await taken(lab, worker)
         job = (await stream.call(claim=claim(first))).claim.job
         whole = messages.WholeReport(parts=await worker.parts(job))
-        beyond = messages.WorkRequest(claim=claim(first))
-        following = messages.WorkRequest(claim=claim(second), also=beyond)
-        answer = await stream.call(report=whole, also=following)
-        assert answer.HasField("report")
-        assert answer.also.claim.job.lease.job_id == second
-        assert not answer.also.HasField("also")
-        again = await stream.call(claim=claim(second), also=messages.WorkRequest(report=whole))
-        assert not again.claim.HasField("job")
-        assert again.also.HasField("report")
-        whole.parts[0].header.lease.token += 1
-        answer = await stream.call(
-            heartbeat=messages.HeartbeatRequest(lease=job.lease),
-            also=messages.WorkRequest(report=whole),
-        )
-        for one in (answer, answer.also):
-            status = status_pb2.Status.FromString(one.status)
-            assert type(from_status(status)) is StaleLeaseError
+        report, following = messages.Call(report=whole), messages.Call(claim=claim(second))
+        stored, leased = await stream.send(report, following)
+        assert stored.HasField("report")
+        assert leased.claim.job.lease.job_id == second
+        none, again = await stream.send(following, report)
+        assert not none.claim.HasField("job")
+        assert again.HasField("report")
+        report.report.parts[0].header.lease.token += 1
+        leases = (job.lease, leased.claim.job.lease)
+        beats = [messages.HeartbeatRequest(lease=lease) for lease in leases]
+        calls = [report, *(messages.Call(heartbeat=beat) for beat in beats), messages.Call()]
+        stale, done, alive, empty = await stream.send(*calls)
+        assert type(refusal(stale)) is type(refusal(done)) is StaleLeaseError
+        assert alive.HasField("heartbeat")
+        assert type(refusal(empty)) is InvalidInputError
         await stream.end()
         assert (await lab.get(experiment_id)).progress.jobs_done == 1
 
     selecting(scenario)
+
+
+@pytest.mark.parametrize("number", [0, MAX_CALLS + 1])
+def test_a_message_has_so_many_calls(selecting, number):
+    async def scenario(lab, worker, stream, _):
+        job_id = await taken(lab, worker)
+        await stream.write(*[messages.Call(claim=claim(job_id))] * number)
+        code, details = await stream.ended()
+        assert code is grpc.StatusCode.INVALID_ARGUMENT
+        assert str(number) in details
+        beat = messages.Call(heartbeat=messages.HeartbeatRequest())
+        assert len(await Stream(lab.jobs).send(*[beat] * MAX_CALLS)) == MAX_CALLS
+        assert (await worker.claim(job_id)).lease.token == 1
+
+    selecting(scenario)
+
+
+def test_all_leases_that_a_worker_can_hold_fit_one_message():
+    """One at the engine and one behind it, beside those that rest."""
+    (bound,) = (
+        rule.le
+        for rule in EvaluatorSettings.model_fields["resting_candidates"].metadata
+        if hasattr(rule, "le")
+    )
+    assert bound + 2 <= MAX_CALLS
 
 
 def test_streams_end_when_the_aggregator_stops(selecting):
@@ -168,84 +205,63 @@ def test_streams_end_when_the_aggregator_stops(selecting):
 
 
 class Answers:
-    """Answers calls when it is told to."""
+    """Answers each call when it is told to."""
 
     def __init__(self):
         self.begun = asyncio.Event()
         self.ends = {}
         self.ended = []
 
-    def answer(self, call, _response):
-        kind = call.WhichOneof("call")
-        self.ends[kind] = asyncio.get_running_loop().create_future()
+    async def answer(self, call, reply, _caller):
+        kind = call.WhichOneof("request")
+        end = self.ends[kind] = asyncio.get_running_loop().create_future()
         if len(self.ends) == 2:
             self.begun.set()
-        return self.end(kind)
-
-    async def end(self, kind):
-        await self.ends[kind]
+        await end
         self.ended.append(kind)
+        reply.claim.job.lease.job_id = kind
 
 
 async def claim_and_report(streams):
-    """Make a claim and a report one message, which is not answered."""
+    """Make a claim and a report in one message, which gets no response."""
 
-    async def calls():
-        report = messages.WorkRequest(report=messages.WholeReport())
-        yield messages.WorkRequest(claim=claim("job"), also=report)
+    async def requests():
+        report = messages.Call(report=messages.WholeReport())
+        yield messages.WorkRequest(calls=[messages.Call(claim=claim("job")), report])
 
-    async for _ in streams.serve(calls()):
+    async for _ in streams.serve(requests()):
         raise AssertionError
 
 
-@pytest.mark.parametrize("stored", ["before", "after"])
-def test_a_call_beside_another_is_waited_for_and_counted_though_its_worker_is_gone(stored):
+@pytest.mark.parametrize("answered", ["before", "after"])
+def test_all_calls_are_ended_and_counted_and_undelivered_though_their_worker_leaves(answered):
     async def scenario():
-        answers, registry = Answers(), CollectorRegistry()
-        left = LeftWork()
-        streams = WorkStreams(answers.answer, CallMetrics(registry), left, never)
+        answers, registry, lost = Answers(), CollectorRegistry(), list[messages.Reply]()
+        tasks = ShieldedTasks()
+        streams = WorkStreams(answers.answer, lost.append, CallMetrics(registry), tasks)
         stream = asyncio.create_task(claim_and_report(streams))
         await answers.begun.wait()
-        if stored == "before":
-            answers.ends["report"].set_result(None)
+        if answered == "before":
+            answers.ends["claim"].set_result(None)
+            await asyncio.sleep(0)
         stream.cancel()
         with pytest.raises(asyncio.CancelledError):
             await stream
-        if stored == "after":
-            answers.ends["report"].set_result(None)
-        await left.settle()
-        assert answers.ended == ["report"]
+        for end in answers.ends.values():
+            if not end.done():
+                end.set_result(None)
+        await tasks.settle()
+        assert set(answers.ended) == {"claim", "report"}
+        assert [reply.claim.job.lease.job_id for reply in lost] == ["claim", "report"]
         counted = {
             (sample.labels["method"], sample.labels["code"]): sample.value
             for family in registry.collect()
             for sample in family.samples
             if sample.name == "modnorm_grpc_calls_total"
         }
-        assert counted == {("ClaimJob", "CANCELLED"): 1.0, ("ReportJob", "OK"): 1.0}
+        assert counted == {("ClaimJob", "OK"): 1.0, ("ReportJob", "OK"): 1.0}
 
     asyncio.run(scenario())
-
-
-def test_an_answer_is_told_of_that_its_worker_cannot_have_as_the_call_beside_it_lasts():
-    async def scenario():
-        answers, lost = Answers(), asyncio.Queue[messages.WorkResponse]()
-        measured = CallMetrics(CollectorRegistry())
-        streams = WorkStreams(answers.answer, measured, LeftWork(), lost.put_nowait)
-        stream = asyncio.create_task(claim_and_report(streams))
-        await answers.begun.wait()
-        answers.ends["claim"].set_result(None)
-        await asyncio.sleep(0.05)
-        assert answers.ended == ["claim"]
-        stream.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await stream
-        assert lost.get_nowait() == messages.WorkResponse()
-
-    asyncio.run(scenario())
-
-
-def never(response):
-    raise AssertionError(response)
 
 
 class FollowedUp:
@@ -262,42 +278,36 @@ class FollowedUp:
 
 
 @pytest.mark.parametrize("way", ["stream", "call"])
-def test_a_report_is_followed_up_though_its_worker_goes_before_it_is_stored(
+def test_a_report_is_followed_up_though_its_worker_leaves_before_it_is_stored(
     selecting, make_gone, way
 ):
     async def scenario(lab, worker, stream, experiment_id):
         job = (await stream.call(claim=claim(await taken(lab, worker)))).claim.job
         parts = await worker.parts(job)
-        servicer, followed = lab.aggregator._jobs, FollowedUp(lab.aggregator._changes)
-        reports = servicer._reports
-        gone = make_gone((reports, "_work"), (reports, "submit"))
+        tasks, followed = lab.aggregator._tasks, FollowedUp(lab.aggregator._changes)
+        gone = make_gone(tasks, (lab.aggregator._jobs._calls._reports, "_work"))
+        call = stream
         if way == "stream":
-            call = stream._stream
-            await call.write(messages.WorkRequest(report=messages.WholeReport(parts=parts)))
+            await stream.write(messages.Call(report=messages.WholeReport(parts=parts)))
         else:
             call = lab.jobs.ReportJob(iter(parts))
-        await gone.goes(call, servicer.settle)
+        await gone.goes(call, tasks.settle)
         assert followed.jobs == {job.lease.job_id}
         assert (await lab.get(experiment_id)).progress.jobs_done == 1
 
     selecting(scenario)
 
 
-@pytest.mark.parametrize("way", ["stream", "call"])
-def test_a_failure_is_followed_up_though_its_worker_goes_before_it_is_stored(
-    selecting, make_gone, way
+def test_a_failure_is_followed_up_though_its_worker_leaves_before_it_is_stored(
+    selecting, make_gone
 ):
     async def scenario(lab, worker, stream, _):
         lease = (await stream.call(claim=claim(await taken(lab, worker)))).claim.job.lease
-        servicer, followed = lab.aggregator._jobs, FollowedUp(lab.aggregator._changes)
-        gone = make_gone((servicer._stores.jobs, "fail"), (servicer, "_fail"))
+        tasks, followed = lab.aggregator._tasks, FollowedUp(lab.aggregator._changes)
+        gone = make_gone(tasks, (lab.aggregator._stores.jobs, "fail"))
         request = messages.FailJobRequest(lease=lease, kind=messages.FAILURE_KIND_RELEASED)
-        if way == "stream":
-            call = stream._stream
-            await call.write(messages.WorkRequest(fail=request))
-        else:
-            call = lab.jobs.FailJob(request)
-        await gone.goes(call, servicer.settle)
+        await stream.write(messages.Call(fail=request))
+        await gone.goes(stream, tasks.settle)
         assert followed.jobs == {lease.job_id}
         assert (await worker.claim(lease.job_id)).lease.token > lease.token
 
@@ -307,12 +317,13 @@ def test_a_failure_is_followed_up_though_its_worker_goes_before_it_is_stored(
 def test_a_stop_stores_and_follows_up_the_reports_that_it_cuts_off(selecting, make_gone):
     async def scenario(lab, worker, stream, _):
         followed = FollowedUp(lab.aggregator._changes)
-        reports = lab.aggregator._jobs._reports
-        gone = make_gone((reports, "_work"), (reports, "submit"))
-        jobs, calls = [], []
-        for _ in range(2):
-            jobs.append((await stream.call(claim=claim(await taken(lab, worker)))).claim.job)
-            calls.append(lab.jobs.ReportJob(iter(await worker.parts(jobs[-1]))))
+        tasks = lab.aggregator._tasks
+        jobs = [(await stream.call(claim=claim(await taken(lab, worker)))).claim.job]
+        jobs.append((await stream.call(claim=claim(await taken(lab, worker)))).claim.job)
+        gone = make_gone(tasks, (lab.aggregator._jobs._calls._reports, "_work"))
+        calls = []
+        for job in jobs:
+            calls.append(lab.jobs.ReportJob(iter(await worker.parts(job))))
             await asyncio.wait_for(gone.calls.acquire(), SECONDS)
             await gone.begins()
         await gone.is_cut_off(lab.aggregator.stop())
@@ -322,18 +333,13 @@ def test_a_stop_stores_and_follows_up_the_reports_that_it_cuts_off(selecting, ma
     selecting(scenario)
 
 
-@pytest.mark.parametrize("way", ["stream", "call"])
-def test_a_job_is_handed_back_whose_worker_goes_before_it_is_leased(selecting, make_gone, way):
+def test_a_job_is_released_whose_worker_leaves_before_it_is_leased(selecting, make_gone):
     async def scenario(lab, worker, stream, experiment_id):
-        servicer, followed = lab.aggregator._jobs, FollowedUp(lab.aggregator._changes)
-        job_id, claims = await taken(lab, worker), servicer._claims
-        gone = make_gone((claims, "_work"), (claims, "submit"))
-        if way == "stream":
-            call = stream._stream
-            await call.write(messages.WorkRequest(claim=claim(job_id)))
-        else:
-            call = lab.jobs.ClaimJob(claim(job_id))
-        await gone.goes(call, servicer.settle)
+        job_id, tasks = await taken(lab, worker), lab.aggregator._tasks
+        followed = FollowedUp(lab.aggregator._changes)
+        gone = make_gone(tasks, (lab.aggregator._stores.jobs, "claim_all"))
+        await stream.write(messages.Call(claim=claim(job_id)))
+        await gone.goes(stream, tasks.settle)
         assert followed.jobs == {job_id}
         await worker.report(await worker.claim(job_id))
         (base, *_) = await lab.candidates(experiment_id)
@@ -342,17 +348,17 @@ def test_a_job_is_handed_back_whose_worker_goes_before_it_is_leased(selecting, m
     selecting(scenario)
 
 
-def test_a_claim_that_was_given_up_while_it_waited_does_not_take_its_job(selecting, make_gone):
+def test_a_claim_whose_worker_left_while_it_waited_does_not_take_its_job(selecting, make_gone):
     async def scenario(lab, worker, stream, _):
         first, second = await taken(lab, worker), await taken(lab, worker)
-        claims = lab.aggregator._jobs._claims
-        gone = make_gone((claims, "_work"), (claims, "submit"))
+        gone = make_gone(lab.aggregator._tasks, (lab.aggregator._stores.jobs, "claim_all"))
         earlier = asyncio.create_task(stream.call(claim=claim(first)))
         await gone.begins()
-        call = lab.jobs.ClaimJob(claim(second))
+        given_up = Stream(lab.jobs)
+        await given_up.write(messages.Call(claim=claim(second)))
         for _ in range(2):
             await gone.calls.acquire()
-        call.cancel()
+        given_up.cancel()
         async with asyncio.timeout(SECONDS):
             await gone._gone.wait()
         again = asyncio.create_task(worker.claim(second))
@@ -364,18 +370,19 @@ def test_a_claim_that_was_given_up_while_it_waited_does_not_take_its_job(selecti
     selecting(scenario)
 
 
-def test_a_job_is_handed_back_whose_worker_goes_while_its_report_is_stored(selecting, make_gone):
+def test_a_job_is_released_whose_worker_leaves_while_its_report_is_stored(selecting, make_gone):
     async def scenario(lab, worker, stream, experiment_id):
         first, second = await taken(lab, worker), await taken(lab, worker)
         job = (await stream.call(claim=claim(first))).claim.job
         whole = messages.WholeReport(parts=await worker.parts(job))
-        servicer, followed = lab.aggregator._jobs, FollowedUp(lab.aggregator._changes)
-        gone = make_gone((servicer._reports, "_work"), (servicer._reports, "submit"))
-        both = messages.WorkRequest(claim=claim(second), also=messages.WorkRequest(report=whole))
-        await stream._stream.write(both)
+        tasks, followed = lab.aggregator._tasks, FollowedUp(lab.aggregator._changes)
+        gone = make_gone(tasks, (lab.aggregator._jobs._calls._reports, "_work"))
+        await stream.write(messages.Call(claim=claim(second)), messages.Call(report=whole))
         await gone.begins()
-        await lab.aggregator._jobs._claims.settle()
-        await gone.goes(stream._stream, servicer.settle)
+        async with asyncio.timeout(SECONDS):
+            while second in await asyncio.to_thread(lab.aggregator._stores.jobs.pending):
+                pass
+        await gone.goes(stream, tasks.settle)
         assert followed.jobs == {first, second}
         assert (await worker.claim(second)).lease.token == 2
 

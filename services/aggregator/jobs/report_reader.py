@@ -1,4 +1,4 @@
-"""Reports as they arrive, part by part."""
+"""Reads a report from its messages."""
 
 from collections.abc import Mapping
 
@@ -51,8 +51,8 @@ def _check_environment(environment: Mapping[str, str]) -> None:
         )
 
 
-class IncomingReport:
-    """Collects a report: one header, then answers."""
+class ReportReader:
+    """Reads a report from its messages: one header, then answers."""
 
     def __init__(self) -> None:
         self._header: evaluation_pb2.ReportHeader | None = None
@@ -60,20 +60,20 @@ class IncomingReport:
         self._room = MAX_REPORT_BYTES
 
     def check_room(self, part: evaluation_pb2.ReportJobRequest) -> None:
-        """Make sure that the next part of a stream is not too much; one message never is.
+        """Count the bytes of the next message of a stream.
 
         Raises:
-            TooLargeError: it is.
+            TooLargeError: the report has too many bytes.
         """
         self._room -= part.ByteSize()
         if self._room < 0:
             raise TooLargeError(f"a report has at most {MAX_REPORT_BYTES} bytes", field="answers")
 
     def add(self, part: evaluation_pb2.ReportJobRequest) -> None:
-        """Take the next part.
+        """Read the next message.
 
         Raises:
-            InvalidInputError: it is not what comes next.
+            InvalidInputError: the message is out of order, or a field is too long.
         """
         if part.WhichOneof("part") != ("header" if self._header is None else "answers"):
             raise InvalidInputError("a report is one header, then answers", field="part")
@@ -86,11 +86,11 @@ class IncomingReport:
         if len(self._answers) > MAX_ANSWERS:
             raise InvalidInputError("there are too many answers", field="answers")
 
-    def whole(self) -> Report:
-        """Return the report, answers in row order, once all parts are there.
+    def report(self) -> Report:
+        """Return the report after its last message, answers in row order.
 
         Raises:
-            InvalidInputError: there was none.
+            InvalidInputError: there was no message.
         """
         header = self._header
         if header is None:

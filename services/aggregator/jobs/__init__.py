@@ -1,0 +1,1 @@
+"""Jobs from claim to report: claims, leases, heartbeats, reports, failures."""
