@@ -34,7 +34,7 @@ from modnorm.cli.progress import rewards
 from modnorm.cli.results import write_results
 from modnorm.cli.seed import Seed, seeded
 from modnorm.client.client import ModnormClient
-from modnorm.client.finished import check_succeeded
+from modnorm.client.finished import check_succeeded, failure_text
 from modnorm.client.rundir import RunDirectory, hold
 from modnorm.errors import InvalidInputError
 from modnorm.spec import ExperimentSpec
@@ -185,7 +185,7 @@ def _show(experiment: experiments.Experiment, *, as_json: bool, brief: bool = Fa
     console = stdout()
     console.print(f"{experiment.id}  {state_name(experiment.state)}", soft_wrap=True)
     if experiment.error:
-        console.print(experiment.error, soft_wrap=True)
+        console.print(failure_text(experiment), soft_wrap=True)
     if stopped := experiment.progress.candidates_stopped:
         total = experiment.spec.population.size
         console.print(f"{stopped} of {total} candidates were stopped early", soft_wrap=True)

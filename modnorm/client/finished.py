@@ -1,8 +1,14 @@
-"""What all that reads a finished experiment asks of it first."""
+"""Checks of an experiment's end, before its results are read."""
 
 from modnorm.errors import PreconditionError
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import state_name
+
+
+def failure_text(experiment: experiments.Experiment) -> str:
+    """Return why an experiment failed, with the remedy if it is known; empty if it did not."""
+    remedy = f" ({experiment.remedy})" if experiment.remedy else ""
+    return f"{experiment.error}{remedy}"
 
 
 def check_succeeded(experiment: experiments.Experiment) -> None:
@@ -13,7 +19,7 @@ def check_succeeded(experiment: experiments.Experiment) -> None:
     """
     if experiment.state == experiments.EXPERIMENT_STATE_SUCCEEDED:
         return
-    reason = f": {experiment.error}" if experiment.error else ""
+    reason = f": {failure_text(experiment)}" if experiment.error else ""
     raise PreconditionError(
         "only an experiment that succeeded has results, and this one is "
         f"{state_name(experiment.state)}{reason}",

@@ -561,6 +561,7 @@ class Experiment(google.protobuf.message.Message):
     ENSEMBLES_FIELD_NUMBER: builtins.int
     STATES_FIELD_NUMBER: builtins.int
     WAITS_FOR_FIELD_NUMBER: builtins.int
+    REMEDY_FIELD_NUMBER: builtins.int
     id: builtins.str
     """Server-made id."""
     request_id: builtins.str
@@ -568,9 +569,11 @@ class Experiment(google.protobuf.message.Message):
     state: Global___ExperimentState.ValueType
     """Where it is."""
     error: builtins.str
-    """Why it failed."""
+    """Why it failed, without the remedy."""
     waits_for: builtins.str
-    """Why it waits for a service, if it does; not in lists."""
+    """Why it waits for a service, if it does."""
+    remedy: builtins.str
+    """How the cause of its failure is fixed, if that is known."""
     @property
     def spec(self) -> Global___ExperimentSpec:
         """What was asked for, defaults filled in."""
@@ -619,10 +622,11 @@ class Experiment(google.protobuf.message.Message):
         ensembles: collections.abc.Iterable[Global___EnsembleResult] | None = ...,
         states: collections.abc.Iterable[Global___StateResult] | None = ...,
         waits_for: builtins.str = ...,
+        remedy: builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_base", b"_base", "base", b"base", "create_time", b"create_time", "end_time", b"end_time", "progress", b"progress", "provenance", b"provenance", "spec", b"spec"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_base", b"_base", "base", b"base", "create_time", b"create_time", "end_time", b"end_time", "ensembles", b"ensembles", "error", b"error", "id", b"id", "progress", b"progress", "provenance", b"provenance", "request_id", b"request_id", "spec", b"spec", "state", b"state", "states", b"states", "waits_for", b"waits_for"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_base", b"_base", "base", b"base", "create_time", b"create_time", "end_time", b"end_time", "ensembles", b"ensembles", "error", b"error", "id", b"id", "progress", b"progress", "provenance", b"provenance", "remedy", b"remedy", "request_id", b"request_id", "spec", b"spec", "state", b"state", "states", b"states", "waits_for", b"waits_for"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__base: typing_extensions.TypeAlias = typing.Literal["base"]
     _WhichOneofArgType__base: typing_extensions.TypeAlias = typing.Literal["_base", b"_base"]
@@ -1256,12 +1260,15 @@ class WatchExperimentResponse(google.protobuf.message.Message):
     MESSAGE_FIELD_NUMBER: builtins.int
     STATE_FIELD_NUMBER: builtins.int
     PROGRESS_FIELD_NUMBER: builtins.int
+    WAITS_FOR_FIELD_NUMBER: builtins.int
     cursor: builtins.int
     """Cursor to resume after this event."""
     message: builtins.str
     """What happened, for people."""
     state: Global___ExperimentState.ValueType
     """State after the event."""
+    waits_for: builtins.str
+    """Why the experiment waits for a service since this event, if it does."""
     @property
     def time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """When it happened."""
@@ -1278,10 +1285,11 @@ class WatchExperimentResponse(google.protobuf.message.Message):
         message: builtins.str = ...,
         state: Global___ExperimentState.ValueType = ...,
         progress: Global___Progress | None = ...,
+        waits_for: builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["progress", b"progress", "time", b"time"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["cursor", b"cursor", "message", b"message", "progress", b"progress", "state", b"state", "time", b"time"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["cursor", b"cursor", "message", b"message", "progress", b"progress", "state", b"state", "time", b"time", "waits_for", b"waits_for"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___WatchExperimentResponse: typing_extensions.TypeAlias = WatchExperimentResponse

@@ -19,7 +19,7 @@ from modnorm.v1.common_pb2 import Descriptor
 from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
 from modnorm.wire.channel import Credentials, open_channel
 from modnorm.wire.status import from_rpc_error
-from services.aggregator.codec import unpack_coefficients
+from services.aggregator.storage.codec import unpack_coefficients
 from services.common.channels import CHANNEL_OPTIONS
 from services.common.queue import QUEUE, make_celery, publish
 from verification.chaos.lab import LEASE_SECONDS, Lab

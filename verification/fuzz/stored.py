@@ -18,7 +18,7 @@ from modnorm.v1 import (
 from modnorm.wire.channel import open_channel
 from modnorm.wire.conversions import spec_to_proto
 from modnorm.wire.tokens import Role
-from services.aggregator import tables
+from services.aggregator.storage import tables
 from verification.labs.secured_lab import SecuredLab
 from verification.labs.secured_worker import leased, report_of
 

@@ -1,1 +1,1 @@
-"""The gRPC services of the aggregator."""
+"""What clients and workers call."""

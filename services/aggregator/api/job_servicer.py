@@ -1,7 +1,7 @@
 """JobService: the evaluators' side of the aggregator."""
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Sequence
 
 import grpc.aio
 from typing_extensions import override
@@ -9,14 +9,15 @@ from typing_extensions import override
 from modnorm.errors import InvalidInputError
 from modnorm.v1 import evaluation_pb2, evaluation_pb2_grpc
 from modnorm.v1.evaluation_pb2 import Call, Reply, WorkRequest, WorkResponse
+from services.aggregator.api.report_reader import ReportReader
 from services.aggregator.api.work_stream import SERVICE, WorkStreams
-from services.aggregator.background import Changes
-from services.aggregator.jobs.report_reader import ReportReader
-from services.aggregator.jobs.worker_calls import Caller, WorkerCalls
+from services.aggregator.api.worker_calls import Caller, WorkerCalls
+from services.aggregator.experiments.lifecycle import Change
+from services.aggregator.experiments.result_store import ResultStore
+from services.aggregator.jobs.job_store import JobStore
+from services.aggregator.lab_status import Workers
 from services.aggregator.metrics import AggregatorMetrics
-from services.aggregator.states import ArtifactKind
-from services.aggregator.status import Workers
-from services.aggregator.stores import Stores
+from services.aggregator.storage.states import ArtifactKind
 from services.common.metrics import CallMetrics
 from services.common.shielded_tasks import ShieldedTasks
 
@@ -31,8 +32,9 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
     """Leases jobs to workers and takes their reports.
 
     Args:
-        stores: The stored jobs and artifacts.
-        changes: Follows up a change.
+        jobs: The stored jobs.
+        results: The stored artifacts and lineages.
+        follow_up: Called with each change.
         metrics: Counts reports and failures.
         workers: Remembers the workers that asked for jobs.
         measured: Counts the calls on streams.
@@ -41,16 +43,18 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
 
     def __init__(  # noqa: PLR0913, PLR0917 - wiring
         self,
-        stores: Stores,
-        changes: Changes,
+        jobs: JobStore,
+        results: ResultStore,
+        follow_up: Callable[[Change], None],
         metrics: AggregatorMetrics,
         workers: Workers,
         measured: CallMetrics,
         tasks: ShieldedTasks,
     ) -> None:
-        self._stores = stores
+        self._jobs = jobs
+        self._results = results
         self._tasks = tasks
-        self._calls = WorkerCalls(stores.jobs, changes, metrics, workers, tasks)
+        self._calls = WorkerCalls(jobs, follow_up, metrics, workers, tasks)
         self._streams = WorkStreams(self._answer, self._undelivered, measured, tasks)
 
     def end_streams(self) -> None:
@@ -130,7 +134,7 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
     ) -> evaluation_pb2.FindJobsResponse:
         """Name pending jobs of a model."""
         found = await asyncio.to_thread(
-            self._stores.jobs.pending_of_model, request.model_digest, MAX_FOUND
+            self._jobs.pending_of_model, request.model_digest, MAX_FOUND
         )
         return evaluation_pb2.FindJobsResponse(job_ids=found)
 
@@ -144,7 +148,7 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
     ) -> AsyncIterator[evaluation_pb2.FetchRowsResponse]:
         """Stream stored rows in order."""
         text = await asyncio.to_thread(
-            self._stores.results.artifact, request.rows_digest, ArtifactKind.ROWS
+            self._results.artifact, request.rows_digest, ArtifactKind.ROWS
         )
         for batch in _batches(text.split("\n")):
             yield evaluation_pb2.FetchRowsResponse(rows_json=batch)
@@ -159,7 +163,7 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
     ) -> evaluation_pb2.GetScaleMapResponse:
         """Return a stored scale map."""
         text = await asyncio.to_thread(
-            self._stores.results.artifact, request.digest, ArtifactKind.SCALE_MAP
+            self._results.artifact, request.digest, ArtifactKind.SCALE_MAP
         )
         return evaluation_pb2.GetScaleMapResponse(json=text)
 
@@ -173,7 +177,7 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
     ) -> AsyncIterator[evaluation_pb2.FetchLineageResponse]:
         """Stream the steps that lead to a state."""
         origin, steps = await asyncio.to_thread(
-            self._stores.results.steps, request.experiment_id, request.digest, request.after
+            self._results.steps, request.experiment_id, request.digest, request.after
         )
         yield evaluation_pb2.FetchLineageResponse(origin_json=origin)
         for batch in _batches(steps):
@@ -189,7 +193,7 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
     ) -> AsyncIterator[evaluation_pb2.FetchGeneratorResponse]:
         """Stream a stored generator."""
         text = await asyncio.to_thread(
-            self._stores.results.artifact, request.digest, ArtifactKind.GENERATOR
+            self._results.artifact, request.digest, ArtifactKind.GENERATOR
         )
         content = text.encode()
         for start in range(0, len(content), BATCH_BYTES):

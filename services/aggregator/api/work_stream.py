@@ -8,7 +8,7 @@ from typing import cast
 from modnorm.errors import InvalidInputError, ModnormError, UnavailableError
 from modnorm.v1.evaluation_pb2 import Call, Reply, WorkRequest, WorkResponse
 from modnorm.wire.status import code_of
-from services.aggregator.jobs.worker_calls import Caller
+from services.aggregator.api.worker_calls import Caller
 from services.common.call_names import names_of
 from services.common.interceptor import described
 from services.common.logging import naming

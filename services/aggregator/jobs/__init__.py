@@ -1,1 +1,1 @@
-"""Jobs from claim to report: claims, leases, heartbeats, reports, failures."""
+"""Jobs: claims, leases, reports and their way to the broker."""

@@ -34,6 +34,7 @@ from services.common.queue import QUEUE, make_celery
 from services.common.server import start_server
 from services.common.settings import AggregatorSettings, ServiceSettings
 from services.sampler.servicer import SamplingServicer
+from tests.services.aggregator.world import world  # noqa: F401 - a fixture of all tests here
 
 SECONDS = 60
 TASK = get_task("gsm8k")

@@ -6,7 +6,7 @@ import pytest
 
 from modnorm.errors import UnavailableError
 from modnorm.v1 import experiment_pb2
-from services.aggregator.tables import Experiment
+from services.aggregator.storage.tables import Experiment
 from services.common.queue import make_celery, queued
 
 SELECTING = experiment_pb2.EXPERIMENT_STATE_SELECTING
@@ -111,7 +111,7 @@ def test_what_is_kept_of_an_experiment_is_let_go_of_when_it_is_cancelled(start_l
             await lab.reach(created.id, SELECTING)
             for _ in range(2):
                 await lab.worker().claim_next()
-            shortcuts = lab.aggregator._stores.jobs._shortcuts
+            shortcuts = lab.aggregator._stores.jobs._early_stop
             assert shortcuts.kept() == {created.id}
             await lab.cancel(created.id)
             for _ in range(1200):

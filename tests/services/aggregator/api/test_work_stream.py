@@ -267,8 +267,8 @@ def test_all_calls_are_ended_and_counted_and_undelivered_though_their_worker_lea
 class FollowedUp:
     """Notes which jobs were followed up."""
 
-    def __init__(self, changes):
-        self._follow_up, changes.follow_up = changes.follow_up, self.follow_up
+    def __init__(self, calls):
+        self._follow_up, calls._changed = calls._changed, self.follow_up
         self.jobs = set()
 
     def follow_up(self, change):
@@ -284,7 +284,7 @@ def test_a_report_is_followed_up_though_its_worker_leaves_before_it_is_stored(
     async def scenario(lab, worker, stream, experiment_id):
         job = (await stream.call(claim=claim(await taken(lab, worker)))).claim.job
         parts = await worker.parts(job)
-        tasks, followed = lab.aggregator._tasks, FollowedUp(lab.aggregator._changes)
+        tasks, followed = lab.aggregator._tasks, FollowedUp(lab.aggregator._jobs._calls)
         gone = make_gone(tasks, (lab.aggregator._jobs._calls._reports, "_work"))
         call = stream
         if way == "stream":
@@ -303,7 +303,7 @@ def test_a_failure_is_followed_up_though_its_worker_leaves_before_it_is_stored(
 ):
     async def scenario(lab, worker, stream, _):
         lease = (await stream.call(claim=claim(await taken(lab, worker)))).claim.job.lease
-        tasks, followed = lab.aggregator._tasks, FollowedUp(lab.aggregator._changes)
+        tasks, followed = lab.aggregator._tasks, FollowedUp(lab.aggregator._jobs._calls)
         gone = make_gone(tasks, (lab.aggregator._stores.jobs, "fail"))
         request = messages.FailJobRequest(lease=lease, kind=messages.FAILURE_KIND_RELEASED)
         await stream.write(messages.Call(fail=request))
@@ -316,7 +316,7 @@ def test_a_failure_is_followed_up_though_its_worker_leaves_before_it_is_stored(
 
 def test_a_stop_stores_and_follows_up_the_reports_that_it_cuts_off(selecting, make_gone):
     async def scenario(lab, worker, stream, _):
-        followed = FollowedUp(lab.aggregator._changes)
+        followed = FollowedUp(lab.aggregator._jobs._calls)
         tasks = lab.aggregator._tasks
         jobs = [(await stream.call(claim=claim(await taken(lab, worker)))).claim.job]
         jobs.append((await stream.call(claim=claim(await taken(lab, worker)))).claim.job)
@@ -336,7 +336,7 @@ def test_a_stop_stores_and_follows_up_the_reports_that_it_cuts_off(selecting, ma
 def test_a_job_is_released_whose_worker_leaves_before_it_is_leased(selecting, make_gone):
     async def scenario(lab, worker, stream, experiment_id):
         job_id, tasks = await taken(lab, worker), lab.aggregator._tasks
-        followed = FollowedUp(lab.aggregator._changes)
+        followed = FollowedUp(lab.aggregator._jobs._calls)
         gone = make_gone(tasks, (lab.aggregator._stores.jobs, "claim_all"))
         await stream.write(messages.Call(claim=claim(job_id)))
         await gone.goes(stream, tasks.settle)
@@ -375,7 +375,7 @@ def test_a_job_is_released_whose_worker_leaves_while_its_report_is_stored(select
         first, second = await taken(lab, worker), await taken(lab, worker)
         job = (await stream.call(claim=claim(first))).claim.job
         whole = messages.WholeReport(parts=await worker.parts(job))
-        tasks, followed = lab.aggregator._tasks, FollowedUp(lab.aggregator._changes)
+        tasks, followed = lab.aggregator._tasks, FollowedUp(lab.aggregator._jobs._calls)
         gone = make_gone(tasks, (lab.aggregator._jobs._calls._reports, "_work"))
         await stream.write(messages.Call(claim=claim(second)), messages.Call(report=whole))
         await gone.begins()
