@@ -5,10 +5,9 @@ from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import state_name
 
 
-def failure_text(experiment: experiments.Experiment) -> str:
-    """Return why an experiment failed, with the remedy if it is known; empty if it did not."""
-    remedy = f" ({experiment.remedy})" if experiment.remedy else ""
-    return f"{experiment.error}{remedy}"
+def failure_text(failed: experiments.Experiment | experiments.Candidate) -> str:
+    """Return why something failed, with the remedy if it is known; empty if it did not fail."""
+    return f"{failed.error} ({failed.remedy})" if failed.remedy else failed.error
 
 
 def check_succeeded(experiment: experiments.Experiment) -> None:

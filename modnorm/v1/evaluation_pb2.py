@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from modnorm.v1 import common_pb2 as modnorm_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bmodnorm/v1/evaluation.proto\x12\nmodnorm.v1\x1a\x17modnorm/v1/common.proto\"7\n\x05Lease\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\x03\x12\x0f\n\x07seconds\x18\x03 \x01(\x01\"B\n\x0f\x43laimJobRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0e\n\x06worker\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\t\"=\n\x10\x43laimJobResponse\x12!\n\x03job\x18\x01 \x01(\x0b\x32\x0f.modnorm.v1.JobH\x00\x88\x01\x01\x42\x06\n\x04_job\"\xf7\x03\n\x03Job\x12 \n\x05lease\x18\x01 \x01(\x0b\x32\x11.modnorm.v1.Lease\x12\x15\n\rexperiment_id\x18\x02 \x01(\t\x12#\n\x05model\x18\x03 \x01(\x0b\x32\x14.modnorm.v1.ModelRef\x12\x14\n\x0cmodel_digest\x18\x04 \x01(\t\x12&\n\x06\x65ngine\x18\x05 \x01(\x0b\x32\x16.modnorm.v1.EngineSpec\x12\x0c\n\x04task\x18\x06 \x01(\t\x12\x0e\n\x06scorer\x18\x07 \x01(\t\x12\x12\n\nmax_tokens\x18\x08 \x01(\x05\x12*\n\ndescriptor\x18\t \x01(\x0b\x32\x16.modnorm.v1.Descriptor\x12 \n\x05split\x18\n \x01(\x0e\x32\x11.modnorm.v1.Split\x12\x13\n\x0brows_digest\x18\x0b \x01(\t\x12\x11\n\tcandidate\x18\x0c \x01(\x05\x12\x18\n\x0b\x64\x65\x63laration\x18\r \x01(\tH\x00\x88\x01\x01\x12!\n\x03\x62\x61r\x18\x0e \x01(\x0b\x32\x0f.modnorm.v1.BarH\x01\x88\x01\x01\x12\x14\n\x0cskipped_rows\x18\x0f \x03(\x05\x12\x15\n\rreplay_digest\x18\x10 \x01(\t\x12\x18\n\x10generator_digest\x18\x11 \x01(\t\x12\x10\n\x08may_stop\x18\x12 \x01(\x08\x42\x0e\n\x0c_declarationB\x06\n\x04_bar\"$\n\x03\x42\x61r\x12\x0e\n\x06reward\x18\x01 \x01(\x01\x12\r\n\x05index\x18\x02 \x01(\x05\"\x9c\x01\n\x10HeartbeatRequest\x12 \n\x05lease\x18\x01 \x01(\x0b\x32\x11.modnorm.v1.Lease\x12\x14\n\x0c\x61nswers_done\x18\x02 \x01(\x05\x12\x15\n\ranswers_total\x18\x03 \x01(\x05\x12\x15\n\rexperiment_id\x18\x04 \x01(\t\x12\x11\n\tcandidate\x18\x05 \x01(\x05\x12\x0f\n\x07resting\x18\x06 \x01(\x08\"N\n\x11HeartbeatResponse\x12\x0e\n\x06\x63\x61ncel\x18\x01 \x01(\x08\x12!\n\x03\x62\x61r\x18\x02 \x01(\x0b\x32\x0f.modnorm.v1.BarH\x00\x88\x01\x01\x42\x06\n\x04_bar\"r\n\x10ReportJobRequest\x12*\n\x06header\x18\x01 \x01(\x0b\x32\x18.modnorm.v1.ReportHeaderH\x00\x12*\n\x07\x61nswers\x18\x02 \x01(\x0b\x32\x17.modnorm.v1.AnswerBatchH\x00\x42\x06\n\x04part\"\xce\x02\n\x0cReportHeader\x12 \n\x05lease\x18\x01 \x01(\x0b\x32\x11.modnorm.v1.Lease\x12*\n\ndescriptor\x18\x02 \x01(\x0b\x32\x16.modnorm.v1.Descriptor\x12\x0e\n\x06worker\x18\x03 \x01(\t\x12>\n\x0b\x65nvironment\x18\x04 \x03(\x0b\x32).modnorm.v1.ReportHeader.EnvironmentEntry\x12\x16\n\x0eswitch_seconds\x18\x05 \x01(\x01\x12\x18\n\x10generate_seconds\x18\x06 \x01(\x01\x12\x15\n\rscore_seconds\x18\x07 \x01(\x01\x12\x0f\n\x07stopped\x18\x08 \x01(\x08\x12\x12\n\nnormaliser\x18\t \x01(\x01\x1a\x32\n\x10\x45nvironmentEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"2\n\x0b\x41nswerBatch\x12#\n\x07\x61nswers\x18\x01 \x03(\x0b\x32\x12.modnorm.v1.Answer\"\x89\x01\n\x06\x41nswer\x12\x0b\n\x03row\x18\x01 \x01(\x05\x12\x12\n\ncompletion\x18\x02 \x01(\t\x12\x0e\n\x06reward\x18\x03 \x01(\x01\x12\x11\n\x04vote\x18\x04 \x01(\tH\x00\x88\x01\x01\x12\x0f\n\x07\x63orrect\x18\x05 \x01(\x08\x12\x0e\n\x06tokens\x18\x06 \x01(\x05\x12\x11\n\ttruncated\x18\x07 \x01(\x08\x42\x07\n\x05_vote\"\x13\n\x11ReportJobResponse\"i\n\x0e\x46\x61ilJobRequest\x12 \n\x05lease\x18\x01 \x01(\x0b\x32\x11.modnorm.v1.Lease\x12%\n\x04kind\x18\x02 \x01(\x0e\x32\x17.modnorm.v1.FailureKind\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\x11\n\x0f\x46\x61ilJobResponse\".\n\x0bWorkRequest\x12\x1f\n\x05\x63\x61lls\x18\x01 \x03(\x0b\x32\x10.modnorm.v1.Call\"\xf2\x01\n\x04\x43\x61ll\x12,\n\x05\x63laim\x18\x01 \x01(\x0b\x32\x1b.modnorm.v1.ClaimJobRequestH\x00\x12\x31\n\theartbeat\x18\x02 \x01(\x0b\x32\x1c.modnorm.v1.HeartbeatRequestH\x00\x12)\n\x06report\x18\x03 \x01(\x0b\x32\x17.modnorm.v1.WholeReportH\x00\x12*\n\x04\x66\x61il\x18\x04 \x01(\x0b\x32\x1a.modnorm.v1.FailJobRequestH\x00\x12\x13\n\x0btraceparent\x18\x05 \x01(\t\x12\x12\n\ntracestate\x18\x06 \x01(\tB\t\n\x07request\":\n\x0bWholeReport\x12+\n\x05parts\x18\x01 \x03(\x0b\x32\x1c.modnorm.v1.ReportJobRequest\"2\n\x0cWorkResponse\x12\"\n\x07replies\x18\x01 \x03(\x0b\x32\x11.modnorm.v1.Reply\"\xe6\x01\n\x05Reply\x12-\n\x05\x63laim\x18\x01 \x01(\x0b\x32\x1c.modnorm.v1.ClaimJobResponseH\x00\x12\x32\n\theartbeat\x18\x02 \x01(\x0b\x32\x1d.modnorm.v1.HeartbeatResponseH\x00\x12/\n\x06report\x18\x03 \x01(\x0b\x32\x1d.modnorm.v1.ReportJobResponseH\x00\x12+\n\x04\x66\x61il\x18\x04 \x01(\x0b\x32\x1b.modnorm.v1.FailJobResponseH\x00\x12\x10\n\x06status\x18\x05 \x01(\x0cH\x00\x42\n\n\x08response\"\'\n\x0f\x46indJobsRequest\x12\x14\n\x0cmodel_digest\x18\x01 \x01(\t\"#\n\x10\x46indJobsResponse\x12\x0f\n\x07job_ids\x18\x01 \x03(\t\"\'\n\x10\x46\x65tchRowsRequest\x12\x13\n\x0brows_digest\x18\x01 \x01(\t\"&\n\x11\x46\x65tchRowsResponse\x12\x11\n\trows_json\x18\x01 \x03(\t\"$\n\x12GetScaleMapRequest\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\"#\n\x13GetScaleMapResponse\x12\x0c\n\x04json\x18\x01 \x01(\t\"K\n\x13\x46\x65tchLineageRequest\x12\x15\n\rexperiment_id\x18\x01 \x01(\t\x12\x0e\n\x06\x64igest\x18\x02 \x01(\t\x12\r\n\x05\x61\x66ter\x18\x03 \x01(\x05\"?\n\x14\x46\x65tchLineageResponse\x12\x13\n\x0borigin_json\x18\x01 \x01(\t\x12\x12\n\nsteps_json\x18\x02 \x03(\t\"\'\n\x15\x46\x65tchGeneratorRequest\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\"\'\n\x16\x46\x65tchGeneratorResponse\x12\r\n\x05\x63hunk\x18\x01 \x01(\x0c*]\n\x05Split\x12\x15\n\x11SPLIT_UNSPECIFIED\x10\x00\x12\x13\n\x0fSPLIT_SELECTION\x10\x01\x12\x11\n\rSPLIT_HELDOUT\x10\x02\x12\x15\n\x11SPLIT_DEVELOPMENT\x10\x03*\x9b\x01\n\x0b\x46\x61ilureKind\x12\x1c\n\x18\x46\x41ILURE_KIND_UNSPECIFIED\x10\x00\x12\x1f\n\x1b\x46\x41ILURE_KIND_INFRASTRUCTURE\x10\x01\x12\x1a\n\x16\x46\x41ILURE_KIND_CANDIDATE\x10\x02\x12\x16\n\x12\x46\x41ILURE_KIND_FATAL\x10\x03\x12\x19\n\x15\x46\x41ILURE_KIND_RELEASED\x10\x04\x32\xaa\x04\n\nJobService\x12=\n\x04Work\x12\x17.modnorm.v1.WorkRequest\x1a\x18.modnorm.v1.WorkResponse(\x01\x30\x01\x12J\n\tReportJob\x12\x1c.modnorm.v1.ReportJobRequest\x1a\x1d.modnorm.v1.ReportJobResponse(\x01\x12\x45\n\x08\x46indJobs\x12\x1b.modnorm.v1.FindJobsRequest\x1a\x1c.modnorm.v1.FindJobsResponse\x12J\n\tFetchRows\x12\x1c.modnorm.v1.FetchRowsRequest\x1a\x1d.modnorm.v1.FetchRowsResponse0\x01\x12N\n\x0bGetScaleMap\x12\x1e.modnorm.v1.GetScaleMapRequest\x1a\x1f.modnorm.v1.GetScaleMapResponse\x12S\n\x0c\x46\x65tchLineage\x12\x1f.modnorm.v1.FetchLineageRequest\x1a .modnorm.v1.FetchLineageResponse0\x01\x12Y\n\x0e\x46\x65tchGenerator\x12!.modnorm.v1.FetchGeneratorRequest\x1a\".modnorm.v1.FetchGeneratorResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bmodnorm/v1/evaluation.proto\x12\nmodnorm.v1\x1a\x17modnorm/v1/common.proto\"7\n\x05Lease\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\x03\x12\x0f\n\x07seconds\x18\x03 \x01(\x01\"B\n\x0f\x43laimJobRequest\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0e\n\x06worker\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\t\"=\n\x10\x43laimJobResponse\x12!\n\x03job\x18\x01 \x01(\x0b\x32\x0f.modnorm.v1.JobH\x00\x88\x01\x01\x42\x06\n\x04_job\"\xf7\x03\n\x03Job\x12 \n\x05lease\x18\x01 \x01(\x0b\x32\x11.modnorm.v1.Lease\x12\x15\n\rexperiment_id\x18\x02 \x01(\t\x12#\n\x05model\x18\x03 \x01(\x0b\x32\x14.modnorm.v1.ModelRef\x12\x14\n\x0cmodel_digest\x18\x04 \x01(\t\x12&\n\x06\x65ngine\x18\x05 \x01(\x0b\x32\x16.modnorm.v1.EngineSpec\x12\x0c\n\x04task\x18\x06 \x01(\t\x12\x0e\n\x06scorer\x18\x07 \x01(\t\x12\x12\n\nmax_tokens\x18\x08 \x01(\x05\x12*\n\ndescriptor\x18\t \x01(\x0b\x32\x16.modnorm.v1.Descriptor\x12 \n\x05split\x18\n \x01(\x0e\x32\x11.modnorm.v1.Split\x12\x13\n\x0brows_digest\x18\x0b \x01(\t\x12\x11\n\tcandidate\x18\x0c \x01(\x05\x12\x18\n\x0b\x64\x65\x63laration\x18\r \x01(\tH\x00\x88\x01\x01\x12!\n\x03\x62\x61r\x18\x0e \x01(\x0b\x32\x0f.modnorm.v1.BarH\x01\x88\x01\x01\x12\x14\n\x0cskipped_rows\x18\x0f \x03(\x05\x12\x15\n\rreplay_digest\x18\x10 \x01(\t\x12\x18\n\x10generator_digest\x18\x11 \x01(\t\x12\x10\n\x08may_stop\x18\x12 \x01(\x08\x42\x0e\n\x0c_declarationB\x06\n\x04_bar\"$\n\x03\x42\x61r\x12\x0e\n\x06reward\x18\x01 \x01(\x01\x12\r\n\x05index\x18\x02 \x01(\x05\"\x9c\x01\n\x10HeartbeatRequest\x12 \n\x05lease\x18\x01 \x01(\x0b\x32\x11.modnorm.v1.Lease\x12\x14\n\x0c\x61nswers_done\x18\x02 \x01(\x05\x12\x15\n\ranswers_total\x18\x03 \x01(\x05\x12\x15\n\rexperiment_id\x18\x04 \x01(\t\x12\x11\n\tcandidate\x18\x05 \x01(\x05\x12\x0f\n\x07resting\x18\x06 \x01(\x08\"N\n\x11HeartbeatResponse\x12\x0e\n\x06\x63\x61ncel\x18\x01 \x01(\x08\x12!\n\x03\x62\x61r\x18\x02 \x01(\x0b\x32\x0f.modnorm.v1.BarH\x00\x88\x01\x01\x42\x06\n\x04_bar\"r\n\x10ReportJobRequest\x12*\n\x06header\x18\x01 \x01(\x0b\x32\x18.modnorm.v1.ReportHeaderH\x00\x12*\n\x07\x61nswers\x18\x02 \x01(\x0b\x32\x17.modnorm.v1.AnswerBatchH\x00\x42\x06\n\x04part\"\xce\x02\n\x0cReportHeader\x12 \n\x05lease\x18\x01 \x01(\x0b\x32\x11.modnorm.v1.Lease\x12*\n\ndescriptor\x18\x02 \x01(\x0b\x32\x16.modnorm.v1.Descriptor\x12\x0e\n\x06worker\x18\x03 \x01(\t\x12>\n\x0b\x65nvironment\x18\x04 \x03(\x0b\x32).modnorm.v1.ReportHeader.EnvironmentEntry\x12\x16\n\x0eswitch_seconds\x18\x05 \x01(\x01\x12\x18\n\x10generate_seconds\x18\x06 \x01(\x01\x12\x15\n\rscore_seconds\x18\x07 \x01(\x01\x12\x0f\n\x07stopped\x18\x08 \x01(\x08\x12\x12\n\nnormaliser\x18\t \x01(\x01\x1a\x32\n\x10\x45nvironmentEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"2\n\x0b\x41nswerBatch\x12#\n\x07\x61nswers\x18\x01 \x03(\x0b\x32\x12.modnorm.v1.Answer\"\x89\x01\n\x06\x41nswer\x12\x0b\n\x03row\x18\x01 \x01(\x05\x12\x12\n\ncompletion\x18\x02 \x01(\t\x12\x0e\n\x06reward\x18\x03 \x01(\x01\x12\x11\n\x04vote\x18\x04 \x01(\tH\x00\x88\x01\x01\x12\x0f\n\x07\x63orrect\x18\x05 \x01(\x08\x12\x0e\n\x06tokens\x18\x06 \x01(\x05\x12\x11\n\ttruncated\x18\x07 \x01(\x08\x42\x07\n\x05_vote\"\x13\n\x11ReportJobResponse\"y\n\x0e\x46\x61ilJobRequest\x12 \n\x05lease\x18\x01 \x01(\x0b\x32\x11.modnorm.v1.Lease\x12%\n\x04kind\x18\x02 \x01(\x0e\x32\x17.modnorm.v1.FailureKind\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0e\n\x06remedy\x18\x04 \x01(\t\"\x11\n\x0f\x46\x61ilJobResponse\".\n\x0bWorkRequest\x12\x1f\n\x05\x63\x61lls\x18\x01 \x03(\x0b\x32\x10.modnorm.v1.Call\"\xf2\x01\n\x04\x43\x61ll\x12,\n\x05\x63laim\x18\x01 \x01(\x0b\x32\x1b.modnorm.v1.ClaimJobRequestH\x00\x12\x31\n\theartbeat\x18\x02 \x01(\x0b\x32\x1c.modnorm.v1.HeartbeatRequestH\x00\x12)\n\x06report\x18\x03 \x01(\x0b\x32\x17.modnorm.v1.WholeReportH\x00\x12*\n\x04\x66\x61il\x18\x04 \x01(\x0b\x32\x1a.modnorm.v1.FailJobRequestH\x00\x12\x13\n\x0btraceparent\x18\x05 \x01(\t\x12\x12\n\ntracestate\x18\x06 \x01(\tB\t\n\x07request\":\n\x0bWholeReport\x12+\n\x05parts\x18\x01 \x03(\x0b\x32\x1c.modnorm.v1.ReportJobRequest\"2\n\x0cWorkResponse\x12\"\n\x07replies\x18\x01 \x03(\x0b\x32\x11.modnorm.v1.Reply\"\xe6\x01\n\x05Reply\x12-\n\x05\x63laim\x18\x01 \x01(\x0b\x32\x1c.modnorm.v1.ClaimJobResponseH\x00\x12\x32\n\theartbeat\x18\x02 \x01(\x0b\x32\x1d.modnorm.v1.HeartbeatResponseH\x00\x12/\n\x06report\x18\x03 \x01(\x0b\x32\x1d.modnorm.v1.ReportJobResponseH\x00\x12+\n\x04\x66\x61il\x18\x04 \x01(\x0b\x32\x1b.modnorm.v1.FailJobResponseH\x00\x12\x10\n\x06status\x18\x05 \x01(\x0cH\x00\x42\n\n\x08response\"\'\n\x0f\x46indJobsRequest\x12\x14\n\x0cmodel_digest\x18\x01 \x01(\t\"#\n\x10\x46indJobsResponse\x12\x0f\n\x07job_ids\x18\x01 \x03(\t\"\'\n\x10\x46\x65tchRowsRequest\x12\x13\n\x0brows_digest\x18\x01 \x01(\t\"&\n\x11\x46\x65tchRowsResponse\x12\x11\n\trows_json\x18\x01 \x03(\t\"$\n\x12GetScaleMapRequest\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\"#\n\x13GetScaleMapResponse\x12\x0c\n\x04json\x18\x01 \x01(\t\"K\n\x13\x46\x65tchLineageRequest\x12\x15\n\rexperiment_id\x18\x01 \x01(\t\x12\x0e\n\x06\x64igest\x18\x02 \x01(\t\x12\r\n\x05\x61\x66ter\x18\x03 \x01(\x05\"?\n\x14\x46\x65tchLineageResponse\x12\x13\n\x0borigin_json\x18\x01 \x01(\t\x12\x12\n\nsteps_json\x18\x02 \x03(\t\"\'\n\x15\x46\x65tchGeneratorRequest\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\"\'\n\x16\x46\x65tchGeneratorResponse\x12\r\n\x05\x63hunk\x18\x01 \x01(\x0c*]\n\x05Split\x12\x15\n\x11SPLIT_UNSPECIFIED\x10\x00\x12\x13\n\x0fSPLIT_SELECTION\x10\x01\x12\x11\n\rSPLIT_HELDOUT\x10\x02\x12\x15\n\x11SPLIT_DEVELOPMENT\x10\x03*\x9b\x01\n\x0b\x46\x61ilureKind\x12\x1c\n\x18\x46\x41ILURE_KIND_UNSPECIFIED\x10\x00\x12\x1f\n\x1b\x46\x41ILURE_KIND_INFRASTRUCTURE\x10\x01\x12\x1a\n\x16\x46\x41ILURE_KIND_CANDIDATE\x10\x02\x12\x16\n\x12\x46\x41ILURE_KIND_FATAL\x10\x03\x12\x19\n\x15\x46\x41ILURE_KIND_RELEASED\x10\x04\x32\xaa\x04\n\nJobService\x12=\n\x04Work\x12\x17.modnorm.v1.WorkRequest\x1a\x18.modnorm.v1.WorkResponse(\x01\x30\x01\x12J\n\tReportJob\x12\x1c.modnorm.v1.ReportJobRequest\x1a\x1d.modnorm.v1.ReportJobResponse(\x01\x12\x45\n\x08\x46indJobs\x12\x1b.modnorm.v1.FindJobsRequest\x1a\x1c.modnorm.v1.FindJobsResponse\x12J\n\tFetchRows\x12\x1c.modnorm.v1.FetchRowsRequest\x1a\x1d.modnorm.v1.FetchRowsResponse0\x01\x12N\n\x0bGetScaleMap\x12\x1e.modnorm.v1.GetScaleMapRequest\x1a\x1f.modnorm.v1.GetScaleMapResponse\x12S\n\x0c\x46\x65tchLineage\x12\x1f.modnorm.v1.FetchLineageRequest\x1a .modnorm.v1.FetchLineageResponse0\x01\x12Y\n\x0e\x46\x65tchGenerator\x12!.modnorm.v1.FetchGeneratorRequest\x1a\".modnorm.v1.FetchGeneratorResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,10 +34,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_REPORTHEADER_ENVIRONMENTENTRY']._loaded_options = None
   _globals['_REPORTHEADER_ENVIRONMENTENTRY']._serialized_options = b'8\001'
-  _globals['_SPLIT']._serialized_start=2927
-  _globals['_SPLIT']._serialized_end=3020
-  _globals['_FAILUREKIND']._serialized_start=3023
-  _globals['_FAILUREKIND']._serialized_end=3178
+  _globals['_SPLIT']._serialized_start=2943
+  _globals['_SPLIT']._serialized_end=3036
+  _globals['_FAILUREKIND']._serialized_start=3039
+  _globals['_FAILUREKIND']._serialized_end=3194
   _globals['_LEASE']._serialized_start=68
   _globals['_LEASE']._serialized_end=123
   _globals['_CLAIMJOBREQUEST']._serialized_start=125
@@ -65,39 +65,39 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REPORTJOBRESPONSE']._serialized_start=1684
   _globals['_REPORTJOBRESPONSE']._serialized_end=1703
   _globals['_FAILJOBREQUEST']._serialized_start=1705
-  _globals['_FAILJOBREQUEST']._serialized_end=1810
-  _globals['_FAILJOBRESPONSE']._serialized_start=1812
-  _globals['_FAILJOBRESPONSE']._serialized_end=1829
-  _globals['_WORKREQUEST']._serialized_start=1831
-  _globals['_WORKREQUEST']._serialized_end=1877
-  _globals['_CALL']._serialized_start=1880
-  _globals['_CALL']._serialized_end=2122
-  _globals['_WHOLEREPORT']._serialized_start=2124
-  _globals['_WHOLEREPORT']._serialized_end=2182
-  _globals['_WORKRESPONSE']._serialized_start=2184
-  _globals['_WORKRESPONSE']._serialized_end=2234
-  _globals['_REPLY']._serialized_start=2237
-  _globals['_REPLY']._serialized_end=2467
-  _globals['_FINDJOBSREQUEST']._serialized_start=2469
-  _globals['_FINDJOBSREQUEST']._serialized_end=2508
-  _globals['_FINDJOBSRESPONSE']._serialized_start=2510
-  _globals['_FINDJOBSRESPONSE']._serialized_end=2545
-  _globals['_FETCHROWSREQUEST']._serialized_start=2547
-  _globals['_FETCHROWSREQUEST']._serialized_end=2586
-  _globals['_FETCHROWSRESPONSE']._serialized_start=2588
-  _globals['_FETCHROWSRESPONSE']._serialized_end=2626
-  _globals['_GETSCALEMAPREQUEST']._serialized_start=2628
-  _globals['_GETSCALEMAPREQUEST']._serialized_end=2664
-  _globals['_GETSCALEMAPRESPONSE']._serialized_start=2666
-  _globals['_GETSCALEMAPRESPONSE']._serialized_end=2701
-  _globals['_FETCHLINEAGEREQUEST']._serialized_start=2703
-  _globals['_FETCHLINEAGEREQUEST']._serialized_end=2778
-  _globals['_FETCHLINEAGERESPONSE']._serialized_start=2780
-  _globals['_FETCHLINEAGERESPONSE']._serialized_end=2843
-  _globals['_FETCHGENERATORREQUEST']._serialized_start=2845
-  _globals['_FETCHGENERATORREQUEST']._serialized_end=2884
-  _globals['_FETCHGENERATORRESPONSE']._serialized_start=2886
-  _globals['_FETCHGENERATORRESPONSE']._serialized_end=2925
-  _globals['_JOBSERVICE']._serialized_start=3181
-  _globals['_JOBSERVICE']._serialized_end=3735
+  _globals['_FAILJOBREQUEST']._serialized_end=1826
+  _globals['_FAILJOBRESPONSE']._serialized_start=1828
+  _globals['_FAILJOBRESPONSE']._serialized_end=1845
+  _globals['_WORKREQUEST']._serialized_start=1847
+  _globals['_WORKREQUEST']._serialized_end=1893
+  _globals['_CALL']._serialized_start=1896
+  _globals['_CALL']._serialized_end=2138
+  _globals['_WHOLEREPORT']._serialized_start=2140
+  _globals['_WHOLEREPORT']._serialized_end=2198
+  _globals['_WORKRESPONSE']._serialized_start=2200
+  _globals['_WORKRESPONSE']._serialized_end=2250
+  _globals['_REPLY']._serialized_start=2253
+  _globals['_REPLY']._serialized_end=2483
+  _globals['_FINDJOBSREQUEST']._serialized_start=2485
+  _globals['_FINDJOBSREQUEST']._serialized_end=2524
+  _globals['_FINDJOBSRESPONSE']._serialized_start=2526
+  _globals['_FINDJOBSRESPONSE']._serialized_end=2561
+  _globals['_FETCHROWSREQUEST']._serialized_start=2563
+  _globals['_FETCHROWSREQUEST']._serialized_end=2602
+  _globals['_FETCHROWSRESPONSE']._serialized_start=2604
+  _globals['_FETCHROWSRESPONSE']._serialized_end=2642
+  _globals['_GETSCALEMAPREQUEST']._serialized_start=2644
+  _globals['_GETSCALEMAPREQUEST']._serialized_end=2680
+  _globals['_GETSCALEMAPRESPONSE']._serialized_start=2682
+  _globals['_GETSCALEMAPRESPONSE']._serialized_end=2717
+  _globals['_FETCHLINEAGEREQUEST']._serialized_start=2719
+  _globals['_FETCHLINEAGEREQUEST']._serialized_end=2794
+  _globals['_FETCHLINEAGERESPONSE']._serialized_start=2796
+  _globals['_FETCHLINEAGERESPONSE']._serialized_end=2859
+  _globals['_FETCHGENERATORREQUEST']._serialized_start=2861
+  _globals['_FETCHGENERATORREQUEST']._serialized_end=2900
+  _globals['_FETCHGENERATORRESPONSE']._serialized_start=2902
+  _globals['_FETCHGENERATORRESPONSE']._serialized_end=2941
+  _globals['_JOBSERVICE']._serialized_start=3197
+  _globals['_JOBSERVICE']._serialized_end=3751
 # @@protoc_insertion_point(module_scope)

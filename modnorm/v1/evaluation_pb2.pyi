@@ -565,10 +565,13 @@ class FailJobRequest(google.protobuf.message.Message):
     LEASE_FIELD_NUMBER: builtins.int
     KIND_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
+    REMEDY_FIELD_NUMBER: builtins.int
     kind: Global___FailureKind.ValueType
     """What kind of failure."""
     reason: builtins.str
-    """What happened, for people."""
+    """What happened, for people, without the remedy."""
+    remedy: builtins.str
+    """How the cause is fixed, if the worker knows."""
     @property
     def lease(self) -> Global___Lease:
         """The lease that the work was done under."""
@@ -579,10 +582,11 @@ class FailJobRequest(google.protobuf.message.Message):
         lease: Global___Lease | None = ...,
         kind: Global___FailureKind.ValueType = ...,
         reason: builtins.str = ...,
+        remedy: builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["lease", b"lease"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["kind", b"kind", "lease", b"lease", "reason", b"reason"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["kind", b"kind", "lease", b"lease", "reason", b"reason", "remedy", b"remedy"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___FailJobRequest: typing_extensions.TypeAlias = FailJobRequest

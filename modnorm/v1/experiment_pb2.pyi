@@ -993,6 +993,7 @@ class Candidate(google.protobuf.message.Message):
     HELDOUT_SECONDS_FIELD_NUMBER: builtins.int
     REWARD_LOWER_FIELD_NUMBER: builtins.int
     REWARD_UPPER_FIELD_NUMBER: builtins.int
+    REMEDY_FIELD_NUMBER: builtins.int
     index: builtins.int
     """Index in the population; -1 is the unperturbed base."""
     state: Global___CandidateState.ValueType
@@ -1004,7 +1005,7 @@ class Candidate(google.protobuf.message.Message):
     attempts: builtins.int
     """Attempts made."""
     error: builtins.str
-    """Why it failed."""
+    """Why it failed, without the remedy."""
     selection_tokens: builtins.int
     """Tokens generated on the selection rows."""
     worker: builtins.str
@@ -1027,6 +1028,8 @@ class Candidate(google.protobuf.message.Message):
     """Least mean selection reward that a stopped candidate can have."""
     reward_upper: builtins.float
     """Largest one."""
+    remedy: builtins.str
+    """How the cause of its failure is fixed, if that is known."""
     @property
     def descriptor(self) -> modnorm.v1.common_pb2.Descriptor:
         """Its descriptor."""
@@ -1062,10 +1065,11 @@ class Candidate(google.protobuf.message.Message):
         heldout_seconds: builtins.float = ...,
         reward_lower: builtins.float | None = ...,
         reward_upper: builtins.float | None = ...,
+        remedy: builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_heldout_metric", b"_heldout_metric", "_reward_lower", b"_reward_lower", "_reward_upper", b"_reward_upper", "_selection_reward", b"_selection_reward", "descriptor", b"descriptor", "heldout_metric", b"heldout_metric", "reward_lower", b"reward_lower", "reward_upper", b"reward_upper", "selection_reward", b"selection_reward"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_heldout_metric", b"_heldout_metric", "_reward_lower", b"_reward_lower", "_reward_upper", b"_reward_upper", "_selection_reward", b"_selection_reward", "attempts", b"attempts", "descriptor", b"descriptor", "environment", b"environment", "error", b"error", "heldout_answers", b"heldout_answers", "heldout_attempts", b"heldout_attempts", "heldout_environment", b"heldout_environment", "heldout_metric", b"heldout_metric", "heldout_seconds", b"heldout_seconds", "heldout_tokens", b"heldout_tokens", "index", b"index", "reward_lower", b"reward_lower", "reward_upper", b"reward_upper", "seconds", b"seconds", "selection_answers", b"selection_answers", "selection_correct", b"selection_correct", "selection_reward", b"selection_reward", "selection_tokens", b"selection_tokens", "state", b"state", "worker", b"worker"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_heldout_metric", b"_heldout_metric", "_reward_lower", b"_reward_lower", "_reward_upper", b"_reward_upper", "_selection_reward", b"_selection_reward", "attempts", b"attempts", "descriptor", b"descriptor", "environment", b"environment", "error", b"error", "heldout_answers", b"heldout_answers", "heldout_attempts", b"heldout_attempts", "heldout_environment", b"heldout_environment", "heldout_metric", b"heldout_metric", "heldout_seconds", b"heldout_seconds", "heldout_tokens", b"heldout_tokens", "index", b"index", "remedy", b"remedy", "reward_lower", b"reward_lower", "reward_upper", b"reward_upper", "seconds", b"seconds", "selection_answers", b"selection_answers", "selection_correct", b"selection_correct", "selection_reward", b"selection_reward", "selection_tokens", b"selection_tokens", "state", b"state", "worker", b"worker"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__heldout_metric: typing_extensions.TypeAlias = typing.Literal["heldout_metric"]
     _WhichOneofArgType__heldout_metric: typing_extensions.TypeAlias = typing.Literal["_heldout_metric", b"_heldout_metric"]

@@ -133,7 +133,11 @@ class AggregatorClient:
         )
 
     def fail(
-        self, lease: messages.Lease, kind: messages.FailureKind.ValueType, reason: str
+        self,
+        lease: messages.Lease,
+        kind: messages.FailureKind.ValueType,
+        reason: str,
+        remedy: str = "",
     ) -> None:
         """Say that an attempt failed.
 
@@ -141,7 +145,7 @@ class AggregatorClient:
             StaleLeaseError: the lease is lost.
             UnavailableError: the aggregator stayed away.
         """
-        request = messages.FailJobRequest(lease=lease, kind=kind, reason=reason)
+        request = messages.FailJobRequest(lease=lease, kind=kind, reason=reason, remedy=remedy)
         self._retry(
             lambda: self._call(messages.Call(fail=request), self._patience),
             stop_after_delay(FAILURE_PATIENCE) | _StopWhenOverdue(self._shutdown),

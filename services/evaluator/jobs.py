@@ -281,7 +281,9 @@ class JobRunner:
         except Exception as error:
             logger.exception("the attempt failed")
             kind = failure_kind(error, at_engine=at_engine)
-            self._fail(job, kind, f"{type(error).__name__}: {error}")
+            known = error if isinstance(error, ModnormError) else None
+            reason = f"{type(error).__name__}: {known.reason if known else error}"
+            self._fail(job, kind, reason, (known and known.remedy) or "")
             if kind == messages.FAILURE_KIND_INFRASTRUCTURE:
                 self._pauses.failed(at_engine=at_engine)
                 if at_engine:
@@ -319,9 +321,15 @@ class JobRunner:
         except ModnormError as error:
             logger.warning("not handed back, the leases end by themselves: %s", error)
 
-    def _fail(self, job: messages.Job, kind: messages.FailureKind.ValueType, reason: str) -> None:
+    def _fail(
+        self,
+        job: messages.Job,
+        kind: messages.FailureKind.ValueType,
+        reason: str,
+        remedy: str = "",
+    ) -> None:
         try:
-            self._gateway.fail(job.lease, kind, reason)
+            self._gateway.fail(job.lease, kind, reason, remedy)
         except ModnormError as error:
             logger.warning("failure not reported: %s", error)
 

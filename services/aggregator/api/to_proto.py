@@ -101,6 +101,7 @@ def candidate_message(record: CandidateRecord) -> experiment_pb2.Candidate:
         heldout_metric=heldout.metric if heldout else None,
         attempts=_attempts(job),
         error=job.error if job.state is JobState.FAILED else "",
+        remedy=job.remedy if job.state is JobState.FAILED else "",
         selection_tokens=job.tokens,
         worker=job.worker,
         seconds=_seconds(job),

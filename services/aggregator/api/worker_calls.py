@@ -18,6 +18,7 @@ from modnorm.v1.evaluation_pb2 import (
 )
 from services.aggregator.api.report_reader import MAX_ANSWERS, check_length, check_name
 from services.aggregator.api.to_proto import fill_bar, fill_job
+from services.aggregator.experiments.lifecycle import with_remedy
 from services.aggregator.jobs.batching import Batcher
 from services.aggregator.jobs.job_store import (
     Beat,
@@ -35,7 +36,7 @@ from services.common.logging import naming
 from services.common.shielded_tasks import ShieldedTasks
 
 MAX_REASON = 2000
-"""Characters of why an attempt failed: it is stored with its job, sent to watchers and logged."""
+"""Characters of the reason of a failure, and of its remedy: both are stored, sent and logged."""
 
 _KINDS = {
     evaluation_pb2.FAILURE_KIND_INFRASTRUCTURE: FailureKind.INFRASTRUCTURE,
@@ -175,10 +176,13 @@ class WorkerCalls:
             raise InvalidInputError("name a kind of failure", field="kind")
         lease = request.lease
         reason = request.reason[:MAX_REASON] or "no reason given"
-        change = await asyncio.to_thread(self._jobs.fail, lease.job_id, lease.token, kind, reason)
+        remedy = request.remedy[:MAX_REASON]
+        change = await asyncio.to_thread(
+            self._jobs.fail, lease.job_id, lease.token, kind, reason, remedy
+        )
         self._metrics.failed(change, kind)
         level = logging.INFO if kind is FailureKind.RELEASED else logging.WARNING
-        self._follow_up(change, level, f"attempt {kind}: {reason}")
+        self._follow_up(change, level, f"attempt {kind}: {with_remedy(reason, remedy)}")
 
     def _claim_all(self, claims: Sequence[_QueuedClaim]) -> Sequence[Claim | Exception | None]:
         """Lease the jobs of a batch; None for callers that have left."""

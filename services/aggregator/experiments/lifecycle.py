@@ -91,8 +91,12 @@ def fail(
     if experiment.state in TERMINAL:
         return
     experiment.error, experiment.remedy = reason, remedy
-    message = f"{reason} ({remedy})" if remedy else reason
-    end(session, experiment, ExperimentState.FAILED, message, now)
+    end(session, experiment, ExperimentState.FAILED, with_remedy(reason, remedy), now)
+
+
+def with_remedy(reason: str, remedy: str) -> str:
+    """Return one text for people."""
+    return f"{reason} ({remedy})" if remedy else reason
 
 
 def end(

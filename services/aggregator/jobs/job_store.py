@@ -13,7 +13,13 @@ from sqlmodel import Session, col, select
 
 from modnorm.search.stopping import Bar
 from services.aggregator.experiments.early_stop import EarlyStopCache
-from services.aggregator.experiments.lifecycle import Change, close_job, fail, record
+from services.aggregator.experiments.lifecycle import (
+    Change,
+    close_job,
+    fail,
+    record,
+    with_remedy,
+)
 from services.aggregator.experiments.phases import change_of, job_ended
 from services.aggregator.jobs.leases import extend_leases, extend_locked_lease, lease_jobs
 from services.aggregator.jobs.report_checks import Report, ReportChecks
@@ -263,7 +269,8 @@ def _end_attempt(  # noqa: PLR0913, PLR0917 - the failure and its place
     job.attempts += 1
     job.error, job.remedy = reason, remedy
     limit = experiment.spec.failures.max_attempts
-    message = f"{job.title}: attempt {job.attempts} of {limit} failed: {reason}"
+    failed = with_remedy(reason, remedy)
+    message = f"{job.title}: attempt {job.attempts} of {limit} failed: {failed}"
     if kind is FailureKind.INFRASTRUCTURE and job.attempts < limit:
         job.state = JobState.PENDING
         record(session, experiment, message, now)
