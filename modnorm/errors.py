@@ -39,9 +39,13 @@ class ModnormError(Exception):
         self.field = field
         self.remedy = remedy
 
+    @property
+    def reason(self) -> str:
+        """The field and the message, without the remedy."""
+        return f"{self.field}: {self.message}" if self.field else self.message
+
     def __str__(self) -> str:
-        subject = f"{self.field}: {self.message}" if self.field else self.message
-        return f"{subject} ({self.remedy})" if self.remedy else subject
+        return f"{self.reason} ({self.remedy})" if self.remedy else self.reason
 
 
 class InvalidInputError(ModnormError):

@@ -83,14 +83,18 @@ class _Line:
     def __init__(self, stream: LeanStream) -> None:
         self._stream = stream
 
-    async def call(self, request: messages.WorkRequest) -> messages.WorkResponse:
-        """Return the answer to a call, or raise what was met."""
-        answer = messages.WorkResponse.FromString(
-            await self._stream.call(request.SerializeToString())
-        )
-        if answer.status:
-            raise from_status(status_pb2.Status.FromString(answer.status))
-        return answer
+    async def send(self, request: messages.WorkRequest) -> Sequence[messages.Reply]:
+        """Return the replies to the calls of one message.
+
+        Raises:
+            ModnormError: a call was refused.
+        """
+        content = await self._stream.call(request.SerializeToString())
+        replies = messages.WorkResponse.FromString(content).replies
+        for reply in replies:
+            if reply.status:
+                raise from_status(status_pb2.Status.FromString(reply.status))
+        return replies
 
 
 class Fleet:
@@ -170,30 +174,30 @@ class Fleet:
     async def _work(self, line: _Line, job_id: str, worker: str) -> None:
         """Do jobs one after the other, until there is none to claim."""
         request = messages.WorkRequest()
-        _fill_claim(request.claim, job_id, worker)
-        answer = await self._timed(line.call(request), "claim")
-        while answer.claim.HasField("job"):
-            job = answer.claim.job
+        _fill_claim(request.calls.add().claim, job_id, worker)
+        (claimed,) = await self._timed(line.send(request), "claim")
+        while claimed.claim.HasField("job"):
+            job = claimed.claim.job
             await self._think(line, job.lease)
             request = await self._report(job, worker)
             if self._options.apart or self._job_ids.empty():
-                await self._timed(line.call(request), "report")
+                await self._timed(line.send(request), "report")
                 self._measured.reported.append(time.perf_counter())
                 return
-            _fill_claim(request.also.claim, self._job_ids.get_nowait(), worker)
-            answer = (await self._timed(line.call(request), "report", "claim")).also
+            _fill_claim(request.calls.add().claim, self._job_ids.get_nowait(), worker)
+            _, claimed = await self._timed(line.send(request), "report", "claim")
             self._measured.reported.append(time.perf_counter())
         self._measured.unclaimed += 1
 
     async def _timed(
-        self, call: Awaitable[messages.WorkResponse], *names: str
-    ) -> messages.WorkResponse:
+        self, sent: Awaitable[Sequence[messages.Reply]], *names: str
+    ) -> Sequence[messages.Reply]:
         start = time.perf_counter()
-        answer = await call
+        replies = await sent
         end = time.perf_counter()
         for name in names:
             self._measured.calls[name].append((end, end - start))
-        return answer
+        return replies
 
     async def _think(self, line: _Line, lease: messages.Lease) -> None:
         """Wait for as long as the work takes, with heartbeats where that is long."""
@@ -201,14 +205,15 @@ class Fleet:
         while left > HEARTBEAT_SECONDS:
             await asyncio.sleep(HEARTBEAT_SECONDS)
             left -= HEARTBEAT_SECONDS
-            beat = messages.HeartbeatRequest(lease=lease)
-            await self._timed(line.call(messages.WorkRequest(heartbeat=beat)), "heartbeat")
+            request = messages.WorkRequest()
+            request.calls.add().heartbeat.lease.CopyFrom(lease)
+            await self._timed(line.send(request), "heartbeat")
         await asyncio.sleep(left)
 
     async def _report(self, job: messages.Job, worker: str) -> messages.WorkRequest:
         request = messages.WorkRequest()
         request.CopyFrom(await self._made_up(job.rows_digest))
-        header, batch = request.report.parts
+        header, batch = request.calls[0].report.parts
         header.header.lease.MergeFrom(job.lease)
         header.header.worker = worker
         descriptor = header.header.descriptor
@@ -227,12 +232,13 @@ class Fleet:
         """Return what all reports about some rows have in common."""
         if rows_digest not in self._reports:
             request = messages.WorkRequest()
-            header = request.report.parts.add().header
+            parts = request.calls.add().report.parts
+            header = parts.add().header
             header.environment.update(ENVIRONMENT)
             header.generate_seconds = self._options.work_seconds
             header.switch_seconds = header.score_seconds = 0.01
             answers = map(self._answer, range(await self._rows(rows_digest)))
-            request.report.parts.add().answers.answers.extend(answers)
+            parts.add().answers.answers.extend(answers)
             self._reports[rows_digest] = request
         return self._reports[rows_digest]
 

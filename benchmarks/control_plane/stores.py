@@ -18,11 +18,13 @@ from benchmarks.control_plane.services import DATABASE
 from modnorm.geometry.scale_map import Norm, ScaleMap, TensorScale
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.spec import ExperimentSpec, parse_spec
-from services.aggregator.codec import StoredAnswer
-from services.aggregator.database import Database
-from services.aggregator.reports import Report
-from services.aggregator.stores.experiments import Admission, ExperimentStore, StoredText
-from services.aggregator.stores.jobs import Claim, ClaimRequest, JobStore
+from services.aggregator.experiments.admission import Admission
+from services.aggregator.experiments.experiment_store import ExperimentStore
+from services.aggregator.jobs.job_store import Claim, ClaimRequest, JobStore
+from services.aggregator.jobs.report_checks import Report
+from services.aggregator.storage.codec import StoredAnswer
+from services.aggregator.storage.database import Database
+from services.aggregator.storage.stored_artifacts import StoredText
 from verification.labs import servers
 
 ACTIVE = 60

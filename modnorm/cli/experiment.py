@@ -1,6 +1,5 @@
 """One experiment from submission to its end, as seen from the command line."""
 
-import re
 from collections.abc import Callable
 
 from modnorm.cli.console import on_one_line, stderr
@@ -16,8 +15,6 @@ from modnorm.v1 import experiment_pb2 as experiments
 SAME_COMMAND = "the same command goes on from here"
 SUBMIT_AGAIN = "submit it again: what is finished is taken over"
 _NO_REMARKS = "created"
-_REMEDY = re.compile(r"[a-z`][^\s,]* ")
-"""Words, as remedies begin; a name alone or numbers, such as a shape, are part of a reason."""
 
 
 def follow_to_end(
@@ -35,7 +32,7 @@ def follow_to_end(
         experiment: The experiment.
         quiet: Show no progress.
         title: What to call it where its spec has no name; its id if absent.
-        go_on: What to do where it failed and the cause is mended.
+        go_on: How to continue a failed experiment once its cause is fixed.
 
     Raises:
         EvaluationError: it failed; the message is its reason.
@@ -102,37 +99,20 @@ def _base_reward(client: ModnormClient, experiment_id: str) -> Callable[[], floa
 
 
 def check_end(experiment: experiments.Experiment, go_on: str = SUBMIT_AGAIN) -> None:
-    """Make a failed or cancelled end the command's own.
+    """Raise the error of an experiment that failed or was cancelled.
 
     Args:
         experiment: An experiment that ended.
-        go_on: What to do where it failed and the cause is mended.
+        go_on: How to continue a failed experiment once its cause is fixed.
 
     Raises:
         EvaluationError: the experiment failed; the message is its reason.
         CancelledError: it was cancelled.
     """
     if experiment.state == experiments.EXPERIMENT_STATE_FAILED:
-        reason, remedy = _parted(experiment.error)
-        raise EvaluationError(f"the experiment failed: {reason}", remedy=f"{remedy}; then {go_on}")
+        remedy = experiment.remedy or "mend the cause"
+        raise EvaluationError(
+            f"the experiment failed: {experiment.error}", remedy=f"{remedy}; then {go_on}"
+        )
     if experiment.state == experiments.EXPERIMENT_STATE_CANCELLED:
         raise CancelledError("the experiment was cancelled")
-
-
-def _parted(error: str) -> tuple[str, str]:
-    """Return the reason of a failure and its remedy, which a lab stores as one text."""
-    start = _last_group(error)
-    remedy = error[start + 1 : -1]
-    if start > 0 and _REMEDY.match(remedy):
-        return error[:start].rstrip(), remedy
-    return error, "mend the cause"
-
-
-def _last_group(text: str) -> int:
-    """Return where the brackets begin that end a text, others inside them; -1 if none do."""
-    depth = 0
-    for place in range(len(text) - 1, -1, -1):
-        depth += (text[place] == ")") - (text[place] == "(")
-        if depth <= 0:
-            return place if text.endswith(")") else -1
-    return -1

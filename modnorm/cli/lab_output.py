@@ -2,6 +2,7 @@
 
 from modnorm.cli.console import as_dict, emit_json, on_one_line, percent, stdout, table
 from modnorm.cli.progress import rewards
+from modnorm.client.finished import failure_text
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import state_name
 
@@ -36,7 +37,7 @@ def show_experiment(
     console = stdout()
     console.print(f"{experiment.id}  {state_name(experiment.state)}", soft_wrap=True)
     if experiment.error:
-        console.print(experiment.error, soft_wrap=True)
+        console.print(failure_text(experiment), soft_wrap=True)
     if stopped := experiment.progress.candidates_stopped:
         total = experiment.spec.population.size
         console.print(f"{stopped} of {total} candidates were stopped early", soft_wrap=True)

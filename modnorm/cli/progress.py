@@ -12,7 +12,6 @@ from rich.text import Text
 
 from modnorm.cli.console import visible
 from modnorm.cli.pace import Pace, speed
-from modnorm.client.watch import WAITING
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import state_name
 
@@ -211,8 +210,8 @@ _REWARDED = frozenset(
 
 
 def _waiting(event: Event) -> str:
-    """Return what the experiment waits for since this event, or nothing."""
-    return event.message if event.message.startswith(WAITING) else ""
+    """Return the reason to wait since this event, or nothing."""
+    return f"waiting: {event.waits_for}" if event.waits_for else ""
 
 
 def _extent(at: Event | experiments.Experiment) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from modnorm.analysis.run_data import (
     VoteRow,
 )
 from modnorm.client.client import ModnormClient
-from modnorm.client.finished import check_succeeded
+from modnorm.client.finished import check_succeeded, failure_text
 from modnorm.search.stopping import Interval
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import spec_from_proto, state_name
@@ -126,7 +126,7 @@ def _candidate(message: experiments.Candidate) -> CandidateRow:
         seconds=message.seconds,
         heldout_attempts=message.heldout_attempts,
         heldout_seconds=message.heldout_seconds,
-        error=message.error,
+        error=failure_text(message),
         environment=dict(message.environment),
         heldout_environment=dict(message.heldout_environment),
     )

@@ -26,9 +26,6 @@ TERMINAL_STATES = frozenset(
 )
 """States that an experiment never leaves."""
 
-WAITING = "waiting: "
-"""What the message of an event begins with that tells why an experiment waits for a service."""
-
 STREAM_SECONDS = 600.0
 """A stream is opened anew after this long, so that a connection lost in silence is noticed."""
 CONNECT_SECONDS = 30.0

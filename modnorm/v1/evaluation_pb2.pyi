@@ -179,7 +179,6 @@ class Job(google.protobuf.message.Message):
     ROWS_DIGEST_FIELD_NUMBER: builtins.int
     CANDIDATE_FIELD_NUMBER: builtins.int
     DECLARATION_FIELD_NUMBER: builtins.int
-    ENGINE_SPEC_FIELD_NUMBER: builtins.int
     BAR_FIELD_NUMBER: builtins.int
     SKIPPED_ROWS_FIELD_NUMBER: builtins.int
     REPLAY_DIGEST_FIELD_NUMBER: builtins.int
@@ -189,8 +188,6 @@ class Job(google.protobuf.message.Message):
     """The experiment."""
     model_digest: builtins.str
     """Digest that the model must have."""
-    engine: builtins.str
-    """Engine by name: "auto", "transformers", "vllm"."""
     task: builtins.str
     """Task by name."""
     scorer: builtins.str
@@ -222,12 +219,12 @@ class Job(google.protobuf.message.Message):
         """The model."""
 
     @property
-    def descriptor(self) -> modnorm.v1.common_pb2.Descriptor:
-        """The candidate."""
+    def engine(self) -> modnorm.v1.common_pb2.EngineSpec:
+        """How to run the model."""
 
     @property
-    def engine_spec(self) -> modnorm.v1.common_pb2.EngineSpec:
-        """How to run the model; absent where an older aggregator tells the engine's name alone."""
+    def descriptor(self) -> modnorm.v1.common_pb2.Descriptor:
+        """The candidate."""
 
     @property
     def bar(self) -> Global___Bar:
@@ -244,7 +241,7 @@ class Job(google.protobuf.message.Message):
         experiment_id: builtins.str = ...,
         model: modnorm.v1.common_pb2.ModelRef | None = ...,
         model_digest: builtins.str = ...,
-        engine: builtins.str = ...,
+        engine: modnorm.v1.common_pb2.EngineSpec | None = ...,
         task: builtins.str = ...,
         scorer: builtins.str = ...,
         max_tokens: builtins.int = ...,
@@ -253,29 +250,24 @@ class Job(google.protobuf.message.Message):
         rows_digest: builtins.str = ...,
         candidate: builtins.int = ...,
         declaration: builtins.str | None = ...,
-        engine_spec: modnorm.v1.common_pb2.EngineSpec | None = ...,
         bar: Global___Bar | None = ...,
         skipped_rows: collections.abc.Iterable[builtins.int] | None = ...,
         replay_digest: builtins.str = ...,
         generator_digest: builtins.str = ...,
         may_stop: builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_bar", b"_bar", "_declaration", b"_declaration", "_engine_spec", b"_engine_spec", "bar", b"bar", "declaration", b"declaration", "descriptor", b"descriptor", "engine_spec", b"engine_spec", "lease", b"lease", "model", b"model"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_bar", b"_bar", "_declaration", b"_declaration", "bar", b"bar", "declaration", b"declaration", "descriptor", b"descriptor", "engine", b"engine", "lease", b"lease", "model", b"model"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_bar", b"_bar", "_declaration", b"_declaration", "_engine_spec", b"_engine_spec", "bar", b"bar", "candidate", b"candidate", "declaration", b"declaration", "descriptor", b"descriptor", "engine", b"engine", "engine_spec", b"engine_spec", "experiment_id", b"experiment_id", "generator_digest", b"generator_digest", "lease", b"lease", "max_tokens", b"max_tokens", "may_stop", b"may_stop", "model", b"model", "model_digest", b"model_digest", "replay_digest", b"replay_digest", "rows_digest", b"rows_digest", "scorer", b"scorer", "skipped_rows", b"skipped_rows", "split", b"split", "task", b"task"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_bar", b"_bar", "_declaration", b"_declaration", "bar", b"bar", "candidate", b"candidate", "declaration", b"declaration", "descriptor", b"descriptor", "engine", b"engine", "experiment_id", b"experiment_id", "generator_digest", b"generator_digest", "lease", b"lease", "max_tokens", b"max_tokens", "may_stop", b"may_stop", "model", b"model", "model_digest", b"model_digest", "replay_digest", b"replay_digest", "rows_digest", b"rows_digest", "scorer", b"scorer", "skipped_rows", b"skipped_rows", "split", b"split", "task", b"task"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__bar: typing_extensions.TypeAlias = typing.Literal["bar"]
     _WhichOneofArgType__bar: typing_extensions.TypeAlias = typing.Literal["_bar", b"_bar"]
     _WhichOneofReturnType__declaration: typing_extensions.TypeAlias = typing.Literal["declaration"]
     _WhichOneofArgType__declaration: typing_extensions.TypeAlias = typing.Literal["_declaration", b"_declaration"]
-    _WhichOneofReturnType__engine_spec: typing_extensions.TypeAlias = typing.Literal["engine_spec"]
-    _WhichOneofArgType__engine_spec: typing_extensions.TypeAlias = typing.Literal["_engine_spec", b"_engine_spec"]
     @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__bar) -> _WhichOneofReturnType__bar | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__declaration) -> _WhichOneofReturnType__declaration | None: ...
-    @typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__engine_spec) -> _WhichOneofReturnType__engine_spec | None: ...
 
 Global___Job: typing_extensions.TypeAlias = Job
 
@@ -314,7 +306,6 @@ class HeartbeatRequest(google.protobuf.message.Message):
     EXPERIMENT_ID_FIELD_NUMBER: builtins.int
     CANDIDATE_FIELD_NUMBER: builtins.int
     RESTING_FIELD_NUMBER: builtins.int
-    ALSO_FIELD_NUMBER: builtins.int
     answers_done: builtins.int
     """Answers finished so far."""
     answers_total: builtins.int
@@ -329,12 +320,6 @@ class HeartbeatRequest(google.protobuf.message.Message):
     def lease(self) -> Global___Lease:
         """The lease to extend."""
 
-    @property
-    def also(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___HeartbeatRequest]:
-        """Other leases of the worker, at most 127: each is extended or refused for itself. What those
-        carry beside themselves is not looked at.
-        """
-
     def __init__(
         self,
         *,
@@ -344,11 +329,10 @@ class HeartbeatRequest(google.protobuf.message.Message):
         experiment_id: builtins.str = ...,
         candidate: builtins.int = ...,
         resting: builtins.bool = ...,
-        also: collections.abc.Iterable[Global___HeartbeatRequest] | None = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["lease", b"lease"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["also", b"also", "answers_done", b"answers_done", "answers_total", b"answers_total", "candidate", b"candidate", "experiment_id", b"experiment_id", "lease", b"lease", "resting", b"resting"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["answers_done", b"answers_done", "answers_total", b"answers_total", "candidate", b"candidate", "experiment_id", b"experiment_id", "lease", b"lease", "resting", b"resting"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___HeartbeatRequest: typing_extensions.TypeAlias = HeartbeatRequest
@@ -361,33 +345,21 @@ class HeartbeatResponse(google.protobuf.message.Message):
 
     CANCEL_FIELD_NUMBER: builtins.int
     BAR_FIELD_NUMBER: builtins.int
-    ALSO_FIELD_NUMBER: builtins.int
-    STATUS_FIELD_NUMBER: builtins.int
     cancel: builtins.bool
     """Stop: the work is not wanted any more."""
-    status: builtins.bytes
-    """Where several leases are asked about: why this one is not extended, a google.rpc.Status, which
-    a call about it alone would have ended with; empty where it is.
-    """
     @property
     def bar(self) -> Global___Bar:
         """The bar as it is now, which only rises; absent where there is none."""
-
-    @property
-    def also(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___HeartbeatResponse]:
-        """The answers to `also`, in order; none where an older aggregator has not heard it."""
 
     def __init__(
         self,
         *,
         cancel: builtins.bool = ...,
         bar: Global___Bar | None = ...,
-        also: collections.abc.Iterable[Global___HeartbeatResponse] | None = ...,
-        status: builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_bar", b"_bar", "bar", b"bar"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_bar", b"_bar", "also", b"also", "bar", b"bar", "cancel", b"cancel", "status", b"status"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_bar", b"_bar", "bar", b"bar", "cancel", b"cancel"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__bar: typing_extensions.TypeAlias = typing.Literal["bar"]
     _WhichOneofArgType__bar: typing_extensions.TypeAlias = typing.Literal["_bar", b"_bar"]
@@ -593,10 +565,13 @@ class FailJobRequest(google.protobuf.message.Message):
     LEASE_FIELD_NUMBER: builtins.int
     KIND_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
+    REMEDY_FIELD_NUMBER: builtins.int
     kind: Global___FailureKind.ValueType
     """What kind of failure."""
     reason: builtins.str
-    """What happened, for people."""
+    """What happened, for people, without the remedy."""
+    remedy: builtins.str
+    """How the cause is fixed, if the worker knows."""
     @property
     def lease(self) -> Global___Lease:
         """The lease that the work was done under."""
@@ -607,10 +582,11 @@ class FailJobRequest(google.protobuf.message.Message):
         lease: Global___Lease | None = ...,
         kind: Global___FailureKind.ValueType = ...,
         reason: builtins.str = ...,
+        remedy: builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["lease", b"lease"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["kind", b"kind", "lease", b"lease", "reason", b"reason"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["kind", b"kind", "lease", b"lease", "reason", b"reason", "remedy", b"remedy"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___FailJobRequest: typing_extensions.TypeAlias = FailJobRequest
@@ -629,6 +605,27 @@ Global___FailJobResponse: typing_extensions.TypeAlias = FailJobResponse
 
 @typing.final
 class WorkRequest(google.protobuf.message.Message):
+    """Calls of one worker, which the aggregator works on at the same time."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CALLS_FIELD_NUMBER: builtins.int
+    @property
+    def calls(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Call]:
+        """1 to 128 calls."""
+
+    def __init__(
+        self,
+        *,
+        calls: collections.abc.Iterable[Global___Call] | None = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["calls", b"calls"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___WorkRequest: typing_extensions.TypeAlias = WorkRequest
+
+@typing.final
+class Call(google.protobuf.message.Message):
     """One call of a worker."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -637,26 +634,27 @@ class WorkRequest(google.protobuf.message.Message):
     HEARTBEAT_FIELD_NUMBER: builtins.int
     REPORT_FIELD_NUMBER: builtins.int
     FAIL_FIELD_NUMBER: builtins.int
-    ALSO_FIELD_NUMBER: builtins.int
+    TRACEPARENT_FIELD_NUMBER: builtins.int
+    TRACESTATE_FIELD_NUMBER: builtins.int
+    traceparent: builtins.str
+    """W3C trace context of the call; empty where the worker does not trace."""
+    tracestate: builtins.str
+    """W3C trace state of the call."""
     @property
     def claim(self) -> Global___ClaimJobRequest:
-        """As of ClaimJob."""
+        """Asks for a job."""
 
     @property
     def heartbeat(self) -> Global___HeartbeatRequest:
-        """As of Heartbeat."""
+        """Extends a lease."""
 
     @property
     def report(self) -> Global___WholeReport:
-        """As of ReportJob."""
+        """Stores the result of a job. Repeating it changes nothing."""
 
     @property
     def fail(self) -> Global___FailJobRequest:
-        """As of FailJob."""
-
-    @property
-    def also(self) -> Global___WorkRequest:
-        """Another call, worked on at the same time; what that one carries beside itself is not looked at."""
+        """Says that an attempt failed. A failure is never a score."""
 
     def __init__(
         self,
@@ -665,22 +663,18 @@ class WorkRequest(google.protobuf.message.Message):
         heartbeat: Global___HeartbeatRequest | None = ...,
         report: Global___WholeReport | None = ...,
         fail: Global___FailJobRequest | None = ...,
-        also: Global___WorkRequest | None = ...,
+        traceparent: builtins.str = ...,
+        tracestate: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_also", b"_also", "also", b"also", "call", b"call", "claim", b"claim", "fail", b"fail", "heartbeat", b"heartbeat", "report", b"report"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["claim", b"claim", "fail", b"fail", "heartbeat", b"heartbeat", "report", b"report", "request", b"request"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_also", b"_also", "also", b"also", "call", b"call", "claim", b"claim", "fail", b"fail", "heartbeat", b"heartbeat", "report", b"report"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["claim", b"claim", "fail", b"fail", "heartbeat", b"heartbeat", "report", b"report", "request", b"request", "traceparent", b"traceparent", "tracestate", b"tracestate"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__also: typing_extensions.TypeAlias = typing.Literal["also"]
-    _WhichOneofArgType__also: typing_extensions.TypeAlias = typing.Literal["_also", b"_also"]
-    _WhichOneofReturnType_call: typing_extensions.TypeAlias = typing.Literal["claim", "heartbeat", "report", "fail"]
-    _WhichOneofArgType_call: typing_extensions.TypeAlias = typing.Literal["call", b"call"]
-    @typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__also) -> _WhichOneofReturnType__also | None: ...
-    @typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType_call) -> _WhichOneofReturnType_call | None: ...
+    _WhichOneofReturnType_request: typing_extensions.TypeAlias = typing.Literal["claim", "heartbeat", "report", "fail"]
+    _WhichOneofArgType_request: typing_extensions.TypeAlias = typing.Literal["request", b"request"]
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_request) -> _WhichOneofReturnType_request | None: ...
 
-Global___WorkRequest: typing_extensions.TypeAlias = WorkRequest
+Global___Call: typing_extensions.TypeAlias = Call
 
 @typing.final
 class WholeReport(google.protobuf.message.Message):
@@ -691,7 +685,7 @@ class WholeReport(google.protobuf.message.Message):
     PARTS_FIELD_NUMBER: builtins.int
     @property
     def parts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ReportJobRequest]:
-        """What ReportJob would be sent, in order."""
+        """The messages that ReportJob would take, in order."""
 
     def __init__(
         self,
@@ -705,7 +699,28 @@ Global___WholeReport: typing_extensions.TypeAlias = WholeReport
 
 @typing.final
 class WorkResponse(google.protobuf.message.Message):
-    """The answer to one call."""
+    """The replies to the calls of one WorkRequest."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    REPLIES_FIELD_NUMBER: builtins.int
+    @property
+    def replies(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Reply]:
+        """One reply a call, in the order of the calls."""
+
+    def __init__(
+        self,
+        *,
+        replies: collections.abc.Iterable[Global___Reply] | None = ...,
+    ) -> None: ...
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["replies", b"replies"]
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+
+Global___WorkResponse: typing_extensions.TypeAlias = WorkResponse
+
+@typing.final
+class Reply(google.protobuf.message.Message):
+    """The reply to one call."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -714,9 +729,8 @@ class WorkResponse(google.protobuf.message.Message):
     REPORT_FIELD_NUMBER: builtins.int
     FAIL_FIELD_NUMBER: builtins.int
     STATUS_FIELD_NUMBER: builtins.int
-    ALSO_FIELD_NUMBER: builtins.int
     status: builtins.bytes
-    """The call was refused: a google.rpc.Status, what it would have ended with by itself."""
+    """Why the call was refused: a google.rpc.Status."""
     @property
     def claim(self) -> Global___ClaimJobResponse:
         """To a claim."""
@@ -731,11 +745,7 @@ class WorkResponse(google.protobuf.message.Message):
 
     @property
     def fail(self) -> Global___FailJobResponse:
-        """To news of a failure."""
-
-    @property
-    def also(self) -> Global___WorkResponse:
-        """The answer to `also`; absent where an older aggregator has not heard it."""
+        """To a failure."""
 
     def __init__(
         self,
@@ -745,22 +755,16 @@ class WorkResponse(google.protobuf.message.Message):
         report: Global___ReportJobResponse | None = ...,
         fail: Global___FailJobResponse | None = ...,
         status: builtins.bytes = ...,
-        also: Global___WorkResponse | None = ...,
     ) -> None: ...
-    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_also", b"_also", "also", b"also", "answer", b"answer", "claim", b"claim", "fail", b"fail", "heartbeat", b"heartbeat", "report", b"report", "status", b"status"]
+    _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["claim", b"claim", "fail", b"fail", "heartbeat", b"heartbeat", "report", b"report", "response", b"response", "status", b"status"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_also", b"_also", "also", b"also", "answer", b"answer", "claim", b"claim", "fail", b"fail", "heartbeat", b"heartbeat", "report", b"report", "status", b"status"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["claim", b"claim", "fail", b"fail", "heartbeat", b"heartbeat", "report", b"report", "response", b"response", "status", b"status"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__also: typing_extensions.TypeAlias = typing.Literal["also"]
-    _WhichOneofArgType__also: typing_extensions.TypeAlias = typing.Literal["_also", b"_also"]
-    _WhichOneofReturnType_answer: typing_extensions.TypeAlias = typing.Literal["claim", "heartbeat", "report", "fail", "status"]
-    _WhichOneofArgType_answer: typing_extensions.TypeAlias = typing.Literal["answer", b"answer"]
-    @typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__also) -> _WhichOneofReturnType__also | None: ...
-    @typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType_answer) -> _WhichOneofReturnType_answer | None: ...
+    _WhichOneofReturnType_response: typing_extensions.TypeAlias = typing.Literal["claim", "heartbeat", "report", "fail", "status"]
+    _WhichOneofArgType_response: typing_extensions.TypeAlias = typing.Literal["response", b"response"]
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_response) -> _WhichOneofReturnType_response | None: ...
 
-Global___WorkResponse: typing_extensions.TypeAlias = WorkResponse
+Global___Reply: typing_extensions.TypeAlias = Reply
 
 @typing.final
 class FindJobsRequest(google.protobuf.message.Message):

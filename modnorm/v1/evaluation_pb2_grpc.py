@@ -35,30 +35,15 @@ class JobServiceStub(object):
         Args:
             channel: A grpc.Channel.
         """
-        self.ClaimJob = channel.unary_unary(
-                '/modnorm.v1.JobService/ClaimJob',
-                request_serializer=modnorm_dot_v1_dot_evaluation__pb2.ClaimJobRequest.SerializeToString,
-                response_deserializer=modnorm_dot_v1_dot_evaluation__pb2.ClaimJobResponse.FromString,
-                _registered_method=True)
-        self.Heartbeat = channel.unary_unary(
-                '/modnorm.v1.JobService/Heartbeat',
-                request_serializer=modnorm_dot_v1_dot_evaluation__pb2.HeartbeatRequest.SerializeToString,
-                response_deserializer=modnorm_dot_v1_dot_evaluation__pb2.HeartbeatResponse.FromString,
+        self.Work = channel.stream_stream(
+                '/modnorm.v1.JobService/Work',
+                request_serializer=modnorm_dot_v1_dot_evaluation__pb2.WorkRequest.SerializeToString,
+                response_deserializer=modnorm_dot_v1_dot_evaluation__pb2.WorkResponse.FromString,
                 _registered_method=True)
         self.ReportJob = channel.stream_unary(
                 '/modnorm.v1.JobService/ReportJob',
                 request_serializer=modnorm_dot_v1_dot_evaluation__pb2.ReportJobRequest.SerializeToString,
                 response_deserializer=modnorm_dot_v1_dot_evaluation__pb2.ReportJobResponse.FromString,
-                _registered_method=True)
-        self.FailJob = channel.unary_unary(
-                '/modnorm.v1.JobService/FailJob',
-                request_serializer=modnorm_dot_v1_dot_evaluation__pb2.FailJobRequest.SerializeToString,
-                response_deserializer=modnorm_dot_v1_dot_evaluation__pb2.FailJobResponse.FromString,
-                _registered_method=True)
-        self.Work = channel.stream_stream(
-                '/modnorm.v1.JobService/Work',
-                request_serializer=modnorm_dot_v1_dot_evaluation__pb2.WorkRequest.SerializeToString,
-                response_deserializer=modnorm_dot_v1_dot_evaluation__pb2.WorkResponse.FromString,
                 _registered_method=True)
         self.FindJobs = channel.unary_unary(
                 '/modnorm.v1.JobService/FindJobs',
@@ -91,37 +76,17 @@ class JobServiceServicer(object):
     """The evaluators' side of the aggregator: jobs are claimed, kept alive and reported here.
     """
 
-    def ClaimJob(self, request, context):
-        """Leases a job to a worker. Answers without a lease when there is nothing to do for it.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def Heartbeat(self, request, context):
-        """Extends a lease; the answer may ask to stop.
+    def Work(self, request_iterator, context):
+        """Carries the claims, heartbeats, reports and failures of one worker, as long as the worker runs.
+        Each message gets one response, in order. A refused call leaves the stream open.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReportJob(self, request_iterator, context):
-        """Stores the result of a job: a header, then answers. Repeating it changes nothing.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def FailJob(self, request, context):
-        """Says that an attempt failed. It is never a score.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def Work(self, request_iterator, context):
-        """The four calls above over one stream, which lasts as long as the worker: each request gets one
-        response, in order. A request that is refused leaves the stream as it is.
+        """Stores a report that does not fit one message of Work: a header, then answers. Repeating it
+        changes nothing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -165,30 +130,15 @@ class JobServiceServicer(object):
 
 def add_JobServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
-            'ClaimJob': grpc.unary_unary_rpc_method_handler(
-                    servicer.ClaimJob,
-                    request_deserializer=modnorm_dot_v1_dot_evaluation__pb2.ClaimJobRequest.FromString,
-                    response_serializer=modnorm_dot_v1_dot_evaluation__pb2.ClaimJobResponse.SerializeToString,
-            ),
-            'Heartbeat': grpc.unary_unary_rpc_method_handler(
-                    servicer.Heartbeat,
-                    request_deserializer=modnorm_dot_v1_dot_evaluation__pb2.HeartbeatRequest.FromString,
-                    response_serializer=modnorm_dot_v1_dot_evaluation__pb2.HeartbeatResponse.SerializeToString,
+            'Work': grpc.stream_stream_rpc_method_handler(
+                    servicer.Work,
+                    request_deserializer=modnorm_dot_v1_dot_evaluation__pb2.WorkRequest.FromString,
+                    response_serializer=modnorm_dot_v1_dot_evaluation__pb2.WorkResponse.SerializeToString,
             ),
             'ReportJob': grpc.stream_unary_rpc_method_handler(
                     servicer.ReportJob,
                     request_deserializer=modnorm_dot_v1_dot_evaluation__pb2.ReportJobRequest.FromString,
                     response_serializer=modnorm_dot_v1_dot_evaluation__pb2.ReportJobResponse.SerializeToString,
-            ),
-            'FailJob': grpc.unary_unary_rpc_method_handler(
-                    servicer.FailJob,
-                    request_deserializer=modnorm_dot_v1_dot_evaluation__pb2.FailJobRequest.FromString,
-                    response_serializer=modnorm_dot_v1_dot_evaluation__pb2.FailJobResponse.SerializeToString,
-            ),
-            'Work': grpc.stream_stream_rpc_method_handler(
-                    servicer.Work,
-                    request_deserializer=modnorm_dot_v1_dot_evaluation__pb2.WorkRequest.FromString,
-                    response_serializer=modnorm_dot_v1_dot_evaluation__pb2.WorkResponse.SerializeToString,
             ),
             'FindJobs': grpc.unary_unary_rpc_method_handler(
                     servicer.FindJobs,
@@ -228,7 +178,7 @@ class JobService(object):
     """
 
     @staticmethod
-    def ClaimJob(request,
+    def Work(request_iterator,
             target,
             options=(),
             channel_credentials=None,
@@ -238,39 +188,12 @@ class JobService(object):
             wait_for_ready=None,
             timeout=None,
             metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
+        return grpc.experimental.stream_stream(
+            request_iterator,
             target,
-            '/modnorm.v1.JobService/ClaimJob',
-            modnorm_dot_v1_dot_evaluation__pb2.ClaimJobRequest.SerializeToString,
-            modnorm_dot_v1_dot_evaluation__pb2.ClaimJobResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def Heartbeat(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/modnorm.v1.JobService/Heartbeat',
-            modnorm_dot_v1_dot_evaluation__pb2.HeartbeatRequest.SerializeToString,
-            modnorm_dot_v1_dot_evaluation__pb2.HeartbeatResponse.FromString,
+            '/modnorm.v1.JobService/Work',
+            modnorm_dot_v1_dot_evaluation__pb2.WorkRequest.SerializeToString,
+            modnorm_dot_v1_dot_evaluation__pb2.WorkResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -298,60 +221,6 @@ class JobService(object):
             '/modnorm.v1.JobService/ReportJob',
             modnorm_dot_v1_dot_evaluation__pb2.ReportJobRequest.SerializeToString,
             modnorm_dot_v1_dot_evaluation__pb2.ReportJobResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def FailJob(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/modnorm.v1.JobService/FailJob',
-            modnorm_dot_v1_dot_evaluation__pb2.FailJobRequest.SerializeToString,
-            modnorm_dot_v1_dot_evaluation__pb2.FailJobResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def Work(request_iterator,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.stream_stream(
-            request_iterator,
-            target,
-            '/modnorm.v1.JobService/Work',
-            modnorm_dot_v1_dot_evaluation__pb2.WorkRequest.SerializeToString,
-            modnorm_dot_v1_dot_evaluation__pb2.WorkResponse.FromString,
             options,
             channel_credentials,
             insecure,

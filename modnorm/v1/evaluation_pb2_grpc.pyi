@@ -27,17 +27,13 @@ class JobServiceStub:
     def __new__(cls, channel: grpc.Channel) -> JobServiceStub: ...
     @typing.overload
     def __new__(cls, channel: grpc.aio.Channel) -> JobServiceAsyncStub: ...
-    ClaimJob: grpc.UnaryUnaryMultiCallable[modnorm.v1.evaluation_pb2.ClaimJobRequest, modnorm.v1.evaluation_pb2.ClaimJobResponse]
-    """Leases a job to a worker. Answers without a lease when there is nothing to do for it."""
-    Heartbeat: grpc.UnaryUnaryMultiCallable[modnorm.v1.evaluation_pb2.HeartbeatRequest, modnorm.v1.evaluation_pb2.HeartbeatResponse]
-    """Extends a lease; the answer may ask to stop."""
-    ReportJob: grpc.StreamUnaryMultiCallable[modnorm.v1.evaluation_pb2.ReportJobRequest, modnorm.v1.evaluation_pb2.ReportJobResponse]
-    """Stores the result of a job: a header, then answers. Repeating it changes nothing."""
-    FailJob: grpc.UnaryUnaryMultiCallable[modnorm.v1.evaluation_pb2.FailJobRequest, modnorm.v1.evaluation_pb2.FailJobResponse]
-    """Says that an attempt failed. It is never a score."""
     Work: grpc.StreamStreamMultiCallable[modnorm.v1.evaluation_pb2.WorkRequest, modnorm.v1.evaluation_pb2.WorkResponse]
-    """The four calls above over one stream, which lasts as long as the worker: each request gets one
-    response, in order. A request that is refused leaves the stream as it is.
+    """Carries the claims, heartbeats, reports and failures of one worker, as long as the worker runs.
+    Each message gets one response, in order. A refused call leaves the stream open.
+    """
+    ReportJob: grpc.StreamUnaryMultiCallable[modnorm.v1.evaluation_pb2.ReportJobRequest, modnorm.v1.evaluation_pb2.ReportJobResponse]
+    """Stores a report that does not fit one message of Work: a header, then answers. Repeating it
+    changes nothing.
     """
     FindJobs: grpc.UnaryUnaryMultiCallable[modnorm.v1.evaluation_pb2.FindJobsRequest, modnorm.v1.evaluation_pb2.FindJobsResponse]
     """Names a few pending jobs of a model, without leasing them."""
@@ -55,17 +51,13 @@ class JobServiceAsyncStub(JobServiceStub):
     """The evaluators' side of the aggregator: jobs are claimed, kept alive and reported here."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None: ...
-    ClaimJob: grpc.aio.UnaryUnaryMultiCallable[modnorm.v1.evaluation_pb2.ClaimJobRequest, modnorm.v1.evaluation_pb2.ClaimJobResponse]  # type: ignore[assignment]
-    """Leases a job to a worker. Answers without a lease when there is nothing to do for it."""
-    Heartbeat: grpc.aio.UnaryUnaryMultiCallable[modnorm.v1.evaluation_pb2.HeartbeatRequest, modnorm.v1.evaluation_pb2.HeartbeatResponse]  # type: ignore[assignment]
-    """Extends a lease; the answer may ask to stop."""
-    ReportJob: grpc.aio.StreamUnaryMultiCallable[modnorm.v1.evaluation_pb2.ReportJobRequest, modnorm.v1.evaluation_pb2.ReportJobResponse]  # type: ignore[assignment]
-    """Stores the result of a job: a header, then answers. Repeating it changes nothing."""
-    FailJob: grpc.aio.UnaryUnaryMultiCallable[modnorm.v1.evaluation_pb2.FailJobRequest, modnorm.v1.evaluation_pb2.FailJobResponse]  # type: ignore[assignment]
-    """Says that an attempt failed. It is never a score."""
     Work: grpc.aio.StreamStreamMultiCallable[modnorm.v1.evaluation_pb2.WorkRequest, modnorm.v1.evaluation_pb2.WorkResponse]  # type: ignore[assignment]
-    """The four calls above over one stream, which lasts as long as the worker: each request gets one
-    response, in order. A request that is refused leaves the stream as it is.
+    """Carries the claims, heartbeats, reports and failures of one worker, as long as the worker runs.
+    Each message gets one response, in order. A refused call leaves the stream open.
+    """
+    ReportJob: grpc.aio.StreamUnaryMultiCallable[modnorm.v1.evaluation_pb2.ReportJobRequest, modnorm.v1.evaluation_pb2.ReportJobResponse]  # type: ignore[assignment]
+    """Stores a report that does not fit one message of Work: a header, then answers. Repeating it
+    changes nothing.
     """
     FindJobs: grpc.aio.UnaryUnaryMultiCallable[modnorm.v1.evaluation_pb2.FindJobsRequest, modnorm.v1.evaluation_pb2.FindJobsResponse]  # type: ignore[assignment]
     """Names a few pending jobs of a model, without leasing them."""
@@ -82,20 +74,14 @@ class JobServiceServicer(metaclass=abc.ABCMeta):
     """The evaluators' side of the aggregator: jobs are claimed, kept alive and reported here."""
 
     @abc.abstractmethod
-    def ClaimJob(
+    def Work(
         self,
-        request: modnorm.v1.evaluation_pb2.ClaimJobRequest,
+        request_iterator: _MaybeAsyncIterator[modnorm.v1.evaluation_pb2.WorkRequest],
         context: _ServicerContext,
-    ) -> typing.Union[modnorm.v1.evaluation_pb2.ClaimJobResponse, collections.abc.Awaitable[modnorm.v1.evaluation_pb2.ClaimJobResponse]]:
-        """Leases a job to a worker. Answers without a lease when there is nothing to do for it."""
-
-    @abc.abstractmethod
-    def Heartbeat(
-        self,
-        request: modnorm.v1.evaluation_pb2.HeartbeatRequest,
-        context: _ServicerContext,
-    ) -> typing.Union[modnorm.v1.evaluation_pb2.HeartbeatResponse, collections.abc.Awaitable[modnorm.v1.evaluation_pb2.HeartbeatResponse]]:
-        """Extends a lease; the answer may ask to stop."""
+    ) -> typing.Union[collections.abc.Iterator[modnorm.v1.evaluation_pb2.WorkResponse], collections.abc.AsyncIterator[modnorm.v1.evaluation_pb2.WorkResponse]]:
+        """Carries the claims, heartbeats, reports and failures of one worker, as long as the worker runs.
+        Each message gets one response, in order. A refused call leaves the stream open.
+        """
 
     @abc.abstractmethod
     def ReportJob(
@@ -103,24 +89,8 @@ class JobServiceServicer(metaclass=abc.ABCMeta):
         request_iterator: _MaybeAsyncIterator[modnorm.v1.evaluation_pb2.ReportJobRequest],
         context: _ServicerContext,
     ) -> typing.Union[modnorm.v1.evaluation_pb2.ReportJobResponse, collections.abc.Awaitable[modnorm.v1.evaluation_pb2.ReportJobResponse]]:
-        """Stores the result of a job: a header, then answers. Repeating it changes nothing."""
-
-    @abc.abstractmethod
-    def FailJob(
-        self,
-        request: modnorm.v1.evaluation_pb2.FailJobRequest,
-        context: _ServicerContext,
-    ) -> typing.Union[modnorm.v1.evaluation_pb2.FailJobResponse, collections.abc.Awaitable[modnorm.v1.evaluation_pb2.FailJobResponse]]:
-        """Says that an attempt failed. It is never a score."""
-
-    @abc.abstractmethod
-    def Work(
-        self,
-        request_iterator: _MaybeAsyncIterator[modnorm.v1.evaluation_pb2.WorkRequest],
-        context: _ServicerContext,
-    ) -> typing.Union[collections.abc.Iterator[modnorm.v1.evaluation_pb2.WorkResponse], collections.abc.AsyncIterator[modnorm.v1.evaluation_pb2.WorkResponse]]:
-        """The four calls above over one stream, which lasts as long as the worker: each request gets one
-        response, in order. A request that is refused leaves the stream as it is.
+        """Stores a report that does not fit one message of Work: a header, then answers. Repeating it
+        changes nothing.
         """
 
     @abc.abstractmethod

@@ -561,6 +561,7 @@ class Experiment(google.protobuf.message.Message):
     ENSEMBLES_FIELD_NUMBER: builtins.int
     STATES_FIELD_NUMBER: builtins.int
     WAITS_FOR_FIELD_NUMBER: builtins.int
+    REMEDY_FIELD_NUMBER: builtins.int
     id: builtins.str
     """Server-made id."""
     request_id: builtins.str
@@ -568,9 +569,11 @@ class Experiment(google.protobuf.message.Message):
     state: Global___ExperimentState.ValueType
     """Where it is."""
     error: builtins.str
-    """Why it failed."""
+    """Why it failed, without the remedy."""
     waits_for: builtins.str
-    """Why it waits for a service, if it does; not in lists."""
+    """Why it waits for a service, if it does."""
+    remedy: builtins.str
+    """How the cause of its failure is fixed, if that is known."""
     @property
     def spec(self) -> Global___ExperimentSpec:
         """What was asked for, defaults filled in."""
@@ -619,10 +622,11 @@ class Experiment(google.protobuf.message.Message):
         ensembles: collections.abc.Iterable[Global___EnsembleResult] | None = ...,
         states: collections.abc.Iterable[Global___StateResult] | None = ...,
         waits_for: builtins.str = ...,
+        remedy: builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_base", b"_base", "base", b"base", "create_time", b"create_time", "end_time", b"end_time", "progress", b"progress", "provenance", b"provenance", "spec", b"spec"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_base", b"_base", "base", b"base", "create_time", b"create_time", "end_time", b"end_time", "ensembles", b"ensembles", "error", b"error", "id", b"id", "progress", b"progress", "provenance", b"provenance", "request_id", b"request_id", "spec", b"spec", "state", b"state", "states", b"states", "waits_for", b"waits_for"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_base", b"_base", "base", b"base", "create_time", b"create_time", "end_time", b"end_time", "ensembles", b"ensembles", "error", b"error", "id", b"id", "progress", b"progress", "provenance", b"provenance", "remedy", b"remedy", "request_id", b"request_id", "spec", b"spec", "state", b"state", "states", b"states", "waits_for", b"waits_for"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__base: typing_extensions.TypeAlias = typing.Literal["base"]
     _WhichOneofArgType__base: typing_extensions.TypeAlias = typing.Literal["_base", b"_base"]
@@ -989,6 +993,7 @@ class Candidate(google.protobuf.message.Message):
     HELDOUT_SECONDS_FIELD_NUMBER: builtins.int
     REWARD_LOWER_FIELD_NUMBER: builtins.int
     REWARD_UPPER_FIELD_NUMBER: builtins.int
+    REMEDY_FIELD_NUMBER: builtins.int
     index: builtins.int
     """Index in the population; -1 is the unperturbed base."""
     state: Global___CandidateState.ValueType
@@ -1000,7 +1005,7 @@ class Candidate(google.protobuf.message.Message):
     attempts: builtins.int
     """Attempts made."""
     error: builtins.str
-    """Why it failed."""
+    """Why it failed, without the remedy."""
     selection_tokens: builtins.int
     """Tokens generated on the selection rows."""
     worker: builtins.str
@@ -1023,6 +1028,8 @@ class Candidate(google.protobuf.message.Message):
     """Least mean selection reward that a stopped candidate can have."""
     reward_upper: builtins.float
     """Largest one."""
+    remedy: builtins.str
+    """How the cause of its failure is fixed, if that is known."""
     @property
     def descriptor(self) -> modnorm.v1.common_pb2.Descriptor:
         """Its descriptor."""
@@ -1058,10 +1065,11 @@ class Candidate(google.protobuf.message.Message):
         heldout_seconds: builtins.float = ...,
         reward_lower: builtins.float | None = ...,
         reward_upper: builtins.float | None = ...,
+        remedy: builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["_heldout_metric", b"_heldout_metric", "_reward_lower", b"_reward_lower", "_reward_upper", b"_reward_upper", "_selection_reward", b"_selection_reward", "descriptor", b"descriptor", "heldout_metric", b"heldout_metric", "reward_lower", b"reward_lower", "reward_upper", b"reward_upper", "selection_reward", b"selection_reward"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_heldout_metric", b"_heldout_metric", "_reward_lower", b"_reward_lower", "_reward_upper", b"_reward_upper", "_selection_reward", b"_selection_reward", "attempts", b"attempts", "descriptor", b"descriptor", "environment", b"environment", "error", b"error", "heldout_answers", b"heldout_answers", "heldout_attempts", b"heldout_attempts", "heldout_environment", b"heldout_environment", "heldout_metric", b"heldout_metric", "heldout_seconds", b"heldout_seconds", "heldout_tokens", b"heldout_tokens", "index", b"index", "reward_lower", b"reward_lower", "reward_upper", b"reward_upper", "seconds", b"seconds", "selection_answers", b"selection_answers", "selection_correct", b"selection_correct", "selection_reward", b"selection_reward", "selection_tokens", b"selection_tokens", "state", b"state", "worker", b"worker"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["_heldout_metric", b"_heldout_metric", "_reward_lower", b"_reward_lower", "_reward_upper", b"_reward_upper", "_selection_reward", b"_selection_reward", "attempts", b"attempts", "descriptor", b"descriptor", "environment", b"environment", "error", b"error", "heldout_answers", b"heldout_answers", "heldout_attempts", b"heldout_attempts", "heldout_environment", b"heldout_environment", "heldout_metric", b"heldout_metric", "heldout_seconds", b"heldout_seconds", "heldout_tokens", b"heldout_tokens", "index", b"index", "remedy", b"remedy", "reward_lower", b"reward_lower", "reward_upper", b"reward_upper", "seconds", b"seconds", "selection_answers", b"selection_answers", "selection_correct", b"selection_correct", "selection_reward", b"selection_reward", "selection_tokens", b"selection_tokens", "state", b"state", "worker", b"worker"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__heldout_metric: typing_extensions.TypeAlias = typing.Literal["heldout_metric"]
     _WhichOneofArgType__heldout_metric: typing_extensions.TypeAlias = typing.Literal["_heldout_metric", b"_heldout_metric"]
@@ -1256,12 +1264,15 @@ class WatchExperimentResponse(google.protobuf.message.Message):
     MESSAGE_FIELD_NUMBER: builtins.int
     STATE_FIELD_NUMBER: builtins.int
     PROGRESS_FIELD_NUMBER: builtins.int
+    WAITS_FOR_FIELD_NUMBER: builtins.int
     cursor: builtins.int
     """Cursor to resume after this event."""
     message: builtins.str
     """What happened, for people."""
     state: Global___ExperimentState.ValueType
     """State after the event."""
+    waits_for: builtins.str
+    """Why the experiment waits for a service since this event, if it does."""
     @property
     def time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """When it happened."""
@@ -1278,10 +1289,11 @@ class WatchExperimentResponse(google.protobuf.message.Message):
         message: builtins.str = ...,
         state: Global___ExperimentState.ValueType = ...,
         progress: Global___Progress | None = ...,
+        waits_for: builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: typing_extensions.TypeAlias = typing.Literal["progress", b"progress", "time", b"time"]
     def HasField(self, field_name: _HasFieldArgType) -> builtins.bool: ...
-    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["cursor", b"cursor", "message", b"message", "progress", b"progress", "state", b"state", "time", b"time"]
+    _ClearFieldArgType: typing_extensions.TypeAlias = typing.Literal["cursor", b"cursor", "message", b"message", "progress", b"progress", "state", b"state", "time", b"time", "waits_for", b"waits_for"]
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
 
 Global___WatchExperimentResponse: typing_extensions.TypeAlias = WatchExperimentResponse

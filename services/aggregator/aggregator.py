@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass
 
 import grpc.aio
 from celery import Celery
@@ -17,55 +18,62 @@ from modnorm.v1 import (
     status_pb2_grpc,
 )
 from modnorm.wire.remote_sandbox import sandbox_at
-from services.aggregator import experiment_servicer, job_servicer, radius_servicer
-from services.aggregator.admission import Admissions
-from services.aggregator.background import Changes, Reaper, repeat
-from services.aggregator.conductor import Conductor
-from services.aggregator.database import Database
-from services.aggregator.dispatcher import Dispatcher
-from services.aggregator.experiment_servicer import ExperimentServicer
-from services.aggregator.job_servicer import JobServicer
-from services.aggregator.journey import Journey
+from services.aggregator.api import experiment_servicer, job_servicer, radius_servicer
+from services.aggregator.api.experiment_servicer import ExperimentServicer
+from services.aggregator.api.job_servicer import JobServicer
+from services.aggregator.api.radius_servicer import RadiusServicer
+from services.aggregator.experiments.admission import Admissions
+from services.aggregator.experiments.change_notifier import Notifier
+from services.aggregator.experiments.experiment_setup import Conductor, SetupSteps
+from services.aggregator.experiments.experiment_store import ExperimentStore
+from services.aggregator.experiments.lifecycle import Change
+from services.aggregator.experiments.result_store import EventStore, ResultStore
+from services.aggregator.experiments.upstream_services import Calibrator, Sampler
+from services.aggregator.jobs.dispatcher import Dispatcher
+from services.aggregator.jobs.job_store import JobStore
+from services.aggregator.jobs.reaper import Reaper
+from services.aggregator.lab_status import LabStatusServicer, Workers
 from services.aggregator.metrics import AggregatorMetrics, LabCollector
-from services.aggregator.notifier import Notifier
-from services.aggregator.outages import OnFault
-from services.aggregator.radius_servicer import RadiusServicer
-from services.aggregator.status import LabStatusServicer, Workers
-from services.aggregator.stores import (
-    EventStore,
-    ExperimentStore,
-    JobStore,
-    ResultStore,
-    Stores,
-)
-from services.aggregator.stores.census import CensusStore
-from services.aggregator.upstream import Calibrator, Sampler
+from services.aggregator.storage.database import Database
+from services.aggregator.storage.database_errors import OnFault
+from services.aggregator.storage.lab_counts import LabCountStore
 from services.common.channels import open_channel
 from services.common.metrics import CallMetrics
 from services.common.queue import make_celery
 from services.common.server import RunningServer, port_of, start_server
 from services.common.settings import AggregatorSettings
+from services.common.shielded_tasks import ShieldedTasks
 from services.common.status import SERVICE as STATUS
 
 ANSWER_SECONDS = 30.0
-"""A database that does not answer for this long is as good as down, though nothing says so."""
+"""A database that does not answer for this long is reported as down."""
 
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """All stores of one database. Every public method of a store is one transaction."""
+
+    experiments: ExperimentStore
+    jobs: JobStore
+    results: ResultStore
+    events: EventStore
+
+
 class Aggregator:
-    """The one service that touches the database. It lives in one event loop.
+    """The aggregator, the only service that uses the database. It lives in one event loop.
 
     Args:
-        settings: Where everything is.
+        settings: Addresses, folders and times.
         app: The Celery application that jobs are published with.
-        sandbox: Where evaluators run programs, looked at before such an experiment is accepted.
-        registry: Where metrics go.
-        engines: All engines that its evaluators have, where that is known.
-        on_fault: Hears, in any thread, what is wrong with the file of its database.
+        sandbox: Runs programs of models; checked before such an experiment is accepted.
+        registry: The registry of metrics.
+        engines: All engines that its evaluators have, if that is known.
+        on_fault: Called in any thread with a fault of an SQLite file.
     """
 
-    def __init__(  # noqa: PLR0913 - what it is made of, and by keyword what embeds it
+    def __init__(  # noqa: PLR0913 - its parts
         self,
         settings: AggregatorSettings,
         app: Celery,
@@ -87,7 +95,7 @@ class Aggregator:
             EventStore(self._database),
         )
         shown = settings.credentials
-        self._census = CensusStore(self._database, lease_seconds=settings.lease_seconds)
+        self._counts = LabCountStore(self._database, lease_seconds=settings.lease_seconds)
         self._workers = Workers()
         self._app = app
         self._channels = {
@@ -98,9 +106,9 @@ class Aggregator:
         calibrator = Calibrator(self._channels["calibrator"], shown)
         if settings.sandbox_target:
             self._channels["sandbox"] = open_channel(settings.sandbox_target, shown)
+        self._tasks = ShieldedTasks()
         self._notifier = Notifier()
         self._dispatcher = Dispatcher(app, self._stores.jobs, self._metrics)
-        self._changes = Changes(self._notifier, self._dispatcher)
         folders = (
             settings.cache_dir / "data",
             *(settings.data_roots or ()),
@@ -117,17 +125,26 @@ class Aggregator:
         self._radii = RadiusServicer(self._admissions, calibrator)
         self._conductor = self._make_conductor(sampler, calibrator)
         self._experiments = ExperimentServicer(
-            self._stores,
+            experiments=self._stores.experiments,
+            results=self._stores.results,
+            events=self._stores.events,
             admissions=self._admissions,
             conductor=self._conductor,
             notifier=self._notifier,
             watch_seconds=settings.watch_seconds,
+            tasks=self._tasks,
         )
         self._reaper = Reaper(
-            self._stores.jobs, self._changes, self._metrics, pause=settings.reap_seconds
+            self._stores.jobs, self._follow_up, self._metrics, pause=settings.reap_seconds
         )
         self._jobs = JobServicer(
-            self._stores, self._changes, self._metrics, self._workers, self._calls
+            self._stores.jobs,
+            self._stores.results,
+            self._follow_up,
+            self._metrics,
+            self._workers,
+            self._calls,
+            self._tasks,
         )
         self._server: RunningServer | None = None
         self._background: list[asyncio.Task[None]] = []
@@ -149,7 +166,7 @@ class Aggregator:
         await asyncio.to_thread(database.migrate if migrates else database.check_schema)
         if self._settings.release_leases_on_start:
             await asyncio.to_thread(self._stores.jobs.release_all)
-        self._registry.register(LabCollector(self._census))
+        self._registry.register(LabCollector(self._counts))
         settings = self._settings
         self._server = await start_server(
             settings.bind_address, self._register, self._registry, settings, self._calls
@@ -157,24 +174,23 @@ class Aggregator:
         self._background = [
             asyncio.create_task(work)
             for work in (
-                repeat(self._dispatcher.run, settings.reconcile_seconds),
-                repeat(self._conductor.look, settings.conduct_seconds),
-                repeat(self._reap, settings.reap_seconds),
-                repeat(self._dispatcher.reconcile, settings.reconcile_seconds),
+                _repeat(self._dispatcher.run, settings.reconcile_seconds),
+                _repeat(self._conductor.look, settings.conduct_seconds),
+                _repeat(self._reap, settings.reap_seconds),
+                _repeat(self._dispatcher.reconcile, settings.reconcile_seconds),
             )
         ]
 
     async def stop(self) -> None:
-        """Refuse new calls, finish those in progress, and let go of everything.
+        """Refuse new calls, finish those in progress, and close everything.
 
-        Jobs that are pending by then and not published yet are so by whoever reconciles next.
+        Pending jobs that are not published yet are published by the next reconciliation.
         """
         self._jobs.end_streams()
         if self._server is not None:
             await self._server.stop(self._settings.stop_grace)
         self._admissions.close()
-        await self._jobs.settle()
-        await self._experiments.settle()
+        await self._tasks.settle()
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
@@ -184,19 +200,23 @@ class Aggregator:
         await asyncio.to_thread(self._jobs.close)
         await asyncio.to_thread(self._database.close)
 
+    def _follow_up(self, change: Change) -> None:
+        """Publish the jobs of a change and wake its watchers; used in the event loop."""
+        self._dispatcher.send(change.pending)
+        self._notifier.ring(change.experiment_id)
+
     def _make_conductor(self, sampler: Sampler, calibrator: Calibrator) -> Conductor:
-        journey = Journey(
+        steps = SetupSteps(
             experiments=self._stores.experiments,
-            jobs=self._stores.jobs,
             results=self._stores.results,
             sampler=sampler,
             calibrator=calibrator,
-            changes=self._changes,
-            metrics=self._metrics,
+            follow_up=self._follow_up,
+            timed=self._metrics.step,
         )
         return Conductor(
             self._stores.experiments,
-            journey,
+            steps,
             retry_seconds=self._settings.retry_seconds,
             outage_seconds=self._settings.outage_seconds,
         )
@@ -210,10 +230,10 @@ class Aggregator:
 
     def _status(self) -> LabStatusServicer:
         shown = self._settings.credentials
-        return LabStatusServicer(self._census, self._app, self._channels, shown, self._workers)
+        return LabStatusServicer(self._counts, self._app, self._channels, shown, self._workers)
 
     async def _reap(self) -> None:
-        """End lost leases; say to health checks whether the database answers, and in time."""
+        """End lost leases; tell health checks whether the database answers in time."""
         reaping = asyncio.ensure_future(self._reaper.reap())
         try:
             if not (await asyncio.wait({reaping}, timeout=ANSWER_SECONDS))[0]:
@@ -226,7 +246,7 @@ class Aggregator:
         finally:
             reaping.cancel()
         await self._set_serving(serving=True)
-        # Who has gone deviates no more; no report tells that.
+        # Workers that left deviate no more, and send no report that would update the metric.
         self._metrics.deviating_workers.set(len(self._workers.canaries.deviations()))
 
     async def _set_serving(self, *, serving: bool) -> None:
@@ -234,7 +254,7 @@ class Aggregator:
             await self._server.set_serving(serving=serving)
 
 
-def build_aggregator(  # noqa: PLR0913 - what it is made of, and by keyword what embeds it
+def build_aggregator(  # noqa: PLR0913 - its parts
     settings: AggregatorSettings,
     app: Celery | None = None,
     sandbox: Runner | None = None,
@@ -246,13 +266,12 @@ def build_aggregator(  # noqa: PLR0913 - what it is made of, and by keyword what
     """Put an aggregator together, inside the event loop that it will live in.
 
     Args:
-        settings: Where everything is.
+        settings: Addresses, folders and times.
         app: The Celery application to publish with; one of `settings.broker_url` when absent.
         sandbox: Runs programs that models wrote; the service of the settings when absent.
-        registry: Where metrics go; nowhere when absent.
-        engines: All engines that its evaluators have; any where absent, as evaluators come and
-            go.
-        on_fault: Hears, in any thread, of faults of an SQLite file that no further try mends.
+        registry: The registry of metrics; a new one when absent.
+        engines: All engines that its evaluators have; any engine is accepted when absent.
+        on_fault: Called in any thread with a fault of an SQLite file that no retry fixes.
 
     Raises:
         InvalidInputError: the database URL is of no known kind.
@@ -265,3 +284,20 @@ def build_aggregator(  # noqa: PLR0913 - what it is made of, and by keyword what
         engines=engines,
         on_fault=on_fault,
     )
+
+
+async def _repeat(action: Callable[[], Awaitable[None]], seconds: float) -> None:
+    """Repeat an action until cancelled, also after errors.
+
+    Args:
+        action: The action; its errors are logged.
+        seconds: Pause between two repetitions.
+    """
+    while True:
+        try:
+            await action()
+        except UnavailableError as error:
+            logger.warning("put off: %s", error)
+        except Exception:
+            logger.exception("background work failed")
+        await asyncio.sleep(seconds)

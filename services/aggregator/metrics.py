@@ -1,4 +1,4 @@
-"""What the aggregator counts, and what it looks up when somebody asks."""
+"""Metrics of the aggregator: counters of its work, and counts of the database when scraped."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -10,10 +10,15 @@ from prometheus_client.registry import Collector
 from typing_extensions import override
 
 from modnorm.errors import UnavailableError
-from services.aggregator.reports import Report
-from services.aggregator.states import CONDUCTED, TERMINAL, ExperimentState, Split
-from services.aggregator.stores.census import Census, CensusStore
-from services.aggregator.stores.jobs import Change, FailureKind
+from services.aggregator.experiments.lifecycle import Change
+from services.aggregator.storage.lab_counts import LabCounts, LabCountStore
+from services.aggregator.storage.states import (
+    CONDUCTED,
+    TERMINAL,
+    ExperimentState,
+    FailureKind,
+    Split,
+)
 from services.common.metrics import WORK_BUCKETS
 
 PHASES = ("switch", "generate", "score")
@@ -92,13 +97,14 @@ class AggregatorMetrics:
         self._scored_of = {split: self._scored.labels(split) for split in Split}
         self._seconds_of = [self._phases.labels(phase) for phase in PHASES]
 
-    def reported(self, change: Change, report: Report) -> None:
-        """Count a result; one that was stored before changes nothing."""
-        if change.job is None:
+    def reported(self, change: Change) -> None:
+        """Count a result, unless it was stored before."""
+        job = change.job
+        if job is None:
             return
-        self._scored_of[change.job.split].inc()
-        self._stopped.inc(report.stopped)
-        seconds = (report.switch_seconds, report.generate_seconds, report.score_seconds)
+        self._scored_of[job.split].inc()
+        self._stopped.inc(job.reward_upper is not None)
+        seconds = (job.switch_seconds, job.generate_seconds, job.score_seconds)
         for phase, value in zip(self._seconds_of, seconds, strict=True):
             phase.observe(value)
         self._ended(change)
@@ -110,7 +116,7 @@ class AggregatorMetrics:
             self._ended(change)
 
     def expired(self, change: Change) -> None:
-        """Count a lease that ended by itself: a failed attempt, unless its job rested."""
+        """Count an expired lease: a failed attempt, unless its job was parked."""
         if change.kind is not None:
             self.lease_expiries.inc(change.kind is not FailureKind.RELEASED)
             self.failed(change, change.kind)
@@ -144,37 +150,37 @@ class LabCollector(Collector):
     """Counts what is in the database whenever metrics are read.
 
     Args:
-        census: Where it is counted.
+        counts: Where it is counted.
     """
 
-    def __init__(self, census: CensusStore) -> None:
-        self._census = census
+    def __init__(self, counts: LabCountStore) -> None:
+        self._counts = counts
 
     @override
     def collect(self) -> Iterable[Metric]:
         """Yield the counts; without a database, that it is down and nothing else."""
         up = GaugeMetricFamily("modnorm_database_up", "1 when the database answers.")
         try:
-            census = self._census.count()
+            counts = self._counts.count()
         except UnavailableError:
             up.add_metric((), 0)
             yield up
             return
         up.add_metric((), 1)
         yield up
-        yield from _families(census)
+        yield from _families(counts)
 
 
-def _families(census: Census) -> Iterator[Metric]:
+def _families(counts: LabCounts) -> Iterator[Metric]:
     jobs = GaugeMetricFamily(
         "modnorm_open_jobs", "Jobs that wait or are worked on.", labels=("state", "split")
     )
-    for (state, split), count in sorted(census.open_jobs.items()):
+    for (state, split), count in sorted(counts.open_jobs.items()):
         jobs.add_metric((state, split), count)
     yield jobs
     experiments = GaugeMetricFamily(
         "modnorm_experiments", "Experiments by state.", labels=("state",)
     )
-    for name, count in census.experiments.items():
+    for name, count in counts.experiments.items():
         experiments.add_metric((name,), count)
     yield experiments

@@ -5,7 +5,7 @@ import sys
 from contextlib import closing
 
 from modnorm.errors import ModnormError
-from services.aggregator.database import Database
+from services.aggregator.storage.database import Database
 from services.common.logging import configure_logging
 from services.common.settings import DatabaseSettings
 from services.common.starting import read_settings

@@ -24,12 +24,10 @@ _IDEMPOTENT: Sequence[dict[str, str]] = (
     {"service": "modnorm.v1.ExperimentService"},
     {"service": "modnorm.v1.CalibrationService"},
     {"service": "modnorm.v1.SamplingService"},
-    {"service": "modnorm.v1.JobService", "method": "Heartbeat"},
-    {"service": "modnorm.v1.JobService", "method": "FailJob"},
     {"service": "modnorm.v1.JobService", "method": "FetchRows"},
     {"service": "modnorm.v1.JobService", "method": "GetScaleMap"},
 )
-"""What may be sent twice. Not a claim: its second try would find the job leased."""
+"""What may be sent twice. Calls on a stream are sent again by its owner."""
 
 _SERVICE_CONFIG = {
     "methodConfig": [

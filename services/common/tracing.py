@@ -1,11 +1,51 @@
-"""Traces, where the environment asks for them."""
+"""Traces, where the environment asks for them.
 
-import sys
+A call on a `Work` stream carries its own W3C trace context, since the stream lasts longer than any
+job: `add_trace_context` writes it and `call_span` continues it.
+"""
+
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Protocol
 
 from modnorm.errors import PreconditionError
+from modnorm.v1.evaluation_pb2 import Call
 from services.common.settings import TracingSettings
+
+
+class CallTracer(Protocol):
+    """Traces calls on streams."""
+
+    def inject(self, call: Call) -> None:
+        """Write the current trace context into a call."""
+
+    def span(self, service: str, method: str, call: Call) -> AbstractContextManager[object]:
+        """Return the server span of a call, which continues the trace in the call."""
+
+
+class _Tracers:
+    """The tracer of calls in this process; None while nothing is traced."""
+
+    active: CallTracer | None = None
+
+
+def trace_calls(tracer: CallTracer | None) -> None:
+    """Trace calls on streams from now on; None stops it."""
+    _Tracers.active = tracer
+
+
+def add_trace_context(call: Call) -> Call:
+    """Write the current trace context into a call, and return the call."""
+    if _Tracers.active is not None:
+        _Tracers.active.inject(call)
+    return call
+
+
+def call_span(service: str, method: str, call: Call) -> AbstractContextManager[object]:
+    """Return the span in which a call is answered."""
+    if _Tracers.active is None:
+        return nullcontext()
+    return _Tracers.active.span(service, method, call)
 
 
 @contextmanager
@@ -36,11 +76,3 @@ def traced(settings: TracingSettings, service: str) -> Iterator[bool]:
         yield True
     finally:
         telemetry.stop()
-
-
-def calls_are_traced() -> bool:
-    """Tell whether each call over the channels that this process opens now is a span."""
-    instrumentation = sys.modules.get("opentelemetry.instrumentation.grpc")
-    if instrumentation is None:
-        return False
-    return bool(instrumentation.GrpcInstrumentorClient().is_instrumented_by_opentelemetry)

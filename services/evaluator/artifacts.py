@@ -8,7 +8,7 @@ from modnorm.errors import UnavailableError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.lineage import Lineage, Step
 from modnorm.tasks.protocol import Row
-from services.evaluator.gateway import JobGateway
+from services.evaluator.aggregator_client import AggregatorClient
 
 KEPT = 8
 """Row sets and scale maps kept: two row sets an experiment, a few experiments at a time."""
@@ -21,7 +21,7 @@ class Artifacts:
         gateway: Where they are fetched.
     """
 
-    def __init__(self, gateway: JobGateway) -> None:
+    def __init__(self, gateway: AggregatorClient) -> None:
         self._gateway = gateway
         self._lineages: dict[str, Lineage] = {}
         self.rows = lru_cache(maxsize=KEPT)(self._fetch_rows)

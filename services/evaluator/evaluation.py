@@ -23,8 +23,8 @@ from modnorm.search.stopping import EarlyStop
 from modnorm.search.watching import Resting
 from modnorm.tasks import Task
 from modnorm.v1 import evaluation_pb2 as messages
+from services.evaluator.aggregator_client import AggregatorClient
 from services.evaluator.artifacts import Artifacts
-from services.evaluator.gateway import JobGateway
 from services.evaluator.lease import HeldLease
 from services.evaluator.metrics import EvaluatorMetrics
 from services.evaluator.models import LoadedModel, LoadEngine, Loading, Models
@@ -72,7 +72,7 @@ class Evaluator:
 
     def __init__(
         self,
-        gateway: JobGateway,
+        gateway: AggregatorClient,
         loading: Loading,
         *,
         pulse: Pulse | None = None,

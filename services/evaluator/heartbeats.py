@@ -1,4 +1,4 @@
-"""The leases that a worker holds, all kept alive by one message at a time."""
+"""Keeps all leases of a worker alive, by one message at a time."""
 
 import logging
 import threading
@@ -9,7 +9,8 @@ from typing import Protocol
 
 from modnorm.errors import ModnormError
 from modnorm.v1 import evaluation_pb2 as messages
-from services.evaluator.gateway import JobGateway
+from services.common.tracing import add_trace_context
+from services.evaluator.aggregator_client import AggregatorClient
 
 logger = logging.getLogger(__name__)
 
@@ -21,7 +22,7 @@ class Kept(Protocol):
 
     lease: messages.Lease
     context: Context
-    """Where heartbeats about it alone belong: the trace of its work, the names in the log."""
+    """The context of its work: its trace, and its names in the log."""
 
     def lasts(self) -> bool:
         """Tell whether it is still to be kept."""
@@ -40,12 +41,12 @@ class Heartbeats:
     in which the aggregator hears it is that in which it came about.
 
     Args:
-        gateway: Where heartbeats go.
+        client: Sends heartbeats.
         seconds: Longest pause between two; a third of the shortest lease at most.
     """
 
-    def __init__(self, gateway: JobGateway, seconds: float) -> None:
-        self._gateway = gateway
+    def __init__(self, client: AggregatorClient, seconds: float) -> None:
+        self._client = client
         self._seconds = seconds
         self._kept: list[Kept] = []
         self._changed = threading.Condition()
@@ -78,25 +79,17 @@ class Heartbeats:
     def send(self, kept: Sequence[Kept]) -> None:
         """Speak of leases now, once what is being said is answered; each hears its answer."""
         with self._speaking:
-            beats = [one.beat() for one in kept]
-            for one, answer in zip(kept, self._gateway.heartbeats(beats), strict=True):
+            calls = [_call_about(one) for one in kept]
+            for one, answer in zip(kept, self._client.heartbeats(calls), strict=True):
                 one.hear(answer)
 
     def _run(self) -> None:
         while kept := self._due():
             try:
-                self._send_all(kept)
+                self.send(kept)
             except Exception:
                 # A defect must not cost every lease.
                 logger.exception("no heartbeat could be sent")
-
-    def _send_all(self, kept: Sequence[Kept]) -> None:
-        """Speak of leases in one message; of each by itself where its job is traced."""
-        if len(kept) > 1 and not self._gateway.makes_single_calls:
-            self.send(kept)
-            return
-        for one in kept:
-            one.context.run(self.send, [one])
 
     def _due(self) -> Sequence[Kept]:
         """Wait until heartbeats are due; none are once no lease is left."""
@@ -116,3 +109,10 @@ class Heartbeats:
 
     def _pause(self) -> float:
         return min(self._seconds, *(one.lease.seconds / 3 for one in self._kept))
+
+
+def _call_about(kept: Kept) -> messages.Call:
+    """Return the heartbeat of a lease, in the trace of its work."""
+    call = messages.Call(heartbeat=kept.beat())
+    # A copy: the thread of the work may be inside the context.
+    return kept.context.copy().run(add_trace_context, call)

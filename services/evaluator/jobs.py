@@ -10,9 +10,9 @@ from modnorm.errors import CancelledError, ModnormError, StaleLeaseError, Unavai
 from modnorm.search.racing import Race, Turn
 from modnorm.v1 import evaluation_pb2 as messages
 from services.common.logging import naming
+from services.evaluator.aggregator_client import AggregatorClient
 from services.evaluator.behind import Behind
 from services.evaluator.evaluation import Evaluator, Work
-from services.evaluator.gateway import JobGateway
 from services.evaluator.heartbeats import Heartbeats
 from services.evaluator.lease import LEAST_SILENCE, GivenUpError, HandedBackError, HeldLease
 from services.evaluator.metrics import JobOutcome
@@ -47,7 +47,7 @@ class JobRunner:
 
     def __init__(  # noqa: PLR0913 - what it is made of, and by keyword how it goes about it
         self,
-        gateway: JobGateway,
+        gateway: AggregatorClient,
         shutdown: Shutdown,
         evaluator: Evaluator,
         *,
@@ -281,7 +281,9 @@ class JobRunner:
         except Exception as error:
             logger.exception("the attempt failed")
             kind = failure_kind(error, at_engine=at_engine)
-            self._fail(job, kind, f"{type(error).__name__}: {error}")
+            known = error if isinstance(error, ModnormError) else None
+            reason = f"{type(error).__name__}: {known.reason if known else error}"
+            self._fail(job, kind, reason, (known and known.remedy) or "")
             if kind == messages.FAILURE_KIND_INFRASTRUCTURE:
                 self._pauses.failed(at_engine=at_engine)
                 if at_engine:
@@ -319,9 +321,15 @@ class JobRunner:
         except ModnormError as error:
             logger.warning("not handed back, the leases end by themselves: %s", error)
 
-    def _fail(self, job: messages.Job, kind: messages.FailureKind.ValueType, reason: str) -> None:
+    def _fail(
+        self,
+        job: messages.Job,
+        kind: messages.FailureKind.ValueType,
+        reason: str,
+        remedy: str = "",
+    ) -> None:
         try:
-            self._gateway.fail(job.lease, kind, reason)
+            self._gateway.fail(job.lease, kind, reason, remedy)
         except ModnormError as error:
             logger.warning("failure not reported: %s", error)
 

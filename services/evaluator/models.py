@@ -46,10 +46,10 @@ def engine_settings(job: messages.Job, share: float) -> EngineSettings:
     """Return what the engine of a job is told: by its spec, and by who runs this worker.
 
     Args:
-        job: The job; one of an older aggregator says nothing.
+        job: The job.
         share: Part of a GPU's memory that this worker's engine may take.
     """
-    spec, defaults = job.engine_spec, EngineSettings()
+    spec, defaults = job.engine, EngineSettings()
     return EngineSettings(
         max_model_len=spec.max_model_len or None,
         gpu_memory_utilization=share,
@@ -100,12 +100,7 @@ class LoadedModel:
         return self._prompts[key]
 
     def replay(self, task: Task, job: messages.Job, poll: Callable[[], None]) -> Mapping[str, str]:
-        """Have the base answer a few selection prompts of a job's experiment, once for each.
-
-        Nothing where an older aggregator does not say which rows those are.
-        """
-        if not job.replay_digest:
-            return {}
+        """Have the base answer a few selection prompts of a job's experiment, once for each."""
         key = (task.scorer, job.replay_digest, job.max_tokens)
         if key not in self._replays:
             prompts = self.prompts(task, job.replay_digest)
@@ -136,7 +131,9 @@ class Models:
         return self.key == self._key_of(job)
 
     def _key_of(self, job: messages.Job) -> ModelKey:
-        return ModelKey(job.model_digest, job.engine, engine_settings(job, self._loading.share))
+        return ModelKey(
+            job.model_digest, job.engine.name, engine_settings(job, self._loading.share)
+        )
 
     def load(self, job: messages.Job, poll: Callable[[], None]) -> LoadedModel:
         """Return the model of a job, loading it unless it is there.
@@ -164,9 +161,9 @@ class Models:
                 remedy="give evaluators the files that the experiment was made with",
             )
         self.close()
-        logger.info("loading a model", extra={"model": job.model.name, "engine": job.engine})
+        logger.info("loading a model", extra={"model": job.model.name, "engine": job.engine.name})
         with turn(self._loading.lock, poll):
-            engine = self._loading.load(job.engine, checkpoint, key.settings)
+            engine = self._loading.load(job.engine.name, checkpoint, key.settings)
         self._loaded = LoadedModel(key, checkpoint, engine, self._artifacts)
         return self._loaded
 

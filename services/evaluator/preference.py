@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from modnorm.errors import ModnormError
 from modnorm.v1 import evaluation_pb2 as messages
-from services.evaluator.gateway import JobGateway
+from services.evaluator.aggregator_client import AggregatorClient
 from services.evaluator.models import Models
 
 TRIES = 3
@@ -25,7 +25,7 @@ class Preference:
         patience: Seconds for which jobs of other models are passed on, since the first of them.
     """
 
-    def __init__(self, gateway: JobGateway, models: Models, patience: float) -> None:
+    def __init__(self, gateway: AggregatorClient, models: Models, patience: float) -> None:
         self._gateway = gateway
         self._models = models
         self._patience = patience

@@ -19,8 +19,8 @@ from modnorm.wire.remote_sandbox import sandbox_at
 from services.common.channels import CHANNEL_OPTIONS
 from services.common.queue import QUEUE, TASK, make_celery
 from services.common.settings import EvaluatorSettings
+from services.evaluator.aggregator_client import AggregatorClient
 from services.evaluator.evaluation import Evaluator
-from services.evaluator.gateway import JobGateway
 from services.evaluator.hints import HintConsumer
 from services.evaluator.jobs import JobRunner
 from services.evaluator.lease import longest_silence
@@ -73,7 +73,7 @@ class Worker:
         shown = settings.credentials
         self._channel = open_channel(settings.aggregator_target, shown, CHANNEL_OPTIONS)
         stub = JobServiceStub(self._channel)
-        gateway = JobGateway(stub, worker=self._name, shutdown=self._shutdown)
+        gateway = AggregatorClient(stub, worker=self._name, shutdown=self._shutdown)
         self._runner = JobRunner(
             gateway,
             self._shutdown,

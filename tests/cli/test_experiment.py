@@ -25,22 +25,23 @@ def test_progress_names_an_experiment_by_its_name_or_its_file(capsys, name, titl
 
 
 @pytest.mark.parametrize(
-    ("stored", "told"),
+    ("reason", "remedy", "told"),
     [
-        ("no engine", "no engine (mend the cause; then "),
+        ("no engine", "", "no engine (mend the cause; then "),
         (
-            "cannot write below /cache: no space (make room (a little) or mend the disk)",
+            "cannot write below /cache: no space",
+            "make room (a little) or mend the disk",
             "cannot write below /cache: no space (make room (a little) or mend the disk; then ",
         ),
-        ("2 failed, 1 may (max_failed)", "2 failed, 1 may (max_failed) (mend the cause; then "),
-        ("no shape (3, 4)", "no shape (3, 4) (mend the cause; then "),
-        ("odd )", "odd ) (mend the cause; then "),
-        ("(what is all remedy)", "(what is all remedy) (mend the cause; then "),
-        ("", " (mend the cause; then "),
+        ("no shape (3, 4)", "", "no shape (3, 4) (mend the cause; then "),
+        ("odd (not a remedy)", "", "odd (not a remedy) (mend the cause; then "),
+        ("", "", " (mend the cause; then "),
     ],
 )
-def test_a_failure_has_one_remedy_that_fits_where_it_ran(stored, told):
-    failed = experiments.Experiment(state=experiments.EXPERIMENT_STATE_FAILED, error=stored)
+def test_a_failure_has_one_remedy_that_fits_where_it_ran(reason, remedy, told):
+    failed = experiments.Experiment(
+        state=experiments.EXPERIMENT_STATE_FAILED, error=reason, remedy=remedy
+    )
     for options, go_on in (
         ((), "submit it again: what is finished is taken over"),
         ((SAME_COMMAND,), "the same command goes on from here"),

@@ -12,6 +12,7 @@ def event(state, done, total, message="", **figures):
     made = experiments.WatchExperimentResponse(
         state=state,
         message=message,
+        waits_for=message.removeprefix("waiting: ") if message.startswith("waiting: ") else "",
         progress=experiments.Progress(jobs_done=done, jobs_total=total, **figures),
     )
     made.time.FromMicroseconds(round((time.time() + done) * 1e6))

@@ -12,7 +12,7 @@ from modnorm.v1 import evaluation_pb2 as evaluation
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import spec_from_proto
 from modnorm.wire.status import to_status
-from services.aggregator.upstream import MODEL_SECONDS
+from services.aggregator.experiments.upstream_services import MODEL_SECONDS
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import psycopg
 import pytest
 import yaml
 
-from services.aggregator.database import Database
-from services.aggregator.states import JobState, Split
-from services.aggregator.tables import Job
+from services.aggregator.storage.database import Database
+from services.aggregator.storage.states import JobState, Split
+from services.aggregator.storage.tables import Job
 from services.common.queue import QUEUE
 from services.common.settings import AggregatorSettings, SandboxSettings, SupervisorSettings
 

@@ -16,9 +16,9 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from services.aggregator.database import Database
 from services.aggregator.metrics import AggregatorMetrics, LabCollector
-from services.aggregator.stores.census import CensusStore
+from services.aggregator.storage.database import Database
+from services.aggregator.storage.lab_counts import LabCountStore
 from services.common.metrics import CallMetrics
 from services.evaluator.metrics import EvaluatorMetrics
 from services.sandbox.metrics import SandboxMetrics
@@ -49,7 +49,7 @@ def families(tmp_path_factory):
     EvaluatorMetrics(registry)
     SandboxMetrics(registry)
     CallMetrics(registry)
-    registry.register(LabCollector(CensusStore(database, lease_seconds=60)))
+    registry.register(LabCollector(LabCountStore(database, lease_seconds=60)))
     yield list(registry.collect())
     database.close()
 

@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from modnorm.radius.artifact import RadiusArtifact
-from services.aggregator.database import Database
-from services.aggregator.stores.experiments import ExperimentStore
+from services.aggregator.experiments.experiment_store import ExperimentStore
+from services.aggregator.storage.database import Database
 from verification.labs.waiting import HANG_SECONDS, wait_until
 
 

@@ -3,17 +3,19 @@
 import contextlib
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import cast
 
 import grpc
 import pytest
+from google.rpc import status_pb2
 
 from modnorm.client import ModnormClient
-from modnorm.errors import NotFoundError
+from modnorm.errors import ModnormError, NotFoundError
 from modnorm.v1 import evaluation_pb2, evaluation_pb2_grpc
 from modnorm.wire.channel import Credentials, open_channel
-from modnorm.wire.status import from_rpc_error
+from modnorm.wire.status import code_of, from_status
 from modnorm.wire.tokens import Role, add_token, make_token
-from services.evaluator.calls import StreamedCalls
+from services.evaluator.work_stream import WorkStream
 from verification.fuzz.stored import contents, small_spec
 from verification.labs.secured_lab import SecuredLab, secured_lab
 from verification.labs.waiting import HANG_SECONDS
@@ -81,10 +83,11 @@ def refused():
 
     @contextlib.contextmanager
     def expect(code):
-        with pytest.raises(grpc.RpcError) as raised:
+        with pytest.raises((grpc.RpcError, ModnormError)) as raised:
             yield
-        assert isinstance(raised.value, grpc.Call)
-        assert raised.value.code() is code, from_rpc_error(raised.value)
+        met = raised.value
+        found = code_of(met) if isinstance(met, ModnormError) else cast("grpc.Call", met).code()
+        assert found is code, met
 
     return expect
 
@@ -124,10 +127,12 @@ def beats():
     """Say over one stream, again and again, that nobody's job goes on."""
 
     def stream(connected):
-        calls = StreamedCalls(evaluation_pb2_grpc.JobServiceStub(connected))
+        work = WorkStream(evaluation_pb2_grpc.JobServiceStub(connected))
+        beat = evaluation_pb2.Call(heartbeat=evaluation_pb2.HeartbeatRequest())
         while True:
-            with pytest.raises(NotFoundError):
-                calls.heartbeat(evaluation_pb2.HeartbeatRequest())
+            (reply,) = work.call([beat], 30.0)
+            refusal = from_status(status_pb2.Status.FromString(reply.status))
+            assert isinstance(refusal, NotFoundError)
             yield
 
     return stream

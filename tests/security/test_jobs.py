@@ -8,12 +8,20 @@ import grpc
 import pytest
 from google.rpc import status_pb2
 
-from modnorm.v1 import evaluation_pb2, evaluation_pb2_grpc
+from modnorm.v1 import evaluation_pb2
 from modnorm.wire.channel import Credentials
-from services.aggregator import incoming
+from services.aggregator.api.work_stream import MAX_CALLS
+from services.aggregator.jobs import report_reader
 from services.common.channels import MESSAGE_BYTES
 from verification.fuzz.stored import await_jobs
-from verification.labs.secured_worker import claimed, leased, report_of, reported
+from verification.labs.secured_worker import (
+    claimed,
+    leased,
+    replies_to,
+    reply_to,
+    report_of,
+    reported,
+)
 from verification.labs.waiting import HANG_SECONDS
 
 REPORT = "/modnorm.v1.JobService/ReportJob"
@@ -38,6 +46,15 @@ def jobs(lab, experiment):
 def worker(channel):
     """A worker's channel."""
     return channel("worker")
+
+
+def beat(lease, **named):
+    return evaluation_pb2.Call(heartbeat=evaluation_pb2.HeartbeatRequest(lease=lease, **named))
+
+
+def failed(channel, lease, kind, reason="r"):
+    request = evaluation_pb2.FailJobRequest(lease=lease, kind=kind, reason=reason)
+    reply_to(channel, evaluation_pb2.Call(fail=request))
 
 
 def test_a_replayed_report_is_counted_once(worker, jobs, stored, refused, client, experiment):
@@ -73,43 +90,36 @@ def test_a_job_that_nobody_leased_cannot_be_reported(worker, jobs, stored, refus
 
 
 def test_a_lease_that_went_to_another_worker_is_worth_nothing(worker, jobs, stored, refused):
-    stub = evaluation_pb2_grpc.JobServiceStub(worker)
     old = leased(worker, jobs[0])
     report = report_of(worker, old)
-    stub.FailJob(
-        evaluation_pb2.FailJobRequest(
-            lease=old.lease, kind=evaluation_pb2.FAILURE_KIND_RELEASED, reason="r"
-        )
-    )
+    failed(worker, old.lease, evaluation_pb2.FAILURE_KIND_RELEASED)
     assert leased(worker, jobs[0], "another").lease.token > old.lease.token
     before = stored()
     with refused(grpc.StatusCode.ABORTED):
         reported(worker, report)
     with refused(grpc.StatusCode.ABORTED):
-        stub.Heartbeat(evaluation_pb2.HeartbeatRequest(lease=old.lease))
+        reply_to(worker, beat(old.lease))
     with refused(grpc.StatusCode.ABORTED):
-        kind = evaluation_pb2.FAILURE_KIND_FATAL
-        stub.FailJob(evaluation_pb2.FailJobRequest(lease=old.lease, kind=kind, reason="r"))
+        failed(worker, old.lease, evaluation_pb2.FAILURE_KIND_FATAL)
     assert stored() == before
 
 
 def test_a_foreign_lease_among_many_is_refused_alone(worker, channel, jobs, stored, refused):
-    stub = evaluation_pb2_grpc.JobServiceStub(worker)
     theirs = leased(worker, jobs[0], "another").lease
     mine = [leased(worker, job_id).lease for job_id in jobs[1:3]]
     before = stored()
-    request = evaluation_pb2.HeartbeatRequest(lease=mine[0], answers_done=1)
+    calls = [beat(mine[0], answers_done=1)]
     for token in (theirs.token + 1, theirs.token - 1, 2**63 - 1, -1):
         lease = evaluation_pb2.Lease(job_id=jobs[0], token=token)
-        request.also.add(lease=lease, answers_done=2, resting=True)
-    request.also.add(lease=evaluation_pb2.Lease(job_id="../x" * 1000, token=1))
-    request.also.add(lease=mine[1], answers_done=3)
+        calls.append(beat(lease, answers_done=2, resting=True))
+    calls.append(beat(evaluation_pb2.Lease(job_id="../x" * 1000, token=1)))
+    calls.append(beat(mine[1], answers_done=3))
     for name in ("none", "forged", "expired", "read", "submit", "operate"):
         with pytest.raises(grpc.RpcError):
-            evaluation_pb2_grpc.JobServiceStub(channel(name)).Heartbeat(request)
+            replies_to(channel(name), *calls)
     assert stored() == before
-    answer = stub.Heartbeat(request)
-    codes = [status_pb2.Status.FromString(one.status).code for one in (answer, *answer.also)]
+    replies = replies_to(worker, *calls)
+    codes = [status_pb2.Status.FromString(reply.status).code for reply in replies]
     aborted, unknown = (
         code.value[0] for code in (grpc.StatusCode.ABORTED, grpc.StatusCode.NOT_FOUND)
     )
@@ -122,14 +132,11 @@ def test_a_foreign_lease_among_many_is_refused_alone(worker, channel, jobs, stor
     assert all(any(lease.job_id in row for lease in mine) for row in of_jobs)
 
 
-def test_a_heartbeat_about_too_many_leases_changes_nothing(worker, jobs, stored, refused):
-    stub = evaluation_pb2_grpc.JobServiceStub(worker)
+def test_a_message_of_too_many_calls_changes_nothing(worker, jobs, stored, refused):
     lease = leased(worker, jobs[0]).lease
     before = stored()
-    request = evaluation_pb2.HeartbeatRequest(lease=lease, answers_done=1)
-    request.also.extend([evaluation_pb2.HeartbeatRequest(lease=lease, answers_done=1)] * 20_000)
     with refused(grpc.StatusCode.INVALID_ARGUMENT):
-        stub.Heartbeat(request)
+        replies_to(worker, *[beat(lease, answers_done=1)] * (MAX_CALLS + 1))
     assert stored() == before
 
 
@@ -139,17 +146,13 @@ def test_a_worker_has_a_short_name(field, worker, jobs, stored, refused):
     long = {"worker": "w", field: "w" * 201}
     request = evaluation_pb2.ClaimJobRequest(job_id=jobs[0], **long)
     with refused(grpc.StatusCode.INVALID_ARGUMENT):
-        evaluation_pb2_grpc.JobServiceStub(worker).ClaimJob(request)
+        reply_to(worker, evaluation_pb2.Call(claim=request))
     assert stored() == before
 
 
 def test_a_failure_says_why_in_a_few_lines(worker, jobs, client, experiment, caplog):
-    failed = evaluation_pb2.FailJobRequest(
-        lease=leased(worker, jobs[0]).lease,
-        kind=evaluation_pb2.FAILURE_KIND_CANDIDATE,
-        reason="why " * 10**6,
-    )
-    evaluation_pb2_grpc.JobServiceStub(worker).FailJob(failed)
+    lease = leased(worker, jobs[0]).lease
+    failed(worker, lease, evaluation_pb2.FAILURE_KIND_CANDIDATE, "why " * 10**6)
     (told,) = islice((e for e in client("team-a").watch(experiment.id) if "why" in e.message), 1)
     assert len(told.message) < 3000
     assert all(len(record.getMessage()) < 3000 for record in caplog.records)
@@ -225,7 +228,7 @@ def test_a_packed_message_is_not_unpacked(path, channel, refused):
 
 
 def test_a_report_without_end_is_refused(worker, jobs, stored, refused, monkeypatch):
-    monkeypatch.setattr(incoming, "MAX_REPORT_BYTES", 100_000)
+    monkeypatch.setattr(report_reader, "MAX_REPORT_BYTES", 100_000)
     report = report_of(worker, leased(worker, jobs[0]))
     report[1].answers.answers[0].completion = "x" * 30_000
     before = stored()

@@ -27,16 +27,11 @@ def test_too_many_calls_are_told_when_to_come_again(lab, channel, exhaust):
     assert 0 < met.wait <= 1 / 2
 
 
-def test_two_calls_in_one_message_are_two_calls_and_a_heartbeat_of_many_leases_is_one(
-    lab, channel, exhaust
-):
-    one = evaluation_pb2.WorkRequest(heartbeat=evaluation_pb2.HeartbeatRequest())
-    pair = evaluation_pb2.WorkRequest(heartbeat=one.heartbeat, also=one)
-    lease = evaluation_pb2.HeartbeatRequest()
-    many = evaluation_pb2.WorkRequest(heartbeat=evaluation_pb2.HeartbeatRequest(also=[lease] * 20))
-    cases = (("single", one, True), ("keeping", many, True), ("pairing", pair, False))
-    for name, message, allowed in cases:
-        shown = lab.token(f"{name}-worker", [Role.WORKER], rate=0.1)
+def test_each_call_of_a_message_counts(lab, channel, exhaust):
+    beat = evaluation_pb2.Call(heartbeat=evaluation_pb2.HeartbeatRequest())
+    for number, allowed in ((1, True), (2, False), (20, False)):
+        message = evaluation_pb2.WorkRequest(calls=[beat] * number)
+        shown = lab.token(f"worker-of-{number}", [Role.WORKER], rate=0.1)
         stub = evaluation_pb2_grpc.JobServiceStub(channel(shown))
         with nullcontext() if allowed else pytest.raises(grpc.RpcError) as raised:
             exhaust([stub.Work(iter([message]), timeout=HANG_SECONDS)])

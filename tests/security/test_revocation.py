@@ -11,7 +11,7 @@ from modnorm.v1 import evaluation_pb2_grpc, experiment_pb2
 from modnorm.wire.channel import Credentials
 from modnorm.wire.remote_sandbox import RemoteSandbox
 from modnorm.wire.tokens import Role, add_token, make_token, revoke_token
-from services.evaluator.gateway import JobGateway
+from services.evaluator.aggregator_client import AggregatorClient
 from services.evaluator.shutdown import Shutdown
 from services.evaluator.tasks import Tasks, UnfitError
 from verification.labs.secured_lab import secured_lab
@@ -41,7 +41,7 @@ def test_a_worker_waits_while_the_file_of_its_token_is_away(lab, channel, tmp_pa
     text, kept = make_token("late-worker", [Role.WORKER])
     add_token(lab.accepted, kept)
     stub = evaluation_pb2_grpc.JobServiceStub(channel(Credentials(token_file=file)))
-    gateway = JobGateway(stub, worker="late", shutdown=Shutdown(0.0))
+    gateway = AggregatorClient(stub, worker="late", shutdown=Shutdown(0.0))
     threading.Timer(0.3, file.write_text, [text]).start()
     assert gateway.claim("nobody") is None
     file.unlink()

@@ -38,7 +38,8 @@ def test_a_stream_that_was_opened_in_time_lets_nobody_in_later(lab, channel, exh
     revoke_token(lab.accepted, "early-worker")
     with pytest.raises(grpc.RpcError):
         exhaust([islice(alive, 20_000)])
-    calls.put(evaluation_pb2.WorkRequest(heartbeat=evaluation_pb2.HeartbeatRequest()))
+    beat = evaluation_pb2.Call(heartbeat=evaluation_pb2.HeartbeatRequest())
+    calls.put(evaluation_pb2.WorkRequest(calls=[beat]))
     with pytest.raises(grpc.RpcError) as raised:
         next(waiting)
     assert isinstance(from_rpc_error(raised.value), UnauthenticatedError)

@@ -12,7 +12,6 @@ from modnorm.errors import ForbiddenError, NotFoundError, UnauthenticatedError
 from modnorm.v1 import (
     calibration_pb2,
     evaluation_pb2,
-    evaluation_pb2_grpc,
     experiment_pb2,
     radius_pb2,
     sampling_pb2,
@@ -24,6 +23,7 @@ from modnorm.wire.tokens import Role
 from services.common.access.roles import ALLOWED, OPEN
 from services.common.healthcheck import check
 from verification.fuzz.discovery import Rpc, every_rpc
+from verification.labs.secured_worker import claimed
 from verification.labs.waiting import HANG_SECONDS
 
 HOMES = {
@@ -170,15 +170,12 @@ def test_tenants_do_not_see_each_other(lab, client, channel, spec, stored, refus
 
 
 def test_what_is_refused_is_logged_without_the_secret(channel, tokens, refused, caplog):
-    job = evaluation_pb2.ClaimJobRequest(job_id="j", worker="w")
     with caplog.at_level(logging.DEBUG):
         for name in ("none", "forged", "expired", "read"):
             with pytest.raises(grpc.RpcError):
-                evaluation_pb2_grpc.JobServiceStub(channel(name)).ClaimJob(
-                    job, timeout=HANG_SECONDS
-                )
+                claimed(channel(name), "j")
     lines = [record for record in caplog.records if record.msg.startswith("refused")]
-    assert [line.method for line in lines] == ["/modnorm.v1.JobService/ClaimJob"] * 4
+    assert [line.method for line in lines] == ["/modnorm.v1.JobService/Work"] * 4
     assert all(line.peer.startswith("ipv4:127.0.0.1") for line in lines)
     written = json.dumps([repr(record.__dict__) for record in caplog.records])
     for name in ("forged", "expired", "read"):

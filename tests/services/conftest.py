@@ -1,4 +1,4 @@
-"""Callers that go in the midst of a call."""
+"""Callers that leave while their call is stored."""
 
 import asyncio
 import threading
@@ -9,39 +9,42 @@ from verification.labs.waiting import HANG_SECONDS
 
 
 class Gone:
-    """A caller that goes while what it asked for is stored.
+    """A caller that leaves while its call is stored.
 
     Args:
-        store: Object and name of what stores in a thread: it is held until the caller is gone.
-        begin: Object and name of what begins that, and returns a future.
+        tasks: The shielded tasks of the server.
+        store: Object and name of the function that stores in a thread: it is held until the
+            caller has left.
     """
 
-    def __init__(self, store, begin):
-        self._store, self._begin = getattr(*store), getattr(*begin)
+    def __init__(self, tasks, store):
+        self._run, self._store = tasks.run, getattr(*store)
         self._begun, self._go_on = threading.Event(), threading.Event()
         self._gone, self.calls = asyncio.Event(), asyncio.Semaphore(0)
         setattr(store[0], store[1], self._held)
-        setattr(begin[0], begin[1], self._watched)
+        tasks.run = self._watched
 
     def _held(self, *args):
         self._begun.set()
         self._go_on.wait(HANG_SECONDS)
         return self._store(*args)
 
-    def _watched(self, *args):
-        answer = self._begin(*args)
+    async def _watched(self, *args):
         self.calls.release()
-        answer.add_done_callback(lambda one: self._gone.set() if one.cancelled() else None)
-        return answer
+        try:
+            return await self._run(*args)
+        except asyncio.CancelledError:
+            self._gone.set()
+            raise
 
     async def goes(self, call, settle):
-        """Break off a call in the midst, and wait until it is stored all the same."""
+        """Break off a call while it is stored, and wait until it is stored all the same."""
         await self.begins()
         call.cancel()
         await self.is_cut_off(settle())
 
     async def begins(self):
-        """Wait until the call is in the midst of being stored."""
+        """Wait until the call is being stored."""
         assert await asyncio.to_thread(self._begun.wait, HANG_SECONDS)
 
     async def is_cut_off(self, settled):
@@ -56,5 +59,5 @@ class Gone:
 
 @pytest.fixture
 def make_gone():
-    """Have the next call of a kind be one whose caller goes; see `Gone`."""
+    """Have the caller of the next call of a kind leave; see `Gone`."""
     return Gone

@@ -20,7 +20,7 @@ from modnorm.tasks import catalogue
 from modnorm.tasks.catalogue import Dataset, Part, Split
 from modnorm.tasks.countdown import Countdown
 from modnorm.v1.experiment_pb2 import EXPERIMENT_STATE_FAILED, EXPERIMENT_STATE_SELECTING
-from services.aggregator import database
+from services.aggregator.storage import database
 from services.common.healthcheck import check
 from services.embedded import start
 from services.evaluator.worker import Worker
@@ -94,7 +94,7 @@ def test_an_internal_error_names_the_log_of_the_run(tmp_path, small_spec, monkey
     def defect(*_):
         raise ZeroDivisionError("a defect")
 
-    monkeypatch.setattr("services.aggregator.admission.check_sandbox", defect)
+    monkeypatch.setattr("services.aggregator.experiments.admission.check_sandbox", defect)
     settings = ClientSettings(cache_dir=tmp_path / "cache")
     with (
         embedded_client(tmp_path, settings, evaluate=False) as client,

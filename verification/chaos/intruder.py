@@ -19,11 +19,12 @@ from modnorm.v1.common_pb2 import Descriptor
 from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
 from modnorm.wire.channel import Credentials, open_channel
 from modnorm.wire.status import from_rpc_error
-from services.aggregator.codec import unpack_coefficients
+from services.aggregator.storage.codec import unpack_coefficients
 from services.common.channels import CHANNEL_OPTIONS
 from services.common.queue import QUEUE, make_celery, publish
 from verification.chaos.lab import LEASE_SECONDS, Lab
 from verification.chaos.observer import Observer
+from verification.labs.secured_worker import claimed
 
 NAME = "intruder"
 CALL_SECONDS = 30.0
@@ -116,11 +117,10 @@ def _claim(lab: Lab, observer: Observer) -> messages.Job | None:
     while time.monotonic() < deadline and not (sight := observer.look()).ended:
         query = "SELECT id FROM jobs WHERE experiment_id = %s AND state = 'pending' ORDER BY id"
         for (job,) in observer.rows(query, sight.experiment):
-            request = messages.ClaimJobRequest(job_id=str(job), worker=NAME, version="0")
-            with suppress(grpc.RpcError), _channel(lab) as channel:
-                response = JobServiceStub(channel).ClaimJob(request, timeout=CALL_SECONDS)
-                if response.HasField("job"):
-                    return response.job
+            with suppress(grpc.RpcError, ModnormError), _channel(lab) as channel:
+                leased = claimed(channel, str(job), NAME, seconds=CALL_SECONDS)
+                if leased is not None:
+                    return leased
         time.sleep(0.1)
     return None
 

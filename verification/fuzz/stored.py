@@ -18,12 +18,11 @@ from modnorm.v1 import (
 from modnorm.wire.channel import open_channel
 from modnorm.wire.conversions import spec_to_proto
 from modnorm.wire.tokens import Role
-from services.aggregator import tables
+from services.aggregator.storage import tables
 from verification.labs.secured_lab import SecuredLab
 from verification.labs.secured_worker import leased, report_of
 from verification.labs.waiting import HANG_SECONDS
 
-_ENDS = ("ReportJob", "FailJob", "Work")
 Contents = Mapping[str, Sequence[str]]
 
 
@@ -107,7 +106,7 @@ def unasked(before: Contents, after: Contents, accepted: Mapping[str, int]) -> I
     answered = len(after["answers"]) - len(before["answers"])
     if answered > sum(accepted.get(name, 0) for name in ("ReportJob", "Work")):
         yield f"{answered} reports were stored"
-    changing = ("CreateExperiment", "CancelExperiment", "ClaimJob", "Heartbeat", *_ENDS)
+    changing = ("CreateExperiment", "CancelExperiment", "ReportJob", "Work")
     if not any(accepted.get(name) for name in changing):
         for name in before:
             if before[name] != after[name]:
@@ -139,11 +138,6 @@ def _valid(
         f"{experiments}ListAnswers": experiment_pb2.ListAnswersRequest(
             experiment_id=experiment_id, candidate=0, split=evaluation_pb2.SPLIT_SELECTION
         ),
-        f"{jobs}Heartbeat": evaluation_pb2.HeartbeatRequest(
-            lease=job.lease,
-            answers_done=1,
-            also=[evaluation_pb2.HeartbeatRequest(lease=job.lease, resting=True)],
-        ),
         f"{jobs}FetchRows": evaluation_pb2.FetchRowsRequest(rows_digest=job.rows_digest),
         f"{jobs}FindJobs": evaluation_pb2.FindJobsRequest(model_digest=job.model_digest),
         f"{jobs}GetScaleMap": evaluation_pb2.GetScaleMapRequest(
@@ -166,8 +160,23 @@ def _valid(
     for path, message in singles.items():
         yield path, (message.SerializeToString(),)
     yield f"{jobs}ReportJob", [part.SerializeToString() for part in report]
-    calls = (
-        evaluation_pb2.WorkRequest(heartbeat=evaluation_pb2.HeartbeatRequest(lease=job.lease)),
-        evaluation_pb2.WorkRequest(report=evaluation_pb2.WholeReport(parts=report)),
+    beat = evaluation_pb2.HeartbeatRequest(lease=job.lease, answers_done=1)
+    resting = evaluation_pb2.HeartbeatRequest(lease=job.lease, resting=True)
+    whole = evaluation_pb2.WholeReport(parts=report)
+    failure = evaluation_pb2.FailJobRequest(
+        lease=job.lease, kind=evaluation_pb2.FAILURE_KIND_RELEASED, reason="fuzz"
     )
-    yield f"{jobs}Work", [call.SerializeToString() for call in calls]
+    messages = (
+        [evaluation_pb2.Call(heartbeat=beat), evaluation_pb2.Call(heartbeat=resting)],
+        [
+            evaluation_pb2.Call(report=whole),
+            evaluation_pb2.Call(
+                claim=evaluation_pb2.ClaimJobRequest(job_id=job.lease.job_id, worker="fuzz")
+            ),
+            evaluation_pb2.Call(fail=failure),
+        ],
+    )
+    yield (
+        f"{jobs}Work",
+        [evaluation_pb2.WorkRequest(calls=calls).SerializeToString() for calls in messages],
+    )

@@ -3,18 +3,50 @@
 from collections.abc import Sequence
 
 import grpc
+from google.rpc import status_pb2
 
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
+from modnorm.wire.status import from_status
 from verification.labs.waiting import HANG_SECONDS
 
 
-def claimed(channel: grpc.Channel, job_id: str, worker: str = "by-hand") -> messages.Job | None:
+def replies_to(
+    channel: grpc.Channel, *calls: messages.Call, seconds: float = HANG_SECONDS
+) -> Sequence[messages.Reply]:
+    """Send calls in one message of a stream of its own, and return the replies.
+
+    Raises:
+        grpc.RpcError: the stream was refused.
+    """
+    message = messages.WorkRequest(calls=calls)
+    (response,) = JobServiceStub(channel).Work(iter([message]), timeout=seconds)
+    return response.replies
+
+
+def reply_to(
+    channel: grpc.Channel, call: messages.Call, *, seconds: float = HANG_SECONDS
+) -> messages.Reply:
+    """Make one call, and return the reply.
+
+    Raises:
+        ModnormError: the call was refused.
+        grpc.RpcError: the stream was refused.
+    """
+    (reply,) = replies_to(channel, call, seconds=seconds)
+    if reply.status:
+        raise from_status(status_pb2.Status.FromString(reply.status))
+    return reply
+
+
+def claimed(
+    channel: grpc.Channel, job_id: str, worker: str = "by-hand", *, seconds: float = HANG_SECONDS
+) -> messages.Job | None:
     """Lease a job; None when there is nothing to lease."""
     request = messages.ClaimJobRequest(job_id=job_id, worker=worker)
-    response = JobServiceStub(channel).ClaimJob(request, timeout=HANG_SECONDS)
-    return response.job if response.HasField("job") else None
+    claim = reply_to(channel, messages.Call(claim=request), seconds=seconds).claim
+    return claim.job if claim.HasField("job") else None
 
 
 def leased(channel: grpc.Channel, job_id: str, worker: str = "by-hand") -> messages.Job:

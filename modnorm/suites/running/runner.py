@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from modnorm.client.client import ModnormClient
+from modnorm.client.finished import failure_text
 from modnorm.client.rundir import RunDirectory
 from modnorm.client.watch import TERMINAL_STATES
 from modnorm.errors import ConflictError, ModnormError, UnavailableError
@@ -210,7 +211,7 @@ class SuiteRunner:
     def _end(self, cell: Cell, experiment: experiments.Experiment) -> bool:
         """Write what a cell ended with; return whether that is done."""
         if experiment.state != experiments.EXPERIMENT_STATE_SUCCEEDED:
-            reason = experiment.error or "it was cancelled"
+            reason = failure_text(experiment) or "it was cancelled"
             self._fail(cell, ModnormError(reason))
             return True
         try:

@@ -161,8 +161,8 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  
             return ANYONE
         token = self._tokens.check(_bearer(metadata))
         structlog.contextvars.bind_contextvars(caller=token.name)
-        for _ in range(calls):
-            self._limits.take(token.name, self._rate_of(token))
+        if calls:
+            self._limits.take(token.name, self._rate_of(token), calls)
         allowed = ALLOWED.get(method, frozenset())
         if allowed.isdisjoint(token.roles):
             roles = " or ".join(sorted(allowed)) or "one that no token has"
@@ -197,8 +197,8 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  
 
 
 def _calls_in(request: object) -> int:
-    """Count the calls of one message of a stream."""
-    return 2 if isinstance(request, WorkRequest) and request.HasField("also") else 1
+    """Count the calls of one message of a stream; a message without any counts as one."""
+    return max(1, len(request.calls)) if isinstance(request, WorkRequest) else 1
 
 
 def _bearer(metadata: Metadata) -> str:

@@ -31,12 +31,13 @@ class RateLimits:
         self._clock = clock
         self._buckets: MutableMapping[str, _Bucket] = {}
 
-    def take(self, name: str, rate: float) -> None:
-        """Count a call.
+    def take(self, name: str, rate: float, calls: int = 1) -> None:
+        """Count calls.
 
         Args:
             name: Whose.
             rate: Calls a second that it may make; 0 for any number.
+            calls: Calls that it makes now.
 
         Raises:
             RateLimitedError: there were too many of late; says when to try again.
@@ -47,14 +48,16 @@ class RateLimits:
         bucket = self._buckets.setdefault(name, _Bucket(capacity, now))
         bucket.level = min(capacity, bucket.level + (now - bucket.time) * rate)
         bucket.time = now
-        if bucket.level < 1:
-            wait = (1 - bucket.level) / rate
+        # A message of more calls than the bucket holds is let in once the bucket is full.
+        needed = min(calls, capacity)
+        if bucket.level < needed:
+            wait = (needed - bucket.level) / rate
             raise RateLimitedError(
                 f"more than {rate:g} calls a second under one token",
                 wait=wait,
                 remedy=f"try again in {wait:.3g} s",
             )
-        bucket.level -= 1
+        bucket.level -= calls
 
 
 class StreamLimits:

@@ -25,11 +25,8 @@ _SERVICES: Mapping[str, Mapping[str, AbstractSet[Role]]] = {
         "GetArtifact": _SEE,
     },
     "modnorm.v1.JobService": {
-        "ClaimJob": _WORK,
-        "Heartbeat": _WORK,
-        "ReportJob": _WORK,
-        "FailJob": _WORK,
         "Work": _WORK,
+        "ReportJob": _WORK,
         "FindJobs": _WORK,
         "FetchRows": _WORK,
         "GetScaleMap": _WORK,

@@ -8,7 +8,9 @@ from typing import Any
 
 import grpc.aio
 import pytest
+from google.rpc import status_pb2
 
+from modnorm.errors import ModnormError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.lineage import Lineage
 from modnorm.search.ranking import select_experts
@@ -24,7 +26,7 @@ from modnorm.v1 import (
     sampling_pb2_grpc,
 )
 from modnorm.wire.conversions import spec_to_proto
-from modnorm.wire.status import from_rpc_error
+from modnorm.wire.status import from_rpc_error, from_status
 from services.aggregator.aggregator import build_aggregator
 from services.calibrator.servicer import CalibrationServicer
 from services.common.channels import open_channel
@@ -32,6 +34,7 @@ from services.common.queue import QUEUE, make_celery
 from services.common.server import start_server
 from services.common.settings import AggregatorSettings, ServiceSettings
 from services.sampler.servicer import SamplingServicer
+from tests.services.aggregator.world import world  # noqa: F401 - a fixture of all tests here
 from verification.labs.waiting import HANG_SECONDS
 
 TASK = get_task("gsm8k")
@@ -68,6 +71,17 @@ def make_spec(**changes: object) -> experiment_pb2.ExperimentSpec:
     return spec_to_proto(parse_spec(content))
 
 
+async def reply_to(jobs, **request):
+    """Make one call on a stream of its own; return the reply, or raise why it was refused."""
+    stream = jobs.Work(timeout=HANG_SECONDS)
+    await stream.write(evaluation_pb2.WorkRequest(calls=[evaluation_pb2.Call(**request)]))
+    (reply,) = (await stream.read()).replies
+    await stream.done_writing()
+    if reply.status:
+        raise from_status(status_pb2.Status.FromString(reply.status))
+    return reply
+
+
 class Lab:
     """Stubs of one aggregator, and what started it."""
 
@@ -82,6 +96,15 @@ class Lab:
     async def create(self, message, request_id="request"):
         request = experiment_pb2.CreateExperimentRequest(request_id=request_id, spec=message)
         return (await self.experiments.CreateExperiment(request, timeout=HANG_SECONDS)).experiment
+
+    async def heartbeat(self, lease, **named):
+        request = evaluation_pb2.HeartbeatRequest(lease=lease, **named)
+        return (await reply_to(self.jobs, heartbeat=request)).heartbeat
+
+    async def fail(self, lease, kind, reason="broken"):
+        kind = evaluation_pb2.FailureKind.Value(f"FAILURE_KIND_{kind}")
+        request = evaluation_pb2.FailJobRequest(lease=lease, kind=kind, reason=reason)
+        await reply_to(self.jobs, fail=request)
 
     async def get(self, experiment_id):
         request = experiment_pb2.GetExperimentRequest(id=experiment_id)
@@ -113,8 +136,8 @@ class Lab:
             if not token:
                 return found
 
-    def worker(self, app=None):
-        return SyntheticWorker(app or self.app, self.channel)
+    def worker(self, app=None, **named):
+        return SyntheticWorker(app or self.app, self.channel, **named)
 
     async def artifact(self, experiment_id, kind):
         request = experiment_pb2.GetArtifactRequest(experiment_id=experiment_id, kind=kind)
@@ -191,12 +214,13 @@ class Lab:
     @staticmethod
     @asynccontextmanager
     async def raises(kind, field=None):
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
+        with pytest.raises((grpc.aio.AioRpcError, ModnormError)) as caught:
             yield
-        error = from_rpc_error(caught.value)
+        met = caught.value
+        error = from_rpc_error(met) if isinstance(met, grpc.RpcError) else met
         assert type(error) is kind, error
         if field:
-            assert error.field == field, error
+            assert getattr(error, "field", None) == field, error
 
 
 class SyntheticWorker:
@@ -226,8 +250,8 @@ class SyntheticWorker:
 
     async def claim(self, job_id):
         request = evaluation_pb2.ClaimJobRequest(job_id=job_id, worker=self.name)
-        response = await self.jobs.ClaimJob(request, timeout=HANG_SECONDS)
-        return response.job if response.HasField("job") else None
+        claim = (await reply_to(self.jobs, claim=request)).claim
+        return claim.job if claim.HasField("job") else None
 
     async def report(self, job):
         await self.jobs.ReportJob(iter(await self.parts(job)), timeout=HANG_SECONDS)

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from modnorm.v1 import evaluation_pb2, experiment_pb2
+from modnorm.v1 import experiment_pb2
 from services.common.logging import json_handler
 from verification.labs.waiting import HANG_SECONDS
 
@@ -119,9 +119,7 @@ def test_a_dead_worker_is_counted_once_however_many_jobs_rested(start_lab, spec)
             worker = lab.worker()
             for _ in range(2):
                 lease = (await worker.claim_next()).lease
-                await worker.jobs.Heartbeat(
-                    evaluation_pb2.HeartbeatRequest(lease=lease, resting=True)
-                )
+                await lab.heartbeat(lease, resting=True)
             await worker.claim_next()
             async with asyncio.timeout(HANG_SECONDS):
                 while sum(failed(lab).values()) < 3:
@@ -144,10 +142,7 @@ def test_every_line_about_a_job_names_it(start_lab, spec, logged):
             worker = lab.worker()
             first, second = await worker.claim_next(), await worker.claim_next()
             await worker.report(first)
-            request = evaluation_pb2.FailJobRequest(
-                lease=second.lease, kind=evaluation_pb2.FAILURE_KIND_CANDIDATE, reason="NaN"
-            )
-            await lab.jobs.FailJob(request, timeout=HANG_SECONDS)
+            await lab.fail(second.lease, "CANDIDATE", "NaN")
             return created.id, first, second
 
     experiment, first, second = asyncio.run(scenario())

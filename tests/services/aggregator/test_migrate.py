@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 
 from modnorm.errors import PreconditionError
-from services.aggregator.database import Database
+from services.aggregator.storage.database import Database
 from verification.labs.waiting import HANG_SECONDS
 
 MIGRATE = (sys.executable, "-m", "services.aggregator.migrate")

@@ -5,9 +5,8 @@ import asyncio
 import pytest
 
 from modnorm.errors import UnavailableError
-from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.v1 import experiment_pb2
-from services.aggregator.tables import Experiment
+from services.aggregator.storage.tables import Experiment
 from services.common.queue import make_celery, queued
 from verification.labs.waiting import HANG_SECONDS
 
@@ -74,10 +73,10 @@ def test_a_worker_keeps_its_job_while_nobody_could_hear_it(
             await asyncio.sleep(2.5)
             async with another_aggregator(lab.settings) as heir:
                 await asyncio.sleep(0.5)
-                await heir.jobs.Heartbeat(messages.HeartbeatRequest(lease=kept.lease))
-                async with asyncio.timeout(HANG_SECONDS):
+                await heir.heartbeat(kept.lease)
+                async with asyncio.timeout(60):
                     while (again := await heir.worker().claim(lost.lease.job_id)) is None:
-                        await heir.jobs.Heartbeat(messages.HeartbeatRequest(lease=kept.lease))
+                        await heir.heartbeat(kept.lease)
                         await asyncio.sleep(0.1)
                 assert again.lease.token > lost.lease.token
                 await heir.worker().report(kept)
@@ -113,7 +112,7 @@ def test_what_is_kept_of_an_experiment_is_let_go_of_when_it_is_cancelled(start_l
             await lab.reach(created.id, SELECTING)
             for _ in range(2):
                 await lab.worker().claim_next()
-            shortcuts = lab.aggregator._stores.jobs._shortcuts
+            shortcuts = lab.aggregator._stores.jobs._early_stop
             assert shortcuts.kept() == {created.id}
             await lab.cancel(created.id)
             for _ in range(1200):

@@ -5,9 +5,10 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import NoReturn, cast
 
 import grpc
 import pytest
@@ -28,8 +29,9 @@ from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.conversions import descriptor_to_proto
 from modnorm.wire.status import to_status
 from services.common.channels import CHANNEL_OPTIONS
+from services.common.tracing import CallTracer, trace_calls
+from services.evaluator.aggregator_client import AggregatorClient
 from services.evaluator.evaluation import Evaluator
-from services.evaluator.gateway import JobGateway
 from services.evaluator.jobs import JobRunner
 from services.evaluator.metrics import EvaluatorMetrics
 from services.evaluator.models import Loading
@@ -54,25 +56,6 @@ def _set(event: threading.Event) -> threading.Event:
     return event
 
 
-class _RefusedError(Exception):
-    def __init__(self, status: bytes) -> None:
-        self.status = status
-
-
-class _Refusing:
-    """The context of a call on a stream: refuses that call alone."""
-
-    @staticmethod
-    def abort_with_status(status: grpc.Status) -> NoReturn:
-        details = dict(status.trailing_metadata or ())["grpc-status-details-bin"]
-        assert isinstance(details, bytes)
-        raise _RefusedError(details)
-
-
-def _refusing() -> grpc.ServicerContext:
-    return cast("grpc.ServicerContext", _Refusing())
-
-
 @dataclass
 class Aggregator(evaluation_pb2_grpc.JobServiceServicer):
     """Leases each job once, and does as it is told otherwise."""
@@ -90,115 +73,85 @@ class Aggregator(evaluation_pb2_grpc.JobServiceServicer):
     """What heartbeats are answered with."""
     calls: Counter[str] = field(default_factory=Counter)
     heartbeats: list[messages.HeartbeatRequest] = field(default_factory=list)
-    """Of each lease."""
     said: list[Sequence[str]] = field(default_factory=list)
     """The jobs that each message of heartbeats is about."""
-    together: bool = True
-    """Whether it hears of several leases in one message."""
+    received: list[messages.WorkRequest] = field(default_factory=list)
+    """The messages that came over streams."""
     reports: dict[str, Report] = field(default_factory=dict)
     failures: dict[str, messages.FailJobRequest] = field(default_factory=dict)
-    streams: bool = True
-    """Whether it has the rpc for calls over a stream."""
     opened: int = 0
     """Streams that were opened."""
-    carries: bool = True
-    """Whether it hears two calls in one message."""
-    carried: int = 0
-    """Such messages that it heard."""
     endurance: int | None = None
-    """Calls after which a stream breaks."""
+    """Messages after which a stream breaks."""
     answering: threading.Event = field(default_factory=lambda: _set(threading.Event()))
-    """Cleared while no call on a stream is answered."""
-
-    def ClaimJob(  # noqa: N802 - named by the contract
-        self, request: messages.ClaimJobRequest, context: grpc.ServicerContext
-    ) -> messages.ClaimJobResponse:
-        self._enter("ClaimJob", context)
-        return messages.ClaimJobResponse(job=self.jobs.pop(request.job_id, None))
-
-    def Heartbeat(  # noqa: N802 - named by the contract
-        self, request: messages.HeartbeatRequest, context: grpc.ServicerContext
-    ) -> messages.HeartbeatResponse:
-        self.calls["Heartbeat"] += 1
-        self.said.append([one.lease.job_id for one in (request, *request.also)])
-        answer = self._extended(request, context, alone=not (self.together and request.also))
-        for one in request.also if self.together else ():
-            answer.also.append(self._extended(one, context, alone=False))
-        return answer
-
-    def _extended(
-        self, request: messages.HeartbeatRequest, context: grpc.ServicerContext, *, alone: bool
-    ) -> messages.HeartbeatResponse:
-        try:
-            self._fail_if_told("Heartbeat", context if alone else _refusing())
-        except _RefusedError as error:
-            if alone:
-                raise
-            return messages.HeartbeatResponse(status=error.status)
-        self.heartbeats.append(request)
-        return messages.HeartbeatResponse(cancel=self.cancel, bar=self.bar)
-
-    def ReportJob(  # noqa: N802 - named by the contract
-        self, request_iterator: Iterator[messages.ReportJobRequest], context: grpc.ServicerContext
-    ) -> messages.ReportJobResponse:
-        self._enter("ReportJob", context)
-        parts = list(request_iterator)
-        answers = [answer for part in parts[1:] for answer in part.answers.answers]
-        report = Report(parts[0].header, answers, len(parts))
-        self.reports[report.header.lease.job_id] = report
-        return messages.ReportJobResponse()
-
-    def FailJob(  # noqa: N802 - named by the contract
-        self, request: messages.FailJobRequest, context: grpc.ServicerContext
-    ) -> messages.FailJobResponse:
-        self._enter("FailJob", context)
-        self.failures[request.lease.job_id] = request
-        return messages.FailJobResponse()
+    """Cleared while no message on a stream is answered."""
 
     def Work(  # noqa: N802 - named by the contract
         self, request_iterator: Iterator[messages.WorkRequest], context: grpc.ServicerContext
     ) -> Iterator[messages.WorkResponse]:
-        if not self.streams:
-            context.abort(grpc.StatusCode.UNIMPLEMENTED, "no such rpc")
         self.opened += 1
-        for call in islice(request_iterator, self.endurance):
+        for message in islice(request_iterator, self.endurance):
             self.answering.wait()
-            answer = self._answer(call)
-            if self.carries and call.HasField("also"):
-                self.carried += 1
-                answer.also.CopyFrom(self._answer(call.also))
-            yield answer
+            self.received.append(message)
+            beats = [call.heartbeat for call in message.calls if call.HasField("heartbeat")]
+            if beats:
+                self.said.append([beat.lease.job_id for beat in beats])
+            yield messages.WorkResponse(replies=map(self._reply, message.calls))
         if self.endurance:
             context.abort(grpc.StatusCode.UNAVAILABLE, "broken")
 
-    def _answer(self, call: messages.WorkRequest) -> messages.WorkResponse:
-        refusing = _refusing()
+    def _reply(self, call: messages.Call) -> messages.Reply:
         try:
-            match call.WhichOneof("call"):
-                case "claim":
-                    return messages.WorkResponse(claim=self.ClaimJob(call.claim, refusing))
-                case "heartbeat":
-                    answer = self.Heartbeat(call.heartbeat, refusing)
-                    return messages.WorkResponse(heartbeat=answer)
-                case "report":
-                    stored = self.ReportJob(iter(call.report.parts), refusing)
-                    return messages.WorkResponse(report=stored)
-                case _:
-                    return messages.WorkResponse(fail=self.FailJob(call.fail, refusing))
-        except _RefusedError as error:
-            return messages.WorkResponse(status=error.status)
+            return self._answer(call)
+        except ModnormError as error:
+            return messages.Reply(status=to_status(error).SerializeToString())
+
+    def _answer(self, call: messages.Call) -> messages.Reply:
+        match call.WhichOneof("request"):
+            case "claim":
+                self._enter("ClaimJob")
+                job = self.jobs.pop(call.claim.job_id, None)
+                return messages.Reply(claim=messages.ClaimJobResponse(job=job))
+            case "heartbeat":
+                self._enter("Heartbeat")
+                self.heartbeats.append(call.heartbeat)
+                told = messages.HeartbeatResponse(cancel=self.cancel, bar=self.bar)
+                return messages.Reply(heartbeat=told)
+            case "report":
+                self._enter("ReportJob")
+                self._keep(call.report.parts)
+                return messages.Reply(report=messages.ReportJobResponse())
+            case _:
+                self._enter("FailJob")
+                self.failures[call.fail.lease.job_id] = call.fail
+                return messages.Reply(fail=messages.FailJobResponse())
+
+    def ReportJob(  # noqa: N802 - named by the contract
+        self, request_iterator: Iterator[messages.ReportJobRequest], context: grpc.ServicerContext
+    ) -> messages.ReportJobResponse:
+        with _aborting(context):
+            self._enter("ReportJob")
+        self._keep(list(request_iterator))
+        return messages.ReportJobResponse()
+
+    def _keep(self, parts: Sequence[messages.ReportJobRequest]) -> None:
+        answers = [answer for part in parts[1:] for answer in part.answers.answers]
+        report = Report(parts[0].header, answers, len(parts))
+        self.reports[report.header.lease.job_id] = report
 
     def FindJobs(  # noqa: N802 - named by the contract
         self, request: messages.FindJobsRequest, context: grpc.ServicerContext
     ) -> messages.FindJobsResponse:
-        self._enter("FindJobs", context)
+        with _aborting(context):
+            self._enter("FindJobs")
         found = [key for key, job in self.jobs.items() if job.model_digest == request.model_digest]
         return messages.FindJobsResponse(job_ids=found)
 
     def FetchRows(  # noqa: N802 - named by the contract
         self, request: messages.FetchRowsRequest, context: grpc.ServicerContext
     ) -> Iterator[messages.FetchRowsResponse]:
-        self._enter("FetchRows", context)
+        with _aborting(context):
+            self._enter("FetchRows")
         rows = self.rows[request.rows_digest]
         yield messages.FetchRowsResponse(rows_json=rows[:2])
         yield messages.FetchRowsResponse(rows_json=rows[2:])
@@ -206,15 +159,17 @@ class Aggregator(evaluation_pb2_grpc.JobServiceServicer):
     def GetScaleMap(  # noqa: N802 - named by the contract
         self, request: messages.GetScaleMapRequest, context: grpc.ServicerContext
     ) -> messages.GetScaleMapResponse:
-        self._enter("GetScaleMap", context)
-        if request.digest not in self.scale_maps:
-            self._abort(NotFoundError("no such scale map"), context)
+        with _aborting(context):
+            self._enter("GetScaleMap")
+            if request.digest not in self.scale_maps:
+                raise NotFoundError("no such scale map")
         return messages.GetScaleMapResponse(json=self.scale_maps[request.digest])
 
     def FetchLineage(  # noqa: N802 - named by the contract
         self, request: messages.FetchLineageRequest, context: grpc.ServicerContext
     ) -> Iterator[messages.FetchLineageResponse]:
-        self._enter("FetchLineage", context)
+        with _aborting(context):
+            self._enter("FetchLineage")
         lineage = self.lineages[request.experiment_id]
         yield messages.FetchLineageResponse(origin_json=lineage.until(0).to_json())
         until = lineage.digests.index(request.digest)
@@ -224,7 +179,8 @@ class Aggregator(evaluation_pb2_grpc.JobServiceServicer):
     def FetchGenerator(  # noqa: N802 - named by the contract
         self, request: messages.FetchGeneratorRequest, context: grpc.ServicerContext
     ) -> Iterator[messages.FetchGeneratorResponse]:
-        self._enter("FetchGenerator", context)
+        with _aborting(context):
+            self._enter("FetchGenerator")
         content = self.generators[request.digest].encode()
         yield messages.FetchGeneratorResponse(chunk=content[:100])
         yield messages.FetchGeneratorResponse(chunk=content[100:])
@@ -233,17 +189,19 @@ class Aggregator(evaluation_pb2_grpc.JobServiceServicer):
         """Wait until a job is reported or failed."""
         wait_until(lambda: job_id in {*self.reports, *self.failures}, f"the end of {job_id}")
 
-    def _enter(self, method: str, context: grpc.ServicerContext) -> None:
+    def _enter(self, method: str) -> None:
         self.calls[method] += 1
-        self._fail_if_told(method, context)
-
-    def _fail_if_told(self, method: str, context: grpc.ServicerContext) -> None:
         error = self.errors[method].pop(0) if self.errors.get(method) else None
         if error is not None:
-            self._abort(error, context)
+            raise error
 
-    @staticmethod
-    def _abort(error: ModnormError, context: grpc.ServicerContext) -> None:
+
+@contextmanager
+def _aborting(context: grpc.ServicerContext) -> Iterator[None]:
+    """End a call with the status of the error that is met."""
+    try:
+        yield
+    except ModnormError as error:
         context.abort_with_status(rpc_status.to_status(to_status(error)))
 
 
@@ -281,19 +239,38 @@ def target(aggregator: Aggregator) -> Iterator[str]:
 
 
 @pytest.fixture
+def traced_calls() -> Iterator[ContextVar[str]]:
+    """Have each call carry the value of a context variable as its trace."""
+    trace = ContextVar("trace", default="")
+
+    class Tracer(CallTracer):
+        def inject(self, call: messages.Call) -> None:
+            call.traceparent = trace.get()
+
+        def span(
+            self, service: str, method: str, call: messages.Call
+        ) -> AbstractContextManager[object]:
+            raise NotImplementedError
+
+    trace_calls(Tracer())
+    yield trace
+    trace_calls(None)
+
+
+@pytest.fixture
 def shutdown() -> Shutdown:
     return Shutdown(grace=0.0)
 
 
 @pytest.fixture
-def gateway(target: str, shutdown: Shutdown) -> Iterator[JobGateway]:
+def gateway(target: str, shutdown: Shutdown) -> Iterator[AggregatorClient]:
     with grpc.insecure_channel(target, options=CHANNEL_OPTIONS) as channel:
         stub = evaluation_pb2_grpc.JobServiceStub(channel)
-        yield JobGateway(stub, worker="tester", shutdown=shutdown)
+        yield AggregatorClient(stub, worker="tester", shutdown=shutdown)
 
 
 @pytest.fixture
-def make_runner(gateway: JobGateway, shutdown: Shutdown) -> Iterator[MakeRunner]:
+def make_runner(gateway: AggregatorClient, shutdown: Shutdown) -> Iterator[MakeRunner]:
     made: list[JobRunner] = []
 
     def make(
@@ -339,20 +316,23 @@ def add_job(
     digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()
     aggregator.rows[digest] = texts
 
-    def add(job_id: str = "a", *, radius: float = 0.005, **changes: str | int) -> messages.Job:
+    def add(
+        job_id: str = "a", *, radius: float = 0.005, engine: str = "auto", **changes: str | int
+    ) -> messages.Job:
         descriptor = Descriptor("portable-v1", 3, "randopt", radius, scale_map.digest)
         job = messages.Job(
             lease=messages.Lease(job_id=job_id, token=7, seconds=30.0),
             experiment_id="e",
             model=common_pb2.ModelRef(name="tiny-thicket"),
             model_digest=checkpoint.digest,
-            engine="auto",
+            engine=common_pb2.EngineSpec(name=engine),
             task="countdown",
             scorer=task.scorer,
             max_tokens=32,
             descriptor=descriptor_to_proto(descriptor),
             split=messages.SPLIT_SELECTION,
             rows_digest=digest,
+            replay_digest=digest,
         )
         for name, value in changes.items():
             setattr(job, name, value)

@@ -32,7 +32,7 @@ def test_the_engine_is_loaded_with_the_settings_of_the_spec_and_of_the_worker(
     asked = common_pb2.EngineSpec(max_model_len=300, max_num_seqs=7, tensor_parallel_size=2)
     for job_id, spec in (("a", plain), ("b", asked), ("c", asked)):
         add_job(job_id)
-        aggregator.jobs[job_id].engine_spec.CopyFrom(spec)
+        aggregator.jobs[job_id].engine.CopyFrom(spec)
         runner.run(job_id)
     assert set(aggregator.reports) == {"a", "b", "c"}
     assert loaded == [
@@ -51,7 +51,7 @@ def test_numerics_that_no_worker_here_offers_end_the_experiment_with_a_reason(
     runner: JobRunner, aggregator, add_job: AddJob
 ) -> None:
     add_job()
-    aggregator.jobs["a"].engine_spec.numerics = "batch_invariant"
+    aggregator.jobs["a"].engine.numerics = "batch_invariant"
     runner.run("a")
     assert aggregator.failures["a"].kind == messages.FAILURE_KIND_FATAL
     assert "numerics" in aggregator.failures["a"].reason
@@ -115,8 +115,7 @@ def test_the_base_is_replayed_once_and_a_faulty_engine_shows(
     for made, job_ids in ((load_engine, "ab"), (load_engine, "c"), (load, "d")):
         runner = make_runner(Loading(roots=(), load=made))
         for job_id in job_ids:
-            job = add_job(job_id)
-            job.replay_digest = job.rows_digest
+            add_job(job_id)
             runner.run(job_id)
         runner.close()
     first, second, third, faulty = canaries(*"abcd")
@@ -124,11 +123,3 @@ def test_the_base_is_replayed_once_and_a_faulty_engine_shows(
     assert faulty[1] == first[1]
     assert faulty[0] != first[0]
     assert aggregator.reports["d"].answers == aggregator.reports["a"].answers
-
-
-def test_an_older_aggregator_asks_for_no_replay(
-    runner: JobRunner, aggregator, add_job: AddJob
-) -> None:
-    add_job()
-    runner.run("a")
-    assert "canary" not in aggregator.reports["a"].header.environment

@@ -3,7 +3,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from contextvars import ContextVar
 
 import pytest
 from structlog.contextvars import get_contextvars
@@ -105,12 +104,12 @@ def test_what_is_said_first_is_heard_first(
     """A heartbeat is under way, saying that the job rests, when the job goes on."""
     composed, overtaken, send = threading.Event(), threading.Event(), gateway.heartbeats
 
-    def late(beats: Sequence[messages.HeartbeatRequest]) -> object:
+    def late(calls: Sequence[messages.Call]) -> object:
         if not composed.is_set():
             composed.set()
             overtaken.wait(0.2)
-            return send(beats)
-        answers = send(beats)
+            return send(calls)
+        answers = send(calls)
         overtaken.set()
         return answers
 
@@ -135,39 +134,29 @@ def test_a_defect_costs_no_lease(
 ) -> None:
     send, defects = gateway.heartbeats, iter([ArithmeticError, KeyError])
 
-    def odd(beats: Sequence[messages.HeartbeatRequest]) -> object:
+    def odd(calls: Sequence[messages.Call]) -> object:
         for defect in defects:
             raise defect
-        return send(beats)
+        return send(calls)
 
     monkeypatch.setattr(gateway, "heartbeats", odd)
     with HeldLease(Heartbeats(gateway, 0.02), lease(), shutdown):
         until(lambda: aggregator.heartbeats)
 
 
-@pytest.mark.parametrize("streams", [True, False])
-def test_a_call_by_itself_belongs_to_the_work_under_its_lease(
-    gateway, shutdown, aggregator, monkeypatch: pytest.MonkeyPatch, *, streams: bool
+def test_each_heartbeat_of_a_message_belongs_to_the_work_under_its_lease(
+    gateway, shutdown, aggregator, traced_calls
 ) -> None:
-    aggregator.streams = streams
-    send, said, name = gateway.heartbeats, [], ContextVar("name", default="")
-
-    def noted(beats: Sequence[messages.HeartbeatRequest]) -> object:
-        said.append((name.get(), [beat.lease.job_id for beat in beats]))
-        return send(beats)
-
-    send([messages.HeartbeatRequest(lease=lease())])
-    monkeypatch.setattr(gateway, "heartbeats", noted)
     heartbeats = Heartbeats(gateway, 0.02)
     with ExitStack() as held:
         for job_id in "ab":
-            name.set(job_id)
+            traced_calls.set(job_id)
             one = messages.Lease(job_id=job_id, token=7, seconds=30.0)
             held.enter_context(HeldLease(heartbeats, one, shutdown))
-        said.clear()
-        until(lambda: len(said) >= 4)
-    apart = [("a", ["a"]), ("b", ["b"])]
-    assert all(one in ([("", ["a", "b"])] if streams else apart) for one in said[1:4])
+        traced_calls.set("")
+        until(lambda: ["a", "b"] in aggregator.said)
+    calls = [call for message in aggregator.received for call in message.calls]
+    assert all(call.traceparent == call.heartbeat.lease.job_id for call in calls)
 
 
 def test_a_lease_that_is_let_go_is_not_spoken_of(gateway, shutdown, aggregator) -> None:

@@ -4,8 +4,8 @@ import pytest
 from typing_extensions import override
 
 from modnorm.v1 import evaluation_pb2 as messages
+from services.evaluator.aggregator_client import AggregatorClient
 from services.evaluator.evaluation import Evaluator
-from services.evaluator.gateway import JobGateway
 from services.evaluator.jobs import JobRunner
 from services.evaluator.models import Loading
 from services.evaluator.shutdown import Shutdown
@@ -22,7 +22,7 @@ class OnOffer(dict[str, messages.Job]):
 
 
 @pytest.fixture
-def resting_runner(gateway: JobGateway, shutdown: Shutdown) -> Iterator[JobRunner]:
+def resting_runner(gateway: AggregatorClient, shutdown: Shutdown) -> Iterator[JobRunner]:
     evaluator = Evaluator(gateway, Loading(roots=()))
     runner = JobRunner(gateway, shutdown, evaluator, heartbeat_seconds=0.05, resting=3)
     yield runner

@@ -40,7 +40,7 @@ def offer(aggregator, add_job: AddJob) -> Callable[..., None]:
         for name in names:
             add_job(name, max_tokens=4)
             if name.startswith("b"):
-                aggregator.jobs[name].engine_spec.max_num_seqs = 7
+                aggregator.jobs[name].engine.max_num_seqs = 7
 
     return offer
 

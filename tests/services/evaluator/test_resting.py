@@ -181,18 +181,13 @@ def test_a_job_of_another_lineage_is_passed_on(rests: JobRunner, aggregator, add
     assert kinds(aggregator) == {"b": RELEASED}
 
 
-@pytest.mark.parametrize("together", [True, False])
-def test_one_message_keeps_all_leases(
-    rests: JobRunner, aggregator, add: AddJob, *, together: bool
-) -> None:
-    aggregator.together = together
+def test_one_message_keeps_all_leases(rests: JobRunner, aggregator, add: AddJob) -> None:
     for job_id in "abc":
         add(job_id)
     begin(rests, "ab")
     aggregator.said.clear()
     until(lambda: len(aggregator.said) >= 8)
-    said = {tuple(jobs) for jobs in aggregator.said[1:-1]}
-    assert said == ({("a", "b")} if together else {("a", "b"), ("b",)})
+    assert {tuple(jobs) for jobs in aggregator.said[1:-1]} == {("a", "b")}
     assert {beat.lease.job_id for beat in aggregator.heartbeats[-4:]} == {"a", "b"}
     aggregator.cancel = True
     wait_for_cancel(rests)

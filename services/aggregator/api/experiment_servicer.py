@@ -1,0 +1,344 @@
+"""ExperimentService: clients create, watch, read and cancel experiments."""
+
+import asyncio
+import unicodedata
+from collections.abc import AsyncIterator, Iterator
+
+import grpc.aio
+from typing_extensions import override
+
+from modnorm.errors import InvalidInputError, NotFoundError
+from modnorm.v1 import evaluation_pb2, experiment_pb2, experiment_pb2_grpc
+from modnorm.wire.conversions import spec_from_proto
+from services.aggregator.api.paging import decode_token, encode_token, page_size
+from services.aggregator.api.to_proto import (
+    answer_message,
+    candidate_message,
+    event_message,
+    experiment_message,
+    experiment_summary,
+    vote_message,
+)
+from services.aggregator.experiments.admission import Admission, Admissions
+from services.aggregator.experiments.change_notifier import Notifier
+from services.aggregator.experiments.experiment_setup import Conductor
+from services.aggregator.experiments.experiment_store import ExperimentRecord, ExperimentStore
+from services.aggregator.experiments.result_store import EventStore, ResultStore
+from services.aggregator.storage.states import BASE_INDEX, ArtifactKind, Split
+from services.aggregator.storage.tables import Experiment
+from services.common.access import current_caller
+from services.common.shielded_tasks import ShieldedTasks
+
+SERVICE = "modnorm.v1.ExperimentService"
+MAX_REQUEST_ID = 128
+CHUNK_BYTES = 512 * 1024
+PAGE_BYTES = 2 * 2**20
+"""A page of answers or experiments ends here, well below gRPC's default limit of a message."""
+_WATCH_BATCH = 200
+
+_SPLITS = {
+    evaluation_pb2.SPLIT_SELECTION: Split.SELECTION,
+    evaluation_pb2.SPLIT_HELDOUT: Split.HELDOUT,
+    evaluation_pb2.SPLIT_DEVELOPMENT: Split.DEVELOPMENT,
+}
+
+
+class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
+    """Creates, shows, watches and cancels experiments.
+
+    Args:
+        experiments: The stored experiments.
+        results: The stored results.
+        events: The stored events.
+        admissions: Checks specs.
+        conductor: Moves experiments on.
+        notifier: Tells when experiments change.
+        watch_seconds: Seconds after which a watcher reads without a notification.
+        tasks: Runs changes to their end, though their callers leave.
+    """
+
+    def __init__(  # noqa: PLR0913 - wiring
+        self,
+        *,
+        experiments: ExperimentStore,
+        results: ResultStore,
+        events: EventStore,
+        admissions: Admissions,
+        conductor: Conductor,
+        notifier: Notifier,
+        watch_seconds: float,
+        tasks: ShieldedTasks,
+    ) -> None:
+        self._experiments = experiments
+        self._results = results
+        self._events = events
+        self._admissions = admissions
+        self._conductor = conductor
+        self._notifier = notifier
+        self._watch_seconds = watch_seconds
+        self._tasks = tasks
+
+    @override
+    async def CreateExperiment(
+        self,
+        request: experiment_pb2.CreateExperimentRequest,
+        context: grpc.aio.ServicerContext[
+            experiment_pb2.CreateExperimentRequest, experiment_pb2.CreateExperimentResponse
+        ],
+    ) -> experiment_pb2.CreateExperimentResponse:
+        """Validate an experiment whole, then store it; the same request is answered the same."""
+        _check_request_id(request.request_id)
+        spec = spec_from_proto(request.spec)
+        experiments = self._experiments
+        tenant = current_caller().tenant
+        record = await asyncio.to_thread(experiments.find, request.request_id, spec, tenant)
+        if record is None:
+            admission = await self._admissions.admit(spec)
+            record = await self._tasks.run(self._create(request.request_id, admission, tenant))
+        return experiment_pb2.CreateExperimentResponse(experiment=experiment_message(record))
+
+    @override
+    async def GetExperiment(
+        self,
+        request: experiment_pb2.GetExperimentRequest,
+        context: grpc.aio.ServicerContext[
+            experiment_pb2.GetExperimentRequest, experiment_pb2.GetExperimentResponse
+        ],
+    ) -> experiment_pb2.GetExperimentResponse:
+        """Return an experiment and the results it has so far."""
+        await self._check_visible(request.id)
+        record = await asyncio.to_thread(self._experiments.get, request.id)
+        return experiment_pb2.GetExperimentResponse(experiment=experiment_message(record))
+
+    @override
+    async def ListExperiments(
+        self,
+        request: experiment_pb2.ListExperimentsRequest,
+        context: grpc.aio.ServicerContext[
+            experiment_pb2.ListExperimentsRequest, experiment_pb2.ListExperimentsResponse
+        ],
+    ) -> experiment_pb2.ListExperimentsResponse:
+        """List experiments, newest first; a page may end early to stay small."""
+        size = page_size(request.page_size, 50)
+        time, last_id = decode_token(request.page_token, "experiments", (0.0, ""))
+        after = (float(time), str(last_id)) if request.page_token else None
+        scope = current_caller().scope
+        found = await asyncio.to_thread(self._experiments.page, size + 1, after, scope)
+        response, room = experiment_pb2.ListExperimentsResponse(), PAGE_BYTES
+        for experiment, packed in found[:size]:
+            progress = experiment_pb2.Progress.FromString(packed)
+            summary = experiment_summary(experiment, progress)
+            room -= summary.ByteSize()
+            if room < 0 and response.experiments:
+                break
+            response.experiments.append(summary)
+        shown = len(response.experiments)
+        if len(found) > shown:
+            last = found[shown - 1][0]
+            position = (last.create_time, last.id)
+            response.next_page_token = encode_token("experiments", position)
+        return response
+
+    @override
+    async def WatchExperiment(
+        self,
+        request: experiment_pb2.WatchExperimentRequest,
+        context: grpc.aio.ServicerContext[
+            experiment_pb2.WatchExperimentRequest, experiment_pb2.WatchExperimentResponse
+        ],
+    ) -> AsyncIterator[experiment_pb2.WatchExperimentResponse]:
+        """Stream the events after a cursor, then live ones, until the experiment has ended."""
+        await self._check_visible(request.id)
+        cursor, ended = request.cursor, False
+        while not ended:
+            seen = self._notifier.seen(request.id)
+            events, ended = await asyncio.to_thread(
+                self._events.after, request.id, cursor, _WATCH_BATCH
+            )
+            for event in events:
+                yield event_message(event)
+                cursor = event.cursor
+            if not events and not ended:
+                await self._notifier.wait(request.id, seen, self._watch_seconds)
+
+    @override
+    async def CancelExperiment(
+        self,
+        request: experiment_pb2.CancelExperimentRequest,
+        context: grpc.aio.ServicerContext[
+            experiment_pb2.CancelExperimentRequest, experiment_pb2.CancelExperimentResponse
+        ],
+    ) -> experiment_pb2.CancelExperimentResponse:
+        """Cancel an experiment; one that has ended stays as it is."""
+        await self._check_visible(request.id)
+        record = await self._tasks.run(self._cancel(request.id))
+        return experiment_pb2.CancelExperimentResponse(experiment=experiment_message(record))
+
+    @override
+    async def ListCandidates(
+        self,
+        request: experiment_pb2.ListCandidatesRequest,
+        context: grpc.aio.ServicerContext[
+            experiment_pb2.ListCandidatesRequest, experiment_pb2.ListCandidatesResponse
+        ],
+    ) -> experiment_pb2.ListCandidatesResponse:
+        """List candidates in order, the base first."""
+        await self._check_visible(request.experiment_id)
+        size = page_size(request.page_size, 100)
+        scope = f"candidates/{request.experiment_id}"
+        (after,) = decode_token(request.page_token, scope, (BASE_INDEX - 1,))
+        found = await asyncio.to_thread(
+            self._results.candidates, request.experiment_id, int(after), size + 1
+        )
+        response = experiment_pb2.ListCandidatesResponse()
+        response.candidates.extend(candidate_message(record) for record in found[:size])
+        if len(found) > size:
+            position = (found[size - 1].candidate.index,)
+            response.next_page_token = encode_token(scope, position)
+        return response
+
+    @override
+    async def ListAnswers(
+        self,
+        request: experiment_pb2.ListAnswersRequest,
+        context: grpc.aio.ServicerContext[
+            experiment_pb2.ListAnswersRequest, experiment_pb2.ListAnswersResponse
+        ],
+    ) -> experiment_pb2.ListAnswersResponse:
+        """List the answers of a candidate in row order; a page may end early to stay small."""
+        await self._check_visible(request.experiment_id)
+        size = page_size(request.page_size, 100)
+        split = _SPLITS.get(request.split)
+        if split is None:
+            raise InvalidInputError(
+                "name a split", field="split", remedy="selection, held-out or development"
+            )
+        scope = f"answers/{request.experiment_id}/{request.candidate}/{split}"
+        (start,) = decode_token(request.page_token, scope, (0,))
+        answers = await asyncio.to_thread(
+            self._results.answers, request.experiment_id, request.candidate, split
+        )
+        response = experiment_pb2.ListAnswersResponse()
+        room, stop = PAGE_BYTES, max(0, int(start))
+        for answer in answers[stop : stop + size]:
+            message = answer_message(answer)
+            room -= message.ByteSize()
+            if room < 0 and response.answers:
+                break
+            response.answers.append(message)
+        stop += len(response.answers)
+        if stop < len(answers):
+            response.next_page_token = encode_token(scope, (stop,))
+        return response
+
+    @override
+    async def ListVotes(
+        self,
+        request: experiment_pb2.ListVotesRequest,
+        context: grpc.aio.ServicerContext[
+            experiment_pb2.ListVotesRequest, experiment_pb2.ListVotesResponse
+        ],
+    ) -> experiment_pb2.ListVotesResponse:
+        """List the votes of one ensemble in row order."""
+        await self._check_visible(request.experiment_id)
+        size = page_size(request.page_size, 100)
+        ensemble = (request.population, request.ensemble_size)
+        scope = f"votes/{request.experiment_id}/{ensemble}"
+        (after,) = decode_token(request.page_token, scope, (-1,))
+        votes = await asyncio.to_thread(
+            self._results.votes, request.experiment_id, *ensemble, int(after), size + 1
+        )
+        response = experiment_pb2.ListVotesResponse()
+        response.votes.extend(vote_message(vote) for vote in votes[:size])
+        if len(votes) > size:
+            response.next_page_token = encode_token(scope, (votes[size - 1].row,))
+        return response
+
+    @override
+    async def GetArtifact(
+        self,
+        request: experiment_pb2.GetArtifactRequest,
+        context: grpc.aio.ServicerContext[
+            experiment_pb2.GetArtifactRequest, experiment_pb2.GetArtifactResponse
+        ],
+    ) -> AsyncIterator[experiment_pb2.GetArtifactResponse]:
+        """Stream what the results of an experiment depend on."""
+        await self._check_visible(request.experiment_id)
+        record = await asyncio.to_thread(self._experiments.get, request.experiment_id)
+        if request.kind == experiment_pb2.ARTIFACT_KIND_LINEAGE:
+            text = await asyncio.to_thread(self._lineage, record)
+        else:
+            kind, digest = _artifact_of(record.experiment, request.kind)
+            text = await asyncio.to_thread(self._results.artifact, digest, kind)
+        for chunk in _chunks(text.encode()):
+            yield experiment_pb2.GetArtifactResponse(chunk=chunk)
+
+    def _lineage(self, record: ExperimentRecord) -> str:
+        """Return the lineage of the state that is reported, or of the last one."""
+        reported = [state.digest for state in record.states if state.reported]
+        lineage = self._results.lineage(record.experiment.id, *reported)
+        return lineage.to_json()
+
+    async def _create(
+        self, request_id: str, admission: Admission, tenant: str
+    ) -> ExperimentRecord:
+        """Store an experiment, and start to drive it."""
+        store = self._experiments.create
+        record = await asyncio.to_thread(store, request_id, admission, tenant)
+        self._conductor.drive(record.experiment.id)
+        return record
+
+    async def _cancel(self, experiment_id: str) -> ExperimentRecord:
+        """Store a cancellation, and wake watchers."""
+        record = await asyncio.to_thread(self._experiments.cancel, experiment_id)
+        self._conductor.drop(experiment_id)
+        self._notifier.ring(experiment_id)
+        return record
+
+    async def _check_visible(self, experiment_id: str) -> None:
+        """Hide the experiments of other tenants as if they did not exist."""
+        scope = current_caller().scope
+        if scope is not None:
+            await asyncio.to_thread(self._experiments.check_visible, experiment_id, scope)
+
+
+def _check_request_id(request_id: str) -> None:
+    printable = all(unicodedata.category(letter) != "Cc" for letter in request_id)
+    if not 0 < len(request_id) <= MAX_REQUEST_ID or not printable:
+        raise InvalidInputError(
+            f"a request id has 1 to {MAX_REQUEST_ID} characters, none of them a control character",
+            field="request_id",
+        )
+
+
+def _artifact_of(
+    experiment: Experiment, kind: experiment_pb2.ArtifactKind.ValueType
+) -> tuple[ArtifactKind, str]:
+    """Return where an artifact of an experiment is stored."""
+    places = {
+        experiment_pb2.ARTIFACT_KIND_PROFILE: (ArtifactKind.PROFILE, experiment.profile_digest),
+        experiment_pb2.ARTIFACT_KIND_SCALE_MAP: (
+            ArtifactKind.SCALE_MAP,
+            experiment.scale_map_digest,
+        ),
+        experiment_pb2.ARTIFACT_KIND_SELECTION_ROWS: (
+            ArtifactKind.ROWS,
+            experiment.selection_digest,
+        ),
+        experiment_pb2.ARTIFACT_KIND_HELDOUT_ROWS: (ArtifactKind.ROWS, experiment.heldout_digest),
+        experiment_pb2.ARTIFACT_KIND_DEVELOPMENT_ROWS: (
+            ArtifactKind.ROWS,
+            experiment.development_digest or None,
+        ),
+    }
+    if kind not in places:
+        raise InvalidInputError("name a kind of artifact", field="kind")
+    stored_kind, digest = places[kind]
+    if digest is None:
+        raise NotFoundError(f"the experiment has no {stored_kind} (yet)", field="kind")
+    return stored_kind, digest
+
+
+def _chunks(content: bytes) -> Iterator[bytes]:
+    for start in range(0, len(content), CHUNK_BYTES):
+        yield content[start : start + CHUNK_BYTES]

@@ -1,0 +1,79 @@
+"""Pages of lists: sizes within bounds, and opaque tokens."""
+
+import base64
+import binascii
+import json
+import math
+from collections.abc import Sequence
+
+from modnorm.errors import InvalidInputError
+
+MAX_PAGE = 1000
+_LARGEST = 2**31 - 1
+
+Position = Sequence[str | int | float]
+"""Position in a list."""
+
+
+def page_size(requested: int, default: int) -> int:
+    """Return the rows of a page.
+
+    Raises:
+        InvalidInputError: the size is negative or over the limit.
+    """
+    if not 0 <= requested <= MAX_PAGE:
+        raise InvalidInputError(
+            f"a page has between 1 and {MAX_PAGE} rows, 0 for {default}", field="page_size"
+        )
+    return requested or default
+
+
+def encode_token(scope: str, position: Position) -> str:
+    """Return the opaque token of a position.
+
+    Args:
+        scope: Which list, with all its arguments.
+        position: Where the next page starts.
+    """
+    return base64.urlsafe_b64encode(json.dumps([scope, *position]).encode()).decode()
+
+
+def decode_token(token: str, scope: str, start: Position) -> Position:
+    """Return the position of a token; the start for an empty one.
+
+    Args:
+        token: A token of `encode_token`.
+        scope: Which list, with all its arguments.
+        start: Position of the first page, with the types that any position has.
+
+    Raises:
+        InvalidInputError: the token is not one of this list.
+    """
+    if not token:
+        return start
+    try:
+        content = json.loads(base64.b64decode(token, altchars=b"-_", validate=True))
+    except (binascii.Error, ValueError, RecursionError) as error:
+        raise _bad_token() from error
+    if not isinstance(content, list) or content[:1] != [scope]:
+        raise _bad_token()
+    if [type(part) for part in content[1:]] != [type(part) for part in start]:
+        raise _bad_token()
+    if not all(map(_storable, content[1:])):
+        raise _bad_token()
+    return content[1:]
+
+
+def _storable(part: str | float) -> bool:
+    """Tell whether a database can compare it: no number too large, no half of a character."""
+    if isinstance(part, str):
+        return part.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in part)
+    return math.isfinite(part) and (isinstance(part, float) or abs(part) <= _LARGEST)
+
+
+def _bad_token() -> InvalidInputError:
+    return InvalidInputError(
+        "the token is not one of this list",
+        field="page_token",
+        remedy="pass next_page_token of the page before, or nothing",
+    )

@@ -1,0 +1,96 @@
+"""RadiusService: functional matching for clients, who name rows and models as in a spec."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+import grpc.aio
+from typing_extensions import override
+
+from modnorm.errors import UnavailableError
+from modnorm.radius.scales import check_count, check_scales
+from modnorm.spec import ExperimentSpec
+from modnorm.tasks import get_stored_task
+from modnorm.tasks.faults import render
+from modnorm.v1 import calibration_pb2, radius_pb2, radius_pb2_grpc
+from modnorm.wire.conversions import spec_from_proto
+from modnorm.wire.radius_conversions import matching_from_proto
+from services.aggregator.experiments.admission import Admission, Admissions
+from services.aggregator.experiments.upstream_services import Calibrator, Prompts
+
+SERVICE = "modnorm.v1.RadiusService"
+
+Responses = AsyncIterator[radius_pb2.MatchRadiusResponse]
+
+
+class RadiusServicer(radius_pb2_grpc.RadiusServiceServicer):
+    """Has radii matched; stores nothing, since the calibrator keeps what was measured.
+
+    Args:
+        admissions: Checks specs, and finds their rows and profiles.
+        calibrator: Measures.
+    """
+
+    def __init__(self, admissions: Admissions, calibrator: Calibrator) -> None:
+        self._admissions = admissions
+        self._calibrator = calibrator
+
+    @override
+    async def MatchRadius(
+        self,
+        request: radius_pb2.MatchRadiusRequest,
+        context: grpc.aio.ServicerContext[
+            radius_pb2.MatchRadiusRequest, radius_pb2.MatchRadiusResponse
+        ],
+    ) -> Responses:
+        """Stream progress, then the artifact."""
+        spec = spec_from_proto(request.spec)
+        matching = matching_from_proto(request.matching)
+        check_scales(matching.radii, matching.sigma)
+        admission = await self._admissions.admit(spec)
+        prompts = await asyncio.to_thread(_prompts, spec, admission)
+        # Before a calibration, which takes minutes and is of no use then.
+        check_count(len(prompts), matching.settings.prompts)
+        profile = admission.profile.text if admission.profile else None
+        if admission.needs_profile and profile is None:
+            async for response in self._calibrate(spec, admission, prompts):
+                if isinstance(response, str):
+                    profile = response
+                else:
+                    yield response
+        async for measured in self._calibrator.measure(
+            spec,
+            admission.model_digest,
+            prompts=prompts[: matching.settings.prompts],
+            profile_json=profile,
+            matching=request.matching,
+        ):
+            yield _passed_on(measured)
+
+    async def _calibrate(
+        self, spec: ExperimentSpec, admission: Admission, prompts: Prompts
+    ) -> AsyncIterator[radius_pb2.MatchRadiusResponse | str]:
+        """Yield progress, then the profile that an experiment of the spec would have."""
+        used = prompts[: spec.calibration.examples]
+        async for response in self._calibrator.calibrate(spec, admission.model_digest, used):
+            if response.WhichOneof("result") == "profile":
+                yield response.profile.json
+                return
+            yield radius_pb2.MatchRadiusResponse(calibration=response.progress)
+        raise UnavailableError("the calibrator ended without a profile")
+
+
+def _prompts(spec: ExperimentSpec, admission: Admission) -> Prompts:
+    """Return the messages of the selection rows."""
+    named = spec.task
+    task = get_stored_task(named.name, scorer=named.scorer, declaration=named.declaration)
+    rows = [json.loads(line) for line in admission.selection.text.split("\n")]
+    return render(task, rows, "selection row")
+
+
+def _passed_on(
+    measured: calibration_pb2.MeasureRadiusResponse,
+) -> radius_pb2.MatchRadiusResponse:
+    if measured.WhichOneof("result") == "artifact":
+        return radius_pb2.MatchRadiusResponse(artifact=measured.artifact)
+    return radius_pb2.MatchRadiusResponse(progress=measured.progress)

@@ -1,0 +1,269 @@
+"""Stored rows as protobuf messages."""
+
+import json
+from dataclasses import asdict
+from functools import lru_cache
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from modnorm.search.stopping import Bar
+from modnorm.v1 import common_pb2, evaluation_pb2, experiment_pb2
+from modnorm.wire.conversions import spec_to_proto
+from services.aggregator.experiments.experiment_store import ExperimentRecord
+from services.aggregator.experiments.result_store import CandidateRecord
+from services.aggregator.experiments.run_states import StateRecord
+from services.aggregator.jobs.worker_requests import Claim
+from services.aggregator.storage.codec import StoredAnswer, unpack_coefficients
+from services.aggregator.storage.states import ExperimentState, JobState, Split
+from services.aggregator.storage.tables import (
+    Candidate,
+    Ensemble,
+    Event,
+    Experiment,
+    Job,
+    Vote,
+    parsed_spec,
+)
+
+_SPLITS = {
+    Split.SELECTION: evaluation_pb2.SPLIT_SELECTION,
+    Split.HELDOUT: evaluation_pb2.SPLIT_HELDOUT,
+    Split.DEVELOPMENT: evaluation_pb2.SPLIT_DEVELOPMENT,
+}
+_CANDIDATE_STATES = {
+    JobState.PENDING: experiment_pb2.CANDIDATE_STATE_PENDING,
+    JobState.LEASED: experiment_pb2.CANDIDATE_STATE_RUNNING,
+    JobState.DONE: experiment_pb2.CANDIDATE_STATE_SCORED,
+    JobState.FAILED: experiment_pb2.CANDIDATE_STATE_FAILED,
+    JobState.CANCELLED: experiment_pb2.CANDIDATE_STATE_CANCELLED,
+}
+
+
+def experiment_message(record: ExperimentRecord) -> experiment_pb2.Experiment:
+    """Return an experiment with its results."""
+    message = experiment_summary(record.experiment, record.progress)
+    metrics = {job.split: job.metric for job in record.base}
+    if {Split.SELECTION, Split.HELDOUT} & metrics.keys():
+        message.base.CopyFrom(
+            experiment_pb2.BaseResult(
+                selection_reward=metrics.get(Split.SELECTION),
+                heldout_metric=metrics.get(Split.HELDOUT),
+            )
+        )
+    message.ensembles.extend(_ensemble(ensemble) for ensemble in record.ensembles)
+    message.states.extend(map(_state_result, record.states))
+    return message
+
+
+def experiment_summary(
+    experiment: Experiment, progress: experiment_pb2.Progress
+) -> experiment_pb2.Experiment:
+    """Return an experiment without its results."""
+    message = experiment_pb2.Experiment(
+        id=experiment.id,
+        request_id=experiment.request_id,
+        spec=spec_to_proto(experiment.spec),
+        state=_state(experiment.state),
+        error=experiment.error,
+        remedy=experiment.remedy,
+        waits_for=experiment.waits_for,
+        create_time=_timestamp(experiment.create_time),
+        progress=progress,
+        provenance=_provenance(experiment),
+    )
+    if experiment.end_time is not None:
+        message.end_time.CopyFrom(_timestamp(experiment.end_time))
+    return message
+
+
+def event_message(event: Event) -> experiment_pb2.WatchExperimentResponse:
+    """Return one event."""
+    return experiment_pb2.WatchExperimentResponse(
+        cursor=event.cursor,
+        time=_timestamp(event.time),
+        message=event.message,
+        waits_for=event.waits_for,
+        state=_state(event.state),
+        progress=experiment_pb2.Progress.FromString(event.progress),
+    )
+
+
+def candidate_message(record: CandidateRecord) -> experiment_pb2.Candidate:
+    """Return a candidate with the results of its jobs."""
+    job, heldout = record.selection, record.heldout
+    return experiment_pb2.Candidate(
+        index=record.candidate.index,
+        descriptor=_descriptor(record.candidate),
+        state=_candidate_state(job),
+        reward_lower=job.reward_lower,
+        reward_upper=job.reward_upper,
+        selection_reward=job.metric,
+        heldout_metric=heldout.metric if heldout else None,
+        attempts=_attempts(job),
+        error=job.error if job.state is JobState.FAILED else "",
+        remedy=job.remedy if job.state is JobState.FAILED else "",
+        selection_tokens=job.tokens,
+        worker=job.worker,
+        seconds=_seconds(job),
+        environment=json.loads(job.environment),
+        heldout_environment=json.loads(heldout.environment) if heldout else None,
+        selection_answers=_stored_answers(job),
+        selection_correct=job.correct,
+        heldout_answers=_stored_answers(heldout) if heldout else 0,
+        heldout_attempts=_attempts(heldout) if heldout else 0,
+        heldout_tokens=heldout.tokens if heldout else 0,
+        heldout_seconds=_seconds(heldout) if heldout else 0.0,
+    )
+
+
+def _attempts(job: Job) -> int:
+    return job.attempts + (job.state is JobState.LEASED)
+
+
+def _stored_answers(job: Job) -> int:
+    """Count the stored answers; before the end of a job, heartbeats count unstored ones."""
+    return job.answers_done if job.state is JobState.DONE else 0
+
+
+def _seconds(job: Job) -> float:
+    return job.switch_seconds + job.generate_seconds + job.score_seconds
+
+
+def answer_message(answer: StoredAnswer) -> evaluation_pb2.Answer:
+    """Return one answer."""
+    return evaluation_pb2.Answer(**asdict(answer))
+
+
+def vote_message(vote: Vote) -> experiment_pb2.Vote:
+    """Return one vote."""
+    return experiment_pb2.Vote(
+        row=vote.row,
+        answer=vote.answer,
+        correct=vote.correct,
+        valid=vote.valid,
+        support=vote.support,
+        correct_support=vote.correct_support,
+        skipped=vote.skipped,
+    )
+
+
+def fill_job(message: evaluation_pb2.Job, claim: Claim, lease_seconds: float) -> None:
+    """Fill in a leased job with everything that a worker needs."""
+    job, experiment = claim.job, claim.experiment
+    message.MergeFrom(_specified(experiment.spec_json))
+    lease = message.lease
+    lease.job_id, lease.token, lease.seconds = job.id, job.token, lease_seconds
+    message.experiment_id = experiment.id
+    message.model_digest = experiment.model_digest
+    message.scorer = experiment.scorer
+    message.max_tokens = experiment.max_tokens
+    _fill_descriptor(message.descriptor, claim.candidate)
+    message.split = _SPLITS[job.split]
+    message.rows_digest = experiment.rows_of(job.split)[0]
+    if claim.candidate.needs_proposal:
+        message.generator_digest = experiment.generator_digest
+    message.candidate = job.candidate
+    if claim.bar is not None:
+        fill_bar(message.bar, claim.bar)
+    message.skipped_rows.extend(claim.skipped)
+    message.replay_digest = experiment.selection_digest
+
+
+@lru_cache(maxsize=64)
+def _specified(spec_json: str) -> evaluation_pb2.Job:
+    """Return the fields that all jobs of a spec share. The message is cached: do not change it."""
+    spec = parsed_spec(spec_json)
+    return evaluation_pb2.Job(
+        model=common_pb2.ModelRef(name=spec.model.name, revision=spec.model.revision),
+        task=spec.task.name,
+        declaration=spec.task.declaration,
+        engine=common_pb2.EngineSpec(**spec.engine.model_dump(exclude_none=True)),
+        may_stop=spec.population.statistics == "experts" and spec.iterative is None,
+    )
+
+
+def fill_bar(message: evaluation_pb2.Bar, bar: Bar) -> None:
+    """Fill in a bar."""
+    message.reward, message.index = bar.reward, bar.index
+    message.SetInParent()
+
+
+def _candidate_state(job: Job) -> experiment_pb2.CandidateState.ValueType:
+    stopped = job.state is JobState.DONE and job.reward_upper is not None
+    return experiment_pb2.CANDIDATE_STATE_STOPPED if stopped else _CANDIDATE_STATES[job.state]
+
+
+def _descriptor(candidate: Candidate) -> common_pb2.Descriptor:
+    message = common_pb2.Descriptor()
+    _fill_descriptor(message, candidate)
+    return message
+
+
+def _fill_descriptor(message: common_pb2.Descriptor, candidate: Candidate) -> None:
+    message.noise = candidate.noise
+    message.seed = candidate.seed
+    message.method = candidate.method
+    message.radius = candidate.radius
+    message.scale_map_digest = candidate.scale_map_digest
+    if candidate.coefficients is not None:
+        message.coefficients.extend(unpack_coefficients(candidate.coefficients))
+    message.lineage_digest = candidate.lineage
+
+
+def _state_result(state: StateRecord) -> experiment_pb2.StateResult:
+    development, heldout = state.development, state.heldout
+    return experiment_pb2.StateResult(
+        updates=state.updates,
+        lineage_digest=state.digest,
+        development_metric=state.result.accuracy if state.result else None,
+        development_reward=state.result.reward if state.result else None,
+        heldout_metric=heldout.metric if heldout else None,
+        reported=state.reported,
+        mean_reward=state.mean_reward,
+        development_answers=development.answers_done if development else 0,
+        development_tokens=development.tokens if development else 0,
+        development_attempts=development.attempts if development else 0,
+        heldout_answers=heldout.answers_done if heldout else 0,
+        heldout_tokens=heldout.tokens if heldout else 0,
+        heldout_attempts=heldout.attempts if heldout else 0,
+    )
+
+
+def _ensemble(ensemble: Ensemble) -> experiment_pb2.EnsembleResult:
+    return experiment_pb2.EnsembleResult(
+        population=ensemble.population,
+        ensemble_size=ensemble.ensemble_size,
+        experts=json.loads(ensemble.experts),
+        metric=ensemble.metric,
+        correct=ensemble.correct,
+        rows=ensemble.rows,
+    )
+
+
+def _provenance(experiment: Experiment) -> experiment_pb2.Provenance:
+    return experiment_pb2.Provenance(
+        model_digest=experiment.model_digest,
+        profile_digest=experiment.profile_digest or "",
+        scale_map_digest=experiment.scale_map_digest or "",
+        selection_digest=experiment.selection_digest,
+        heldout_digest=experiment.heldout_digest,
+        selection_rows=experiment.selection_rows,
+        heldout_rows=experiment.heldout_rows,
+        scorer=experiment.scorer,
+        spec_digest=experiment.spec_digest,
+        selection_revision=experiment.selection_revision or "",
+        heldout_revision=experiment.heldout_revision or "",
+        development_digest=experiment.development_digest,
+        development_rows=experiment.development_rows,
+        generator_digest=experiment.generator_digest,
+    )
+
+
+def _state(state: ExperimentState) -> experiment_pb2.ExperimentState.ValueType:
+    return experiment_pb2.ExperimentState.Value(f"EXPERIMENT_STATE_{state}")
+
+
+def _timestamp(seconds: float) -> Timestamp:
+    timestamp = Timestamp()
+    timestamp.FromMicroseconds(round(seconds * 1_000_000))
+    return timestamp

@@ -1,0 +1,1 @@
+"""Experiments, from their admission to their end."""

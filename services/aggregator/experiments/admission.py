@@ -1,0 +1,253 @@
+"""Validation of an experiment as a whole, before any of it is stored."""
+
+import hashlib
+import re
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from modnorm.admission import (
+    Splits,
+    check_calibration,
+    check_engine,
+    check_radius_is_tested_elsewhere,
+    check_settled,
+    find_generator,
+    is_digest,
+    load_splits,
+    read_profile,
+)
+from modnorm.errors import InvalidInputError, NotFoundError
+from modnorm.perturbation.methods import refuse_unused_profile
+from modnorm.sandbox import Runner
+from modnorm.spec import ExperimentSpec
+from modnorm.tasks import Row, check_sandbox
+from modnorm.tasks.data import LoadedRows, encode_rows
+from services.aggregator.experiments.upstream_services import Calibrator, Sampler
+from services.aggregator.storage.stored_artifacts import StoredText
+from services.common.threads import SlowThreads
+
+_PROMPT = re.compile(r"prompts\.([0-9]+)")
+_THREADS = 8
+"""Specs that are checked at a time. They mostly wait for the hub or the sandbox, so there may be
+more than cores; each may hold a data set in memory, so there are few."""
+_PROBE_DIGEST = "0" * 64
+"""Placeholder for the scale map when only the names in a population are checked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """A valid experiment with all its inputs."""
+
+    spec: ExperimentSpec
+    model_digest: str
+    scorer: str
+    max_tokens: int
+    selection: StoredText
+    selection_rows: int
+    heldout: StoredText
+    heldout_rows: int
+    needs_profile: bool
+    profile: StoredText | None
+    selection_revision: str | None = None
+    """Commit of the Hugging Face dataset that the selection rows come from."""
+    heldout_revision: str | None = None
+    fences: str = ""
+    """The isolation of the model's programs, for people; empty if none run."""
+    overlap: int = 0
+    """Held-out rows that are selection rows too."""
+    development: StoredText | None = None
+    """Rows that choose among the states of an iterative run."""
+    development_rows: int = 0
+    development_overlap: int = 0
+    """Held-out rows that are development rows too."""
+    generator: StoredText | None = None
+    """The generator that proposes the amplitudes of a ZO-Finetuner."""
+
+
+class Admissions:
+    """Checks specs with the help of the services that know models, methods and noise.
+
+    Args:
+        sampler: Knows models, methods and noise schemes.
+        calibrator: Has profiles.
+        data_roots: Where data and profile files may lie; anywhere when None.
+        sandbox: Where evaluators run the programs of a task.
+        split_folders: Where named splits are looked for before the hub.
+        engines: All engines that evaluators have, where that is known.
+    """
+
+    def __init__(  # noqa: PLR0913 - the last two by keyword
+        self,
+        sampler: Sampler,
+        calibrator: Calibrator,
+        data_roots: Sequence[Path] | None,
+        sandbox: Runner | None,
+        *,
+        split_folders: Sequence[Path] = (),
+        engines: Collection[str] | None = None,
+    ) -> None:
+        self._sampler = sampler
+        self._calibrator = calibrator
+        self._data_roots = data_roots
+        self._sandbox = sandbox
+        self._split_folders = split_folders
+        self._engines = engines
+        self._threads = SlowThreads(_THREADS, "admission")
+
+    def close(self) -> None:
+        """Stop the threads, after the last call."""
+        self._threads.close()
+
+    async def admit(self, spec: ExperimentSpec) -> Admission:
+        """Return the inputs of the experiment of a spec.
+
+        Raises:
+            InvalidInputError: names the field of the spec that is at fault.
+            PreconditionError: the task runs programs, and there is no sandbox.
+            UnavailableError: a service that knows more is down, or the sandbox does not isolate.
+        """
+        check_settled(spec)
+        check_engine(spec, self._engines)
+        isolation = await self._threads.run(check_sandbox, spec.task.name, self._sandbox)
+        data = await self._threads.run(self._load, spec)
+        max_tokens = spec.task.max_tokens or data.task.max_tokens
+        prompts = await self._threads.run(data.prompts)
+        with _blaming_rows(spec, data):
+            model = await self._sampler.inspect(spec, prompts, max_tokens)
+        _check_length(spec, model.longest_prompt, max_tokens)
+        heldout = _stored_rows(data.heldout.rows)
+        _check_radius(spec, model.model_digest, heldout.digest)
+        await self._sampler.descriptors(spec, _PROBE_DIGEST, 1)
+        needs_profile = await self._sampler.needs_profile(spec, model.model_digest)
+        if needs_profile and spec.method.profile is None:
+            check_calibration(spec, len(data.selection.rows), model.num_layers)
+        return Admission(
+            spec=spec,
+            model_digest=model.model_digest,
+            scorer=data.task.scorer,
+            max_tokens=max_tokens,
+            selection=_stored_rows(data.selection.rows),
+            selection_rows=len(data.selection.rows),
+            selection_revision=data.selection.revision,
+            heldout=heldout,
+            heldout_rows=len(data.heldout.rows),
+            heldout_revision=data.heldout.revision,
+            needs_profile=needs_profile,
+            profile=await self._profile(spec, model.model_digest, needed=needs_profile),
+            fences=isolation.summary if isolation else "",
+            overlap=_overlap(data.selection, data.heldout),
+            development=_stored_rows(data.development.rows) if data.development else None,
+            development_rows=len(data.development.rows) if data.development else 0,
+            development_overlap=_overlap(data.development, data.heldout)
+            if data.development
+            else 0,
+            generator=await self._generator(spec, model.model_digest),
+        )
+
+    def _load(self, spec: ExperimentSpec) -> Splits:
+        return load_splits(spec, roots=self._data_roots, folders=self._split_folders)
+
+    async def _profile(
+        self, spec: ExperimentSpec, model_digest: str, *, needed: bool
+    ) -> StoredText | None:
+        """Return the profile that a spec names, after the sampler built a scale map with it."""
+        name = spec.method.profile
+        if name is None:
+            return None
+        refuse_unused_profile(spec.method, needed=needed)
+        if is_digest(name):
+            profile = await self._by_digest(name)
+        else:
+            profile = _stored(await self._threads.run(read_profile, name, self._data_roots))
+        await self._sampler.scale_map(spec, model_digest, profile.text)
+        return profile
+
+    async def _generator(self, spec: ExperimentSpec, model_digest: str) -> StoredText | None:
+        """Return the generator that a spec names, if it is of the spec's model."""
+        name = spec.iterative.generator if spec.iterative else None
+        if name is None:
+            return None
+        generator = await self._threads.run(find_generator, name, self._data_roots)
+        scale_map = await self._sampler.scale_map(spec, model_digest, None)
+        generator.check_model([(tensor.name, tensor.shape) for tensor in scale_map.tensors])
+        return StoredText(generator.digest, generator.text)
+
+    async def _by_digest(self, digest: str) -> StoredText:
+        try:
+            profile = await self._calibrator.profile(digest)
+        except NotFoundError as error:
+            raise InvalidInputError(
+                error.message,
+                field="method.profile",
+                remedy="name a stored profile, or leave it out to have one calibrated",
+            ) from error
+        return StoredText(profile.digest, profile.json)
+
+
+@contextmanager
+def _blaming_rows(spec: ExperimentSpec, data: Splits) -> Iterator[None]:
+    """Name the row of a prompt that does not fit, as for malformed rows."""
+    try:
+        yield
+    except InvalidInputError as error:
+        found = _PROMPT.fullmatch(error.field or "")
+        if found is None:
+            raise
+        index = int(found[1])
+        splits = [
+            ("task.selection", spec.task.selection, data.selection),
+            ("task.heldout", spec.task.heldout, data.heldout),
+        ]
+        if data.development and spec.iterative and spec.iterative.development:
+            place = "iterative.development"
+            splits.append((place, spec.iterative.development, data.development))
+        while index >= len(splits[0][2].rows):
+            index -= len(splits.pop(0)[2].rows)
+        field, named, rows = splits[0]
+        raise InvalidInputError(
+            f"{named.source}, {rows.places[index]}: {error.message}",
+            field=field,
+            remedy=error.remedy,
+        ) from error
+
+
+def _check_length(spec: ExperimentSpec, longest_prompt: int, max_tokens: int) -> None:
+    """Refuse an engine whose sequences are shorter than those of the task."""
+    bound, needed = spec.engine.max_model_len, longest_prompt + max_tokens
+    if bound is not None and bound < needed:
+        raise InvalidInputError(
+            f"the longest prompt has {longest_prompt} tokens, and {max_tokens} may follow",
+            field="engine.max_model_len",
+            remedy=f"raise it to {needed}, or leave it out",
+        )
+
+
+def _check_radius(spec: ExperimentSpec, model_digest: str, heldout_digest: str) -> None:
+    """Refuse a radius that was chosen for another model, or on the held-out rows."""
+    check_radius_is_tested_elsewhere(spec, heldout_digest)
+    source = spec.method.radius_source
+    if source is None:
+        return
+    if not source.transfer and source.model_digest != model_digest:
+        raise InvalidInputError(
+            f"the radius artifact is of model {(source.model_digest or '')[:12]}, "
+            f"this is model {model_digest[:12]} ({spec.model.name})",
+            field="method.radius",
+            remedy="choose one for this model, or say `transfer: true` beside the artifact",
+        )
+
+
+def _overlap(choosing: LoadedRows, heldout: LoadedRows) -> int:
+    """Count the held-out rows that are rows of another split too."""
+    known = set(encode_rows(choosing.rows))
+    return sum(row in known for row in encode_rows(heldout.rows))
+
+
+def _stored_rows(rows: Sequence[Row]) -> StoredText:
+    return _stored("\n".join(encode_rows(rows)))
+
+
+def _stored(text: str) -> StoredText:
+    return StoredText(hashlib.sha256(text.encode()).hexdigest(), text)

@@ -1,0 +1,44 @@
+"""Wakes watchers of an experiment when it changes, within one process."""
+
+import asyncio
+from collections import Counter, defaultdict
+
+
+class Notifier:
+    """Counts changes of experiments and wakes waiters; used in one event loop.
+
+    Changes by another aggregator on the same database do not arrive here, so waiters also look
+    after a timeout.
+    """
+
+    def __init__(self) -> None:
+        self._changes: Counter[str] = Counter()
+        self._waiting: defaultdict[str, set[asyncio.Future[None]]] = defaultdict(set)
+
+    def seen(self, experiment_id: str) -> int:
+        """Return the number of changes so far; to be read before the experiment itself."""
+        return self._changes[experiment_id]
+
+    def ring(self, experiment_id: str) -> None:
+        """Count a change of an experiment, and wake its waiters."""
+        self._changes[experiment_id] += 1
+        for waiter in self._waiting.pop(experiment_id, ()):
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def wait(self, experiment_id: str, seen: int, seconds: float) -> None:
+        """Return at the next change after `seen`, or when the time is over."""
+        if self._changes[experiment_id] != seen:
+            return
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiting[experiment_id].add(waiter)
+        try:
+            await asyncio.wait([waiter], timeout=seconds)
+        finally:
+            self._forget(experiment_id, waiter)
+
+    def _forget(self, experiment_id: str, waiter: "asyncio.Future[None]") -> None:
+        waiters = self._waiting.get(experiment_id, set())
+        waiters.discard(waiter)
+        if not waiters:
+            self._waiting.pop(experiment_id, None)

@@ -1,0 +1,261 @@
+"""Setup of experiments, from their creation to the selection, by one task an experiment.
+
+Each step is a compare-and-set on the stored state, so that a restart or a second aggregator
+repeats at most a call with an equal answer.
+"""
+
+import asyncio
+import json
+import logging
+import math
+import random
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+from modnorm.errors import CancelledError, EngineError, ModnormError, UnavailableError
+from modnorm.perturbation.descriptor import Descriptor, base_descriptor
+from modnorm.spec import ExperimentSpec, MethodSpec
+from modnorm.tasks.faults import render
+from services.aggregator.experiments.experiment_store import ExperimentStore
+from services.aggregator.experiments.lifecycle import Change
+from services.aggregator.experiments.result_store import ResultStore
+from services.aggregator.experiments.upstream_services import Calibrator, Prompts, Sampler
+from services.aggregator.storage.states import CONDUCTED, ArtifactKind, ExperimentState
+from services.aggregator.storage.stored_artifacts import StoredText
+from services.aggregator.storage.tables import Experiment
+from services.common.logging import internal_error
+
+FIRST_PAUSE = 0.5
+"""Seconds before a failed step is tried again for the first time."""
+BREAKDOWN_RETRIES = 3
+"""How often a step is tried again after its service broke down."""
+_BASE = MethodSpec(name="base")
+
+logger = logging.getLogger(__name__)
+
+
+class SetupSteps:
+    """The steps of one experiment up to its selection.
+
+    Args:
+        experiments: The experiments.
+        results: The artifacts.
+        sampler: Makes scale maps and descriptors.
+        calibrator: Makes profiles.
+        follow_up: Called with each change, in the event loop.
+        timed: Measures a step out of a state.
+    """
+
+    def __init__(  # noqa: PLR0913 - all that a step may use
+        self,
+        *,
+        experiments: ExperimentStore,
+        results: ResultStore,
+        sampler: Sampler,
+        calibrator: Calibrator,
+        follow_up: Callable[[Change], None],
+        timed: Callable[[ExperimentState], AbstractContextManager[None]],
+    ) -> None:
+        self._experiments = experiments
+        self._results = results
+        self._sampler = sampler
+        self._calibrator = calibrator
+        self._follow_up = follow_up
+        self._timed = timed
+
+    async def step(self, experiment_id: str) -> bool:
+        """Take the next step of an experiment; False when it is not the conductor's any more.
+
+        Raises:
+            UnavailableError: a service is down; the step can be taken again.
+            ModnormError: the experiment cannot go on.
+        """
+        record = await asyncio.to_thread(self._experiments.get, experiment_id)
+        experiment = record.experiment
+        if experiment.state not in CONDUCTED:
+            return False
+        with self._timed(experiment.state):
+            if experiment.state is ExperimentState.PENDING:
+                await self._leave_pending(experiment)
+            elif experiment.state is ExperimentState.CALIBRATING:
+                await self._calibrate(experiment)
+            else:
+                await self._sample(experiment)
+        self._follow_up(Change(experiment_id))
+        return True
+
+    async def wait_for(self, experiment_id: str, reason: str) -> None:
+        """Record that the next step waits for a service."""
+        await asyncio.to_thread(self._experiments.wait_for, experiment_id, reason)
+        self._follow_up(Change(experiment_id))
+
+    async def fail(self, experiment_id: str, reason: str, remedy: str = "") -> None:
+        """End an experiment that cannot continue."""
+        await asyncio.to_thread(self._experiments.fail, experiment_id, reason, remedy)
+        self._follow_up(Change(experiment_id))
+
+    async def _leave_pending(self, experiment: Experiment) -> None:
+        examples = min(experiment.spec.calibration.examples, experiment.selection_rows)
+        await asyncio.to_thread(self._experiments.leave_pending, experiment.id, examples)
+
+    async def _calibrate(self, experiment: Experiment) -> None:
+        spec = experiment.spec
+        prompts = await asyncio.to_thread(self._calibration_prompts, experiment, spec)
+        stream = self._calibrator.calibrate(spec, experiment.model_digest, prompts)
+        async for response in stream:
+            if response.WhichOneof("result") == "profile":
+                profile = StoredText(response.profile.digest, response.profile.json)
+                await asyncio.to_thread(self._experiments.profiled, experiment.id, profile)
+                return
+            done, total = response.progress.examples_done, response.progress.examples_total
+            wanted = await asyncio.to_thread(
+                self._experiments.calibrated, experiment.id, done, total
+            )
+            if not wanted:
+                return
+            self._follow_up(Change(experiment.id))
+        raise UnavailableError("the calibrator ended without a profile")
+
+    def _calibration_prompts(self, experiment: Experiment, spec: ExperimentSpec) -> Prompts:
+        """Return the messages of the first selection rows."""
+        task = experiment.task()
+        text = self._results.artifact(experiment.selection_digest, ArtifactKind.ROWS)
+        lines = text.split("\n")[: spec.calibration.examples]
+        return render(task, [json.loads(line) for line in lines], "selection row")
+
+    async def _sample(self, experiment: Experiment) -> None:
+        spec, digest = experiment.spec, experiment.model_digest
+        profile_json = await asyncio.to_thread(self._profile, experiment)
+        scale_map = await self._sampler.scale_map(spec, digest, profile_json)
+        base_map = await self._sampler.scale_map(spec, digest, None, _BASE)
+        population: tuple[Descriptor, ...] = ()
+        if spec.iterative is None:
+            size = spec.population.size
+            population = await self._sampler.descriptors(spec, scale_map.digest, size)
+        base = base_descriptor(base_map.digest, spec.population.noise)
+        maps = (scale_map, base_map)
+        sampled = self._experiments.sampled
+        change = await asyncio.to_thread(sampled, experiment.id, maps, base, population)
+        if change is not None:
+            self._follow_up(change)
+
+    def _profile(self, experiment: Experiment) -> str | None:
+        if experiment.profile_digest is None:
+            return None
+        return self._results.artifact(experiment.profile_digest, ArtifactKind.PROFILE)
+
+
+class Conductor:
+    """Drives every experiment that has not reached its selection.
+
+    Args:
+        experiments: The experiments.
+        steps: The steps.
+        retry_seconds: Longest pause between two tries of a step while its service is down.
+        outage_seconds: How long a step is tried while its service stays down.
+    """
+
+    def __init__(
+        self,
+        experiments: ExperimentStore,
+        steps: SetupSteps,
+        *,
+        retry_seconds: float,
+        outage_seconds: float = math.inf,
+    ) -> None:
+        self._experiments = experiments
+        self._steps = steps
+        self._retry_seconds = retry_seconds
+        self._outage_seconds = outage_seconds
+        self._driven: dict[str, asyncio.Task[None]] = {}
+
+    async def look(self) -> None:
+        """Start to drive every experiment that needs it and is not driven yet."""
+        for experiment_id in await asyncio.to_thread(self._experiments.conducted):
+            self.drive(experiment_id)
+
+    def drive(self, experiment_id: str) -> None:
+        """Drive one experiment in a background task, unless one does already."""
+        if experiment_id not in self._driven:
+            task = asyncio.create_task(self._drive(experiment_id))
+            self._driven[experiment_id] = task
+            task.add_done_callback(lambda _: self._driven.pop(experiment_id, None))
+
+    def drop(self, experiment_id: str) -> None:
+        """Stop driving an experiment that has ended, even during a call."""
+        task = self._driven.get(experiment_id)
+        if task is not None:
+            task.cancel()
+
+    async def stop(self) -> None:
+        """Stop driving; the next aggregator continues."""
+        tasks = list(self._driven.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _drive(self, experiment_id: str) -> None:
+        """Drive an experiment. After an error here the next `look` drives it again."""
+        names = {"experiment": experiment_id}
+        try:
+            await self._lead(experiment_id)
+        except UnavailableError as error:
+            logger.warning("put off: %s", error, extra=names)
+        except Exception:
+            logger.exception("cannot say that the experiment failed", extra=names)
+
+    async def _lead(self, experiment_id: str) -> None:
+        """Take all steps; an unexpected error ends the experiment.
+
+        Raises:
+            UnavailableError: the database is down.
+        """
+        names = {"experiment": experiment_id}
+        try:
+            while await self._take_step(experiment_id):
+                logger.info("step taken", extra=names)
+        except UnavailableError:
+            raise
+        except Exception:
+            error_id = uuid.uuid4().hex
+            logger.exception("unexpected error", extra={**names, "error_id": error_id})
+            await self._steps.fail(experiment_id, internal_error(error_id))
+
+    async def _take_step(self, experiment_id: str) -> bool:
+        """Take one step; try again during an outage, and a few times after a breakdown.
+
+        A service that stops cancels its calls, which counts as an outage.
+        """
+        recorded, attempt, breakdowns, give_up = "", 0, 0, math.inf
+        while True:
+            try:
+                return await self._steps.step(experiment_id)
+            except ModnormError as error:
+                breakdowns += _is_breakdown(error)
+                give_up = min(give_up, time.monotonic() + self._outage_seconds)
+                spent = breakdowns > BREAKDOWN_RETRIES or time.monotonic() >= give_up
+                if spent or not _may_pass(error):
+                    await self._steps.fail(experiment_id, error.reason, error.remedy or "")
+                    return False
+                if error.message != recorded:
+                    recorded = error.message
+                    await self._steps.wait_for(experiment_id, error.message)
+            await asyncio.sleep(self._pause(attempt))
+            attempt += 1
+
+    def _pause(self, attempt: int) -> float:
+        """Return a growing pause in seconds, randomised so that aggregators do not synchronise."""
+        longest = min(FIRST_PAUSE * 2.0 ** min(attempt, 20), self._retry_seconds)
+        return longest * random.uniform(0.5, 1.0)
+
+
+def _may_pass(error: ModnormError) -> bool:
+    """Tell whether the same step may succeed later."""
+    return isinstance(error, UnavailableError | CancelledError) or _is_breakdown(error)
+
+
+def _is_breakdown(error: ModnormError) -> bool:
+    """Tell whether an engine broke, or a service met an unnamed error, such as an I/O error."""
+    return type(error) is ModnormError or isinstance(error, EngineError)

@@ -1,0 +1,349 @@
+"""Store of experiments: created once a request id, moved on by compare-and-set."""
+
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy.exc import IntegrityError
+from sqlmodel import Session, col, select, tuple_
+
+from modnorm.errors import ConflictError
+from modnorm.geometry.scale_map import ScaleMap
+from modnorm.perturbation.descriptor import Descriptor
+from modnorm.spec import ExperimentSpec
+from modnorm.v1 import experiment_pb2
+from modnorm.wire.tokens import DEFAULT_TENANT
+from services.aggregator.experiments.admission import Admission
+from services.aggregator.experiments.lifecycle import (
+    Change,
+    add_candidates,
+    end,
+    fail,
+    move,
+    record,
+)
+from services.aggregator.experiments.phase_progress import PhaseProgress
+from services.aggregator.experiments.phases import start_selecting
+from services.aggregator.experiments.run_states import RunStates, StateRecord
+from services.aggregator.storage.database import Database
+from services.aggregator.storage.lookups import (
+    find_experiment,
+    lock_experiment,
+    pending_jobs,
+    unknown_experiment,
+)
+from services.aggregator.storage.states import (
+    BASE_INDEX,
+    CONDUCTED,
+    TERMINAL,
+    ArtifactKind,
+    ExperimentState,
+    Split,
+)
+from services.aggregator.storage.stored_artifacts import StoredText, keep_artifact
+from services.aggregator.storage.tables import Ensemble, Event, Experiment, Job
+
+_EXPERIMENT_NAMESPACE = uuid.UUID("2c0c1f5e-2f0e-5a8b-8f57-6f1b5f3d9a10")
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentRecord:
+    """An experiment with its results so far."""
+
+    experiment: Experiment
+    progress: experiment_pb2.Progress
+    base: Sequence[Job]
+    """The finished jobs of the base, one a split."""
+    ensembles: Sequence[Ensemble]
+    states: Sequence[StateRecord] = ()
+    """Of an iterative run."""
+
+
+class ExperimentStore:
+    """All experiments.
+
+    Args:
+        database: Where they are.
+        clock: The time, in seconds since the epoch.
+    """
+
+    def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
+        self._database = database
+        self._clock = clock
+        self._run_states = RunStates()
+
+    def check_visible(self, experiment_id: str, tenant: str) -> None:
+        """Make sure that a tenant has an experiment.
+
+        Raises:
+            NotFoundError: there is no such experiment, or another tenant has it.
+        """
+        query = select(Experiment.tenant).where(Experiment.id == experiment_id)
+        with self._database.read() as session:
+            if session.exec(query).first() != tenant:
+                raise unknown_experiment(experiment_id)
+
+    def find(
+        self, request_id: str, spec: ExperimentSpec, tenant: str = DEFAULT_TENANT
+    ) -> ExperimentRecord | None:
+        """Return the experiment that a request of a tenant created, if it did.
+
+        Raises:
+            ConflictError: the request id belongs to another spec.
+        """
+        with self._database.read() as session:
+            experiment = session.get(Experiment, experiment_id_of(request_id, tenant))
+            if experiment is None:
+                return None
+            if experiment.spec_digest != spec.digest:
+                raise ConflictError(
+                    f"request id {request_id!r} belongs to another spec",
+                    field="request_id",
+                    remedy="send the same spec again, or take a new request id",
+                )
+            return self._record_of(session, experiment)
+
+    def create(
+        self, request_id: str, admission: Admission, tenant: str = DEFAULT_TENANT
+    ) -> ExperimentRecord:
+        """Store an experiment; when the same request was faster, return what it stored.
+
+        Raises:
+            ConflictError: the request id belongs to another spec.
+        """
+        try:
+            with self._database.write() as session:
+                _keep_inputs(session, admission)
+                experiment = _new_experiment(request_id, tenant, admission, self._clock())
+                session.add(experiment)
+                session.flush()
+                record(session, experiment, _created(admission), experiment.create_time)
+        except IntegrityError:
+            existing = self.find(request_id, admission.spec, tenant)
+            if existing is None:
+                raise
+            return existing
+        return self.get(experiment.id)
+
+    def get(self, experiment_id: str) -> ExperimentRecord:
+        """Return an experiment with its results so far.
+
+        Raises:
+            NotFoundError: there is no such experiment.
+        """
+        with self._database.read() as session:
+            return self._record_of(session, find_experiment(session, experiment_id))
+
+    def page(
+        self, limit: int, after: tuple[float, str] | None, scope: str | None = None
+    ) -> Sequence[tuple[Experiment, bytes]]:
+        """Return experiments, newest first, each with the progress of its last event.
+
+        Args:
+            limit: Most experiments to return.
+            after: Creation time and id of the last experiment of the page before.
+            scope: Return only the experiments of this tenant; None for all.
+        """
+        query = (
+            select(Experiment, Event.progress)
+            .join(
+                Event,
+                (col(Event.experiment_id) == col(Experiment.id))
+                & (col(Event.cursor) == col(Experiment.last_cursor)),
+            )
+            .order_by(col(Experiment.create_time).desc(), col(Experiment.id).desc())
+            .limit(limit)
+        )
+        if scope is not None:
+            query = query.where(Experiment.tenant == scope)
+        if after is not None:
+            query = query.where(tuple_(Experiment.create_time, Experiment.id) < after)
+        with self._database.read() as session:
+            return [(experiment, progress) for experiment, progress in session.exec(query)]
+
+    def cancel(self, experiment_id: str) -> ExperimentRecord:
+        """End an experiment on request; one that has ended stays as it is.
+
+        Raises:
+            NotFoundError: there is no such experiment.
+        """
+        with self._database.write() as session:
+            experiment = lock_experiment(session, experiment_id)
+            end(session, experiment, ExperimentState.CANCELLED, "cancelled", self._clock())
+        return self.get(experiment_id)
+
+    def fail(self, experiment_id: str, reason: str, remedy: str = "") -> None:
+        """End an experiment by an error, unless it has ended."""
+        with self._database.write() as session:
+            experiment = lock_experiment(session, experiment_id)
+            fail(session, experiment, reason, self._clock(), remedy=remedy)
+
+    def wait_for(self, experiment_id: str, reason: str) -> None:
+        """Record that the next step of an experiment waits for a service, unless it has ended."""
+        with self._database.write() as session:
+            experiment = lock_experiment(session, experiment_id)
+            if experiment.state not in TERMINAL:
+                message = f"waiting: {reason}"
+                record(session, experiment, message, self._clock(), waits_for=reason)
+
+    def conducted(self) -> tuple[str, ...]:
+        """Return the ids of the experiments that the conductor has to move on, oldest first."""
+        query = (
+            select(Experiment.id)
+            .where(col(Experiment.state).in_(CONDUCTED))
+            .order_by(col(Experiment.create_time), col(Experiment.id))
+        )
+        with self._database.read() as session:
+            return tuple(session.exec(query).all())
+
+    def leave_pending(self, experiment_id: str, examples: int) -> None:
+        """Move a pending experiment to its calibration, or to sampling when it needs none.
+
+        Args:
+            experiment_id: The experiment.
+            examples: Prompts to calibrate on.
+        """
+        with self._database.write() as session:
+            experiment = lock_experiment(session, experiment_id)
+            if experiment.state is not ExperimentState.PENDING:
+                return
+            if experiment.needs_profile and experiment.profile_digest is None:
+                experiment.examples_total = examples
+                state, message = ExperimentState.CALIBRATING, "calibrating"
+            else:
+                state, message = ExperimentState.SAMPLING, "sampling"
+            move(session, experiment, state, message, self._clock())
+
+    def calibrated(self, experiment_id: str, done: int, total: int) -> bool:
+        """Store the progress of a calibration; False when it is not wanted any more."""
+        with self._database.write() as session:
+            experiment = lock_experiment(session, experiment_id)
+            if experiment.state is not ExperimentState.CALIBRATING:
+                return False
+            if done > experiment.examples_done:
+                experiment.examples_done, experiment.examples_total = done, total
+                record(session, experiment, f"calibrated {done} of {total}", self._clock())
+            return True
+
+    def profiled(self, experiment_id: str, profile: StoredText) -> None:
+        """Store the profile of a calibrating experiment, and move it on to sampling."""
+        with self._database.write() as session:
+            experiment = lock_experiment(session, experiment_id)
+            if experiment.state is not ExperimentState.CALIBRATING:
+                return
+            keep_artifact(session, ArtifactKind.PROFILE, profile)
+            experiment.profile_digest = profile.digest
+            experiment.examples_done = experiment.examples_total
+            message = f"profile {profile.digest[:16]}"
+            move(session, experiment, ExperimentState.SAMPLING, message, self._clock())
+
+    def sampled(
+        self,
+        experiment_id: str,
+        scale_maps: Sequence[ScaleMap],
+        base: Descriptor,
+        population: Sequence[Descriptor],
+    ) -> Change | None:
+        """Store the candidates of a sampling experiment and the jobs that select among them.
+
+        Args:
+            experiment_id: The experiment.
+            scale_maps: The method's, then the base's.
+            base: The unperturbed model.
+            population: Descriptors in candidate order.
+
+        Returns:
+            The jobs that became pending; None if another aggregator was first.
+        """
+        with self._database.write() as session:
+            experiment = lock_experiment(session, experiment_id)
+            if experiment.state is not ExperimentState.SAMPLING:
+                return None
+            for scale_map in sorted(scale_maps, key=lambda one: one.digest):
+                stored = StoredText(scale_map.digest, scale_map.to_json())
+                keep_artifact(session, ArtifactKind.SCALE_MAP, stored)
+            experiment.scale_map_digest = scale_maps[0].digest
+            descriptors = {BASE_INDEX: base, **dict(enumerate(population))}
+            add_candidates(session, experiment_id, descriptors)
+            start_selecting(session, experiment, descriptors, self._clock())
+            return Change(experiment_id, pending_jobs(session, experiment_id))
+
+    def _record_of(self, session: Session, experiment: Experiment) -> ExperimentRecord:
+        base = session.exec(
+            select(Job).where(
+                Job.experiment_id == experiment.id,
+                col(Job.split).in_(Split),  # named, so that an index finds the two jobs
+                Job.candidate == BASE_INDEX,
+                col(Job.metric).is_not(None),
+            )
+        ).all()
+        ensembles = session.exec(
+            select(Ensemble)
+            .where(Ensemble.experiment_id == experiment.id)
+            .order_by(col(Ensemble.population), col(Ensemble.ensemble_size))
+        ).all()
+        states = self._run_states.states(session, experiment)
+        progress = PhaseProgress.of(session, experiment).message(experiment)
+        return ExperimentRecord(experiment, progress, base, ensembles, states)
+
+
+def experiment_id_of(request_id: str, tenant: str = DEFAULT_TENANT) -> str:
+    """Return the id of the experiment of a request: the same request, the same experiment."""
+    return str(uuid.uuid5(_EXPERIMENT_NAMESPACE, _request_key(request_id, tenant)))
+
+
+def _request_key(request_id: str, tenant: str) -> str:
+    """Return one text for both. No request id has the control character between them."""
+    return request_id if tenant == DEFAULT_TENANT else f"{tenant}\x1f{request_id}"
+
+
+def _new_experiment(request_id: str, tenant: str, admission: Admission, now: float) -> Experiment:
+    profile = admission.profile
+    return Experiment(
+        id=experiment_id_of(request_id, tenant),
+        tenant=tenant,
+        request_id=request_id,
+        request_key=_request_key(request_id, tenant),
+        spec_json=admission.spec.model_dump_json(),
+        spec_digest=admission.spec.digest,
+        create_time=now,
+        model_digest=admission.model_digest,
+        scorer=admission.scorer,
+        max_tokens=admission.max_tokens,
+        needs_profile=admission.needs_profile,
+        profile_digest=profile.digest if profile else None,
+        selection_digest=admission.selection.digest,
+        heldout_digest=admission.heldout.digest,
+        selection_rows=admission.selection_rows,
+        heldout_rows=admission.heldout_rows,
+        selection_revision=admission.selection_revision,
+        heldout_revision=admission.heldout_revision,
+        development_digest=admission.development.digest if admission.development else "",
+        development_rows=admission.development_rows,
+        generator_digest=admission.generator.digest if admission.generator else "",
+    )
+
+
+def _created(admission: Admission) -> str:
+    remarks = ["created"]
+    if admission.fences:
+        remarks.append(f"programs of the model run in a sandbox with {admission.fences}")
+    overlaps = {"selection": admission.overlap, "development": admission.development_overlap}
+    remarks += [
+        f"{count} of {admission.heldout_rows} held-out rows are {name} rows too"
+        for name, count in overlaps.items()
+        if count
+    ]
+    return "; ".join(remarks)
+
+
+def _keep_inputs(session: Session, admission: Admission) -> None:
+    # In one order, so that two experiments that share rows never wait for each other.
+    splits = (admission.selection, admission.heldout, admission.development)
+    for rows in sorted((one for one in splits if one), key=lambda one: one.digest):
+        keep_artifact(session, ArtifactKind.ROWS, rows)
+    if admission.generator:
+        keep_artifact(session, ArtifactKind.GENERATOR, admission.generator)
+    if admission.profile:
+        keep_artifact(session, ArtifactKind.PROFILE, admission.profile)

@@ -1,0 +1,80 @@
+"""The experts of every (N, K), and their ballots, from stored results."""
+
+from collections.abc import Collection, Iterator
+
+from sqlmodel import Session, col, select
+
+from modnorm.search.ballots import Ballot
+from modnorm.search.ranking import Selection, select_experts
+from services.aggregator.storage.codec import unpack_answers
+from services.aggregator.storage.states import BASE_INDEX, JobState, Split
+from services.aggregator.storage.tables import AnswerSheet, Experiment, Job
+
+_SHEETS = 64
+"""Answer sheets read from Postgres at a time. A transaction that counts a thousand of them before
+its next statement could be taken for one of a stopped process."""
+
+
+def selection_of(session: Session, experiment: Experiment) -> Selection:
+    """Return the experts of every (N, K) after the selection.
+
+    Raises:
+        PreconditionError: fewer than K candidates of a prefix have a score.
+        InvalidInputError: a score is not finite.
+    """
+    population = experiment.spec.population
+    rewards: list[float | None] = [None] * population.size
+    scored = session.exec(
+        select(Job.candidate, Job.metric).where(
+            Job.experiment_id == experiment.id,
+            Job.split == Split.SELECTION,
+            Job.state == JobState.DONE,
+            Job.candidate != BASE_INDEX,
+        )
+    )
+    for candidate, reward in scored:
+        rewards[candidate] = reward
+    return select_experts(rewards, population.reported_prefixes, population.ensemble_sizes)
+
+
+def ballot_of(session: Session, experiment: Experiment, candidate: int) -> Ballot:
+    """Return the ballot of a candidate, or of the base, that answered all held-out rows."""
+    content = session.exec(
+        select(AnswerSheet.content)
+        .join(Job, col(AnswerSheet.job_id) == col(Job.id))
+        .where(
+            Job.experiment_id == experiment.id,
+            Job.split == Split.HELDOUT,
+            Job.candidate == candidate,
+        )
+    ).one()
+    answers = {answer.row: answer for answer in unpack_answers(content)}
+    return Ballot.of_some(answers, experiment.heldout_rows)
+
+
+def ballots_of(
+    session: Session, experiment: Experiment, *, but: Collection[int] = ()
+) -> Iterator[tuple[int, Ballot]]:
+    """Yield the ballots of the experts that have answered the held-out rows, by candidate.
+
+    Args:
+        session: The transaction.
+        experiment: The experiment.
+        but: Candidates to leave out.
+    """
+    sheets = (
+        select(Job.candidate, AnswerSheet.content)
+        .join(AnswerSheet, col(AnswerSheet.job_id) == col(Job.id))
+        .where(
+            Job.experiment_id == experiment.id,
+            Job.split == Split.HELDOUT,
+            Job.state == JobState.DONE,
+            Job.candidate != BASE_INDEX,
+            col(Job.candidate).not_in(but),
+        )
+    )
+    if not but:  # with some left out, the others are few, and claims wait for them
+        sheets = sheets.execution_options(yield_per=_SHEETS)
+    for candidate, content in session.exec(sheets):
+        answers = {answer.row: answer for answer in unpack_answers(content)}
+        yield candidate, Ballot.of_some(answers, experiment.heldout_rows)

@@ -1,0 +1,348 @@
+"""Iterative runs: updates of one model, each computed when the last of its candidates is scored.
+
+A batch holds the jobs that can run at the same time: the candidates around the present state, and
+that state itself when it is due on the development or held-out rows. The transaction that stores
+the last report of a batch appends the step to the lineage and opens the next batch. So a killed
+run continues from its last report.
+
+All functions work inside a caller's write transaction that has locked the experiment.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from math import fsum
+
+from sqlmodel import Session, col, select
+
+from modnorm.baselines.checkpoints import DevelopmentResult, best_state
+from modnorm.baselines.es import es_seeds, es_step
+from modnorm.baselines.mezo import mezo_step, step_seed
+from modnorm.baselines.zo import zo_step
+from modnorm.errors import PreconditionError
+from modnorm.perturbation.descriptor import BASE, Descriptor
+from modnorm.perturbation.lineage import Lineage, Rounding, Step, next_digest
+from modnorm.search.ranking import mean_reward
+from modnorm.spec import ExperimentSpec, IterativeSpec
+from services.aggregator.experiments.lifecycle import add_candidates, add_jobs, move, record
+from services.aggregator.experiments.reuse import take_over
+from services.aggregator.storage.codec import unpack_answers, unpack_coefficients
+from services.aggregator.storage.states import (
+    BASE_INDEX,
+    ExperimentState,
+    JobState,
+    Split,
+    state_index,
+)
+from services.aggregator.storage.tables import AnswerSheet, Candidate, Experiment, Job, Update
+
+Batch = Mapping[Split, Collection[int]]
+"""Candidate indices by the rows that they answer."""
+
+
+def start_updates(session: Session, experiment: Experiment, now: float) -> None:
+    """Open the first batch, with the base on the selection rows."""
+    first = _batch(session, experiment)
+    first = {**first, Split.SELECTION: (BASE_INDEX, *first[Split.SELECTION])}
+    remark = _open(session, experiment, first)
+    message = f"{_settings(experiment).updates} updates follow{remark}"
+    move(session, experiment, ExperimentState.SELECTING, message, now)
+
+
+def go_on(session: Session, experiment: Experiment, now: float) -> bool:
+    """Take the step of a finished batch, and open the next one.
+
+    Returns:
+        Whether all updates are made and evaluated.
+
+    Raises:
+        PreconditionError: the step cannot be computed: a candidate that it needs has failed.
+    """
+    total = _settings(experiment).updates
+    while not experiment.has_open_jobs:
+        if experiment.updates_done == total:
+            return True
+        if other_side := _other_side(session, experiment):
+            _open(session, experiment, {Split.SELECTION: other_side})
+            continue
+        step = _take_step(session, experiment)
+        batch = _batch(session, experiment)
+        remark = _open(session, experiment, batch)
+        scored = [score for score in step.scores if score is not None]
+        message = (
+            f"update {experiment.updates_done} of {total}: "
+            f"mean reward {fsum(scored) / len(scored):.4f}{remark}"
+        )
+        session.flush()
+        record(session, experiment, message, now)
+        if not any(batch.values()):
+            return True
+    return False
+
+
+def opened_by(experiment: Experiment, job: Job) -> bool:
+    """Tell whether the end of a job may have opened a batch, whose jobs have to be published."""
+    if experiment.state is ExperimentState.VOTING or experiment.generator_digest:
+        return True
+    size = experiment.spec.population.size
+    of_update = job.candidate // size if job.candidate >= 0 else BASE_INDEX - job.candidate
+    return of_update < experiment.updates_done
+
+
+def final_candidates(session: Session, experiment: Experiment) -> tuple[int, ...]:
+    """Return those of the base and the reported state that have not answered held-out rows."""
+    reported = reported_updates(session, experiment)
+    _add_state(session, experiment, reported)
+    answered = session.exec(
+        select(Job.candidate).where(Job.experiment_id == experiment.id, Job.split == Split.HELDOUT)
+    ).all()
+    wanted = sorted({BASE_INDEX, state_index(reported)} - set(answered), reverse=True)
+    return tuple(wanted)
+
+
+def reported_updates(
+    session: Session,
+    experiment: Experiment,
+    results: Sequence[DevelopmentResult] | None = None,
+) -> int:
+    """Return the number of updates of the state that the run reports.
+
+    Args:
+        session: The transaction.
+        experiment: The run.
+        results: The results on the development rows, in order; read when absent.
+    """
+    if _settings(experiment).report == "last":
+        return experiment.updates_done
+    if results is None:
+        results = development_results(session, experiment)
+    return best_state(results).step
+
+
+def development_results(
+    session: Session, experiment: Experiment, after: int = -1
+) -> list[DevelopmentResult]:
+    """Return the results of states on the development rows, in order, from all their answers.
+
+    Args:
+        session: The transaction.
+        experiment: The run.
+        after: Leave out the states of so many updates and fewer.
+    """
+    found = session.exec(
+        select(Job.candidate, Job.metric, AnswerSheet.content)
+        .join(AnswerSheet, col(AnswerSheet.job_id) == col(Job.id))
+        .where(
+            Job.experiment_id == experiment.id,
+            Job.split == Split.DEVELOPMENT,
+            col(Job.candidate) < state_index(after),
+        )
+        .order_by(col(Job.candidate).desc())
+    )
+    return [
+        DevelopmentResult(
+            step=BASE_INDEX - index,
+            accuracy=metric or 0.0,
+            reward=mean_reward([answer.reward for answer in unpack_answers(sheet)]),
+        )
+        for index, metric, sheet in found
+    ]
+
+
+def lineage_of(session: Session, experiment: Experiment) -> Lineage:
+    """Return the lineage of all updates that a run has made."""
+    query = (
+        select(Update.step)
+        .where(Update.experiment_id == experiment.id)
+        .order_by(col(Update.index))
+    )
+    steps = map(Step.from_json, session.exec(query))
+    return _origin(experiment).extended(*steps)
+
+
+def steps_to(
+    session: Session, experiment: Experiment, digest: str, after: int
+) -> tuple[str, list[str]] | None:
+    """Return the origin of a run and its steps to a state, as JSON.
+
+    Args:
+        session: The transaction.
+        experiment: The run.
+        digest: The state.
+        after: Number of first steps to leave out.
+
+    Returns:
+        None if the run has no such state.
+    """
+    if not experiment.is_iterative:
+        return None
+    origin = _origin(experiment)
+    steps = select(Update.step).where(
+        Update.experiment_id == experiment.id, col(Update.index) >= after
+    )
+    last = session.exec(
+        select(Update.index).where(Update.experiment_id == experiment.id, Update.digest == digest)
+    ).first()
+    if last is None:
+        return (origin.to_json(), []) if digest == origin.digest else None
+    query = steps.where(col(Update.index) <= last).order_by(col(Update.index))
+    return origin.to_json(), list(session.exec(query))
+
+
+def state_digest(session: Session, experiment: Experiment, updates: int) -> str:
+    """Return the digest of a state by its number of updates."""
+    if not updates:
+        return _origin(experiment).digest
+    return session.exec(
+        select(Update.digest).where(
+            Update.experiment_id == experiment.id, Update.index == updates - 1
+        )
+    ).one()
+
+
+def rewards_of(session: Session, experiment: Experiment, update: int) -> list[float | None]:
+    """Return the mean rewards of an update's candidates in order; None for those without one."""
+    count = experiment.spec.population.size
+    first = update * count
+    scored = dict(
+        session.exec(
+            select(Job.candidate, Job.metric).where(
+                Job.experiment_id == experiment.id,
+                Job.split == Split.SELECTION,
+                Job.state == JobState.DONE,
+                col(Job.candidate) >= first,
+                col(Job.candidate) < first + count,
+            )
+        ).all()
+    )
+    return [scored.get(index) for index in range(first, first + count)]
+
+
+def _settings(experiment: Experiment) -> IterativeSpec:
+    settings = experiment.spec.iterative
+    if settings is None:
+        raise PreconditionError(f"{experiment.spec.method.name} makes no updates")
+    return settings
+
+
+def _origin(experiment: Experiment) -> Lineage:
+    rounding = Rounding(_settings(experiment).rounding)
+    return Lineage(experiment.model_digest, experiment.spec.population.noise, rounding)
+
+
+def _batch(session: Session, experiment: Experiment) -> dict[Split, Collection[int]]:
+    """Store the candidates of the present state; return their indices by the rows they answer."""
+    settings, updates = _settings(experiment), experiment.updates_done
+    last = updates == settings.updates
+    batch: dict[Split, Collection[int]] = {Split.SELECTION: ()}
+    if not last:
+        batch[Split.SELECTION] = _add_population(session, experiment)
+    due = last or updates % settings.evaluate_every == 0
+    if due and experiment.development_digest:
+        batch[Split.DEVELOPMENT] = (state_index(updates),)
+    if updates in settings.monitor:
+        batch[Split.HELDOUT] = (state_index(updates),)
+    if len(batch) > 1:
+        _add_state(session, experiment, updates)
+    return batch
+
+
+def _open(session: Session, experiment: Experiment, batch: Batch) -> str:
+    """Store the jobs of a batch; return a remark on reused results."""
+    for split, candidates in batch.items():
+        add_jobs(session, experiment, split, candidates)
+    experiment.jobs_total = sum(map(len, batch.values()))
+    remarks = [take_over(session, experiment, split) for split in batch]
+    return "".join(f"; {remark}" for remark in remarks if remark)
+
+
+def _other_side(session: Session, experiment: Experiment) -> tuple[int, ...]:
+    """Store the second candidate of a step after a generator proposed the first, if it is due."""
+    first = experiment.updates_done * experiment.spec.population.size
+    if (
+        not experiment.generator_digest
+        or session.get(Candidate, (experiment.id, first + 1)) is not None
+    ):
+        return ()
+    plus = session.get_one(Candidate, (experiment.id, first))
+    if plus.coefficients is None:
+        raise PreconditionError(f"the generator proposed nothing for candidate {first}")
+    minus = Descriptor(
+        plus.noise,
+        plus.seed,
+        plus.method,
+        -plus.radius,
+        plus.scale_map_digest,
+        coefficients=tuple(-one for one in unpack_coefficients(plus.coefficients)),
+        lineage=plus.lineage,
+    )
+    add_candidates(session, experiment.id, {first + 1: minus})
+    return (first + 1,)
+
+
+def _add_population(session: Session, experiment: Experiment) -> range:
+    """Store the candidates of an update, without those that a generator has yet to propose."""
+    spec, update = experiment.spec, experiment.updates_done
+    state = state_digest(session, experiment, update)
+    first = update * spec.population.size
+    around = list(_around(spec, update, state, experiment.scale_map_digest or ""))
+    if experiment.generator_digest:
+        del around[1:]
+    add_candidates(session, experiment.id, dict(enumerate(around, first)))
+    return range(first, first + len(around))
+
+
+def _around(spec: ExperimentSpec, update: int, state: str, scale_map: str) -> Iterator[Descriptor]:
+    """Yield the candidates of one update."""
+    noise, method = spec.population.noise, spec.method
+    if method.name == "es":
+        seeds = es_seeds(spec.population.seed, update, spec.population.size)
+        radii = [method.radius] * len(seeds)
+    else:
+        seeds = (step_seed(spec.population.seed, update),) * 2
+        radii = [method.radius, -method.radius]
+    for seed, radius in zip(seeds, radii, strict=True):
+        yield Descriptor(noise, seed, method.name, radius, scale_map, lineage=state)
+
+
+def _add_state(session: Session, experiment: Experiment, updates: int) -> None:
+    """Store a state as a candidate of radius 0, unless it is stored."""
+    index = state_index(updates)
+    if session.get(Candidate, (experiment.id, index)) is not None:
+        return
+    base = session.get_one(Candidate, (experiment.id, BASE_INDEX))
+    state = state_digest(session, experiment, updates)
+    still = Descriptor(base.noise, 0, BASE, 0.0, base.scale_map_digest, lineage=state)
+    add_candidates(session, experiment.id, {index: still})
+
+
+def _take_step(session: Session, experiment: Experiment) -> Step:
+    """Append the step that follows from the scored candidates of the present state."""
+    update = experiment.updates_done
+    step = _step(session, experiment)
+    state = state_digest(session, experiment, update)
+    session.add(
+        Update(
+            experiment_id=experiment.id,
+            index=update,
+            step=step.to_json(),
+            digest=next_digest(state, step),
+        )
+    )
+    experiment.updates_done += 1
+    session.flush()
+    return step
+
+
+def _step(session: Session, experiment: Experiment) -> Step:
+    spec, settings = experiment.spec, _settings(experiment)
+    update, size = experiment.updates_done, spec.population.size
+    rewards = rewards_of(session, experiment, update)
+    if spec.method.name == "es":
+        seeds = es_seeds(spec.population.seed, update, size)
+        return es_step(seeds, rewards, settings.rate)
+    seed, epsilon = step_seed(spec.population.seed, update), spec.method.radius
+    if not experiment.generator_digest:
+        return mezo_step(seed, *rewards, epsilon=epsilon, rate=settings.rate)
+    plus = session.get_one(Candidate, (experiment.id, update * size))
+    sizes, scale = unpack_coefficients(plus.coefficients or b""), plus.normaliser or 1.0
+    raw = [one / (epsilon * scale) for one in sizes]
+    return zo_step(seed, *rewards, raw=raw, scale=scale, epsilon=epsilon, rate=settings.rate)

@@ -1,0 +1,226 @@
+"""Steps from one phase to the next, taken in the transaction that ends the last job of a phase.
+
+All functions work inside a caller's write transaction that has locked the experiment.
+"""
+
+import json
+from collections.abc import Collection, Sequence
+
+from sqlmodel import Session, func, select
+
+from modnorm.errors import InvalidInputError, PreconditionError
+from modnorm.search.ballots import Ballot, RowVote, count_votes
+from modnorm.search.ranking import Selection, expert_union
+from services.aggregator.experiments.expert_selection import ballot_of, ballots_of, selection_of
+from services.aggregator.experiments.iterative_updates import (
+    final_candidates,
+    go_on,
+    opened_by,
+    reported_updates,
+    start_updates,
+)
+from services.aggregator.experiments.lifecycle import Change, add_jobs, end, fail, move, record
+from services.aggregator.experiments.phase_progress import PhaseProgress
+from services.aggregator.experiments.reuse import take_over
+from services.aggregator.storage.lookups import pending_jobs
+from services.aggregator.storage.states import (
+    BASE_INDEX,
+    ExperimentState,
+    JobState,
+    Split,
+    state_index,
+)
+from services.aggregator.storage.stored_artifacts import load_rows
+from services.aggregator.storage.table_statistics import insert_rows
+from services.aggregator.storage.tables import Ensemble, Experiment, Job, Vote
+
+_STATES = {
+    Split.SELECTION: ExperimentState.SELECTING,
+    Split.HELDOUT: ExperimentState.VOTING,
+}
+"""State of an experiment during the phase of a split."""
+
+
+def start_selecting(
+    session: Session, experiment: Experiment, candidates: Collection[int], now: float
+) -> None:
+    """Begin the selection.
+
+    Args:
+        session: The transaction.
+        experiment: The experiment, locked; its candidates are stored.
+        candidates: Their indices, the base's among them.
+        now: The time.
+    """
+    if experiment.is_iterative:
+        start_updates(session, experiment, now)
+        if not experiment.has_open_jobs:
+            _finish_phase(session, experiment, Split.SELECTION, now)
+        return
+    add_jobs(session, experiment, Split.SELECTION, candidates)
+    message = f"scoring the base and {len(candidates) - 1} candidates"
+    _begin(session, experiment, Split.SELECTION, message, now)
+
+
+def job_ended(  # noqa: PLR0913 - what happened, and where
+    session: Session,
+    experiment: Experiment,
+    job: Job,
+    message: str,
+    now: float,
+    *,
+    progress: PhaseProgress | None = None,
+) -> None:
+    """Record that a job is done or failed for good; after the last job, start the next phase.
+
+    Args:
+        session: The transaction.
+        experiment: The experiment, locked.
+        job: The job, whose new state is set.
+        message: What happened to it.
+        now: The time.
+        progress: The progress of the phase with this job; read from the database when absent.
+    """
+    record(session, experiment, message, now, progress)
+    if job.state is JobState.FAILED and (reason := _fatal_reason(session, experiment, job)):
+        fail(session, experiment, reason, now, remedy=job.remedy)
+    elif not experiment.has_open_jobs:
+        _finish_phase(session, experiment, job.split, now)
+
+
+def change_of(session: Session, experiment: Experiment, job: Job) -> Change:
+    """Return the change that the end of an attempt made, with the jobs that became pending."""
+    if job.state is JobState.PENDING:
+        return Change(experiment.id, (job.id,), job, experiment)
+    if experiment.is_iterative:
+        opened = opened_by(experiment, job)
+    else:
+        opened = job.split is Split.SELECTION and experiment.state is ExperimentState.VOTING
+    pending = pending_jobs(session, experiment.id) if opened else ()
+    return Change(experiment.id, pending, job, experiment)
+
+
+def _fatal_reason(session: Session, experiment: Experiment, job: Job) -> str | None:
+    """Return why a failed job ends its experiment; None if the experiment goes on."""
+    if job.candidate < BASE_INDEX:
+        return f"the state after {BASE_INDEX - job.candidate} updates failed: {job.error}"
+    if job.candidate == BASE_INDEX:
+        return f"the unperturbed model could not be evaluated: {job.error}"
+    if job.split is Split.HELDOUT:
+        return f"expert {job.candidate} could not answer the held-out rows: {job.error}"
+    failed = _failed_candidates(session, experiment)
+    allowed = experiment.spec.failures.max_failed_candidates
+    if failed <= allowed:
+        return None
+    return (
+        f"{failed} candidates failed, {allowed} may (failures.max_failed_candidates); "
+        f"the last was candidate {job.candidate}: {job.error}"
+    )
+
+
+def _failed_candidates(session: Session, experiment: Experiment) -> int:
+    """Count the candidates that failed in selection, in all updates of an iterative run."""
+    count = select(func.count()).where(
+        Job.experiment_id == experiment.id,
+        Job.split == Split.SELECTION,
+        Job.state == JobState.FAILED,
+    )
+    return session.exec(count).one()
+
+
+def _finish_phase(session: Session, experiment: Experiment, split: Split, now: float) -> None:
+    """Select the experts after the selection, vote after the held-out answers."""
+    session.flush()
+    try:
+        if experiment.is_iterative and experiment.state is ExperimentState.SELECTING:
+            if go_on(session, experiment, now):
+                _start_final(session, experiment, now)
+        elif split is Split.SELECTION:
+            _start_voting(session, experiment, now)
+        else:
+            _finish(session, experiment, now)
+    except (InvalidInputError, PreconditionError) as error:
+        fail(session, experiment, error.reason, now, remedy=error.remedy or "")
+    except ArithmeticError as error:
+        # Odd figures of a worker would raise it again at every try, and block the experiment.
+        fail(session, experiment, f"the reported figures cannot be computed with: {error}", now)
+
+
+def _start_voting(session: Session, experiment: Experiment, now: float) -> None:
+    experts = expert_union(selection_of(session, experiment))
+    add_jobs(session, experiment, Split.HELDOUT, (BASE_INDEX, *experts))
+    message = f"selected: {len(experts)} experts and the base answer the held-out rows"
+    _begin(session, experiment, Split.HELDOUT, message, now)
+
+
+def _start_final(session: Session, experiment: Experiment, now: float) -> None:
+    """Have the held-out rows answered by the state that an iterative run reports."""
+    add_jobs(session, experiment, Split.HELDOUT, final_candidates(session, experiment))
+    reported = reported_updates(session, experiment)
+    message = f"the state after {reported} updates is reported"
+    _begin(session, experiment, Split.HELDOUT, message, now)
+
+
+def _begin(
+    session: Session, experiment: Experiment, split: Split, message: str, now: float
+) -> None:
+    """Begin a phase whose jobs are stored. Reused results may already finish it."""
+    if remark := take_over(session, experiment, split):
+        message = f"{message}; {remark}"
+    move(session, experiment, _STATES[split], message, now)
+    if not experiment.has_open_jobs:
+        _finish_phase(session, experiment, split, now)
+
+
+def _voters(session: Session, experiment: Experiment) -> tuple[Selection, dict[int, Ballot]]:
+    """Return the experts of every (N, K) and their ballots; an iterative run has one expert."""
+    if not experiment.is_iterative:
+        return selection_of(session, experiment), dict(ballots_of(session, experiment))
+    drawn = experiment.updates_done * experiment.spec.population.size
+    reported = state_index(reported_updates(session, experiment))
+    return {(drawn, 1): (reported,)}, {reported: ballot_of(session, experiment, reported)}
+
+
+def _finish(session: Session, experiment: Experiment, now: float) -> None:
+    selection, ballots = _voters(session, experiment)
+    task = experiment.task()
+    rows = load_rows(session, experiment.heldout_digest)
+    # All votes are counted before any is stored, so a failed experiment keeps none.
+    counted: list[tuple[Ensemble, tuple[RowVote, ...]]] = []
+    for (population, size), experts in selection.items():
+        votes = count_votes([ballots[expert] for expert in experts])
+        correct = [vote.correct for vote in votes]
+        ensemble = Ensemble(
+            experiment_id=experiment.id,
+            population=population,
+            ensemble_size=size,
+            experts=json.dumps(experts),
+            metric=task.metric(rows, correct),
+            correct=sum(correct),
+            rows=len(rows),
+        )
+        counted.append((ensemble, votes))
+    _store_votes(session, counted)
+    end(session, experiment, ExperimentState.SUCCEEDED, "finished", now)
+
+
+def _store_votes(session: Session, counted: Sequence[tuple[Ensemble, Sequence[RowVote]]]) -> None:
+    session.add_all(ensemble for ensemble, _ in counted)
+    session.flush()
+    rows = (
+        {
+            "experiment_id": ensemble.experiment_id,
+            "population": ensemble.population,
+            "ensemble_size": ensemble.ensemble_size,
+            "row": row,
+            "answer": vote.answer,
+            "correct": vote.correct,
+            "valid": vote.valid,
+            "support": vote.support,
+            "correct_support": vote.correct_support,
+            "skipped": vote.skipped,
+        }
+        for ensemble, votes in counted
+        for row, vote in enumerate(votes)
+    )
+    insert_rows(session, Vote, rows)

@@ -1,0 +1,197 @@
+"""Read access to results and events: candidates, answers, votes, lineages, artifacts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy.orm import aliased
+from sqlmodel import col, select
+
+from modnorm.errors import InvalidInputError, NotFoundError
+from modnorm.perturbation.lineage import Lineage
+from services.aggregator.experiments.iterative_updates import lineage_of, steps_to
+from services.aggregator.storage.codec import StoredAnswer, unpack_answers
+from services.aggregator.storage.database import Database
+from services.aggregator.storage.lookups import find_experiment
+from services.aggregator.storage.states import TERMINAL, ArtifactKind, Split
+from services.aggregator.storage.stored_artifacts import load_text
+from services.aggregator.storage.tables import (
+    AnswerSheet,
+    Candidate,
+    Ensemble,
+    Event,
+    Job,
+    Vote,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateRecord:
+    """A candidate and its jobs."""
+
+    candidate: Candidate
+    selection: Job
+    heldout: Job | None
+
+
+class ResultStore:
+    """Read access to results."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def candidates(
+        self, experiment_id: str, after: int, limit: int
+    ) -> tuple[CandidateRecord, ...]:
+        """Return candidates in order, those with an index greater than `after`.
+
+        Raises:
+            NotFoundError: there is no such experiment.
+        """
+        selection, heldout = aliased(Job), aliased(Job)
+        query = (
+            select(Candidate, selection, heldout)
+            .join(
+                selection,
+                (col(selection.experiment_id) == col(Candidate.experiment_id))
+                & (col(selection.candidate) == col(Candidate.index))
+                & (col(selection.split) == Split.SELECTION),
+            )
+            .outerjoin(
+                heldout,
+                (col(heldout.experiment_id) == col(Candidate.experiment_id))
+                & (col(heldout.candidate) == col(Candidate.index))
+                & (col(heldout.split) == Split.HELDOUT),
+            )
+            .where(Candidate.experiment_id == experiment_id, col(Candidate.index) > after)
+            .order_by(col(Candidate.index))
+            .limit(limit)
+        )
+        with self._database.read() as session:
+            find_experiment(session, experiment_id)
+            return tuple(CandidateRecord(*row) for row in session.exec(query).all())
+
+    def answers(
+        self, experiment_id: str, candidate: int, split: Split
+    ) -> tuple[StoredAnswer, ...]:
+        """Return the answers of a candidate in row order.
+
+        Raises:
+            NotFoundError: there is no such experiment, or it has no such answers.
+        """
+        with self._database.read() as session:
+            find_experiment(session, experiment_id)
+            content = session.exec(
+                select(AnswerSheet.content)
+                .join(Job, col(Job.id) == col(AnswerSheet.job_id))
+                .where(
+                    Job.experiment_id == experiment_id,
+                    Job.candidate == candidate,
+                    Job.split == split,
+                )
+            ).first()
+        if content is None:
+            raise NotFoundError(f"candidate {candidate} has no {split} answers", field="candidate")
+        return unpack_answers(content)
+
+    def votes(
+        self, experiment_id: str, population: int, size: int, after: int, limit: int
+    ) -> Sequence[Vote]:
+        """Return votes in row order, those of the rows after `after`.
+
+        Raises:
+            NotFoundError: there is no such experiment, or it has no such ensemble.
+        """
+        with self._database.read() as session:
+            find_experiment(session, experiment_id)
+            if session.get(Ensemble, (experiment_id, population, size)) is None:
+                raise NotFoundError(
+                    f"there is no ensemble with N = {population}, K = {size}",
+                    field="ensemble_size",
+                )
+            return session.exec(
+                select(Vote)
+                .where(
+                    Vote.experiment_id == experiment_id,
+                    Vote.population == population,
+                    Vote.ensemble_size == size,
+                    col(Vote.row) > after,
+                )
+                .order_by(col(Vote.row))
+                .limit(limit)
+            ).all()
+
+    def lineage(self, experiment_id: str, digest: str | None = None) -> Lineage:
+        """Return the lineage of a state of an iterative run, of the last one when absent.
+
+        Raises:
+            NotFoundError: there is no such experiment, or it has no such state.
+        """
+        with self._database.read() as session:
+            experiment = find_experiment(session, experiment_id)
+            lineage = lineage_of(session, experiment) if experiment.is_iterative else None
+        if lineage is not None and digest is None:
+            return lineage
+        if lineage is None or digest not in lineage.digests:
+            raise NotFoundError("the experiment has no such state", field="digest")
+        return lineage.until(lineage.digests.index(digest))
+
+    def steps(self, experiment_id: str, digest: str, after: int) -> tuple[str, list[str]]:
+        """Return the origin of an iterative run and its steps to a state, as JSON texts.
+
+        Args:
+            experiment_id: The run.
+            digest: The state.
+            after: Number of first steps to leave out.
+
+        Raises:
+            NotFoundError: there is no such experiment, or it has no such state.
+        """
+        with self._database.read() as session:
+            experiment = find_experiment(session, experiment_id)
+            found = steps_to(session, experiment, digest, after)
+        if found is None:
+            raise NotFoundError("the experiment has no such state", field="digest")
+        return found
+
+    def artifact(self, digest: str, kind: ArtifactKind) -> str:
+        """Return an artifact by content.
+
+        Raises:
+            NotFoundError: it is not stored.
+        """
+        with self._database.read() as session:
+            return load_text(session, kind, digest)
+
+
+class EventStore:
+    """Read access to the events of all experiments."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def after(self, experiment_id: str, cursor: int, limit: int) -> tuple[Sequence[Event], bool]:
+        """Return the next events, and whether the last of them ended the experiment.
+
+        Args:
+            experiment_id: The experiment.
+            cursor: The cursor of the last known event; 0 for all events.
+            limit: Most events to return.
+
+        Raises:
+            NotFoundError: there is no such experiment.
+            InvalidInputError: the experiment never had this cursor.
+        """
+        with self._database.read() as session:
+            experiment = find_experiment(session, experiment_id)
+            if not 0 <= cursor <= experiment.last_cursor:
+                raise InvalidInputError(
+                    f"the cursor must be between 0 and {experiment.last_cursor}", field="cursor"
+                )
+            events = session.exec(
+                select(Event)
+                .where(Event.experiment_id == experiment_id, col(Event.cursor) > cursor)
+                .order_by(col(Event.cursor))
+                .limit(limit)
+            ).all()
+            last = events[-1].cursor if events else cursor
+            return events, experiment.state in TERMINAL and last >= experiment.last_cursor

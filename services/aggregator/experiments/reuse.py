@@ -1,0 +1,283 @@
+"""Reuse of results: an experiment copies those of one of the same work that ended early.
+
+A failed or cancelled experiment is never revived. Its spec, submitted again, is a new experiment.
+A candidate is a function of its descriptor, so finished results are copied with their worker and
+environment. An experiment with full statistics also continues a succeeded one that left out what
+changes no expert and no vote.
+
+All functions work inside a caller's write transaction that has locked the experiment.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import chain
+from typing import NamedTuple
+
+from sqlalchemy import bindparam, insert, update
+from sqlalchemy import select as select_columns
+from sqlmodel import Session, col, func, select
+
+from modnorm.search.stopping import Bars
+from modnorm.spec import ExperimentSpec, PopulationSpec
+from services.aggregator.experiments.expert_selection import selection_of
+from services.aggregator.storage.states import ExperimentState, JobState, Split
+from services.aggregator.storage.tables import Candidate, Experiment, Job
+
+_ENDED_EARLY = (ExperimentState.FAILED, ExperimentState.CANCELLED)
+_CONDITIONS = (
+    "tenant",
+    "model_digest",
+    "scorer",
+    "max_tokens",
+    "selection_digest",
+    "heldout_digest",
+    "development_digest",
+    "generator_digest",
+)
+"""Columns that two experiments share, beside the spec, if answers of one hold for the other."""
+_AT_A_TIME = 1_000
+"""Candidates that are compared at a time. A statement about all candidates would be planned with
+statistics from before they were stored, and could read all of them for each."""
+_DESCRIPTOR = ("noise", "seed", "method", "radius", "scale_map_digest", "lineage")
+_RESULT = (
+    "attempts",
+    "worker",
+    "metric",
+    "reward_lower",
+    "reward_upper",
+    "answers_done",
+    "correct",
+    "tokens",
+    "switch_seconds",
+    "generate_seconds",
+    "score_seconds",
+    "environment",
+)
+"""Columns that a report sets on its job."""
+
+_JOBS, _CANDIDATES, _SHEETS = (
+    Job.metadata.tables[name] for name in ("jobs", "candidates", "answers")
+)
+_MINE, _DONE = _JOBS.alias("mine"), _JOBS.alias("done")
+_OURS, _THEIRS = _CANDIDATES.alias("ours"), _CANDIDATES.alias("theirs")
+_TARGET, _SOURCE = (bindparam(name, type_=_JOBS.c.id.type) for name in ("target", "source"))
+_COPY_STATEMENTS = (
+    insert(_SHEETS).from_select(
+        ["job_id", "content"],
+        select_columns(_TARGET, _SHEETS.c.content).where(_SHEETS.c.job_id == _SOURCE),
+    ),
+    update(_CANDIDATES)
+    .where(
+        _MINE.c.id == _TARGET,
+        _DONE.c.id == _SOURCE,
+        _CANDIDATES.c.experiment_id == _MINE.c.experiment_id,
+        _CANDIDATES.c.index == _MINE.c.candidate,
+        _THEIRS.c.experiment_id == _DONE.c.experiment_id,
+        _THEIRS.c.index == _CANDIDATES.c.index,
+    )
+    .values(coefficients=_THEIRS.c.coefficients, normaliser=_THEIRS.c.normaliser),
+    update(_JOBS)
+    .where(_JOBS.c.id == _TARGET, _DONE.c.id == _SOURCE, _DONE.c.candidate == _JOBS.c.candidate)
+    .values(state=JobState.DONE, lease_deadline=None, **{one: _DONE.c[one] for one in _RESULT}),
+)
+"""Copy the answers, the coefficients and the result of one job to another."""
+
+
+class Pair(NamedTuple):
+    """A pending job, and a finished one with an equal descriptor and the same rows."""
+
+    candidate: int
+    job: str
+    source: str
+    metric: float | None
+    """Of the finished job, as the next."""
+    upper: float | None
+
+
+_Holds = Callable[[Pair], bool]
+
+
+def take_over(session: Session, experiment: Experiment, split: Split) -> str | None:
+    """Finish the jobs of a phase whose results a predecessor has.
+
+    Args:
+        session: The transaction.
+        experiment: The experiment, whose jobs of the phase are all pending.
+        split: The phase.
+
+    Returns:
+        A remark for people; None when nothing is reused.
+    """
+    predecessor = _predecessor(session, experiment, split)
+    if predecessor is None:
+        return None
+    session.flush()
+    holds = _validity(session, experiment, predecessor, split)
+    taken = 0
+    for pairs in common_jobs(session, experiment.id, predecessor, split):
+        valid = [pair for pair in pairs if holds(pair)]
+        _copy_results(session, valid)
+        taken += len(valid)
+        experiment.candidates_stopped += sum(pair.upper is not None for pair in valid)
+    experiment.jobs_done += taken
+    session.flush()
+    _refresh(session, experiment)
+    return f"{taken} results are taken over from experiment {predecessor}" if taken else None
+
+
+def common_jobs(
+    session: Session, experiment_id: str, predecessor: str, split: Split
+) -> Iterator[Sequence[Pair]]:
+    """Yield the pending jobs of a phase that a predecessor has done, in order and in chunks.
+
+    Args:
+        session: The transaction, flushed.
+        experiment_id: The experiment whose jobs are pending.
+        predecessor: The other experiment.
+        split: The phase.
+    """
+    pending = session.exec(
+        select(Job.candidate)
+        .where(
+            Job.experiment_id == experiment_id,
+            Job.split == split,
+            Job.state == JobState.PENDING,
+        )
+        .order_by(col(Job.candidate))
+    ).all()
+    for start in range(0, len(pending), _AT_A_TIME):
+        chunk = pending[start : start + _AT_A_TIME]
+        yield list(_pairs(session, (experiment_id, predecessor), split, chunk))
+
+
+def _pairs(
+    session: Session, experiments: tuple[str, str], split: Split, chunk: Sequence[int]
+) -> Iterator[Pair]:
+    """Yield the pairs of one chunk of candidates.
+
+    States are compared here and not in the query. Otherwise Postgres may take the ranking index,
+    which has the state, for the way to one candidate's job, and reads all of an experiment.
+    """
+    mine, theirs = experiments
+    query = (
+        select_columns(
+            _MINE.c.candidate,
+            _MINE.c.id,
+            _DONE.c.id,
+            _DONE.c.metric,
+            _DONE.c.reward_upper,
+            _MINE.c.state,
+            _DONE.c.state,
+        )
+        .where(
+            _MINE.c.experiment_id == mine,
+            _DONE.c.experiment_id == theirs,
+            _MINE.c.split == split,
+            _DONE.c.split == split,
+            *(one.c.candidate.between(chunk[0], chunk[-1]) for one in (_MINE, _DONE)),
+            *(one.c.index.between(chunk[0], chunk[-1]) for one in (_OURS, _THEIRS)),
+            _DONE.c.candidate == _MINE.c.candidate,
+            _OURS.c.experiment_id == _MINE.c.experiment_id,
+            _OURS.c.index == _MINE.c.candidate,
+            _THEIRS.c.experiment_id == _DONE.c.experiment_id,
+            _THEIRS.c.index == _DONE.c.candidate,
+            *(_OURS.c[name] == _THEIRS.c[name] for name in _DESCRIPTOR),
+        )
+        .order_by(_MINE.c.candidate)
+    )
+    for *pair, state, other_state in session.execute(query):
+        if state is JobState.PENDING and other_state is JobState.DONE:
+            yield Pair(*pair)
+
+
+def _copy_results(session: Session, pairs: Sequence[Pair]) -> None:
+    """End pending jobs by the results of finished ones."""
+    rows = [{"target": pair.job, "source": pair.source} for pair in pairs]
+    for statement in _COPY_STATEMENTS if rows else ():
+        session.connection().execute(statement, rows)
+
+
+def _validity(session: Session, experiment: Experiment, predecessor: str, split: Split) -> _Holds:
+    """Return the test whether a result of the predecessor holds here too; complete ones do."""
+    population = experiment.spec.population
+    if population.statistics == "full":
+        return _is_complete
+    common = partial(common_jobs, session, experiment.id, predecessor, split)
+    if split is Split.SELECTION:
+        return _validity_of_scores(population, common())
+    whole = sum(map(len, common())) == _count_finished(session, predecessor, split)
+    if whole and _same_experts(session, experiment, predecessor):
+        return lambda _pair: True
+    return _is_complete
+
+
+def _is_complete(pair: Pair) -> bool:
+    return pair.metric is not None
+
+
+def _validity_of_scores(population: PopulationSpec, common: Iterable[Sequence[Pair]]) -> _Holds:
+    """Return the test whether a score holds.
+
+    Complete scores do. The interval of a candidate that was stopped early holds if the complete
+    scores that are copied with it shut the candidate out.
+    """
+    bars = Bars(population.reported_prefixes, population.ensemble_sizes[-1])
+    for pair in chain.from_iterable(common):
+        if pair.metric is not None:
+            bars.complete(pair.candidate, pair.metric)
+
+    def holds(pair: Pair) -> bool:
+        if pair.metric is not None or pair.upper is None:
+            return pair.metric is not None
+        bar = bars.of(pair.candidate)
+        return bar is not None and bar.shuts_out(pair.upper, pair.candidate)
+
+    return holds
+
+
+def _count_finished(session: Session, experiment_id: str, split: Split) -> int:
+    count = select(func.count()).where(
+        Job.experiment_id == experiment_id, Job.split == split, Job.state == JobState.DONE
+    )
+    return session.exec(count).one()
+
+
+def _refresh(session: Session, experiment: Experiment) -> None:
+    """Read the few jobs and candidates again that the session holds as objects."""
+    for row in list(session.identity_map.values()):
+        if isinstance(row, Job | Candidate) and row.experiment_id == experiment.id:
+            session.refresh(row)
+
+
+def _same_experts(session: Session, experiment: Experiment, predecessor: str) -> bool:
+    """Tell whether the predecessor selected the same experts.
+
+    If it did not, rows that were skipped there may be needed here.
+    """
+    other = session.get_one(Experiment, predecessor)
+    return selection_of(session, other) == selection_of(session, experiment)
+
+
+def _predecessor(session: Session, experiment: Experiment, split: Split) -> str | None:
+    """Return the experiment of the same work that ended early with the most finished jobs."""
+    conditions = {name: getattr(experiment, name) for name in _CONDITIONS}
+    full = experiment.spec.population.statistics == "full"
+    states = (*_ENDED_EARLY, ExperimentState.SUCCEEDED) if full else _ENDED_EARLY
+    ended = session.exec(
+        select(Experiment).where(col(Experiment.state).in_(states)).filter_by(**conditions)
+    ).all()
+    alike = [other.id for other in ended if _precedes(other, experiment.spec)]
+    done = func.count(col(Job.metric)) if full else func.count()
+    furthest = session.exec(
+        select(Job.experiment_id)
+        .where(col(Job.experiment_id).in_(alike), Job.split == split, Job.state == JobState.DONE)
+        .group_by(col(Job.experiment_id))
+        .order_by(done.desc(), col(Job.experiment_id))
+    )
+    return furthest.first()
+
+
+def _precedes(other: Experiment, spec: ExperimentSpec) -> bool:
+    """Tell whether an ended experiment left something of a spec's work undone."""
+    left_out = other.spec.population.statistics != spec.population.statistics
+    return spec.takes_over_from(other.spec) and (other.state in _ENDED_EARLY or left_out)

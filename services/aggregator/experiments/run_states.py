@@ -1,0 +1,145 @@
+"""Results of the states of iterative runs, for readers."""
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import fsum
+from threading import Lock
+
+from sqlmodel import Session, col, select
+
+from modnorm.baselines.checkpoints import DevelopmentResult
+from modnorm.perturbation.lineage import Step
+from services.aggregator.experiments.iterative_updates import (
+    development_results,
+    reported_updates,
+    rewards_of,
+    state_digest,
+)
+from services.aggregator.storage.states import (
+    BASE_INDEX,
+    ExperimentState,
+    JobState,
+    Split,
+    state_index,
+)
+from services.aggregator.storage.tables import Experiment, Job, Update
+
+KEPT = 64
+"""Runs whose past is cached, at some hundred bytes an update."""
+_REPORTING = (ExperimentState.VOTING, ExperimentState.SUCCEEDED)
+
+
+@dataclass(frozen=True, slots=True)
+class StateRecord:
+    """A state and its finished jobs."""
+
+    updates: int
+    digest: str
+    mean_reward: float | None
+    """Of the candidates around it; None after the last update."""
+    result: DevelopmentResult | None
+    development: Job | None
+    heldout: Job | None
+    reported: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Past:
+    """The final part of a run in progress."""
+
+    results: tuple[DevelopmentResult, ...] = ()
+    digests: tuple[str, ...] = ()
+    """Of the state after each update."""
+    rewards: tuple[float | None, ...] = ()
+    """Mean reward of each update's candidates."""
+
+
+class RunStates:
+    """Reads states of iterative runs and caches their final parts; used by several threads."""
+
+    def __init__(self) -> None:
+        self._pasts: OrderedDict[str, _Past] = OrderedDict()
+        self._lock = Lock()
+
+    def states(self, session: Session, experiment: Experiment) -> list[StateRecord]:
+        """Return the evaluated states of an iterative run in order; none of other experiments.
+
+        Args:
+            session: The transaction.
+            experiment: Any experiment.
+        """
+        if not experiment.is_iterative:
+            return []
+        found = _jobs(session, experiment)
+        past = self._past(session, experiment)  # read later, so that it has each of these states
+        base = state_digest(session, experiment, 0)
+        results = {one.step: one for one in past.results}
+        reporting = experiment.state in _REPORTING
+        reported = reported_updates(session, experiment, past.results) if reporting else None
+        return [
+            StateRecord(
+                updates=updates,
+                digest=past.digests[updates - 1] if updates else base,
+                mean_reward=_reward_around(session, experiment, updates, past),
+                result=results.get(updates),
+                development=jobs.get(Split.DEVELOPMENT),
+                heldout=jobs.get(Split.HELDOUT),
+                reported=updates == reported,
+            )
+            for updates, jobs in sorted(found.items())
+        ]
+
+    def _past(self, session: Session, experiment: Experiment) -> _Past:
+        """Return the cached past of a run, extended by its newer updates."""
+        known = self._pasts.get(experiment.id, _Past())
+        steps = session.exec(
+            select(Update.digest, Update.step)
+            .where(Update.experiment_id == experiment.id, col(Update.index) >= len(known.digests))
+            .order_by(col(Update.index))
+        ).all()
+        last = known.results[-1].step if known.results else -1
+        past = _Past(
+            (*known.results, *development_results(session, experiment, after=last)),
+            (*known.digests, *(digest for digest, _ in steps)),
+            (*known.rewards, *(_mean(Step.from_json(text).scores) for _, text in steps)),
+        )
+        self._cache(experiment.id, past)
+        return past
+
+    def _cache(self, experiment_id: str, past: _Past) -> None:
+        with self._lock:
+            self._pasts[experiment_id] = past
+            self._pasts.move_to_end(experiment_id)
+            if len(self._pasts) > KEPT:
+                self._pasts.popitem(last=False)
+
+
+def _reward_around(
+    session: Session, experiment: Experiment, updates: int, past: _Past
+) -> float | None:
+    """Return the mean reward of the candidates around a state, of the present one so far."""
+    if updates < len(past.rewards):
+        return past.rewards[updates]
+    return _mean(rewards_of(session, experiment, updates))
+
+
+def _jobs(session: Session, experiment: Experiment) -> dict[int, Mapping[Split, Job]]:
+    """Return the jobs of states that are done, by updates and split."""
+    done = session.exec(
+        select(Job).where(
+            Job.experiment_id == experiment.id,
+            col(Job.split).in_((Split.DEVELOPMENT, Split.HELDOUT)),
+            col(Job.candidate) <= state_index(0),
+            Job.state == JobState.DONE,
+        )
+    )
+    found: dict[int, dict[Split, Job]] = {}
+    for job in done:
+        found.setdefault(BASE_INDEX - job.candidate, {})[job.split] = job
+    return dict(found)
+
+
+def _mean(rewards: Sequence[float | None]) -> float | None:
+    scored = [reward for reward in rewards if reward is not None]
+    return fsum(scored) / len(scored) if scored else None

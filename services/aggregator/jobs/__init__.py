@@ -1,0 +1,1 @@
+"""Jobs: claims, leases, reports and their way to the broker."""

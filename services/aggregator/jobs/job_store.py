@@ -1,0 +1,283 @@
+"""Jobs: claimed by compare-and-set, kept by heartbeats, ended by reports and failures.
+
+Calls of workers that arrive together are stored in one transaction. Each is fenced and answered by
+itself; if they cannot be stored together, each is stored alone.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from sqlalchemy import func, or_, update
+from sqlmodel import Session, col, select
+
+from modnorm.search.stopping import Bar
+from services.aggregator.experiments.early_stop import EarlyStopCache
+from services.aggregator.experiments.lifecycle import (
+    Change,
+    close_job,
+    fail,
+    record,
+    with_remedy,
+)
+from services.aggregator.experiments.phases import change_of, job_ended
+from services.aggregator.jobs.leases import extend_leases, extend_locked_lease, lease_jobs
+from services.aggregator.jobs.report_checks import Report, ReportChecks
+from services.aggregator.jobs.reporting import PackedReport, Reporting
+from services.aggregator.jobs.shared_transaction import answer_to, together
+from services.aggregator.jobs.worker_requests import Beat, Claim, ClaimRequest, stale
+from services.aggregator.storage.database import Database
+from services.aggregator.storage.lookups import lock_job, pending_jobs
+from services.aggregator.storage.states import TERMINAL, FailureKind, JobState
+from services.aggregator.storage.tables import Experiment, Job
+
+__all__ = ["Beat", "Change", "Claim", "ClaimRequest", "FailureKind", "JobStore"]
+
+
+class JobStore:
+    """The jobs of all experiments.
+
+    Args:
+        database: Where they are.
+        lease_seconds: How long a lease lasts without a heartbeat.
+        clock: The time, in seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        lease_seconds: float,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._database = database
+        self._clock = clock
+        self._early_stop = EarlyStopCache()
+        self._checks = ReportChecks(self._early_stop)
+        self.lease_seconds = lease_seconds
+
+    def claim(self, job_id: str, worker: str) -> Claim | None:
+        """Lease a pending job under a new fencing token; None if it is not pending (any more).
+
+        Args:
+            job_id: The job; an unknown one is not pending either.
+            worker: The worker that asks.
+        """
+        return answer_to(self.claim_all([ClaimRequest(job_id, worker)]))
+
+    def claim_all(self, requests: Sequence[ClaimRequest]) -> Sequence[Claim | Exception | None]:
+        """Answer claims that arrived together, the first one first."""
+        return together(self._database, self._claim, requests)
+
+    def heartbeat(self, job_id: str, token: int, answers_done: int) -> bool:
+        """Extend a lease.
+
+        Returns:
+            Whether the worker should stop: the job is not wanted any more.
+
+        Raises:
+            NotFoundError: there is no such job.
+            StaleLeaseError: the lease was lost.
+        """
+        return answer_to(self.heartbeat_all([Beat(job_id, token, answers_done)]))
+
+    def heartbeat_all(self, beats: Sequence[Beat]) -> Sequence[bool | Exception]:
+        """Answer heartbeats that arrived together."""
+        answers: list[bool | Exception] = []
+        extended = together(self._database, self._extend, beats)
+        for beat, answer in zip(beats, extended, strict=True):
+            if answer is None:
+                answers.extend(together(self._database, self._extend_locked, [beat]))
+            else:
+                answers.append(answer)
+        return answers
+
+    def report(self, report: Report) -> Change:
+        """Store the result of a job, and move the experiment on if it was the last of its phase.
+
+        A report under the token of the last lease is accepted after that lease expired, until
+        another worker begins. Repeating it changes nothing.
+
+        Raises:
+            NotFoundError: there is no such job.
+            StaleLeaseError: the work belongs to someone else, or is not wanted any more.
+            InvalidInputError: the report does not fit the job; nothing is stored.
+        """
+        return answer_to(self.report_all([report]))
+
+    def report_all(self, reports: Sequence[Report]) -> Sequence[Change | Exception]:
+        """Answer reports that arrived together, the first one first."""
+        answers = together(self._database, self._store, [PackedReport.of(one) for one in reports])
+        for answer in answers:
+            if isinstance(answer, Change) and answer.job and answer.experiment:
+                self._early_stop.scored(answer.job)
+                if answer.experiment.state in TERMINAL:
+                    self._early_stop.forget(answer.experiment.id)
+        return answers
+
+    def known_bar(self, experiment_id: str, candidate: int) -> Bar | None:
+        """Return the cached bar of a candidate; None if there is none."""
+        return self._early_stop.known_bar(experiment_id, candidate)
+
+    def fail(
+        self, job_id: str, token: int, kind: FailureKind, reason: str, remedy: str = ""
+    ) -> Change:
+        """Store that an attempt failed; repeating it changes nothing.
+
+        Raises:
+            NotFoundError: there is no such job.
+            StaleLeaseError: the lease was lost.
+        """
+        with self._database.write() as session:
+            job, experiment = lock_job(session, job_id)
+            if token != job.token:
+                raise stale(job)
+            if job.state is not JobState.LEASED:
+                return Change(experiment.id)
+            now = self._clock()
+            return _end_attempt(session, experiment, job, kind, reason, now, remedy=remedy)
+
+    def expired(self) -> tuple[str, ...]:
+        """Return the jobs whose lease is expired, or ends later than is possible; oldest first."""
+        deadline, now = col(Job.lease_deadline), self._clock()
+        odd = or_(deadline < now, deadline > self._latest(now))
+        with self._database.read() as session:
+            query = (
+                select(Job.id)
+                .where(Job.state == JobState.LEASED, odd)
+                .order_by(deadline, col(Job.id))
+            )
+            return tuple(session.exec(query).all())
+
+    def forget_ended(self) -> None:
+        """Drop experiments from the caches that were cancelled, failed or ended elsewhere."""
+        kept = self._early_stop.kept()
+        if not kept:
+            return
+        query = select(Experiment.id).where(
+            col(Experiment.id).in_(kept), col(Experiment.state).in_(TERMINAL)
+        )
+        with self._database.read() as session:
+            ended = session.exec(query).all()
+        for experiment_id in ended:
+            self._early_stop.forget(experiment_id)
+
+    def reap(self, job_id: str) -> Change | None:
+        """End the expired lease of a job: its attempt failed.
+
+        A parked job cannot have caused the end of its worker, and counts no attempt. A deadline
+        that a wrong clock set too far in the future is moved to one lease from now.
+
+        Returns:
+            None when the lease was extended or the job ended in the meantime.
+        """
+        with self._database.write() as session:
+            job, experiment = lock_job(session, job_id)
+            deadline, now = job.lease_deadline, self._clock()
+            if job.state is not JobState.LEASED or deadline is None or deadline >= now:
+                if deadline is not None and deadline > self._latest(now):
+                    job.lease_deadline = now + self.lease_seconds
+                return None
+            reason = f"worker {job.worker!r} was silent for {self.lease_seconds:g} s"
+            kind = FailureKind.RELEASED if job.resting else FailureKind.INFRASTRUCTURE
+            change = _end_attempt(session, experiment, job, kind, reason, now)
+            return replace(change, kind=kind)
+
+    def release_all(self) -> None:
+        """Release every lease without counting an attempt: no worker is left."""
+        release = (
+            update(Job)
+            .where(col(Job.state) == JobState.LEASED)
+            .values(state=JobState.PENDING, lease_deadline=None, worker="")
+        )
+        with self._database.write() as session:
+            session.exec(release)
+
+    def pending(
+        self, experiment_id: str | None = None, limit: int | None = None
+    ) -> tuple[str, ...]:
+        """Return the ids of pending jobs, oldest experiment first, in candidate order.
+
+        Args:
+            experiment_id: Return only the jobs of this experiment.
+            limit: Return only so many.
+        """
+        with self._database.read() as session:
+            return pending_jobs(session, experiment_id, limit=limit)
+
+    def pending_of_model(self, model_digest: str, limit: int) -> tuple[str, ...]:
+        """Return ids of the first pending jobs of a model's experiments, oldest first."""
+        with self._database.read() as session:
+            return pending_jobs(session, model_digest=model_digest, limit=limit)
+
+    def count_pending(self) -> int:
+        """Count the pending jobs of all experiments."""
+        query = select(func.count()).where(Job.state == JobState.PENDING)
+        with self._database.read() as session:
+            return session.exec(query).one()
+
+    def _latest(self, now: float) -> float:
+        """Return the latest end of a lease: clocks of aggregators may differ by a lease."""
+        return now + 2 * self.lease_seconds
+
+    def _claim(self, session: Session, requests: Sequence[ClaimRequest]) -> Sequence[Claim | None]:
+        deadline = self._clock() + self.lease_seconds
+        return lease_jobs(session, requests, deadline, self._early_stop)
+
+    def _extend(
+        self, session: Session, beats: Sequence[Beat]
+    ) -> Sequence[bool | Exception | None]:
+        return extend_leases(session, beats, self._clock() + self.lease_seconds)
+
+    def _extend_locked(
+        self, session: Session, beats: Sequence[Beat]
+    ) -> Sequence[bool | Exception]:
+        deadline = self._clock() + self.lease_seconds
+        return [extend_locked_lease(session, beat, deadline) for beat in beats]
+
+    def _store(
+        self, session: Session, reports: Sequence[PackedReport]
+    ) -> Sequence[Change | Exception]:
+        return Reporting(session, self._checks, self._clock()).store(reports)
+
+
+def _end_attempt(  # noqa: PLR0913, PLR0917 - the failure and its place
+    session: Session,
+    experiment: Experiment,
+    job: Job,
+    kind: FailureKind,
+    reason: str,
+    now: float,
+    *,
+    remedy: str = "",
+) -> Change:
+    """Make the job of a failed attempt pending again, or let it and perhaps its experiment fail.
+
+    Args:
+        session: The transaction.
+        experiment: The experiment, locked.
+        job: The leased job, locked.
+        kind: How the attempt failed.
+        reason: Why, for people.
+        now: The time.
+        remedy: How the cause is fixed.
+    """
+    job.lease_deadline = None
+    if kind is FailureKind.RELEASED:
+        job.state = JobState.PENDING
+        return change_of(session, experiment, job)
+    job.attempts += 1
+    job.error, job.remedy = reason, remedy
+    limit = experiment.spec.failures.max_attempts
+    failed = with_remedy(reason, remedy)
+    message = f"{job.title}: attempt {job.attempts} of {limit} failed: {failed}"
+    if kind is FailureKind.INFRASTRUCTURE and job.attempts < limit:
+        job.state = JobState.PENDING
+        record(session, experiment, message, now)
+        return change_of(session, experiment, job)
+    close_job(experiment, job, done=False)
+    if kind is FailureKind.FATAL:
+        fail(session, experiment, reason, now, remedy=remedy)
+    else:
+        job_ended(session, experiment, job, message, now)
+    return change_of(session, experiment, job)

@@ -1,0 +1,135 @@
+"""Leases that are claimed or extended together in one transaction.
+
+These transactions lock many jobs and not the experiments before them. So they skip jobs that
+another transaction has locked: waiting for them could deadlock.
+"""
+
+from collections.abc import Collection, Sequence
+
+from sqlmodel import Session, col, select
+
+from modnorm.errors import ModnormError
+from services.aggregator.experiments.early_stop import EarlyStopCache
+from services.aggregator.jobs.worker_requests import Beat, Claim, ClaimRequest, stale
+from services.aggregator.storage.codec import pack_rows
+from services.aggregator.storage.lookups import unknown_job
+from services.aggregator.storage.states import JobState, Split
+from services.aggregator.storage.tables import Candidate, Experiment, Job
+
+
+def lease_jobs(
+    session: Session,
+    requests: Sequence[ClaimRequest],
+    deadline: float,
+    early_stop: EarlyStopCache,
+) -> list[Claim | None]:
+    """Lease the pending ones of the requested jobs, each to the first worker that asked.
+
+    Args:
+        session: The transaction.
+        requests: The requests, in order of arrival.
+        deadline: When the leases end.
+        early_stop: Bars and settled votes of the experiments.
+
+    Returns:
+        One answer a request; None if the job is not pending (any more), or is locked.
+    """
+    query = (
+        select(Job, Candidate)
+        .join(
+            Candidate,
+            (col(Candidate.experiment_id) == col(Job.experiment_id))
+            & (col(Candidate.index) == col(Job.candidate)),
+        )
+        .where(col(Job.id).in_({one.job_id for one in requests}), Job.state == JobState.PENDING)
+        .with_for_update(of=Job, skip_locked=True)
+    )
+    free = {job.id: (job, candidate) for job, candidate in session.exec(query)}
+    claims: list[Claim | None] = []
+    for request in requests:
+        job, candidate = free.pop(request.job_id, (None, None))
+        claim = job and candidate and _claim(session, job, candidate, early_stop)
+        if claim:
+            _lease(claim, request.worker, deadline)
+        claims.append(claim)
+    return claims
+
+
+def _claim(session: Session, job: Job, candidate: Candidate, early_stop: EarlyStopCache) -> Claim:
+    experiment = session.get_one(Experiment, job.experiment_id)
+    if job.split is Split.SELECTION:
+        bar = early_stop.bar(session, experiment, job.candidate)
+        return Claim(job, candidate, experiment, bar=bar)
+    skipped = early_stop.skippable(session, experiment, job.candidate)
+    return Claim(job, candidate, experiment, skipped=skipped)
+
+
+def _lease(claim: Claim, worker: str, deadline: float) -> None:
+    """Lease a job under a new fencing token."""
+    job = claim.job
+    job.state, job.token, job.worker = JobState.LEASED, job.token + 1, worker
+    job.lease_deadline, job.answers_done, job.resting = deadline, 0, False
+    job.skipped = pack_rows(claim.skipped) if claim.skipped else None
+
+
+def extend_leases(
+    session: Session, beats: Sequence[Beat], deadline: float
+) -> list[bool | Exception | None]:
+    """Extend leases that are in force.
+
+    Returns:
+        One answer a heartbeat: False if its lease is extended, True if its job is cancelled, an
+        error if the lease was lost, None if the job is locked and its lease may be in force.
+    """
+    ids = {beat.job_id for beat in beats}
+    leased = (
+        select(Job)
+        .where(col(Job.id).in_(ids), Job.state == JobState.LEASED)
+        .with_for_update(skip_locked=True)
+    )
+    locked = {job.id: job for job in session.exec(leased)}
+    others = _look_up(session, ids - locked.keys())
+    answers: list[bool | Exception | None] = []
+    for beat in beats:
+        job = locked.get(beat.job_id)
+        if job is None or job.token != beat.token:
+            answers.append(_end_of(beat, job or others.get(beat.job_id)))
+        else:
+            _extend(job, beat, deadline)
+            answers.append(False)
+    return answers
+
+
+def extend_locked_lease(session: Session, beat: Beat, deadline: float) -> bool | Exception:
+    """Extend one lease, and wait for the transaction that has locked its job."""
+    job = session.get(Job, beat.job_id, with_for_update=True)
+    ended = _end_of(beat, job)
+    if ended is not None:
+        return ended
+    if job is not None:
+        _extend(job, beat, deadline)
+    return False
+
+
+def _extend(job: Job, beat: Beat, deadline: float) -> None:
+    job.lease_deadline = deadline
+    job.answers_done, job.resting = beat.answers_done, beat.resting
+
+
+def _look_up(session: Session, job_ids: Collection[str]) -> dict[str, Job]:
+    """Return jobs as they were committed last, even if they are locked."""
+    if not job_ids:
+        return {}
+    return {job.id: job for job in session.exec(select(Job).where(col(Job.id).in_(job_ids)))}
+
+
+def _end_of(beat: Beat, job: Job | None) -> bool | ModnormError | None:
+    """Return the answer about a lease that has ended; None if it is in force.
+
+    True if the job is cancelled: its worker is told so until another worker begins.
+    """
+    if job is None:
+        return unknown_job(beat.job_id)
+    if job.token != beat.token or job.state not in {JobState.LEASED, JobState.CANCELLED}:
+        return stale(job)
+    return True if job.state is JobState.CANCELLED else None

@@ -1,0 +1,97 @@
+"""Reaper: ends the leases of workers that fell silent."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+
+from modnorm.errors import UnavailableError
+from services.aggregator.experiments.lifecycle import Change
+from services.aggregator.jobs.job_store import JobStore
+from services.aggregator.metrics import AggregatorMetrics
+from services.common.logging import naming
+
+logger = logging.getLogger(__name__)
+
+
+class Hearing:
+    """Measures for how long workers could be heard without a gap; used in one thread.
+
+    Args:
+        lease_seconds: How long a lease lasts without a heartbeat.
+        pause: Seconds between two looks.
+        clock: A monotonic time, in seconds.
+        date: The time that leases end by, in seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        lease_seconds: float,
+        pause: float,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        date: Callable[[], float] = time.time,
+    ) -> None:
+        self._lease_seconds = lease_seconds
+        self._longest = pause + lease_seconds / 2
+        self._clock = clock
+        self._date = date
+        self._since = clock()
+        self._last = self._since, date()
+
+    def look(self) -> bool:
+        """Note that workers can be heard now; tell whether they could for as long as a lease."""
+        now, date = self._clock(), self._date()
+        if max(now - self._last[0], date - self._last[1]) > self._longest:
+            self._since = now
+        self._last = now, date
+        return now - self._since >= self._lease_seconds
+
+
+class Reaper:
+    """Ends the leases of workers that fell silent.
+
+    No worker is heard while the aggregator or its database is down. Afterwards each worker has the
+    time of a lease to be heard again. A jump of the system's date ends no lease either.
+
+    Args:
+        jobs: The jobs.
+        follow_up: Called with each change.
+        metrics: Counts expired leases.
+        pause: Seconds between two looks.
+    """
+
+    def __init__(
+        self,
+        jobs: JobStore,
+        follow_up: Callable[[Change], None],
+        metrics: AggregatorMetrics,
+        *,
+        pause: float,
+    ) -> None:
+        self._jobs = jobs
+        self._follow_up = follow_up
+        self._metrics = metrics
+        self._hearing = Hearing(jobs.lease_seconds, pause)
+
+    async def reap(self) -> None:
+        """End all expired leases whose workers could have been heard; drop ended experiments."""
+        await asyncio.to_thread(self._jobs.forget_ended)
+        expired = await asyncio.to_thread(self._jobs.expired)
+        if not self._hearing.look():
+            return
+        for job_id in expired:
+            try:
+                await self._end(job_id)
+            except UnavailableError:
+                raise
+            except Exception:  # of one experiment, which must not block the others
+                logger.exception("a lease cannot be ended", extra={"job": job_id})
+
+    async def _end(self, job_id: str) -> None:
+        change = await asyncio.to_thread(self._jobs.reap, job_id)
+        if change is not None and change.job is not None:
+            with naming(**change.job.log_fields):
+                logger.warning("lease expired", extra={"worker": change.job.worker})
+                self._metrics.expired(change)
+                self._follow_up(change)

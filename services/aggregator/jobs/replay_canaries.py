@@ -1,0 +1,65 @@
+"""Workers whose replay of a request deviates from that of others of their environment."""
+
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+CANARY = "canary"
+"""Name of the digest of a replay's answers in environments."""
+MAX_KEPT = 1_000
+"""Workers remembered at a time."""
+
+Key = frozenset[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Replay:
+    like: Key
+    """Environment and request, which determine the answers."""
+    canary: str
+    time: float
+
+
+class Canaries:
+    """The last replay of each worker; lives in one event loop.
+
+    Args:
+        lately: Seconds for which a worker counts after its last report.
+    """
+
+    def __init__(self, lately: float) -> None:
+        self._lately = lately
+        self._replays: OrderedDict[str, _Replay] = OrderedDict()
+
+    def note(self, worker: str, environment: Mapping[str, str]) -> bool:
+        """Note the environment of a report; return whether it is new."""
+        canary = environment.get(CANARY)
+        if canary is None:
+            return False
+        known = self._replays.get(worker)
+        like = frozenset(item for item in environment.items() if item[0] != CANARY)
+        self._replays[worker] = _Replay(like, canary, time.time())
+        self._replays.move_to_end(worker)
+        if len(self._replays) > MAX_KEPT:
+            self._replays.popitem(last=False)
+        return known is None or (known.like, known.canary) != (like, canary)
+
+    def deviations(self) -> Mapping[str, str]:
+        """Return warnings by worker: for both of two that differ, else for the minority."""
+        since = time.time() - self._lately
+        alike: dict[Key, dict[str, str]] = {}
+        for worker, replay in self._replays.items():
+            if replay.time >= since:
+                alike.setdefault(replay.like, {})[worker] = replay.canary
+        return {
+            worker: text for canaries in alike.values() for worker, text in _odd(canaries).items()
+        }
+
+
+def _odd(canaries: Mapping[str, str]) -> Mapping[str, str]:
+    """Return warnings for the workers of one environment that differ from the majority."""
+    (most, count), *others = Counter(canaries.values()).most_common()
+    usual = None if others and others[0][1] == count else most
+    told = f"its base answers otherwise than that of others of its environment ({len(canaries)})"
+    return {worker: told for worker, canary in canaries.items() if canary != usual}

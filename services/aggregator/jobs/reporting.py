@@ -1,0 +1,176 @@
+"""Results of jobs, stored together in one transaction and each answered by itself."""
+
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from sqlmodel import Session, col, select
+
+from modnorm.errors import ModnormError
+from services.aggregator.experiments.lifecycle import Change, close_job, record
+from services.aggregator.experiments.phase_progress import PhaseProgress
+from services.aggregator.experiments.phases import change_of, job_ended
+from services.aggregator.jobs.report_checks import Outcome, Report, ReportChecks
+from services.aggregator.jobs.worker_requests import stale
+from services.aggregator.storage.codec import pack_answers
+from services.aggregator.storage.lookups import unknown_job
+from services.aggregator.storage.states import JobState
+from services.aggregator.storage.tables import AnswerSheet, Candidate, Experiment, Job
+
+
+@dataclass(frozen=True, slots=True)
+class PackedReport:
+    """A report whose answers are packed before any lock is taken for it."""
+
+    report: Report
+    answers: bytes
+    """Empty if they cannot be packed; the checks refuse such a report."""
+
+    @classmethod
+    def of(cls, report: Report) -> Self:
+        """Pack the answers of a report."""
+        try:
+            return cls(report, pack_answers(report.answers))
+        except ValueError:  # a reward that is not finite
+            return cls(report, b"")
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A locked job, and its experiment, which was locked before it."""
+
+    job: Job
+    candidate: Candidate
+    experiment: Experiment
+
+
+class Reporting:
+    """The reports of one transaction.
+
+    Each is checked against committed scores alone: the scores of this transaction are not flushed
+    before the last report of their experiment, and may still be undone.
+
+    Args:
+        session: The transaction.
+        checks: Checks reports.
+        now: The time.
+    """
+
+    def __init__(self, session: Session, checks: ReportChecks, now: float) -> None:
+        self._session = session
+        self._checks = checks
+        self._now = now
+        self._progress: dict[str, PhaseProgress] = {}
+
+    def store(self, reports: Sequence[PackedReport]) -> list[Change | Exception]:
+        """Store results, and move on each experiment whose phase ends by them.
+
+        Returns:
+            One answer a report: the change that it made, or why it is refused.
+        """
+        held = _lock(self._session, {packed.report.job_id for packed in reports})
+        for one in held.values():
+            self._progress_of(one.experiment)  # later, it would flush the changes of each report
+        pairs = [(held.get(packed.report.job_id), packed) for packed in reports]
+        answers = {place: self._answer(*pairs[place]) for place in _by_experiment(pairs)}
+        return [answers[place] for place in range(len(pairs))]
+
+    def _answer(self, held: _Held | None, packed: PackedReport) -> Change | Exception:
+        try:
+            if held is None:
+                raise unknown_job(packed.report.job_id)
+            with self._session.no_autoflush:
+                outcome = self._check(held, packed.report)
+        except ModnormError as error:
+            return error
+        # An error from here on undoes the whole transaction.
+        if outcome is None:
+            return Change(held.experiment.id)
+        return self._keep(held, packed, outcome)
+
+    def _check(self, held: _Held, report: Report) -> Outcome | None:
+        """Return the outcome of a report; None if it is stored already."""
+        job = held.job
+        if not job.token or report.token != job.token:
+            raise stale(job)
+        if job.state is JobState.DONE:
+            return None
+        if job.state not in {JobState.LEASED, JobState.PENDING}:
+            raise stale(job)
+        return self._checks.evaluate(self._session, held.experiment, job, held.candidate, report)
+
+    def _keep(self, held: _Held, packed: PackedReport, outcome: Outcome) -> Change:
+        job, experiment = held.job, held.experiment
+        state, was_leased = experiment.state, job.state is JobState.LEASED
+        progress = self._progress_of(experiment)
+        job.attempts += was_leased  # otherwise it was counted when its lease ended
+        _set_result(job, packed.report, outcome)
+        held.candidate.coefficients = outcome.coefficients
+        held.candidate.normaliser = packed.report.normaliser or None
+        self._session.add(AnswerSheet(job_id=job.id, content=packed.answers))
+        experiment.candidates_stopped += outcome.stopped is not None
+        close_job(experiment, job, done=True)
+        progress.scored(job, was_leased=was_leased)
+        message = f"{job.title}: {outcome}"
+        if experiment.has_open_jobs:
+            record(self._session, experiment, message, self._now, progress)
+        else:
+            job_ended(self._session, experiment, job, message, self._now, progress=progress)
+        if experiment.state is not state:
+            del self._progress[experiment.id]
+        return change_of(self._session, experiment, job)
+
+    def _progress_of(self, experiment: Experiment) -> PhaseProgress:
+        if experiment.id not in self._progress:
+            self._progress[experiment.id] = PhaseProgress.of(self._session, experiment)
+        return self._progress[experiment.id]
+
+
+def _set_result(job: Job, report: Report, outcome: Outcome) -> None:
+    """Set the columns of a job that its report determines."""
+    job.worker = report.worker or job.worker
+    job.error = job.remedy = ""
+    job.metric = outcome.metric
+    job.reward_lower = outcome.stopped.lower if outcome.stopped else None
+    job.reward_upper = outcome.stopped.upper if outcome.stopped else None
+    job.answers_done = len(report.answers)
+    job.correct = sum(answer.correct for answer in report.answers)
+    job.tokens = sum(answer.tokens for answer in report.answers)
+    job.switch_seconds = report.switch_seconds
+    job.generate_seconds = report.generate_seconds
+    job.score_seconds = report.score_seconds
+    job.environment = json.dumps(dict(sorted(report.environment.items())))
+
+
+def _lock(session: Session, job_ids: Collection[str]) -> dict[str, _Held]:
+    """Lock the experiments of jobs, in one order, then the jobs."""
+    wanted = col(Job.id).in_(job_ids)
+    experiments = session.exec(
+        select(Experiment)
+        .where(col(Experiment.id).in_(select(Job.experiment_id).where(wanted)))
+        .order_by(col(Experiment.id))
+        .with_for_update(of=Experiment)
+    )
+    by_id = {experiment.id: experiment for experiment in experiments}
+    jobs = session.exec(
+        select(Job, Candidate)
+        .join(
+            Candidate,
+            (col(Candidate.experiment_id) == col(Job.experiment_id))
+            & (col(Candidate.index) == col(Job.candidate)),
+        )
+        .where(wanted)
+        .with_for_update(of=Job)
+    )
+    return {job.id: _Held(job, candidate, by_id[job.experiment_id]) for job, candidate in jobs}
+
+
+def _by_experiment(pairs: Sequence[tuple[_Held | None, PackedReport]]) -> list[int]:
+    """Return the places of reports, those of one experiment together and in order."""
+
+    def experiment_of(place: int) -> str:
+        held, _ = pairs[place]
+        return held.experiment.id if held else ""
+
+    return sorted(range(len(pairs)), key=experiment_of)

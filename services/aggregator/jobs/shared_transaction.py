@@ -1,0 +1,60 @@
+"""Requests that share one transaction, and are each answered by themselves."""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from sqlmodel import Session
+
+from modnorm.errors import UnavailableError
+from services.aggregator.storage.database import Database
+
+RequestT = TypeVar("RequestT")
+AnswerT = TypeVar("AnswerT")
+Work = Callable[[Session, Sequence[RequestT]], Sequence[AnswerT | Exception]]
+
+_OUTAGES = 2
+"""Requests in a row that the database did not take, after which the others are not tried."""
+
+
+def together(
+    database: Database, work: Work[RequestT, AnswerT], requests: Sequence[RequestT]
+) -> Sequence[AnswerT | Exception]:
+    """Work on requests in one transaction; if that fails, on each in a transaction of its own.
+
+    So a request that the database refuses fails alone, and every answer is committed.
+
+    Args:
+        database: The database.
+        work: Answers requests inside a transaction; an error undoes it.
+        requests: The requests, in order.
+
+    Returns:
+        The answer or the error of each request.
+    """
+    try:
+        with database.write() as session:
+            return work(session, requests)
+    except Exception as error:  # noqa: BLE001 - every error is the answer to one request
+        if len(requests) == 1:
+            return [error]
+    answers: list[AnswerT | Exception] = []
+    outages = 0
+    for request in requests:
+        if outages < _OUTAGES:
+            answers.extend(together(database, work, [request]))
+            outages = outages + 1 if isinstance(answers[-1], UnavailableError) else 0
+        else:
+            answers.append(UnavailableError("the database did not answer", remedy="try again"))
+    return answers
+
+
+def answer_to(answers: Sequence[AnswerT | Exception]) -> AnswerT:
+    """Return the answer to a single request.
+
+    Raises:
+        Exception: the answer is an error.
+    """
+    (answer,) = answers
+    if isinstance(answer, Exception):
+        raise answer
+    return answer

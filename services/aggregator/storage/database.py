@@ -1,0 +1,168 @@
+"""Transactions on the database: SQLite in one file, or Postgres."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection
+from sqlmodel import Session
+
+from modnorm.errors import PreconditionError, UnavailableError
+from services.aggregator.storage.database_errors import OnFault, outages
+from services.aggregator.storage.dialects import (
+    lock_migrations,
+    open_engine,
+    parse_url,
+    writing,
+)
+from services.aggregator.storage.table_statistics import analyse_grown
+
+_MIGRATIONS = Path(__file__).parent / "migrations"
+IDLE_SECONDS = 30.0
+"""Postgres undoes a transaction whose next statement takes longer to come: its process has stopped
+or vanished, and all others wait for its locks. Half a lease, so that workers keep their jobs. No
+transaction may compute for so long between two statements."""
+
+
+class Database:
+    """Transactions on SQLite or Postgres, with the same meaning on both.
+
+    A write transaction sees everything committed before it got its locks: on SQLite it takes the
+    one write lock at its start, on Postgres it locks the rows that it read `FOR UPDATE`.
+
+    Args:
+        url: `sqlite:///FILE` or `postgresql://USER:PASSWORD@HOST/DATABASE`.
+        idle_seconds: How long Postgres waits for the next statement of a transaction.
+        on_fault: Called in any thread with a fault of an SQLite file that no retry fixes: its disk
+            is full or broken, or it is damaged.
+
+    Raises:
+        InvalidInputError: the URL is of neither kind.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        idle_seconds: float = IDLE_SECONDS,
+        on_fault: OnFault | None = None,
+    ) -> None:
+        self._engine = open_engine(parse_url(url), idle_seconds)
+        self._writer = writing(self._engine)
+        self._on_fault = on_fault
+        self._idle = threading.Condition()
+        self._transactions = 0
+        self._closed = False
+
+    def migrate(self) -> None:
+        """Bring the schema to the newest revision; several processes may do so at once.
+
+        Raises:
+            PreconditionError: a newer version has migrated it, or its file is damaged.
+            UnavailableError: the database cannot be reached.
+        """
+        config = _config()
+        with self._transaction(), self._writer.begin() as connection:
+            lock_migrations(connection)
+            config.attributes["connection"] = connection
+            _require_known(_revision(connection))
+            command.upgrade(config, "head")
+
+    def check_schema(self) -> None:
+        """Make sure that the schema has the revision of this code.
+
+        Raises:
+            PreconditionError: it is not, because nobody has migrated it yet.
+            UnavailableError: the database cannot be reached.
+        """
+        with self._transaction(), self._engine.connect() as connection:
+            found = _revision(connection)
+        _require_known(found)
+        needed = _scripts().get_current_head()
+        if found != needed:
+            raise PreconditionError(
+                f"the database has schema {found or 'none'}, this version needs {needed}",
+                field="MODNORM_DATABASE_URL",
+                remedy="run `python -m services.aggregator.migrate` of the same version",
+            )
+
+    @contextmanager
+    def read(self) -> Iterator[Session]:
+        """Open a transaction that only reads.
+
+        Raises:
+            UnavailableError: the database cannot be reached.
+        """
+        with self._transaction(), Session(self._engine, expire_on_commit=False) as session:
+            yield session
+            # A rollback would make the driver forget its prepared statements.
+            session.commit()
+
+    @contextmanager
+    def write(self) -> Iterator[Session]:
+        """Open a transaction that commits at the end, or rolls back on any error.
+
+        Raises:
+            UnavailableError: the database cannot be reached, or undid the transaction in favour
+                of another one: the caller may try again.
+        """
+        with self._transaction(), Session(self._writer, expire_on_commit=False) as session:
+            with session.begin():
+                yield session
+            analyse_grown(self._engine, session)
+
+    def close(self) -> None:
+        """Wait for transactions in other threads, let none begin, close all connections."""
+        with self._idle:
+            self._closed = True
+            self._idle.wait_for(lambda: self._transactions == 0)
+        self._engine.dispose()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with self._idle:
+            if self._closed:
+                raise UnavailableError("the database is closed")
+            self._transactions += 1
+        try:
+            with outages(self._engine.url, self._on_fault):
+                yield
+        finally:
+            with self._idle:
+                self._transactions -= 1
+                self._idle.notify_all()
+
+
+def _config() -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(_MIGRATIONS))
+    return config
+
+
+def _scripts() -> ScriptDirectory:
+    return ScriptDirectory.from_config(_config())
+
+
+def _revision(connection: Connection) -> str | None:
+    """Return the revision of a database's schema; None of an empty one."""
+    return MigrationContext.configure(connection).get_current_revision()
+
+
+def _require_known(revision: str | None) -> None:
+    """Refuse a schema that is newer than this code.
+
+    Raises:
+        PreconditionError: it is.
+    """
+    known = {script.revision for script in _scripts().walk_revisions()}
+    if revision is not None and revision not in known:
+        raise PreconditionError(
+            f"the database has schema {revision}, which this version does not know",
+            field="MODNORM_DATABASE_URL",
+            remedy="start the version that migrated it, or restore a backup from before",
+        )

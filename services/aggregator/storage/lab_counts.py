@@ -1,0 +1,79 @@
+"""Counts of jobs, experiments and lease holders, for metrics and the lab's status."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import func
+from sqlmodel import col, select
+
+from services.aggregator.storage.database import Database
+from services.aggregator.storage.states import OPEN, ExperimentState, JobState, Split
+from services.aggregator.storage.tables import Experiment, Job
+
+
+@dataclass(frozen=True, slots=True)
+class LabCounts:
+    """Counts at one moment."""
+
+    experiments: Mapping[ExperimentState, int]
+    open_jobs: Mapping[tuple[JobState, Split], int]
+    """Jobs that have not ended; metrics count the others when they end."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseHolder:
+    """A worker that holds leases."""
+
+    worker: str
+    jobs: int
+    heard: float
+    """When it was given or extended a lease last, in seconds since the epoch."""
+
+
+class LabCountStore:
+    """Counts over all experiments by indices; their cost grows with the open jobs.
+
+    Args:
+        database: Where they are.
+        lease_seconds: How long a lease lasts without a heartbeat.
+    """
+
+    def __init__(self, database: Database, *, lease_seconds: float) -> None:
+        self._database = database
+        self._lease_seconds = lease_seconds
+
+    def count(self) -> LabCounts:
+        """Count experiments by state, and open jobs by state and split."""
+        by_state = select(Experiment.state, func.count()).group_by(col(Experiment.state))
+        by_split = (
+            select(Job.state, Job.split, func.count())
+            .where(col(Job.state).in_(OPEN))
+            .group_by(col(Job.state), col(Job.split))
+        )
+        with self._database.read() as session:
+            experiments = dict(session.exec(by_state).all())
+            jobs = {(state, split): count for state, split, count in session.exec(by_split)}
+        return LabCounts(
+            {state: experiments.get(state, 0) for state in ExperimentState},
+            {(state, split): jobs.get((state, split), 0) for state in OPEN for split in Split},
+        )
+
+    def lease_holders(self, limit: int) -> Sequence[LeaseHolder]:
+        """Return the workers that hold leases, by name.
+
+        Args:
+            limit: How many at most.
+        """
+        query = (
+            select(Job.worker, func.count(), func.max(Job.lease_deadline))
+            .where(Job.state == JobState.LEASED)
+            .group_by(col(Job.worker))
+            .order_by(col(Job.worker))
+            .limit(limit)
+        )
+        with self._database.read() as session:
+            found = session.exec(query).all()
+        return [
+            LeaseHolder(worker, jobs, (deadline or 0.0) - self._lease_seconds)
+            for worker, jobs, deadline in found
+        ]

@@ -1,0 +1,93 @@
+"""Finds and locks experiments and jobs inside a caller's transaction.
+
+Locks are taken in one order, experiments before their jobs, so that transactions never deadlock.
+"""
+
+from sqlmodel import Session, col, select
+
+from modnorm.errors import NotFoundError
+from services.aggregator.storage.states import JobState
+from services.aggregator.storage.tables import Experiment, Job
+
+
+def find_experiment(session: Session, experiment_id: str) -> Experiment:
+    """Return an experiment.
+
+    Raises:
+        NotFoundError: there is no such experiment.
+    """
+    experiment = session.get(Experiment, experiment_id)
+    if experiment is None:
+        raise unknown_experiment(experiment_id)
+    return experiment
+
+
+def lock_experiment(session: Session, experiment_id: str) -> Experiment:
+    """Return an experiment that no other transaction changes until this one ends.
+
+    Raises:
+        NotFoundError: there is no such experiment.
+    """
+    experiment = session.get(
+        Experiment, experiment_id, with_for_update=True, populate_existing=True
+    )
+    if experiment is None:
+        raise unknown_experiment(experiment_id)
+    return experiment
+
+
+def lock_job(session: Session, job_id: str) -> tuple[Job, Experiment]:
+    """Lock the experiment of a job, then the job.
+
+    Raises:
+        NotFoundError: there is no such job.
+    """
+    job = session.get(Job, job_id)
+    if job is None:
+        raise unknown_job(job_id)
+    experiment = lock_experiment(session, job.experiment_id)
+    session.refresh(job, with_for_update=True)
+    return job, experiment
+
+
+def unknown_experiment(experiment_id: str) -> NotFoundError:
+    """Return the error for an id that no experiment has."""
+    return NotFoundError(
+        f"there is no experiment {experiment_id!r}",
+        field="id",
+        remedy="`modnorm list` has the ids of those that you may see",
+    )
+
+
+def unknown_job(job_id: str) -> NotFoundError:
+    """Return the error for an id that no job has."""
+    return NotFoundError(f"there is no job {job_id!r}", field="lease.job_id")
+
+
+def pending_jobs(
+    session: Session,
+    experiment_id: str | None = None,
+    *,
+    model_digest: str | None = None,
+    limit: int | None = None,
+) -> tuple[str, ...]:
+    """Return the ids of pending jobs, oldest experiment first, in candidate order.
+
+    Args:
+        session: The transaction.
+        experiment_id: Return only the jobs of this experiment.
+        model_digest: Return only the jobs of experiments on this model.
+        limit: Return only so many.
+    """
+    query = (
+        select(Job.id)
+        .join(Experiment, col(Experiment.id) == col(Job.experiment_id))
+        .where(Job.state == JobState.PENDING)
+        .order_by(col(Experiment.create_time), col(Job.experiment_id), col(Job.candidate))
+        .limit(limit)
+    )
+    if experiment_id is not None:
+        query = query.where(Job.experiment_id == experiment_id)
+    if model_digest is not None:
+        query = query.where(Experiment.model_digest == model_digest)
+    return tuple(session.exec(query).all())

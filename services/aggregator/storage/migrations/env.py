@@ -1,0 +1,14 @@
+"""Runs migrations on the connection that `services.aggregator.storage.database` hands over."""
+
+from alembic import context
+from sqlmodel import SQLModel
+
+import services.aggregator.storage.tables  # noqa: F401 - fills the metadata
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=SQLModel.metadata,
+    transactional_ddl=True,
+)
+with context.begin_transaction():
+    context.run_migrations()

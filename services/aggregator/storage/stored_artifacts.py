@@ -1,0 +1,50 @@
+"""Stored artifacts, by kind and digest, inside a caller's transaction."""
+
+import json
+from dataclasses import dataclass
+
+from sqlmodel import Session
+
+from modnorm.errors import NotFoundError
+from modnorm.tasks import Row
+from services.aggregator.storage.codec import pack_text, unpack_text
+from services.aggregator.storage.dialects import insert_if_absent
+from services.aggregator.storage.states import ArtifactKind
+from services.aggregator.storage.tables import Artifact
+
+
+@dataclass(frozen=True, slots=True)
+class StoredText:
+    """A text and its digest."""
+
+    digest: str
+    text: str
+
+
+def keep_artifact(session: Session, kind: ArtifactKind, artifact: StoredText) -> None:
+    """Store a text under its digest, unless any transaction has stored it."""
+    content = pack_text(artifact.text)
+    row = {"digest": artifact.digest, "kind": kind, "content": content}
+    insert_if_absent(session, Artifact, row)
+
+
+def load_text(session: Session, kind: ArtifactKind, digest: str) -> str:
+    """Return a stored text.
+
+    Raises:
+        NotFoundError: nothing of this kind has the digest.
+    """
+    artifact = session.get(Artifact, digest)
+    if artifact is None or artifact.kind is not kind:
+        raise NotFoundError(f"there is no {kind} artifact {digest[:64]!r}", field="digest")
+    return unpack_text(artifact.content)
+
+
+def load_rows(session: Session, digest: str) -> tuple[Row, ...]:
+    """Return stored rows in order.
+
+    Raises:
+        NotFoundError: no rows have the digest.
+    """
+    text = load_text(session, ArtifactKind.ROWS, digest)
+    return tuple(json.loads(line) for line in text.split("\n"))

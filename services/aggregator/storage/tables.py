@@ -1,0 +1,372 @@
+"""The tables. Times are in seconds since the epoch; `storage.codec` makes the blobs."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from functools import lru_cache
+from typing import ClassVar
+
+from sqlalchemy import (
+    BigInteger,
+    Dialect,
+    ForeignKeyConstraint,
+    Index,
+    LargeBinary,
+    UniqueConstraint,
+)
+from sqlalchemy import Text as SqlText
+from sqlalchemy.types import TypeDecorator
+from sqlmodel import Field, SQLModel
+
+from modnorm.errors import InvalidInputError, PreconditionError
+from modnorm.spec import ExperimentSpec
+from modnorm.tasks import Task, get_stored_task
+from modnorm.wire.tokens import DEFAULT_TENANT
+from services.aggregator.storage.states import (
+    BASE_INDEX,
+    ArtifactKind,
+    ExperimentState,
+    JobState,
+    Split,
+)
+
+_NO_AUTOINCREMENT = {"autoincrement": False}
+
+
+class Text(TypeDecorator[str]):
+    """Text of any length. NUL, which Postgres cannot store, becomes the replacement character."""
+
+    impl = SqlText
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, _dialect: Dialect) -> str | None:
+        """Return a text that both databases can store."""
+        return value if value is None else value.replace("\0", "\ufffd")
+
+
+class _EnumText(TypeDecorator[StrEnum]):
+    """A member of an enumeration, stored as text."""
+
+    impl = SqlText
+    cache_ok = True
+    kind: ClassVar[type[StrEnum]]
+
+    def process_bind_param(self, value: StrEnum | None, _dialect: Dialect) -> str | None:
+        """Return the plain text."""
+        return value if value is None else str(value)
+
+    def process_result_value(self, value: str | None, _dialect: Dialect) -> StrEnum | None:
+        """Return the member."""
+        return value if value is None else self.kind(value)
+
+
+class _ExperimentStateText(_EnumText):
+    cache_ok = True
+    kind = ExperimentState
+
+
+class _JobStateText(_EnumText):
+    cache_ok = True
+    kind = JobState
+
+
+class _SplitText(_EnumText):
+    cache_ok = True
+    kind = Split
+
+
+class _ArtifactKindText(_EnumText):
+    cache_ok = True
+    kind = ArtifactKind
+
+
+@lru_cache(maxsize=64)
+def parsed_spec(spec_json: str) -> ExperimentSpec:
+    """Return a spec from its JSON. Specs never change, so each is parsed once."""
+    return ExperimentSpec.model_validate_json(spec_json)
+
+
+class Artifact(SQLModel, table=True):
+    """An input of results, stored by digest: rows (JSON lines), a profile, a scale map."""
+
+    __tablename__ = "artifacts"
+
+    digest: str = Field(primary_key=True, sa_type=Text)
+    kind: ArtifactKind = Field(sa_type=_ArtifactKindText)
+    content: bytes = Field(sa_type=LargeBinary)
+
+
+class Experiment(SQLModel, table=True):
+    """One experiment. A transaction that changes its state or ends one of its jobs locks it."""
+
+    __tablename__ = "experiments"
+    __table_args__ = (
+        UniqueConstraint("request_key", name="uq_experiments_request_id"),
+        Index("ix_experiments_tenant", "tenant", "create_time", "id"),
+        Index("ix_experiments_created", "create_time", "id"),
+        Index("ix_experiments_state", "state"),
+    )
+
+    id: str = Field(primary_key=True, sa_type=Text)
+    tenant: str = Field(default=DEFAULT_TENANT, sa_type=Text)
+    request_id: str = Field(sa_type=Text)
+    """As the client wrote it. Each tenant has ids of its own."""
+    request_key: str = Field(sa_type=Text)
+    """Tenant and request id in one text."""
+    spec_json: str = Field(sa_type=Text)
+    spec_digest: str = Field(sa_type=Text)
+    state: ExperimentState = Field(default=ExperimentState.PENDING, sa_type=_ExperimentStateText)
+    error: str = Field(default="", sa_type=Text)
+    """Why it failed."""
+    remedy: str = Field(default="", sa_type=Text)
+    """How the cause of the failure is fixed, if that is known."""
+    waits_for: str = Field(default="", sa_type=Text)
+    """Why its next step waits for a service. The next event clears it."""
+    create_time: float
+    end_time: float | None = None
+    model_digest: str = Field(sa_type=Text)
+    scorer: str = Field(sa_type=Text)
+    max_tokens: int
+    needs_profile: bool
+    profile_digest: str | None = Field(default=None, sa_type=Text)
+    scale_map_digest: str | None = Field(default=None, sa_type=Text)
+    selection_digest: str = Field(sa_type=Text)
+    heldout_digest: str = Field(sa_type=Text)
+    selection_rows: int
+    heldout_rows: int
+    selection_revision: str | None = Field(default=None, sa_type=Text)
+    """Commit of the Hugging Face dataset that the selection rows come from."""
+    heldout_revision: str | None = Field(default=None, sa_type=Text)
+    examples_done: int = 0
+    examples_total: int = 0
+    last_cursor: int = Field(default=0, sa_type=BigInteger)
+    """Cursor of its last event."""
+    jobs_total: int = 0
+    """Jobs of the present phase. Counted here, so that no report has to count rows."""
+    jobs_done: int = 0
+    jobs_failed: int = 0
+    development_digest: str = Field(default="", sa_type=Text)
+    """Rows that choose among the states of an iterative run; empty if there are none."""
+    development_rows: int = 0
+    generator_digest: str = Field(default="", sa_type=Text)
+    """The generator that proposes amplitudes; empty if there is none."""
+    updates_done: int = 0
+    """Steps of the lineage of an iterative run."""
+    candidates_stopped: int = 0
+    """Candidates whose scoring was stopped early."""
+
+    @property
+    def spec(self) -> ExperimentSpec:
+        """The parsed spec."""
+        return parsed_spec(self.spec_json)
+
+    @property
+    def is_iterative(self) -> bool:
+        """Whether it trains one model by updates."""
+        return self.spec.iterative is not None
+
+    @property
+    def has_open_jobs(self) -> bool:
+        """Whether a job of the present phase has not ended."""
+        return self.jobs_done + self.jobs_failed < self.jobs_total
+
+    def rows_of(self, split: Split) -> tuple[str, int]:
+        """Return digest and number of the rows of a split."""
+        match split:
+            case Split.SELECTION:
+                return self.selection_digest, self.selection_rows
+            case Split.HELDOUT:
+                return self.heldout_digest, self.heldout_rows
+            case Split.DEVELOPMENT:
+                return self.development_digest, self.development_rows
+
+    def task(self) -> Task:
+        """Return the task with the scorer that the experiment was created with.
+
+        Raises:
+            PreconditionError: this version has no such scorer.
+        """
+        named = self.spec.task
+        try:
+            return get_stored_task(named.name, scorer=self.scorer, declaration=named.declaration)
+        except InvalidInputError as error:
+            raise PreconditionError(
+                f"the answers are scored by {self.scorer}: {error.message}",
+                field=error.field,
+                remedy="finish the experiment with the version that it was created with",
+            ) from error
+
+
+class Candidate(SQLModel, table=True):
+    """The descriptor of one candidate. Index -1 is the unperturbed base."""
+
+    __tablename__ = "candidates"
+    __table_args__ = (ForeignKeyConstraint(["experiment_id"], ["experiments.id"]),)
+
+    experiment_id: str = Field(primary_key=True, sa_type=Text)
+    index: int = Field(primary_key=True, sa_column_kwargs=_NO_AUTOINCREMENT)
+    noise: str = Field(sa_type=Text)
+    seed: int = Field(sa_type=BigInteger)
+    method: str = Field(sa_type=Text)
+    radius: float
+    scale_map_digest: str = Field(sa_type=Text)
+    coefficients: bytes | None = Field(default=None, sa_type=LargeBinary)
+    """Packed float32; None until the first report resolves them."""
+    lineage: str = Field(default="", sa_type=Text)
+    """Digest of the trained state that it is drawn around; empty for the base model."""
+    normaliser: float | None = None
+    """Factor of its amplitudes, if a generator proposed them."""
+
+    @property
+    def is_base(self) -> bool:
+        """Whether it is the unperturbed model."""
+        return self.index == BASE_INDEX
+
+    @property
+    def needs_proposal(self) -> bool:
+        """Whether a generator proposes its coefficients and has not done so yet."""
+        return self.method == "zo_finetuner" and self.coefficients is None
+
+
+class Update(SQLModel, table=True):
+    """One step of the lineage of an iterative run."""
+
+    __tablename__ = "updates"
+    __table_args__ = (ForeignKeyConstraint(["experiment_id"], ["experiments.id"]),)
+
+    experiment_id: str = Field(primary_key=True, sa_type=Text)
+    index: int = Field(primary_key=True, sa_column_kwargs=_NO_AUTOINCREMENT)
+    step: str = Field(sa_type=Text)
+    """JSON of a `modnorm.perturbation.lineage.Step`."""
+    digest: str = Field(sa_type=Text)
+    """Digest of the state after the step."""
+
+
+class Job(SQLModel, table=True):
+    """One candidate on one split. `token` is the fencing token of its last lease."""
+
+    __tablename__ = "jobs"
+    __table_args__ = (
+        ForeignKeyConstraint(
+            ["experiment_id", "candidate"], ["candidates.experiment_id", "candidates.index"]
+        ),
+        UniqueConstraint("experiment_id", "split", "candidate", name="uq_jobs_candidate_split"),
+        Index("ix_jobs_ranking", "experiment_id", "split", "state", "metric", "candidate"),
+        Index("ix_jobs_lease", "state", "lease_deadline"),
+    )
+
+    id: str = Field(primary_key=True, sa_type=Text)
+    experiment_id: str = Field(sa_type=Text)
+    candidate: int
+    split: Split = Field(sa_type=_SplitText)
+    state: JobState = Field(default=JobState.PENDING, sa_type=_JobStateText)
+    attempts: int = 0
+    """Attempts that ended. A released job does not count one."""
+    token: int = Field(default=0, sa_type=BigInteger)
+    worker: str = Field(default="", sa_type=Text)
+    lease_deadline: float | None = None
+    answers_done: int = 0
+    resting: bool = False
+    """Whether it was parked in its worker at the last heartbeat."""
+    correct: int = 0
+    """Stored answers whose vote is right."""
+    error: str = Field(default="", sa_type=Text)
+    """Why its last attempt failed."""
+    remedy: str = Field(default="", sa_type=Text)
+    """How the cause of that is fixed, if the worker knows."""
+    metric: float | None = None
+    """Mean selection reward, or held-out metric of the candidate alone. None while unknown: of a
+    candidate that was stopped early, or of an expert that skipped rows."""
+    reward_lower: float | None = None
+    """Least possible mean selection reward of a candidate that was stopped early."""
+    reward_upper: float | None = None
+    """Largest one."""
+    skipped: bytes | None = Field(default=None, sa_type=LargeBinary)
+    """Rows that its last lease skips, packed; None if all are to be answered."""
+    tokens: int = Field(default=0, sa_type=BigInteger)
+    switch_seconds: float = 0.0
+    generate_seconds: float = 0.0
+    score_seconds: float = 0.0
+    environment: str = Field(default="{}", sa_type=Text)
+
+    @property
+    def title(self) -> str:
+        """Its name in events."""
+        who = "base" if self.candidate == BASE_INDEX else f"candidate {self.candidate}"
+        return f"{who}, {self.split}"
+
+    @property
+    def log_fields(self) -> Mapping[str, str | int]:
+        """The fields that name it in the log."""
+        return {
+            "experiment": self.experiment_id,
+            "job": self.id,
+            "candidate": self.candidate,
+            "split": str(self.split),
+        }
+
+
+class AnswerSheet(SQLModel, table=True):
+    """All answers of one job, packed."""
+
+    __tablename__ = "answers"
+    __table_args__ = (ForeignKeyConstraint(["job_id"], ["jobs.id"]),)
+
+    job_id: str = Field(primary_key=True, sa_type=Text)
+    content: bytes = Field(sa_type=LargeBinary)
+
+
+class Ensemble(SQLModel, table=True):
+    """The result of one (N, K)."""
+
+    __tablename__ = "ensembles"
+    __table_args__ = (ForeignKeyConstraint(["experiment_id"], ["experiments.id"]),)
+
+    experiment_id: str = Field(primary_key=True, sa_type=Text)
+    population: int = Field(primary_key=True, sa_column_kwargs=_NO_AUTOINCREMENT)
+    ensemble_size: int = Field(primary_key=True, sa_column_kwargs=_NO_AUTOINCREMENT)
+    experts: str = Field(sa_type=Text)
+    """JSON list of candidate indices, best first."""
+    metric: float
+    correct: int
+    rows: int
+
+
+class Vote(SQLModel, table=True):
+    """One voted answer."""
+
+    __tablename__ = "votes"
+    __table_args__ = (
+        ForeignKeyConstraint(
+            ["experiment_id", "population", "ensemble_size"],
+            ["ensembles.experiment_id", "ensembles.population", "ensembles.ensemble_size"],
+        ),
+    )
+
+    experiment_id: str = Field(primary_key=True, sa_type=Text)
+    population: int = Field(primary_key=True, sa_column_kwargs=_NO_AUTOINCREMENT)
+    ensemble_size: int = Field(primary_key=True, sa_column_kwargs=_NO_AUTOINCREMENT)
+    row: int = Field(primary_key=True, sa_column_kwargs=_NO_AUTOINCREMENT)
+    answer: str | None = Field(default=None, sa_type=Text)
+    correct: bool
+    valid: int
+    support: int
+    correct_support: int
+    skipped: int = 0
+    """Experts that skipped the row. The other counts are without them."""
+
+
+class Event(SQLModel, table=True):
+    """An event of an experiment. Cursors number the events in the order of commits."""
+
+    __tablename__ = "events"
+    __table_args__ = (ForeignKeyConstraint(["experiment_id"], ["experiments.id"]),)
+
+    experiment_id: str = Field(primary_key=True, sa_type=Text)
+    cursor: int = Field(primary_key=True, sa_type=BigInteger, sa_column_kwargs=_NO_AUTOINCREMENT)
+    time: float
+    message: str = Field(sa_type=Text)
+    waits_for: str = Field(default="", sa_type=Text)
+    """Why the experiment waits for a service since this event; empty if it does not."""
+    state: ExperimentState = Field(sa_type=_ExperimentStateText)
+    progress: bytes = Field(sa_type=LargeBinary)
+    """Serialised `modnorm.v1.Progress`."""

@@ -1,0 +1,71 @@
+"""Tasks that run to their end when their caller leaves."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import TypeVar
+
+from modnorm.errors import ModnormError
+
+ResultT = TypeVar("ResultT")
+
+logger = logging.getLogger(__name__)
+
+
+def _ignore(_result: object) -> None:
+    """Do nothing."""
+
+
+class ShieldedTasks:
+    """Runs work that stores something together with its follow-up; used in one event loop.
+
+    gRPC cancels the handler of a call whose caller leaves. The work that a handler awaits by `run`
+    goes on, so that everything that was committed is also followed up.
+    """
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[object]] = set()
+
+    async def run(
+        self,
+        work: Coroutine[object, object, ResultT],
+        undelivered: Callable[[ResultT], None] = _ignore,
+    ) -> ResultT:
+        """Return the result of work that ends even if the caller is cancelled.
+
+        Args:
+            work: The work, follow-up included.
+            undelivered: Called with the result if the caller was cancelled before it had it.
+        """
+        task = self._start(work)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(lambda ended: _end(ended, undelivered))
+            raise
+
+    def start(self, work: Coroutine[object, object, object]) -> None:
+        """Run work that has no caller."""
+        self._start(work).add_done_callback(lambda ended: _end(ended, _ignore))
+
+    async def settle(self) -> None:
+        """Wait until no work is left."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _start(self, work: Coroutine[object, object, ResultT]) -> asyncio.Task[ResultT]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+def _end(task: asyncio.Task[ResultT], undelivered: Callable[[ResultT], None]) -> None:
+    """Log a defect that no caller hears of; hand a result on otherwise."""
+    if task.cancelled():
+        return
+    error = task.exception()
+    if error is None:
+        undelivered(task.result())
+    elif not isinstance(error, ModnormError):
+        logger.error("a call whose caller has left failed", exc_info=error)

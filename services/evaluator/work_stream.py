@@ -1,0 +1,110 @@
+"""A worker's stream to the aggregator, opened when it is needed and again after it broke."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from queue import Empty, SimpleQueue
+
+import grpc
+
+from modnorm.errors import ModnormError, UnavailableError
+from modnorm.v1.evaluation_pb2 import Call, Reply, WorkRequest, WorkResponse
+from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
+
+
+class WorkStream:
+    """Sends one message after the other, from any thread; each waits for the response before.
+
+    Args:
+        stub: A synchronous stub.
+    """
+
+    def __init__(self, stub: JobServiceStub) -> None:
+        self._stub = stub
+        self._lock = threading.Lock()
+        self._open: _OpenStream | None = None
+
+    def call(self, calls: Sequence[Call], seconds: float) -> Sequence[Reply]:
+        """Return the replies to the calls of one message, in order.
+
+        Args:
+            calls: The calls.
+            seconds: How long the response may take, and before it those of earlier messages.
+
+        Raises:
+            grpc.RpcError: the stream cannot be opened, or broke; calls may have been answered.
+            UnavailableError: no response came in time.
+            InvalidInputError: the file of the token cannot be read.
+        """
+        request = WorkRequest(calls=calls)
+        with self._turn(seconds):
+            reused = self._open is not None and not self._open.ended
+            try:
+                return self._send(request, seconds)
+            except grpc.RpcError as error:
+                if not reused or not _is_unauthenticated(error):
+                    raise
+                # The token that opened the stream expired. Its file may hold another by now.
+                return self._send(request, seconds)
+
+    @contextmanager
+    def _turn(self, seconds: float) -> Iterator[None]:
+        """Wait for the response to earlier messages."""
+        if not self._lock.acquire(timeout=seconds):
+            raise _unanswered(seconds)
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    def _send(self, request: WorkRequest, seconds: float) -> Sequence[Reply]:
+        stream = self._open
+        if stream is None or stream.ended:
+            stream = self._open = _OpenStream(self._stub)
+        try:
+            return stream.send(request, seconds).replies
+        except (grpc.RpcError, ModnormError):
+            self._open = None
+            raise
+
+
+class _OpenStream:
+    """One stream until its end. Two threads serve it: gRPC's sends, another one reads."""
+
+    def __init__(self, stub: JobServiceStub) -> None:
+        self.ended = False
+        self._requests: SimpleQueue[WorkRequest | None] = SimpleQueue()
+        self._responses: SimpleQueue[WorkResponse | grpc.RpcError | ModnormError] = SimpleQueue()
+        self._call = stub.Work(iter(self._requests.get, None))
+        threading.Thread(target=self._read, name="responses", daemon=True).start()
+
+    def send(self, request: WorkRequest, seconds: float) -> WorkResponse:
+        self._requests.put(request)
+        try:
+            response = self._responses.get(timeout=seconds)
+        except Empty:
+            # A late response would be taken for the next one.
+            self._call.cancel()  # type: ignore[no-untyped-call]  # untyped in its stubs
+            raise _unanswered(seconds) from None
+        if isinstance(response, Exception):
+            raise response
+        return response
+
+    def _read(self) -> None:
+        end: grpc.RpcError | ModnormError = UnavailableError("the stream was ended")
+        try:
+            for response in self._call:
+                self._responses.put(response)
+        except (grpc.RpcError, ModnormError) as error:
+            end = error
+        self.ended = True
+        self._responses.put(end)
+        self._requests.put(None)
+
+
+def _unanswered(seconds: float) -> UnavailableError:
+    return UnavailableError(f"no answer within {seconds:g} s")
+
+
+def _is_unauthenticated(error: grpc.RpcError) -> bool:
+    return isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.UNAUTHENTICATED

@@ -1,0 +1,41 @@
+"""Clients that leave while their request is stored: it is followed up all the same."""
+
+import asyncio
+
+from modnorm.v1 import experiment_pb2
+from verification.labs.waiting import HANG_SECONDS
+
+NEVER = 3600.0
+CANCELLED = experiment_pb2.EXPERIMENT_STATE_CANCELLED
+SELECTING = experiment_pb2.EXPERIMENT_STATE_SELECTING
+
+
+def test_an_experiment_begins_though_its_caller_goes_before_it_is_stored(
+    start_lab, spec, make_gone
+):
+    async def scenario():
+        async with start_lab(conduct_seconds=NEVER) as lab:
+            await asyncio.sleep(0.3)  # the first look for experiments that nobody drives is over
+            tasks = lab.aggregator._tasks
+            gone = make_gone(tasks, (lab.aggregator._stores.experiments, "create"))
+            request = experiment_pb2.CreateExperimentRequest(request_id="gone", spec=spec())
+            await gone.goes(lab.experiments.CreateExperiment(request), tasks.settle)
+            (created,) = (await lab.list()).experiments
+            await asyncio.wait_for(lab.reach(created.id, SELECTING), HANG_SECONDS)
+
+    asyncio.run(scenario())
+
+
+def test_watchers_hear_of_a_cancellation_though_its_caller_goes(start_lab, spec, make_gone):
+    async def scenario():
+        async with start_lab(watch_seconds=NEVER) as lab:
+            created = await lab.create(spec())
+            await lab.reach(created.id, SELECTING)
+            watching = asyncio.create_task(lab.finish(created.id))
+            tasks = lab.aggregator._tasks
+            gone = make_gone(tasks, (lab.aggregator._stores.experiments, "cancel"))
+            request = experiment_pb2.CancelExperimentRequest(id=created.id)
+            await gone.goes(lab.experiments.CancelExperiment(request), tasks.settle)
+            assert (await asyncio.wait_for(watching, HANG_SECONDS))[-1].state == CANCELLED
+
+    asyncio.run(scenario())

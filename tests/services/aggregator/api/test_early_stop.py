@@ -1,0 +1,67 @@
+"""Early stop over the wire: what workers are told, what they report, what clients see."""
+
+import asyncio
+
+import pytest
+
+from modnorm.errors import InvalidInputError
+from modnorm.v1 import evaluation_pb2, experiment_pb2
+from verification.labs.waiting import HANG_SECONDS
+
+BAR = evaluation_pb2.Bar(reward=1.0, index=0)
+
+
+async def report_right(worker, job):
+    """Report a job whose answers are all worth everything."""
+    header, batch = await worker.parts(job)
+    for answer in batch.answers.answers:
+        answer.reward = 1.0
+    await worker.jobs.ReportJob(iter([header, batch]), timeout=HANG_SECONDS)
+
+
+async def beat(lab, job, **named):
+    return await lab.heartbeat(job.lease, **named)
+
+
+@pytest.mark.parametrize("statistics", ["experts", "full"])
+def test_a_candidate_that_is_out_is_stopped_unless_all_is_wanted(start_lab, spec, statistics):
+    async def scenario():
+        async with start_lab() as lab:
+            changes = {"population__ensemble_sizes": [1], "population__statistics": statistics}
+            created = await lab.create(spec(**changes))
+            worker = lab.worker()
+            for _ in range(2):  # the base and the first candidate
+                await report_right(worker, await worker.claim_next())
+            job = await worker.claim_next()
+            told = await beat(lab, job, experiment_id=created.id, candidate=job.candidate)
+            assert not (await beat(lab, job)).HasField("bar")
+            await (stops if statistics == "experts" else goes_on)(lab, worker, job, told)
+            async with lab.working(worker):
+                await lab.finish(created.id)
+            ended = await lab.get(created.id)
+            assert [list(one.experts) for one in ended.ensembles] == [[0], [0]]
+
+    asyncio.run(scenario())
+
+
+async def stops(lab, worker, job, told):
+    assert (job.bar, told.bar) == (BAR, BAR)
+    header, _ = await worker.parts(job)
+    header.header.stopped = True
+    await worker.jobs.ReportJob(iter([header]), timeout=HANG_SECONDS)
+    found = (await lab.candidates(job.experiment_id))[job.candidate + 1]
+    assert found.state == experiment_pb2.CANDIDATE_STATE_STOPPED
+    assert (found.reward_lower, found.reward_upper) == (0.0, 1.0)
+    assert not found.HasField("selection_reward")
+    assert (await lab.get(job.experiment_id)).progress.candidates_stopped == 1
+    assert lab.aggregator._registry.get_sample_value("modnorm_candidates_stopped_total") == 1
+
+
+async def goes_on(lab, worker, job, told):
+    assert not job.HasField("bar")
+    assert not told.HasField("bar")
+    header, _ = await worker.parts(job)
+    header.header.stopped = True
+    async with lab.raises(InvalidInputError, "header.stopped"):
+        await worker.jobs.ReportJob(iter([header]), timeout=HANG_SECONDS)
+    await worker.report(job)

@@ -1,0 +1,87 @@
+"""Heartbeats of many leases in a message: each is extended, refused and told of for itself."""
+
+import asyncio
+
+from google.rpc import status_pb2
+
+from modnorm.errors import InvalidInputError, NotFoundError, StaleLeaseError
+from modnorm.v1 import evaluation_pb2 as messages
+from modnorm.wire.status import from_status
+from services.aggregator.storage.states import JobState
+from services.aggregator.storage.tables import Job
+
+SECONDS = 60
+BAR = messages.Bar(reward=1.0, index=0)
+
+
+def beat(job, **named):
+    return messages.HeartbeatRequest(lease=job.lease, **named)
+
+
+def refusal(answer):
+    return type(from_status(status_pb2.Status.FromString(answer.status)))
+
+
+async def send(lab, *beats):
+    """Send heartbeats in one message; return the replies."""
+    stream = lab.jobs.Work(timeout=SECONDS)
+    calls = [messages.Call(heartbeat=one) for one in beats]
+    await stream.write(messages.WorkRequest(calls=calls))
+    return (await stream.read()).replies
+
+
+def stored(lab, job):
+    with lab.aggregator._stores.jobs._database.read() as session:
+        return session.get(Job, job.lease.job_id)
+
+
+def running(start_lab, spec, scenario):
+    """Run a scenario with a worker that has reported the best candidate, and four leases."""
+
+    async def whole():
+        async with start_lab() as lab:
+            await lab.create(spec(population__ensemble_sizes=[1]))
+            worker = lab.worker()
+            for _ in range(2):  # the base and the first candidate
+                header, batch = await worker.parts(await worker.claim_next())
+                for answer in batch.answers.answers:
+                    answer.reward = 1.0
+                await worker.jobs.ReportJob(iter([header, batch]), timeout=SECONDS)
+            await scenario(lab, [await worker.claim_next() for _ in range(4)])
+
+    asyncio.run(whole())
+
+
+def test_leases_of_one_message_are_extended_and_refused_each_for_itself(start_lab, spec):
+    async def scenario(lab, jobs):
+        first, second, third, lost = jobs
+        lost.lease.token += 1
+        before = stored(lab, first).lease_deadline
+        about = {"experiment_id": second.experiment_id, "candidate": second.candidate}
+        stale, one, two, three, unknown = await send(
+            lab,
+            beat(lost),
+            beat(first, answers_done=2, resting=True),
+            beat(second, **about),
+            beat(third, answers_done=-1),
+            messages.HeartbeatRequest(),
+        )
+        assert refusal(stale) is StaleLeaseError
+        assert (one.heartbeat, two.heartbeat) == (
+            messages.HeartbeatResponse(),
+            messages.HeartbeatResponse(bar=BAR),
+        )
+        assert (refusal(three), refusal(unknown)) == (InvalidInputError, NotFoundError)
+        job = stored(lab, first)
+        assert job.lease_deadline > before
+        assert (job.answers_done, job.resting) == (2, True)
+        await send(lab, beat(first, answers_done=2, resting=True), beat(first, answers_done=3))
+        job = stored(lab, first)
+        assert (job.answers_done, job.resting) == (3, False)
+        await lab.cancel(first.experiment_id)
+        lost.lease.token -= 1
+        told = await send(lab, beat(lost), beat(first), beat(second))
+        assert [reply.heartbeat.cancel for reply in told] == [True] * 3
+        assert stored(lab, first).state is JobState.CANCELLED
+
+    running(start_lab, spec, scenario)

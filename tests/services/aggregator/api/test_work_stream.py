@@ -1,0 +1,389 @@
+"""Calls of workers over streams: answered each for itself, ended when the aggregator stops."""
+
+import asyncio
+
+import grpc
+import pytest
+from google.rpc import status_pb2
+from prometheus_client import CollectorRegistry
+
+from modnorm.errors import InvalidInputError, NotFoundError, StaleLeaseError
+from modnorm.v1 import evaluation_pb2 as messages
+from modnorm.v1 import experiment_pb2
+from modnorm.wire.status import from_status
+from services.aggregator.api.work_stream import MAX_CALLS, WorkStreams
+from services.common.metrics import CallMetrics
+from services.common.settings import EvaluatorSettings
+from services.common.shielded_tasks import ShieldedTasks
+from verification.labs.waiting import HANG_SECONDS
+
+SELECTING = experiment_pb2.EXPERIMENT_STATE_SELECTING
+
+
+class Stream:
+    """A stream of one worker, call by call."""
+
+    def __init__(self, jobs):
+        self._stream = jobs.Work(timeout=HANG_SECONDS)
+
+    async def write(self, *calls):
+        await self._stream.write(messages.WorkRequest(calls=calls))
+
+    async def send(self, *calls):
+        await self.write(*calls)
+        return (await self._stream.read()).replies
+
+    async def call(self, **request):
+        (reply,) = await self.send(messages.Call(**request))
+        return reply
+
+    async def refused(self, **request):
+        return refusal(await self.call(**request))
+
+    def cancel(self):
+        return self._stream.cancel()
+
+    async def end(self):
+        await self._stream.done_writing()
+        assert await self._stream.read() is grpc.aio.EOF  # type: ignore[attr-defined]  # not in its stubs
+        assert await self._stream.code() is grpc.StatusCode.OK
+
+    async def ended(self):
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await self._stream.read()
+        return raised.value.code(), raised.value.details()
+
+
+def refusal(reply):
+    assert reply.WhichOneof("response") == "status"
+    return from_status(status_pb2.Status.FromString(reply.status))
+
+
+def claim(job_id, worker="streaming"):
+    return messages.ClaimJobRequest(job_id=job_id, worker=worker)
+
+
+async def taken(lab, worker):
+    """Take the next job id off the queue, once it is there.
+
+    Labs of one process share the queue: ids that another one has left are dropped.
+    """
+    pending = await asyncio.to_thread(lab.aggregator._stores.jobs.pending)
+    async with asyncio.timeout(HANG_SECONDS):
+        while (job_id := await asyncio.to_thread(worker.take)) not in pending:
+            pass
+    return job_id
+
+
+@pytest.fixture
+def selecting(start_lab, spec):
+    """Run a scenario with a lab, a worker and its stream, in the midst of a selection."""
+
+    def run(scenario):
+        async def whole():
+            async with start_lab() as lab:
+                created = await lab.create(spec())
+                await lab.reach(created.id, SELECTING)
+                await scenario(lab, lab.worker(), Stream(lab.jobs), created.id)
+
+        asyncio.run(whole())
+
+    return run
+
+
+def test_calls_on_a_stream_lease_extend_report_and_fail(selecting):
+    async def scenario(lab, worker, stream, experiment_id):
+        first, second = await taken(lab, worker), await taken(lab, worker)
+        answer = await stream.call(claim=claim(first))
+        lease = answer.claim.job.lease
+        assert lease.job_id == first
+        assert not (await stream.call(claim=claim(first))).claim.HasField("job")
+        beat = await stream.call(heartbeat=messages.HeartbeatRequest(lease=lease, answers_done=1))
+        assert beat.HasField("heartbeat")
+        assert not beat.heartbeat.cancel
+        whole = messages.WholeReport(parts=await worker.parts(answer.claim.job))
+        for _ in range(2):
+            assert (await stream.call(report=whole)).HasField("report")
+        other = (await stream.call(claim=claim(second))).claim.job.lease
+        kind = messages.FAILURE_KIND_INFRASTRUCTURE
+        failure = messages.FailJobRequest(lease=other, kind=kind, reason="no power")
+        assert (await stream.call(fail=failure)).HasField("fail")
+        await stream.end()
+        assert (await lab.get(experiment_id)).progress.jobs_done == 1
+        again = (await worker.claim(second)).lease
+        assert again.token > other.token
+
+    selecting(scenario)
+
+
+def test_a_refused_call_leaves_the_stream_and_all_else_as_it_is(selecting):
+    async def scenario(lab, worker, stream, experiment_id):
+        job = (await stream.call(claim=claim(await taken(lab, worker)))).claim.job
+        parts = await worker.parts(job)
+        parts[0].header.lease.token += 1
+        whole, cut = messages.WholeReport(parts=parts), messages.WholeReport(parts=parts[1:])
+        assert type(await stream.refused(report=whole)) is StaleLeaseError
+        unknown = messages.HeartbeatRequest()
+        assert type(await stream.refused(heartbeat=unknown)) is NotFoundError
+        for done in (-1, 2**31 - 1):
+            beat = messages.HeartbeatRequest(lease=job.lease, answers_done=done)
+            assert type(await stream.refused(heartbeat=beat)) is InvalidInputError
+        nameless = messages.ClaimJobRequest(job_id=job.lease.job_id)
+        for malformed in (stream.refused(), stream.refused(report=cut)):
+            assert type(await malformed) is InvalidInputError
+        assert type(await stream.refused(claim=nameless)) is InvalidInputError
+        assert (await lab.get(experiment_id)).progress.jobs_done == 0
+        parts[0].header.lease.token -= 1
+        assert (await stream.call(report=messages.WholeReport(parts=parts))).HasField("report")
+        await stream.end()
+
+    selecting(scenario)
+
+
+def test_the_calls_of_a_message_are_answered_each_for_itself(selecting):
+    async def scenario(lab, worker, stream, experiment_id):
+        first, second = await taken(lab, worker), await taken(lab, worker)
+        job = (await stream.call(claim=claim(first))).claim.job
+        whole = messages.WholeReport(parts=await worker.parts(job))
+        report, following = messages.Call(report=whole), messages.Call(claim=claim(second))
+        stored, leased = await stream.send(report, following)
+        assert stored.HasField("report")
+        assert leased.claim.job.lease.job_id == second
+        none, again = await stream.send(following, report)
+        assert not none.claim.HasField("job")
+        assert again.HasField("report")
+        report.report.parts[0].header.lease.token += 1
+        leases = (job.lease, leased.claim.job.lease)
+        beats = [messages.HeartbeatRequest(lease=lease) for lease in leases]
+        calls = [report, *(messages.Call(heartbeat=beat) for beat in beats), messages.Call()]
+        stale, done, alive, empty = await stream.send(*calls)
+        assert type(refusal(stale)) is type(refusal(done)) is StaleLeaseError
+        assert alive.HasField("heartbeat")
+        assert type(refusal(empty)) is InvalidInputError
+        await stream.end()
+        assert (await lab.get(experiment_id)).progress.jobs_done == 1
+
+    selecting(scenario)
+
+
+@pytest.mark.parametrize("number", [0, MAX_CALLS + 1])
+def test_a_message_has_so_many_calls(selecting, number):
+    async def scenario(lab, worker, stream, _):
+        job_id = await taken(lab, worker)
+        await stream.write(*[messages.Call(claim=claim(job_id))] * number)
+        code, details = await stream.ended()
+        assert code is grpc.StatusCode.INVALID_ARGUMENT
+        assert str(number) in details
+        beat = messages.Call(heartbeat=messages.HeartbeatRequest())
+        assert len(await Stream(lab.jobs).send(*[beat] * MAX_CALLS)) == MAX_CALLS
+        assert (await worker.claim(job_id)).lease.token == 1
+
+    selecting(scenario)
+
+
+def test_all_leases_that_a_worker_can_hold_fit_one_message():
+    """One at the engine and one behind it, beside those that rest."""
+    (bound,) = (
+        rule.le
+        for rule in EvaluatorSettings.model_fields["resting_candidates"].metadata
+        if hasattr(rule, "le")
+    )
+    assert bound + 2 <= MAX_CALLS
+
+
+def test_streams_end_when_the_aggregator_stops(selecting):
+    async def scenario(lab, worker, stream, _):
+        await stream.call(claim=claim(await taken(lab, worker)))
+        lab.aggregator._jobs.end_streams()
+        late = Stream(lab.jobs)
+        for one in (stream, late):
+            code, details = await one.ended()
+            assert code is grpc.StatusCode.UNAVAILABLE
+            assert "stopping" in details
+
+    selecting(scenario)
+
+
+class Answers:
+    """Answers each call when it is told to."""
+
+    def __init__(self):
+        self.begun = asyncio.Event()
+        self.ends = {}
+        self.ended = []
+
+    async def answer(self, call, reply, _caller):
+        kind = call.WhichOneof("request")
+        end = self.ends[kind] = asyncio.get_running_loop().create_future()
+        if len(self.ends) == 2:
+            self.begun.set()
+        await end
+        self.ended.append(kind)
+        reply.claim.job.lease.job_id = kind
+
+
+async def claim_and_report(streams):
+    """Make a claim and a report in one message, which gets no response."""
+
+    async def requests():
+        report = messages.Call(report=messages.WholeReport())
+        yield messages.WorkRequest(calls=[messages.Call(claim=claim("job")), report])
+
+    async for _ in streams.serve(requests()):
+        raise AssertionError
+
+
+@pytest.mark.parametrize("answered", ["before", "after"])
+def test_all_calls_are_ended_and_counted_and_undelivered_though_their_worker_leaves(answered):
+    async def scenario():
+        answers, registry, lost = Answers(), CollectorRegistry(), list[messages.Reply]()
+        tasks = ShieldedTasks()
+        streams = WorkStreams(answers.answer, lost.append, CallMetrics(registry), tasks)
+        stream = asyncio.create_task(claim_and_report(streams))
+        await answers.begun.wait()
+        if answered == "before":
+            answers.ends["claim"].set_result(None)
+            await asyncio.sleep(0)
+        stream.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await stream
+        for end in answers.ends.values():
+            if not end.done():
+                end.set_result(None)
+        await tasks.settle()
+        assert set(answers.ended) == {"claim", "report"}
+        assert [reply.claim.job.lease.job_id for reply in lost] == ["claim", "report"]
+        counted = {
+            (sample.labels["method"], sample.labels["code"]): sample.value
+            for family in registry.collect()
+            for sample in family.samples
+            if sample.name == "modnorm_grpc_calls_total"
+        }
+        assert counted == {("ClaimJob", "OK"): 1.0, ("ReportJob", "OK"): 1.0}
+
+    asyncio.run(scenario())
+
+
+class FollowedUp:
+    """Notes which jobs were followed up."""
+
+    def __init__(self, calls):
+        self._follow_up, calls._changed = calls._changed, self.follow_up
+        self.jobs = set()
+
+    def follow_up(self, change):
+        self._follow_up(change)
+        if change.job is not None:
+            self.jobs.add(change.job.id)
+
+
+@pytest.mark.parametrize("way", ["stream", "call"])
+def test_a_report_is_followed_up_though_its_worker_leaves_before_it_is_stored(
+    selecting, make_gone, way
+):
+    async def scenario(lab, worker, stream, experiment_id):
+        job = (await stream.call(claim=claim(await taken(lab, worker)))).claim.job
+        parts = await worker.parts(job)
+        tasks, followed = lab.aggregator._tasks, FollowedUp(lab.aggregator._jobs._calls)
+        gone = make_gone(tasks, (lab.aggregator._jobs._calls._reports, "_work"))
+        call = stream
+        if way == "stream":
+            await stream.write(messages.Call(report=messages.WholeReport(parts=parts)))
+        else:
+            call = lab.jobs.ReportJob(iter(parts))
+        await gone.goes(call, tasks.settle)
+        assert followed.jobs == {job.lease.job_id}
+        assert (await lab.get(experiment_id)).progress.jobs_done == 1
+
+    selecting(scenario)
+
+
+def test_a_failure_is_followed_up_though_its_worker_leaves_before_it_is_stored(
+    selecting, make_gone
+):
+    async def scenario(lab, worker, stream, _):
+        lease = (await stream.call(claim=claim(await taken(lab, worker)))).claim.job.lease
+        tasks, followed = lab.aggregator._tasks, FollowedUp(lab.aggregator._jobs._calls)
+        gone = make_gone(tasks, (lab.aggregator._stores.jobs, "fail"))
+        request = messages.FailJobRequest(lease=lease, kind=messages.FAILURE_KIND_RELEASED)
+        await stream.write(messages.Call(fail=request))
+        await gone.goes(stream, tasks.settle)
+        assert followed.jobs == {lease.job_id}
+        assert (await worker.claim(lease.job_id)).lease.token > lease.token
+
+    selecting(scenario)
+
+
+def test_a_stop_stores_and_follows_up_the_reports_that_it_cuts_off(selecting, make_gone):
+    async def scenario(lab, worker, stream, _):
+        followed = FollowedUp(lab.aggregator._jobs._calls)
+        tasks = lab.aggregator._tasks
+        jobs = [(await stream.call(claim=claim(await taken(lab, worker)))).claim.job]
+        jobs.append((await stream.call(claim=claim(await taken(lab, worker)))).claim.job)
+        gone = make_gone(tasks, (lab.aggregator._jobs._calls._reports, "_work"))
+        calls = []
+        for job in jobs:
+            calls.append(lab.jobs.ReportJob(iter(await worker.parts(job))))
+            await asyncio.wait_for(gone.calls.acquire(), HANG_SECONDS)
+            await gone.begins()
+        await gone.is_cut_off(lab.aggregator.stop())
+        assert followed.jobs == {job.lease.job_id for job in jobs}
+        assert not [call for call in calls if await call.code() is grpc.StatusCode.OK]
+
+    selecting(scenario)
+
+
+def test_a_job_is_released_whose_worker_leaves_before_it_is_leased(selecting, make_gone):
+    async def scenario(lab, worker, stream, experiment_id):
+        job_id, tasks = await taken(lab, worker), lab.aggregator._tasks
+        followed = FollowedUp(lab.aggregator._jobs._calls)
+        gone = make_gone(tasks, (lab.aggregator._stores.jobs, "claim_all"))
+        await stream.write(messages.Call(claim=claim(job_id)))
+        await gone.goes(stream, tasks.settle)
+        assert followed.jobs == {job_id}
+        await worker.report(await worker.claim(job_id))
+        (base, *_) = await lab.candidates(experiment_id)
+        assert base.attempts == 1
+
+    selecting(scenario)
+
+
+def test_a_claim_whose_worker_left_while_it_waited_does_not_take_its_job(selecting, make_gone):
+    async def scenario(lab, worker, stream, _):
+        first, second = await taken(lab, worker), await taken(lab, worker)
+        gone = make_gone(lab.aggregator._tasks, (lab.aggregator._stores.jobs, "claim_all"))
+        earlier = asyncio.create_task(stream.call(claim=claim(first)))
+        await gone.begins()
+        given_up = Stream(lab.jobs)
+        await given_up.write(messages.Call(claim=claim(second)))
+        for _ in range(2):
+            await gone.calls.acquire()
+        given_up.cancel()
+        async with asyncio.timeout(HANG_SECONDS):
+            await gone._gone.wait()
+        again = asyncio.create_task(worker.claim(second))
+        await gone.calls.acquire()
+        gone._go_on.set()
+        assert (await earlier).claim.job.lease.job_id == first
+        assert (await again).lease.token == 1
+
+    selecting(scenario)
+
+
+def test_a_job_is_released_whose_worker_leaves_while_its_report_is_stored(selecting, make_gone):
+    async def scenario(lab, worker, stream, experiment_id):
+        first, second = await taken(lab, worker), await taken(lab, worker)
+        job = (await stream.call(claim=claim(first))).claim.job
+        whole = messages.WholeReport(parts=await worker.parts(job))
+        tasks, followed = lab.aggregator._tasks, FollowedUp(lab.aggregator._jobs._calls)
+        gone = make_gone(tasks, (lab.aggregator._jobs._calls._reports, "_work"))
+        await stream.write(messages.Call(claim=claim(second)), messages.Call(report=whole))
+        await gone.begins()
+        async with asyncio.timeout(HANG_SECONDS):
+            while second in await asyncio.to_thread(lab.aggregator._stores.jobs.pending):
+                pass
+        await gone.goes(stream, tasks.settle)
+        assert followed.jobs == {first, second}
+        assert (await worker.claim(second)).lease.token == 2
+
+    selecting(scenario)

@@ -1,0 +1,79 @@
+"""What iterative runs do again: nothing that was finished."""
+
+import asyncio
+
+from services.aggregator.experiments import reuse
+from services.aggregator.experiments.reuse import common_jobs
+
+
+def test_a_run_goes_on_where_its_aggregator_ended(
+    start_lab, whole_run, iterative_spec, sensitive, worked, tmp_path
+):
+    message = iterative_spec("es")
+    *_, expected = whole_run(f"sqlite:///{tmp_path}/whole.db", message)
+
+    async def scenario():
+        url = f"sqlite:///{tmp_path}/broken.db"
+        async with start_lab(url) as lab:
+            created = await lab.create(message)
+            worker = sensitive(lab.worker())
+            for _ in range(6):  # the base, one update and two candidates of the next
+                await worker.report(await worker.claim_next())
+            assert (await lab.get(created.id)).progress.updates_done == 1
+        async with start_lab(url, broker_url="memory://again") as lab:
+            async with worked(lab):
+                await lab.finish(created.id)
+            return await lab.lineage(created.id)
+
+    assert asyncio.run(scenario()) == expected
+
+
+def test_what_was_finished_before_a_cancel_is_not_done_again(
+    start_lab, whole_run, iterative_spec, sensitive, tmp_path
+):
+    message = iterative_spec("es")
+    *_, expected = whole_run(f"sqlite:///{tmp_path}/whole.db", message)
+
+    async def scenario():
+        async with start_lab() as lab:
+            first = await lab.create(message, "first")
+            worker = sensitive(lab.worker())
+            for _ in range(8):
+                await worker.report(await worker.claim_next())
+            await lab.cancel(first.id)
+            second = await lab.create(message, "second")
+            worker = sensitive(lab.worker())
+            async with lab.working(worker):
+                await lab.finish(second.id)
+            # 12 candidates, the base on both splits, two states on held-out rows
+            assert len(worker.reports) == 16 - 8
+            return await lab.lineage(second.id)
+
+    assert asyncio.run(scenario()) == expected
+
+
+def test_each_update_looks_at_what_was_finished_of_itself_only(
+    start_lab, iterative_spec, sensitive, worked, monkeypatch
+):
+    looked_at: list[int] = []
+
+    def noted(*given):
+        for pairs in common_jobs(*given):
+            looked_at.extend(pair.candidate for pair in pairs)
+            yield pairs
+
+    async def scenario():
+        async with start_lab() as lab:
+            first = await lab.create(iterative_spec("es"), "first")
+            worker = sensitive(lab.worker())
+            for _ in range(8):
+                await worker.report(await worker.claim_next())
+            await lab.cancel(first.id)
+
+            monkeypatch.setattr(reuse, "common_jobs", noted)
+            second = await lab.create(iterative_spec("es"), "second")
+            async with worked(lab):
+                await lab.finish(second.id)
+
+    asyncio.run(scenario())
+    assert sorted(looked_at) == [-3, -1, *range(6)]

@@ -1,0 +1,77 @@
+"""The states of iterative runs, as they are listed and fetched."""
+
+import asyncio
+import threading
+from contextlib import contextmanager
+
+from sqlalchemy import Engine, event
+
+from modnorm.errors import NotFoundError
+from modnorm.perturbation.lineage import Lineage
+from modnorm.v1 import evaluation_pb2
+from services.aggregator.api.to_proto import experiment_message
+from services.aggregator.experiments.experiment_store import ExperimentStore
+
+
+@contextmanager
+def statements():
+    """Note the statements of this thread as long as the context lasts."""
+    made, thread = [], threading.get_ident()
+
+    def note(_connection, _cursor, statement, *_):
+        if threading.get_ident() == thread:
+            made.append(statement)
+
+    event.listen(Engine, "before_cursor_execute", note)
+    try:
+        yield made
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
+
+
+def test_a_look_at_a_long_run_costs_no_more_than_at_a_short_one(start_lab, iterative_spec, worked):
+    """What is over is read once; the states that are listed come in one query."""
+
+    async def scenario(updates):
+        settings = {"iterative__updates": updates, "iterative__evaluate_every": 1}
+        message = iterative_spec("mezo", **settings)
+        async with start_lab() as lab:
+            created = await lab.create(message, f"{updates} updates")
+            async with worked(lab):
+                await lab.finish(created.id)
+            first = await lab.get(created.id)
+            store = lab.aggregator._stores.experiments
+            with statements() as made:
+                store.get(created.id)
+            assert await lab.get(created.id) == first
+            anew = ExperimentStore(store._database).get(created.id)
+            assert experiment_message(anew) == first
+            assert len(first.states) == updates + 1
+            return made
+
+    short, long = (asyncio.run(scenario(updates)) for updates in (3, 9))
+    assert len(long) == len(short) <= 12
+
+
+def test_states_are_known_by_their_digests_alone(start_lab, spec, iterative_spec, worked):
+    async def scenario():
+        async with start_lab() as lab:
+            created = await lab.create(iterative_spec("es"))
+            plain = await lab.create(spec(), "plain")
+            async with worked(lab):
+                await lab.finish(created.id)
+            whole = await lab.lineage(created.id)
+            request = evaluation_pb2.FetchLineageRequest(
+                experiment_id=created.id, digest=whole.digests[3], after=1
+            )
+            parts = [part async for part in lab.jobs.FetchLineage(request)]
+            assert Lineage.from_json(parts[0].origin_json) == whole.until(0)
+            sent = [step for part in parts for step in part.steps_json]
+            assert sent == [step.to_json() for step in whole.steps[1:3]]
+            request.digest = "f" * 64
+            async with lab.raises(NotFoundError, "digest"):
+                await anext(aiter(lab.jobs.FetchLineage(request)))
+            async with lab.raises(NotFoundError, "digest"):
+                await lab.lineage(plain.id)
+
+    asyncio.run(scenario())

@@ -1,0 +1,46 @@
+"""Waiters hear of changes of their experiment, and of no others."""
+
+import asyncio
+
+import pytest
+
+from services.aggregator.experiments.change_notifier import Notifier
+from verification.labs.waiting import HANG_SECONDS
+
+
+def test_a_change_wakes_who_waits_for_it_and_nobody_else():
+    async def scenario():
+        notifier = Notifier()
+        mine = [asyncio.create_task(notifier.wait("a", 0, HANG_SECONDS)) for _ in range(2)]
+        other = asyncio.create_task(notifier.wait("b", 0, HANG_SECONDS))
+        await asyncio.sleep(0)
+        notifier.ring("a")
+        await asyncio.wait_for(asyncio.gather(*mine), HANG_SECONDS / 2)
+        assert not other.done()
+        assert (notifier.seen("a"), notifier.seen("b")) == (1, 0)
+        other.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await other
+        assert not notifier._waiting
+        notifier.ring("b")
+
+    asyncio.run(scenario())
+
+
+def test_a_change_since_the_look_is_not_waited_for():
+    async def scenario():
+        notifier = Notifier()
+        seen = notifier.seen("a")
+        notifier.ring("a")
+        await asyncio.wait_for(notifier.wait("a", seen, HANG_SECONDS), HANG_SECONDS / 2)
+
+    asyncio.run(scenario())
+
+
+def test_a_wait_ends_with_its_time_and_leaves_nothing():
+    async def scenario():
+        notifier = Notifier()
+        await asyncio.gather(*(notifier.wait("a", 0, 0.01) for _ in range(3)))
+        assert not notifier._waiting
+
+    asyncio.run(scenario())

@@ -1,0 +1,385 @@
+"""Early stop and settled votes as they are stored, against experiments done to the end."""
+
+import json
+from dataclasses import dataclass, field, replace
+from random import Random
+
+import pytest
+
+from modnorm.errors import InvalidInputError
+from modnorm.search.stopping import Bar, EarlyStop
+from modnorm.tasks import RewardBounds
+from services.aggregator.jobs.job_store import Claim, FailureKind
+from services.aggregator.jobs.report_checks import Report
+from services.aggregator.storage.codec import StoredAnswer
+from services.aggregator.storage.states import JobState, Split
+
+SIZES = {"size": 12, "prefixes": [6, 12], "ensemble_sizes": [1, 3, 5]}
+FEW_EXPERTS = {"size": 12, "ensemble_sizes": [1, 2]}
+BOUNDS = RewardBounds(0.0, 1.0)
+
+
+def stopped(report: Report, *rows: int) -> Report:
+    """Return the report of a candidate that answered some rows until it was stopped."""
+    return replace(report, answers=[report.answers[row] for row in rows], stopped=True)
+
+
+@dataclass
+class Worker:
+    """Answers a claimed job row by row, in an order of its own."""
+
+    claim: Claim
+    whole: Report
+    left: list[int]
+    bar: Bar | None
+    known: list[StoredAnswer] = field(default_factory=list)
+
+    def step(self) -> Report | None:
+        """Answer a row, or return the report."""
+        if self.claim.job.split is Split.SELECTION:
+            stop = EarlyStop(self.claim.candidate.index, BOUNDS, lambda: self.bar)
+            rewards = [answer.reward for answer in self.known]
+            if self.left and stop.decide(rewards, len(self.whole.answers)):
+                return self.report(stopped=True)
+        if not self.left:
+            return self.report(stopped=False)
+        self.known.append(self.whole.answers[self.left.pop()])
+        return None
+
+    def report(self, *, stopped: bool) -> Report:
+        answers = sorted(self.known, key=lambda answer: answer.row)
+        return replace(self.whole, answers=answers, stopped=stopped)
+
+
+def restarted(world):
+    """Return the jobs as an aggregator sees them that has just begun."""
+    return type(world)(world.database, world.now).stores.jobs
+
+
+class Crew:
+    """Workers of an experiment, whose attempts are lost and whose aggregator starts anew."""
+
+    def __init__(self, world, experiment_id, random, failing):
+        self.world, self.id, self.random, self.failing = world, experiment_id, random, failing
+        self.jobs = world.stores.jobs
+        self.busy: list[Worker] = []
+
+    def run(self) -> None:
+        while True:
+            pending = self.jobs.pending(self.id) if len(self.busy) < 3 else ()
+            if pending:
+                self.take(self.random.choice(pending))
+            elif self.busy:
+                self.go_on(self.random.choice(self.busy))
+            else:
+                return
+            self.restart_perhaps()
+
+    def restart_perhaps(self) -> None:
+        if self.random.random() < 0.02:
+            self.jobs = restarted(self.world)
+
+    def take(self, job_id: str) -> None:
+        claim = self.jobs.claim(job_id, "w")
+        assert claim is not None
+        if claim.job.split is Split.SELECTION and claim.candidate.index in self.failing:
+            self.jobs.fail(claim.job.id, claim.job.token, FailureKind.CANDIDATE, "not finite")
+            return
+        whole = self.world.report_of(claim)
+        left = [row for row in range(len(whole.answers)) if row not in claim.skipped]
+        self.random.shuffle(left)
+        self.busy.append(Worker(claim, whole, left, claim.bar))
+
+    def go_on(self, worker: Worker) -> None:
+        event, job = self.random.random(), worker.claim.job
+        if event < 0.03:
+            self.jobs.fail(job.id, job.token, FailureKind.RELEASED, "drained")
+            self.busy.remove(worker)
+        elif event < 0.2:
+            worker.bar = self.jobs.known_bar(self.id, worker.claim.candidate.index) or worker.bar
+        elif (report := worker.step()) is not None:
+            for _ in range(self.random.choice([1, 2])):
+                self.jobs.report(report)
+            self.busy.remove(worker)
+
+
+def outcomes(world, experiment_id):
+    return [
+        (one.population, one.ensemble_size, one.experts, one.metric, one.correct)
+        for one in world.stores.experiments.get(experiment_id).ensembles
+    ]
+
+
+def votes(world, experiment_id, one):
+    return world.stores.results.votes(experiment_id, one.population, one.ensemble_size, -1, 100)
+
+
+def counts(vote):
+    return vote.valid, vote.support, vote.correct_support
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_any_interleaving_ends_as_the_experiment_done_to_the_end(world, seed):
+    random = Random(seed)
+    failing = set(random.sample(range(12), 1))
+    failures = {"max_failed_candidates": 1}
+    full = world.select("full", **SIZES, statistics="full", failures=failures)
+    Crew(world, full, random, failing).run()
+    short = world.select("short", **SIZES, failures=failures)
+    Crew(world, short, random, failing).run()
+    assert outcomes(world, short) == outcomes(world, full) != []
+    left_out = 0
+    for one in world.stores.experiments.get(short).ensembles:
+        pairs = zip(votes(world, short, one), votes(world, full, one), strict=True)
+        for vote, other in pairs:
+            assert (vote.answer, vote.correct) == (other.answer, other.correct)
+            assert vote.skipped or counts(vote) == counts(other)
+            assert other.skipped == 0
+            left_out += vote.skipped
+    records = world.stores.results.candidates(short, -2, 100)
+    whole = {each.candidate.index: each for each in world.stores.results.candidates(full, -2, 99)}
+    few = [each for each in records if each.selection.reward_upper is not None]
+    assert world.stores.experiments.get(short).experiment.candidates_stopped == len(few) > 0
+    assert left_out > 0
+    for each in few:
+        plain = whole[each.candidate.index].selection.metric
+        assert each.selection.metric is None
+        if plain is not None:
+            assert each.selection.reward_lower <= plain <= each.selection.reward_upper
+    firsts = {
+        -1,
+        *(json.loads(one.experts)[0] for one in world.stores.experiments.get(short).ensembles),
+    }
+    for each in records:
+        if each.candidate.index in firsts:
+            expected = whole[each.candidate.index].heldout.metric
+            assert each.heldout.metric == expected is not None
+
+
+def scored_to_the_bar(world, **changes):
+    """Store an experiment whose first candidates set a bar; return it and a claim of the next."""
+    created = world.select(size=8, ensemble_sizes=[1, 2], **changes)
+    pending = world.stores.jobs.pending(created)
+    for job_id in pending[:4]:  # the base and three candidates
+        report = world.report_of(world.claim(job_id))
+        right = [replace(answer, reward=1.0) for answer in report.answers]
+        world.stores.jobs.report(replace(report, answers=right))
+    return created, world.claim(pending[4])
+
+
+def test_claims_and_heartbeats_tell_the_bar_and_reports_are_held_to_it(world):
+    created, claim = scored_to_the_bar(world)
+    assert claim.bar == Bar(1.0, 1)
+    assert world.stores.jobs.known_bar(created, 3) == Bar(1.0, 1)
+    assert world.stores.jobs.known_bar(created, -1) is None
+    world.stores.jobs.report(stopped(world.report_of(claim)))
+    record = world.stores.results.candidates(created, 2, 1)[0]
+    assert record.selection.state is JobState.DONE
+    assert record.selection.metric is None
+    assert (record.selection.reward_lower, record.selection.reward_upper) == (0.0, 1.0)
+    assert record.candidate.coefficients is not None
+    events, _ = world.stores.events.after(created, 0, 100)
+    assert events[-1].message == "candidate 3, selection: stopped early, 1.0000 at most"
+
+
+def test_a_candidate_that_can_still_be_an_expert_is_not_stopped(world):
+    created = world.select(size=8, ensemble_sizes=[1, 2])
+    claims = [world.claim(job_id) for job_id in world.stores.jobs.pending(created)[:3]]
+    assert [claim.bar for claim in claims] == [None] * 3
+    for claim in claims:
+        with pytest.raises(InvalidInputError, match="and be an expert") as raised:
+            world.stores.jobs.report(stopped(world.report_of(claim), 0))
+        assert raised.value.field == "header.stopped"
+    assert world.stores.experiments.get(created).experiment.candidates_stopped == 0
+
+
+@pytest.mark.parametrize("rows", [(0, 0), (1, 0), (0, 6)])
+def test_the_rows_of_a_stopped_candidate_are_some_of_all_in_order(world, rows):
+    _, claim = scored_to_the_bar(world)
+    report = world.report_of(claim)
+    answers = [replace(report.answers[0], row=row) for row in rows]
+    with pytest.raises(InvalidInputError, match="each once and in order"):
+        world.stores.jobs.report(replace(report, answers=answers, stopped=True))
+
+
+def test_nothing_is_left_out_where_full_statistics_are_asked_for(world):
+    created, claim = scored_to_the_bar(world, statistics="full")
+    assert claim.bar is None
+    assert world.stores.jobs.known_bar(created, 3) is None
+    with pytest.raises(InvalidInputError):
+        world.stores.jobs.report(stopped(world.report_of(claim)))
+    world.stores.jobs.report(world.report_of(claim))
+    while pending := world.stores.jobs.pending(created):
+        claim = world.claim(pending[0])
+        assert not claim.skipped
+        world.stores.jobs.report(world.report_of(claim))
+    assert world.state(created) == "SUCCEEDED"
+
+
+def test_rows_that_are_open_cannot_be_left_out_and_those_that_are_settled_may_be_answered(world):
+    created = world.select(size=4, ensemble_sizes=[1, 3])
+    while world.state(created) == "SELECTING":
+        world.stores.jobs.report(world.report_of(world.claim_next(created)))
+    last, told = None, []
+    while pending := world.stores.jobs.pending(created):
+        last = world.claim(pending[0])
+        told.append(last.skipped)
+        report = world.report_of(last)
+        opened = [answer for answer in report.answers if answer.row not in last.skipped]
+        with pytest.raises(InvalidInputError, match="must cover the rows"):
+            world.stores.jobs.report(replace(report, answers=opened[1:]))
+        world.stores.jobs.report(report)
+    assert any(told)
+    assert all(vote.skipped == 0 for vote in world.stores.results.votes(created, 4, 3, -1, 10))
+
+
+def test_equal_scores_are_found_again_first_candidates_first(world):
+    """What a new aggregator looks up is the bar that the old one had."""
+    created, claim = scored_to_the_bar(world, prefixes=[4, 8])
+    pending = world.stores.jobs.pending(created)
+    again = restarted(world).claim(pending[0], "w")
+    assert again is not None
+    assert (claim.bar, again.bar) == (Bar(1.0, 1), Bar(1.0, 1))
+
+
+def test_what_was_left_out_is_taken_over_with_what_justifies_it(world):
+    first = world.select("first", **SIZES)
+    random = Random(11)
+    crew = Crew(world, first, random, set())
+    crew.run()
+    undisturbed = outcomes(world, first)
+    again = world.select("again", **SIZES)
+    jobs = world.stores.jobs
+    crew = Crew(world, again, random, set())
+    while world.state(again) == "SELECTING" or len(jobs.pending(again)) > 3:
+        pending = jobs.pending(again)
+        crew.take(pending[0])
+        while crew.busy:
+            crew.go_on(crew.busy[0])
+    world.stores.experiments.fail(again, "the disk is full")
+    ended = world.stores.experiments.get(again).experiment
+    third = world.select("third", **SIZES)
+    taken = world.stores.experiments.get(third).experiment
+    assert taken.state == "VOTING"
+    assert taken.candidates_stopped == ended.candidates_stopped > 0
+    old = {one.candidate.index: one for one in world.stores.results.candidates(again, -2, 99)}
+    for one in world.stores.results.candidates(third, -2, 99):
+        before = old[one.candidate.index].selection
+        assert one.selection.reward_upper == before.reward_upper
+        assert one.selection.metric == before.metric
+    Crew(world, third, random, set()).run()
+    assert outcomes(world, third) == undisturbed
+
+
+def whole_of(world, experiment_id):
+    """Return the complete results of an experiment, by phase and candidate."""
+    found = world.stores.results.candidates(experiment_id, -2, 99)
+    jobs = [job for one in found for job in (one.selection, one.heldout) if job]
+    return {(job.split, job.candidate): job.metric for job in jobs if job.metric is not None}
+
+
+def shortened(world, *, until):
+    """Make an experiment and run it to a state; candidates of it were stopped early."""
+    created = world.select("shortened", **FEW_EXPERTS)
+    crew = Crew(world, created, Random(3), set())
+    while world.state(created) not in {until, "SUCCEEDED"}:
+        crew.take(crew.jobs.pending(created)[-1])
+        while crew.busy:
+            crew.go_on(crew.busy[0])
+    assert world.stores.experiments.get(created).experiment.candidates_stopped > 1
+    return created
+
+
+@pytest.mark.parametrize("ended", ["SUCCEEDED", "CANCELLED"])
+def test_full_statistics_take_over_what_is_complete_and_do_what_was_left_out(world, ended):
+    short = shortened(world, until="SUCCEEDED" if ended == "SUCCEEDED" else "VOTING")
+    if ended == "CANCELLED":
+        world.stores.experiments.cancel(short)
+    assert world.state(short) == ended
+    had = whole_of(world, short)
+    full = world.select("full", **FEW_EXPERTS, statistics="full")
+    complete = sum(split == Split.SELECTION for split, _ in had)
+    assert world.stores.experiments.get(full).progress.jobs_done == complete > 0
+    Crew(world, full, Random(0), set()).run()
+    assert had.items() <= whole_of(world, full).items()
+    undisturbed = world.select("undisturbed", **FEW_EXPERTS, statistics="full", name="undisturbed")
+    assert world.stores.experiments.get(undisturbed).progress.jobs_done == 0
+    Crew(world, undisturbed, Random(1), set()).run()
+    assert whole_of(world, full) == whole_of(world, undisturbed)
+    assert outcomes(world, full) == outcomes(world, undisturbed)
+
+
+def test_full_statistics_go_on_where_most_is_complete(world):
+    """What was stopped early is done, but is nothing to go on with."""
+    shortened(world, until="SUCCEEDED")
+    full = world.select("full", **FEW_EXPERTS, statistics="full")
+    world.stores.jobs.report(world.report_of(world.claim_next(full)))
+    done = world.stores.experiments.get(full).progress.jobs_done
+    world.stores.experiments.fail(full, "the disk is full")
+    again = world.select("again", **FEW_EXPERTS, statistics="full")
+    assert world.stores.experiments.get(again).progress.jobs_done == done
+
+
+def test_what_is_complete_is_nothing_for_an_experiment_that_may_leave_out(world):
+    full = world.select("full", **FEW_EXPERTS, statistics="full")
+    Crew(world, full, Random(11), set()).run()
+    short = world.select("short", **FEW_EXPERTS)
+    assert world.stores.experiments.get(short).progress.jobs_done == 0
+
+
+def test_rows_are_answered_after_all_where_the_experts_are_others(world):
+    """The best candidate failed before, so that ballots were short for other ensembles."""
+    full = world.select("full", **SIZES, statistics="full")
+    Crew(world, full, Random(0), set()).run()
+    best = outcomes(world, full)[-1][2]
+    failures = {"max_failed_candidates": 1}
+    first = world.select("first", **SIZES, failures=failures)
+    crew = Crew(world, first, Random(2), {json.loads(best)[0]})
+    while world.state(first) == "SELECTING" or len(crew.jobs.pending(first)) > 1:
+        crew.take(crew.jobs.pending(first)[-1])  # the base comes last
+        while crew.busy:
+            crew.go_on(crew.busy[0])
+    short = [one for one in world.stores.results.candidates(first, -2, 99) if one.heldout]
+    assert any(one.heldout.state == "done" and one.heldout.metric is None for one in short)
+    world.stores.experiments.fail(first, "the disk is full")
+    again = world.select("again", **SIZES, failures=failures)
+    Crew(world, again, Random(0), set()).run()
+    assert outcomes(world, again) == outcomes(world, full)
+
+
+def test_an_experiment_that_has_ended_takes_no_room(world):
+    created = world.select(**SIZES)
+    shortcuts = world.stores.jobs._early_stop
+    for job_id in world.stores.jobs.pending(created):
+        world.stores.jobs.report(world.report_of(world.claim(job_id)))
+    expert = world.stores.jobs.pending(created)[-1]
+    world.stores.jobs.report(world.report_of(world.claim(expert)))
+    assert (list(shortcuts._bars), list(shortcuts._votes)) == ([created], [created])
+    world.work(created)
+    assert world.state(created) == "SUCCEEDED"
+    assert not shortcuts._bars
+    assert not shortcuts._votes
+
+
+@pytest.mark.parametrize("end", ["cancelled", "failed", "elsewhere"])
+def test_votes_are_let_go_of_however_their_experiment_ends(world, end):
+    voting, other = world.select("voting", **SIZES), world.select("other", **SIZES)
+    jobs = world.stores.jobs
+    for experiment_id in (voting, other):
+        while world.state(experiment_id) == "SELECTING":
+            jobs.report(world.report_of(world.claim_next(experiment_id)))
+        claim = world.claim(jobs.pending(experiment_id)[1])
+    assert jobs._early_stop.kept() == {voting, other}
+    jobs.forget_ended()
+    assert jobs._early_stop.kept() == {voting, other}
+    if end == "cancelled":
+        world.stores.experiments.cancel(other)
+    elif end == "failed":
+        jobs.fail(claim.job.id, claim.job.token, FailureKind.FATAL, "no such task")
+    else:
+        restarted(world).report(world.report_of(claim))
+        elsewhere = restarted(world)
+        while pending := elsewhere.pending(other):
+            elsewhere.report(world.report_of(elsewhere.claim(pending[0], "w")))
+    jobs.forget_ended()
+    assert jobs._early_stop.kept() == {voting}

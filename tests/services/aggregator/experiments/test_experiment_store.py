@@ -1,0 +1,200 @@
+import dataclasses
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from modnorm.errors import ConflictError, NotFoundError
+from services.aggregator.experiments.experiment_store import experiment_id_of
+from services.aggregator.storage.states import ArtifactKind, ExperimentState
+from services.aggregator.storage.stored_artifacts import StoredText
+
+
+def test_a_request_makes_one_experiment(world):
+    first = world.create("a")
+    assert world.create("a") == first == experiment_id_of("a")
+    assert world.create("b") != first
+    assert world.state(first) == "PENDING"
+
+
+def test_a_request_id_belongs_to_one_spec(world):
+    world.create("a", seed=1)
+    with pytest.raises(ConflictError) as caught:
+        world.create("a", seed=2)
+    assert caught.value.field == "request_id"
+    with pytest.raises(ConflictError):
+        world.stores.experiments.find("a", world.spec(seed=2))
+    assert world.stores.experiments.find("a", world.spec(seed=1)) is not None
+    assert world.stores.experiments.find("b", world.spec()) is None
+
+
+def test_creating_at_once_makes_one_experiment(world):
+    found, start = [], threading.Barrier(6)
+
+    def create():
+        start.wait()
+        found.append(world.create("a"))
+
+    threads = [threading.Thread(target=create) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [experiment_id_of("a")] * 6
+    assert len(world.stores.experiments.page(10, None)) == 1
+    events, _ = world.stores.events.after(found[0], 0, 10)
+    assert [event.message for event in events] == ["created"]
+
+
+def test_pages_are_newest_first(world):
+    ids = []
+    for index in range(5):
+        world.now = 1000.0 + index // 2
+        ids.append(world.create(f"r{index}"))
+    everything = [one.id for one, _ in world.stores.experiments.page(10, None)]
+    assert sorted(everything) == sorted(ids)
+    assert everything[0] == ids[4]
+    seen, after = [], None
+    while page := world.stores.experiments.page(2, after):
+        seen += [one.id for one, _ in page]
+        after = (page[-1][0].create_time, page[-1][0].id)
+    assert seen == everything
+
+
+def test_an_experiment_without_a_profile_is_calibrated_first(world):
+    admission = world.admission(world.spec(), needs_profile=True)
+    experiments = world.stores.experiments
+    created = experiments.create("a", admission).experiment.id
+    experiments.leave_pending(created, 4)
+    experiments.leave_pending(created, 4)
+    assert world.state(created) == "CALIBRATING"
+    assert experiments.calibrated(created, 2, 4)
+    assert experiments.calibrated(created, 1, 4)
+    progress = experiments.get(created).progress
+    assert (progress.examples_done, progress.examples_total) == (2, 4)
+    profile = StoredText("p" * 64, '{"layers":{}}')
+    experiments.profiled(created, profile)
+    experiments.profiled(created, StoredText("q" * 64, "{}"))
+    record = experiments.get(created)
+    assert (record.experiment.state, record.experiment.profile_digest) == ("SAMPLING", "p" * 64)
+    assert world.stores.results.artifact("p" * 64, ArtifactKind.PROFILE) == profile.text
+    assert not experiments.calibrated(created, 3, 4)
+    with pytest.raises(NotFoundError):
+        world.stores.results.artifact("p" * 64, ArtifactKind.ROWS)
+
+
+def test_sampling_twice_stores_candidates_once(world):
+    created = world.select("a")
+    before = world.stores.jobs.pending(created)
+    assert not world.stores.experiments.sampled(created, (), None, ())
+    assert world.stores.jobs.pending(created) == before
+    assert len(before) == 5
+    candidates = world.stores.results.candidates(created, -2, 10)
+    assert [one.candidate.index for one in candidates] == [-1, 0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("selecting", [False, True])
+def test_cancelling_absorbs(world, selecting):
+    created = world.select() if selecting else world.create()
+    world.now = 2000.0
+    cancelled = world.stores.experiments.cancel(created).experiment
+    assert (cancelled.state, cancelled.end_time, cancelled.error) == ("CANCELLED", 2000.0, "")
+    world.now = 3000.0
+    world.stores.experiments.fail(created, "too late")
+    world.stores.experiments.wait_for(created, "too late")
+    world.stores.experiments.leave_pending(created, 4)
+    again = world.stores.experiments.cancel(created).experiment
+    assert again == cancelled
+    assert world.stores.jobs.pending(created) == ()
+    assert world.stores.experiments.conducted() == ()
+
+
+def test_what_is_waited_for_is_told_until_the_experiment_moves_on(world):
+    store = world.stores.experiments
+
+    def waits_for():
+        return store.get(created).experiment.waits_for
+
+    created = world.create()
+    assert not waits_for()
+    store.wait_for(created, "the calibrator is away")
+    assert waits_for() == "the calibrator is away"
+    store.leave_pending(created, 4)
+    assert not waits_for()
+    store.wait_for(created, "the calibrator is away")
+    store.cancel(created)
+    assert not waits_for()
+
+
+def test_failing_says_why_and_absorbs(world):
+    created = world.select()
+    world.stores.experiments.fail(created, "no reason")
+    world.stores.experiments.cancel(created)
+    record = world.stores.experiments.get(created)
+    assert (record.experiment.state, record.experiment.error) == ("FAILED", "no reason")
+
+
+def test_what_the_conductor_has_to_do_is_oldest_first(world):
+    ids = []
+    for index in range(3):
+        world.now += 1
+        ids.append(world.create(f"r{index}"))
+    world.select("selecting")
+    world.stores.experiments.cancel(ids[1])
+    assert world.stores.experiments.conducted() == (ids[0], ids[2])
+
+
+def test_an_unknown_experiment_is_not_found(world):
+    experiments = world.stores.experiments
+    for call in (experiments.get, experiments.cancel, lambda name: experiments.fail(name, "")):
+        with pytest.raises(NotFoundError):
+            call("nothing")
+
+
+def test_events_are_numbered_and_end_with_the_experiment(world):
+    created = world.select()
+    events, ended = world.stores.events.after(created, 0, 100)
+    assert [event.cursor for event in events] == [1, 2, 3]
+    assert [event.state for event in events] == ["PENDING", "SAMPLING", "SELECTING"]
+    assert not ended
+    world.stores.experiments.cancel(created)
+    events, ended = world.stores.events.after(created, 3, 100)
+    assert [(event.cursor, event.state) for event in events] == [(4, ExperimentState.CANCELLED)]
+    assert ended
+    assert world.stores.events.after(created, 4, 100) == ([], True)
+    assert not world.stores.events.after(created, 0, 2)[1]
+
+
+def test_experiments_that_share_rows_crosswise_do_not_block_each_other(world):
+    admission = world.admission(world.spec())
+    crossed = dataclasses.replace(
+        admission,
+        selection=admission.heldout,
+        selection_rows=admission.heldout_rows,
+        heldout=admission.selection,
+        heldout_rows=admission.selection_rows,
+    )
+    start = threading.Barrier(6)
+
+    def create(index):
+        start.wait()
+        return world.stores.experiments.create(str(index), (admission, crossed)[index % 2])
+
+    with ThreadPoolExecutor(6) as threads:
+        assert len(list(threads.map(create, range(6)))) == 6
+
+
+def test_tenants_have_request_ids_of_their_own_and_see_their_own(world):
+    experiments = world.stores.experiments
+    admission = world.admission(world.spec())
+    theirs = [experiments.create("a", admission, name).experiment.id for name in ("x", "y")]
+    ours = experiments.create("a", admission).experiment
+    assert len({*theirs, ours.id}) == 3
+    assert (ours.tenant, ours.request_id) == ("default", "a")
+    assert experiments.create("a", admission, "x").experiment.id == theirs[0]
+    assert [one.id for one, _ in experiments.page(10, None, "x")] == [theirs[0]]
+    assert len(experiments.page(10, None)) == 3
+    experiments.check_visible(theirs[0], "x")
+    for stranger in ("y", "default"):
+        with pytest.raises(NotFoundError):
+            experiments.check_visible(theirs[0], stranger)

@@ -1,0 +1,97 @@
+import dataclasses
+import json
+
+import pytest
+
+from modnorm.errors import InvalidInputError, NotFoundError
+from modnorm.search.ballots import Ballot, count_votes
+from services.aggregator.storage.states import ArtifactKind, Split
+
+
+def test_candidates_come_in_pages(world):
+    created = world.select()
+    world.work(created)
+    pages = [world.stores.results.candidates(created, after, 2) for after in (-2, 0, 2)]
+    assert [[one.candidate.index for one in page] for page in pages] == [[-1, 0], [1, 2], [3]]
+    experts = [one for page in pages for one in page if one.heldout]
+    assert len(experts) == 4
+    assert all(one.heldout.metric is not None for one in experts)
+
+
+def test_answers_and_votes_are_found_or_not_there(world):
+    created = world.select()
+    results = world.stores.results
+    with pytest.raises(NotFoundError):
+        results.answers(created, 0, Split.SELECTION)
+    with pytest.raises(NotFoundError):
+        results.votes(created, 4, 1, -1, 10)
+    world.work(created)
+    assert [one.row for one in results.answers(created, 0, Split.SELECTION)] == list(range(6))
+    assert [one.row for one in results.votes(created, 4, 1, 3, 3)] == [4, 5, 6]
+    with pytest.raises(NotFoundError):
+        results.answers(created, 99, Split.SELECTION)
+    with pytest.raises(NotFoundError):
+        results.votes(created, 4, 2, -1, 10)
+
+
+def test_every_vote_is_stored_as_it_was_counted(world, monkeypatch):
+    report_of = world.report_of
+
+    def oddly(claim):
+        report = report_of(claim)
+        if claim.job.split is Split.SELECTION:
+            return report
+        votes = (None, "", "a\0b", "'é\n", '{"}', "\\", "%s", "NULL", "1")
+        odd = [
+            dataclasses.replace(answer, vote=vote, correct=answer.correct and vote is not None)
+            for answer, vote in zip(report.answers, votes, strict=True)
+        ]
+        return dataclasses.replace(report, answers=odd)
+
+    monkeypatch.setattr(world, "report_of", oddly)
+    created = world.select(statistics="full")
+    world.work(created)
+    results = world.stores.results
+    ensembles = world.stores.experiments.get(created).ensembles
+    assert len(ensembles) == 2
+    for one in ensembles:
+        sheets = [
+            results.answers(created, expert, Split.HELDOUT) for expert in json.loads(one.experts)
+        ]
+        counted = count_votes([Ballot.of(sheet) for sheet in sheets])
+        stored = results.votes(created, one.population, one.ensemble_size, -1, 100)
+        assert [vote.row for vote in stored] == list(range(9))
+        for vote, expected in zip(stored, counted, strict=True):
+            wanted = dataclasses.asdict(expected)
+            wanted["answer"] = wanted["answer"] and wanted["answer"].replace("\0", "\ufffd")
+            assert {name: getattr(vote, name) for name in wanted} == wanted
+
+
+def test_rows_and_scale_maps_are_stored_once_by_content(world):
+    first, second = world.select("a"), world.select("b")
+    one = world.stores.experiments.get(first).experiment
+    other = world.stores.experiments.get(second).experiment
+    assert one.selection_digest == other.selection_digest
+    text = world.stores.results.artifact(one.selection_digest, ArtifactKind.ROWS)
+    assert len(text.split("\n")) == 6
+    assert world.stores.results.artifact(one.scale_map_digest, ArtifactKind.SCALE_MAP)
+
+
+@pytest.mark.parametrize("cursor", [-1, 4])
+def test_a_cursor_that_never_was_is_refused(world, cursor):
+    created = world.select()
+    with pytest.raises(InvalidInputError) as caught:
+        world.stores.events.after(created, cursor, 10)
+    assert caught.value.field == "cursor"
+
+
+def test_everything_of_an_unknown_experiment_is_not_found(world):
+    results = world.stores.results
+    for call in (
+        lambda: results.candidates("x", -2, 10),
+        lambda: results.answers("x", 0, Split.SELECTION),
+        lambda: results.votes("x", 1, 1, -1, 10),
+        lambda: world.stores.events.after("x", 0, 10),
+    ):
+        with pytest.raises(NotFoundError):
+            call()

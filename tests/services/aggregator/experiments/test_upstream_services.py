@@ -1,0 +1,21 @@
+import asyncio
+
+import pytest
+
+from modnorm.errors import InvalidInputError
+from modnorm.tasks import Message
+from modnorm.wire.conversions import spec_from_proto
+from services.aggregator.experiments.upstream_services import Sampler
+from services.common.channels import MESSAGE_BYTES, open_channel
+
+
+def test_prompts_past_one_message_are_the_fault_of_the_task(spec):
+    async def scenario():
+        row = [Message("user", "x" * (MESSAGE_BYTES // 4))]
+        async with open_channel("127.0.0.1:1") as channel:
+            with pytest.raises(InvalidInputError) as caught:
+                await Sampler(channel).inspect(spec_from_proto(spec()), [row] * 4, 16)
+        assert caught.value.field == "task"
+        assert str(MESSAGE_BYTES) in caught.value.message
+
+    asyncio.run(scenario())

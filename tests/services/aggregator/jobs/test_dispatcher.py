@@ -1,0 +1,100 @@
+import asyncio
+from contextlib import closing
+
+import pytest
+import redis
+from prometheus_client import CollectorRegistry
+
+from services.aggregator.jobs.dispatcher import BATCH, Dispatcher
+from services.aggregator.metrics import AggregatorMetrics
+from services.common.queue import QUEUE, make_celery, publish_all, queued
+from verification.labs.waiting import HANG_SECONDS
+
+
+class PendingJobs:
+    """A store that knows of pending jobs only."""
+
+    def __init__(self, count):
+        self.ids = [f"job-{index:04}" for index in range(count)]
+
+    def count_pending(self):
+        return len(self.ids)
+
+    def pending(self, experiment_id=None, limit=None):
+        return tuple(self.ids[:limit])
+
+
+@pytest.fixture
+def lab(redis_url):
+    """A function of the number of pending jobs that makes a dispatcher and its application."""
+
+    def make(count):
+        app, jobs = make_celery(redis_url), PendingJobs(count)
+        metrics = AggregatorMetrics(CollectorRegistry())
+        return Dispatcher(app, jobs, metrics), app, jobs.ids  # type: ignore[arg-type]  # a few of its methods
+
+    return make
+
+
+def waiting(app):
+    """Take all job ids off the queue."""
+    with app.connection_for_read() as connection:
+        queue = app.amqp.queues[QUEUE](connection.default_channel)
+        messages = iter(lambda: queue.get(no_ack=True), None)
+        return [message.payload[0][0] for message in messages]
+
+
+def test_a_queue_that_was_flushed_is_filled_again_in_order(lab, redis_url):
+    dispatcher, app, ids = lab(2 * BATCH + 7)
+    publish_all(app, ids)
+    with closing(redis.Redis.from_url(redis_url)) as client:
+        client.flushall()
+    asyncio.run(dispatcher.reconcile())
+    assert waiting(app) == ids
+
+
+def test_jobs_about_to_be_claimed_do_not_fill_the_queue_twice(lab):
+    dispatcher, app, ids = lab(500)
+    publish_all(app, ids[5:])
+    asyncio.run(dispatcher.reconcile())
+    assert waiting(app) == [*ids[5:], *ids[:5]]
+
+
+def test_a_queue_that_holds_enough_is_left_alone(lab):
+    dispatcher, app, ids = lab(20)
+    publish_all(app, ids)
+    asyncio.run(dispatcher.reconcile())
+    assert queued(app) == len(ids)
+
+
+def test_what_is_still_being_published_is_not_missing(lab):
+    async def scenario():
+        dispatcher, app, ids = lab(3 * BATCH)
+        dispatcher.send(tuple(ids))
+        await dispatcher.reconcile()
+        assert queued(app) == 0
+        running = asyncio.create_task(dispatcher.run())
+        async with asyncio.timeout(HANG_SECONDS):
+            while await asyncio.to_thread(queued, app) < len(ids):
+                pass
+        running.cancel()
+        assert waiting(app) == ids
+
+    asyncio.run(scenario())
+
+
+def test_what_a_defect_kept_from_the_queue_is_published_again(lab, monkeypatch):
+    def broken(*_):
+        raise RuntimeError
+
+    async def scenario():
+        dispatcher, app, ids = lab(3)
+        dispatcher.send(tuple(ids))
+        with monkeypatch.context() as patched:
+            patched.setattr("services.aggregator.jobs.dispatcher.publish_all", broken)
+            with pytest.raises(RuntimeError):
+                await dispatcher.run()
+        await dispatcher.reconcile()
+        assert waiting(app) == ids
+
+    asyncio.run(scenario())

@@ -1,0 +1,137 @@
+"""Leases, and the heartbeats that extend them, one or many in a message."""
+
+import contextlib
+import dataclasses
+import threading
+
+import pytest
+from sqlalchemy import event
+
+from modnorm.errors import NotFoundError, StaleLeaseError
+from services.aggregator.jobs.job_store import FailureKind
+from services.aggregator.jobs.reporting import Reporting
+from services.aggregator.jobs.worker_requests import Beat
+from services.aggregator.storage.states import JobState
+
+INFRASTRUCTURE = FailureKind.INFRASTRUCTURE
+
+
+def test_heartbeats_extend_the_lease(world):
+    claim = world.claim_next(world.select())
+    world.now += 59
+    assert not world.stores.jobs.heartbeat(claim.job.id, 1, 3)
+    world.now += 59
+    assert world.stores.jobs.expired() == ()
+    world.now += 2
+    assert world.stores.jobs.expired() == (claim.job.id,)
+    assert not world.stores.jobs.heartbeat(claim.job.id, 1, 3)
+    assert world.stores.jobs.expired() == ()
+    assert world.stores.jobs.reap(claim.job.id) is None
+
+
+def test_a_lease_ends_although_the_clock_was_put_back(world):
+    created = world.select()
+    claim = world.claim_next(created)
+    world.now -= 3_600
+    assert world.stores.jobs.expired() == (claim.job.id,)
+    assert world.stores.jobs.reap(claim.job.id) is None
+    assert world.stores.jobs.expired() == ()
+    assert not world.stores.jobs.heartbeat(claim.job.id, 1, 3)
+    world.now += 61
+    assert world.stores.jobs.expired() == (claim.job.id,)
+    assert world.stores.jobs.reap(claim.job.id).pending == (claim.job.id,)
+
+
+def test_a_job_that_rested_when_its_worker_fell_silent_has_had_no_attempt(world):
+    created = world.select(failures={"max_attempts": 1})
+    job = world.job_of(created, 0)
+    for resting in (True, False):
+        claim = world.claim(job.id)
+        beat = Beat(job.id, claim.job.token, 3, resting=True)
+        assert world.stores.jobs.heartbeat_all([beat]) == [False]
+        if not resting:
+            assert world.stores.jobs.heartbeat_all([dataclasses.replace(beat, resting=False)]) == [
+                False
+            ]
+        world.now += 61
+        assert world.stores.jobs.reap(job.id).pending == ((job.id,) if resting else ())
+        assert world.job_of(created, 0).attempts == (0 if resting else 1)
+
+
+def test_a_lease_begins_at_the_engine(world):
+    created = world.select(failures={"max_attempts": 1})
+    job = world.job_of(created, 0)
+    claim = world.claim(job.id)
+    world.stores.jobs.heartbeat_all([Beat(job.id, claim.job.token, 3, resting=True)])
+    world.now += 61
+    world.stores.jobs.reap(job.id)
+    world.claim(job.id)
+    world.now += 61
+    assert world.stores.jobs.reap(job.id).pending == ()
+    assert world.job_of(created, 0).state is JobState.FAILED
+
+
+@contextlib.contextmanager
+def statements(world):
+    """Collect what is executed meanwhile."""
+    seen = []
+
+    def note(_connection, _cursor, statement, *_):
+        seen.append(statement)
+
+    event.listen(world.database._engine, "before_cursor_execute", note)
+    try:
+        yield seen
+    finally:
+        event.remove(world.database._engine, "before_cursor_execute", note)
+
+
+def test_many_leases_are_answered_each_for_itself_in_as_many_statements_as_a_few(world):
+    created = world.select(size=15)
+    held = [world.claim(job_id) for job_id in world.stores.jobs.pending(created)]
+    gone = world.claim_next(world.select("gone", name="gone"))
+    world.stores.experiments.cancel(gone.experiment.id)
+    lost, done, *held = held
+    world.stores.jobs.fail(lost.job.id, 1, FailureKind.RELEASED, "told to")
+    world.claim(lost.job.id, "another")
+    world.stores.jobs.report(world.report_of(done))
+    world.now += 59
+    beats = [Beat(one.job.id, 1, 3, resting=True) for one in (lost, *held, gone, done)]
+    with statements(world) as executed:
+        answers = world.stores.jobs.heartbeat_all([*beats, Beat("nobody's", 1, 0)])
+    assert len(executed) <= 4
+    assert [type(answer) for answer in answers] == [
+        StaleLeaseError,
+        *[bool] * (len(held) + 1),
+        StaleLeaseError,
+        NotFoundError,
+    ]
+    assert answers[1:-2] == [False] * len(held) + [True]
+    world.now += 2
+    assert world.stores.jobs.expired() == (lost.job.id,)
+    world.now += 59
+    assert set(world.stores.jobs.expired()) == {lost.job.id, *(one.job.id for one in held)}
+
+
+def test_one_who_has_locked_a_job_is_waited_for_and_the_other_leases_are_not(world):
+    created = world.select()
+    first, second = (world.claim(job_id) for job_id in world.stores.jobs.pending(created)[:2])
+    beats = [Beat(one.job.id, 1, 3) for one in (first, second)]
+    reporting = Reporting.store
+    told: list[object] = []
+
+    def beat_meanwhile(self, reports):
+        answers = reporting(self, reports)
+        threads.append(threading.Thread(target=lambda: told.extend(beat())))
+        threads[0].start()
+        return answers
+
+    def beat():
+        return world.stores.jobs.heartbeat_all(beats)
+
+    threads: list[threading.Thread] = []
+    with pytest.MonkeyPatch.context() as changed:
+        changed.setattr(Reporting, "store", beat_meanwhile)
+        world.stores.jobs.report(world.report_of(first))
+    threads[0].join()
+    assert [type(answer) for answer in told] == [StaleLeaseError, bool]

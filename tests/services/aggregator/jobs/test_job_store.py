@@ -1,0 +1,366 @@
+import dataclasses
+import math
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from sqlmodel import select
+
+from modnorm.errors import InvalidInputError, NotFoundError, StaleLeaseError
+from modnorm.search.ballots import RowVote, count_votes
+from modnorm.search.ranking import select_experts
+from modnorm.search.voting import plurality
+from services.aggregator.experiments import phases
+from services.aggregator.jobs.job_store import Claim, ClaimRequest, FailureKind
+from services.aggregator.storage.states import JobState, Split
+from services.aggregator.storage.tables import Job
+from verification.labs.waiting import HANG_SECONDS
+
+INFRASTRUCTURE = FailureKind.INFRASTRUCTURE
+
+
+def progress(world, experiment_id):
+    return world.stores.experiments.get(experiment_id).progress
+
+
+def test_a_job_is_claimed_once(world):
+    created = world.select()
+    job_id = world.stores.jobs.pending(created)[0]
+    claims, start = [], threading.Barrier(6)
+
+    def claim():
+        start.wait()
+        claims.append(world.stores.jobs.claim(job_id, "w"))
+
+    threads = [threading.Thread(target=claim) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    (lease,) = [one for one in claims if one]
+    assert lease.job.token == 1
+    assert lease.candidate.is_base
+    assert progress(world, created).jobs_running == 1
+    assert world.stores.jobs.claim("unknown", "w") is None
+
+
+def test_a_silent_worker_loses_its_job_and_then_the_candidate(world):
+    created = world.select(failures={"max_attempts": 2, "max_failed_candidates": 1})
+    job = world.job_of(created, 0)
+    first = world.claim(job.id)
+    world.now += 61
+    assert world.stores.jobs.reap(job.id).pending == (job.id,)
+    with pytest.raises(StaleLeaseError):
+        world.stores.jobs.heartbeat(job.id, first.job.token, 1)
+    second = world.claim(job.id)
+    assert second.job.token == 2
+    with pytest.raises(StaleLeaseError):
+        world.stores.jobs.report(world.report_of(first))
+    world.now += 61
+    assert world.stores.jobs.reap(job.id).pending == ()
+    job = world.job_of(created, 0)
+    assert (job.state, job.attempts) == (JobState.FAILED, 2)
+    assert "silent" in job.error
+    with pytest.raises(StaleLeaseError):
+        world.stores.jobs.report(world.report_of(second))
+    assert world.state(created) == "SELECTING"
+
+
+def test_work_that_nobody_else_began_is_not_thrown_away(world):
+    created = world.select()
+    claim = world.claim_next(created)
+    world.now += 61
+    world.stores.jobs.reap(claim.job.id)
+    world.stores.jobs.report(world.report_of(claim))
+    assert progress(world, created).jobs_done == 1
+    assert world.stores.jobs.claim(claim.job.id, "w") is None
+
+
+def test_repeating_a_report_changes_nothing(world):
+    created = world.select()
+    claim = world.claim_next(created)
+    world.stores.jobs.report(world.report_of(claim))
+    before = world.stores.experiments.get(created)
+    change = world.stores.jobs.report(world.report_of(claim))
+    assert change.pending == ()
+    assert world.stores.experiments.get(created) == before
+    assert before.progress.jobs_done == 1
+
+
+def test_a_released_job_costs_no_attempt(world):
+    created = world.select()
+    job_id = world.stores.jobs.pending(created)[0]
+    for _ in range(5):
+        token = world.claim(job_id).job.token
+        change = world.stores.jobs.fail(job_id, token, FailureKind.RELEASED, "stopping")
+        assert change.pending == (job_id,)
+    assert world.job_of(created, -1).attempts == 0
+    world.claim(job_id)
+    world.stores.jobs.release_all()
+    assert job_id in world.stores.jobs.pending(created)
+
+
+def test_repeating_a_failure_counts_once(world):
+    created = world.select()
+    claim = world.claim_next(created)
+    for _ in range(2):
+        world.stores.jobs.fail(claim.job.id, claim.job.token, INFRASTRUCTURE, "lost GPU")
+    job = world.job_of(created, -1)
+    assert (job.state, job.attempts, job.error) == (JobState.PENDING, 1, "lost GPU")
+    with pytest.raises(StaleLeaseError):
+        world.stores.jobs.fail(claim.job.id, claim.job.token - 1, INFRASTRUCTURE, "old")
+    with pytest.raises(NotFoundError):
+        world.stores.jobs.fail("unknown", 1, INFRASTRUCTURE, "old")
+
+
+def test_failed_candidates_are_left_out_up_to_the_budget(world):
+    created = world.select(ensemble_sizes=[1, 2], failures={"max_failed_candidates": 1})
+    job = world.job_of(created, 2)
+    world.stores.jobs.fail(job.id, world.claim(job.id).job.token, FailureKind.CANDIDATE, "nan")
+    world.work(created)
+    record = world.stores.experiments.get(created)
+    assert record.experiment.state == "SUCCEEDED"
+    assert all("2" not in ensemble.experts for ensemble in record.ensembles)
+    events, _ = world.stores.events.after(created, 0, 100)
+    assert any("candidate 2" in event.message and "nan" in event.message for event in events)
+
+
+def test_past_the_budget_the_experiment_fails(world):
+    created = world.select()
+    job = world.job_of(created, 2)
+    world.stores.jobs.fail(job.id, world.claim(job.id).job.token, FailureKind.CANDIDATE, "nan")
+    record = world.stores.experiments.get(created)
+    assert record.experiment.state == "FAILED"
+    assert "candidate 2" in record.experiment.error
+    assert world.stores.jobs.pending(created) == ()
+
+
+def test_too_few_scored_candidates_fail_the_experiment(world):
+    created = world.select(failures={"max_failed_candidates": 4})
+    for index in (0, 1):
+        job = world.job_of(created, index)
+        token = world.claim(job.id).job.token
+        world.stores.jobs.fail(job.id, token, FailureKind.CANDIDATE, "nan")
+    world.work(created)
+    record = world.stores.experiments.get(created)
+    assert record.experiment.state == "FAILED"
+    assert "K = 3" in record.experiment.error
+
+
+@pytest.mark.parametrize(("index", "kind"), [(-1, FailureKind.CANDIDATE), (0, FailureKind.FATAL)])
+def test_failures_that_end_the_experiment(world, index, kind):
+    created = world.select(failures={"max_failed_candidates": 4})
+    other = world.claim(world.job_of(created, 3).id)
+    job = world.job_of(created, index)
+    world.stores.jobs.fail(job.id, world.claim(job.id).job.token, kind, "bad model")
+    record = world.stores.experiments.get(created)
+    assert record.experiment.state == "FAILED"
+    assert "bad model" in record.experiment.error
+    assert world.stores.jobs.heartbeat(other.job.id, other.job.token, 1)
+    with pytest.raises(StaleLeaseError):
+        world.stores.jobs.report(world.report_of(other))
+    world.stores.jobs.fail(other.job.id, other.job.token, FailureKind.RELEASED, "told to")
+    assert world.stores.experiments.get(created) == record
+
+
+def test_a_failed_expert_fails_the_experiment(world):
+    created = world.select(failures={"max_failed_candidates": 4})
+    for job_id in world.stores.jobs.pending(created):
+        world.stores.jobs.report(world.report_of(world.claim(job_id)))
+    assert world.state(created) == "VOTING"
+    claim = world.claim(world.stores.jobs.pending(created)[-1])
+    world.stores.jobs.fail(claim.job.id, claim.job.token, FailureKind.CANDIDATE, "nan")
+    assert "expert" in world.stores.experiments.get(created).experiment.error
+
+
+def bad_reports(report):
+    answers = report.answers
+    odd = dataclasses.replace(answers[1], reward=math.nan)
+    endless = dataclasses.replace(answers[1], reward=math.inf)
+    huge = [dataclasses.replace(answer, reward=1e308) for answer in answers]
+    less = dataclasses.replace(answers[1], tokens=-1)
+    descriptor = report.descriptor
+    for name, changes in {
+        "missing": {"answers": answers[:-1]},
+        "repeated": {"answers": (answers[0], *answers[:-1])},
+        "unknown": {"answers": (*answers, dataclasses.replace(answers[0], row=len(answers)))},
+        "none": {"answers": ()},
+        "nan": {"answers": (answers[0], odd, *answers[2:])},
+        "infinite": {"answers": (answers[0], endless, *answers[2:])},
+        "of no finite sum": {"answers": huge},
+        "tokens": {"answers": (answers[0], less, *answers[2:])},
+        "seconds": {"generate_seconds": math.nan},
+        "seed": {"descriptor": dataclasses.replace(descriptor, seed=99)},
+        "map": {"descriptor": dataclasses.replace(descriptor, scale_map="x")},
+        "unresolved": {"descriptor": descriptor.resolved(())},
+        "wild": {"descriptor": descriptor.resolved((math.nan, 1.0))},
+    }.items():
+        yield name, dataclasses.replace(report, **changes)
+
+
+def test_reports_that_do_not_fit_are_refused_and_nothing_is_stored(world):
+    created = world.select()
+    claim = world.claim(world.job_of(created, 1).id)
+    good = world.report_of(claim)
+    before = world.stores.experiments.get(created)
+    for name, report in bad_reports(good):
+        with pytest.raises(InvalidInputError) as caught:
+            world.stores.jobs.report(report)
+        assert caught.value.field, name
+    assert world.stores.experiments.get(created) == before
+    world.stores.jobs.report(good)
+    assert progress(world, created).jobs_done == 1
+
+
+def test_heldout_answers_come_from_the_stored_coefficients(world):
+    created = world.select()
+    for job_id in world.stores.jobs.pending(created):
+        world.stores.jobs.report(world.report_of(world.claim(job_id)))
+    claim = world.claim(world.stores.jobs.pending(created)[-1])
+    good = world.report_of(claim)
+    assert good.descriptor.coefficients == (0.5, float(claim.candidate.index))
+    other = dataclasses.replace(good, descriptor=good.descriptor.resolved((0.5, 9.0)))
+    with pytest.raises(InvalidInputError) as caught:
+        world.stores.jobs.report(other)
+    assert caught.value.field == "descriptor.coefficients"
+    world.stores.jobs.report(good)
+
+
+def test_the_last_report_of_a_phase_moves_the_experiment_on(world):
+    created = world.select(size=6, prefixes=[3, 6], ensemble_sizes=[1, 3])
+    pending = world.stores.jobs.pending(created)
+    for job_id in pending[:-1]:
+        assert world.stores.jobs.report(world.report_of(world.claim(job_id))).pending == ()
+    change = world.stores.jobs.report(world.report_of(world.claim(pending[-1])))
+    assert change.pending == world.stores.jobs.pending(created)
+    assert world.state(created) == "VOTING"
+
+    world.work(created)
+    record = world.stores.experiments.get(created)
+    candidates = world.stores.results.candidates(created, -1, 10)
+    rewards = [one.selection.metric for one in candidates]
+    expected = select_experts(rewards, (3, 6), (1, 3))
+    assert {(one.population, one.ensemble_size): one.experts for one in record.ensembles} == {
+        key: str(list(experts)) for key, experts in expected.items()
+    }
+    for ensemble in record.ensembles:
+        check_votes(world, created, ensemble, expected)
+    assert record.experiment.end_time == world.now
+    assert len(record.base) == 2
+    assert record.progress.jobs_done == record.progress.jobs_total == len(change.pending)
+
+
+def check_votes(world, experiment_id, ensemble, selection):
+    experts = selection[ensemble.population, ensemble.ensemble_size]
+    results = world.stores.results
+    sheets = [results.answers(experiment_id, one, Split.HELDOUT) for one in experts]
+    votes = results.votes(experiment_id, ensemble.population, ensemble.ensemble_size, -1, 100)
+    assert [vote.row for vote in votes] == list(range(9))
+    for vote in votes:
+        tally = plurality([sheet[vote.row].vote for sheet in sheets])
+        assert (vote.answer, vote.valid, vote.support) == (
+            tally.answer,
+            tally.valid,
+            tally.support,
+        )
+        assert vote.correct == (vote.answer == str(vote.row))
+        assert vote.correct_support == sum(sheet[vote.row].correct for sheet in sheets)
+    assert ensemble.correct == sum(vote.correct for vote in votes)
+    assert ensemble.metric == ensemble.correct / 9
+
+
+def test_last_reports_at_once_move_the_experiment_once(world):
+    created = world.select(size=7, ensemble_sizes=[1])
+    reports = [world.report_of(world.claim(one)) for one in world.stores.jobs.pending(created)]
+    changes, start = [], threading.Barrier(len(reports))
+
+    def send(report):
+        start.wait()
+        changes.append(world.stores.jobs.report(report))
+
+    threads = [threading.Thread(target=send, args=(report,)) for report in reports]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(changes) == len(reports)
+    assert len([change for change in changes if change.pending]) == 1
+    assert world.state(created) == "VOTING"
+    events, _ = world.stores.events.after(created, 0, 100)
+    assert [event.cursor for event in events] == list(range(1, len(events) + 1))
+    assert [event.state for event in events].count("VOTING") == 1
+
+
+def test_pending_jobs_are_oldest_first_in_candidate_order(world):
+    world.now = 2000.0
+    late = world.select("late")
+    world.now = 1000.0
+    early = world.select("early")
+    pending = world.stores.jobs.pending
+    assert pending() == (*pending(early), *pending(late))
+    indices = [world.claim(job_id).candidate.index for job_id in pending(early)]
+    assert indices == [-1, 0, 1, 2, 3]
+
+
+def test_progress_counts_and_ranks(world):
+    created = world.select()
+    for index in range(4):
+        job = world.job_of(created, index)
+        world.stores.jobs.report(world.report_of(world.claim(job.id)))
+        now = progress(world, created)
+        rewards = sorted(
+            (world.job_of(created, one).metric for one in range(index + 1)), reverse=True
+        )
+        assert now.best_reward == rewards[0]
+        assert now.HasField("threshold_reward") == (index >= 2)
+        if index >= 2:
+            assert now.threshold_reward == rewards[2]
+    assert (now.jobs_done, now.jobs_total) == (4, 5)
+
+
+def test_an_experiment_that_fails_in_the_vote_keeps_no_votes(world, monkeypatch):
+    counted: list[tuple[RowVote, ...]] = []
+
+    def count_once(*arguments):
+        if counted:
+            raise InvalidInputError("cannot be voted on")
+        counted.append(count_votes(*arguments))
+        return counted[0]
+
+    monkeypatch.setattr(phases, "count_votes", count_once)
+    created = world.select()
+    world.work(created)
+    record = world.stores.experiments.get(created)
+    assert record.experiment.state == "FAILED"
+    assert "cannot be voted on" in record.experiment.error
+    assert counted
+    assert not record.ensembles
+
+
+def test_no_lease_is_granted_twice_to_claims_at_once(world):
+    created = world.select("many", size=40, ensemble_sizes=[1])
+    ids = world.stores.jobs.pending(created)
+    start = threading.Barrier(4)
+
+    def claim(worker):
+        start.wait(HANG_SECONDS)
+        granted = []
+        for _ in range(2):
+            claims = world.stores.jobs.claim_all([ClaimRequest(one, worker) for one in ids])
+            leased = [one for one in claims if isinstance(one, Claim)]
+            granted += leased
+            for one in leased[:5]:
+                world.stores.jobs.fail(one.job.id, one.job.token, FailureKind.RELEASED, "resting")
+        return worker, granted
+
+    with ThreadPoolExecutor(4) as threads:
+        granted = dict(threads.map(claim, "abcd"))
+    leases = [(one.job.id, one.job.token) for claims in granted.values() for one in claims]
+    assert len(leases) == len(set(leases)) >= len(ids)
+    assert {job_id for job_id, _ in leases} == set(ids)
+    assert all(one.job.worker == worker for worker, claims in granted.items() for one in claims)
+    with world.database.read() as session:
+        jobs = session.exec(select(Job).where(Job.experiment_id == created)).all()
+    assert {job.id: job.token for job in jobs} == {
+        job_id: max(token for other, token in leases if other == job_id) for job_id in ids
+    }

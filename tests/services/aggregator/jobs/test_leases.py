@@ -1,0 +1,204 @@
+"""Claims, heartbeats, expiry, stale reports, failures, restarts and cancels, in any order."""
+
+import itertools
+from collections import Counter
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from sqlmodel import select
+
+from modnorm.errors import StaleLeaseError
+from services.aggregator.jobs.job_store import FailureKind
+from services.aggregator.storage.states import TERMINAL, JobState, Split
+from services.aggregator.storage.tables import AnswerSheet, Job
+
+ATTEMPTS = 3
+LARGEST = 2
+OPEN_JOBS = {JobState.PENDING, JobState.LEASED}
+REQUESTS = itertools.count()
+
+
+class Leases(RuleBasedStateMachine):
+    """One experiment against a model of what its jobs may do."""
+
+    def __init__(self, world):
+        super().__init__()
+        self.world = world
+        request = f"request {next(REQUESTS)}"
+        self.id = world.select(
+            request,
+            name=request,  # work of its own: nothing is taken over from the run before
+            failures={"max_attempts": ATTEMPTS, "max_failed_candidates": 2},
+            size=4,
+            ensemble_sizes=[1, LARGEST],
+        )
+        self.claims = []
+        self.done = {}
+        self.counted = {}
+        self.end = None
+
+    def jobs(self):
+        with self.world.database.read() as session:
+            rows = session.exec(select(Job).where(Job.experiment_id == self.id)).all()
+        return {job.id: job for job in rows}
+
+    def sheets(self):
+        with self.world.database.read() as session:
+            query = select(AnswerSheet).join(Job).where(Job.experiment_id == self.id)
+            return {sheet.job_id: sheet.content for sheet in session.exec(query)}
+
+    def is_current(self, claim):
+        return self.jobs()[claim.job.id].token == claim.job.token
+
+    @rule(pick=st.integers(0, 100))
+    def claim(self, pick):
+        jobs = list(self.jobs().values())
+        job = jobs[pick % len(jobs)]
+        claim = self.world.stores.jobs.claim(job.id, "w")
+        assert (claim is not None) == (job.state is JobState.PENDING)
+        if claim:
+            assert claim.job.token == job.token + 1
+            self.claims.append(claim)
+
+    @precondition(lambda self: self.claims)
+    @rule(pick=st.integers(0, 100))
+    def heartbeat(self, pick):
+        claim = self.claims[-1 - pick % len(self.claims)]
+        job = self.jobs()[claim.job.id]
+        alive = self.is_current(claim) and job.state in {JobState.LEASED, JobState.CANCELLED}
+        try:
+            cancel = self.world.stores.jobs.heartbeat(claim.job.id, claim.job.token, 1)
+        except StaleLeaseError:
+            assert not alive
+        else:
+            assert alive
+            assert cancel == (job.state is JobState.CANCELLED)
+
+    @precondition(lambda self: self.claims)
+    @rule(pick=st.integers(0, 100))
+    def report(self, pick):
+        claim = self.claims[-1 - pick % len(self.claims)]
+        job = self.jobs()[claim.job.id]
+        taken = self.is_current(claim) and job.state in {*OPEN_JOBS, JobState.DONE}
+        try:
+            self.world.stores.jobs.report(self.world.report_of(claim))
+        except StaleLeaseError:
+            assert not taken
+        else:
+            assert taken
+
+    @precondition(lambda self: self.claims)
+    @rule(pick=st.integers(0, 100), kind=st.sampled_from([*FailureKind]))
+    def fail(self, pick, kind):
+        if kind is FailureKind.FATAL and pick % 4:
+            return
+        claim = self.claims[-1 - pick % len(self.claims)]
+        current = self.is_current(claim)
+        try:
+            self.world.stores.jobs.fail(claim.job.id, claim.job.token, kind, "reason")
+        except StaleLeaseError:
+            assert not current
+        else:
+            assert current
+
+    @rule(seconds=st.sampled_from([1, 30, 61]))
+    def wait(self, seconds):
+        self.world.now += seconds
+        for job_id in self.world.stores.jobs.expired():
+            self.world.stores.jobs.reap(job_id)
+
+    @rule(chance=st.integers(0, 4))
+    def restart(self, chance):
+        if chance == 0:
+            self.world.stores.jobs.release_all()
+
+    @rule(chance=st.integers(0, 9))
+    def cancel(self, chance):
+        if chance == 0:
+            self.world.stores.experiments.cancel(self.id)
+            assert self.world.state(self.id) in TERMINAL
+
+    @invariant()
+    def what_is_done_stays_as_it_was(self):
+        done = {job.id: job for job in self.jobs().values() if job.state is JobState.DONE}
+        sheets = self.sheets()
+        assert sheets.keys() == done.keys()
+        for job_id, before in self.done.items():
+            assert (done[job_id], sheets[job_id]) == before
+        self.done = {job_id: (job, sheets[job_id]) for job_id, job in done.items()}
+
+    @invariant()
+    def attempts_are_counted_and_bounded(self):
+        for job in self.jobs().values():
+            assert 0 <= self.counted.get(job.id, 0) <= job.attempts <= min(job.token, ATTEMPTS)
+            self.counted[job.id] = job.attempts
+
+    @invariant()
+    def the_end_absorbs(self):
+        record = self.world.stores.experiments.get(self.id)
+        if self.end is not None:
+            assert record == self.end
+        elif record.experiment.state in TERMINAL:
+            self.end = record
+        states = {job.state for job in self.jobs().values()}
+        assert (record.experiment.state in TERMINAL) == (not states & OPEN_JOBS)
+
+    @invariant()
+    def every_result_is_counted_once(self):
+        events, _ = self.world.stores.events.after(self.id, 0, 1000)
+        assert [event.cursor for event in events] == list(range(1, len(events) + 1))
+        scored = [event for event in events if event.message.split(": ")[-1][:2] in {"0.", "1."}]
+        assert len(scored) == len(self.sheets())
+
+    @invariant()
+    def progress_is_what_a_recount_says(self):
+        jobs = list(self.jobs().values())
+        selection = [job for job in jobs if job.split is Split.SELECTION]
+        phase = [job for job in jobs if job.split is Split.HELDOUT] or selection
+        states = Counter(job.state for job in phase)
+        progress = self.world.stores.experiments.get(self.id).progress
+        assert progress.jobs_total == len(phase)
+        assert progress.jobs_done == states[JobState.DONE]
+        assert progress.jobs_failed == states[JobState.FAILED]
+        assert progress.jobs_running == states[JobState.LEASED]
+        rewards = [
+            job.metric for job in selection if job.state is JobState.DONE and job.candidate >= 0
+        ]
+        ranked = sorted(rewards, reverse=True)[:LARGEST]
+        assert progress.HasField("best_reward") == bool(ranked)
+        assert progress.HasField("threshold_reward") == (len(ranked) == LARGEST)
+        if ranked:
+            assert progress.best_reward == ranked[0]
+        if len(ranked) == LARGEST:
+            assert progress.threshold_reward == ranked[-1]
+
+    def teardown(self):
+        """Nothing is lost: workers that go on bring any experiment to its end."""
+        self.world.now += 61
+        for job_id in self.world.stores.jobs.expired():
+            self.world.stores.jobs.reap(job_id)
+        self.world.work(self.id)
+        assert self.world.state(self.id) in TERMINAL
+
+
+def test_leases_in_any_order(world):
+    class LeasesOfWorld(Leases):
+        def __init__(self):
+            super().__init__(world)
+
+    run_state_machine_as_test(
+        LeasesOfWorld,
+        settings=settings(
+            max_examples=20,
+            stateful_step_count=30,
+            deadline=None,
+            suppress_health_check=[HealthCheck.too_slow],
+        ),
+    )

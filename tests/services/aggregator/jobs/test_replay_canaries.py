@@ -1,0 +1,57 @@
+import pytest
+
+from services.aggregator.jobs.replay_canaries import MAX_KEPT, Canaries
+from services.aggregator.lab_status import Workers
+
+H200 = {"device": "H200", "mode": "fast", "canary_of": "request"}
+
+
+@pytest.fixture
+def canaries():
+    return Canaries(600.0)
+
+
+def test_who_differs_from_the_majority_of_its_equals_is_told(canaries):
+    for number in range(4):
+        assert canaries.note(f"w{number}", {**H200, "canary": "aa"})
+    assert not canaries.deviations()
+    assert canaries.note("w2", {**H200, "canary": "bb"})
+    assert not canaries.note("w2", {**H200, "canary": "bb"})
+    assert set(canaries.deviations()) == {"w2"}
+    canaries.note("w2", {**H200, "canary": "aa"})
+    assert not canaries.deviations()
+
+
+def test_of_two_that_differ_nobody_knows_which_is_right(canaries):
+    canaries.note("w1", {**H200, "canary": "aa"})
+    canaries.note("w2", {**H200, "canary": "bb"})
+    assert set(canaries.deviations()) == {"w1", "w2"}
+
+
+@pytest.mark.parametrize("change", [{"device": "H100"}, {"canary_of": "other"}, {"mode": "x"}])
+def test_others_are_not_compared(canaries, change):
+    canaries.note("w1", {**H200, "canary": "aa"})
+    canaries.note("w2", {**H200, **change, "canary": "bb"})
+    canaries.note("old", H200)
+    assert not canaries.deviations()
+
+
+def test_who_is_gone_is_forgotten():
+    canaries = Canaries(-1.0)
+    canaries.note("w1", {**H200, "canary": "aa"})
+    canaries.note("w2", {**H200, "canary": "bb"})
+    assert not canaries.deviations()
+
+
+def test_no_more_are_remembered_than_there_is_room_for(canaries):
+    for number in range(MAX_KEPT + 5):
+        canaries.note(f"w{number}", {**H200, "canary": "aa" if number < 5 else "bb"})
+    assert not canaries.deviations()
+
+
+def test_a_lab_shows_the_warning_with_the_worker():
+    workers = Workers()
+    for name, canary in (("w1", "aa"), ("w2", "aa"), ("w3", "bb")):
+        workers.heard(name, "1")
+        workers.canaries.note(name, {**H200, "canary": canary})
+    assert [bool(worker.warning) for worker in workers.seen([])] == [False, False, True]

@@ -1,0 +1,267 @@
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import create_engine, make_url
+from sqlmodel import SQLModel, func, select
+
+import services.aggregator.storage.tables
+from modnorm.errors import (
+    InvalidInputError,
+    ModnormError,
+    PreconditionError,
+    UnavailableError,
+)
+from services.aggregator.storage.database import Database
+from services.aggregator.storage.states import ArtifactKind
+from services.aggregator.storage.stored_artifacts import StoredText, keep_artifact, load_text
+from services.aggregator.storage.tables import Artifact
+
+
+def test_the_migrated_schema_is_that_of_the_tables(database_url):
+    database = Database(database_url)
+    database.migrate()
+    database.close()
+    url = make_url(database_url)
+    if url.get_backend_name() == "postgresql":
+        url = url.set(drivername="postgresql+psycopg")
+    engine = create_engine(url)
+    with engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, SQLModel.metadata) == []
+    engine.dispose()
+    assert services.aggregator.storage.tables.Job.__tablename__ in SQLModel.metadata.tables
+
+
+def test_migrating_at_once_and_again_changes_nothing(database_url):
+    databases = [Database(database_url) for _ in range(4)]
+    with ThreadPoolExecutor(len(databases)) as threads:
+        list(threads.map(Database.migrate, databases))
+    for database in databases:
+        database.migrate()
+        database.close()
+
+
+@pytest.fixture
+def database(database_url):
+    database = Database(database_url)
+    database.migrate()
+    yield database
+    database.close()
+
+
+def test_connections_that_are_all_in_use_are_an_outage(database, monkeypatch):
+    monkeypatch.setattr(database._engine.pool, "_timeout", 0.05)
+
+    def read_inside(depth):
+        with database.read() as session:
+            session.connection()
+            if depth:
+                read_inside(depth - 1)
+
+    with pytest.raises(UnavailableError, match="in use"):
+        read_inside(100)
+
+
+def artifact(digest, content=b"x"):
+    return Artifact(digest=digest, kind=ArtifactKind.ROWS, content=content)
+
+
+def test_a_failed_transaction_leaves_nothing(database):
+    def fail():
+        with database.write() as session:
+            session.add(artifact("d"))
+            session.flush()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    with database.read() as session:
+        assert session.get(Artifact, "d") is None
+
+
+def test_text_that_postgres_cannot_store_is_made_storable(database):
+    with database.write() as session:
+        session.add(artifact("a\0b"))
+    with database.read() as session:
+        assert session.get(Artifact, "a\ufffdb") is not None
+        assert session.get(Artifact, "none\0") is None
+
+
+def test_the_same_artifact_from_two_sides_is_stored_once(database):
+    def keep(_):
+        with database.write() as session:
+            keep_artifact(session, ArtifactKind.ROWS, StoredText("digest", "text"))
+
+    with ThreadPoolExecutor(6) as threads:
+        list(threads.map(keep, range(12)))
+    with database.read() as session:
+        assert load_text(session, ArtifactKind.ROWS, "digest") == "text"
+
+
+def test_closing_waits_for_transactions_and_lets_none_begin(database):
+    inside, go_on = threading.Event(), threading.Event()
+
+    def write():
+        with database.write() as session:
+            session.add(artifact("d"))
+            inside.set()
+            go_on.wait()
+
+    with ThreadPoolExecutor(2) as threads:
+        writing = threads.submit(write)
+        inside.wait()
+        closing = threads.submit(database.close)
+        assert not closing.done()
+        go_on.set()
+        writing.result()
+        closing.result()
+    with pytest.raises(UnavailableError, match="closed"), database.read():
+        pass
+
+
+def test_a_url_that_cannot_be_read_is_not_repeated():
+    with pytest.raises(InvalidInputError) as caught:
+        Database("postgresql://u@h:hunter2/d")
+    assert "hunter2" not in str(caught.value)
+    assert caught.value.__suppress_context__
+
+
+@pytest.mark.parametrize("url", ["nonsense", "mysql://h/d", "sqlite://", "sqlite:///:memory:"])
+def test_other_databases_are_refused(url):
+    with pytest.raises(InvalidInputError) as caught:
+        Database(url)
+    assert caught.value.field == "MODNORM_DATABASE_URL"
+
+
+@pytest.mark.parametrize("rest_seconds", [0.0, 60.0])
+def test_connections_that_broke_are_replaced(postgres_url, monkeypatch, rest_seconds):
+    """At once where they rested; otherwise one transaction, which is interrupted, notices."""
+    monkeypatch.setattr("services.aggregator.storage.dialects._REST_SECONDS", rest_seconds)
+    database = Database(postgres_url)
+    number = select(func.pg_backend_pid())
+    with database.read() as session, database.read() as other:
+        pids = {session.exec(number).one(), other.exec(number).one()}
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        for pid in pids:
+            connection.execute("SELECT pg_terminate_backend(%s, 5000)", (pid,))
+    if rest_seconds:
+        with pytest.raises(UnavailableError), database.read() as session:
+            session.exec(number).one()
+    with database.read() as session, database.read() as other:
+        assert not pids & {session.exec(number).one(), other.exec(number).one()}
+    database.close()
+
+
+SILENCE = ("tcp_keepalives_idle", "tcp_user_timeout", "idle_in_transaction_session_timeout")
+
+
+@pytest.mark.parametrize(
+    ("socket", "shown"), [(False, ["10", "30000", "30s"]), (True, ["0", "0", "30s"])]
+)
+def test_postgres_gives_up_who_falls_silent(postgres_url, socket, shown):
+    """On a Unix socket, whose other end cannot vanish, for its transactions alone."""
+    if socket:
+        with psycopg.connect(postgres_url) as connection:
+            ((folder,),) = connection.execute("SHOW unix_socket_directories").fetchall()
+        url = make_url(postgres_url)
+        postgres_url = str(
+            url.set(host="", port=None, query={"host": folder, "port": f"{url.port}"})
+        )
+    database = Database(postgres_url)
+    with database.read() as session:
+        settings = [session.exec(select(func.current_setting(name))).one() for name in SILENCE]
+    database.close()
+    assert settings == shown
+
+
+@pytest.mark.parametrize(
+    "url", ["postgresql://modnorm@127.0.0.1:1/none", "sqlite:////nonexistent/folder/file.db"]
+)
+def test_a_database_that_does_not_answer_is_unavailable(url):
+    database = Database(url)
+    with pytest.raises(UnavailableError, match="database"):
+        database.migrate()
+    database.close()
+
+
+def test_a_damaged_file_is_named(tmp_path):
+    file = tmp_path / "modnorm.db"
+    file.write_bytes(b"no database at all\n" * 300)
+    database = Database(f"sqlite:///{file}")
+    with pytest.raises(
+        PreconditionError, match=f"{file} is damaged: file is not a data"
+    ) as caught:
+        database.migrate()
+    assert "still hold" in str(caught.value)
+    database.close()
+
+
+def test_a_file_that_was_cut_short_is_damaged(tmp_path):
+    file = tmp_path / "modnorm.db"
+    database = Database(f"sqlite:///{file}")
+    database.migrate()
+    database.close()
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    database = Database(f"sqlite:///{file}")
+    with pytest.raises(PreconditionError, match="is damaged"):
+        database.migrate()
+    database.close()
+
+
+def store_much(database):
+    with database.write() as session:
+        session.add(artifact("large", b"x" * 2**20))
+
+
+@pytest.mark.parametrize(
+    ("pragma", "said"),
+    [("max_page_count = 1", "disk is full"), ("query_only = ON", "readonly database")],
+)
+def test_a_file_that_cannot_be_written_is_a_fault_that_is_told(tmp_path, pragma, said):
+    file = tmp_path / "modnorm.db"
+    faults: list[ModnormError] = []
+    database = Database(f"sqlite:///{file}", on_fault=faults.append)
+    database.migrate()
+    with database.write() as session:
+        session.add(artifact("before"))
+    with database.read() as session:  # the one connection, which the next transaction has too
+        session.connection().exec_driver_sql(f"PRAGMA {pragma}")
+    with pytest.raises(UnavailableError, match=f"{file} cannot be used: .*{said}") as caught:
+        store_much(database)
+    database.close()
+    assert faults == [caught.value]
+    assert "make room" in str(caught.value)
+    database = Database(f"sqlite:///{file}")
+    with database.read() as session:
+        assert session.get(Artifact, "before") is not None
+        assert session.get(Artifact, "large") is None
+    database.close()
+
+
+def test_a_file_that_another_process_writes_is_no_fault(tmp_path, monkeypatch):
+    monkeypatch.setattr("services.aggregator.storage.dialects._BUSY_SECONDS", 0.05)
+    url = f"sqlite:///{tmp_path / 'modnorm.db'}"
+    faults: list[ModnormError] = []
+    database, other = Database(url, on_fault=faults.append), Database(url)
+    database.migrate()
+    with other.write() as session:
+        session.connection()
+        with pytest.raises(UnavailableError, match="locked"):
+            store_much(database)
+    store_much(database)
+    for one in (database, other):
+        one.close()
+    assert not faults
+
+
+def test_an_outage_of_postgres_is_no_fault():
+    faults: list[ModnormError] = []
+    database = Database("postgresql://modnorm@127.0.0.1:1/none", on_fault=faults.append)
+    with pytest.raises(UnavailableError, match="did not answer"):
+        database.migrate()
+    database.close()
+    assert not faults

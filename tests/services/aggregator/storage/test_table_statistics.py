@@ -1,0 +1,66 @@
+"""A table that has grown is looked at anew when its rows are stored, in nobody's way."""
+
+from threading import Thread
+
+import pytest
+from sqlalchemy import NullPool, create_engine, text
+
+from modnorm.perturbation.descriptor import Descriptor
+from services.aggregator.experiments.lifecycle import add_candidates
+from verification.labs.waiting import HANG_SECONDS
+
+MANY = 1_000
+DRAWN = {place: Descriptor("portable-v1", place, "randopt", 0.1, "x") for place in range(MANY)}
+KNOWN = text("SELECT reltuples FROM pg_class WHERE oid = 'candidates'::regclass")
+
+
+@pytest.fixture
+def database_url(postgres_url):
+    """Postgres alone: SQLite keeps no plans."""
+    return postgres_url
+
+
+@pytest.fixture
+def engine(postgres_url):
+    """Someone else's connections."""
+    return create_engine(
+        postgres_url.replace("postgresql:", "postgresql+psycopg:"), poolclass=NullPool
+    )
+
+
+def test_who_stores_many_rows_waits_for_nobody_who_does(world, engine):
+    first = world.create("first", size=MANY, ensemble_sizes=[1])
+    changes = {"size": MANY, "ensemble_sizes": [1]}
+    another = Thread(target=world.select, args=("second",), kwargs=changes)
+    with world.database.write() as session:
+        add_candidates(session, first, DRAWN)
+        another.start()
+        another.join(HANG_SECONDS)
+        waits = another.is_alive()
+    another.join()
+    assert not waits
+    with engine.connect() as connection:
+        assert connection.execute(KNOWN).scalar_one() == 2 * MANY + 1
+
+
+def test_rows_are_stored_where_the_table_cannot_be_looked_at(world, engine, caplog):
+    with engine.begin() as connection:
+        connection.execute(text("LOCK TABLE candidates IN SHARE UPDATE EXCLUSIVE MODE"))
+        created = world.select(size=MANY, ensemble_sizes=[1])
+        assert world.state(created) == "SELECTING"
+    assert [record.args[0] for record in caplog.records] == ["candidates"]
+    assert len(world.stores.jobs.pending(created)) > 0
+
+
+def test_what_is_undone_is_not_looked_at(world, engine):
+    first = world.create("first", size=MANY, ensemble_sizes=[1])
+
+    def store_and_fail():
+        with world.database.write() as session:
+            add_candidates(session, first, DRAWN)
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        store_and_fail()
+    with engine.connect() as connection:
+        assert connection.execute(KNOWN).scalar_one() <= 0

@@ -1,0 +1,139 @@
+"""What the aggregator says about the lab."""
+
+import asyncio
+
+import psycopg
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from modnorm.v1 import experiment_pb2, status_pb2, status_pb2_grpc
+from services.aggregator.lab_status import MAX_WORKERS, Workers
+from services.aggregator.storage.lab_counts import LeaseHolder
+from services.common.server import start_server
+from services.common.status import SERVICE, StatusServicer
+from verification.labs.waiting import HANG_SECONDS
+
+SERVING = health_pb2.HealthCheckResponse.SERVING
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+SELECTING = experiment_pb2.EXPERIMENT_STATE_SELECTING
+
+
+async def status(lab):
+    stub = status_pb2_grpc.StatusServiceStub(lab.channel)
+    return await stub.GetStatus(status_pb2.GetStatusRequest(), timeout=HANG_SECONDS)
+
+
+def by_name(response):
+    return {one.name: one for one in response.dependencies}
+
+
+async def neighbour(look):
+    def register(server):
+        status_pb2_grpc.add_StatusServiceServicer_to_server(StatusServicer(look), server)
+        return (SERVICE,)
+
+    return await start_server("127.0.0.1:0", register)
+
+
+def test_a_lab_tells_who_waits_and_who_works(start_lab, spec, database_url):
+    async def scenario():
+        async with start_lab(database_url) as lab:
+            assert not (await status(lab)).jobs_pending
+            created = await lab.create(spec())
+            await lab.reach(created.id, SELECTING)
+            await lab.worker().claim_next()
+            found = await status(lab)
+            assert found.jobs_pending == 6
+            (worker,) = found.workers
+            assert (worker.name, worker.jobs) == ("worker", 1)
+            assert abs(worker.seen.ToSeconds() - found.time.ToSeconds()) < 60
+            assert by_name(found)["database"].usable
+            assert by_name(found)["broker"].usable
+
+    asyncio.run(scenario())
+
+
+def test_what_is_down_is_named_with_its_remedy(start_lab):
+    async def scenario():
+        changes = {"calibrator_target": "127.0.0.1:1", "broker_url": "redis://127.0.0.1:1/0"}
+        async with start_lab(**changes) as lab:
+            found = by_name(await status(lab))
+            assert not found["calibrator"].usable
+            assert "start the calibrator" in found["calibrator"].remedy
+            assert not found["broker"].usable
+            assert "MODNORM_BROKER_URL" in found["broker"].remedy
+            lab.aggregator._database.close()
+            assert not by_name(await status(lab))["database"].usable
+
+    asyncio.run(scenario())
+
+
+def test_a_token_that_cannot_be_read_is_named(start_lab, tmp_path):
+    async def scenario():
+        token = tmp_path / "token"
+        async with start_lab(token_file=token) as lab:
+            found = by_name(await status(lab))
+            assert found["database"].usable
+            assert not found["sampler"].usable
+            assert "MODNORM_TOKEN_FILE" in found["sampler"].remedy
+            token.write_text("of this lab")
+            assert "cannot read" not in by_name(await status(lab))["sampler"].detail
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.integration
+def test_a_database_that_hangs_is_named_and_told_to_health_checks(
+    start_lab, postgres_url, monkeypatch
+):
+    monkeypatch.setattr("services.aggregator.lab_status.LOOK_SECONDS", 0.5)
+    monkeypatch.setattr("services.aggregator.aggregator.ANSWER_SECONDS", 0.2)
+
+    async def serving(lab, expected):
+        stub = health_pb2_grpc.HealthStub(lab.channel)
+        async for said in stub.Watch(health_pb2.HealthCheckRequest(), timeout=HANG_SECONDS):
+            if said.status == expected:
+                return
+
+    async def scenario():
+        async with start_lab(postgres_url) as lab:
+            with psycopg.connect(postgres_url) as other:
+                other.execute("LOCK TABLE jobs IN ACCESS EXCLUSIVE MODE")
+                found = by_name(await status(lab))
+                assert "no answer within" in found["database"].detail
+                assert found["broker"].usable
+                await serving(lab, NOT_SERVING)
+            await serving(lab, SERVING)
+            assert by_name(await status(lab))["database"].usable
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("usable", [True, False])
+def test_a_service_is_as_usable_as_what_it_needs(start_lab, usable):
+    async def look():
+        return [status_pb2.Dependency(name="isolation", usable=usable, detail="d", remedy="r")]
+
+    async def scenario():
+        sandbox = await neighbour(look)
+        async with start_lab(sandbox_target=f"127.0.0.1:{sandbox.port}") as lab:
+            response = await status(lab)
+            found = by_name(response)["sandbox"]
+            assert found.usable == usable
+            assert found.version == response.version
+            assert found.detail == ("answers" if usable else "isolation: d")
+            assert found.remedy == ("" if usable else "r")
+        await sandbox.stop(0)
+
+    asyncio.run(scenario())
+
+
+def test_workers_are_remembered_in_bounded_number():
+    workers = Workers()
+    for number in range(MAX_WORKERS + 5):
+        workers.heard(f"w{number:05}", "1")
+    seen = workers.seen([LeaseHolder("old", 2, 7.0)])
+    assert len(seen) == MAX_WORKERS + 1
+    assert (seen[0].name, seen[0].jobs, seen[0].version) == ("old", 2, "")
+    assert seen[0].seen.ToSeconds() == 7
+    assert seen[1].name == "w00005"

@@ -1,0 +1,203 @@
+"""A database with synthetic experiments, and answers that follow from a candidate's seed."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from modnorm.geometry.scale_map import Norm, ScaleMap, TensorScale
+from modnorm.perturbation.descriptor import Descriptor
+from modnorm.spec import ExperimentSpec, parse_spec
+from modnorm.tasks import get_task
+from services.aggregator.aggregator import Stores
+from services.aggregator.experiments.admission import Admission
+from services.aggregator.experiments.experiment_store import ExperimentStore
+from services.aggregator.experiments.result_store import EventStore, ResultStore
+from services.aggregator.jobs.job_store import Change, Claim, JobStore
+from services.aggregator.jobs.report_checks import Report
+from services.aggregator.storage.codec import StoredAnswer, unpack_coefficients
+from services.aggregator.storage.database import Database
+from services.aggregator.storage.states import Split
+from services.aggregator.storage.stored_artifacts import StoredText
+from services.aggregator.storage.tables import Job
+
+TASK = get_task("gsm8k")
+LEASE_SECONDS = 60.0
+
+
+def synthetic_answers(seed: int, rows: int) -> tuple[StoredAnswer, ...]:
+    """Answer the rows `{"answer": str(row)}` rightly, wrongly or not, as the seed has it."""
+    return tuple(_answer(seed, row) for row in range(rows))
+
+
+def _answer(seed: int, row: int) -> StoredAnswer:
+    draw = hashlib.sha256(f"{seed}/{row}".encode()).digest()[0]
+    completion = f"#### {row}" if draw < 110 else f"#### {row + draw % 3}" if draw < 200 else "?"
+    judgement = TASK.judge({"answer": str(row)}, completion)
+    return StoredAnswer(
+        row=row,
+        completion=completion,
+        reward=judgement.reward,
+        vote=judgement.vote,
+        correct=judgement.correct,
+        tokens=len(completion),
+        truncated=False,
+    )
+
+
+def rows_text(count: int) -> StoredText:
+    lines = [
+        json.dumps({"answer": str(row), "question": f"Say {row}."}, separators=(",", ":"))
+        for row in range(count)
+    ]
+    text = "\n".join(lines)
+    return StoredText(hashlib.sha256(text.encode()).hexdigest(), text)
+
+
+def scale_map(method: str, active: int) -> ScaleMap:
+    tensors = [
+        TensorScale(
+            name=f"layer.{index}",
+            shape=(2, 2),
+            group="mlp",
+            role="down",
+            layer=index,
+            norm=Norm.UNIT,
+            mass=1.0,
+            base_scale=1.0,
+            correction=1.0,
+            scale=1.0 if index < active else None,
+        )
+        for index in range(2)
+    ]
+    return ScaleMap(method, "m" * 64, tuple(tensors))
+
+
+MAP, BASE_MAP = scale_map("randopt", 2), scale_map("base", 0)
+
+
+@dataclass
+class World:
+    """One database, its stores, and a clock that stands still until it is told."""
+
+    database: Database
+    now: float = 1_000.0
+    stores: Stores = field(init=False)
+
+    def __post_init__(self) -> None:
+        def clock() -> float:
+            return self.now
+
+        self.stores = Stores(
+            ExperimentStore(self.database, clock=clock),
+            JobStore(self.database, lease_seconds=LEASE_SECONDS, clock=clock),
+            ResultStore(self.database),
+            EventStore(self.database),
+        )
+
+    def spec(self, **changes: object) -> ExperimentSpec:
+        population = {"size": 4, "ensemble_sizes": [1, 3], **changes}
+        name, failures = population.pop("name", ""), population.pop("failures", {})
+        return parse_spec(
+            {
+                "name": name,
+                "model": "tiny",
+                "task": {"name": "gsm8k", "selection": "s.jsonl", "heldout": "h.jsonl"},
+                "method": {"name": "randopt", "sigma": 0.1},
+                "population": population,
+                "failures": failures,
+            }
+        )
+
+    def admission(self, spec: ExperimentSpec, *, needs_profile: bool = False) -> Admission:
+        return Admission(
+            spec=spec,
+            model_digest="m" * 64,
+            scorer=TASK.scorer,
+            max_tokens=8,
+            selection=rows_text(6),
+            selection_rows=6,
+            heldout=rows_text(9),
+            heldout_rows=9,
+            needs_profile=needs_profile,
+            profile=None,
+        )
+
+    def create(self, request_id: str = "request", **changes: object) -> str:
+        """Store a pending experiment."""
+        admission = self.admission(self.spec(**changes))
+        return self.stores.experiments.create(request_id, admission).experiment.id
+
+    def select(self, request_id: str = "request", **changes: object) -> str:
+        """Store an experiment whose selection jobs are pending."""
+        experiment_id = self.create(request_id, **changes)
+        experiments = self.stores.experiments
+        experiments.leave_pending(experiment_id, 4)
+        size = experiments.get(experiment_id).experiment
+        count = ExperimentSpec.model_validate_json(size.spec_json).population.size
+        population = [
+            Descriptor("portable-v1", seed, "randopt", 0.1, MAP.digest) for seed in range(count)
+        ]
+        base = Descriptor("portable-v1", 0, "base", 0.0, BASE_MAP.digest)
+        assert experiments.sampled(experiment_id, (MAP, BASE_MAP), base, population)
+        return experiment_id
+
+    def claim(self, job_id: str, worker: str = "w") -> Claim:
+        claim = self.stores.jobs.claim(job_id, worker)
+        assert claim is not None
+        return claim
+
+    def claim_next(self, experiment_id: str) -> Claim:
+        return self.claim(self.stores.jobs.pending(experiment_id)[0])
+
+    def job_of(self, experiment_id: str, index: int) -> Job:
+        """Return the selection job of a candidate."""
+        (record,) = self.stores.results.candidates(experiment_id, index - 1, 1)
+        return record.selection
+
+    def report_of(self, claim: Claim, answers: Sequence[StoredAnswer] | None = None) -> Report:
+        """Return what a worker would say of a claimed job."""
+        candidate, experiment = claim.candidate, claim.experiment
+        selecting = claim.job.split is Split.SELECTION
+        rows = experiment.selection_rows if selecting else experiment.heldout_rows
+        seed = -1 if candidate.is_base else candidate.seed
+        packed = candidate.coefficients
+        resolved = () if candidate.is_base else (0.5, float(candidate.index))
+        return Report(
+            job_id=claim.job.id,
+            token=claim.job.token,
+            worker="w",
+            descriptor=Descriptor(
+                noise=candidate.noise,
+                seed=candidate.seed,
+                method=candidate.method,
+                radius=candidate.radius,
+                scale_map=candidate.scale_map_digest,
+                coefficients=unpack_coefficients(packed) if packed is not None else resolved,
+            ),
+            answers=synthetic_answers(seed, rows) if answers is None else answers,
+            environment={"engine": "synthetic"},
+            switch_seconds=0.1,
+            generate_seconds=0.2,
+            score_seconds=0.3,
+        )
+
+    def work(self, experiment_id: str) -> Change | None:
+        """Claim, answer and report everything pending, also what becomes pending by it."""
+        change = None
+        while pending := self.stores.jobs.pending(experiment_id):
+            change = self.stores.jobs.report(self.report_of(self.claim(pending[0])))
+        return change
+
+    def state(self, experiment_id: str) -> str:
+        return str(self.stores.experiments.get(experiment_id).experiment.state)
+
+
+@pytest.fixture
+def world(database_url) -> Iterator[World]:
+    database = Database(database_url)
+    database.migrate()
+    yield World(database)
+    database.close()

@@ -1,0 +1,109 @@
+import asyncio
+
+import pytest
+
+from modnorm.errors import NotFoundError
+from services.common.shielded_tasks import ShieldedTasks
+
+
+class Work:
+    """Work that ends when it is told to."""
+
+    def __init__(self, error=None):
+        self.begun, self.end = asyncio.Event(), asyncio.Event()
+        self._error = error
+
+    async def __call__(self):
+        self.begun.set()
+        await self.end.wait()
+        if self._error is not None:
+            raise self._error
+        return "result"
+
+
+async def left(tasks, work, undelivered):
+    """Run work whose caller leaves while it is under way."""
+    caller = asyncio.create_task(tasks.run(work(), undelivered))
+    await work.begun.wait()
+    caller.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+
+
+def run(scenario):
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+def test_a_caller_that_stays_has_the_result_or_the_error(caplog):
+    async def scenario():
+        tasks, undelivered = ShieldedTasks(), list[str]()
+        for error in (None, NotFoundError("gone"), ArithmeticError()):
+            work = Work(error)
+            work.end.set()
+            if error is None:
+                assert await tasks.run(work(), undelivered.append) == "result"
+            else:
+                with pytest.raises(type(error)):
+                    await tasks.run(work(), undelivered.append)
+        assert not undelivered
+
+    run(scenario)
+    assert not caplog.records
+
+
+def test_work_ends_though_its_caller_leaves():
+    async def scenario():
+        tasks, work, undelivered = ShieldedTasks(), Work(), list[str]()
+        await left(tasks, work, undelivered.append)
+        settling = asyncio.create_task(tasks.settle())
+        await asyncio.sleep(0)
+        assert not settling.done()
+        work.end.set()
+        await settling
+        assert undelivered == ["result"]
+
+    run(scenario)
+
+
+def test_a_caller_that_leaves_at_the_end_did_not_have_the_result():
+    async def scenario():
+        tasks, work, undelivered = ShieldedTasks(), Work(), list[str]()
+        caller = asyncio.create_task(tasks.run(work(), undelivered.append))
+        await work.begun.wait()
+        work.end.set()
+        (task,) = tasks._tasks
+        task.add_done_callback(lambda _: caller.cancel())
+        with pytest.raises(asyncio.CancelledError):
+            await caller
+        await asyncio.sleep(0)
+        assert undelivered == ["result"]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(("error", "logged"), [(NotFoundError("gone"), 0), (ArithmeticError(), 1)])
+def test_only_a_defect_that_no_caller_hears_of_is_logged(caplog, error, logged):
+    async def scenario():
+        tasks, work = ShieldedTasks(), Work(error)
+        await left(tasks, work, lambda _: pytest.fail("there is no result"))
+        work.end.set()
+        await tasks.settle()
+        tasks.start(work())
+        await tasks.settle()
+
+    run(scenario)
+    assert len(caplog.records) == 2 * logged
+
+
+def test_follow_up_work_is_waited_for_too():
+    async def scenario():
+        tasks, work, after = ShieldedTasks(), Work(), Work()
+        await left(tasks, work, lambda _: tasks.start(after()))
+        work.end.set()
+        settling = asyncio.create_task(tasks.settle())
+        await after.begun.wait()
+        assert not settling.done()
+        after.end.set()
+        await settling
+
+    run(scenario)
