@@ -31,8 +31,8 @@ from services.common.settings import (
     EvaluatorSettings,
     SamplerSettings,
 )
-from services.evaluator.models import LoadEngine
-from services.evaluator.worker import Worker
+from services.evaluator.celery_worker import Worker
+from services.evaluator.model_cache import LoadEngine
 from services.sampler.server import build as build_sampler
 
 _ANY_PORT = "127.0.0.1:0"

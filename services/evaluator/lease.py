@@ -10,10 +10,10 @@ from typing import Self
 
 from modnorm.errors import CancelledError, ModnormError, NotFoundError, StaleLeaseError
 from modnorm.v1 import evaluation_pb2 as messages
+from services.evaluator.candidate_bar import Hurdle
 from services.evaluator.heartbeats import Heartbeats
-from services.evaluator.pulse import LOAD_FACTOR
-from services.evaluator.shortcuts import Hurdle
 from services.evaluator.shutdown import Shutdown
+from services.evaluator.watchdog import LOAD_FACTOR
 
 LEAST_SILENCE = 1_800.0
 """A worker that shows no sign of life lets its lease go after this many seconds at the earliest:

@@ -17,9 +17,9 @@ from services.common.run import run_service
 from services.common.server import RunningServer, no_services, port_of, start_server
 from services.common.settings import EvaluatorSettings
 from services.common.starting import read_settings
-from services.evaluator.child import MAKES_ROOM
-from services.evaluator.models import LoadEngine
-from services.evaluator.worker import Worker
+from services.evaluator.celery_worker import Worker
+from services.evaluator.model_cache import LoadEngine
+from services.evaluator.worker_process import MAKES_ROOM
 
 LOOK_SECONDS = 1.0
 """Seconds between two looks at whether the worker consumes."""

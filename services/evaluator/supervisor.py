@@ -19,9 +19,7 @@ from services.common.run import run_service
 from services.common.server import RunningServer, no_services, port_of, start_server
 from services.common.settings import SupervisorSettings, inherited_environment
 from services.common.starting import read_settings
-from services.evaluator.child import Child
 from services.evaluator.devices import chosen_devices
-from services.evaluator.group import Group
 from services.evaluator.mps import chosen_mps
 from services.evaluator.placement import (
     Place,
@@ -30,6 +28,7 @@ from services.evaluator.placement import (
     grouped,
     wanted_engines,
 )
+from services.evaluator.worker_process import Child, Group
 
 COMMAND = (sys.executable, "-m", "services.evaluator.server")
 LOOK_SECONDS = 1.0

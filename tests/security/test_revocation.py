@@ -13,7 +13,7 @@ from modnorm.wire.remote_sandbox import RemoteSandbox
 from modnorm.wire.tokens import Role, add_token, make_token, revoke_token
 from services.evaluator.aggregator_client import AggregatorClient
 from services.evaluator.shutdown import Shutdown
-from services.evaluator.tasks import Tasks, UnfitError
+from services.evaluator.task_cache import Tasks, UnfitError
 from verification.labs.secured_lab import secured_lab
 
 FAILED = experiment_pb2.EXPERIMENT_STATE_FAILED

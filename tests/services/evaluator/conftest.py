@@ -32,12 +32,12 @@ from modnorm.wire.status import to_status
 from services.common.channels import CHANNEL_OPTIONS
 from services.common.tracing import CallTracer, trace_calls
 from services.evaluator.aggregator_client import AggregatorClient
-from services.evaluator.evaluation import Evaluator
-from services.evaluator.jobs import JobRunner
+from services.evaluator.job_runner import JobRunner
+from services.evaluator.job_scoring import Evaluator
 from services.evaluator.metrics import EvaluatorMetrics
-from services.evaluator.models import Loading
-from services.evaluator.pulse import Pulse
+from services.evaluator.model_cache import Loading
 from services.evaluator.shutdown import Shutdown
+from services.evaluator.watchdog import Pulse
 
 ROWS = 5
 HERE = Loading(roots=())

@@ -18,7 +18,7 @@ from modnorm.v1 import evaluation_pb2 as messages
 from services.common.logging import naming
 from services.evaluator.heartbeats import Heartbeats
 from services.evaluator.lease import HeldLease, longest_silence
-from services.evaluator.pulse import LOAD_FACTOR
+from services.evaluator.watchdog import LOAD_FACTOR
 
 SECONDS = 60.0
 """For what comes at once unless the machine is busy."""

@@ -14,7 +14,7 @@ import redis
 from modnorm.v1 import evaluation_pb2 as messages
 from services.common.queue import make_celery, publish
 from services.common.settings import EvaluatorSettings
-from services.evaluator.worker import Worker
+from services.evaluator.celery_worker import Worker
 
 SECONDS = 90.0
 

@@ -5,9 +5,9 @@ from typing_extensions import override
 
 from modnorm.v1 import evaluation_pb2 as messages
 from services.evaluator.aggregator_client import AggregatorClient
-from services.evaluator.evaluation import Evaluator
-from services.evaluator.jobs import JobRunner
-from services.evaluator.models import Loading
+from services.evaluator.job_runner import JobRunner
+from services.evaluator.job_scoring import Evaluator
+from services.evaluator.model_cache import Loading
 from services.evaluator.shutdown import Shutdown
 
 AddJob = Callable[..., messages.Job]

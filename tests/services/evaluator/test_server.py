@@ -12,8 +12,8 @@ from modnorm.v1 import evaluation_pb2 as messages
 from services.common.healthcheck import check
 from services.common.queue import make_celery, publish
 from services.common.settings import EvaluatorSettings
-from services.evaluator.child import MAKES_ROOM
 from services.evaluator.server import EvaluatorService
+from services.evaluator.worker_process import MAKES_ROOM
 
 WORKER_THAT_ENDS = """
 from threading import Thread

@@ -15,10 +15,10 @@ import pytest
 from modnorm.errors import ModnormError
 from services.common.healthcheck import check
 from services.common.settings import SupervisorSettings
-from services.evaluator import gateway, supervisor, worker
-from services.evaluator.child import MAKES_ROOM
+from services.evaluator import aggregator_client, celery_worker, supervisor
 from services.evaluator.mps import CONTROL
 from services.evaluator.supervisor import COMMAND, Supervisor
+from services.evaluator.worker_process import MAKES_ROOM
 
 SECONDS = 90
 STUB = """
@@ -325,7 +325,7 @@ def test_a_supervisor_that_does_not_start_leaves_no_daemon_behind(fault, tmp_pat
 
 
 def test_a_worker_is_not_killed_while_it_hands_back():
-    assert worker.JOIN_SECONDS + gateway.LAST_SECONDS < supervisor.STOP_SECONDS
+    assert celery_worker.JOIN_SECONDS + aggregator_client.LAST_SECONDS < supervisor.STOP_SECONDS
 
 
 def test_devices_that_cannot_be_end_it_with_a_line_of_its_log():

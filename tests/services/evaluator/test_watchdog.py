@@ -11,10 +11,10 @@ from contextlib import asynccontextmanager
 from modnorm.v1 import evaluation_pb2 as messages
 from services.common.queue import make_celery, publish
 from services.common.settings import SupervisorSettings
-from services.evaluator import child
-from services.evaluator.jobs import JobRunner
-from services.evaluator.pulse import Pulse
+from services.evaluator import worker_process
+from services.evaluator.job_runner import JobRunner
 from services.evaluator.supervisor import Supervisor
+from services.evaluator.watchdog import Pulse
 
 SECONDS = 90.0
 AddJob = Callable[..., messages.Job]
@@ -53,7 +53,7 @@ async def supervised(redis_url, target, hang, monkeypatch):
     }
     for name, value in changes.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(child, "FIRST_PAUSE", 0.1)
+    monkeypatch.setattr(worker_process, "FIRST_PAUSE", 0.1)
     settings = SupervisorSettings(bind_address="127.0.0.1:0", stop_grace=0.5, silence_seconds=1.5)
     supervisor = Supervisor(settings, (), (sys.executable, "-c", HANGING, str(hang)))
     await supervisor.start()

@@ -20,14 +20,14 @@ from services.common.channels import CHANNEL_OPTIONS
 from services.common.queue import QUEUE, TASK, make_celery
 from services.common.settings import EvaluatorSettings
 from services.evaluator.aggregator_client import AggregatorClient
-from services.evaluator.evaluation import Evaluator
-from services.evaluator.hints import HintConsumer
-from services.evaluator.jobs import JobRunner
+from services.evaluator.job_runner import JobRunner
+from services.evaluator.job_scoring import Evaluator
 from services.evaluator.lease import longest_silence
 from services.evaluator.metrics import EvaluatorMetrics
-from services.evaluator.models import LoadEngine, Loading
-from services.evaluator.pulse import Pulse
+from services.evaluator.model_cache import LoadEngine, Loading
+from services.evaluator.queue_messages import HintConsumer
 from services.evaluator.shutdown import Shutdown
+from services.evaluator.watchdog import Pulse
 
 JOIN_SECONDS = 16.0
 """Seconds that a stop takes beyond the grace period: a decode step, a call, a queue poll, and the

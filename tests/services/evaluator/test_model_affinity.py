@@ -8,8 +8,8 @@ from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines import Engine, EngineSettings, load_engine
 from modnorm.errors import NotFoundError
 from modnorm.v1 import evaluation_pb2 as messages
-from services.evaluator.jobs import JobRunner
-from services.evaluator.models import Loading
+from services.evaluator.job_runner import JobRunner
+from services.evaluator.model_cache import Loading
 
 AddJob = Callable[..., messages.Job]
 MakeRunner = Callable[..., JobRunner]
@@ -69,7 +69,7 @@ def test_a_worker_out_of_patience_switches_and_is_patient_again(
     make_patient, offer, loads: list[int], aggregator, monkeypatch
 ) -> None:
     now = [1000.0]
-    monkeypatch.setattr("services.evaluator.preference.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("services.evaluator.model_affinity.time.monotonic", lambda: now[0])
     runner = make_patient(100.0)
     offer("a1", "a2", "a3", "a4", "b1")
     runner.run("a1")

@@ -14,8 +14,8 @@ from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.perturbation.lineage import Lineage, all_float32
 from modnorm.perturbation.weights import CandidateWeights
 from modnorm.v1 import evaluation_pb2 as messages
-from services.evaluator.jobs import JobRunner
-from services.evaluator.pulse import Pulse
+from services.evaluator.job_runner import JobRunner
+from services.evaluator.watchdog import Pulse
 
 AddJob = Callable[..., messages.Job]
 

@@ -12,9 +12,9 @@ from modnorm.errors import IncompatibleError
 from modnorm.tasks import Task
 from modnorm.tasks.faults import render
 from modnorm.v1 import evaluation_pb2 as messages
-from services.evaluator.artifacts import KEPT, Artifacts
-from services.evaluator.replay import replay
-from services.evaluator.turn import turn
+from services.evaluator.artifact_cache import KEPT, Artifacts
+from services.evaluator.load_lock import turn
+from services.evaluator.replay_canary import replay
 
 logger = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from modnorm.search.stopping import Bar
 from modnorm.tasks.countdown import Countdown
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.conversions import descriptor_from_proto, descriptor_to_proto
-from services.evaluator.jobs import JobRunner
-from services.evaluator.shortcuts import Hurdle, early_stop
+from services.evaluator.candidate_bar import Hurdle, early_stop
+from services.evaluator.job_runner import JobRunner
 
 AddJob = Callable[..., messages.Job]
 PERFECT = messages.Bar(reward=1.1, index=1)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from modnorm.errors import ModnormError
 from modnorm.v1 import evaluation_pb2 as messages
 from services.evaluator.aggregator_client import AggregatorClient
-from services.evaluator.models import Models
+from services.evaluator.model_cache import Models
 
 TRIES = 3
 """Jobs that are asked for: others may be faster."""

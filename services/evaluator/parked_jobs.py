@@ -5,7 +5,7 @@ from collections.abc import Callable
 from modnorm.search.watching import Resting
 from modnorm.v1 import evaluation_pb2 as messages
 from services.evaluator.lease import HeldLease
-from services.evaluator.pulse import Pulse
+from services.evaluator.watchdog import Pulse
 
 
 class QuietTurn:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.evaluator.hints import IDLE_SECONDS, LOOK_SECONDS, PatientConnection
+from services.evaluator.queue_messages import IDLE_SECONDS, LOOK_SECONDS, PatientConnection
 
 
 class Broker:

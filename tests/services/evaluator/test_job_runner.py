@@ -22,8 +22,8 @@ from modnorm.tasks import get_task
 from modnorm.tasks.data import encode_rows, load_rows
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.conversions import descriptor_from_proto
-from services.evaluator.jobs import JobRunner
-from services.evaluator.pauses import LONGEST_PAUSE
+from services.evaluator.backoff import LONGEST_PAUSE
+from services.evaluator.job_runner import JobRunner
 from services.evaluator.shutdown import Shutdown
 
 DECLARATION = """

@@ -7,8 +7,8 @@ from modnorm.errors import IncompatibleError, InvalidInputError, ModnormError
 from modnorm.sandbox import Runner
 from modnorm.tasks import Task, get_stored_task, paper_tasks
 from modnorm.v1 import evaluation_pb2 as messages
-from services.evaluator.artifacts import KEPT
-from services.evaluator.programs import Programs
+from services.evaluator.artifact_cache import KEPT
+from services.evaluator.sandbox_access import Programs
 
 
 class UnfitError(Exception):

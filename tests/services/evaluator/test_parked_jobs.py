@@ -12,10 +12,10 @@ from modnorm.engines import Completion, Engine, EngineSettings, GenerationLimits
 from modnorm.errors import EngineError, StaleLeaseError, UnavailableError
 from modnorm.search.judging import Judging
 from modnorm.v1 import evaluation_pb2 as messages
-from services.evaluator.jobs import JobRunner
-from services.evaluator.models import Loading
-from services.evaluator.pulse import Pulse
+from services.evaluator.job_runner import JobRunner
+from services.evaluator.model_cache import Loading
 from services.evaluator.shutdown import Shutdown
+from services.evaluator.watchdog import Pulse
 
 AddJob = Callable[..., messages.Job]
 MakeRunner = Callable[..., JobRunner]

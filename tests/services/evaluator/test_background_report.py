@@ -13,9 +13,9 @@ from modnorm.errors import CandidateError
 from modnorm.tasks import Task
 from modnorm.tasks.protocol import Judgement, Row
 from modnorm.v1 import evaluation_pb2 as messages
-from services.evaluator.behind import Behind
-from services.evaluator.jobs import JobRunner
-from services.evaluator.models import Loading
+from services.evaluator.background_report import Behind
+from services.evaluator.job_runner import JobRunner
+from services.evaluator.model_cache import Loading
 from services.evaluator.shutdown import Shutdown
 
 SECONDS = 60

@@ -11,8 +11,8 @@ from modnorm.engines import Completion, Engine, EngineSettings, GenerationLimits
 from modnorm.errors import DoesNotFitError, PreconditionError
 from modnorm.v1 import common_pb2
 from modnorm.v1 import evaluation_pb2 as messages
-from services.evaluator.jobs import JobRunner
-from services.evaluator.models import Loading, Prompts
+from services.evaluator.job_runner import JobRunner
+from services.evaluator.model_cache import Loading, Prompts
 
 AddJob = Callable[..., messages.Job]
 MakeRunner = Callable[..., JobRunner]

@@ -11,7 +11,7 @@ from modnorm.perturbation.lineage import all_float32
 from modnorm.search.scoring import CandidateResult
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.conversions import descriptor_from_proto
-from services.evaluator.artifacts import Artifacts
+from services.evaluator.artifact_cache import Artifacts
 
 
 @dataclass(frozen=True, slots=True)

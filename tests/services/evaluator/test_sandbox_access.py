@@ -12,8 +12,8 @@ from modnorm.errors import UnavailableError
 from modnorm.sandbox import Isolation, Outcome, Program, Sandbox
 from modnorm.tasks import get_task
 from modnorm.v1 import evaluation_pb2 as messages
-from services.evaluator.jobs import JobRunner
-from services.evaluator.programs import Programs
+from services.evaluator.job_runner import JobRunner
+from services.evaluator.sandbox_access import Programs
 
 ROW = {"text": "Write f.", "test_list": ["assert f(1) == 2"], "test_setup_code": ""}
 
@@ -106,7 +106,7 @@ def test_a_sandbox_that_fails_is_not_looked_at_for_each_job(
         with pytest.raises(UnavailableError, match="host is down"):
             programs.check("mbpp")
     assert len(looks) == 1
-    monkeypatch.setattr("services.evaluator.programs.FAULT_SECONDS", 0.0)
+    monkeypatch.setattr("services.evaluator.sandbox_access.FAULT_SECONDS", 0.0)
     programs = Programs(Failing())
     with pytest.raises(UnavailableError, match="still away"):
         programs.check("mbpp")

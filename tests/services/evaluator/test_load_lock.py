@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from services.evaluator.turn import turn
+from services.evaluator.load_lock import turn
 
 
 def hold(lock, begun, over):

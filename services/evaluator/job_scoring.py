@@ -23,15 +23,8 @@ from modnorm.search.stopping import EarlyStop
 from modnorm.search.watching import Resting
 from modnorm.tasks import Task
 from modnorm.v1 import evaluation_pb2 as messages
-from services.evaluator.aggregator_client import AggregatorClient
-from services.evaluator.artifacts import Artifacts
-from services.evaluator.lease import HeldLease
-from services.evaluator.metrics import EvaluatorMetrics
-from services.evaluator.models import LoadedModel, LoadEngine, Loading, Models
-from services.evaluator.pulse import Pulse
-from services.evaluator.reports import report_parts
-from services.evaluator.resting import QuietTurn
-from services.evaluator.shortcuts import (
+from services.evaluator.artifact_cache import Artifacts
+from services.evaluator.candidate_bar import (
     Hurdle,
     early_stop,
     nothing_to_answer,
@@ -39,8 +32,15 @@ from services.evaluator.shortcuts import (
     renumbered,
     split_name,
 )
-from services.evaluator.states import States
-from services.evaluator.tasks import Tasks, UnfitError
+from services.evaluator.aggregator_client import AggregatorClient
+from services.evaluator.lease import HeldLease
+from services.evaluator.metrics import EvaluatorMetrics
+from services.evaluator.model_cache import LoadedModel, LoadEngine, Loading, Models
+from services.evaluator.parked_jobs import QuietTurn
+from services.evaluator.report_messages import report_parts
+from services.evaluator.task_cache import Tasks, UnfitError
+from services.evaluator.trained_states import States
+from services.evaluator.watchdog import Pulse
 
 LOOK_SECONDS = 0.2
 """Seconds between two looks at whether a job whose answers are being judged is still wanted."""

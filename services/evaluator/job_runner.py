@@ -10,19 +10,19 @@ from modnorm.errors import CancelledError, ModnormError, StaleLeaseError, Unavai
 from modnorm.search.racing import Race, Turn
 from modnorm.v1 import evaluation_pb2 as messages
 from services.common.logging import naming
+from services.evaluator.background_report import Behind
+from services.evaluator.backoff import Pauses
+from services.evaluator.candidate_bar import Hurdle, split_name
 from services.evaluator.aggregator_client import AggregatorClient
-from services.evaluator.behind import Behind
-from services.evaluator.evaluation import Evaluator, Work
 from services.evaluator.heartbeats import Heartbeats
+from services.evaluator.job_scoring import Evaluator, Work
 from services.evaluator.lease import LEAST_SILENCE, GivenUpError, HandedBackError, HeldLease
 from services.evaluator.metrics import JobOutcome
-from services.evaluator.pauses import Pauses
-from services.evaluator.preference import Preference
-from services.evaluator.reports import failure_kind
-from services.evaluator.resting import fits_beside
-from services.evaluator.shortcuts import Hurdle, split_name
+from services.evaluator.model_affinity import Preference
+from services.evaluator.parked_jobs import fits_beside
+from services.evaluator.report_messages import failure_kind
 from services.evaluator.shutdown import Shutdown
-from services.evaluator.tasks import UnfitError
+from services.evaluator.task_cache import UnfitError
 
 ResultT = TypeVar("ResultT")
 

@@ -9,8 +9,8 @@ from typing_extensions import override
 from modnorm.v1 import evaluation_pb2 as messages
 from services.common.queue import make_celery, publish
 from services.common.settings import EvaluatorSettings
-from services.evaluator.pauses import LONGEST_PAUSE, LONGEST_ROUND_PAUSE, UNFIT_PAUSE, Pauses
-from services.evaluator.worker import Worker
+from services.evaluator.backoff import LONGEST_PAUSE, LONGEST_ROUND_PAUSE, UNFIT_PAUSE, Pauses
+from services.evaluator.celery_worker import Worker
 
 AddJob = Callable[..., messages.Job]
 

@@ -10,8 +10,8 @@ import pytest
 from modnorm.v1 import evaluation_pb2 as messages
 from services.common.queue import make_celery, publish, queued
 from services.common.settings import EvaluatorSettings
+from services.evaluator.celery_worker import Worker
 from services.evaluator.lease import HeldLease
-from services.evaluator.worker import Worker
 
 AddJob = Callable[..., messages.Job]
 
