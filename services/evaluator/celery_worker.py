@@ -1,4 +1,4 @@
-"""The Celery worker: takes job ids from the queue, one at a time, in one thread."""
+"""The Celery worker: takes job ids from the queue, one at a time, and gives them to the engine."""
 
 import logging
 import os
@@ -6,7 +6,6 @@ import platform
 import threading
 from typing import NoReturn
 
-import torch
 from celery import Celery
 from celery.exceptions import Reject, WorkerShutdown
 from prometheus_client import CollectorRegistry
@@ -19,13 +18,14 @@ from modnorm.wire.remote_sandbox import sandbox_at
 from services.common.channels import CHANNEL_OPTIONS
 from services.common.queue import QUEUE, TASK, make_celery
 from services.common.settings import EvaluatorSettings
+from services.evaluator.engine_thread import EngineThread
 from services.evaluator.aggregator_client import AggregatorClient
 from services.evaluator.job_runner import JobRunner
 from services.evaluator.job_scoring import Evaluator
 from services.evaluator.lease import longest_silence
 from services.evaluator.metrics import EvaluatorMetrics
 from services.evaluator.model_cache import LoadEngine, Loading
-from services.evaluator.queue_messages import HintConsumer
+from services.evaluator.queue_messages import QueueConsumer
 from services.evaluator.shutdown import Shutdown
 from services.evaluator.watchdog import Pulse
 
@@ -58,18 +58,17 @@ class Worker:
         load: LoadEngine = load_engine,
         registry: CollectorRegistry | None = None,
     ) -> None:
-        self._settings = settings
         self._shutdown = Shutdown(settings.stop_grace)
         self._pulse = Pulse(settings.stall_seconds)
         self._running = threading.Lock()
         self._name = settings.worker_name or f"{platform.node()}-{os.getpid()}"
         self._app = app = make_celery(settings.broker_url)
-        # A solo worker hears nothing while it works: heartbeats and health checks say how it is.
+        # A solo worker answers no command during a job; heartbeats and health checks do.
         app.conf.worker_enable_remote_control = False
         app.conf.broker_connection_max_retries = None
-        # None is running when a solo worker notices; Celery warns of anything but this.
+        # Celery warns where this is unset. A solo worker runs no task when it notices a loss.
         app.conf.worker_cancel_long_running_tasks_on_connection_loss = True
-        app.conf.worker_consumer = HintConsumer
+        app.conf.worker_consumer = QueueConsumer
         shown = settings.credentials
         self._channel = open_channel(settings.aggregator_target, shown, CHANNEL_OPTIONS)
         stub = JobServiceStub(self._channel)
@@ -89,19 +88,18 @@ class Worker:
             resting=settings.resting_candidates,
             silence_seconds=longest_silence(settings.stall_seconds),
         )
+        self._engine = EngineThread(self._runner, self._shutdown, settings.torch_threads)
         self._register(app)
-        # The event loop is for pools that work elsewhere; the solo pool works in the loop's way.
         self._controller = app.WorkController(
             hostname=f"{self._name}-{id(self):x}",
             pool="solo",
             concurrency=1,
             queues=[QUEUE],
-            use_eventloop=False,
+            use_eventloop=False,  # a task of the solo pool would block it
             without_gossip=True,
             without_mingle=True,
             without_heartbeat=True,
         )
-        self._controller.consumer.spare_time = self._runner
 
     @property
     def serving(self) -> bool:
@@ -126,15 +124,14 @@ class Worker:
 
     def run(self) -> None:
         """Work until told to stop. Waits for a broker or an aggregator that is down."""
-        if self._settings.torch_threads:
-            torch.set_num_threads(self._settings.torch_threads)
         # Celery finds tasks through the current application, which is one of the thread.
         self._app.set_current()
         with self._running:
+            self._engine.start()
             try:
                 self._controller.start()
             finally:
-                self._runner.close()
+                self._engine.close()
                 self._channel.close()
 
     def stop(self) -> None:
@@ -165,9 +162,8 @@ class Worker:
         # Not shared: this process may hold other applications, with workers of their own.
         @app.task(name=TASK, shared=False)  # type: ignore[untyped-decorator]  # celery has no types
         def evaluate(job_id: str) -> None:
-            if self._shutdown.requested.wait(self._runner.pause):
+            if self._shutdown.requested.wait(self._runner.pause) or not self._engine.begin(job_id):
                 raise Reject("the worker is stopping", requeue=True)
-            self._runner.begin(job_id)
             if self._runner.spent:
                 logger.error("this process is spent: a new one has to take its place")
                 self._controller.consumer.call_soon(_shut_down)

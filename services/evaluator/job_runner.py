@@ -83,22 +83,22 @@ class JobRunner:
         return self._evaluator.makes_room
 
     @property
-    def waits(self) -> bool:
-        """Whether jobs rest that nobody but `go_on` ends."""
+    def has_parked(self) -> bool:
+        """Whether jobs rest that nobody but `continue_parked` ends."""
         return self._race.resting > 0
 
     def run(self, job_id: str) -> None:
         """Do a job to its end, and all that rest unless the worker is to stop; see `begin`."""
         self.begin(job_id)
-        self.end_all()
+        self.finish_parked()
         self._behind.settle()
 
-    def end_all(self) -> None:
+    def finish_parked(self) -> None:
         """End all jobs that rest, unless the worker is to stop."""
-        while self.waits and not self._shutdown.requested.is_set():
-            self.go_on()
+        while self.has_parked and not self._shutdown.requested.is_set():
+            self.continue_parked()
 
-    def go_on(self) -> None:
+    def continue_parked(self) -> None:
         """End the best of the jobs that rest, as nothing else is to be done."""
         if not self._shutdown.requested.is_set():
             with self._metrics.busy.track_inprogress():
@@ -117,8 +117,8 @@ class JobRunner:
         if job is not None:
             with naming(**_names(job)):
                 self._enter(job)
-        while self._race.is_full and self.waits and not self._shutdown.requested.is_set():
-            self.go_on()
+        while self._race.is_full and self.has_parked and not self._shutdown.requested.is_set():
+            self.continue_parked()
 
     def _claim(self, job_id: str) -> messages.Job | None:
         """Lease a job, or another in its place; None when there is nothing to do."""
@@ -148,10 +148,10 @@ class JobRunner:
         logger.info("passed on: jobs that rest go first")
         self._fail(job, messages.FAILURE_KIND_RELEASED, "jobs of another kind go first")
         self._metrics.ended(JobOutcome.PASSED_ON)
-        self.end_all()
+        self.finish_parked()
         # Its message is the last of the queue by now: without this, others would rest again when
         # it comes, and it would be passed on for as long as there are any.
-        again = None if self.waits else self._claim(job.lease.job_id)
+        again = None if self.has_parked else self._claim(job.lease.job_id)
         if again is not None:
             with naming(**_names(again)):
                 self._enter(again)

@@ -1,39 +1,37 @@
-"""Messages of the queue, taken only in the shape in which the aggregator sends them.
+"""Messages of the queue: accepted only in the form in which the aggregator sends them.
 
-Whoever reaches the broker can put anything there. What is let through carries one id, whose job
-the aggregator then leases or does not; everything else is dropped before Celery looks at it, and
-nothing that a message does to the transport ends the worker.
+Anybody who reaches the broker can put messages there. An accepted message carries one job id, and
+the aggregator decides whether to lease that job. All others are rejected before Celery reads them.
+No message ends the worker.
 """
 
 import json
 import logging
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Protocol
 
 from celery.worker.consumer import Consumer
+from kombu import Connection
 from typing_extensions import override
 
 from modnorm.errors import InvalidInputError
 from services.common.queue import TASK
 
-IDLE_SECONDS = 0.1
-"""Seconds without a message after which other work goes on: the next one is there at once where
-there is one."""
-LOOK_SECONDS = 0.2
-"""Seconds without a message after which Celery looks whether to stop: its own two would be waited
-for at the end of every embedded run."""
+POLL_SECONDS = 0.2
+"""Longest wait for a message before Celery looks whether to stop."""
 MAX_BODY = 4096
-"""Bytes; a message of the aggregator has a tenth of it."""
+"""Bytes; ten times the size of the aggregator's messages."""
 _ID = re.compile(r"[A-Za-z0-9-]{1,64}")
 _UNUSED = ("eta", "expires", "group", "shadow", "ignore_result", "stamped_headers")
-"""Headers by which a message could be kept, renamed or tied to others."""
+"""Headers that would delay a message, rename it or tie it to others."""
 
 logger = logging.getLogger(__name__)
 
 
 class Message(Protocol):
-    """What is looked at in a message."""
+    """The parts of kombu's message that are checked."""
 
     headers: object
     content_type: str
@@ -42,17 +40,17 @@ class Message(Protocol):
 
     @property
     def acknowledged(self) -> bool:
-        """Whether it is off the queue, or was put back."""
+        """Whether it was acknowledged, rejected or put back."""
 
     def reject_log_error(self, log: logging.Logger, errors: tuple[type[Exception], ...]) -> None:
         """Take it off the queue."""
 
 
 def job_of(message: Message) -> str:
-    """Return the id of the job that a message is about.
+    """Return the job id that a message carries.
 
     Raises:
-        InvalidInputError: it is not one that the aggregator sends.
+        InvalidInputError: the aggregator sends no such message.
     """
     _check_headers(message.headers)
     if (message.content_type, message.content_encoding) != ("application/json", "utf-8"):
@@ -92,99 +90,29 @@ def _foreign(reason: str) -> InvalidInputError:
     return InvalidInputError(f"not a message of the aggregator: {reason}")
 
 
-def _require_end(message: Message) -> None:
-    """Make sure that a message whose job has ended is off the queue.
-
-    Celery only logs that a broker was lost in the middle of a job; the channel would then count
-    the message as in hand, and ask for no other, for ever.
-
-    Raises:
-        ConnectionError: the connection has to be opened again.
-    """
-    if not message.acknowledged:
-        raise ConnectionError("the broker was lost in the middle of a job")
-
-
-class SpareTime(Protocol):
-    """Work for when no message comes."""
-
-    @property
-    def waits(self) -> bool:
-        """Whether there is any."""
-
-    def go_on(self) -> None:
-        """Do a piece of it."""
-
-
-class EndedSpareTime(SpareTime, Protocol):
-    """Such work, which can also be brought to its end."""
-
-    def end_all(self) -> None:
-        """Do all of it, unless the worker is to stop."""
-
-
-class BrokerConnection(Protocol):
-    """What is used of kombu's connection."""
-
-    def drain_events(self, *, timeout: float) -> None:
-        """Take in what the broker says; raise `TimeoutError` when it says nothing."""
-
-
-class PatientConnection:
-    """A connection to the broker; while it has nothing to say, other work is done.
-
-    Args:
-        connection: The connection.
-        spare_time: The other work.
-    """
-
-    def __init__(self, connection: BrokerConnection, spare_time: SpareTime | None) -> None:
-        self._connection = connection
-        self._spare_time = spare_time
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._connection, name)
-
-    def drain_events(self, timeout: float) -> None:
-        """Take in what the broker says within so many seconds, or `LOOK_SECONDS`."""
-        work = self._spare_time
-        if work is None or not work.waits:
-            self._connection.drain_events(timeout=min(timeout, LOOK_SECONDS))
-            return
-        try:
-            self._connection.drain_events(timeout=IDLE_SECONDS)
-        except TimeoutError:
-            work.go_on()
-
-
-class HintConsumer(Consumer):  # type: ignore[misc]  # celery has no types
-    """Celery's consumer, for a queue that others may write to."""
+class QueueConsumer(Consumer):  # type: ignore[misc]  # celery has no types
+    """Celery's consumer for a queue that others may write to."""
 
     def __init__(self, *arguments: object, **named: object) -> None:
         super().__init__(*arguments, **named)
         lost = self.conninfo.connection_errors
         self._outages: tuple[type[Exception], ...] = (ConnectionError, *lost)
-        # What cannot even be unpacked costs the connection, which is opened again.
+        # A message that cannot be unpacked breaks the connection, which is then opened again.
         self.connection_errors = (Exception,)
 
-    spare_time: EndedSpareTime | None = None
-
     @override
-    def loop_args(self) -> tuple[object, ...]:
-        """Return what the loop is given: a connection that does not let spare time pass."""
-        consumer, connection, *others = super().loop_args()
-        return consumer, PatientConnection(connection, self.spare_time), *others
+    def connect(self) -> Connection:
+        """Return a connection that waits for messages in short steps.
 
-    @override
-    def on_connection_error_after_connected(self, exc: Exception) -> None:
-        """Close a connection that broke; end what rests, as no message comes for a while."""
-        super().on_connection_error_after_connected(exc)
-        if self.spare_time is not None:
-            self.spare_time.end_all()
+        Celery looks only between two steps whether to stop; its own take two seconds.
+        """
+        connection = super().connect()
+        connection.drain_events = partial(_drain_briefly, connection.drain_events)
+        return connection
 
     @override
     def create_task_handler(self, *arguments: object) -> Callable[[Message], None]:
-        """Return what is done with each message."""
+        """Return the handler of messages: it rejects those that are not of the aggregator."""
         take = super().create_task_handler(*arguments)
 
         def handle(message: Message) -> None:
@@ -202,3 +130,20 @@ class HintConsumer(Consumer):  # type: ignore[misc]  # celery has no types
                 message.reject_log_error(logger, self._outages)
 
         return handle
+
+
+def _drain_briefly(drain: Callable[..., None], timeout: float) -> None:
+    drain(timeout=min(timeout, POLL_SECONDS))
+
+
+def _require_end(message: Message) -> None:
+    """Make sure that a message whose job has ended is off the queue.
+
+    Celery only logs the loss of a broker in the middle of a job. The channel would still count the
+    message as unacknowledged, and never ask for another.
+
+    Raises:
+        ConnectionError: the connection has to be opened again.
+    """
+    if not message.acknowledged:
+        raise ConnectionError("the broker was lost in the middle of a job")

@@ -50,8 +50,8 @@ def begin(runner: JobRunner, names: str) -> None:
 
 
 def finish(runner: JobRunner) -> None:
-    while runner.waits:
-        runner.go_on()
+    while runner.has_parked:
+        runner.continue_parked()
     runner._behind.settle()
 
 
@@ -66,7 +66,7 @@ def test_jobs_that_rested_are_reported_as_if_they_had_run_through(
         add(job_id)
     begin(rests, "ab")
     assert not aggregator.reports
-    assert rests.waits
+    assert rests.has_parked
     begin(rests, "cd")
     finish(rests)
     rested = dict(aggregator.reports)
@@ -100,7 +100,7 @@ def test_a_job_that_is_never_stopped_never_rests(
 ) -> None:
     add("a", **changes)
     rests.begin("a")
-    assert not rests.waits
+    assert not rests.has_parked
     rests._behind.settle()
     assert set(aggregator.reports) == {"a"}
 
@@ -142,7 +142,7 @@ def test_a_lease_that_is_cancelled_while_its_job_rests_ends_it_at_its_turn(
     aggregator.cancel = True
     wait_for_cancel(rests)
     aggregator.cancel = False
-    assert rests.waits
+    assert rests.has_parked
     finish(rests)
     assert not aggregator.reports
     assert not aggregator.failures
@@ -154,7 +154,7 @@ def test_a_lease_that_is_cancelled_while_its_job_rests_ends_it_at_its_turn(
 def wait_for_cancel(runner: JobRunner) -> None:
     """Wait until a heartbeat was answered so, which ends them."""
     until(lambda: all(thread.name != "heartbeat" for thread in threading.enumerate()))
-    assert runner.waits
+    assert runner.has_parked
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_a_job_of_another_kind_is_passed_on_and_those_that_rest_are_finished(
     add("a")
     add("b", **changes)
     begin(rests, "ab")
-    assert not rests.waits
+    assert not rests.has_parked
     rests._behind.settle()
     assert set(aggregator.reports) == {"a"}
     assert kinds(aggregator) == {"b": RELEASED}
@@ -206,7 +206,7 @@ def test_closing_hands_back_what_rests(rests: JobRunner, aggregator, add: AddJob
     rests.close()
     assert kinds(aggregator) == {"a": RELEASED, "b": RELEASED}
     assert not aggregator.reports
-    assert not rests.waits
+    assert not rests.has_parked
 
 
 def test_an_aggregator_that_is_away_is_waited_for_once_for_all_that_rest(
@@ -220,7 +220,7 @@ def test_an_aggregator_that_is_away_is_waited_for_once_for_all_that_rest(
     rests.close()
     assert aggregator.calls["FailJob"] == 1
     assert not aggregator.failures
-    assert not rests.waits
+    assert not rests.has_parked
 
 
 @pytest.mark.parametrize("shutdown", [Shutdown(grace=60.0)])
@@ -263,8 +263,8 @@ def test_a_stopping_worker_leaves_what_rests_to_others(
     rests.begin("a")
     shutdown.request()
     rests.run("none")
-    rests.go_on()
-    assert rests.waits
+    rests.continue_parked()
+    assert rests.has_parked
     rests.close()
     assert kinds(aggregator) == {"a": RELEASED}
 
@@ -330,7 +330,7 @@ def test_an_engine_that_fails_counts_against_the_active_job_alone(
         add(job_id)
     begin(runner, "abc")
     assert kinds(aggregator) == {"a": RELEASED, "b": RELEASED, "c": INFRASTRUCTURE}
-    assert not runner.waits
+    assert not runner.has_parked
     assert runner.pause == 2.0
     add("d")
     runner.run("d")
@@ -380,6 +380,6 @@ def test_answers_that_cannot_be_judged_fail_the_job_that_gave_them(
 
     with monkeypatch.context() as changed:
         changed.setattr(Judging, "look", out_of_bounds)
-        rests.go_on()
+        rests.continue_parked()
     assert kinds(aggregator) == {"a": messages.FAILURE_KIND_FATAL}
-    assert not rests.waits
+    assert not rests.has_parked

@@ -36,9 +36,9 @@ def test_a_job_of_another_kind_is_passed_on_once_and_done_after_those_that_rest(
     add_job("a", may_stop=True)
     add_job("b", experiment_id="f", may_stop=True)
     resting_runner.begin("a")
-    assert resting_runner.waits
+    assert resting_runner.has_parked
     resting_runner.begin("b")
     assert aggregator.failures["b"].kind == messages.FAILURE_KIND_RELEASED
-    resting_runner.end_all()
+    resting_runner.finish_parked()
     resting_runner.close()
     assert list(aggregator.reports) == ["a", "b"]
