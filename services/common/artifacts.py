@@ -15,16 +15,14 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from modnorm.errors import UnavailableError
+from services.common.file_lock import hold
 
 _DIGEST = re.compile("[0-9a-f]{64}")
 _KEY_CONTENT = re.compile(b"[0-9a-f]{64}")
-_LOCK_SECONDS = 0.5
 
 logger = logging.getLogger(__name__)
 
@@ -87,18 +85,11 @@ class ArtifactStore:
         path = self._root / "locks" / key
         with self._outages():
             path.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(path)
-        while not self._takes(lock):
-            check()
+            lock = hold(path, check)
         try:
             yield
         finally:
             lock.release()
-
-    def _takes(self, lock: FileLock) -> bool:
-        with self._outages(), suppress(Timeout):
-            lock.acquire(timeout=_LOCK_SECONDS)
-        return bool(lock.is_locked)
 
     @contextmanager
     def _outages(self) -> Iterator[None]:

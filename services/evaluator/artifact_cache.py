@@ -1,4 +1,4 @@
-"""What jobs refer to by digest: rows and scale maps, fetched once and checked."""
+"""Rows, scale maps, lineages and generators of jobs: fetched by digest, and checked."""
 
 import hashlib
 import json
@@ -11,14 +11,14 @@ from modnorm.tasks.protocol import Row
 from services.evaluator.aggregator_client import AggregatorClient
 
 KEPT = 8
-"""Row sets and scale maps kept: two row sets an experiment, a few experiments at a time."""
+"""Entries of each cache: an experiment has two sets of rows, and few experiments run at a time."""
 
 
-class Artifacts:
-    """Rows and scale maps by digest, the least recently used dropped first.
+class ArtifactCache:
+    """Artifacts by digest. `rows` and `scale_map` keep the most recently used ones.
 
     Args:
-        gateway: Where they are fetched.
+        gateway: The aggregator.
     """
 
     def __init__(self, gateway: AggregatorClient) -> None:
@@ -34,23 +34,23 @@ class Artifacts:
         return text
 
     def lineage(self, experiment_id: str, digest: str) -> Lineage:
-        """Return the lineage of a state; steps that came before are not fetched again."""
-        known = self._lineages.pop(experiment_id, None)
-        found = self._extended(experiment_id, digest, known)
-        if found.digest != digest and known is not None:
-            found = self._extended(experiment_id, digest, None)
-        _check(found.digest, digest)
+        """Return the lineage of a state; only the steps after the cached ones are fetched."""
+        cached = self._lineages.pop(experiment_id, None)
+        lineage = self._extended(experiment_id, digest, cached)
+        if lineage.digest != digest and cached is not None:
+            lineage = self._extended(experiment_id, digest, None)
+        _check(lineage.digest, digest)
         while len(self._lineages) >= KEPT:
             self._lineages.pop(next(iter(self._lineages)))
-        self._lineages[experiment_id] = found
-        return found
+        self._lineages[experiment_id] = lineage
+        return lineage
 
-    def _extended(self, experiment_id: str, digest: str, known: Lineage | None) -> Lineage:
-        if known is not None and digest in known.digests:
-            return known.until(known.digests.index(digest))
-        after = len(known.steps) if known else 0
+    def _extended(self, experiment_id: str, digest: str, cached: Lineage | None) -> Lineage:
+        if cached is not None and digest in cached.digests:
+            return cached.until(cached.digests.index(digest))
+        after = len(cached.steps) if cached else 0
         origin, steps = self._gateway.lineage(experiment_id, digest, after)
-        start = known or Lineage.from_json(origin)
+        start = cached or Lineage.from_json(origin)
         return start.extended(*map(Step.from_json, steps))
 
     def _fetch_rows(self, digest: str) -> tuple[Row, ...]:

@@ -21,19 +21,19 @@ from services.common.settings import EvaluatorSettings
 from services.evaluator.engine_thread import EngineThread
 from services.evaluator.aggregator_client import AggregatorClient
 from services.evaluator.job_runner import JobRunner
-from services.evaluator.job_scoring import Evaluator
+from services.evaluator.job_scoring import JobScorer
 from services.evaluator.lease import longest_silence
 from services.evaluator.metrics import EvaluatorMetrics
 from services.evaluator.model_cache import LoadEngine, Loading
 from services.evaluator.queue_messages import QueueConsumer
 from services.evaluator.shutdown import Shutdown
-from services.evaluator.watchdog import Pulse
+from services.evaluator.watchdog import Watchdog
 
 JOIN_SECONDS = 16.0
-"""Seconds that a stop takes beyond the grace period: a decode step, a call, a queue poll, and the
-end of an engine, which may take ten."""
-LOOK_SECONDS = 0.2
-"""Seconds between two looks at whether a stop has to be quicker than it was to be."""
+"""Longest stop beyond the grace period: a decode step, a call, a poll of the queue, and the end of
+an engine, which may take ten seconds."""
+POLL_SECONDS = 0.2
+"""Seconds between two checks whether a stop is hurried."""
 
 logger = logging.getLogger(__name__)
 
@@ -41,13 +41,13 @@ logger = logging.getLogger(__name__)
 class Worker:
     """An evaluator without a server: `run` blocks until `stop` is called from another thread.
 
-    Installs no signal handlers, so it runs in any thread.
+    It installs no signal handlers, so it runs in any thread.
 
     Args:
         settings: Broker, aggregator, directories, pauses.
         sandbox: Runs programs that models wrote; the service of the settings when absent.
         load: Makes engines.
-        registry: Where metrics go; nowhere when absent.
+        registry: Where metrics are registered; nowhere when absent.
     """
 
     def __init__(
@@ -59,28 +59,20 @@ class Worker:
         registry: CollectorRegistry | None = None,
     ) -> None:
         self._shutdown = Shutdown(settings.stop_grace)
-        self._pulse = Pulse(settings.stall_seconds)
+        self._watchdog = Watchdog(settings.stall_seconds)
         self._running = threading.Lock()
-        self._name = settings.worker_name or f"{platform.node()}-{os.getpid()}"
-        self._app = app = make_celery(settings.broker_url)
-        # A solo worker answers no command during a job; heartbeats and health checks do.
-        app.conf.worker_enable_remote_control = False
-        app.conf.broker_connection_max_retries = None
-        # Celery warns where this is unset. A solo worker runs no task when it notices a loss.
-        app.conf.worker_cancel_long_running_tasks_on_connection_loss = True
-        app.conf.worker_consumer = QueueConsumer
-        shown = settings.credentials
-        self._channel = open_channel(settings.aggregator_target, shown, CHANNEL_OPTIONS)
-        stub = JobServiceStub(self._channel)
-        gateway = AggregatorClient(stub, worker=self._name, shutdown=self._shutdown)
+        name = settings.worker_name or f"{platform.node()}-{os.getpid()}"
+        credentials = settings.credentials
+        self._channel = open_channel(settings.aggregator_target, credentials, CHANNEL_OPTIONS)
+        gateway = AggregatorClient(JobServiceStub(self._channel), worker=name, shutdown=self._shutdown)
         self._runner = JobRunner(
             gateway,
             self._shutdown,
-            Evaluator(
+            JobScorer(
                 gateway,
                 _loading(settings, load),
-                pulse=self._pulse,
-                sandbox=sandbox or sandbox_at(settings.sandbox_target, shown),
+                watchdog=self._watchdog,
+                sandbox=sandbox or sandbox_at(settings.sandbox_target, credentials),
                 metrics=EvaluatorMetrics(registry or CollectorRegistry()),
             ),
             heartbeat_seconds=settings.heartbeat_seconds,
@@ -89,9 +81,11 @@ class Worker:
             silence_seconds=longest_silence(settings.stall_seconds),
         )
         self._engine = EngineThread(self._runner, self._shutdown, settings.torch_threads)
-        self._register(app)
-        self._controller = app.WorkController(
-            hostname=f"{self._name}-{id(self):x}",
+        self._app = _celery_app(settings.broker_url)
+        # Not shared: this process may hold other applications, with workers of their own.
+        self._app.task(self._evaluate, name=TASK, shared=False)
+        self._controller = self._app.WorkController(
+            hostname=f"{name}-{id(self):x}",
             pool="solo",
             concurrency=1,
             queues=[QUEUE],
@@ -111,16 +105,12 @@ class Worker:
     @property
     def hangs(self) -> bool:
         """Whether the engine has shown no sign of life for too long."""
-        return self._pulse.has_stopped
-
-    def abandon(self) -> None:
-        """Fail the job in hand, for a process that is about to end; from another thread."""
-        self._runner.abandon()
+        return self._watchdog.is_overdue
 
     @property
     def makes_room(self) -> bool:
         """Whether it ended by itself because a model needs a larger share of the GPU."""
-        return self._runner.makes_room
+        return self._runner.scorer.makes_room
 
     def run(self) -> None:
         """Work until told to stop. Waits for a broker or an aggregator that is down."""
@@ -135,13 +125,13 @@ class Worker:
                 self._channel.close()
 
     def stop(self) -> None:
-        """Take no more jobs; finish the one in hand, or hand it back after the grace period.
+        """Take no more jobs; finish the job in hand, or hand it back after the grace period.
 
-        Returns when `run` has ended, or has not in time: a thread that loads a model, or waits for
-        a broker that is down, cannot be told. What it has in hand is then handed back from here.
+        Returns when `run` has ended. A model that loads and a wait for the broker cannot be
+        interrupted: after `JOIN_SECONDS` the jobs in hand are handed back from here.
         """
         self._shutdown.request()
-        self._controller.consumer.call_soon(_shut_down)
+        self._end_loop()
         if not self._ends():
             logger.warning("the worker did not stop in time")
             self._runner.release()
@@ -150,23 +140,42 @@ class Worker:
         """Let a stop, in progress or to come, hand the job in hand back now; from any thread."""
         self._shutdown.hurry()
 
+    def abandon(self) -> None:
+        """Fail the job in hand, for a process that is about to end; from any thread."""
+        self._runner.abandon()
+
     def _ends(self) -> bool:
         """Wait until `run` has ended; return whether it has in time."""
-        while not self._running.acquire(timeout=LOOK_SECONDS):
+        while not self._running.acquire(timeout=POLL_SECONDS):
             if self._shutdown.overrun > JOIN_SECONDS:
                 return False
         self._running.release()
         return True
 
-    def _register(self, app: Celery) -> None:
-        # Not shared: this process may hold other applications, with workers of their own.
-        @app.task(name=TASK, shared=False)  # type: ignore[untyped-decorator]  # celery has no types
-        def evaluate(job_id: str) -> None:
-            if self._shutdown.requested.wait(self._runner.pause) or not self._engine.begin(job_id):
-                raise Reject("the worker is stopping", requeue=True)
-            if self._runner.spent:
-                logger.error("this process is spent: a new one has to take its place")
-                self._controller.consumer.call_soon(_shut_down)
+    def _evaluate(self, job_id: str) -> None:
+        """Do the task of a message; the message is acknowledged once the engine is free."""
+        if self._shutdown.requested.wait(self._runner.pause) or not self._engine.begin(job_id):
+            raise Reject("the worker is stopping", requeue=True)
+        if self._runner.scorer.is_spent:
+            logger.error("this process is spent: a new one has to take its place")
+            self._end_loop()
+
+    def _end_loop(self) -> None:
+        """Have Celery's consumer end its loop, in its own thread."""
+        self._controller.consumer.call_soon(_shut_down)
+
+
+def _celery_app(broker_url: str) -> Celery:
+    app = make_celery(broker_url)
+    app.conf.update(
+        # A solo worker answers no command during a job; heartbeats and health checks do.
+        worker_enable_remote_control=False,
+        broker_connection_max_retries=None,
+        # Celery warns where this is unset. A solo worker runs no task when it notices a loss.
+        worker_cancel_long_running_tasks_on_connection_loss=True,
+        worker_consumer=QueueConsumer,
+    )
+    return app
 
 
 def _loading(settings: EvaluatorSettings, load: LoadEngine) -> Loading:
@@ -180,5 +189,4 @@ def _loading(settings: EvaluatorSettings, load: LoadEngine) -> Loading:
 
 
 def _shut_down() -> NoReturn:
-    """End the consumer's loop, in its own thread."""
     raise WorkerShutdown(0)

@@ -1,4 +1,4 @@
-"""Which GPUs of a host get a worker."""
+"""The GPUs of a host that get a worker."""
 
 import subprocess
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ _QUERY = ("nvidia-smi", "--query-gpu=index", "--format=csv,noheader")
 
 
 def chosen_devices(devices: str, visible: str | None) -> tuple[str, ...]:
-    """Return the CUDA device of each worker; none for a single worker without one of its own.
+    """Return the CUDA device of each worker; none for a single worker on the CPU.
 
     Args:
         devices: `all`, a list such as `0,1`, or empty.

@@ -6,33 +6,16 @@ from concurrent.futures import Future
 from contextvars import copy_context
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Protocol
 
 import torch
 
+from services.evaluator.job_runner import JobRunner
 from services.evaluator.shutdown import Shutdown
 
 IDLE_SECONDS = 0.1
 """Seconds without a new job after which a parked job continues."""
 
 logger = logging.getLogger(__name__)
-
-
-class Runner(Protocol):
-    """Does jobs; `JobRunner` does."""
-
-    @property
-    def has_parked(self) -> bool:
-        """Whether jobs are parked."""
-
-    def begin(self, job_id: str) -> None:
-        """Work on a job until the engine can take another."""
-
-    def continue_parked(self) -> None:
-        """Finish one parked job."""
-
-    def close(self) -> None:
-        """Hand parked jobs back and free the engine."""
 
 
 class EngineThread:
@@ -44,7 +27,7 @@ class EngineThread:
         torch_threads: Threads of PyTorch's operators, a setting of each thread; 0 for the default.
     """
 
-    def __init__(self, runner: Runner, shutdown: Shutdown, torch_threads: int = 0) -> None:
+    def __init__(self, runner: JobRunner, shutdown: Shutdown, torch_threads: int = 0) -> None:
         self._runner = runner
         self._shutdown = shutdown
         self._torch_threads = torch_threads

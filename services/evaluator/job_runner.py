@@ -7,19 +7,19 @@ from functools import partial
 from typing import TypeVar
 
 from modnorm.errors import CancelledError, ModnormError, StaleLeaseError, UnavailableError
-from modnorm.search.racing import Race, Turn
+from modnorm.search.racing import Turn
 from modnorm.v1 import evaluation_pb2 as messages
 from services.common.logging import naming
-from services.evaluator.background_report import Behind
-from services.evaluator.backoff import Pauses
-from services.evaluator.candidate_bar import Hurdle, split_name
+from services.evaluator.background_report import BackgroundReport
+from services.evaluator.backoff import Backoff
+from services.evaluator.candidate_bar import CandidateBar
 from services.evaluator.aggregator_client import AggregatorClient
 from services.evaluator.heartbeats import Heartbeats
-from services.evaluator.job_scoring import Evaluator, Work
+from services.evaluator.job_scoring import JobScorer, Work, split_name
 from services.evaluator.lease import LEAST_SILENCE, GivenUpError, HandedBackError, HeldLease
 from services.evaluator.metrics import JobOutcome
-from services.evaluator.model_affinity import Preference
-from services.evaluator.parked_jobs import fits_beside
+from services.evaluator.model_affinity import ModelAffinity
+from services.evaluator.parked_jobs import ParkedJobs
 from services.evaluator.report_messages import failure_kind
 from services.evaluator.shutdown import Shutdown
 from services.evaluator.task_cache import UnfitError
@@ -30,26 +30,26 @@ logger = logging.getLogger(__name__)
 
 
 class JobRunner:
-    """Does jobs, one at a time; used by one thread.
+    """Does jobs, one at a time at the engine; used by one thread.
 
-    The engine has one job. Another may be behind it, whose last answers are judged and reported
-    in a thread of its own; both leases are kept alive.
+    Other jobs may be parked meanwhile, and one may be scored and reported in the background. The
+    leases of all of them are kept alive.
 
     Args:
         gateway: The aggregator.
-        shutdown: Says when to hand the job in hand back.
-        evaluator: Does the work, and counts it.
+        shutdown: Says when to hand jobs back.
+        scorer: Answers and scores the rows, and counts jobs.
         heartbeat_seconds: Longest pause between heartbeats.
         model_patience: Seconds for which jobs of other models are passed on.
-        resting: Candidates that rest at once, for others to begin.
-        silence_seconds: How long a lease is kept while the engine shows no sign of life.
+        resting: Jobs that are parked at once.
+        silence_seconds: How long a lease is kept while the engine shows no progress.
     """
 
-    def __init__(  # noqa: PLR0913 - what it is made of, and by keyword how it goes about it
+    def __init__(  # noqa: PLR0913 - its parts, and by keyword its limits
         self,
         gateway: AggregatorClient,
         shutdown: Shutdown,
-        evaluator: Evaluator,
+        scorer: JobScorer,
         *,
         heartbeat_seconds: float,
         model_patience: float = 0.0,
@@ -58,67 +58,89 @@ class JobRunner:
     ) -> None:
         self._gateway = gateway
         self._shutdown = shutdown
-        self._evaluator = evaluator
-        self._metrics = evaluator.metrics
-        self._preference = Preference(gateway, evaluator.models, model_patience)
+        self.scorer = scorer
+        self._metrics = scorer.metrics
+        self._affinity = ModelAffinity(gateway, scorer.models, model_patience)
         self._heartbeats = Heartbeats(gateway, heartbeat_seconds)
-        self._behind = Behind()
-        self._pauses = Pauses()
+        self._background = BackgroundReport()
+        self._backoff = Backoff()
         self._in_hand: list[messages.Job] = []
         self._given_up: list[messages.Job] = []
-        """Jobs that rested until they were given up, to be handed back."""
+        """Jobs that were parked until they were given up, to be handed back."""
         self._silence_seconds = silence_seconds
-        self._race = Race(resting)
-        self._working: dict[Turn, messages.Job] = {}
-        """The jobs that are at the engine or rest."""
-
-    @property
-    def spent(self) -> bool:
-        """Whether this process can load no engine any more that is asked for; another can."""
-        return self._evaluator.spent
-
-    @property
-    def makes_room(self) -> bool:
-        """Whether that is for want of memory, which fewer workers on the GPU would have."""
-        return self._evaluator.makes_room
+        self._parked = ParkedJobs(resting)
 
     @property
     def has_parked(self) -> bool:
-        """Whether jobs rest that nobody but `continue_parked` ends."""
-        return self._race.resting > 0
+        """Whether jobs are parked, which only `continue_parked` finishes."""
+        return len(self._parked) > 0
+
+    @property
+    def pause(self) -> float:
+        """Seconds to wait before the next job."""
+        return self._backoff.seconds
 
     def run(self, job_id: str) -> None:
-        """Do a job to its end, and all that rest unless the worker is to stop; see `begin`."""
+        """Do a job and all parked ones to their end, unless the worker stops; see `begin`."""
         self.begin(job_id)
         self.finish_parked()
-        self._behind.settle()
+        self._background.wait()
 
     def finish_parked(self) -> None:
-        """End all jobs that rest, unless the worker is to stop."""
+        """Finish all parked jobs, unless the worker stops."""
         while self.has_parked and not self._shutdown.requested.is_set():
             self.continue_parked()
 
     def continue_parked(self) -> None:
-        """End the best of the jobs that rest, as nothing else is to be done."""
+        """Finish the best of the parked jobs, unless the worker stops."""
         if not self._shutdown.requested.is_set():
             with self._metrics.busy.track_inprogress():
-                self._race.go_on()
+                self._parked.continue_best()
 
     def begin(self, job_id: str) -> None:
-        """Claim a job, have its rows answered, report the result or why there is none.
+        """Claim a job, have its rows answered, and report the result or the failure.
 
-        Returns when the engine is free again, and no other job is behind this one. This one may
-        rest, or another that did may have gone on. A job that is done, taken or gone is left
-        alone. Whatever goes wrong ends here: a bad job never ends the worker, and what the
-        aggregator does not hear it finds out by the lease.
+        Returns when the engine can take another job, with at most one report in the background.
+        The job may be parked by then. A job that is done, taken or gone is left alone. All errors
+        end here: a bad job never ends the worker. If the aggregator cannot be told of a failure,
+        the lease expires.
         """
-        self._pauses.begin()
+        self._backoff.begin()
         job = self._claim(job_id)
         if job is not None:
-            with naming(**_names(job)):
-                self._enter(job)
-        while self._race.is_full and self.has_parked and not self._shutdown.requested.is_set():
+            self._enter(job)
+        while self._parked.is_full and not self._shutdown.requested.is_set():
             self.continue_parked()
+
+    def release(self) -> None:
+        """Hand all jobs back, for a worker that does not stop in time; from any thread.
+
+        The worker may still report them, until another worker begins.
+        """
+        jobs = (*self._in_hand, *self._given_up)
+        if jobs:
+            logger.warning("handed back: the worker does not stop in time")
+        self._hand_back(jobs, "the worker is stopping")
+
+    def abandon(self) -> None:
+        """Fail the job of an engine that hangs, and hand the others back; from any thread.
+
+        The hang counts as an attempt, so that a candidate that hangs every engine fails at last.
+        """
+        hangs = "the engine shows no sign of life"
+        at_engine = self._parked.at_engine
+        others = [job for job in (*self._in_hand, *self._given_up) if job is not at_engine]
+        logger.error("given up: %s", hangs)
+        if at_engine is not None:
+            with naming(**_names(at_engine)):
+                self._fail(at_engine, messages.FAILURE_KIND_INFRASTRUCTURE, hangs)
+        self._hand_back(others, hangs)
+
+    def close(self) -> None:
+        """Hand parked jobs back, finish the background report, free the loaded model."""
+        self._give_up(GivenUpError())
+        self._background.close()
+        self.scorer.close()
 
     def _claim(self, job_id: str) -> messages.Job | None:
         """Lease a job, or another in its place; None when there is nothing to do."""
@@ -131,103 +153,63 @@ class JobRunner:
             if job is None:
                 logger.info("nothing to do")
                 return None
-        other = self._preference.instead_of(job)
+        other = self._affinity.instead_of(job)
         if other is not None:
-            with naming(**_names(job)):
-                logger.info("passed on: a job of the loaded model goes first")
-                self._fail(job, messages.FAILURE_KIND_RELEASED, "another model is loaded")
-            self._metrics.ended(JobOutcome.PASSED_ON)
+            self._pass_on(job, "another model is loaded")
         return other or job
 
-    def _enter(self, job: messages.Job) -> None:
-        """Begin a job, unless it would take the engine away from those that rest."""
-        if all(fits_beside(job, other) for other in self._working.values()):
-            with self._metrics.busy.track_inprogress():
-                self._race.begin(partial(self._begin, job))
-            return
-        logger.info("passed on: jobs that rest go first")
-        self._fail(job, messages.FAILURE_KIND_RELEASED, "jobs of another kind go first")
+    def _pass_on(self, job: messages.Job, reason: str) -> None:
+        with naming(**_names(job)):
+            logger.info("passed on", extra={"reason": reason})
+            self._fail(job, messages.FAILURE_KIND_RELEASED, reason)
         self._metrics.ended(JobOutcome.PASSED_ON)
+
+    def _enter(self, job: messages.Job) -> None:
+        """Begin a job, unless it would change the state that parked jobs need."""
+        if self._parked.fits(job):
+            with naming(**_names(job)), self._metrics.busy.track_inprogress():
+                self._parked.begin(job, partial(self._work, job))
+            return
+        self._pass_on(job, "parked jobs of another kind go first")
         self.finish_parked()
-        # Its message is the last of the queue by now: without this, others would rest again when
-        # it comes, and it would be passed on for as long as there are any.
+        # The queue may offer this job next, beside newly parked ones, and so pass it on for ever.
         again = None if self.has_parked else self._claim(job.lease.job_id)
         if again is not None:
-            with naming(**_names(again)):
-                self._enter(again)
+            self._enter(again)
 
-    def _begin(self, job: messages.Job, turn: Turn) -> None:
+    def _work(self, job: messages.Job, turn: Turn) -> None:
+        """Have the rows of a job answered, and leave the rest to the background."""
         self._in_hand.append(job)
-        self._working[turn] = job
-        try:
-            finish = self._guarded(job, lambda: self._take_turn(job, turn), at_engine=True)
-        finally:
-            del self._working[turn]
+        finish = self._guarded(job, partial(self._take_turn, job, turn), at_engine=True)
         if finish is None:
             self._in_hand.remove(job)
         else:
-            self._pauses.answered()
-            self._behind.hand_over(lambda: self._finish(job, finish))
-
-    def release(self) -> None:
-        """Hand the jobs in hand back for a worker that cannot be stopped; from any thread.
-
-        The worker may still report them: a report is taken as long as nobody else has begun.
-        """
-        jobs = (*self._in_hand, *self._given_up)
-        if jobs:
-            logger.warning("handed back: the worker does not stop in time")
-        self._hand_back(jobs, "the worker is stopping")
-
-    def abandon(self) -> None:
-        """Fail the job of an engine that hangs, hand the others back; from any thread.
-
-        It counts as an attempt: a candidate that hangs every engine fails in the end.
-        """
-        hangs = "the engine shows no sign of life"
-        active = self._race.active
-        at_engine = self._working.get(active) if active else None
-        others = [job for job in (*self._in_hand, *self._given_up) if job is not at_engine]
-        logger.error("given up: %s", hangs)
-        if at_engine is not None:
-            with naming(**_names(at_engine)):
-                self._fail(at_engine, messages.FAILURE_KIND_INFRASTRUCTURE, hangs)
-        self._hand_back(others, hangs)
-
-    def close(self) -> None:
-        """Hand back what rests, finish what is behind, free the loaded model."""
-        self._give_up(GivenUpError())
-        self._behind.close()
-        self._evaluator.close()
-
-    @property
-    def pause(self) -> float:
-        """Seconds to wait before the next job; see `Pauses`."""
-        return self._pauses.seconds
+            self._backoff.answered()
+            self._background.submit(partial(self._finish, job, finish))
 
     def _take_turn(self, job: messages.Job, turn: Turn) -> Work:
-        """Have a job's rows answered; what ends it when it is given up is no fault of it."""
+        """Have the rows of a job answered; if it was given up meanwhile, raise that."""
         try:
             return self._answer(job, turn)
         except Exception as error:
             if turn.given_up is None or turn.given_up is error:
                 raise
-            # A broken engine may not even let go of its requests.
+            # A broken engine may also fail to abort the job's requests.
             raise turn.given_up from error
 
     def _answer(self, job: messages.Job, turn: Turn) -> Work:
-        """Have a job's rows answered; return what is left to do, under the lease that is held."""
-        hurdle = Hurdle(job)
+        """Have the rows of a job answered; return the remaining work, which holds the lease."""
+        bar = CandidateBar(job)
         lease = HeldLease(
             self._heartbeats,
             job.lease,
             self._shutdown,
-            hurdle=hurdle,
+            bar=bar,
             silence_seconds=self._silence_seconds,
         )
         with ExitStack() as held:
             held.enter_context(lease)
-            report = self._evaluator.answer(job, lease, hurdle, turn)
+            report = self.scorer.answer(job, lease, bar, turn)
             still_held = held.pop_all()
 
         def finish() -> None:
@@ -237,7 +219,7 @@ class JobRunner:
         return finish
 
     def _finish(self, job: messages.Job, finish: Work) -> None:
-        """Do what is left of a job that was answered."""
+        """Score and report a job whose rows are answered."""
 
         def finished() -> JobOutcome:
             finish()
@@ -245,7 +227,7 @@ class JobRunner:
 
         outcome = self._guarded(job, finished, at_engine=False)
         if outcome is not None:
-            self._pauses.reported()
+            self._backoff.reported()
             logger.info("reported")
             self._metrics.ended(outcome)
         self._in_hand.remove(job)
@@ -253,12 +235,12 @@ class JobRunner:
     def _guarded(
         self, job: messages.Job, work: Callable[[], ResultT], *, at_engine: bool
     ) -> ResultT | None:
-        """Do a part of a job; None where it ends here, of which the aggregator then knows.
+        """Do a part of a job. If it fails, tell the aggregator and return None.
 
         Args:
             job: The job.
             work: The part.
-            at_engine: Whether the rows are being answered: a failure may be the engine's then.
+            at_engine: Whether rows are being answered, so that the engine may be at fault.
         """
         try:
             return work()
@@ -275,26 +257,28 @@ class JobRunner:
             outcome = JobOutcome.HANDED_BACK
         except UnfitError as error:
             logger.warning("handed back: %s", error)
-            self._pauses.unfit(job.lease.job_id)
+            self._backoff.unfit(job.lease.job_id)
             self._fail(job, messages.FAILURE_KIND_RELEASED, str(error))
             outcome = JobOutcome.UNFIT
         except Exception as error:
             logger.exception("the attempt failed")
-            kind = failure_kind(error, at_engine=at_engine)
-            self._fail(job, kind, f"{type(error).__name__}: {error}")
-            if kind == messages.FAILURE_KIND_INFRASTRUCTURE:
-                self._pauses.failed(at_engine=at_engine)
-                if at_engine:
-                    self._start_over(error)
+            self._fail_attempt(job, error, at_engine=at_engine)
             outcome = JobOutcome.FAILED
         self._metrics.ended(outcome)
         return None
 
-    def _start_over(self, error: Exception) -> None:
-        """Let go of an engine that may be broken and what rests in it; the next job loads it.
+    def _fail_attempt(self, job: messages.Job, error: Exception, *, at_engine: bool) -> None:
+        kind = failure_kind(error, at_engine=at_engine)
+        self._fail(job, kind, f"{type(error).__name__}: {error}")
+        if kind == messages.FAILURE_KIND_INFRASTRUCTURE:
+            self._backoff.failed(at_engine=at_engine)
+            if at_engine:
+                self._start_over(error)
 
-        A service that is down is no fault of the engine, which stays. What rests may need that
-        service as well, and bears no blame either.
+    def _start_over(self, error: Exception) -> None:
+        """Close an engine that may be broken, with its parked jobs; the next job loads it again.
+
+        A service that is down leaves the engine as it is. Parked jobs may need that service too.
         """
         if isinstance(error, UnavailableError):
             self._give_up(GivenUpError("a service that jobs need is down"))
@@ -302,22 +286,22 @@ class JobRunner:
         self._metrics.engine_restarts.inc()
         self._give_up(GivenUpError("the engine is loaded anew"))
         try:
-            self._evaluator.unload()
+            self.scorer.unload()
         except Exception:
             logger.exception("the engine does not close")
 
     def _give_up(self, error: GivenUpError) -> None:
-        """Have nothing rest any more, and hand it back."""
-        self._race.give_up(error)
+        """Abandon all parked jobs and hand them back."""
+        self._parked.abandon(error)
         self._hand_back(self._given_up, str(error))
         self._given_up = []
 
     def _hand_back(self, jobs: Sequence[messages.Job], reason: str) -> None:
-        """Hand jobs back in one go: they wait together for an aggregator that is away."""
+        """Hand jobs back together, so that all of them wait once for an absent aggregator."""
         try:
             self._gateway.hand_back([job.lease for job in jobs], reason)
         except ModnormError as error:
-            logger.warning("not handed back, the leases end by themselves: %s", error)
+            logger.warning("not handed back, the leases expire: %s", error)
 
     def _fail(self, job: messages.Job, kind: messages.FailureKind.ValueType, reason: str) -> None:
         try:
@@ -327,7 +311,7 @@ class JobRunner:
 
 
 def _names(job: messages.Job) -> Mapping[str, str | int]:
-    """Return what a job is called in the log, as the aggregator calls it."""
+    """Return the aggregator's names of a job, for the log."""
     return {
         "experiment": job.experiment_id,
         "job": job.lease.job_id,

@@ -1,9 +1,10 @@
-"""What turns a job into answers and a report."""
+"""Turns a job into answers, scores and a report."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 
 from prometheus_client import CollectorRegistry
 
@@ -23,51 +24,45 @@ from modnorm.search.stopping import EarlyStop
 from modnorm.search.watching import Resting
 from modnorm.tasks import Task
 from modnorm.v1 import evaluation_pb2 as messages
-from services.evaluator.artifact_cache import Artifacts
-from services.evaluator.candidate_bar import (
-    Hurdle,
-    early_stop,
-    nothing_to_answer,
-    open_rows,
-    renumbered,
-    split_name,
-)
+from modnorm.wire.conversions import descriptor_from_proto
+from services.evaluator.artifact_cache import ArtifactCache
+from services.evaluator.candidate_bar import CandidateBar, early_stop
 from services.evaluator.aggregator_client import AggregatorClient
 from services.evaluator.lease import HeldLease
 from services.evaluator.metrics import EvaluatorMetrics
-from services.evaluator.model_cache import LoadedModel, LoadEngine, Loading, Models
-from services.evaluator.parked_jobs import QuietTurn
+from services.evaluator.model_cache import LoadedModel, LoadEngine, Loading, ModelCache
+from services.evaluator.parked_jobs import ParkingTurn
 from services.evaluator.report_messages import report_parts
-from services.evaluator.task_cache import Tasks, UnfitError
-from services.evaluator.trained_states import States
-from services.evaluator.watchdog import Pulse
+from services.evaluator.task_cache import TaskCache, UnfitError
+from services.evaluator.trained_states import TrainedStates
+from services.evaluator.watchdog import Watchdog
 
-LOOK_SECONDS = 0.2
-"""Seconds between two looks at whether a job whose answers are being judged is still wanted."""
+POLL_SECONDS = 0.2
+"""Seconds between two checks, during scoring, whether the job is still wanted."""
 
 Work = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """What of a job there is to do."""
+class _Request:
+    """The part of a job that the engine answers."""
 
     task: Task
     numbers: Sequence[int]
-    """Of the rows that need an answer, in the whole split."""
+    """Rows that need an answer, by their numbers in the whole split."""
     stop: EarlyStop | None
     turn: Resting | None
 
 
-class Evaluator:
-    """Has the rows of jobs answered, and reports what came of it; used by one thread.
+class JobScorer:
+    """Has the rows of jobs answered, scores the answers and reports them; used by one thread.
 
     Args:
         gateway: The aggregator.
         loading: How models are loaded.
-        pulse: Where the engine's signs of life are noted.
+        watchdog: Told of the engine's signs of life.
         sandbox: Runs programs that models wrote; None where no task does.
-        metrics: What is counted.
+        metrics: Counts the work.
     """
 
     def __init__(
@@ -75,77 +70,76 @@ class Evaluator:
         gateway: AggregatorClient,
         loading: Loading,
         *,
-        pulse: Pulse | None = None,
+        watchdog: Watchdog | None = None,
         sandbox: Runner | None = None,
         metrics: EvaluatorMetrics | None = None,
     ) -> None:
         self.metrics = metrics or EvaluatorMetrics(CollectorRegistry())
         self._gateway = gateway
-        self._artifacts = Artifacts(gateway)
-        self._states = States(self._artifacts)
-        self.models = Models(self._artifacts, replace(loading, load=self._counted(loading.load)))
+        self._artifacts = ArtifactCache(gateway)
+        self._states = TrainedStates(self._artifacts)
+        counted = replace(loading, load=self._counted(loading.load))
+        self.models = ModelCache(self._artifacts, counted)
         self._may_make_room = loading.may_make_room
-        self._tasks = Tasks(sandbox)
+        self._tasks = TaskCache(sandbox)
         self._judges = ThreadPoolExecutor(len(os.sched_getaffinity(0)), "judge")
-        self._pulse = pulse or Pulse(float("inf"))
-        self.spent = False
-        """Whether this process can load no engine any more that is asked for; another can."""
+        self._watchdog = watchdog or Watchdog(float("inf"))
+        self.is_spent = False
+        """Whether this process cannot load the wanted engine and a new process can."""
         self.makes_room = False
-        """Whether that is for want of memory, which fewer workers on the GPU would have."""
+        """Whether it is spent because the model needs a larger share of the GPU's memory."""
 
     def answer(
-        self, job: messages.Job, lease: HeldLease, hurdle: Hurdle, turn: Resting | None = None
+        self, job: messages.Job, lease: HeldLease, bar: CandidateBar, turn: Resting | None = None
     ) -> Work:
-        """Have a job's rows answered; return what is left to do, away from the engine.
+        """Have a job's rows answered; return the remaining work, which needs no engine.
 
         Args:
             job: The job.
-            lease: Held until all is done.
-            hurdle: Its bar.
-            turn: When it rests for others; None where it runs through.
+            lease: Held until all work is done.
+            bar: The bar of its candidate.
+            turn: When to park it for others; None to run through.
 
         Raises:
             UnfitError: this worker cannot do it, another may.
-            ModnormError: whatever went wrong, or what ends the lease.
+            ModnormError: the work failed, or the lease ended.
             HandedBackError: the worker stops first.
         """
-
-        def go_on() -> None:
-            self._go_on(lease, 0)
-
+        poll = partial(self._progress, lease, 0)
         fences = self._tasks.check(job.task)
         task = self._tasks.of(job)
         rows = open_rows(job, len(self._artifacts.rows(job.rows_digest)))
         if not rows:
-            return lambda: self._report(job, nothing_to_answer(job), {})
-        with self._pulse.loading():
-            model = self._load(job, go_on)
-        with self._pulse.working():
-            canary = model.replay(task, job, go_on)
-            reached = self._states.reach(job, model.engine, go_on)
-            stop = early_stop(job, task, hurdle)
-            rests = turn if stop and job.may_stop else None
-            asked = _Asked(task, rows, stop, rests and QuietTurn(rests, self._pulse, lease))
-            answered = self._score(job, asked, model, lease, reached.descriptor)
+            return partial(self._report, job, _empty_result(job), {})
+        with self._watchdog.loading():
+            model = self._load(job, poll)
+        with self._watchdog.working():
+            canary = model.replay(task, job, poll)
+            reached = self._states.reach(job, model.engine, poll)
+            stop = early_stop(job, task, bar)
+            parks = turn if stop and job.may_stop else None
+            parking = parks and ParkingTurn(parks, self._watchdog, lease)
+            request = _Request(task, rows, stop, parking)
+            answered = self._answer(job, request, model, lease, reached.descriptor)
         environment = {**model.engine.environment, **fences, **canary}
 
         def report() -> None:
             with answered:
-                while not answered.is_judged(LOOK_SECONDS):
+                while not answered.is_judged(POLL_SECONDS):
                     lease.progress(len(rows))
                 result = answered.result()
-            whole = reached.charge(renumbered(result, rows))
+            whole = reached.charge(_renumbered(result, rows))
             self._report(job, whole, environment, reached.normaliser)
             self.metrics.scored(result)
 
         return report
 
     def unload(self) -> None:
-        """Let go of the engine; the next job loads one."""
+        """Close the engine; the next job loads one."""
         self.models.close()
 
     def close(self) -> None:
-        """Free the loaded model; judge nothing more."""
+        """Free the loaded model and score nothing more."""
         self._judges.shutdown(cancel_futures=True)
         self.models.close()
 
@@ -157,58 +151,57 @@ class Evaluator:
         return counted
 
     def _load(self, job: messages.Job, poll: Callable[[], None]) -> LoadedModel:
-        """Load the model of a job, without counting an attempt where a new process is needed.
+        """Load the model of a job; spend no attempt where a new process is needed.
 
-        The aggregator's side has looked at model and engine: what is not here may be elsewhere.
+        The aggregator has checked model and engine: another worker may have what is missing here.
         """
         try:
             return self.models.load(job, poll)
         except StaleLeaseError:
             raise
         except PreconditionError as error:
-            self.spent = True
+            self.is_spent = True
             raise UnfitError(str(error)) from error
         except InvalidInputError as error:
             raise EngineError(f"this worker cannot load the model: {error}") from error
         except DoesNotFitError as error:
             if not self._may_make_room:
                 raise
-            self.spent = self.makes_room = True
+            self.is_spent = self.makes_room = True
             raise UnfitError(str(error)) from error
 
-    def _go_on(self, lease: HeldLease, done: int) -> None:
-        """Note a sign of life of the engine, and its progress."""
-        self._pulse.beat()
+    def _progress(self, lease: HeldLease, done: int) -> None:
+        """Note a sign of life of the engine and the progress of a job."""
+        self._watchdog.beat()
         lease.progress(done)
 
-    def _score(
+    def _answer(
         self,
         job: messages.Job,
-        asked: _Asked,
+        request: _Request,
         model: LoadedModel,
         lease: HeldLease,
         descriptor: Descriptor,
     ) -> Answered:
-        """Answer the rows; in the result they are counted from 0."""
+        """Have rows answered; the result counts them from 0."""
+        numbers, split = request.numbers, split_name(job)
         rows = self._artifacts.rows(job.rows_digest)
-        prompts = model.prompts(asked.task, job.rows_digest)
-        split = split_name(job)
-        lease.total = len(asked.numbers)
-
-        self._go_on(lease, 0)
+        prompts = model.prompts(request.task, job.rows_digest)
+        lease.total = len(numbers)
+        self._progress(lease, 0)
         return answer_candidate(
             model.engine,
-            asked.task,
-            [rows[number] for number in asked.numbers],
-            [prompts[number] for number in asked.numbers],
+            request.task,
+            [rows[number] for number in numbers],
+            [prompts[number] for number in numbers],
             descriptor,
             self._artifacts.scale_map(job.descriptor.scale_map_digest),
             GenerationLimits(job.max_tokens),
             judges=self._judges,
-            on_progress=lambda done: self._go_on(lease, done),
-            stop=asked.stop,
-            resting=asked.turn,
-            called=lambda index: f"{split} row {asked.numbers[index]}",
+            on_progress=partial(self._progress, lease),
+            stop=request.stop,
+            resting=request.turn,
+            called=lambda index: f"{split} row {numbers[index]}",
         )
 
     def _report(
@@ -222,3 +215,25 @@ class Evaluator:
         self._gateway.report(
             lambda: report_parts(job.lease, worker, result, environment, normaliser)
         )
+
+
+def open_rows(job: messages.Job, count: int) -> Sequence[int]:
+    """Return the numbers of the rows that need an answer, ascending."""
+    skipped = set(job.skipped_rows)
+    return [row for row in range(count) if row not in skipped]
+
+
+def split_name(job: messages.Job) -> str:
+    """Return the name of a job's split in lower case: `selection`."""
+    return messages.Split.Name(job.split).removeprefix("SPLIT_").lower()
+
+
+def _renumbered(result: CandidateResult, rows: Sequence[int]) -> CandidateResult:
+    """Return a result whose answers have the numbers of their rows in the whole split."""
+    answers = tuple(replace(answer, row=rows[answer.row]) for answer in result.answers)
+    return replace(result, answers=answers)
+
+
+def _empty_result(job: messages.Job) -> CandidateResult:
+    """Return the result of an expert on whom no vote depends any more."""
+    return CandidateResult(descriptor_from_proto(job.descriptor), (), 0.0, 0.0, 0.0)

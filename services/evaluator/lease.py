@@ -1,4 +1,4 @@
-"""A lease, kept alive beside the work."""
+"""The lease of a job, kept alive while the job is worked on."""
 
 import logging
 import time
@@ -10,22 +10,21 @@ from typing import Self
 
 from modnorm.errors import CancelledError, ModnormError, NotFoundError, StaleLeaseError
 from modnorm.v1 import evaluation_pb2 as messages
-from services.evaluator.candidate_bar import Hurdle
+from services.evaluator.candidate_bar import CandidateBar
 from services.evaluator.heartbeats import Heartbeats
 from services.evaluator.shutdown import Shutdown
 from services.evaluator.watchdog import LOAD_FACTOR
 
 LEAST_SILENCE = 1_800.0
-"""A worker that shows no sign of life lets its lease go after this many seconds at the earliest:
-loading a large model takes minutes, a decode step never does."""
+"""Least seconds without progress until a lease is let go: loading a large model takes minutes."""
 _MARGIN = 60.0
-"""Seconds in which the watchdog ends a worker that hangs, and fails its job, before that."""
+"""Seconds before that in which the watchdog ends a worker that hangs, and fails its job."""
 
 logger = logging.getLogger(__name__)
 
 
 def longest_silence(stall_seconds: float) -> float:
-    """Return for how many seconds a lease is kept without a sign of life.
+    """Return for how many seconds a lease is kept without progress.
 
     Args:
         stall_seconds: Of the worker's settings; a model may take `LOAD_FACTOR` times as long.
@@ -34,25 +33,25 @@ def longest_silence(stall_seconds: float) -> float:
 
 
 class HandedBackError(Exception):
-    """The worker cannot go on with the job, through no fault of the job's."""
+    """The worker cannot go on with the job, which is not at fault."""
 
     def __init__(self, reason: str = "the worker is stopping") -> None:
         super().__init__(reason)
 
 
 class GivenUpError(HandedBackError):
-    """The same of all that rest; whoever ends them so hands them back, in one go."""
+    """Raised in all parked jobs at once; the raiser releases their leases in one call."""
 
 
 class HeldLease:
-    """Context in which a lease is extended, and which says when to stop.
+    """Context in which heartbeats extend a lease and say when to stop.
 
     Args:
-        heartbeats: Keep it alive.
+        heartbeats: Sends the heartbeats.
         lease: The lease.
-        shutdown: Says when to hand it back.
-        hurdle: Told of the bar whenever a heartbeat is.
-        silence_seconds: How long it is kept without a sign of life.
+        shutdown: Says when to hand the job back.
+        bar: Raised by the answers to heartbeats.
+        silence_seconds: How long the lease is kept without progress.
     """
 
     def __init__(
@@ -61,19 +60,19 @@ class HeldLease:
         lease: messages.Lease,
         shutdown: Shutdown,
         *,
-        hurdle: Hurdle | None = None,
+        bar: CandidateBar | None = None,
         silence_seconds: float = LEAST_SILENCE,
     ) -> None:
         self.lease = lease
         self.total = 0
-        """Answers in all, for the progress that heartbeats carry."""
+        """Answers in all, for the progress in heartbeats."""
         self.context = copy_context()
         self._heartbeats = heartbeats
         self._shutdown = shutdown
-        self._hurdle = hurdle
+        self._bar = bar
         self._silence_seconds = silence_seconds
         self._done = 0
-        self._resting = False
+        self._is_parked = False
         self._alive = time.monotonic()
         self._verdict: ModnormError | None = None
 
@@ -90,10 +89,10 @@ class HeldLease:
         self._heartbeats.remove(self)
 
     def progress(self, done: int) -> None:
-        """Note progress, and stop when the work is not wanted or the worker is to end.
+        """Note progress; raise if the work has to stop.
 
         Raises:
-            CancelledError: a heartbeat was answered so.
+            CancelledError: the work is not wanted any more.
             StaleLeaseError: the lease is lost.
             HandedBackError: the grace period is over.
         """
@@ -106,74 +105,71 @@ class HeldLease:
 
     @property
     def is_over(self) -> bool:
-        """Whether a heartbeat was told to stop: `progress` raises why."""
+        """Whether the aggregator ended it; `progress` raises the reason."""
         return self._verdict is not None
 
     @property
-    def ends(self) -> bool:
-        """Whether the worker is stopping: what it has begun it finishes first, or hands back."""
+    def is_stopping(self) -> bool:
+        """Whether the worker is stopping, and finishes only what it has begun."""
         return self._shutdown.requested.is_set()
 
     @contextmanager
-    def resting(self) -> Iterator[None]:
-        """Expect no progress inside the context: the job is in hand, and others go first.
+    def parked(self) -> Iterator[None]:
+        """Expect no progress inside the context, in which the job is parked.
 
-        That it rests is told at once: should the next job end the worker, this one bears no blame.
-        Those others may be complete by its end: what the aggregator says then is heard before the
-        work goes on, which may be over before the next heartbeat is due. And it hears that the job
-        is at the engine again: should that end the worker, it counts as an attempt. That is said
-        once what was being said before, perhaps that it rests, is answered.
+        The aggregator hears of both ends. If a worker dies, only the job at the engine has had an
+        attempt. At the end, the answer is awaited: it may raise the bar or cancel the work.
         """
-        self._alive, self._resting = float("inf"), True
+        self._alive, self._is_parked = float("inf"), True
         self._heartbeats.hasten()
         try:
             yield
-            self._resting = False
+            self._is_parked = False
             if self._verdict is None:
                 self._heartbeats.send([self])
         finally:
             self._alive = time.monotonic()
 
     def lasts(self) -> bool:
-        """Tell whether it is to be kept: the work is wanted, and shows signs of life."""
+        """Tell whether to extend it: the work is wanted and shows progress."""
         if self._verdict is not None:
             return False
         if time.monotonic() - self._alive > self._silence_seconds:
-            self._say(logging.ERROR, "no progress, letting the lease go")
+            self._log(logging.ERROR, "no progress, letting the lease go")
             return False
         return True
 
     def beat(self) -> messages.HeartbeatRequest:
         """Return the heartbeat that is due now."""
-        experiment_id, candidate = self._hurdle.about if self._hurdle else ("", 0)
+        experiment_id, candidate = self._bar.about if self._bar else ("", 0)
         return messages.HeartbeatRequest(
             lease=self.lease,
             answers_done=self._done,
             answers_total=self.total,
             experiment_id=experiment_id,
             candidate=candidate,
-            resting=self._resting,
+            resting=self._is_parked,
         )
 
     def hear(self, answer: messages.HeartbeatResponse | ModnormError) -> None:
-        """Take in what a heartbeat was answered, or why it was not."""
+        """Take in the answer to a heartbeat, or its error."""
         match answer:
             case StaleLeaseError():
                 self._verdict = answer
             case NotFoundError():
-                # The job is gone, which is no fault of the engine.
+                # The job is gone, which is not the engine's fault.
                 self._verdict = StaleLeaseError(answer.message)
             case ModnormError():
-                # Whatever went wrong over there says nothing about the lease, which may well last.
-                self._say(logging.WARNING, "heartbeat failed: %s", answer)
+                # A failed call says nothing about the lease.
+                self._log(logging.WARNING, "heartbeat failed: %s", answer)
             case _:
                 if answer.cancel:
                     self._verdict = CancelledError("the work is not wanted any more")
-                if self._hurdle and answer.HasField("bar"):
-                    self._hurdle.rise(answer.bar)
+                if self._bar and answer.HasField("bar"):
+                    self._bar.rise(answer.bar)
 
-    def _say(self, level: int, message: str, *values: object) -> None:
-        """Log in the name of the work under the lease: heartbeats have a thread of their own."""
+    def _log(self, level: int, message: str, *values: object) -> None:
+        """Log in the job's context, as the thread of heartbeats has none."""
         names = {"job": self.lease.job_id, "token": self.lease.token}
-        # A copy: a call by itself is within the context already.
+        # A copy, since a context that is entered cannot be entered again.
         self.context.copy().run(logger.log, level, message, *values, extra=names)

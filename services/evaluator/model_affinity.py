@@ -1,4 +1,4 @@
-"""Which model a worker works on: the one that is loaded, as long as that lets nobody starve."""
+"""Keeps a worker on the model that it has loaded, for a limited time."""
 
 import logging
 import time
@@ -8,40 +8,41 @@ from collections.abc import Iterator
 from modnorm.errors import ModnormError
 from modnorm.v1 import evaluation_pb2 as messages
 from services.evaluator.aggregator_client import AggregatorClient
-from services.evaluator.model_cache import Models
+from services.evaluator.model_cache import ModelCache
 
 TRIES = 3
-"""Jobs that are asked for: others may be faster."""
+"""Jobs that are asked for; other workers may lease them first."""
 
 logger = logging.getLogger(__name__)
 
 
-class Preference:
-    """Finds jobs of the model that is loaded, instead of a job of another.
+class ModelAffinity:
+    """Finds jobs of the loaded model in place of jobs of another.
 
     Args:
         gateway: The aggregator.
-        models: Knows what is loaded.
-        patience: Seconds for which jobs of other models are passed on, since the first of them.
+        models: Knows the loaded model.
+        patience: Seconds for which jobs of other models are passed on.
     """
 
-    def __init__(self, gateway: AggregatorClient, models: Models, patience: float) -> None:
+    def __init__(self, gateway: AggregatorClient, models: ModelCache, patience: float) -> None:
         self._gateway = gateway
         self._models = models
         self._patience = patience
         self._first = float("-inf")
+        """When the first job of another model came, of those that are passed on now."""
         self._last = float("-inf")
 
     def instead_of(self, job: messages.Job) -> messages.Job | None:
-        """Return a leased job of the model that is loaded; None when it is the given one's turn.
+        """Return a leased job of the loaded model to do first, or None for the given job.
 
-        It is when no job of the loaded model is pending, or when others have been passed on for
-        long enough; they then have not been for the next model.
+        It is None if no job of the loaded model is pending, or the patience is over. The patience
+        then begins anew for the next model.
         """
-        held = self._models.key
-        if held is None or self._models.holds(job) or self._is_out_of_patience():
+        loaded = self._models.key
+        if loaded is None or self._models.holds(job) or self._is_out_of_patience():
             return None
-        other = next(self._claimed(held.model_digest), None)
+        other = next(self._claimed(loaded.model_digest), None)
         if other is None:
             self._start_again()
         return other
@@ -57,16 +58,15 @@ class Preference:
         return True
 
     def _start_again(self) -> None:
-        """Have patience with the next model."""
         self._first = self._last = float("-inf")
 
     def _claimed(self, model_digest: str) -> Iterator[messages.Job]:
-        """Lease pending jobs of a model, one by one, and hand back what needs another engine."""
+        """Lease pending jobs of a model, one by one; hand back those that need another engine."""
         try:
-            found = self._gateway.find_jobs(model_digest)
-            # Workers do not all begin with the same one.
-            start = zlib.crc32(self._gateway.worker.encode()) % max(1, len(found))
-            for job_id in (*found[start:], *found[:start])[:TRIES]:
+            pending = self._gateway.find_jobs(model_digest)
+            # Workers begin with different jobs.
+            start = zlib.crc32(self._gateway.worker.encode()) % max(1, len(pending))
+            for job_id in (*pending[start:], *pending[:start])[:TRIES]:
                 job = self._gateway.claim(job_id)
                 if job is not None and self._models.holds(job):
                     yield job

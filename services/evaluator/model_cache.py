@@ -1,8 +1,10 @@
 """The model that a worker holds: loaded once, kept over jobs and experiments."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from modnorm.checkpoint.prompts import PromptEncoder
@@ -12,8 +14,8 @@ from modnorm.errors import IncompatibleError
 from modnorm.tasks import Task
 from modnorm.tasks.faults import render
 from modnorm.v1 import evaluation_pb2 as messages
-from services.evaluator.artifact_cache import KEPT, Artifacts
-from services.evaluator.load_lock import turn
+from services.common.file_lock import hold
+from services.evaluator.artifact_cache import KEPT, ArtifactCache
 from services.evaluator.replay_canary import replay
 
 logger = logging.getLogger(__name__)
@@ -21,7 +23,7 @@ logger = logging.getLogger(__name__)
 Prompts = tuple[Sequence[int], ...]
 """Token ids of each row's prompt."""
 _SHARED = 0.5
-"""Part of a GPU's memory up to which an engine has others beside it."""
+"""Part of a GPU's memory up to which engines share the GPU."""
 LoadEngine = Callable[[str, Checkpoint, EngineSettings], Engine]
 """Loads a model into an engine by name; `modnorm.engines.load_engine` does."""
 
@@ -35,19 +37,18 @@ class Loading:
     share: float = EngineSettings().gpu_memory_utilization
     """Part of a GPU's memory that an engine may take."""
     lock: Path | None = None
-    """File that workers of one GPU lock in turn while they load."""
+    """File that workers of one GPU lock in turn: vLLM measures the memory that is free."""
     may_make_room: bool = False
     """Whether to end when a model does not fit that part."""
     load: LoadEngine = load_engine
-    """Makes engines."""
 
 
 def engine_settings(job: messages.Job, share: float) -> EngineSettings:
-    """Return what the engine of a job is told: by its spec, and by who runs this worker.
+    """Return the settings of a job's engine, by its spec and this worker.
 
     Args:
         job: The job.
-        share: Part of a GPU's memory that this worker's engine may take.
+        share: Part of a GPU's memory that the engine may take.
     """
     spec, defaults = job.engine, EngineSettings()
     return EngineSettings(
@@ -62,7 +63,7 @@ def engine_settings(job: messages.Job, share: float) -> EngineSettings:
 
 @dataclass(frozen=True, slots=True)
 class ModelKey:
-    """What two jobs share that the same loaded engine can do."""
+    """Jobs of equal keys can use the same loaded engine."""
 
     model_digest: str
     engine: str
@@ -70,37 +71,38 @@ class ModelKey:
 
 
 class LoadedModel:
-    """An engine, and the prompts that it was asked.
+    """An engine, and the prompts of its jobs.
 
     Args:
         key: What it was loaded for.
         checkpoint: The model on disk.
-        engine: What holds it.
-        artifacts: Where rows are found.
+        engine: The engine that holds it.
+        artifacts: Where rows come from.
     """
 
     def __init__(
-        self, key: ModelKey, checkpoint: Checkpoint, engine: Engine, artifacts: Artifacts
+        self, key: ModelKey, checkpoint: Checkpoint, engine: Engine, artifacts: ArtifactCache
     ) -> None:
         self.key = key
         self.engine = engine
-        self._prompts: dict[tuple[str, str], Prompts] = {}
-        self._replays: dict[tuple[str, str, int], Mapping[str, str]] = {}
+        self.prompts = lru_cache(maxsize=KEPT)(self._encode)
         self._encoder = PromptEncoder(checkpoint)
         self._artifacts = artifacts
+        self._replays: dict[tuple[str, str, int], Mapping[str, str]] = {}
 
-    def prompts(self, task: Task, rows_digest: str) -> Prompts:
+    def _encode(self, task: Task, rows_digest: str) -> Prompts:
         """Return the prompts of a task's rows, in row order."""
-        key = (task.scorer, rows_digest)
-        if key not in self._prompts:
-            while len(self._prompts) >= KEPT:
-                self._prompts.pop(next(iter(self._prompts)))
-            rows = self._artifacts.rows(rows_digest)
-            self._prompts[key] = tuple(map(self._encoder.encode, render(task, rows, "row")))
-        return self._prompts[key]
+        rows = self._artifacts.rows(rows_digest)
+        return tuple(map(self._encoder.encode, render(task, rows, "row")))
 
     def replay(self, task: Task, job: messages.Job, poll: Callable[[], None]) -> Mapping[str, str]:
-        """Have the base answer a few selection prompts of a job's experiment, once for each."""
+        """Replay a few selection prompts on the base model, once an experiment.
+
+        Returns:
+            The digests of `replay`; nothing if the job names no rows for it.
+        """
+        if not job.replay_digest:
+            return {}
         key = (task.scorer, job.replay_digest, job.max_tokens)
         if key not in self._replays:
             prompts = self.prompts(task, job.replay_digest)
@@ -108,49 +110,63 @@ class LoadedModel:
         return self._replays[key]
 
 
-class Models:
-    """The one model that is loaded; another job's model takes its place.
+class ModelCache:
+    """The one loaded model; a job of another model replaces it.
 
     Args:
-        artifacts: Where rows are found.
+        artifacts: Where rows come from.
         loading: How models are loaded.
     """
 
-    def __init__(self, artifacts: Artifacts, loading: Loading) -> None:
+    def __init__(self, artifacts: ArtifactCache, loading: Loading) -> None:
         self._artifacts = artifacts
         self._loading = loading
         self._loaded: LoadedModel | None = None
 
     @property
     def key(self) -> ModelKey | None:
-        """What is loaded."""
+        """The key of the loaded model."""
         return self._loaded.key if self._loaded else None
 
     def holds(self, job: messages.Job) -> bool:
-        """Whether a job needs nothing else than what is loaded."""
+        """Whether the loaded engine can do a job."""
         return self.key == self._key_of(job)
 
-    def _key_of(self, job: messages.Job) -> ModelKey:
-        return ModelKey(
-            job.model_digest, job.engine.name, engine_settings(job, self._loading.share)
-        )
-
     def load(self, job: messages.Job, poll: Callable[[], None]) -> LoadedModel:
-        """Return the model of a job, loading it unless it is there.
+        """Return the model of a job, loaded.
 
         Args:
             job: The job.
-            poll: Called while another worker of the GPU loads; what it raises ends the wait.
+            poll: Called while another worker of the GPU loads; its errors end the wait.
 
         Raises:
-            IncompatibleError: the model here is not the one that the job is of.
+            IncompatibleError: the model here differs from the job's.
             InvalidInputError: there is no such model or engine here.
-            PreconditionError: this process cannot load it, a new one may.
+            PreconditionError: this process cannot load it, and a new one may.
             EngineError: the infrastructure failed.
         """
         key = self._key_of(job)
         if self._loaded and self._loaded.key == key:
             return self._loaded
+        checkpoint = self._checkpoint(job)
+        self.close()
+        logger.info("loading a model", extra={"model": job.model.name, "engine": job.engine})
+        with self._turn(poll):
+            engine = self._loading.load(job.engine, checkpoint, key.settings)
+        self._loaded = LoadedModel(key, checkpoint, engine, self._artifacts)
+        return self._loaded
+
+    def close(self) -> None:
+        """Free the loaded model."""
+        loaded, self._loaded = self._loaded, None
+        if loaded:
+            loaded.engine.close()
+
+    def _key_of(self, job: messages.Job) -> ModelKey:
+        return ModelKey(job.model_digest, job.engine, engine_settings(job, self._loading.share))
+
+    def _checkpoint(self, job: messages.Job) -> Checkpoint:
+        """Return the model of a job on disk."""
         revision = job.model.revision if job.model.HasField("revision") else None
         checkpoint = resolve_checkpoint(job.model.name, revision, roots=self._loading.roots)
         if checkpoint.digest != job.model_digest:
@@ -160,15 +176,14 @@ class Models:
                 field="model.name",
                 remedy="give evaluators the files that the experiment was made with",
             )
-        self.close()
-        logger.info("loading a model", extra={"model": job.model.name, "engine": job.engine.name})
-        with turn(self._loading.lock, poll):
-            engine = self._loading.load(job.engine.name, checkpoint, key.settings)
-        self._loaded = LoadedModel(key, checkpoint, engine, self._artifacts)
-        return self._loaded
+        return checkpoint
 
-    def close(self) -> None:
-        """Free the loaded model."""
-        loaded, self._loaded = self._loaded, None
-        if loaded:
-            loaded.engine.close()
+    @contextmanager
+    def _turn(self, poll: Callable[[], None]) -> Iterator[None]:
+        """Have the workers of one GPU load in turn."""
+        lock = hold(self._loading.lock, poll) if self._loading.lock else None
+        try:
+            yield
+        finally:
+            if lock is not None:
+                lock.release()

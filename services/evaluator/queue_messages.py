@@ -10,10 +10,9 @@ import logging
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Protocol
 
 from celery.worker.consumer import Consumer
-from kombu import Connection
+from kombu import Connection, Message
 from typing_extensions import override
 
 from modnorm.errors import InvalidInputError
@@ -28,22 +27,6 @@ _UNUSED = ("eta", "expires", "group", "shadow", "ignore_result", "stamped_header
 """Headers that would delay a message, rename it or tie it to others."""
 
 logger = logging.getLogger(__name__)
-
-
-class Message(Protocol):
-    """The parts of kombu's message that are checked."""
-
-    headers: object
-    content_type: str
-    content_encoding: str
-    body: bytes | str
-
-    @property
-    def acknowledged(self) -> bool:
-        """Whether it was acknowledged, rejected or put back."""
-
-    def reject_log_error(self, log: logging.Logger, errors: tuple[type[Exception], ...]) -> None:
-        """Take it off the queue."""
 
 
 def job_of(message: Message) -> str:

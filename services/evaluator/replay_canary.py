@@ -1,7 +1,7 @@
-"""A canary: what the base says to a few prompts, which is the same on every worker alike.
+"""Canary: answers of the base model to a few prompts, which must not differ between workers.
 
-Silent faults of a GPU, of its memory or of a library change answers and raise nothing. Workers
-whose environments are equal must give equal tokens to an equal request; who does not is told of.
+Silent faults of a GPU, its memory or a library change answers and raise nothing. The aggregator
+reports workers of equal environments whose canaries differ.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from modnorm.errors import CandidateError
 
 PROMPTS = 4
 TOKENS = 32
-"""Replayed of each prompt, at most: a fraction of a candidate, once a model and experiment."""
+"""Longest answer that is replayed: a fraction of a candidate, once a model and experiment."""
 _BROKEN = "not finite"
 
 logger = logging.getLogger(__name__)
@@ -24,16 +24,16 @@ logger = logging.getLogger(__name__)
 def replay(
     engine: Engine, prompts: Sequence[Sequence[int]], max_tokens: int, poll: Callable[[], None]
 ) -> Mapping[str, str]:
-    """Return what the base says, as digests to be recorded with every result.
+    """Return digests of the base model's answers, to be recorded with every result.
 
     Args:
-        engine: Holds any state outside a candidate; the base afterwards.
-        prompts: Of the selection rows, in order.
+        engine: Holds the base afterwards.
+        prompts: Token ids of the selection rows' prompts, in order.
         max_tokens: Completion cap of the experiment.
-        poll: Called between decode steps; what it raises aborts the replay.
+        poll: Called between decode steps; its errors end the replay.
 
     Returns:
-        `canary`, of the answers, and `canary_of`, of what was asked.
+        `canary`, of the answers, and `canary_of`, of the request.
 
     Raises:
         EngineError: the infrastructure failed.
@@ -42,8 +42,8 @@ def replay(
     request = [engine.model_digest, [list(prompt) for prompt in asked], limits.max_tokens]
     engine.rebase(None)
     try:
-        with closing(engine.generate(asked, limits, poll=poll)) as said:
-            answers = _digest(sorted((one.index, one.text, one.tokens) for one in said))
+        with closing(engine.generate(asked, limits, poll=poll)) as completions:
+            answers = _digest(sorted((one.index, one.text, one.tokens) for one in completions))
     except CandidateError as error:
         logger.warning("the base itself fails: %s", error)
         answers = _BROKEN

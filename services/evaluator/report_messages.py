@@ -1,4 +1,4 @@
-"""Results and failures as the messages of a report."""
+"""The messages of a report, and the kind of a failure."""
 
 import platform
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.conversions import descriptor_to_proto
 
 BATCH_BYTES = 2**20
-"""Answers of one message, a quarter of gRPC's default limit."""
+"""Size of one message of answers: a quarter of gRPC's default limit."""
 
 
 def report_parts(
@@ -29,11 +29,11 @@ def report_parts(
     """Yield a header, then the answers in row order.
 
     Args:
-        lease: The lease that the work was done under.
-        worker: Who did it.
+        lease: The lease of the job.
+        worker: Name of the worker.
         result: The result.
-        environment: What the answers may depend on; empty where nothing was answered.
-        normaliser: Of the amplitudes that a generator proposed; 0 where it proposed nothing.
+        environment: What the answers may depend on; empty if nothing was answered.
+        normaliser: Of the amplitudes that a generator proposed; 0 without a generator.
     """
     header = messages.ReportHeader(
         lease=lease,
@@ -52,16 +52,15 @@ def report_parts(
 
 
 def failure_kind(error: Exception, *, at_engine: bool) -> messages.FailureKind.ValueType:
-    """Tell what a failed attempt says about the candidate and the experiment.
+    """Return what a failed attempt says about the candidate and the experiment.
 
-    A job that is wrong is as wrong in its next attempt, and so are all jobs of its experiment. A
-    report that is refused says nothing of the job: another worker may do better. Whatever else is
-    wrong with this worker, its machine or what it needs is worth another attempt.
+    A wrong job fails in every attempt, and so do all jobs of its experiment. A refused report says
+    nothing about the job, as another worker may do better. Any other failure is of the worker, its
+    machine or a service, and is worth another attempt.
 
     Args:
-        error: What ended the attempt.
-        at_engine: Whether it was while the rows were answered, not while they were judged and
-            reported.
+        error: The error that ended the attempt.
+        at_engine: Whether rows were being answered, not scored and reported.
     """
     if isinstance(error, CandidateError) or (isinstance(error, TooLargeError) and not at_engine):
         return messages.FAILURE_KIND_CANDIDATE

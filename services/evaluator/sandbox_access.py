@@ -1,6 +1,5 @@
-"""The sandbox of a worker, checked before work that needs it."""
+"""The sandbox of a worker, whose health is checked before each job that needs it."""
 
-import math
 import time
 from collections.abc import Callable, Mapping
 
@@ -9,29 +8,31 @@ from modnorm.sandbox import Isolation, Outcome, Program, Runner
 from modnorm.tasks.sandboxed import require_sandbox, runs_programs
 
 CHECK_SECONDS = 60.0
-"""How long a measured isolation is taken for granted; a sandbox that restarts measures anew."""
+"""How long a measured isolation is valid; a sandbox that restarts measures it anew."""
 
 FAULT_SECONDS = 10.0
-"""How long at least a sandbox that failed the look is not looked at again. As long as the look
-took, where that is more: one that hangs leaves half of the time to jobs that need none."""
+"""Least time between a failed check and the next one, which is no sooner than the failed one took:
+a sandbox that hangs leaves half of the time to jobs without programs."""
 
 
-class Programs:
-    """Where the programs of tasks run. One thread checks; others may run programs beside it.
+class SandboxAccess:
+    """Runs programs in a sandbox and remembers its health.
+
+    One thread checks; others may run programs meanwhile.
 
     Args:
-        sandbox: Runs them; None where this worker has no sandbox.
+        sandbox: Runs programs; None where this worker has no sandbox.
     """
 
     def __init__(self, sandbox: Runner | None) -> None:
-        self.sandbox = None if sandbox is None else _Doubted(sandbox, self._doubt)
+        self.runner = None if sandbox is None else _ReportingRunner(sandbox, self._distrust)
         self._isolation: Isolation | None = None
-        self._measured = 0.0
+        self._valid_until = 0.0
         self._fault: ModnormError | None = None
-        self._next_look = 0.0
+        self._next_check = 0.0
 
     def check(self, task: str) -> Mapping[str, str]:
-        """Make sure that a task can be judged; return what to record about how it is.
+        """Make sure that a task can be judged; return the isolation of its programs, if any.
 
         Raises:
             PreconditionError: the task runs programs, and there is no sandbox.
@@ -39,21 +40,21 @@ class Programs:
         """
         if not runs_programs(task):
             return {}
-        sandbox = require_sandbox(task, self.sandbox)
-        if self._isolation is None or time.monotonic() - self._measured > CHECK_SECONDS:
+        sandbox = require_sandbox(task, self.runner)
+        if self._isolation is None or time.monotonic() > self._valid_until:
             self._isolation = None
-            self._isolation = self._look(sandbox)
-            self._measured = time.monotonic()
+            self._isolation = self._measure(sandbox)
+            self._valid_until = time.monotonic() + CHECK_SECONDS
         return {"sandbox": self._isolation.summary}
 
-    def _doubt(self) -> None:
-        """Have the next check look: jobs go back uncounted while the sandbox is of no use."""
-        self._measured = -math.inf
+    def _distrust(self) -> None:
+        """Check before the next job, so that a broken sandbox spends no attempts."""
+        self._valid_until = 0.0
 
-    def _look(self, sandbox: Runner) -> Isolation:
+    def _measure(self, sandbox: Runner) -> Isolation:
         """Have the isolation measured, unless that failed a moment ago."""
         began = time.monotonic()
-        if self._fault is not None and began < self._next_look:
+        if self._fault is not None and began < self._next_check:
             raise self._fault.with_traceback(None)
         self._fault = None
         try:
@@ -61,16 +62,16 @@ class Programs:
         except ModnormError as error:
             ended = time.monotonic()
             self._fault = error
-            self._next_look = ended + max(FAULT_SECONDS, ended - began)
+            self._next_check = ended + max(FAULT_SECONDS, ended - began)
             raise
 
 
-class _Doubted:
-    """A sandbox that tells when it failed at a program."""
+class _ReportingRunner:
+    """A sandbox that calls back when it fails to run a program."""
 
-    def __init__(self, sandbox: Runner, doubt: Callable[[], None]) -> None:
+    def __init__(self, sandbox: Runner, on_failure: Callable[[], None]) -> None:
         self._sandbox = sandbox
-        self._doubt = doubt
+        self._on_failure = on_failure
         self.check_health = sandbox.check_health
 
     def execute(self, program: Program) -> Outcome:
@@ -78,5 +79,5 @@ class _Doubted:
         try:
             return self._sandbox.execute(program)
         except (EngineError, UnavailableError):
-            self._doubt()
+            self._on_failure()
             raise

@@ -1,4 +1,4 @@
-"""The trained states that jobs are about, and what a prepared generator proposes in them."""
+"""The trained state that a candidate is drawn around, and the candidate's size in it."""
 
 import time
 from collections.abc import Callable
@@ -11,47 +11,46 @@ from modnorm.perturbation.lineage import all_float32
 from modnorm.search.scoring import CandidateResult
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.conversions import descriptor_from_proto
-from services.evaluator.artifact_cache import Artifacts
+from services.evaluator.artifact_cache import ArtifactCache
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
-    """The candidate of a job, and what it took to come to where it is drawn around."""
+class ReachedState:
+    """The candidate of a job, whose engine is in the candidate's state."""
 
     descriptor: Descriptor
-    """Its coefficients are resolved where a generator proposes them."""
+    """With its coefficients, if a generator proposes them."""
     normaliser: float
-    """Of what a generator proposed; 0 where it proposed nothing."""
+    """Of the generator's proposal; 0 without a generator."""
     seconds: float
 
     def charge(self, result: CandidateResult) -> CandidateResult:
-        """Count the way among the seconds that switching took."""
+        """Return a result whose switch seconds include those of the state."""
         return replace(result, switch_seconds=result.switch_seconds + self.seconds)
 
 
-class States:
-    """Brings engines to states, and resolves what only a state can tell.
+class TrainedStates:
+    """Brings engines to trained states.
 
     Args:
-        artifacts: Where lineages and generators are found.
+        artifacts: Where lineages and generators come from.
     """
 
-    def __init__(self, artifacts: Artifacts) -> None:
+    def __init__(self, artifacts: ArtifactCache) -> None:
         self._artifacts = artifacts
         self._generators: dict[str, Generator] = {}
 
-    def reach(self, job: messages.Job, engine: Engine, poll: Callable[[], None]) -> Reached:
-        """Bring an engine to the state that the candidate of a job is drawn around.
+    def reach(self, job: messages.Job, engine: Engine, poll: Callable[[], None]) -> ReachedState:
+        """Bring an engine to the state of a job's candidate.
 
         Args:
             job: The job.
             engine: Holds any state outside a candidate.
-            poll: Called on the way, which is long where a run has many steps; what it raises ends
-                it.
+            poll: Called between the steps of a lineage; its errors end the work.
         """
         started = time.perf_counter()
         descriptor, normaliser = self._reach(job, engine, poll)
-        return Reached(descriptor, normaliser, time.perf_counter() - started)
+        return ReachedState(descriptor, normaliser, time.perf_counter() - started)
 
     def _reach(
         self, job: messages.Job, engine: Engine, poll: Callable[[], None]

@@ -1,23 +1,23 @@
-"""Signs of life of an engine, so that one that hangs is noticed.
+"""Notices an engine that hangs: no decode step ends.
 
 A hang in a collective or in a kernel leaves the process, its health checks and its heartbeats
-alive: only that no decode step ends tells.
+alive.
 """
 
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 LOAD_FACTOR = 3.0
 """How much longer than a decode step the loading of a model may take."""
 
 
-class Pulse:
-    """Knows since when the engine has been silent; used from two threads.
+class Watchdog:
+    """Knows when the next sign of life of the engine is due; used from two threads.
 
     Args:
-        seconds: Longest silence between two decode steps.
+        seconds: Longest time between two decode steps.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -26,26 +26,17 @@ class Pulse:
         self._limit = float("inf")
         self._deadline = float("inf")
 
-    @contextmanager
-    def loading(self) -> Iterator[None]:
+    def loading(self) -> AbstractContextManager[None]:
         """Expect the end of the context in time."""
-        with self._within(LOAD_FACTOR * self._seconds):
-            yield
+        return self._within(LOAD_FACTOR * self._seconds, after=float("inf"))
 
-    @contextmanager
-    def working(self) -> Iterator[None]:
+    def working(self) -> AbstractContextManager[None]:
         """Expect signs of life inside the context."""
-        with self._within(self._seconds):
-            yield
+        return self._within(self._seconds, after=float("inf"))
 
-    @contextmanager
-    def resting(self) -> Iterator[None]:
-        """Expect nothing of work that rests inside the context, and signs of life again after."""
-        self._expect(float("inf"))
-        try:
-            yield
-        finally:
-            self._expect(self._seconds)
+    def parked(self) -> AbstractContextManager[None]:
+        """Expect nothing inside the context, and signs of life again after it."""
+        return self._within(float("inf"), after=self._seconds)
 
     def beat(self) -> None:
         """Note a sign of life."""
@@ -53,18 +44,18 @@ class Pulse:
             self._deadline = time.monotonic() + self._limit
 
     @property
-    def has_stopped(self) -> bool:
+    def is_overdue(self) -> bool:
         """Whether a sign of life is overdue."""
         with self._lock:
             return time.monotonic() > self._deadline
 
     @contextmanager
-    def _within(self, seconds: float) -> Iterator[None]:
+    def _within(self, seconds: float, *, after: float) -> Iterator[None]:
         self._expect(seconds)
         try:
             yield
         finally:
-            self._expect(float("inf"))
+            self._expect(after)
 
     def _expect(self, seconds: float) -> None:
         with self._lock:

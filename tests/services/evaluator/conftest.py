@@ -33,11 +33,11 @@ from services.common.channels import CHANNEL_OPTIONS
 from services.common.tracing import CallTracer, trace_calls
 from services.evaluator.aggregator_client import AggregatorClient
 from services.evaluator.job_runner import JobRunner
-from services.evaluator.job_scoring import Evaluator
+from services.evaluator.job_scoring import JobScorer
 from services.evaluator.metrics import EvaluatorMetrics
 from services.evaluator.model_cache import Loading
 from services.evaluator.shutdown import Shutdown
-from services.evaluator.watchdog import Pulse
+from services.evaluator.watchdog import Watchdog
 
 ROWS = 5
 HERE = Loading(roots=())
@@ -281,16 +281,16 @@ def make_runner(gateway: AggregatorClient, shutdown: Shutdown) -> Iterator[MakeR
         *,
         sandbox: Runner | None = None,
         metrics: EvaluatorMetrics | None = None,
-        pulse: Pulse | None = None,
+        watchdog: Watchdog | None = None,
         patience: float = 0.0,
         resting: int = 0,
     ) -> JobRunner:
-        evaluator = Evaluator(gateway, loading, pulse=pulse, sandbox=sandbox, metrics=metrics)
+        scorer = JobScorer(gateway, loading, watchdog=watchdog, sandbox=sandbox, metrics=metrics)
         made.append(
             JobRunner(
                 gateway,
                 shutdown,
-                evaluator,
+                scorer,
                 heartbeat_seconds=0.05,
                 model_patience=patience,
                 resting=resting,

@@ -13,7 +13,7 @@ from modnorm.errors import CandidateError
 from modnorm.tasks import Task
 from modnorm.tasks.protocol import Judgement, Row
 from modnorm.v1 import evaluation_pb2 as messages
-from services.evaluator.background_report import Behind
+from services.evaluator.background_report import BackgroundReport
 from services.evaluator.job_runner import JobRunner
 from services.evaluator.model_cache import Loading
 from services.evaluator.shutdown import Shutdown
@@ -33,7 +33,7 @@ class Stage:
         self.on_second: Callable[[], None] = self.judge.set
         self.runner = make_runner(Loading(roots=(), load=self._load))
         self.before: Callable[[str], None] = self._wait
-        tasks = self.runner._evaluator._tasks
+        tasks = self.runner.scorer._tasks
         made = tasks.of
 
         def staged(job: messages.Job) -> Task:
@@ -161,7 +161,7 @@ def test_a_job_behind_is_handed_back_when_the_worker_may_take_no_longer(
     add_job("a")
     stage.runner.begin("a")
     shutdown.request()
-    stage.runner._behind.settle()
+    stage.runner._background.wait()
     assert not aggregator.reports
     assert aggregator.failures["a"].kind == messages.FAILURE_KIND_RELEASED
 
@@ -172,7 +172,7 @@ def test_a_job_behind_that_is_not_wanted_any_more_is_dropped(
     add_job("a")
     stage.runner.begin("a")
     aggregator.cancel = True
-    stage.runner._behind.settle()
+    stage.runner._background.wait()
     assert not aggregator.reports
     assert not aggregator.failures
 
@@ -223,17 +223,17 @@ def test_a_hang_is_told_of_the_job_at_the_engine_though_the_one_behind_ends_mean
 
 
 def test_no_more_than_one_is_behind() -> None:
-    behind, noted, free = Behind(), [], threading.Event()
+    background, noted, free = BackgroundReport(), [], threading.Event()
 
     def first() -> None:
         assert free.wait(SECONDS)
         noted.append("first ends")
 
-    behind.hand_over(first)
+    background.submit(first)
     threading.Timer(0.05, free.set).start()
-    behind.hand_over(lambda: noted.append("second"))
+    background.submit(lambda: noted.append("second"))
     assert noted[0] == "first ends"
-    behind.close()
+    background.close()
     assert noted == ["first ends", "second"]
 
 

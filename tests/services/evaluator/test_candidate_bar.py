@@ -9,7 +9,7 @@ from modnorm.search.stopping import Bar
 from modnorm.tasks.countdown import Countdown
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.conversions import descriptor_from_proto, descriptor_to_proto
-from services.evaluator.candidate_bar import Hurdle, early_stop
+from services.evaluator.candidate_bar import CandidateBar, early_stop
 from services.evaluator.job_runner import JobRunner
 
 AddJob = Callable[..., messages.Job]
@@ -68,7 +68,7 @@ def test_an_expert_with_nothing_to_answer_is_done_without_a_model(
     job.skipped_rows.extend(range(5))
     resolved = Descriptor("portable-v1", 3, "randopt", 0.005, "s", (0.5, 0.25))
     job.descriptor.CopyFrom(descriptor_to_proto(resolved))
-    monkeypatch.setattr(runner._evaluator, "_load", None)
+    monkeypatch.setattr(runner.scorer, "_load", None)
     runner.run("a")
     report = aggregator.reports["a"]
     assert descriptor_from_proto(report.header.descriptor) == resolved
@@ -79,16 +79,16 @@ def test_an_expert_with_nothing_to_answer_is_done_without_a_model(
 
 def test_a_bar_never_falls() -> None:
     job = messages.Job(split=messages.SPLIT_SELECTION, candidate=3)
-    hurdle = Hurdle(job)
+    bar = CandidateBar(job)
     seen = []
     for reward, index in ((0.5, 2), (0.4, 0), (0.5, 7), (0.5, 1), (0.6, 9)):
-        hurdle.rise(messages.Bar(reward=reward, index=index))
-        seen.append(hurdle.bar())
+        bar.rise(messages.Bar(reward=reward, index=index))
+        seen.append(bar.get())
     assert seen == [Bar(0.5, 2)] * 3 + [Bar(0.5, 1), Bar(0.6, 9)]
 
 
 def test_a_task_that_states_no_bounds_is_never_stopped() -> None:
     job = messages.Job(split=messages.SPLIT_SELECTION, candidate=3, bar=PERFECT)
     silent = type("Silent", (Countdown,), {"reward_bounds": None})()
-    assert early_stop(job, Countdown(), Hurdle(job)) is not None
-    assert early_stop(job, silent, Hurdle(job)) is None
+    assert early_stop(job, Countdown(), CandidateBar(job)) is not None
+    assert early_stop(job, silent, CandidateBar(job)) is None

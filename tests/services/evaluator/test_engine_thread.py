@@ -4,11 +4,15 @@ import contextvars
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from services.evaluator.engine_thread import EngineThread
 from services.evaluator.shutdown import Shutdown
+
+if TYPE_CHECKING:
+    from services.evaluator.job_runner import JobRunner
 
 SECONDS = 60.0
 NAME = contextvars.ContextVar("NAME", default="")
@@ -63,7 +67,7 @@ def shutdown() -> Shutdown:
 
 @pytest.fixture
 def engine(jobs: Jobs, shutdown: Shutdown) -> Iterator[EngineThread]:
-    engine = EngineThread(jobs, shutdown)
+    engine = EngineThread(cast("JobRunner", jobs), shutdown)
     engine.start()
     yield engine
     engine.close()

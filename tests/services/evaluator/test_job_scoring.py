@@ -67,7 +67,7 @@ def test_a_process_that_cannot_load_what_another_can_hands_the_job_back_and_is_s
     add_job()
     runner.run("a")
     assert aggregator.failures["a"].kind == messages.FAILURE_KIND_RELEASED
-    assert runner.spent
+    assert runner.scorer.is_spent
 
 
 @pytest.mark.parametrize("may_make_room", [True, False])
@@ -83,7 +83,7 @@ def test_a_model_that_does_not_fit_a_share_makes_room_or_ends_the_experiment(
     expected = messages.FAILURE_KIND_RELEASED if may_make_room else messages.FAILURE_KIND_FATAL
     assert aggregator.failures["a"].kind == expected
     assert "ENGINES_PER_GPU" in aggregator.failures["a"].reason
-    assert runner.makes_room == may_make_room
+    assert runner.scorer.makes_room == may_make_room
 
 
 class Flipping:

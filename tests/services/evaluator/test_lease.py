@@ -120,7 +120,7 @@ def test_what_is_said_first_is_heard_first(
 
     monkeypatch.setattr(gateway, "heartbeats", late)
     with HeldLease(Heartbeats(gateway, 0.02), lease(), shutdown) as held:
-        with held.resting():
+        with held.parked():
             assert composed.wait(SECONDS)
         assert [beat.resting for beat in aggregator.heartbeats[:2]] == [True, False]
 
@@ -128,7 +128,7 @@ def test_what_is_said_first_is_heard_first(
 def test_that_a_job_rests_is_told_at_once(gateway, shutdown, aggregator) -> None:
     """The next job may end the worker long before a heartbeat is due."""
     with HeldLease(Heartbeats(gateway, 3600.0), lease(seconds=10_800), shutdown) as held:
-        with held.resting():
+        with held.parked():
             until(lambda: aggregator.heartbeats)
         assert [beat.resting for beat in aggregator.heartbeats] == [True, False]
         assert not held._heartbeats._hastened

@@ -15,7 +15,7 @@ from modnorm.v1 import evaluation_pb2 as messages
 from services.evaluator.job_runner import JobRunner
 from services.evaluator.model_cache import Loading
 from services.evaluator.shutdown import Shutdown
-from services.evaluator.watchdog import Pulse
+from services.evaluator.watchdog import Watchdog
 
 AddJob = Callable[..., messages.Job]
 MakeRunner = Callable[..., JobRunner]
@@ -52,7 +52,7 @@ def begin(runner: JobRunner, names: str) -> None:
 def finish(runner: JobRunner) -> None:
     while runner.has_parked:
         runner.continue_parked()
-    runner._behind.settle()
+    runner._background.wait()
 
 
 def kinds(aggregator) -> dict[str, int]:
@@ -89,9 +89,9 @@ def test_as_many_rest_as_may_and_then_the_best_goes_on(
     for job_id in "abc":
         add(job_id)
     begin(rests, "abc")
-    rests._behind.settle()
+    rests._background.wait()
     assert len(aggregator.reports) == 1
-    assert rests._race.resting == 2
+    assert len(rests._parked) == 2
 
 
 @pytest.mark.parametrize("changes", [{"may_stop": False}, {"candidate": -1}])
@@ -101,7 +101,7 @@ def test_a_job_that_is_never_stopped_never_rests(
     add("a", **changes)
     rests.begin("a")
     assert not rests.has_parked
-    rests._behind.settle()
+    rests._background.wait()
     assert set(aggregator.reports) == {"a"}
 
 
@@ -168,7 +168,7 @@ def test_a_job_of_another_kind_is_passed_on_and_those_that_rest_are_finished(
     add("b", **changes)
     begin(rests, "ab")
     assert not rests.has_parked
-    rests._behind.settle()
+    rests._background.wait()
     assert set(aggregator.reports) == {"a"}
     assert kinds(aggregator) == {"b": RELEASED}
     add("b", **changes)
@@ -180,7 +180,7 @@ def test_a_job_of_another_lineage_is_passed_on(rests: JobRunner, aggregator, add
     add("a")
     add("b").descriptor.lineage_digest = "another"
     begin(rests, "ab")
-    rests._behind.settle()
+    rests._background.wait()
     assert set(aggregator.reports) == {"a"}
     assert kinds(aggregator) == {"b": RELEASED}
 
@@ -353,19 +353,19 @@ def test_a_job_that_hangs_counts_and_those_that_rest_do_not(
     assert found[0] == {"a": RELEASED, "b": RELEASED, "c": INFRASTRUCTURE}
 
 
-def test_the_pulse_does_not_run_out_while_all_rest(
+def test_the_watchdog_expects_nothing_while_all_jobs_are_parked(
     make_runner: MakeRunner, aggregator, add: AddJob
 ) -> None:
-    pulse = Pulse(SECONDS)
-    runner = make_runner(pulse=pulse, resting=3)
+    watchdog = Watchdog(SECONDS)
+    runner = make_runner(watchdog=watchdog, resting=3)
     add("a")
     runner.begin("a")
-    assert pulse._deadline == float("inf")
+    assert watchdog._deadline == float("inf")
     add("b")
     runner.begin("b")
-    assert pulse._deadline == float("inf")
+    assert watchdog._deadline == float("inf")
     finish(runner)
-    assert pulse._deadline == float("inf")
+    assert watchdog._deadline == float("inf")
     assert set(aggregator.reports) == {"a", "b"}
 
 

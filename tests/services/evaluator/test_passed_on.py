@@ -6,7 +6,7 @@ from typing_extensions import override
 from modnorm.v1 import evaluation_pb2 as messages
 from services.evaluator.aggregator_client import AggregatorClient
 from services.evaluator.job_runner import JobRunner
-from services.evaluator.job_scoring import Evaluator
+from services.evaluator.job_scoring import JobScorer
 from services.evaluator.model_cache import Loading
 from services.evaluator.shutdown import Shutdown
 
@@ -23,8 +23,8 @@ class OnOffer(dict[str, messages.Job]):
 
 @pytest.fixture
 def resting_runner(gateway: AggregatorClient, shutdown: Shutdown) -> Iterator[JobRunner]:
-    evaluator = Evaluator(gateway, Loading(roots=()))
-    runner = JobRunner(gateway, shutdown, evaluator, heartbeat_seconds=0.05, resting=3)
+    scorer = JobScorer(gateway, Loading(roots=()))
+    runner = JobRunner(gateway, shutdown, scorer, heartbeat_seconds=0.05, resting=3)
     yield runner
     runner.close()
 

@@ -13,7 +13,7 @@ from modnorm.sandbox import Isolation, Outcome, Program, Sandbox
 from modnorm.tasks import get_task
 from modnorm.v1 import evaluation_pb2 as messages
 from services.evaluator.job_runner import JobRunner
-from services.evaluator.sandbox_access import Programs
+from services.evaluator.sandbox_access import SandboxAccess
 
 ROW = {"text": "Write f.", "test_list": ["assert f(1) == 2"], "test_setup_code": ""}
 
@@ -73,7 +73,7 @@ def test_the_isolation_is_not_measured_for_each_job(sandbox: Sandbox) -> None:
             measured.append(1)
             return sandbox.check_health()
 
-    programs = Programs(Counting())
+    programs = SandboxAccess(Counting())
     assert programs.check("gsm8k") == {}
     assert programs.check("mbpp") == programs.check("mbpp")
     assert len(measured) == 1
@@ -101,13 +101,13 @@ def test_a_sandbox_that_fails_is_not_looked_at_for_each_job(
                 raise answer
             return answer
 
-    programs = Programs(Failing())
+    programs = SandboxAccess(Failing())
     for _ in range(3):
         with pytest.raises(UnavailableError, match="host is down"):
             programs.check("mbpp")
     assert len(looks) == 1
     monkeypatch.setattr("services.evaluator.sandbox_access.FAULT_SECONDS", 0.0)
-    programs = Programs(Failing())
+    programs = SandboxAccess(Failing())
     with pytest.raises(UnavailableError, match="still away"):
         programs.check("mbpp")
     time.sleep(0.01)  # more than the look took
@@ -130,8 +130,8 @@ def test_a_sandbox_that_fails_at_a_program_is_looked_at_before_the_next_job(
             return sandbox.measure() if self.is_there else _raised(gone)
 
     mortal = Mortal()
-    programs = Programs(mortal)
-    task = get_task("mbpp", sandbox=programs.sandbox)
+    programs = SandboxAccess(mortal)
+    task = get_task("mbpp", sandbox=programs.runner)
     answer = "<answer>def f(x): return x + 1</answer>"
     programs.check("mbpp")
     assert task.judge(ROW, answer).correct

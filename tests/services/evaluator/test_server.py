@@ -49,7 +49,7 @@ def test_serving_once_it_consumes_and_gone_once_stopped(
 def test_a_worker_that_makes_room_ends_with_the_code_that_says_so() -> None:
     settings = EvaluatorSettings(bind_address="127.0.0.1:0", broker_url="memory://")
     service = EvaluatorService(settings)
-    service._broke_down = service._worker._runner._evaluator.makes_room = True
+    service._broke_down = service._worker._runner.scorer.makes_room = True
     with pytest.raises(SystemExit) as caught:
         asyncio.run(service.stop())
     assert caught.value.code == MAKES_ROOM

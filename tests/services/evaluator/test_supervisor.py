@@ -114,7 +114,7 @@ def test_each_device_has_a_worker_and_all_of_them_make_it_healthy(tmp_path, stub
 
 
 def test_workers_are_watched_while_the_file_of_the_token_is_replaced(tmp_path, stub, monkeypatch):
-    monkeypatch.setattr("services.evaluator.supervisor.LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("services.evaluator.supervisor.CHECK_INTERVAL", 0.05)
     token = tmp_path / "token"
     token.write_text("secret")
     folder = tmp_path / "notes"

@@ -15,7 +15,7 @@ from modnorm.perturbation.lineage import Lineage, all_float32
 from modnorm.perturbation.weights import CandidateWeights
 from modnorm.v1 import evaluation_pb2 as messages
 from services.evaluator.job_runner import JobRunner
-from services.evaluator.watchdog import Pulse
+from services.evaluator.watchdog import Watchdog
 
 AddJob = Callable[..., messages.Job]
 
@@ -56,15 +56,15 @@ def test_a_worker_on_a_long_way_shows_signs_of_life(
     checkpoint: Checkpoint,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    pulse = Pulse(60.0)
-    runner, lineage, seen = make_runner(pulse=pulse), lineage_of(checkpoint), []
+    watchdog = Watchdog(60.0)
+    runner, lineage, seen = make_runner(watchdog=watchdog), lineage_of(checkpoint), []
     aggregator.lineages["experiment"] = lineage
     take = CandidateWeights._take
 
     def slow(*told: object) -> None:
         # The engine was last alive an hour ago, but for what it showed since the step before.
-        seen.append(pulse._deadline)
-        pulse._deadline -= 3600.0
+        seen.append(watchdog._deadline)
+        watchdog._deadline -= 3600.0
         take(*told)  # type: ignore[arg-type]  # as it was told
 
     monkeypatch.setattr(CandidateWeights, "_take", slow)

@@ -14,7 +14,7 @@ from services.common.settings import SupervisorSettings
 from services.evaluator import worker_process
 from services.evaluator.job_runner import JobRunner
 from services.evaluator.supervisor import Supervisor
-from services.evaluator.watchdog import Pulse
+from services.evaluator.watchdog import Watchdog
 
 SECONDS = 90.0
 AddJob = Callable[..., messages.Job]
@@ -58,7 +58,7 @@ async def supervised(redis_url, target, hang, monkeypatch):
     supervisor = Supervisor(settings, (), (sys.executable, "-c", HANGING, str(hang)))
     await supervisor.start()
     try:
-        yield lambda: getattr(supervisor._children[0]._process, "pid", None)
+        yield lambda: getattr(supervisor._workers[0]._process, "pid", None)
     finally:
         await supervisor.stop()
 
@@ -116,15 +116,15 @@ def test_a_candidate_whose_worker_is_killed_stopped_or_hangs_is_redone_alike(
     assert found.answers == expected.answers
 
 
-def test_a_pulse_stops_only_where_signs_of_life_are_due() -> None:
-    pulse = Pulse(0.0)
-    assert not pulse.has_stopped
-    pulse.beat()
-    assert not pulse.has_stopped
-    with pulse.working():
+def test_a_sign_of_life_is_overdue_only_where_one_is_expected() -> None:
+    watchdog = Watchdog(0.0)
+    assert not watchdog.is_overdue
+    watchdog.beat()
+    assert not watchdog.is_overdue
+    with watchdog.working():
         time.sleep(0.01)
-        assert pulse.has_stopped
-    assert not pulse.has_stopped
-    patient = Pulse(60.0)
+        assert watchdog.is_overdue
+    assert not watchdog.is_overdue
+    patient = Watchdog(60.0)
     with patient.loading():
-        assert not patient.has_stopped
+        assert not patient.is_overdue
