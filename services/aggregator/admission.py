@@ -20,7 +20,7 @@ from modnorm.tasks.faults import render
 from modnorm.tasks.files import confined
 from services.aggregator.stores.experiments import Admission, StoredText
 from services.aggregator.upstream import Calibrator, Sampler
-from services.common.threads import SlowThreads
+from services.common.slow_threads import SlowThreads
 
 _DIGEST = re.compile("[0-9a-f]{16}|[0-9a-f]{64}")
 _PROMPT = re.compile(r"prompts\.([0-9]+)")

@@ -19,7 +19,7 @@ from services.aggregator.canaries import Canaries
 from services.aggregator.states import JobState
 from services.aggregator.stores.census import Census, CensusStore, Lessee
 from services.common.queue import queued
-from services.common.status import look_at_service, now, timestamp
+from services.common.status_servicer import look_at_service, now, timestamp
 
 FoundT = TypeVar("FoundT")
 

@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from celery.worker.consumer import Consumer
-from kombu import Connection, Message
+from kombu.connection import Connection
+from kombu.message import Message
 from typing_extensions import override
 
 from modnorm.errors import InvalidInputError
@@ -89,7 +90,7 @@ class QueueConsumer(Consumer):  # type: ignore[misc]  # celery has no types
 
         Celery looks only between two steps whether to stop; its own take two seconds.
         """
-        connection = super().connect()
+        connection: Connection = super().connect()
         connection.drain_events = partial(_drain_briefly, connection.drain_events)
         return connection
 
@@ -107,12 +108,15 @@ class QueueConsumer(Consumer):  # type: ignore[misc]  # celery has no types
                 raise
             except InvalidInputError as error:
                 logger.warning("dropped: %s", error.message)
-                message.reject_log_error(logger, self._outages)
+                self._reject(message)
             except Exception:
                 logger.exception("a message was dropped")
-                message.reject_log_error(logger, self._outages)
+                self._reject(message)
 
         return handle
+
+    def _reject(self, message: Message) -> None:
+        message.reject_log_error(logger, self._outages)  # type: ignore[no-untyped-call]  # untyped
 
 
 def _drain_briefly(drain: Callable[..., None], timeout: float) -> None:

@@ -13,10 +13,9 @@ from prometheus_client import CollectorRegistry
 
 from modnorm.engines import load_engine
 from modnorm.errors import UnavailableError
-from services.common.run import run_service
 from services.common.server import RunningServer, no_services, port_of, start_server
+from services.common.service_process import read_settings, run_service
 from services.common.settings import EvaluatorSettings
-from services.common.starting import read_settings
 from services.evaluator.celery_worker import Worker
 from services.evaluator.model_cache import LoadEngine
 from services.evaluator.worker_process import MAKES_ROOM

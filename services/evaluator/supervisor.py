@@ -16,10 +16,9 @@ from functools import partial
 from pathlib import Path
 
 from services.common.healthcheck import check
-from services.common.run import run_service
 from services.common.server import RunningServer, no_services, port_of, start_server
+from services.common.service_process import read_settings, run_service
 from services.common.settings import SupervisorSettings, inherited_environment
-from services.common.starting import read_settings
 from services.evaluator.devices import chosen_devices
 from services.evaluator.mps import chosen_mps
 from services.evaluator.placement import (

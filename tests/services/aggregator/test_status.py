@@ -10,7 +10,7 @@ from modnorm.v1 import experiment_pb2, status_pb2, status_pb2_grpc
 from services.aggregator.status import MAX_WORKERS, Workers
 from services.aggregator.stores.census import Lessee
 from services.common.server import start_server
-from services.common.status import SERVICE, StatusServicer
+from services.common.status_servicer import SERVICE, StatusServicer
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING

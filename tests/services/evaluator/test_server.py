@@ -17,7 +17,7 @@ from services.evaluator.worker_process import MAKES_ROOM
 
 WORKER_THAT_ENDS = """
 from threading import Thread
-from services.common.run import run_service
+from services.common.service_process import run_service
 from services.common.settings import EvaluatorSettings
 from services.evaluator.server import EvaluatorService
 

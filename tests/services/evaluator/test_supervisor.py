@@ -24,7 +24,7 @@ SECONDS = 90
 STUB = """
 import asyncio, os, sys
 from pathlib import Path
-from services.common.run import run_service
+from services.common.service_process import run_service
 from services.common.server import GrpcService
 from services.common.settings import EvaluatorSettings
 

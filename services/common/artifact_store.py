@@ -4,8 +4,8 @@
     ROOT/keys/<sha-256 of the inputs>       holds the digest of the artifact
     ROOT/locks/<sha-256 of the inputs>      held by the process that makes it
 
-A file is written aside, synced and renamed, so that it is whole whenever it is there. What is
-read is checked against its name; a damaged file counts as absent and is made again.
+A file is written aside, synced and renamed, so that no reader finds a part of it. A file whose
+content does not match its name counts as absent and is made again.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 def content_key(inputs: Mapping[str, object]) -> str:
-    """Return the key of what is made from some inputs: SHA-256 of their canonical JSON."""
+    """Return the key of an artifact: SHA-256 of the canonical JSON of its inputs."""
     text = json.dumps(inputs, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -44,19 +44,19 @@ class ArtifactStore:
         self._root = root
 
     def get(self, digest: str) -> str | None:
-        """Return an artifact by its digest, or by leading digits that only it has."""
+        """Return an artifact by its digest or a unique prefix of it."""
         if _DIGEST.fullmatch(digest):
             return self._read(digest)
         found = [path.stem for path in self._root.glob(f"{digest}*.json")]
         return self._read(found[0]) if len(found) == 1 else None
 
     def find(self, key: str) -> str | None:
-        """Return the artifact that was made from the inputs of a key."""
+        """Return the artifact of a key."""
         try:
             content = (self._root / "keys" / key).read_bytes()
         except FileNotFoundError:
             return None
-        # Looked at as bytes: what is damaged need not be text.
+        # Matched as bytes, since a damaged file need not be text.
         return self._read(content.decode()) if _KEY_CONTENT.fullmatch(content) else None
 
     def put(self, key: str, text: str) -> str:
@@ -77,7 +77,7 @@ class ArtifactStore:
 
         Args:
             key: The key.
-            check: Called now and then while waiting; what it raises ends the wait.
+            check: Called again and again while waiting; its errors end the wait.
 
         Raises:
             UnavailableError: the disk is full, say.
@@ -115,7 +115,7 @@ class ArtifactStore:
 
 
 def _write(path: Path, text: str) -> None:
-    """Put a file in place whole, and have it survive a power cut."""
+    """Write a file that is whole whenever it exists, also after a power cut."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(
         "w", encoding="utf-8", dir=path.parent, prefix=".", delete=False

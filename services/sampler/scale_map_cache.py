@@ -1,4 +1,4 @@
-"""Scale maps by what they are made of, built once."""
+"""Scale maps, built once and cached by their inputs."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,19 +13,19 @@ from modnorm.perturbation.methods import build_scale_map, needs_profile, require
 from modnorm.spec import MethodSpec
 from modnorm.v1 import sampling_pb2
 from modnorm.wire.conversions import method_from_proto
-from services.common.artifacts import ArtifactStore, content_key
-from services.common.models import resolve_model
+from services.common.artifact_store import ArtifactStore, content_key
+from services.common.model_resolution import resolve_model
 
 VERSION = "1"
-"""Changes whenever the same inputs come to give another scale map."""
+"""Changes whenever equal inputs would give another scale map."""
 
 
 class ScaleMaps:
     """The scale maps of one service.
 
     Args:
-        store: Where they are kept.
-        roots: Where local models may lie; anywhere when None.
+        store: Keeps them.
+        roots: Directories of local models; anywhere when None.
     """
 
     def __init__(self, store: ArtifactStore, roots: Sequence[Path] | None) -> None:
@@ -38,7 +38,7 @@ class ScaleMaps:
         Raises:
             InvalidInputError: unknown model or method, or a profile that is missing, malformed
                 or of another model.
-            PreconditionError: the model is not the one that the caller has in mind.
+            PreconditionError: the model has another digest.
         """
         method = method_from_proto(request.method)
         needed = needs_profile(method.name)

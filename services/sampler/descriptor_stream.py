@@ -1,4 +1,4 @@
-"""Descriptors of a population, from what the wire says of it."""
+"""The descriptors of a population, drawn in order and batched for the wire."""
 
 import re
 from collections.abc import Iterator

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import pytest
 
 from modnorm.errors import CancelledError, UnavailableError
-from services.common.artifacts import ArtifactStore, content_key
+from services.common.artifact_store import ArtifactStore, content_key
 
 
 def go_on():

@@ -1,4 +1,4 @@
-"""Computations in progress: one for each plan, followed by any number of callers."""
+"""Computations in progress: one for each key, followed by any number of callers."""
 
 import asyncio
 import logging
@@ -9,50 +9,49 @@ from contextlib import aclosing, asynccontextmanager
 from typing import Protocol
 
 from modnorm.errors import CancelledError
-from services.common.artifacts import ArtifactStore
+from services.common.artifact_store import ArtifactStore
 
 TURN_SECONDS = 60.0
-"""What a run that can go on later takes at least before it makes way for one that waits: it loads
-its model again."""
+"""Least seconds before a resumable computation yields, since it has to load its model again."""
 
 Progress = tuple[int, int]
-"""Measured, and in all."""
+"""Steps done, and steps in all."""
 Report = Callable[[int, int], None]
 
 logger = logging.getLogger(__name__)
 
 
 class Work(Protocol):
-    """Something to compute, whose outcome its key determines."""
+    """A computation whose key determines its result."""
 
     @property
     def name(self) -> str:
-        """What it is called in the log."""
+        """Its name in the log."""
 
     @property
     def goes_on(self) -> bool:
-        """Whether one that was broken off goes on where it was."""
+        """Whether it can be interrupted and resumed."""
 
     @property
     def key(self) -> str:
-        """SHA-256 over all that the outcome depends on."""
+        """SHA-256 of all that the result depends on."""
 
     @property
     def total(self) -> int:
         """Steps in all."""
 
     def compute(self, report: Report) -> str:
-        """Return the artifact as canonical JSON; what `report` raises ends it."""
+        """Return the artifact as canonical JSON; an error of `report` ends it."""
 
 
 class _TurnOverError(Exception):
-    """Another run waits, and this one has had its turn."""
+    """Another computation waits, and this one has had its turn."""
 
 
 class Turns:
-    """The right to compute, which one run of a process has at a time: each loads a model.
+    """The right to compute, one at a time, since each computation loads a model.
 
-    Runs are served in the order in which they come, or come again.
+    Computations wait in order; one that yields waits again at the end.
     """
 
     def __init__(self) -> None:
@@ -75,20 +74,19 @@ class Turns:
             self._lock.release()
 
     def require(self) -> None:
-        """End the computation of a turn that was long while others wait; called in its thread.
+        """End a long turn while others wait; called in the thread of the computation.
 
         Raises:
-            _TurnOverError: it is over.
+            _TurnOverError: the turn is over.
         """
         if self._waiting and time.monotonic() > self._end:
             raise _TurnOverError
 
 
-class Run:
-    """One computation in a worker thread. It stops at the next prompt when nobody follows it.
+class Computation:
+    """A computation in a thread, of seconds to hours. It stops at the next step without followers.
 
-    Its outcome takes seconds to hours and its only use is that of a caller, so a cancelled
-    experiment does not keep the machine busy.
+    A cancelled experiment therefore does not keep the machine busy.
     """
 
     def __init__(self, total: int) -> None:
@@ -99,14 +97,14 @@ class Run:
 
     @property
     def abandoned(self) -> bool:
-        """Whether the last follower has left before the end."""
+        """Whether the last follower left before the end."""
         return self._abandoned.is_set()
 
     def check(self) -> None:
         """Stop an abandoned computation; called in its thread.
 
         Raises:
-            CancelledError: nobody waits for the outcome any more.
+            CancelledError: nobody waits for the result any more.
         """
         if self.abandoned:
             raise CancelledError("nobody waits for the outcome any more")
@@ -121,7 +119,7 @@ class Run:
         self._loop.call_soon_threadsafe(self._publish, (done, total))
 
     async def follow(self, task: asyncio.Task[str]) -> AsyncGenerator[Progress, None]:
-        """Yield progress until the task of this run is over."""
+        """Yield progress until the task has ended."""
         queue: asyncio.Queue[Progress | None] = asyncio.Queue()
         queue.put_nowait(self._latest)
         self._followers.add(queue)
@@ -135,28 +133,28 @@ class Run:
                 self._abandoned.set()
 
     def _publish(self, progress: Progress) -> None:
-        if progress <= self._latest:  # it goes on after others had their turn
+        if progress <= self._latest:  # it was resumed after others had their turn
             return
         self._latest = progress
         for queue in self._followers:
             queue.put_nowait(progress)
 
 
-class Runs:
-    """The runs of one process. Different ones take turns, since each loads a model.
+class Computations:
+    """The computations of one process, which take turns, since each loads a model.
 
     Args:
-        store: Where finished artifacts go, and are found again.
-        turns: Held by the one that computes; shared with other runs of the process.
+        store: Keeps finished artifacts.
+        turns: Shared with all computations of the process.
     """
 
     def __init__(self, store: ArtifactStore, turns: Turns) -> None:
         self._store = store
         self._turns = turns
-        self._running: dict[str, tuple[Run, asyncio.Task[str]]] = {}
+        self._running: dict[str, tuple[Computation, asyncio.Task[str]]] = {}
 
     async def follow(self, work: Work) -> AsyncGenerator[Progress | str, None]:
-        """Yield progress, then the artifact; equal works share one computation.
+        """Yield progress, then the artifact; equal work shares one computation.
 
         Raises:
             ModnormError: the computation failed.
@@ -167,11 +165,11 @@ class Runs:
                 yield progress
         yield task.result()
 
-    def _join(self, work: Work) -> tuple[Run, asyncio.Task[str]]:
+    def _join(self, work: Work) -> tuple[Computation, asyncio.Task[str]]:
         current = self._running.get(work.key)
         if current is not None and not current[0].abandoned:
             return current
-        run = Run(work.total)
+        run = Computation(work.total)
         task = asyncio.create_task(self._compute(work, run))
         self._running[work.key] = run, task
         task.add_done_callback(lambda ended: self._forget(work, ended))
@@ -184,15 +182,15 @@ class Runs:
         if not ended.cancelled() and (error := ended.exception()) is not None:
             logger.info("%s ended without a result", work.name, exc_info=error)
 
-    async def _compute(self, work: Work, run: Run) -> str:
+    async def _compute(self, work: Work, run: Computation) -> str:
         while True:
             async with self._turns.held():
                 made = await asyncio.to_thread(self._in_turn, work, run)
             if made is not None:
                 return made
 
-    def _in_turn(self, work: Work, run: Run) -> str | None:
-        """Return the artifact; None where the turn ended before."""
+    def _in_turn(self, work: Work, run: Computation) -> str | None:
+        """Return the artifact, or None if the turn ended first."""
 
         def report(done: int, total: int) -> None:
             run.report(done, total)
@@ -205,7 +203,7 @@ class Runs:
             logger.info("%s makes way", work.name)
             return None
 
-    def _find_or_make(self, work: Work, run: Run, report: Report) -> str:
+    def _find_or_make(self, work: Work, run: Computation, report: Report) -> str:
         def wait() -> None:
             """Leave the turn to others while another process makes the artifact."""
             run.check()

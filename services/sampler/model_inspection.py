@@ -1,4 +1,4 @@
-"""Whether a model can be searched, and what it is."""
+"""Checks whether a model can be searched, and describes it."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +9,7 @@ from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.errors import InvalidInputError
 from modnorm.v1 import sampling_pb2
 from modnorm.wire.conversions import prompts_from_proto
-from services.common.models import resolve_model
+from services.common.model_resolution import resolve_model
 
 
 def inspect_model(
@@ -18,8 +18,8 @@ def inspect_model(
     """Check weights, family and prompts of a model.
 
     Args:
-        request: The model and what it is to be used for.
-        roots: Where local models may lie; anywhere when None.
+        request: The model, prompts and completion cap.
+        roots: Directories of local models; anywhere when None.
 
     Raises:
         InvalidInputError: no such model, an unsupported or incomplete one, or a prompt that does

@@ -1,4 +1,4 @@
-"""Threads for what may take minutes, apart from those that all calls of a process share."""
+"""Threads for work of minutes, apart from those that all calls of a process share."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,15 +12,14 @@ ResultT = TypeVar("ResultT")
 
 
 class SlowThreads:
-    """A few threads where calls wait for downloads, and for nobody but each other.
+    """A few threads for calls that wait for downloads.
 
-    `asyncio.to_thread` has four threads more than there are cores, for everything: as many
-    downloads would stop the process. What its caller has left goes on to its end, and what has not
-    begun by then never does.
+    `asyncio.to_thread` has few threads for all calls, which as many downloads would block. Work
+    that has begun goes on to its end, even if its caller leaves.
 
     Args:
-        count: How many there are; others wait in order.
-        name: What they are called.
+        count: Number of threads; other work waits in order.
+        name: Their name.
     """
 
     def __init__(self, count: int, name: str) -> None:
@@ -29,10 +28,10 @@ class SlowThreads:
     async def run(
         self, work: Callable[ParamsT, ResultT], *args: ParamsT.args, **kwargs: ParamsT.kwargs
     ) -> ResultT:
-        """Return what some work returns in one of the threads, in the context of the caller."""
+        """Run work in one of the threads, in the context of the caller; return its result."""
         called = partial(copy_context().run, work, *args, **kwargs)
         return await asyncio.get_running_loop().run_in_executor(self._executor, called)
 
     def close(self) -> None:
-        """Begin nothing any more; what is under way nobody waits for."""
+        """Begin no more work, and wait for none."""
         self._executor.shutdown(wait=False, cancel_futures=True)

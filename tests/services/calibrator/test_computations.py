@@ -1,12 +1,12 @@
-"""Runs of one process beside those of another."""
+"""Computations of one process beside those of another."""
 
 import asyncio
 from contextlib import suppress
 
 from filelock import FileLock
 
-from services.calibrator.runs import Runs, Turns
-from services.common.artifacts import ArtifactStore
+from services.calibrator.computations import Computations, Turns
+from services.common.artifact_store import ArtifactStore
 
 
 class Quick:
@@ -26,11 +26,11 @@ async def made(runs, key):
 
 
 def test_what_another_process_makes_keeps_nobody_else_waiting(tmp_path, monkeypatch):
-    monkeypatch.setattr("services.calibrator.runs.TURN_SECONDS", 0.0)
+    monkeypatch.setattr("services.calibrator.computations.TURN_SECONDS", 0.0)
     (tmp_path / "locks").mkdir()
 
     async def scenario():
-        runs = Runs(ArtifactStore(tmp_path), Turns())
+        runs = Computations(ArtifactStore(tmp_path), Turns())
         theirs = FileLock(tmp_path / "locks" / "a", thread_local=False)
         with theirs:
             held_up = asyncio.create_task(made(runs, "a"))

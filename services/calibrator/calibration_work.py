@@ -1,4 +1,4 @@
-"""What a calibration request asks for, checked and resolved."""
+"""The computation of a calibration request, checked and resolved."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,18 +13,18 @@ from modnorm.errors import InvalidInputError
 from modnorm.spec import CalibrationSpec
 from modnorm.v1 import calibration_pb2
 from modnorm.wire.conversions import calibration_from_proto, prompts_from_proto
-from services.calibrator.runs import Report
-from services.common.artifacts import content_key
-from services.common.models import resolve_model
+from services.calibrator.computations import Report
+from services.common.artifact_store import content_key
+from services.common.model_resolution import resolve_model
 
 
 @dataclass(frozen=True)
-class Plan:
-    """One calibration, whose outcome its key determines."""
+class CalibrationWork:
+    """One calibration, whose key determines its profile."""
 
     checkpoint: Checkpoint
     prompts: list[list[int]]
-    """Token ids of what is measured."""
+    """Token ids of the measured prompts."""
     settings: CalibrationSpec
     task: str
     name: ClassVar[str] = "calibration"
@@ -32,7 +32,7 @@ class Plan:
 
     @cached_property
     def key(self) -> str:
-        """SHA-256 over all that the profile depends on."""
+        """SHA-256 of all that the profile depends on."""
         return content_key(
             {
                 "version": VERSION,
@@ -56,16 +56,18 @@ class Plan:
         return profile.to_json()
 
 
-def make_plan(request: calibration_pb2.CalibrateRequest, roots: Sequence[Path] | None) -> Plan:
+def make_calibration(
+    request: calibration_pb2.CalibrateRequest, roots: Sequence[Path] | None
+) -> CalibrationWork:
     """Resolve the model and encode the prompts.
 
     Args:
-        request: What is asked for.
-        roots: Where local models may lie; anywhere when None.
+        request: The request.
+        roots: Directories of local models; anywhere when None.
 
     Raises:
         InvalidInputError: no prompts, an unusable one, settings out of range, no such model.
-        PreconditionError: the model is not the one that the caller has in mind.
+        PreconditionError: the model has another digest.
     """
     settings = calibration_from_proto(request.settings)
     messages = prompts_from_proto(request.prompts)
@@ -78,4 +80,6 @@ def make_plan(request: calibration_pb2.CalibrateRequest, roots: Sequence[Path] |
     checkpoint = resolve_model(request.model, roots, digest=request.model_digest)
     encoder = PromptEncoder(checkpoint)
     encoded = [encoder.encode(turns) for turns in messages[: settings.examples]]
-    return Plan(checkpoint, calibration_prompts(encoded, settings), settings, request.task)
+    return CalibrationWork(
+        checkpoint, calibration_prompts(encoded, settings), settings, request.task
+    )

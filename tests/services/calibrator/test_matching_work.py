@@ -8,7 +8,7 @@ from modnorm.errors import InvalidInputError
 from modnorm.radius.artifact import RadiusArtifact
 from modnorm.v1 import common_pb2
 from modnorm.wire.status import from_rpc_error
-from services.calibrator.matching import make_matching
+from services.calibrator.matching_work import make_matching
 
 DEADLINE = 120
 
@@ -82,7 +82,7 @@ def test_broken_off_it_goes_on_and_another_grid_measures_nothing_twice(
 def test_a_long_matching_makes_way_for_what_waits_and_goes_on(
     serve, settings, measure_request, request_for, caplog, monkeypatch
 ):
-    monkeypatch.setattr("services.calibrator.runs.TURN_SECONDS", 0.0)
+    monkeypatch.setattr("services.calibrator.computations.TURN_SECONDS", 0.0)
     many = measure_request(candidates=12)
 
     async def scenario():

@@ -1,4 +1,4 @@
-"""Models as requests name them."""
+"""The models that requests name."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,12 +15,12 @@ def resolve_model(
 
     Args:
         model: Name and revision.
-        roots: Where local models may lie; anywhere when None.
+        roots: Directories of local models; anywhere when None.
         digest: Digest that the model must have; any when empty.
 
     Raises:
         InvalidInputError: there is no such model, or it is not supported.
-        PreconditionError: it is not the one that the caller has in mind.
+        PreconditionError: it has another digest.
         UnavailableError: the Hugging Face Hub cannot be reached.
     """
     revision = model.revision if model.HasField("revision") else None

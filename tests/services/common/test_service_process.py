@@ -60,7 +60,7 @@ def test_a_service_stops_gracefully_and_logs_json(tmp_path, number):
     listening, stopping = (
         line
         for line in lines
-        if line["logger"] == "services.common.run" and line["event"] != "observed"
+        if line["logger"] == "services.common.service_process" and line["event"] != "observed"
     )
     assert [listening["event"], stopping["event"]] == ["listening", "stopping"]
     assert {"level", "logger", "timestamp"} <= stopping.keys()

@@ -1,4 +1,4 @@
-"""One process, one service: logs, signals, start and graceful stop."""
+"""One process, one service: settings, logs, signals, start and graceful stop."""
 
 import asyncio
 import gc
@@ -6,28 +6,31 @@ import logging
 import signal
 import sys
 from collections.abc import Callable
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 from prometheus_client import CollectorRegistry
+from pydantic import ValidationError
+from pydantic_settings import BaseSettings
 
 from modnorm.errors import ModnormError
 from services.common.logging import configure_logging
 from services.common.metrics import exposed
 from services.common.settings import ServiceSettings, TracingSettings
-from services.common.starting import read_settings
 from services.common.tracing import traced
 
 GARBAGE_THRESHOLDS = 50_000, 20, 20
-"""Objects until the youngest are looked at, and how many such looks until older ones are."""
+"""Garbage collection: objects until a young collection, and collections until an older one."""
 
 SWITCH_SECONDS = 0.001
-"""How long a thread computes while another waits to; by default five times as long."""
+"""How long a thread computes while another waits: a fifth of Python's default."""
+
+SettingsT = TypeVar("SettingsT", bound=BaseSettings)
 
 logger = logging.getLogger(__name__)
 
 
 class Service(Protocol):
-    """What a process runs."""
+    """A service of one process."""
 
     @property
     def port(self) -> int:
@@ -37,24 +40,46 @@ class Service(Protocol):
         """Start to work; return when ready."""
 
     async def stop(self) -> None:
-        """Refuse new work, finish or hand back the present one, return when done."""
+        """Refuse new work, and return once the present work is finished or handed back."""
 
 
 @runtime_checkable
 class HastyService(Service, Protocol):
-    """A service whose stop can take long, and can be made to take no longer."""
+    """A service whose stop can take long and can be hurried."""
 
     def hurry(self) -> None:
-        """Let a stop, in progress or to come, hand back what is in hand now."""
+        """Let a stop, in progress or to come, hand its work back now."""
+
+
+def read_settings(kind: type[SettingsT]) -> SettingsT:
+    """Return the settings of the environment; log wrong ones and end the process."""
+    try:
+        return kind()
+    except ValidationError as error:
+        wrong = "; ".join(
+            f"{_variable(kind, fault['loc'])}: {fault['msg']}" for fault in error.errors()
+        )
+    except ModnormError as error:
+        wrong = str(error)
+    configure_logging("INFO")
+    logger.critical("ended: %s", wrong)
+    sys.exit(1)
+
+
+def _variable(kind: type[BaseSettings], place: tuple[int | str, ...]) -> str:
+    """Return the name of the variable that a setting comes from."""
+    name = str(place[0]) if place else "settings"
+    if name not in kind.model_fields:
+        return name
+    return f"{kind.model_config.get('env_prefix', '')}{name}".upper()
 
 
 def run_service(settings: ServiceSettings, build: Callable[[CollectorRegistry], Service]) -> None:
-    """Run a service until SIGTERM or SIGINT, then stop it gracefully; at once at the second.
+    """Run a service until SIGTERM or SIGINT, then stop it; a second signal hurries the stop.
 
     Args:
         settings: The settings of the service.
-        build: Makes the service, whose metrics go to the registry that it is given; called inside
-            the event loop.
+        build: Makes the service, whose metrics go to the given registry; called in the event loop.
     """
     configure_logging(settings.log_level)
     registry = CollectorRegistry()
@@ -83,7 +108,7 @@ async def _run(build: Callable[[], Service]) -> None:
     service = build()
     await service.start()
     _collect_seldom()
-    # Each of a transaction's answers waits for the interpreter, where calls keep it busy.
+    # Busy calls keep the interpreter from the answers of a transaction.
     sys.setswitchinterval(SWITCH_SECONDS)
     logger.info("listening", extra={"port": service.port})
     await stopping.wait()
@@ -94,9 +119,9 @@ async def _run(build: Callable[[], Service]) -> None:
 
 
 def _collect_seldom() -> None:
-    """Have the garbage collector look seldom, and never at what a service is made of.
+    """Have the garbage collector run seldom, and never on the objects of the start.
 
-    Calls make many short-lived objects and hardly any cycles; by default the collector takes a
+    Calls make many short-lived objects and hardly any cycles. By default the collector takes a
     fifth of a busy service's processor time, in pauses of tens of milliseconds.
     """
     gc.collect()

@@ -1,4 +1,4 @@
-"""What a request for a functional matching asks for, checked and resolved."""
+"""The computation of a functional matching, checked and resolved."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,28 +19,28 @@ from modnorm.radius.plan import check_method, plan_matching
 from modnorm.v1 import calibration_pb2
 from modnorm.wire.conversions import method_from_proto, prompts_from_proto
 from modnorm.wire.radius_conversions import matching_from_proto
-from services.calibrator.runs import Report
-from services.common.artifacts import content_key
-from services.common.models import resolve_model
+from services.calibrator.computations import Report
+from services.common.artifact_store import content_key
+from services.common.model_resolution import resolve_model
 
 
 @dataclass(frozen=True)
 class MatchingWork:
-    """One matching, whose outcome its key determines.
+    """One matching, whose key determines its artifact.
 
-    Its measurements are kept one by one: one that was broken off goes on, and one with other radii
+    Measurements are kept one by one. An interrupted matching resumes, and one with other radii
     measures nothing twice.
     """
 
     plan: MatchingPlan
     folder: Path
-    """Where measurements are kept."""
+    """Folder of the measurements."""
     name: ClassVar[str] = "matching"
     goes_on: ClassVar[bool] = True
 
     @cached_property
     def key(self) -> str:
-        """SHA-256 over all that the artifact depends on."""
+        """SHA-256 of all that the artifact depends on."""
         return content_key(
             {
                 "inputs": dict(self.plan.inputs(best_device())),
@@ -79,13 +79,13 @@ def make_matching(
     """Resolve the model, encode the prompts, build the scale maps.
 
     Args:
-        request: What is asked for.
-        roots: Where local models may lie; anywhere when None.
-        folder: Where measurements are kept.
+        request: The request.
+        roots: Directories of local models; anywhere when None.
+        folder: Folder of the measurements.
 
     Raises:
         InvalidInputError: something in the request is out of range, unknown or unusable.
-        PreconditionError: the model is not the one that the caller has in mind.
+        PreconditionError: the model has another digest.
     """
     matching = matching_from_proto(request.matching)
     method = method_from_proto(request.method)
