@@ -4,7 +4,6 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 from modnorm.checkpoint.prompts import PromptEncoder
@@ -85,15 +84,20 @@ class LoadedModel:
     ) -> None:
         self.key = key
         self.engine = engine
-        self.prompts = lru_cache(maxsize=KEPT)(self._encode)
         self._encoder = PromptEncoder(checkpoint)
         self._artifacts = artifacts
+        self._prompts: dict[tuple[str, str], Prompts] = {}
         self._replays: dict[tuple[str, str, int], Mapping[str, str]] = {}
 
-    def _encode(self, task: Task, rows_digest: str) -> Prompts:
+    def prompts(self, task: Task, rows_digest: str) -> Prompts:
         """Return the prompts of a task's rows, in row order."""
-        rows = self._artifacts.rows(rows_digest)
-        return tuple(map(self._encoder.encode, render(task, rows, "row")))
+        key = (task.scorer, rows_digest)
+        if key not in self._prompts:
+            while len(self._prompts) >= KEPT:
+                self._prompts.pop(next(iter(self._prompts)))
+            rows = self._artifacts.rows(rows_digest)
+            self._prompts[key] = tuple(map(self._encoder.encode, render(task, rows, "row")))
+        return self._prompts[key]
 
     def replay(self, task: Task, job: messages.Job, poll: Callable[[], None]) -> Mapping[str, str]:
         """Replay a few selection prompts on the base model, once an experiment.

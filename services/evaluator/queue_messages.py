@@ -91,7 +91,8 @@ class QueueConsumer(Consumer):  # type: ignore[misc]  # celery has no types
         Celery looks only between two steps whether to stop; its own take two seconds.
         """
         connection: Connection = super().connect()
-        connection.drain_events = partial(_drain_briefly, connection.drain_events)
+        drain = partial(_drain_briefly, connection.drain_events)
+        connection.drain_events = drain  # type: ignore[method-assign]  # of this instance
         return connection
 
     @override
