@@ -37,9 +37,17 @@ class Mps:
             name: self._environment[name] for name in (PIPES, LOGS) if name in self._environment
         }
 
+    def accepts(self, command: str) -> bool:
+        """Give the daemon a command; return whether it answers."""
+        try:
+            _run([CONTROL], self._environment, f"{command}\n")
+        except (OSError, subprocess.SubprocessError):
+            return False
+        return True
+
     def close(self) -> None:
         """End the daemon if it was started here, after its clients have ended."""
-        if self._is_ours and _ask("quit", self._environment) is None:
+        if self._is_ours and not self.accepts("quit"):
             logger.warning("the MPS daemon did not quit")
 
 
@@ -56,17 +64,18 @@ def chosen_mps(mode: str, inherited: Mapping[str, str], folder: Path) -> Mps | N
     """
     if mode == "off":
         return None
-    found = running_mps(inherited)
-    return start_mps(inherited, folder) if found is None and mode == "on" else found
+    running = running_mps(inherited)
+    return start_mps(inherited, folder) if running is None and mode == "on" else running
 
 
 def running_mps(inherited: Mapping[str, str]) -> Mps | None:
     """Return the daemon of the environment's pipe directory or of the default one."""
     environment = _with_driver(inherited)
-    if _ask("get_server_list", environment) is None:
+    daemon = Mps(environment, is_ours=False)
+    if not daemon.accepts("get_server_list"):
         return None
     logger.info("an MPS daemon runs", extra={"pipes": environment.get(PIPES, "the default")})
-    return Mps(environment, is_ours=False)
+    return daemon
 
 
 def start_mps(inherited: Mapping[str, str], folder: Path) -> Mps:
@@ -86,13 +95,14 @@ def start_mps(inherited: Mapping[str, str], folder: Path) -> Mps:
     for directory in (pipes, logs):
         directory.mkdir(exist_ok=True)
     try:
-        _run([CONTROL, "-d"], environment, output=subprocess.DEVNULL)  # it may keep a pipe
+        _run([CONTROL, "-d"], environment)
     except (OSError, subprocess.SubprocessError) as error:
         raise _unusable(f"NVIDIA's MPS does not start: {error}") from error
-    if _ask("get_server_list", environment) is None:
+    daemon = Mps(environment, is_ours=True)
+    if not daemon.accepts("get_server_list"):
         raise _unusable("NVIDIA's MPS was started, and does not answer")
     logger.info("started an MPS daemon", extra={"pipes": str(pipes)})
-    return Mps(environment, is_ours=True)
+    return daemon
 
 
 def _with_driver(inherited: Mapping[str, str]) -> dict[str, str]:
@@ -103,32 +113,18 @@ def _with_driver(inherited: Mapping[str, str]) -> dict[str, str]:
     return {**inherited, "PATH": os.pathsep.join((path, *folders))}
 
 
-def _ask(command: str, environment: Mapping[str, str]) -> str | None:
-    """Give the daemon a command; return its answer, or None when there is none."""
-    try:
-        return _run([CONTROL], environment, text=f"{command}\n")
-    except (OSError, subprocess.SubprocessError):
-        return None
-
-
-def _run(
-    command: Sequence[str],
-    environment: Mapping[str, str],
-    text: str = "",
-    output: int = subprocess.PIPE,
-) -> str:
-    """Run a program of the driver; return its output."""
-    ended = subprocess.run(
+def _run(command: Sequence[str], environment: Mapping[str, str], text: str = "") -> None:
+    """Run a program of the driver; its output goes nowhere, since a daemon may keep a pipe."""
+    subprocess.run(
         command,
         env=environment,
         input=text,
         check=True,
-        stdout=output,
+        stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         text=True,
         timeout=CALL_SECONDS,
     )
-    return ended.stdout or ""
 
 
 def _unusable(reason: str) -> UnavailableError:

@@ -5,29 +5,55 @@ the aggregator decides whether to lease that job. All others are rejected before
 No message ends the worker.
 """
 
-import json
 import logging
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
+from typing import Annotated, Literal
 
 from celery.worker.consumer import Consumer
 from kombu.connection import Connection
 from kombu.message import Message
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from typing_extensions import override
 
 from modnorm.errors import InvalidInputError
-from services.common.queue import TASK
 
 POLL_SECONDS = 0.2
 """Longest wait for a message before Celery looks whether to stop."""
 MAX_BODY = 4096
 """Bytes; ten times the size of the aggregator's messages."""
-_ID = re.compile(r"[A-Za-z0-9-]{1,64}")
-_UNUSED = ("eta", "expires", "group", "shadow", "ignore_result", "stamped_headers")
-"""Headers that would delay a message, rename it or tie it to others."""
+
+Id = Annotated[str, Field(pattern=r"\A[A-Za-z0-9-]{1,64}\z")]
 
 logger = logging.getLogger(__name__)
+
+
+class _Envelope(BaseModel):
+    """The parts of a message around its body."""
+
+    class Headers(BaseModel):
+        """Celery's headers, without any that delay a message, rename it or tie it to others."""
+
+        task: Literal["modnorm.evaluate"]
+        id: Id
+        eta: None = None
+        expires: None = None
+        group: None = None
+        shadow: None = None
+        ignore_result: None = None
+        stamped_headers: None = None
+        timelimit: Annotated[list[None], Field(max_length=2)] | None = None
+
+    headers: Headers
+    content_type: Literal["application/json"]
+    content_encoding: Literal["utf-8"]
+    body: Annotated[bytes, Field(max_length=MAX_BODY)]
+
+
+_BODY = TypeAdapter(
+    tuple[tuple[Id], Annotated[dict[str, object], Field(max_length=0)], dict[str, None]]
+)
+"""One positional argument, no named ones, and no callbacks, chains or chords."""
 
 
 def job_of(message: Message) -> str:
@@ -36,42 +62,16 @@ def job_of(message: Message) -> str:
     Raises:
         InvalidInputError: the aggregator sends no such message.
     """
-    _check_headers(message.headers)
-    if (message.content_type, message.content_encoding) != ("application/json", "utf-8"):
-        raise _foreign("it is not JSON")
-    if len(message.body) > MAX_BODY:
-        raise _foreign(f"it has {len(message.body)} bytes")
     try:
-        content = json.loads(message.body)
-    except (ValueError, RecursionError):
-        raise _foreign("it is not JSON") from None
-    match content:
-        case [[str(job_id)], dict(named), dict(linked)]:
-            pass
-        case _:
-            raise _foreign("it does not carry an id")
-    if named or any(value is not None for value in linked.values()):
-        raise _foreign("it carries more than an id")
-    if not _ID.fullmatch(job_id):
-        raise _foreign("its id is none of a job")
+        envelope = _Envelope.model_validate(message, from_attributes=True)
+        (job_id,), _, _ = _BODY.validate_json(envelope.body)
+    except ValidationError as error:
+        fault = error.errors(include_input=False, include_url=False)[0]
+        place = ".".join(map(str, fault["loc"]))
+        raise InvalidInputError(
+            f"not a message of the aggregator: {place}: {fault['msg']}"
+        ) from None
     return job_id
-
-
-def _check_headers(headers: object) -> None:
-    if not isinstance(headers, Mapping):
-        raise _foreign("it has no headers")
-    if headers.get("task") != TASK:
-        raise _foreign("it names another task")
-    identity = headers.get("id")
-    if not isinstance(identity, str) or not _ID.fullmatch(identity):
-        raise _foreign("it has no id of its own")
-    limits = headers.get("timelimit") or (None, None)
-    if any(headers.get(name) is not None for name in _UNUSED) or list(limits) != [None, None]:
-        raise _foreign("it asks for more than work")
-
-
-def _foreign(reason: str) -> InvalidInputError:
-    return InvalidInputError(f"not a message of the aggregator: {reason}")
 
 
 class QueueConsumer(Consumer):  # type: ignore[misc]  # celery has no types

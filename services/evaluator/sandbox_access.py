@@ -26,10 +26,8 @@ class SandboxAccess:
 
     def __init__(self, sandbox: Runner | None) -> None:
         self.runner = None if sandbox is None else _ReportingRunner(sandbox, self._distrust)
-        self._isolation: Isolation | None = None
+        self._health: Isolation | ModnormError | None = None
         self._valid_until = 0.0
-        self._fault: ModnormError | None = None
-        self._next_check = 0.0
 
     def check(self, task: str) -> Mapping[str, str]:
         """Make sure that a task can be judged; return the isolation of its programs, if any.
@@ -41,29 +39,28 @@ class SandboxAccess:
         if not runs_programs(task):
             return {}
         sandbox = require_sandbox(task, self.runner)
-        if self._isolation is None or time.monotonic() > self._valid_until:
-            self._isolation = None
-            self._isolation = self._measure(sandbox)
-            self._valid_until = time.monotonic() + CHECK_SECONDS
-        return {"sandbox": self._isolation.summary}
+        if self._health is None or time.monotonic() > self._valid_until:
+            self._health = self._measure(sandbox)
+        if isinstance(self._health, ModnormError):
+            raise self._health.with_traceback(None)
+        return {"sandbox": self._health.summary}
 
     def _distrust(self) -> None:
         """Check before the next job, so that a broken sandbox spends no attempts."""
-        self._valid_until = 0.0
+        if isinstance(self._health, Isolation):
+            self._valid_until = 0.0
 
-    def _measure(self, sandbox: Runner) -> Isolation:
-        """Have the isolation measured, unless that failed a moment ago."""
+    def _measure(self, sandbox: Runner) -> Isolation | ModnormError:
+        """Return the isolation of a sandbox, or why it cannot be measured."""
         began = time.monotonic()
-        if self._fault is not None and began < self._next_check:
-            raise self._fault.with_traceback(None)
-        self._fault = None
         try:
-            return sandbox.check_health()
+            isolation = sandbox.check_health()
         except ModnormError as error:
             ended = time.monotonic()
-            self._fault = error
-            self._next_check = ended + max(FAULT_SECONDS, ended - began)
-            raise
+            self._valid_until = ended + max(FAULT_SECONDS, ended - began)
+            return error
+        self._valid_until = time.monotonic() + CHECK_SECONDS
+        return isolation
 
 
 class _ReportingRunner:

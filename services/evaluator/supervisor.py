@@ -19,11 +19,11 @@ from services.common.healthcheck import check
 from services.common.server import RunningServer, no_services, port_of, start_server
 from services.common.service_process import read_settings, run_service
 from services.common.settings import SupervisorSettings, inherited_environment
-from services.evaluator.devices import chosen_devices
 from services.evaluator.mps import chosen_mps
 from services.evaluator.placement import (
     Place,
     address_of,
+    chosen_devices,
     environment_of,
     grouped,
     wanted_engines,

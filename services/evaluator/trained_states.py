@@ -49,22 +49,16 @@ class TrainedStates:
             poll: Called between the steps of a lineage; its errors end the work.
         """
         started = time.perf_counter()
-        descriptor, normaliser = self._reach(job, engine, poll)
-        return ReachedState(descriptor, normaliser, time.perf_counter() - started)
-
-    def _reach(
-        self, job: messages.Job, engine: Engine, poll: Callable[[], None]
-    ) -> tuple[Descriptor, float]:
-        descriptor = descriptor_from_proto(job.descriptor)
+        descriptor, normaliser = descriptor_from_proto(job.descriptor), 0.0
         state = descriptor.lineage
         lineage = self._artifacts.lineage(job.experiment_id, state) if state else None
         engine.rebase(lineage, poll=poll)
-        if not job.generator_digest or descriptor.coefficients is not None or lineage is None:
-            return descriptor, 0.0
-        generator = self._generator(job.generator_digest, engine)
-        raw, scale = propose(generator, engine.moments(), lineage.steps)
-        sizes = all_float32([descriptor.radius * (scale * amplitude) for amplitude in raw])
-        return descriptor.resolved(sizes), scale
+        if job.generator_digest and descriptor.coefficients is None and lineage is not None:
+            generator = self._generator(job.generator_digest, engine)
+            raw, normaliser = propose(generator, engine.moments(), lineage.steps)
+            sizes = [descriptor.radius * (normaliser * amplitude) for amplitude in raw]
+            descriptor = descriptor.resolved(all_float32(sizes))
+        return ReachedState(descriptor, normaliser, time.perf_counter() - started)
 
     def _generator(self, digest: str, engine: Engine) -> Generator:
         if digest not in self._generators:
