@@ -46,6 +46,7 @@ from services.common.metrics import CallMetrics
 from services.common.queue import make_celery
 from services.common.server import RunningServer, port_of, start_server
 from services.common.settings import AggregatorSettings
+from services.common.shielded_tasks import ShieldedTasks
 from services.common.status_servicer import SERVICE as STATUS
 
 ANSWER_SECONDS = 30.0

@@ -18,8 +18,8 @@ from modnorm.wire.remote_sandbox import sandbox_at
 from services.common.channels import CHANNEL_OPTIONS
 from services.common.queue import QUEUE, TASK, make_celery
 from services.common.settings import EvaluatorSettings
-from services.evaluator.engine_thread import EngineThread
 from services.evaluator.aggregator_client import AggregatorClient
+from services.evaluator.engine_thread import EngineThread
 from services.evaluator.job_runner import JobRunner
 from services.evaluator.job_scoring import JobScorer
 from services.evaluator.lease import longest_silence
@@ -64,12 +64,14 @@ class Worker:
         name = settings.worker_name or f"{platform.node()}-{os.getpid()}"
         credentials = settings.credentials
         self._channel = open_channel(settings.aggregator_target, credentials, CHANNEL_OPTIONS)
-        gateway = AggregatorClient(JobServiceStub(self._channel), worker=name, shutdown=self._shutdown)
+        client = AggregatorClient(
+            JobServiceStub(self._channel), worker=name, shutdown=self._shutdown
+        )
         self._runner = JobRunner(
-            gateway,
+            client,
             self._shutdown,
             JobScorer(
-                gateway,
+                client,
                 _loading(settings, load),
                 watchdog=self._watchdog,
                 sandbox=sandbox or sandbox_at(settings.sandbox_target, credentials),

@@ -10,13 +10,18 @@ from modnorm.errors import CancelledError, ModnormError, StaleLeaseError, Unavai
 from modnorm.search.racing import Turn
 from modnorm.v1 import evaluation_pb2 as messages
 from services.common.logging import naming
+from services.evaluator.aggregator_client import AggregatorClient
 from services.evaluator.background_report import BackgroundReport
 from services.evaluator.backoff import Backoff
 from services.evaluator.candidate_bar import CandidateBar
-from services.evaluator.aggregator_client import AggregatorClient
-from services.evaluator.heartbeats import Heartbeats
 from services.evaluator.job_scoring import JobScorer, Work, split_name
-from services.evaluator.lease import LEAST_SILENCE, GivenUpError, HandedBackError, HeldLease
+from services.evaluator.lease import (
+    LEAST_SILENCE,
+    GivenUpError,
+    HandedBackError,
+    Heartbeats,
+    HeldLease,
+)
 from services.evaluator.metrics import JobOutcome
 from services.evaluator.model_affinity import ModelAffinity
 from services.evaluator.parked_jobs import ParkedJobs
@@ -36,7 +41,7 @@ class JobRunner:
     leases of all of them are kept alive.
 
     Args:
-        gateway: The aggregator.
+        client: The aggregator.
         shutdown: Says when to hand jobs back.
         scorer: Answers and scores the rows, and counts jobs.
         heartbeat_seconds: Longest pause between heartbeats.
@@ -47,7 +52,7 @@ class JobRunner:
 
     def __init__(  # noqa: PLR0913 - its parts, and by keyword its limits
         self,
-        gateway: AggregatorClient,
+        client: AggregatorClient,
         shutdown: Shutdown,
         scorer: JobScorer,
         *,
@@ -56,12 +61,12 @@ class JobRunner:
         resting: int = 0,
         silence_seconds: float = LEAST_SILENCE,
     ) -> None:
-        self._gateway = gateway
+        self._client = client
         self._shutdown = shutdown
         self.scorer = scorer
         self._metrics = scorer.metrics
-        self._affinity = ModelAffinity(gateway, scorer.models, model_patience)
-        self._heartbeats = Heartbeats(gateway, heartbeat_seconds)
+        self._affinity = ModelAffinity(client, scorer.models, model_patience)
+        self._heartbeats = Heartbeats(client, heartbeat_seconds)
         self._background = BackgroundReport()
         self._backoff = Backoff()
         self._in_hand: list[messages.Job] = []
@@ -146,7 +151,7 @@ class JobRunner:
         """Lease a job, or another in its place; None when there is nothing to do."""
         with naming(job=job_id):
             try:
-                job = self._gateway.claim(job_id)
+                job = self._client.claim(job_id)
             except ModnormError as error:
                 logger.warning("not claimed: %s", error)
                 return None
@@ -299,13 +304,13 @@ class JobRunner:
     def _hand_back(self, jobs: Sequence[messages.Job], reason: str) -> None:
         """Hand jobs back together, so that all of them wait once for an absent aggregator."""
         try:
-            self._gateway.hand_back([job.lease for job in jobs], reason)
+            self._client.hand_back([job.lease for job in jobs], reason)
         except ModnormError as error:
             logger.warning("not handed back, the leases expire: %s", error)
 
     def _fail(self, job: messages.Job, kind: messages.FailureKind.ValueType, reason: str) -> None:
         try:
-            self._gateway.fail(job.lease, kind, reason)
+            self._client.fail(job.lease, kind, reason)
         except ModnormError as error:
             logger.warning("failure not reported: %s", error)
 

@@ -25,9 +25,9 @@ from modnorm.search.watching import Resting
 from modnorm.tasks import Task
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.conversions import descriptor_from_proto
+from services.evaluator.aggregator_client import AggregatorClient
 from services.evaluator.artifact_cache import ArtifactCache
 from services.evaluator.candidate_bar import CandidateBar, early_stop
-from services.evaluator.aggregator_client import AggregatorClient
 from services.evaluator.lease import HeldLease
 from services.evaluator.metrics import EvaluatorMetrics
 from services.evaluator.model_cache import LoadedModel, LoadEngine, Loading, ModelCache
@@ -58,7 +58,7 @@ class JobScorer:
     """Has the rows of jobs answered, scores the answers and reports them; used by one thread.
 
     Args:
-        gateway: The aggregator.
+        client: The aggregator.
         loading: How models are loaded.
         watchdog: Told of the engine's signs of life.
         sandbox: Runs programs that models wrote; None where no task does.
@@ -67,7 +67,7 @@ class JobScorer:
 
     def __init__(
         self,
-        gateway: AggregatorClient,
+        client: AggregatorClient,
         loading: Loading,
         *,
         watchdog: Watchdog | None = None,
@@ -75,8 +75,8 @@ class JobScorer:
         metrics: EvaluatorMetrics | None = None,
     ) -> None:
         self.metrics = metrics or EvaluatorMetrics(CollectorRegistry())
-        self._gateway = gateway
-        self._artifacts = ArtifactCache(gateway)
+        self._client = client
+        self._artifacts = ArtifactCache(client)
         self._states = TrainedStates(self._artifacts)
         counted = replace(loading, load=self._counted(loading.load))
         self.models = ModelCache(self._artifacts, counted)
@@ -211,8 +211,8 @@ class JobScorer:
         environment: Mapping[str, str],
         normaliser: float = 0.0,
     ) -> None:
-        worker = self._gateway.worker
-        self._gateway.report(
+        worker = self._client.worker
+        self._client.report(
             lambda: report_parts(job.lease, worker, result, environment, normaliser)
         )
 

@@ -1,8 +1,9 @@
-"""The lease of a job, kept alive while the job is worked on."""
+"""The leases of jobs, kept alive by heartbeats while the jobs are worked on."""
 
 import logging
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
 from types import TracebackType
@@ -10,8 +11,9 @@ from typing import Self
 
 from modnorm.errors import CancelledError, ModnormError, NotFoundError, StaleLeaseError
 from modnorm.v1 import evaluation_pb2 as messages
+from services.common.tracing import add_trace_context
+from services.evaluator.aggregator_client import AggregatorClient
 from services.evaluator.candidate_bar import CandidateBar
-from services.evaluator.heartbeats import Heartbeats
 from services.evaluator.shutdown import Shutdown
 from services.evaluator.watchdog import LOAD_FACTOR
 
@@ -43,6 +45,83 @@ class GivenUpError(HandedBackError):
     """Raised in all parked jobs at once; the raiser releases their leases in one call."""
 
 
+class Heartbeats:
+    """Extends all leases of a worker by one message, from a thread that lasts while there are any.
+
+    One message is answered before the next is composed, so that the aggregator hears of changes in
+    their order.
+
+    Args:
+        client: Sends heartbeats.
+        seconds: Longest pause between two; a third of the shortest lease at most.
+    """
+
+    def __init__(self, client: AggregatorClient, seconds: float) -> None:
+        self._client = client
+        self._seconds = seconds
+        self._leases: list[HeldLease] = []
+        self._changed = threading.Condition()
+        self._runs = False
+        self._hastened = False
+        self._sending = threading.Lock()
+
+    def add(self, lease: "HeldLease") -> None:
+        """Extend a lease from now on."""
+        with self._changed:
+            self._leases.append(lease)
+            self._changed.notify()
+            if not self._runs:
+                self._runs = True
+                threading.Thread(target=self._run, name="heartbeat", daemon=True).start()
+
+    def remove(self, lease: "HeldLease") -> None:
+        """Let a lease go. The aggregator fences a heartbeat that is under way."""
+        with self._changed:
+            if lease in self._leases:
+                self._leases.remove(lease)
+                self._changed.notify()
+
+    def hasten(self) -> None:
+        """Have the next heartbeat sent at once; return before that."""
+        with self._changed:
+            self._hastened = True
+            self._changed.notify()
+
+    def send(self, leases: Sequence["HeldLease"]) -> None:
+        """Extend leases now, after the heartbeat under way; each hears its answer."""
+        with self._sending:
+            calls = [lease.beat() for lease in leases]
+            for lease, answer in zip(leases, self._client.heartbeats(calls), strict=True):
+                lease.hear(answer)
+
+    def _run(self) -> None:
+        while leases := self._due():
+            try:
+                self.send(leases)
+            except Exception:
+                # A defect must not cost every lease.
+                logger.exception("no heartbeat could be sent")
+
+    def _due(self) -> Sequence["HeldLease"]:
+        """Wait until heartbeats are due; return none once no lease is left."""
+        with self._changed:
+            before = time.monotonic()
+            while self._leases:
+                left = before + self._pause() - time.monotonic()
+                if left > 0 and not self._hastened:
+                    self._changed.wait(left)
+                    continue
+                self._hastened = False
+                self._leases = [lease for lease in self._leases if lease.lasts()]
+                if self._leases:
+                    return tuple(self._leases)
+            self._runs = False
+            return ()
+
+    def _pause(self) -> float:
+        return min(self._seconds, *(lease.lease.seconds / 3 for lease in self._leases))
+
+
 class HeldLease:
     """Context in which heartbeats extend a lease and say when to stop.
 
@@ -66,7 +145,7 @@ class HeldLease:
         self.lease = lease
         self.total = 0
         """Answers in all, for the progress in heartbeats."""
-        self.context = copy_context()
+        self._context = copy_context()
         self._heartbeats = heartbeats
         self._shutdown = shutdown
         self._bar = bar
@@ -139,10 +218,10 @@ class HeldLease:
             return False
         return True
 
-    def beat(self) -> messages.HeartbeatRequest:
-        """Return the heartbeat that is due now."""
+    def beat(self) -> messages.Call:
+        """Return the heartbeat that is due now, in the trace of the job."""
         experiment_id, candidate = self._bar.about if self._bar else ("", 0)
-        return messages.HeartbeatRequest(
+        heartbeat = messages.HeartbeatRequest(
             lease=self.lease,
             answers_done=self._done,
             answers_total=self.total,
@@ -150,6 +229,8 @@ class HeldLease:
             candidate=candidate,
             resting=self._is_parked,
         )
+        # A copy, since a context that is entered cannot be entered again.
+        return self._context.copy().run(add_trace_context, messages.Call(heartbeat=heartbeat))
 
     def hear(self, answer: messages.HeartbeatResponse | ModnormError) -> None:
         """Take in the answer to a heartbeat, or its error."""
@@ -171,5 +252,4 @@ class HeldLease:
     def _log(self, level: int, message: str, *values: object) -> None:
         """Log in the job's context, as the thread of heartbeats has none."""
         names = {"job": self.lease.job_id, "token": self.lease.token}
-        # A copy, since a context that is entered cannot be entered again.
-        self.context.copy().run(logger.log, level, message, *values, extra=names)
+        self._context.copy().run(logger.log, level, message, *values, extra=names)

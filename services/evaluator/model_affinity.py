@@ -20,13 +20,13 @@ class ModelAffinity:
     """Finds jobs of the loaded model in place of jobs of another.
 
     Args:
-        gateway: The aggregator.
+        client: The aggregator.
         models: Knows the loaded model.
         patience: Seconds for which jobs of other models are passed on.
     """
 
-    def __init__(self, gateway: AggregatorClient, models: ModelCache, patience: float) -> None:
-        self._gateway = gateway
+    def __init__(self, client: AggregatorClient, models: ModelCache, patience: float) -> None:
+        self._client = client
         self._models = models
         self._patience = patience
         self._first = float("-inf")
@@ -63,15 +63,15 @@ class ModelAffinity:
     def _claimed(self, model_digest: str) -> Iterator[messages.Job]:
         """Lease pending jobs of a model, one by one; hand back those that need another engine."""
         try:
-            pending = self._gateway.find_jobs(model_digest)
+            pending = self._client.find_jobs(model_digest)
             # Workers begin with different jobs.
-            start = zlib.crc32(self._gateway.worker.encode()) % max(1, len(pending))
+            start = zlib.crc32(self._client.worker.encode()) % max(1, len(pending))
             for job_id in (*pending[start:], *pending[:start])[:TRIES]:
-                job = self._gateway.claim(job_id)
+                job = self._client.claim(job_id)
                 if job is not None and self._models.holds(job):
                     yield job
                 elif job is not None:
                     reason = "its engine has other settings than the one that is loaded"
-                    self._gateway.fail(job.lease, messages.FAILURE_KIND_RELEASED, reason)
+                    self._client.fail(job.lease, messages.FAILURE_KIND_RELEASED, reason)
         except ModnormError as error:
             logger.warning("no other job was looked for: %s", error)

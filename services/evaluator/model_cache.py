@@ -100,13 +100,7 @@ class LoadedModel:
         return self._prompts[key]
 
     def replay(self, task: Task, job: messages.Job, poll: Callable[[], None]) -> Mapping[str, str]:
-        """Replay a few selection prompts on the base model, once an experiment.
-
-        Returns:
-            The digests of `replay`; nothing if the job names no rows for it.
-        """
-        if not job.replay_digest:
-            return {}
+        """Replay a few selection prompts on the base model, once an experiment."""
         key = (task.scorer, job.replay_digest, job.max_tokens)
         if key not in self._replays:
             prompts = self.prompts(task, job.replay_digest)
@@ -154,9 +148,9 @@ class ModelCache:
             return self._loaded
         checkpoint = self._checkpoint(job)
         self.close()
-        logger.info("loading a model", extra={"model": job.model.name, "engine": job.engine})
+        logger.info("loading a model", extra={"model": job.model.name, "engine": job.engine.name})
         with self._turn(poll):
-            engine = self._loading.load(job.engine, checkpoint, key.settings)
+            engine = self._loading.load(job.engine.name, checkpoint, key.settings)
         self._loaded = LoadedModel(key, checkpoint, engine, self._artifacts)
         return self._loaded
 
@@ -167,7 +161,8 @@ class ModelCache:
             loaded.engine.close()
 
     def _key_of(self, job: messages.Job) -> ModelKey:
-        return ModelKey(job.model_digest, job.engine, engine_settings(job, self._loading.share))
+        settings = engine_settings(job, self._loading.share)
+        return ModelKey(job.model_digest, job.engine.name, settings)
 
     def _checkpoint(self, job: messages.Job) -> Checkpoint:
         """Return the model of a job on disk."""

@@ -266,14 +266,14 @@ def shutdown() -> Shutdown:
 
 
 @pytest.fixture
-def gateway(target: str, shutdown: Shutdown) -> Iterator[AggregatorClient]:
+def client(target: str, shutdown: Shutdown) -> Iterator[AggregatorClient]:
     with grpc.insecure_channel(target, options=CHANNEL_OPTIONS) as channel:
         stub = evaluation_pb2_grpc.JobServiceStub(channel)
         yield AggregatorClient(stub, worker="tester", shutdown=shutdown)
 
 
 @pytest.fixture
-def make_runner(gateway: AggregatorClient, shutdown: Shutdown) -> Iterator[MakeRunner]:
+def make_runner(client: AggregatorClient, shutdown: Shutdown) -> Iterator[MakeRunner]:
     made: list[JobRunner] = []
 
     def make(
@@ -285,10 +285,10 @@ def make_runner(gateway: AggregatorClient, shutdown: Shutdown) -> Iterator[MakeR
         patience: float = 0.0,
         resting: int = 0,
     ) -> JobRunner:
-        scorer = JobScorer(gateway, loading, watchdog=watchdog, sandbox=sandbox, metrics=metrics)
+        scorer = JobScorer(client, loading, watchdog=watchdog, sandbox=sandbox, metrics=metrics)
         made.append(
             JobRunner(
-                gateway,
+                client,
                 shutdown,
                 scorer,
                 heartbeat_seconds=0.05,

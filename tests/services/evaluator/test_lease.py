@@ -16,8 +16,7 @@ from modnorm.errors import (
 )
 from modnorm.v1 import evaluation_pb2 as messages
 from services.common.logging import naming
-from services.evaluator.heartbeats import Heartbeats
-from services.evaluator.lease import HeldLease, longest_silence
+from services.evaluator.lease import Heartbeats, HeldLease, longest_silence
 from services.evaluator.watchdog import LOAD_FACTOR
 
 SECONDS = 60.0
@@ -42,8 +41,8 @@ def wait_until_refused(held: HeldLease) -> None:
         time.sleep(0.01)
 
 
-def test_heartbeats_are_a_third_of_a_short_lease_apart(gateway, shutdown, aggregator) -> None:
-    with HeldLease(Heartbeats(gateway, 100.0), lease(seconds=0.3), shutdown) as held:
+def test_heartbeats_are_a_third_of_a_short_lease_apart(client, shutdown, aggregator) -> None:
+    with HeldLease(Heartbeats(client, 100.0), lease(seconds=0.3), shutdown) as held:
         held.total = 9
         held.progress(4)
         began, seconds = time.monotonic(), 0.0
@@ -55,21 +54,21 @@ def test_heartbeats_are_a_third_of_a_short_lease_apart(gateway, shutdown, aggreg
     assert aggregator.heartbeats[-1].answers_total == 9
 
 
-def test_an_answer_may_cancel(gateway, shutdown, aggregator) -> None:
+def test_an_answer_may_cancel(client, shutdown, aggregator) -> None:
     aggregator.cancel = True
     with (
         pytest.raises(CancelledError),
-        HeldLease(Heartbeats(gateway, 0.02), lease(), shutdown) as held,
+        HeldLease(Heartbeats(client, 0.02), lease(), shutdown) as held,
     ):
         wait_until_refused(held)
 
 
 @pytest.mark.parametrize("error", [StaleLeaseError("lost"), NotFoundError("no such job")])
-def test_a_lost_lease_stops_the_work(gateway, shutdown, aggregator, error: ModnormError) -> None:
+def test_a_lost_lease_stops_the_work(client, shutdown, aggregator, error: ModnormError) -> None:
     aggregator.errors["Heartbeat"] = [error]
     with (
         pytest.raises(StaleLeaseError),
-        HeldLease(Heartbeats(gateway, 0.02), lease(), shutdown) as held,
+        HeldLease(Heartbeats(client, 0.02), lease(), shutdown) as held,
     ):
         wait_until_refused(held)
     assert aggregator.calls["Heartbeat"] == 1
@@ -79,10 +78,10 @@ def test_a_lost_lease_stops_the_work(gateway, shutdown, aggregator, error: Modno
     "error", [UnavailableError("down"), CancelledError("stopping"), ModnormError("a defect")]
 )
 def test_an_aggregator_in_trouble_stops_nothing(
-    gateway, shutdown, aggregator, error: ModnormError
+    client, shutdown, aggregator, error: ModnormError
 ) -> None:
     aggregator.errors["Heartbeat"] = [error] * 8
-    with HeldLease(Heartbeats(gateway, 0.02), lease(), shutdown) as held:
+    with HeldLease(Heartbeats(client, 0.02), lease(), shutdown) as held:
         deadline = time.monotonic() + SECONDS
         while not aggregator.heartbeats and time.monotonic() < deadline:
             held.progress(1)
@@ -90,8 +89,8 @@ def test_an_aggregator_in_trouble_stops_nothing(
     assert aggregator.heartbeats
 
 
-def test_a_worker_without_progress_lets_its_lease_go(gateway, shutdown, aggregator) -> None:
-    heartbeats = Heartbeats(gateway, 0.03)
+def test_a_worker_without_progress_lets_its_lease_go(client, shutdown, aggregator) -> None:
+    heartbeats = Heartbeats(client, 0.03)
     with HeldLease(heartbeats, lease(), shutdown, silence_seconds=0.1):
         until(lambda: not heartbeats._runs)
     assert len(aggregator.heartbeats) <= 5
@@ -104,10 +103,10 @@ def test_a_lease_outlasts_the_longest_load_that_the_watchdog_allows(stall_second
 
 
 def test_what_is_said_first_is_heard_first(
-    gateway, shutdown, aggregator, monkeypatch: pytest.MonkeyPatch
+    client, shutdown, aggregator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A heartbeat is under way, saying that the job rests, when the job goes on."""
-    composed, overtaken, send = threading.Event(), threading.Event(), gateway.heartbeats
+    composed, overtaken, send = threading.Event(), threading.Event(), client.heartbeats
 
     def late(calls: Sequence[messages.Call]) -> object:
         if not composed.is_set():
@@ -118,16 +117,16 @@ def test_what_is_said_first_is_heard_first(
         overtaken.set()
         return answers
 
-    monkeypatch.setattr(gateway, "heartbeats", late)
-    with HeldLease(Heartbeats(gateway, 0.02), lease(), shutdown) as held:
+    monkeypatch.setattr(client, "heartbeats", late)
+    with HeldLease(Heartbeats(client, 0.02), lease(), shutdown) as held:
         with held.parked():
             assert composed.wait(SECONDS)
         assert [beat.resting for beat in aggregator.heartbeats[:2]] == [True, False]
 
 
-def test_that_a_job_rests_is_told_at_once(gateway, shutdown, aggregator) -> None:
+def test_that_a_job_rests_is_told_at_once(client, shutdown, aggregator) -> None:
     """The next job may end the worker long before a heartbeat is due."""
-    with HeldLease(Heartbeats(gateway, 3600.0), lease(seconds=10_800), shutdown) as held:
+    with HeldLease(Heartbeats(client, 3600.0), lease(seconds=10_800), shutdown) as held:
         with held.parked():
             until(lambda: aggregator.heartbeats)
         assert [beat.resting for beat in aggregator.heartbeats] == [True, False]
@@ -135,24 +134,24 @@ def test_that_a_job_rests_is_told_at_once(gateway, shutdown, aggregator) -> None
 
 
 def test_a_defect_costs_no_lease(
-    gateway, shutdown, aggregator, monkeypatch: pytest.MonkeyPatch
+    client, shutdown, aggregator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    send, defects = gateway.heartbeats, iter([ArithmeticError, KeyError])
+    send, defects = client.heartbeats, iter([ArithmeticError, KeyError])
 
     def odd(calls: Sequence[messages.Call]) -> object:
         for defect in defects:
             raise defect
         return send(calls)
 
-    monkeypatch.setattr(gateway, "heartbeats", odd)
-    with HeldLease(Heartbeats(gateway, 0.02), lease(), shutdown):
+    monkeypatch.setattr(client, "heartbeats", odd)
+    with HeldLease(Heartbeats(client, 0.02), lease(), shutdown):
         until(lambda: aggregator.heartbeats)
 
 
 def test_each_heartbeat_of_a_message_belongs_to_the_work_under_its_lease(
-    gateway, shutdown, aggregator, traced_calls
+    client, shutdown, aggregator, traced_calls
 ) -> None:
-    heartbeats = Heartbeats(gateway, 0.02)
+    heartbeats = Heartbeats(client, 0.02)
     with ExitStack() as held:
         for job_id in "ab":
             traced_calls.set(job_id)
@@ -164,8 +163,8 @@ def test_each_heartbeat_of_a_message_belongs_to_the_work_under_its_lease(
     assert all(call.traceparent == call.heartbeat.lease.job_id for call in calls)
 
 
-def test_a_lease_that_is_let_go_is_not_spoken_of(gateway, shutdown, aggregator) -> None:
-    heartbeats = Heartbeats(gateway, 0.02)
+def test_a_lease_that_is_let_go_is_not_spoken_of(client, shutdown, aggregator) -> None:
+    heartbeats = Heartbeats(client, 0.02)
     short = messages.Lease(job_id="b", token=7, seconds=30.0)
     with HeldLease(heartbeats, lease(), shutdown):
         with HeldLease(heartbeats, short, shutdown):
@@ -177,7 +176,7 @@ def test_a_lease_that_is_let_go_is_not_spoken_of(gateway, shutdown, aggregator) 
 
 
 def test_a_heartbeat_that_fails_is_told_in_the_name_of_the_work(
-    gateway, shutdown, monkeypatch: pytest.MonkeyPatch
+    client, shutdown, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever looks for the lines of one candidate finds these, too."""
 
@@ -188,10 +187,10 @@ def test_a_heartbeat_that_fails_is_told_in_the_name_of_the_work(
 
     told: list[object] = []
     monkeypatch.setattr(
-        gateway, "heartbeats", lambda beats: [UnavailableError("away")] * len(beats)
+        client, "heartbeats", lambda beats: [UnavailableError("away")] * len(beats)
     )
     monkeypatch.setattr(logging.getLogger("services.evaluator.lease"), "handlers", [Noted()])
-    heartbeats = Heartbeats(gateway, 0.02)
+    heartbeats = Heartbeats(client, 0.02)
     with ExitStack() as held:
         for candidate in (3, 4):
             with naming(candidate=candidate):

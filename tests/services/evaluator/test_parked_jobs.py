@@ -244,7 +244,7 @@ def test_what_was_given_up_and_not_handed_back_yet_is_released(
     add("a")
     begin(rests, "a")
     with monkeypatch.context() as changed:
-        changed.setattr(rests._gateway, "hand_back", hang)
+        changed.setattr(rests._client, "hand_back", hang)
         with pytest.raises(TimeoutError):
             rests.close()
     rests.release()

@@ -22,9 +22,9 @@ class OnOffer(dict[str, messages.Job]):
 
 
 @pytest.fixture
-def resting_runner(gateway: AggregatorClient, shutdown: Shutdown) -> Iterator[JobRunner]:
-    scorer = JobScorer(gateway, Loading(roots=()))
-    runner = JobRunner(gateway, shutdown, scorer, heartbeat_seconds=0.05, resting=3)
+def resting_runner(client: AggregatorClient, shutdown: Shutdown) -> Iterator[JobRunner]:
+    scorer = JobScorer(client, Loading(roots=()))
+    runner = JobRunner(client, shutdown, scorer, heartbeat_seconds=0.05, resting=3)
     yield runner
     runner.close()
 
