@@ -24,15 +24,15 @@ from modnorm.wire.tokens import Role, TokenTable, make_token, write_tokens
 from services.aggregator.aggregator import build_aggregator
 from services.calibrator.server import build as build_calibrator
 from services.common.logging import json_handler
-from services.common.run import Service
+from services.common.service_process import Service
 from services.common.settings import (
     AggregatorSettings,
     CalibratorSettings,
     EvaluatorSettings,
     SamplerSettings,
 )
-from services.evaluator.models import LoadEngine
-from services.evaluator.worker import Worker
+from services.evaluator.celery_worker import Worker
+from services.evaluator.model_cache import LoadEngine
 from services.sampler.server import build as build_sampler
 
 _ANY_PORT = "127.0.0.1:0"
@@ -41,11 +41,11 @@ _DATABASE = "modnorm.db"
 _LOG = "lab.log"
 _TOKENS = "tokens.yaml"
 _GRACE_SECONDS = 1.0
-"""Somebody waits in the foreground: the job in hand is handed back rather than finished."""
+"""Short, since a user waits in the foreground: the job in hand is handed back, not finished."""
 
 _OUTAGE_SECONDS = 10.0
-"""What the calibrator or the sampler lacks, on a full disk of the cache for instance, nobody mends
-while they wait: the experiment fails with the reason, and goes on by the same command."""
+"""Nobody is at hand to repair the calibrator or the sampler, for example on a full disk. The
+experiment fails with the reason, and the same command resumes it."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class EmbeddedLab:
     target: str
     """`HOST:PORT` of its aggregator."""
     credentials: Credentials
-    """What its aggregator wants to see; nobody else on this machine knows it."""
+    """The token of its aggregator, which nobody else on this machine knows."""
 
 
 @contextmanager
@@ -69,16 +69,15 @@ def start(
 ) -> Iterator[EmbeddedLab]:
     """Start a lab; leaving the context stops it.
 
-    A part that breaks down takes the others with it, so that whoever waits for the lab loses the
-    connection at once; what broke it is raised on leaving the context. A database file that cannot
-    be used any more, on a full disk for instance, breaks down the lab: nobody is at hand who would
-    mend it meanwhile, and who reads the log.
+    A part that breaks down ends the others, so that clients lose the connection at once. Its error
+    is raised on leaving the context. A database file that cannot be used any more, for example on
+    a full disk, ends the lab too, since nobody is at hand to repair it.
 
     Args:
         state: Directory of the database and the log, made where absent. One process at a time.
-        cache: Directory of what other labs may share: calibrated profiles, fetched data.
-        data: Directories where named splits are looked for too.
-        evaluate: Whether to work on the jobs that are stored; without, they wait.
+        cache: Directory that labs may share, of calibrated profiles and fetched data.
+        data: More directories of named splits.
+        evaluate: Whether to work on the stored jobs, which wait otherwise.
         load: Makes engines.
     """
     state.mkdir(parents=True, exist_ok=True)
@@ -111,14 +110,14 @@ def start(
 
 
 def _work(worker: Worker, leaving: threading.Event, log: Path) -> None:
-    """Run the evaluator; that it ends without being told to is a failure, known from the log."""
+    """Run the evaluator; raise an error if it ends by itself."""
     worker.run()
     if not leaving.is_set():
         raise EngineError("the evaluator broke down", remedy=f"the reason is in {log}")
 
 
 class _Common(TypedDict):
-    """What all services of a lab in one process have, whatever the environment says."""
+    """Settings of all services of the lab, which override the environment."""
 
     token: SecretStr
     token_file: None
@@ -137,7 +136,7 @@ class _Common(TypedDict):
 
 
 def _common_settings(state: Path, cache: Path) -> _Common:
-    """Make a token for this lab alone: other users of the machine reach its ports, too."""
+    """Return settings with a token of this lab, as other users of the machine reach its ports."""
     token, accepted = make_token("embedded", tuple(Role))
     write_tokens(state / _TOKENS, TokenTable(tokens=(accepted,)))
     return _Common(
@@ -174,14 +173,14 @@ class _Services:
         self._fault: ModnormError | None = None
 
     def target(self) -> str:
-        """Return the aggregator's address, once it listens; raise what kept it from that."""
+        """Return the aggregator's address once it listens; raise the error of its start."""
         return self._target.result()
 
     def run(self) -> None:
         """Serve until `stop` is called.
 
         Raises:
-            ModnormError: what broke the services down before.
+            ModnormError: the services broke down.
         """
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
             runner.run(self._serve())
@@ -192,7 +191,7 @@ class _Services:
             self._loop.call_soon_threadsafe(self._stopping.set)
 
     def _break_down(self, fault: ModnormError) -> None:
-        """End `run` with an error, the first of them; called from any thread."""
+        """End `run` with the first error; may be called from any thread."""
         self._fault = self._fault or fault
         self.stop()
 
@@ -231,7 +230,7 @@ class _Services:
 
 
 async def _started(service: Service, stack: AsyncExitStack) -> str:
-    """Start a service, leave its end to the stack, and return its address."""
+    """Start a service, which the stack stops, and return its address."""
     await service.start()
     stack.push_async_callback(service.stop)
     return f"127.0.0.1:{service.port}"
@@ -239,7 +238,7 @@ async def _started(service: Service, stack: AsyncExitStack) -> str:
 
 @contextmanager
 def _logging_to(path: Path) -> Iterator[None]:
-    """Send logs to a file: the foreground belongs to the progress display."""
+    """Send logs to a file, since the terminal shows the progress."""
     root = logging.getLogger()
     level = root.level
     stream = path.open("a", encoding="utf-8")

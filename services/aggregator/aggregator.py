@@ -43,7 +43,7 @@ from services.common.queue import make_celery
 from services.common.server import RunningServer, port_of, start_server
 from services.common.settings import AggregatorSettings
 from services.common.shielded_tasks import ShieldedTasks
-from services.common.status import SERVICE as STATUS
+from services.common.status_servicer import SERVICE as STATUS
 
 ANSWER_SECONDS = 30.0
 """A database that does not answer for this long is reported as down."""

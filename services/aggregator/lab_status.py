@@ -19,7 +19,7 @@ from services.aggregator.jobs.replay_canaries import Canaries
 from services.aggregator.storage.lab_counts import LabCounts, LabCountStore, LeaseHolder
 from services.aggregator.storage.states import JobState
 from services.common.queue import queued
-from services.common.status import look_at_service, now, timestamp
+from services.common.status_servicer import look_at_service, now, timestamp
 
 FoundT = TypeVar("FoundT")
 

@@ -7,8 +7,8 @@ from contextlib import closing
 from modnorm.errors import ModnormError
 from services.aggregator.storage.database import Database
 from services.common.logging import configure_logging
+from services.common.service_process import read_settings
 from services.common.settings import DatabaseSettings
-from services.common.starting import read_settings
 
 logger = logging.getLogger(__name__)
 

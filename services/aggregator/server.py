@@ -1,9 +1,8 @@
 """The aggregator as a process: `python -m services.aggregator.server`."""
 
 from services.aggregator.aggregator import build_aggregator
-from services.common.run import run_service
+from services.common.service_process import read_settings, run_service
 from services.common.settings import AggregatorSettings
-from services.common.starting import read_settings
 
 
 def main() -> None:

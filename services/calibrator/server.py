@@ -7,12 +7,11 @@ from prometheus_client import CollectorRegistry
 
 from modnorm.v1 import calibration_pb2_grpc, status_pb2_grpc
 from services.calibrator.servicer import SERVICE, CalibrationServicer
-from services.common.run import run_service
 from services.common.server import GrpcService
+from services.common.service_process import read_settings, run_service
 from services.common.settings import CalibratorSettings
-from services.common.starting import read_settings
-from services.common.status import SERVICE as STATUS
-from services.common.status import StatusServicer
+from services.common.status_servicer import SERVICE as STATUS
+from services.common.status_servicer import StatusServicer
 
 
 def build(settings: CalibratorSettings, registry: CollectorRegistry | None = None) -> GrpcService:

@@ -13,25 +13,24 @@ from modnorm.errors import InvalidInputError, NotFoundError
 from modnorm.radius.artifact import RadiusArtifact
 from modnorm.v1 import calibration_pb2, calibration_pb2_grpc
 from modnorm.wire.radius_conversions import artifact_to_proto
-from services.calibrator.matching import make_matching
-from services.calibrator.plan import Plan, make_plan
-from services.calibrator.runs import Progress, Runs, Turns
-from services.common.artifacts import ArtifactStore
+from services.calibrator.calibration_work import CalibrationWork, make_calibration
+from services.calibrator.computations import Computations, Progress, Turns
+from services.calibrator.matching_work import make_matching
+from services.common.artifact_store import ArtifactStore
 from services.common.settings import ServiceSettings
-from services.common.threads import SlowThreads
+from services.common.slow_threads import SlowThreads
 
 SERVICE = "modnorm.v1.CalibrationService"
 _NAMES = re.compile(f"[0-9a-f]{{{FINGERPRINT_DIGITS}}}|[0-9a-f]{{64}}")
 _RESOLUTIONS = 8
-"""Models that are resolved at a time: more than cores, as those that are not here wait for their
-download, and a few of them let the others pass."""
+"""Models that are resolved at a time: more than cores, since some wait for their download."""
 
 
 class CalibrationServicer(calibration_pb2_grpc.CalibrationServiceServicer):
     """Makes profiles and radius artifacts, and keeps them under `profiles` and `radii`.
 
     Args:
-        settings: Where models may lie and profiles are kept.
+        settings: Directories of models and of the cache.
     """
 
     def __init__(self, settings: ServiceSettings) -> None:
@@ -40,12 +39,12 @@ class CalibrationServicer(calibration_pb2_grpc.CalibrationServiceServicer):
         radii = settings.cache_dir / "radii"
         self._measurements = radii / "measurements"
         turns = Turns()
-        self._runs = Runs(self._store, turns)
-        self._matchings = Runs(ArtifactStore(radii), turns)
+        self._calibrations = Computations(self._store, turns)
+        self._matchings = Computations(ArtifactStore(radii), turns)
         self._resolutions = SlowThreads(_RESOLUTIONS, "resolution")
 
     def close(self) -> None:
-        """Let go of the threads; used when no call comes any more."""
+        """End the threads, after the last call."""
         self._resolutions.close()
 
     @override
@@ -57,12 +56,12 @@ class CalibrationServicer(calibration_pb2_grpc.CalibrationServiceServicer):
         ],
     ) -> AsyncIterator[calibration_pb2.CalibrateResponse]:
         """Stream progress, then the profile."""
-        plan = await self._resolutions.run(make_plan, request, self._roots)
+        plan = await self._resolutions.run(make_calibration, request, self._roots)
         stored = await asyncio.to_thread(self._stored, plan)
         if stored is not None:
             yield _response(stored)
             return
-        async with aclosing(self._runs.follow(plan)) as results:
+        async with aclosing(self._calibrations.follow(plan)) as results:
             async for result in results:
                 yield _response(result)
 
@@ -100,7 +99,7 @@ class CalibrationServicer(calibration_pb2_grpc.CalibrationServiceServicer):
             raise NotFoundError(f"there is no profile {request.digest}", field="digest")
         return calibration_pb2.GetProfileResponse(profile=_message(Profile.from_json(text)))
 
-    def _stored(self, plan: Plan) -> Profile | None:
+    def _stored(self, plan: CalibrationWork) -> Profile | None:
         text = self._store.find(plan.key)
         return None if text is None else Profile.from_json(text)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from google.protobuf.message import Message
 from structlog.contextvars import bind_contextvars
 
-from services.common.handlers import Interceptor, surrounded
+from services.common.interceptor import Interceptor, surrounded
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping

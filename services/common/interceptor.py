@@ -1,150 +1,95 @@
-"""Errors of servicers become status codes with details, whatever the kind of call."""
+"""Interceptors that wrap the handler of each method once."""
 
 from __future__ import annotations
 
-import asyncio
-import inspect
-import logging
-import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, NoReturn, TypeVar, cast
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import grpc
 import grpc.aio
-from google.protobuf.message import DecodeError
-from grpc_status import rpc_status
-
-from modnorm.errors import InvalidInputError, ModnormError
-from modnorm.wire.status import to_status
-from services.common.handlers import Interceptor
-from services.common.logging import internal_error
 
 RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
-Decode = Callable[[bytes], RequestT]
-_Behaviour = Callable[..., object]
-_Read = Callable[..., object]
+Enter = Callable[[RequestT, object], AbstractContextManager[RequestT]]
+"""Takes a request (an iterator for streamed ones) and the call's context; yields the request that
+the handler gets."""
 
 if TYPE_CHECKING:
-    from google.rpc import status_pb2
-
-    Context = grpc.aio.ServicerContext[bytes, ResponseT]
-
-MAX_MESSAGE_BYTES = 1500
-"""Of an error's message in UTF-8. A status is sent twice, each byte as three at worst and as four
-thirds, and must fit 8 KiB of metadata: gRPC drops larger ones now and then."""
-
-logger = logging.getLogger(__name__)
+    Context = grpc.aio.ServicerContext[RequestT, ResponseT]
+    Handler = grpc.RpcMethodHandler[RequestT, ResponseT]
 
 
-class ErrorInterceptor(Interceptor):
-    """Maps what a servicer raises to a status, and undecodable requests to INVALID_ARGUMENT.
+class Wrap(Protocol):
+    """Wraps a handler."""
 
-    `ModnormError` is mapped by `modnorm.wire.status`. Anything else is a defect: it is logged
-    with its traceback under an id, and the caller gets INTERNAL with the id only. Requests are
-    decoded here, since gRPC itself answers an undecodable one as if the server were at fault.
-    Servicers are asynchronous: coroutines, and for streamed responses asynchronous generators or
-    coroutines that write to the context.
+    def __call__(
+        self, handler: Handler[RequestT, ResponseT], method: str, /
+    ) -> Handler[RequestT, ResponseT]:
+        """Return a handler of the same kind, given one and the name of its method."""
+
+
+class Interceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # only in its stubs
+    """Wraps each handler of a server once, though gRPC asks for it at every call.
+
+    An unknown method stays unimplemented.
+
+    Args:
+        wrap: Wraps a handler, or returns it as it is.
     """
 
-    def __init__(self) -> None:
-        super().__init__(_guarded)
+    def __init__(self, wrap: Wrap) -> None:
+        self._wrap = wrap
+        self._wrapped: dict[str, tuple[object, Handler[Any, Any]]] = {}
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler[RequestT, ResponseT]]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler[RequestT, ResponseT]:
+        """Return the wrapped handler of a call, cached by method."""
+        handler, method = await continuation(handler_call_details), handler_call_details.method
+        if not handler:
+            return handler
+        kept = self._wrapped.get(method)
+        if kept is None or kept[0] is not handler:
+            kept = self._wrapped[method] = (handler, self._wrap(handler, method))
+        return kept[1]
 
 
-def _guarded(
-    handler: grpc.RpcMethodHandler[RequestT, ResponseT], method: str
-) -> grpc.RpcMethodHandler[RequestT, ResponseT]:
-    """Return the handler of the same kind that decodes and maps errors itself."""
-    decode = handler.request_deserializer or bytes
-    serialize = handler.response_serializer
-    if handler.unary_unary:
-        answer = _unary(handler.unary_unary, decode, method, _decode_one)
-        return grpc.unary_unary_rpc_method_handler(answer, response_serializer=serialize)
-    if handler.stream_unary:
-        answer = _unary(handler.stream_unary, decode, method, _decode_stream)
-        return grpc.stream_unary_rpc_method_handler(answer, response_serializer=serialize)
-    if handler.unary_stream:
-        stream = _stream(handler.unary_stream, decode, method, _decode_one)
-        return grpc.unary_stream_rpc_method_handler(stream, response_serializer=serialize)
-    stream = _stream(cast("_Behaviour", handler.stream_stream), decode, method, _decode_stream)
-    return grpc.stream_stream_rpc_method_handler(stream, response_serializer=serialize)
+def surrounded(
+    handler: Handler[RequestT, ResponseT], enter: Enter[RequestT]
+) -> Handler[RequestT, ResponseT]:
+    """Return a handler of the same kind whose calls run inside a context manager.
 
+    Args:
+        handler: A coroutine, or an asynchronous generator for streamed responses.
+        enter: Makes the context manager of one call.
+    """
+    unary = handler.unary_unary or handler.stream_unary
+    streamed = handler.unary_stream or handler.stream_stream
 
-def _unary(
-    behaviour: _Behaviour,
-    decode: Decode[RequestT],
-    method: str,
-    read: _Read,
-) -> Callable[[object, Context[ResponseT]], Awaitable[ResponseT]]:
-    async def answer(raw: object, context: Context[ResponseT]) -> ResponseT:
-        try:
-            return await cast("Awaitable[ResponseT]", behaviour(read(raw, decode), context))
-        except Exception as error:  # noqa: BLE001 - the one place that maps every error
-            await _abort(error, context, method)
+    async def answer(request: RequestT, context: Context[RequestT, ResponseT]) -> ResponseT:
+        behaviour = cast("Callable[..., Awaitable[ResponseT]]", unary)
+        with enter(request, context) as entered:
+            return await behaviour(entered, context)
 
-    return answer
-
-
-def _stream(
-    behaviour: _Behaviour,
-    decode: Decode[RequestT],
-    method: str,
-    read: _Read,
-) -> Callable[[object, Context[ResponseT]], AsyncIterator[ResponseT]]:
-    async def stream(raw: object, context: Context[ResponseT]) -> AsyncIterator[ResponseT]:
-        try:
-            responses = behaviour(read(raw, decode), context)
-            if inspect.isawaitable(responses):
-                await responses
-                return
-            async for response in cast("AsyncIterator[ResponseT]", responses):
+    async def stream(
+        request: RequestT, context: Context[RequestT, ResponseT]
+    ) -> AsyncIterator[ResponseT]:
+        behaviour = cast("Callable[..., AsyncIterator[ResponseT]]", streamed)
+        with enter(request, context) as entered:
+            async for response in behaviour(entered, context):
                 yield response
-        except Exception as error:  # noqa: BLE001 - the one place that maps every error
-            await _abort(error, context, method)
 
-    return stream
-
-
-def _decode_one(raw: bytes, decode: Decode[RequestT]) -> RequestT:
-    try:
-        return decode(raw)
-    except DecodeError as error:
-        raise InvalidInputError(f"the request cannot be decoded: {error}") from error
-
-
-async def _decode_stream(
-    raw: AsyncIterator[bytes], decode: Decode[RequestT]
-) -> AsyncIterator[RequestT]:
-    async for message in raw:
-        yield _decode_one(message, decode)
-
-
-async def _abort(error: Exception, context: Context[ResponseT], method: str) -> NoReturn:
-    """End the call with the status of an error."""
-    if isinstance(error, grpc.aio.AbortError):
-        raise error
-    status = rpc_status.to_status(described(error, method))
-    try:
-        await context.abort(status.code, status.details, status.trailing_metadata)
-    except grpc.aio.InternalError:
-        # gRPC has ended the call itself, over a message that is too large, or the caller went.
-        raise asyncio.CancelledError from None
-
-
-def described(error: Exception, method: str) -> status_pb2.Status:
-    """Return the status of a call that raised an error; a defect is logged under an id."""
-    if not isinstance(error, ModnormError):
-        error = _defect(error, method)
-    message = error.message.encode(errors="replace")
-    if len(message) > MAX_MESSAGE_BYTES:
-        error.message = f"{message[:MAX_MESSAGE_BYTES].decode(errors='ignore')} [...]"
-    return to_status(error)
-
-
-def _defect(error: Exception, method: str) -> ModnormError:
-    """Log an unexpected error under an id that the caller gets."""
-    error_id = uuid.uuid4().hex
-    logger.error(
-        "unexpected error", exc_info=error, extra={"error_id": error_id, "method": method}
+    wrapped = stream if handler.response_streaming else answer
+    make = {
+        (False, False): grpc.unary_unary_rpc_method_handler,
+        (False, True): grpc.unary_stream_rpc_method_handler,
+        (True, False): grpc.stream_unary_rpc_method_handler,
+        (True, True): grpc.stream_stream_rpc_method_handler,
+    }[handler.request_streaming, handler.response_streaming]
+    return cast(
+        "Handler[RequestT, ResponseT]",
+        make(wrapped, handler.request_deserializer, handler.response_serializer),
     )
-    return ModnormError(internal_error(error_id))

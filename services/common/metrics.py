@@ -17,7 +17,7 @@ import grpc.aio
 from prometheus_client import CollectorRegistry, Counter, Histogram, start_http_server
 
 from modnorm.errors import InvalidInputError, UnavailableError
-from services.common.handlers import Interceptor, surrounded
+from services.common.interceptor import Interceptor, surrounded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Passwords from files, so that no environment and no list of processes shows them."""
+"""Passwords from files, which no environment and no list of processes shows."""
 
 from pathlib import Path
 from urllib.parse import quote, urlsplit
@@ -7,11 +7,11 @@ from modnorm.errors import InvalidInputError
 
 
 def add_password(url: str, file: Path, *, field: str) -> str:
-    """Put the password that a file holds into a URL that names none.
+    """Return a URL with the password of a file.
 
     Args:
         url: `SCHEME://[USER@]HOST[...]`.
-        file: Holds the password; white space around it does not count.
+        file: Holds the password; surrounding white space is ignored.
         field: Name of the setting, for errors.
 
     Raises:

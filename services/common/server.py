@@ -12,7 +12,7 @@ from modnorm.errors import UnavailableError
 from services.common.access import AccessInterceptor, open_port
 from services.common.call_names import CallNames
 from services.common.channels import FLOW, KEEPALIVE_SECONDS, MESSAGE_BYTES
-from services.common.interceptor import ErrorInterceptor
+from services.common.error_interceptor import ErrorInterceptor
 from services.common.metrics import CallMetrics
 from services.common.settings import ServiceSettings
 

@@ -16,7 +16,7 @@ Roots = Annotated[tuple[Path, ...] | None, NoDecode, BeforeValidator(split_paths
 
 
 class ServiceSettings(ConnectionSettings):
-    """What every service has.
+    """Settings of every service.
 
     With a certificate a service speaks TLS only. The same certificate, `tls_ca` and the token are
     what it shows to the services that it calls.

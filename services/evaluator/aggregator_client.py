@@ -1,4 +1,4 @@
-"""The evaluator's calls of the aggregator: deadlines, retries and this project's errors."""
+"""The evaluator's calls to the aggregator: deadlines, retries and this project's errors."""
 
 import logging
 from collections import deque
@@ -44,7 +44,7 @@ WHOLE_PARTS = 2
 REPORT_PATIENCE = 600.0
 """Seconds that a finished result waits for an aggregator that is down."""
 FAILURE_PATIENCE = 30.0
-"""Seconds that the news of a failure wait: the lease ends by itself."""
+"""Seconds that the news of a failure wait; the lease then expires."""
 LAST_SECONDS = 5.0
 """Seconds that an answer may take once the grace period is over."""
 _SHOWN_FILE = "MODNORM_TOKEN_FILE"
@@ -73,8 +73,7 @@ class AggregatorClient:
     Args:
         stub: A synchronous stub.
         worker: Name that leases are held under.
-        shutdown: Once requested, nothing new is tried again; what is finished is reported until
-            the grace period is over.
+        shutdown: Once requested, only reports and failures are retried, in the grace period.
     """
 
     def __init__(self, stub: JobServiceStub, *, worker: str, shutdown: Shutdown) -> None:
@@ -98,6 +97,7 @@ class AggregatorClient:
         response = self._retry(
             lambda: self._call(messages.Call(claim=request), CALL_SECONDS).claim,
             stop_when_event_set(self._shutdown.requested),
+            sleep_using_event(self._shutdown.requested),
         )
         return response.job if response.HasField("job") else None
 
@@ -126,11 +126,7 @@ class AggregatorClient:
             StaleLeaseError: the lease is lost.
             UnavailableError: the aggregator stayed away.
         """
-        self._retry(
-            lambda: self._report(parts()),
-            stop_after_delay(REPORT_PATIENCE) | _StopWhenOverdue(self._shutdown),
-            sleep=self._shutdown.sleep,
-        )
+        self._tell(lambda: self._report(parts()), REPORT_PATIENCE)
 
     def fail(
         self,
@@ -146,17 +142,13 @@ class AggregatorClient:
             UnavailableError: the aggregator stayed away.
         """
         request = messages.FailJobRequest(lease=lease, kind=kind, reason=reason, remedy=remedy)
-        self._retry(
-            lambda: self._call(messages.Call(fail=request), self._patience),
-            stop_after_delay(FAILURE_PATIENCE) | _StopWhenOverdue(self._shutdown),
-            sleep=self._shutdown.sleep,
-        )
+        self._tell(lambda: self._call(messages.Call(fail=request), self._patience))
 
     def hand_back(self, leases: Iterable[messages.Lease], reason: str) -> None:
-        """Hand jobs back in one go: an aggregator that is away is waited for once, for all.
+        """Hand jobs back, with one wait for an absent aggregator.
 
         Raises:
-            UnavailableError: it stayed away; leases that it has not heard of end by themselves.
+            UnavailableError: it stayed away; the leases expire.
         """
         left = deque(leases)
 
@@ -173,11 +165,7 @@ class AggregatorClient:
                     logger.warning("not handed back: %s", error, extra={"job": left[0].job_id})
                 left.popleft()
 
-        self._retry(
-            hand_back,
-            stop_after_delay(FAILURE_PATIENCE) | _StopWhenOverdue(self._shutdown),
-            sleep=self._shutdown.sleep,
-        )
+        self._tell(hand_back)
 
     @property
     def _patience(self) -> float:
@@ -195,19 +183,17 @@ class AggregatorClient:
     def rows(self, digest: str) -> Sequence[str]:
         """Return the rows of a split as JSON texts."""
         request = messages.FetchRowsRequest(rows_digest=digest)
-        return self._retry(
-            lambda: _joined(self._stub.FetchRows(request, timeout=BULK_SECONDS)),
-            stop_after_delay(FAILURE_PATIENCE) | stop_when_event_set(self._shutdown.requested),
-        )
+
+        def fetch() -> list[str]:
+            parts = self._stub.FetchRows(request, timeout=BULK_SECONDS)
+            return [row for part in parts for row in part.rows_json]
+
+        return self._fetch(fetch)
 
     def scale_map(self, digest: str) -> str:
         """Return the canonical JSON of a scale map."""
         request = messages.GetScaleMapRequest(digest=digest)
-        response = self._retry(
-            lambda: self._stub.GetScaleMap(request, timeout=CALL_SECONDS),
-            stop_after_delay(FAILURE_PATIENCE) | stop_when_event_set(self._shutdown.requested),
-        )
-        return response.json
+        return self._fetch(lambda: self._stub.GetScaleMap(request, timeout=CALL_SECONDS).json)
 
     def generator(self, digest: str) -> str:
         """Return the JSON of a generator."""
@@ -217,10 +203,7 @@ class AggregatorClient:
             parts = self._stub.FetchGenerator(request, timeout=BULK_SECONDS)
             return b"".join(part.chunk for part in parts).decode()
 
-        return self._retry(
-            fetch,
-            stop_after_delay(FAILURE_PATIENCE) | stop_when_event_set(self._shutdown.requested),
-        )
+        return self._fetch(fetch)
 
     def lineage(self, experiment_id: str, digest: str, after: int) -> tuple[str, list[str]]:
         """Return the origin of an iterative run, and its steps to a state as JSON texts.
@@ -239,10 +222,7 @@ class AggregatorClient:
             origin = parts[0].origin_json if parts else ""
             return origin, [step for part in parts for step in part.steps_json]
 
-        return self._retry(
-            fetch,
-            stop_after_delay(FAILURE_PATIENCE) | stop_when_event_set(self._shutdown.requested),
-        )
+        return self._fetch(fetch)
 
     def _report(self, parts: Iterator[messages.ReportJobRequest]) -> None:
         """Send a report over the stream if it fits one message, by a call of its own if not."""
@@ -262,20 +242,21 @@ class AggregatorClient:
             raise refusal
         return reply
 
-    def _retry(
-        self,
-        call: Callable[[], ResultT],
-        stop: stop_base,
-        *,
-        sleep: Callable[[float], None] | None = None,
-    ) -> ResultT:
-        """Make a call that may be made twice, until it gets through.
+    def _fetch(self, call: Callable[[], ResultT]) -> ResultT:
+        """Read something that a job needs, unless the worker stops."""
+        stop = stop_after_delay(FAILURE_PATIENCE) | stop_when_event_set(self._shutdown.requested)
+        return self._retry(call, stop, sleep_using_event(self._shutdown.requested))
 
-        Args:
-            call: The call.
-            stop: When to give up.
-            sleep: Sleeps between two tries; by default until the worker is to stop.
-        """
+    def _tell(self, call: Callable[[], object], patience: float = FAILURE_PATIENCE) -> None:
+        """Say what became of a job, until the grace period of a stop is over."""
+        stop = stop_after_delay(patience) | _StopWhenOverdue(self._shutdown)
+        self._retry(call, stop, self._shutdown.sleep)
+
+    @staticmethod
+    def _retry(
+        call: Callable[[], ResultT], stop: stop_base, sleep: Callable[[float], None]
+    ) -> ResultT:
+        """Make a call until it gets through; it may be made twice."""
 
         def attempt() -> ResultT:
             with _errors():
@@ -285,7 +266,7 @@ class AggregatorClient:
             retry=retry_if_exception_type(UnavailableError),
             wait=wait_random_exponential(multiplier=0.2, max=5),
             stop=stop,
-            sleep=sleep or sleep_using_event(self._shutdown.requested),
+            sleep=sleep,
             reraise=True,
         )
         return retrying(attempt)
@@ -302,15 +283,11 @@ def _errors() -> Iterator[None]:
     except (grpc.RpcError, CancelledError) as error:
         met = from_rpc_error(error) if isinstance(error, grpc.RpcError) else error
         if isinstance(met, CancelledError):
-            # A server that stops cancels its calls; that a job is not wanted is said otherwise.
+            # A server that stops cancels its calls. Unwanted work has another answer.
             raise UnavailableError(met.message) from error
         raise met from error
     except InvalidInputError as error:
         if error.field != _SHOWN_FILE:
             raise
-        # It is being replaced. No fault of the job's, whose experiment would fail by it.
+        # The file is being replaced, which must not fail the experiment.
         raise UnavailableError(error.message) from error
-
-
-def _joined(responses: Iterable[messages.FetchRowsResponse]) -> list[str]:
-    return [row for response in responses for row in response.rows_json]

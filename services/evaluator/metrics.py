@@ -1,4 +1,4 @@
-"""What a worker counts, and how its GPUs are."""
+"""Metrics of a worker and of its GPUs."""
 
 import logging
 import warnings
@@ -20,16 +20,16 @@ logger = logging.getLogger(__name__)
 
 
 class JobOutcome(StrEnum):
-    """How a claimed job ended here."""
+    """How a claimed job ended at this worker."""
 
     REPORTED = "reported"
     FAILED = "failed"
     HANDED_BACK = "handed_back"
     """The worker stopped."""
     UNFIT = "unfit"
-    """The worker lacks what the job needs: a sandbox, or a task's package in its version."""
+    """The worker lacks a sandbox, or a task's package in the right version."""
     PASSED_ON = "passed_on"
-    """Another job was of the model that is loaded."""
+    """Another job fits the loaded model or the parked jobs better."""
     DROPPED = "dropped"
     """The lease was lost, or the work is not wanted any more."""
 
@@ -38,7 +38,7 @@ class EvaluatorMetrics:
     """Metrics of one worker.
 
     Args:
-        registry: Where they go.
+        registry: Where they are registered.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -81,7 +81,7 @@ class EvaluatorMetrics:
 
 
 class Devices(Protocol):
-    """What is asked of CUDA: `torch.cuda` answers without starting CUDA, through NVML."""
+    """Reads the state of GPUs; `torch.cuda` does so through NVML, without starting CUDA."""
 
     def device_count(self) -> int:
         """Return the number of visible GPUs."""
@@ -94,12 +94,10 @@ class Devices(Protocol):
 
 
 class GpuCollector(Collector):
-    """Memory and use of the visible GPUs whenever metrics are read; nothing where there are none.
-
-    The engine may live in another process: what is shown is the device's, not this process's.
+    """Memory and use of the visible GPUs, by all processes, whenever metrics are read.
 
     Args:
-        devices: Knows the GPUs.
+        devices: The GPUs.
     """
 
     def __init__(self, devices: Devices = torch.cuda) -> None:
@@ -108,7 +106,7 @@ class GpuCollector(Collector):
 
     @override
     def collect(self) -> Iterable[Metric]:
-        """Yield what is known."""
+        """Return what can be read."""
         memory = GaugeMetricFamily(
             "modnorm_gpu_memory_used_bytes", "GPU memory in use.", labels=("device",)
         )

@@ -1,17 +1,17 @@
-"""NVIDIA's Multi-Process Service: without it, processes that share a GPU only take turns."""
+"""NVIDIA's Multi-Process Service, with which processes that share a GPU run at the same time."""
 
 import logging
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from modnorm.errors import UnavailableError
 
 CONTROL = "nvidia-cuda-mps-control"
 FOLDERS = ("/usr/local/nvidia/bin", "/usr/bin", "/usr/lib/wsl/lib", "/opt/nvidia/bin")
-"""Where drivers put their programs, when they are not on the path."""
+"""Folders of the driver's programs that may not be on the path."""
 CALL_SECONDS = 20.0
 PIPES, LOGS, VISIBLE = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY", "CUDA_VISIBLE_DEVICES"
 
@@ -19,11 +19,11 @@ logger = logging.getLogger(__name__)
 
 
 class Mps:
-    """A control daemon of MPS, whoever started it.
+    """A control daemon of MPS.
 
     Args:
-        environment: What it is asked in, and what its clients add to theirs.
-        is_ours: Whether it was started here, and ends with `close`.
+        environment: The environment that leads to it.
+        is_ours: Whether it was started here and ends with `close`.
     """
 
     def __init__(self, environment: Mapping[str, str], *, is_ours: bool) -> None:
@@ -32,50 +32,59 @@ class Mps:
 
     @property
     def changes(self) -> dict[str, str]:
-        """What a client's environment needs to find it."""
+        """Variables by which a client finds it."""
         return {
             name: self._environment[name] for name in (PIPES, LOGS) if name in self._environment
         }
 
+    def accepts(self, command: str) -> bool:
+        """Give the daemon a command; return whether it answers."""
+        try:
+            _run([CONTROL], self._environment, f"{command}\n")
+        except (OSError, subprocess.SubprocessError):
+            return False
+        return True
+
     def close(self) -> None:
-        """End the daemon, if it was started here; used when its clients are gone."""
-        if self._is_ours and _ask("quit", self._environment) is None:
+        """End the daemon if it was started here, after its clients have ended."""
+        if self._is_ours and not self.accepts("quit"):
             logger.warning("the MPS daemon did not quit")
 
 
 def chosen_mps(mode: str, inherited: Mapping[str, str], folder: Path) -> Mps | None:
-    """Return the daemon that workers are to use, if any.
+    """Return the daemon for the workers, if any.
 
     Args:
-        mode: `auto` for one that runs, `on` to start one otherwise, `off` for none.
+        mode: `auto` for a running one, `on` to start one where none runs, `off` for none.
         inherited: This process's environment.
-        folder: Where the pipes and logs of a new one go.
+        folder: Folder for the pipes and logs of a new one.
 
     Raises:
-        UnavailableError: it was to be started, and does not start.
+        UnavailableError: it does not start.
     """
     if mode == "off":
         return None
-    found = running_mps(inherited)
-    return start_mps(inherited, folder) if found is None and mode == "on" else found
+    running = running_mps(inherited)
+    return start_mps(inherited, folder) if running is None and mode == "on" else running
 
 
 def running_mps(inherited: Mapping[str, str]) -> Mps | None:
-    """Return the daemon that the environment's pipe directory, or the default one, leads to."""
+    """Return the daemon of the environment's pipe directory or of the default one."""
     environment = _with_driver(inherited)
-    if _ask("get_server_list", environment) is None:
+    daemon = Mps(environment, is_ours=False)
+    if not daemon.accepts("get_server_list"):
         return None
     logger.info("an MPS daemon runs", extra={"pipes": environment.get(PIPES, "the default")})
-    return Mps(environment, is_ours=False)
+    return daemon
 
 
 def start_mps(inherited: Mapping[str, str], folder: Path) -> Mps:
-    """Start a daemon of one's own.
+    """Start a daemon.
 
     Args:
-        inherited: This process's environment. The daemon sees all GPUs, whatever that says: its
-            clients name theirs as if there were no daemon.
-        folder: Where its pipes and logs go; short, as a socket's path has at most 107 bytes.
+        inherited: This process's environment. The daemon sees all GPUs, and its clients choose
+            theirs as they would without it.
+        folder: Folder for its pipes and logs; its path is short, as a socket's has 107 bytes.
 
     Raises:
         UnavailableError: it does not start.
@@ -86,52 +95,36 @@ def start_mps(inherited: Mapping[str, str], folder: Path) -> Mps:
     for directory in (pipes, logs):
         directory.mkdir(exist_ok=True)
     try:
-        _run([CONTROL, "-d"], environment, output=subprocess.DEVNULL)  # a daemon may keep a pipe
+        _run([CONTROL, "-d"], environment)
     except (OSError, subprocess.SubprocessError) as error:
         raise _unusable(f"NVIDIA's MPS does not start: {error}") from error
-    if _ask("get_server_list", environment) is None:
+    daemon = Mps(environment, is_ours=True)
+    if not daemon.accepts("get_server_list"):
         raise _unusable("NVIDIA's MPS was started, and does not answer")
     logger.info("started an MPS daemon", extra={"pipes": str(pipes)})
-    return Mps(environment, is_ours=True)
+    return daemon
 
 
 def _with_driver(inherited: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment whose path has the driver's folder: the daemon starts a server."""
+    """Return an environment whose path has the driver's folder, for the daemon's server."""
     path = inherited.get("PATH", os.defpath)
     tool = shutil.which("nvidia-smi", path=path)
     folders = (*([str(Path(tool).resolve().parent)] if tool else []), *FOLDERS)
     return {**inherited, "PATH": os.pathsep.join((path, *folders))}
 
 
-def _ask(command: str, environment: Mapping[str, str]) -> str | None:
-    """Give the daemon a command; return what it says, None when it does not answer."""
-    try:
-        return _run([CONTROL], environment, text=f"{command}\n")
-    except (OSError, subprocess.SubprocessError):
-        return None
-
-
-def _run(
-    command: list[str],
-    environment: Mapping[str, str],
-    text: str = "",
-    output: int = subprocess.PIPE,
-) -> str:
-    """Run a program of the driver; return what it says."""
-    program = shutil.which(command[0], path=environment["PATH"])
-    if program is None:
-        raise FileNotFoundError(f"there is no {command[0]}")
-    ended = subprocess.run(
-        [program, *command[1:]],
-        env=dict(environment),
+def _run(command: Sequence[str], environment: Mapping[str, str], text: str = "") -> None:
+    """Run a program of the driver; its output goes nowhere, since a daemon may keep a pipe."""
+    subprocess.run(
+        command,
+        env=environment,
         input=text,
         check=True,
-        stdout=output,
+        stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         text=True,
         timeout=CALL_SECONDS,
     )
-    return ended.stdout or ""
 
 
 def _unusable(reason: str) -> UnavailableError:

@@ -1,71 +1,91 @@
-"""Which workers a host has, and what each has of its own."""
+"""The GPUs of a host, the places of its workers, and the environment of each."""
 
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
-from modnorm.errors import InvalidInputError
+from modnorm.errors import InvalidInputError, UnavailableError
+from services.common.settings import SupervisorSettings
 
+_EVERY = "all"
+_QUERY = ("nvidia-smi", "--query-gpu=index", "--format=csv,noheader")
 ENGINES_UNDER_MPS = 3
-"""Engines that share a GPU where nothing else is said and NVIDIA's MPS lets them overlap."""
+"""Engines that share a GPU by default, where NVIDIA's MPS lets them overlap."""
 PORTS_EACH = 100
 """Ports of each worker's engine, from `engine_ports` on."""
 COMPILE_CACHES = ("VLLM_CACHE_ROOT", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
-"""Variables that name a folder of compiled kernels: two compilers in one break each other."""
-
-
-class Sharing(Protocol):
-    """What of `SupervisorSettings` says how GPUs are shared."""
-
-    @property
-    def engines_per_gpu(self) -> str:
-        """`auto`, or a number."""
-
-    @property
-    def gpus_per_worker(self) -> int:
-        """Neighbouring GPUs of one worker."""
-
-    @property
-    def gpu_memory_utilization(self) -> float:
-        """Part of a GPU's memory that all engines on it take."""
-
-    @property
-    def engine_ports(self) -> int:
-        """First of the ports of engines."""
-
-    @property
-    def cache_dir(self) -> Path:
-        """Where compile caches go that have no folder of their own."""
-
-    @property
-    def metrics_address(self) -> str:
-        """Where the first worker shows its metrics."""
-
-    @property
-    def worker_name(self) -> str:
-        """What the names of workers begin with; each names itself when empty."""
+"""Variables that name a folder of compiled kernels, which two compilers must not share."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where one worker runs."""
+    """The place of one worker."""
 
     number: int
-    """Of all the places of the host, whether there is a worker there or not."""
+    """Unique on the host; places without a worker are counted too."""
     device: str
     """Its CUDA devices, separated by commas; empty on a CPU."""
     slot: int
-    """Which of the workers on the device it is."""
+    """Number of the worker on its device."""
     engines: int
     """Workers on the device."""
 
 
-def wanted_engines(settings: Sharing, *, has_mps: bool) -> int:
+def chosen_devices(devices: str, visible: str | None) -> tuple[str, ...]:
+    """Return the CUDA device of each worker; none for a single worker on the CPU.
+
+    Args:
+        devices: `all`, a list such as `0,1`, or empty.
+        visible: CUDA_VISIBLE_DEVICES, where it is set: what `all` means.
+
+    Raises:
+        InvalidInputError: a device is named twice.
+        UnavailableError: all are asked for, and there are none.
+    """
+    if devices != _EVERY:
+        return _distinct(_split(devices))
+    found = _query() if visible is None else _split(visible)
+    if not found:
+        raise UnavailableError(
+            "there is no GPU",
+            field="devices",
+            remedy="give the container GPUs, or leave MODNORM_DEVICES empty for CPUs",
+        )
+    return _distinct(found)
+
+
+def _split(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _distinct(devices: Sequence[str]) -> tuple[str, ...]:
+    if len(set(devices)) != len(devices):
+        raise InvalidInputError(
+            f"a device is named twice: {','.join(devices)}",
+            field="devices",
+            remedy="name each GPU once in MODNORM_DEVICES",
+        )
+    return tuple(devices)
+
+
+def _query() -> tuple[str, ...]:
+    try:
+        ended = subprocess.run(_QUERY, check=True, capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise UnavailableError(
+            f"the GPUs cannot be counted: {error}",
+            field="devices",
+            remedy="give the container the driver's tools, or list GPUs in MODNORM_DEVICES",
+        ) from error
+    return tuple(ended.stdout.split())
+
+
+def wanted_engines(settings: SupervisorSettings, *, has_mps: bool) -> int:
     """Return how many engines share a GPU.
 
     Raises:
-        InvalidInputError: several are asked for, of models that are spread over several GPUs.
+        InvalidInputError: several are wanted, and models are spread over several GPUs.
     """
     asked, spread = settings.engines_per_gpu, settings.gpus_per_worker > 1
     if asked == "auto":
@@ -96,7 +116,7 @@ def grouped(devices: Sequence[str], size: int) -> tuple[str, ...]:
 
 
 def environment_of(
-    place: Place, settings: Sharing, inherited: Mapping[str, str], folder: Path
+    place: Place, settings: SupervisorSettings, inherited: Mapping[str, str], folder: Path
 ) -> dict[str, str]:
     """Return the whole environment of a worker.
 
@@ -104,7 +124,7 @@ def environment_of(
         place: Where it runs.
         settings: The supervisor's settings.
         inherited: The supervisor's environment.
-        folder: Where the workers of this host meet: sockets and locks.
+        folder: Holds the sockets and locks of the host's workers.
     """
     changes = {
         "MODNORM_SUPERVISED": "true",
@@ -122,11 +142,13 @@ def environment_of(
 
 
 def address_of(place: Place, folder: Path) -> str:
-    """Return where a worker answers health checks."""
+    """Return the address at which a worker answers health checks."""
     return f"unix:{folder / str(place.number)}"
 
 
-def _on_gpu(place: Place, settings: Sharing, inherited: Mapping[str, str]) -> dict[str, str]:
+def _on_gpu(
+    place: Place, settings: SupervisorSettings, inherited: Mapping[str, str]
+) -> dict[str, str]:
     number = str(place.number)
     caches = {
         name: str(Path(inherited.get(name) or settings.cache_dir / name.lower()) / number)
@@ -145,6 +167,6 @@ def _on_gpu(place: Place, settings: Sharing, inherited: Mapping[str, str]) -> di
 
 
 def _later_port(address: str, number: int) -> str:
-    """Return the address some ports further: workers cannot share one."""
+    """Return the address with its port raised by the worker's number."""
     host, _, port = address.rpartition(":")
     return f"{host}:{int(port) + number}" if port.isdecimal() and int(port) else address

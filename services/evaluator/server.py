@@ -13,19 +13,18 @@ from prometheus_client import CollectorRegistry
 
 from modnorm.engines import load_engine
 from modnorm.errors import UnavailableError
-from services.common.run import run_service
 from services.common.server import RunningServer, no_services, port_of, start_server
+from services.common.service_process import read_settings, run_service
 from services.common.settings import EvaluatorSettings
-from services.common.starting import read_settings
-from services.evaluator.child import MAKES_ROOM
-from services.evaluator.models import LoadEngine
-from services.evaluator.worker import Worker
+from services.evaluator.celery_worker import Worker
+from services.evaluator.model_cache import LoadEngine
+from services.evaluator.worker_process import MAKES_ROOM
 
-LOOK_SECONDS = 1.0
-"""Seconds between two looks at whether the worker consumes."""
+CHECK_INTERVAL = 1.0
+"""Seconds between two checks whether the worker consumes."""
 
-TELL_SECONDS = 10.0
-"""Seconds for telling the aggregator of a job that an engine hangs on."""
+ABANDON_SECONDS = 10.0
+"""Deadline for telling the aggregator that an engine hangs."""
 HANGS = 70
 """Exit code of a process whose engine hangs."""
 
@@ -33,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 class EvaluatorService:
-    """The worker in a thread, and a server that only answers health checks about it."""
+    """The worker in a thread, and a server that answers only health checks about it."""
 
     def __init__(
         self,
@@ -67,8 +66,7 @@ class EvaluatorService:
         """Finish the job in hand or hand it back, then close.
 
         Raises:
-            UnavailableError: the worker had ended by itself; the process must not end as if it
-                had been told to, or nobody restarts it.
+            UnavailableError: the worker had ended by itself, and must be started again.
             SystemExit: it had, for a model that needs the memory of others on its GPU.
         """
         if self._health:
@@ -90,32 +88,32 @@ class EvaluatorService:
         while self._thread.is_alive():
             await server.set_serving(serving=self._worker.serving)
             if self._worker.hangs:
-                await self._give_up()
-            await asyncio.sleep(LOOK_SECONDS)
+                await self._exit_hanging()
+            await asyncio.sleep(CHECK_INTERVAL)
         logger.critical("the worker ended by itself")
         self._broke_down = True
         signal.raise_signal(signal.SIGTERM)
 
-    async def _give_up(self) -> None:
-        """End this process, whose engine hangs: no thread in a kernel can be told to stop."""
+    async def _exit_hanging(self) -> None:
+        """End this process: no thread that hangs in a kernel can be told to stop."""
         logger.critical("the engine hangs, this process ends")
         with suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.to_thread(self._worker.abandon), TELL_SECONDS)
+            await asyncio.wait_for(asyncio.to_thread(self._worker.abandon), ABANDON_SECONDS)
         os._exit(HANGS)
 
 
 def end_with_supervisor() -> None:
-    """Stop once standard input ends: a worker that is left behind would share its GPU.
+    """Stop once standard input ends: a new supervisor would start a worker on the same GPU.
 
-    The second signal has the job in hand handed back, for a new worker may be there already.
+    A second signal has the job in hand handed back, as the other worker may have started.
     """
-    # Not by `sys.stdin`, whose lock this thread would hold: Python aborts over it at its end.
+    # `sys.stdin` has a lock that this thread would hold at exit, over which Python aborts.
     while os.read(sys.stdin.fileno(), 1024):
         pass
     logger.error("the supervisor is gone")
     for _ in range(2):
         signal.raise_signal(signal.SIGTERM)
-        time.sleep(LOOK_SECONDS)
+        time.sleep(CHECK_INTERVAL)
 
 
 def main(load: LoadEngine = load_engine) -> None:

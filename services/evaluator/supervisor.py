@@ -1,62 +1,61 @@
 """A host's evaluators as one process: `python -m services.evaluator.supervisor`.
 
-Each worker is a process with one engine on one GPU, or on a share of one: a crash of one must not
-end the others. Workers inherit the environment; each has its device, its share of the memory,
-ports and a compile cache of its own, and the port of its metrics: that of MODNORM_METRICS_ADDRESS
-plus the worker's number. One that ends, or answers no health check for long, is started again.
+Each worker is a process with one engine on one GPU or on a share of it, so that a crash ends no
+other worker. Workers inherit the environment. Each has its own device, share of the memory, ports
+and compile cache. Its metrics are at the port of MODNORM_METRICS_ADDRESS plus the worker's number.
+A worker that ends, or answers no health check for long, is started again.
 """
 
 import asyncio
 import logging
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from services.common.healthcheck import check
-from services.common.run import run_service
 from services.common.server import RunningServer, no_services, port_of, start_server
+from services.common.service_process import read_settings, run_service
 from services.common.settings import SupervisorSettings, inherited_environment
-from services.common.starting import read_settings
-from services.evaluator.child import Child
-from services.evaluator.devices import chosen_devices
-from services.evaluator.group import Group
 from services.evaluator.mps import chosen_mps
 from services.evaluator.placement import (
     Place,
     address_of,
+    chosen_devices,
     environment_of,
     grouped,
     wanted_engines,
 )
+from services.evaluator.worker_process import WorkerGroup, WorkerProcess
 
 COMMAND = (sys.executable, "-m", "services.evaluator.server")
-LOOK_SECONDS = 1.0
-"""Seconds between two looks at the workers' health."""
+CHECK_INTERVAL = 1.0
+"""Seconds between two health checks of a worker."""
 CHECK_SECONDS = 5.0
-"""Seconds that a worker has for an answer."""
+"""Deadline of a health check."""
 STOP_SECONDS = 26.0
 """Seconds beyond the grace period after which a worker that was told to stop is killed."""
 ANSWERS = frozenset({"SERVING", "NOT_SERVING", "SERVICE_UNKNOWN", "UNKNOWN"})
-"""What a worker says of itself; anything else is silence."""
+"""Answers to a health check; anything else is silence."""
 UNANSWERED = "DEADLINE_EXCEEDED"
-"""What a call of a worker ends with that listens and says nothing: it may have been stopped."""
+"""The result for a worker that listens and does not answer, as a stopped process does."""
 
 logger = logging.getLogger(__name__)
 
 
 class Supervisor:
-    """Workers, kept alive, and a server that says SERVING while all of them do.
+    """Keeps workers alive, and serves health checks: SERVING while all workers are.
 
     Args:
-        settings: Where to listen, and how GPUs are shared.
-        devices: CUDA devices; a single worker without one when empty.
+        settings: Where to listen, and how workers share GPUs.
+        devices: CUDA devices; a single worker on the CPU when empty.
         command: Program of a worker.
 
     Raises:
-        InvalidInputError: the settings do not go together.
-        UnavailableError: MPS is wanted, and does not start.
+        InvalidInputError: the settings contradict each other.
+        UnavailableError: MPS is wanted and does not start.
     """
 
     def __init__(
@@ -76,7 +75,9 @@ class Supervisor:
             self._inherited = inherited | (self._mps.changes if self._mps else {})
             engines = wanted_engines(settings, has_mps=self._mps is not None) if devices else 1
             self._groups = [
-                Group(device or "cpu", engines, self._maker(index * engines, device))
+                WorkerGroup(
+                    device or "cpu", engines, partial(self._make_workers, index * engines, device)
+                )
                 for index, device in enumerate(grouped(devices, settings.gpus_per_worker) or ("",))
             ]
             self._made = made.pop_all()
@@ -100,11 +101,11 @@ class Supervisor:
         await self._server.set_serving(serving=False)
         self._runs = [asyncio.create_task(group.run()) for group in self._groups]
         self._health = asyncio.create_task(self._report_health(self._server))
-        extra = {"count": len(self._children), "mps": self._mps is not None}
+        extra = {"count": len(self._workers), "mps": self._mps is not None}
         logger.info("workers", extra=extra)
 
     async def stop(self) -> None:
-        """Have all workers finish or hand back their jobs, then close."""
+        """Have all workers finish their jobs or hand them back, then close."""
         if self._health is not None:
             self._health.cancel()
         for group in self._groups:
@@ -120,20 +121,16 @@ class Supervisor:
             group.hurry()
 
     @property
-    def _children(self) -> Sequence[Child]:
-        return [child for group in self._groups for child in group.children]
+    def _workers(self) -> Sequence[WorkerProcess]:
+        return [worker for group in self._groups for worker in group.workers]
 
-    def _maker(self, first: int, device: str) -> Callable[[int], Sequence[Child]]:
-        """Return what makes the workers of a device, whose places begin with `first`."""
+    def _make_workers(self, first: int, device: str, engines: int) -> Sequence[WorkerProcess]:
+        """Return the workers of a device, numbered from `first`."""
+        places = [Place(first + slot, device, slot, engines) for slot in range(engines)]
+        return [self._worker(place) for place in places]
 
-        def make(engines: int) -> Sequence[Child]:
-            places = [Place(first + slot, device, slot, engines) for slot in range(engines)]
-            return [self._child(place) for place in places]
-
-        return make
-
-    def _child(self, place: Place) -> Child:
-        return Child(
+    def _worker(self, place: Place) -> WorkerProcess:
+        return WorkerProcess(
             f"{place.device}.{place.slot}" if place.device else "cpu",
             self._command,
             environment_of(place, self._settings, self._inherited, self._folder),
@@ -144,28 +141,28 @@ class Supervisor:
     async def _report_health(self, server: RunningServer) -> None:
         while True:
             try:
-                found = await asyncio.gather(*(self._look(child) for child in self._children))
-                await server.set_serving(serving=all(found))
-            except Exception:  # too many open files, perhaps: workers are to be watched after it
-                logger.exception("the workers were not looked at")
-            await asyncio.sleep(LOOK_SECONDS)
+                serving = await asyncio.gather(*map(self._check, self._workers))
+                await server.set_serving(serving=all(serving))
+            except Exception:  # for example too many open files, which passes
+                logger.exception("the workers were not checked")
+            await asyncio.sleep(CHECK_INTERVAL)
 
-    async def _look(self, child: Child) -> bool:
-        """Return whether a worker works; kill one that has said nothing for too long."""
-        status = await asyncio.to_thread(check, child.address, timeout=CHECK_SECONDS)
+    async def _check(self, worker: WorkerProcess) -> bool:
+        """Return whether a worker serves; kill it when it has been silent for too long."""
+        status = await asyncio.to_thread(check, worker.address, timeout=CHECK_SECONDS)
         if status in ANSWERS:
-            child.hear()
+            worker.note_answer()
         else:
             if status == UNANSWERED:
-                child.reach()
-            child.end_silence(self._settings.silence_seconds)
+                worker.note_connection()
+            worker.kill_if_silent(self._settings.silence_seconds)
         return status == "SERVING"
 
 
 def main() -> None:
     """Supervise until told to stop."""
     settings = read_settings(SupervisorSettings)
-    # What is measured is measured by the workers.
+    # Only the workers have metrics.
     own = settings.model_copy(update={"metrics_address": ""})
     run_service(
         own,

@@ -6,12 +6,11 @@ import grpc.aio
 from prometheus_client import CollectorRegistry
 
 from modnorm.v1 import sampling_pb2_grpc, status_pb2_grpc
-from services.common.run import run_service
 from services.common.server import GrpcService
+from services.common.service_process import read_settings, run_service
 from services.common.settings import SamplerSettings
-from services.common.starting import read_settings
-from services.common.status import SERVICE as STATUS
-from services.common.status import StatusServicer
+from services.common.status_servicer import SERVICE as STATUS
+from services.common.status_servicer import StatusServicer
 from services.sampler.servicer import SERVICE, SamplingServicer
 
 

@@ -7,24 +7,23 @@ import grpc.aio
 from typing_extensions import override
 
 from modnorm.v1 import sampling_pb2, sampling_pb2_grpc
-from services.common.artifacts import ArtifactStore
+from services.common.artifact_store import ArtifactStore
 from services.common.settings import ServiceSettings
-from services.common.threads import SlowThreads
-from services.sampler.inspection import inspect_model
-from services.sampler.population import batched, draw
-from services.sampler.scale_maps import ScaleMaps
+from services.common.slow_threads import SlowThreads
+from services.sampler.descriptor_stream import batched, draw
+from services.sampler.model_inspection import inspect_model
+from services.sampler.scale_map_cache import ScaleMaps
 
 SERVICE = "modnorm.v1.SamplingService"
 _INSPECTIONS = 4
-"""Models that are looked at, and downloaded where they are not here, at a time: each takes its
-share of one line and of one disk, and makes the others no faster."""
+"""Models that are inspected at a time; downloads share one network and one disk."""
 
 
 class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
-    """Knows the models' geometry; keeps scale maps under `cache_dir/scale_maps`.
+    """Inspects models and draws populations; keeps scale maps under `cache_dir/scale_maps`.
 
     Args:
-        settings: Where models may lie and scale maps are kept.
+        settings: Directories of models and of the cache.
     """
 
     def __init__(self, settings: ServiceSettings) -> None:
@@ -34,7 +33,7 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
         self._inspections = SlowThreads(_INSPECTIONS, "inspection")
 
     def close(self) -> None:
-        """Let go of the threads; used when no call comes any more."""
+        """End the threads, after the last call."""
         self._inspections.close()
 
     @override
@@ -45,7 +44,7 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
             sampling_pb2.InspectModelRequest, sampling_pb2.InspectModelResponse
         ],
     ) -> sampling_pb2.InspectModelResponse:
-        """Check a model and its prompts, and tell what it is."""
+        """Check a model and its prompts; return its description."""
         return await self._inspections.run(inspect_model, request, self._roots)
 
     @override
@@ -56,7 +55,7 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
             sampling_pb2.BuildScaleMapRequest, sampling_pb2.BuildScaleMapResponse
         ],
     ) -> sampling_pb2.BuildScaleMapResponse:
-        """Return the scale map of a method on a model, from the cache where it is known."""
+        """Return the scale map of a method on a model, from the cache if it is there."""
         scale_map = await asyncio.to_thread(self._scale_maps.find_or_build, request)
         return sampling_pb2.BuildScaleMapResponse(
             digest=scale_map.digest, json=scale_map.to_json()

@@ -1,4 +1,4 @@
-"""What the sandbox counts."""
+"""Metrics of the sandbox."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -10,7 +10,7 @@ class SandboxMetrics:
     """Metrics of one sandbox.
 
     Args:
-        registry: Where they go.
+        registry: Where they are registered.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:

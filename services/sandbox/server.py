@@ -1,8 +1,7 @@
 """The sandbox as a process: `python -m services.sandbox.server`."""
 
-from services.common.run import run_service
+from services.common.service_process import read_settings, run_service
 from services.common.settings import SandboxSettings
-from services.common.starting import read_settings
 from services.sandbox.service import SandboxService
 
 

@@ -11,8 +11,8 @@ from modnorm.sandbox import Sandbox
 from modnorm.v1 import sandbox_pb2_grpc, status_pb2, status_pb2_grpc
 from services.common.server import RunningServer, port_of, start_server
 from services.common.settings import SandboxSettings
-from services.common.status import SERVICE as STATUS
-from services.common.status import StatusServicer
+from services.common.status_servicer import SERVICE as STATUS
+from services.common.status_servicer import StatusServicer
 from services.sandbox.metrics import SandboxMetrics
 from services.sandbox.servicer import SERVICE, SandboxServicer
 
@@ -20,10 +20,10 @@ logger = logging.getLogger(__name__)
 
 
 class SandboxService:
-    """What `run_service` starts and stops.
+    """The sandbox and its server.
 
-    Without all guarantees it still answers GetIsolation, so that an operator learns why, but
-    health checks say NOT_SERVING and every program is refused.
+    If a guarantee is broken, it refuses every program and its health is NOT_SERVING. GetIsolation
+    still answers, so that an operator learns why.
     """
 
     def __init__(
@@ -43,12 +43,12 @@ class SandboxService:
 
     def _register(self, server: grpc.aio.Server) -> Sequence[str]:
         sandbox_pb2_grpc.add_SandboxServiceServicer_to_server(self._servicer, server)
-        status = StatusServicer(self._look)
+        status = StatusServicer(self._dependencies)
         status_pb2_grpc.add_StatusServiceServicer_to_server(status, server)
         return SERVICE, STATUS
 
-    async def _look(self) -> Sequence[status_pb2.Dependency]:
-        """Measure the isolation, for whoever asks how the sandbox is."""
+    async def _dependencies(self) -> Sequence[status_pb2.Dependency]:
+        """Measure the isolation for the status page."""
         isolation = await asyncio.to_thread(self._sandbox.measure)
         self._metrics.measured(isolation)
         broken = ", ".join(f"{name} ({seen})" for name, seen in isolation.broken.items())
@@ -85,7 +85,7 @@ class SandboxService:
         await self._server.set_serving(serving=isolation.healthy)
 
     async def stop(self) -> None:
-        """Stop gracefully, then end whatever still runs."""
+        """Stop gracefully, then end running programs."""
         if self._server is not None:
             await self._server.stop(self._settings.stop_grace)
         await asyncio.to_thread(self._servicer.close)

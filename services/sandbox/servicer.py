@@ -22,9 +22,9 @@ class SandboxServicer(sandbox_pb2_grpc.SandboxServiceServicer):
     """Executes programs in one sandbox.
 
     Args:
-        sandbox: Where they run.
+        sandbox: Runs them.
         concurrency: Programs that run at a time; others wait in order.
-        metrics: What is counted.
+        metrics: Counts them.
     """
 
     def __init__(self, sandbox: Sandbox, concurrency: int, metrics: SandboxMetrics) -> None:
@@ -54,7 +54,7 @@ class SandboxServicer(sandbox_pb2_grpc.SandboxServiceServicer):
             sandbox_pb2.GetIsolationRequest, sandbox_pb2.GetIsolationResponse
         ],
     ) -> sandbox_pb2.GetIsolationResponse:
-        """Measure what programs are kept from."""
+        """Measure the isolation of programs."""
         isolation = await asyncio.to_thread(self._sandbox.measure)
         self._metrics.measured(isolation)
         return isolation_to_proto(isolation)

@@ -13,7 +13,7 @@ from modnorm.wire.remote_sandbox import RemoteSandbox
 from modnorm.wire.tokens import Role, add_token, make_token, revoke_token
 from services.evaluator.aggregator_client import AggregatorClient
 from services.evaluator.shutdown import Shutdown
-from services.evaluator.tasks import Tasks, UnfitError
+from services.evaluator.task_cache import TaskCache, UnfitError
 from verification.labs.secured_lab import secured_lab
 
 FAILED = experiment_pb2.EXPERIMENT_STATE_FAILED
@@ -54,7 +54,7 @@ def test_a_worker_waits_while_the_file_of_its_token_is_away(lab, channel, tmp_pa
 def test_a_job_is_handed_back_where_the_sandbox_refuses_the_worker(lab, tokens, name):
     sandbox = RemoteSandbox(lab.targets["sandbox"], credentials=tokens[name])
     with contextlib.closing(sandbox), pytest.raises(UnfitError):
-        Tasks(sandbox).check("mbpp")
+        TaskCache(sandbox).check("mbpp")
 
 
 def test_a_watch_ends_with_its_token_and_goes_on_with_the_next(

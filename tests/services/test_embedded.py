@@ -23,7 +23,7 @@ from modnorm.v1.experiment_pb2 import EXPERIMENT_STATE_FAILED, EXPERIMENT_STATE_
 from services.aggregator.storage import database
 from services.common.healthcheck import check
 from services.embedded import start
-from services.evaluator.worker import Worker
+from services.evaluator.celery_worker import Worker
 from verification.labs.waiting import wait_until
 
 

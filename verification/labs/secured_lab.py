@@ -22,7 +22,7 @@ from modnorm.wire.tokens import DEFAULT_TENANT, Role, add_token, make_token
 from services.aggregator.aggregator import build_aggregator
 from services.calibrator.server import build as build_calibrator
 from services.common.logging import json_handler
-from services.common.run import Service
+from services.common.service_process import Service
 from services.common.settings import (
     AggregatorSettings,
     CalibratorSettings,

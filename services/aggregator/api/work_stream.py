@@ -10,7 +10,7 @@ from modnorm.v1.evaluation_pb2 import Call, Reply, WorkRequest, WorkResponse
 from modnorm.wire.status import code_of
 from services.aggregator.api.worker_calls import Caller
 from services.common.call_names import names_of
-from services.common.interceptor import described
+from services.common.error_interceptor import described
 from services.common.logging import naming
 from services.common.metrics import CallMetrics
 from services.common.shielded_tasks import ShieldedTasks

@@ -26,7 +26,7 @@ from modnorm.tasks import Row, check_sandbox
 from modnorm.tasks.data import LoadedRows, encode_rows
 from services.aggregator.experiments.upstream_services import Calibrator, Sampler
 from services.aggregator.storage.stored_artifacts import StoredText
-from services.common.threads import SlowThreads
+from services.common.slow_threads import SlowThreads
 
 _PROMPT = re.compile(r"prompts\.([0-9]+)")
 _THREADS = 8

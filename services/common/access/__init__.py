@@ -1,7 +1,7 @@
 """Who may call what: tokens, roles, rates, and what a server listens behind."""
 
+from services.common.access.access_interceptor import AccessInterceptor
 from services.common.access.callers import Caller, current_caller
 from services.common.access.exposure import open_port
-from services.common.access.interceptor import AccessInterceptor
 
 __all__ = ["AccessInterceptor", "Caller", "current_caller", "open_port"]

@@ -37,7 +37,7 @@ from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.methods import build_scale_map
 from modnorm.spec import Masses
 from modnorm.tasks.protocol import Message
-from services.evaluator.turn import turn
+from services.evaluator.load_lock import turn
 
 checkpoint = resolve_checkpoint("tiny-thicket")
 encoder = PromptEncoder(checkpoint)

@@ -10,7 +10,7 @@ from modnorm.v1 import experiment_pb2, status_pb2, status_pb2_grpc
 from services.aggregator.lab_status import MAX_WORKERS, Workers
 from services.aggregator.storage.lab_counts import LeaseHolder
 from services.common.server import start_server
-from services.common.status import SERVICE, StatusServicer
+from services.common.status_servicer import SERVICE, StatusServicer
 from verification.labs.waiting import HANG_SECONDS
 
 SERVING = health_pb2.HealthCheckResponse.SERVING

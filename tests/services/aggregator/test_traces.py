@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from services.common.settings import EvaluatorSettings
 from services.common.telemetry import Telemetry
-from services.evaluator.worker import Worker
+from services.evaluator.celery_worker import Worker
 
 JOBS = "/modnorm.v1.JobService/"
 CREATE = "/modnorm.v1.ExperimentService/CreateExperiment"

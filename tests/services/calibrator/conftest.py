@@ -68,7 +68,7 @@ def measure_request(request_for):
 
 @pytest.fixture
 def serve():
-    """Run a calibrator on loopback and yield a stub of it."""
+    """Computation a calibrator on loopback and yield a stub of it."""
 
     @asynccontextmanager
     async def serving(settings):

@@ -10,8 +10,8 @@ import pytest
 from modnorm.errors import UnavailableError
 from modnorm.v1 import calibration_pb2 as pb
 from modnorm.v1 import common_pb2
-from services.calibrator import matching, plan
-from services.common.models import resolve_model
+from services.calibrator import calibration_work, matching_work
+from services.common.model_resolution import resolve_model
 from verification.labs.waiting import HANG_SECONDS
 
 FEW = 6
@@ -41,7 +41,7 @@ class Downloads:
 @pytest.fixture
 def downloads(monkeypatch):
     made = Downloads()
-    for module in (plan, matching):
+    for module in (calibration_work, matching_work):
         monkeypatch.setattr(module, "resolve_model", made.resolve)
     yield made
     made.go_on.set()

@@ -31,12 +31,12 @@ from modnorm.wire.status import to_status
 from services.common.channels import CHANNEL_OPTIONS
 from services.common.tracing import CallTracer, trace_calls
 from services.evaluator.aggregator_client import AggregatorClient
-from services.evaluator.evaluation import Evaluator
-from services.evaluator.jobs import JobRunner
+from services.evaluator.job_runner import JobRunner
+from services.evaluator.job_scoring import JobScorer
 from services.evaluator.metrics import EvaluatorMetrics
-from services.evaluator.models import Loading
-from services.evaluator.pulse import Pulse
+from services.evaluator.model_cache import Loading
 from services.evaluator.shutdown import Shutdown
+from services.evaluator.watchdog import Watchdog
 from verification.labs.waiting import wait_until
 
 ROWS = 5
@@ -263,14 +263,14 @@ def shutdown() -> Shutdown:
 
 
 @pytest.fixture
-def gateway(target: str, shutdown: Shutdown) -> Iterator[AggregatorClient]:
+def client(target: str, shutdown: Shutdown) -> Iterator[AggregatorClient]:
     with grpc.insecure_channel(target, options=CHANNEL_OPTIONS) as channel:
         stub = evaluation_pb2_grpc.JobServiceStub(channel)
         yield AggregatorClient(stub, worker="tester", shutdown=shutdown)
 
 
 @pytest.fixture
-def make_runner(gateway: AggregatorClient, shutdown: Shutdown) -> Iterator[MakeRunner]:
+def make_runner(client: AggregatorClient, shutdown: Shutdown) -> Iterator[MakeRunner]:
     made: list[JobRunner] = []
 
     def make(
@@ -278,16 +278,16 @@ def make_runner(gateway: AggregatorClient, shutdown: Shutdown) -> Iterator[MakeR
         *,
         sandbox: Runner | None = None,
         metrics: EvaluatorMetrics | None = None,
-        pulse: Pulse | None = None,
+        watchdog: Watchdog | None = None,
         patience: float = 0.0,
         resting: int = 0,
     ) -> JobRunner:
-        evaluator = Evaluator(gateway, loading, pulse=pulse, sandbox=sandbox, metrics=metrics)
+        scorer = JobScorer(client, loading, watchdog=watchdog, sandbox=sandbox, metrics=metrics)
         made.append(
             JobRunner(
-                gateway,
+                client,
                 shutdown,
-                evaluator,
+                scorer,
                 heartbeat_seconds=0.05,
                 model_patience=patience,
                 resting=resting,

@@ -16,9 +16,9 @@ from modnorm.v1 import evaluation_pb2 as messages
 from services.common.logging import json_handler
 from services.common.queue import make_celery, publish
 from services.common.settings import EvaluatorSettings
-from services.evaluator.jobs import JobRunner
+from services.evaluator.celery_worker import Worker
+from services.evaluator.job_runner import JobRunner
 from services.evaluator.metrics import EvaluatorMetrics, GpuCollector
-from services.evaluator.worker import Worker
 from verification.labs.waiting import HANG_SECONDS
 
 AddJob = Callable[..., messages.Job]
@@ -119,7 +119,7 @@ def test_every_line_of_a_job_names_it(
 def test_a_job_is_handed_back_for_a_worker_that_cannot_stop(
     target: str, aggregator, add_job: AddJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("services.evaluator.worker.JOIN_SECONDS", 0.1)
+    monkeypatch.setattr("services.evaluator.celery_worker.JOIN_SECONDS", 0.1)
     loading, loaded = threading.Event(), threading.Event()
 
     def load(engine, checkpoint, settings):

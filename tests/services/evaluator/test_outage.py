@@ -7,7 +7,7 @@ from collections.abc import Callable
 from modnorm.v1 import evaluation_pb2 as messages
 from services.common.queue import make_celery, publish
 from services.common.settings import EvaluatorSettings
-from services.evaluator.worker import Worker
+from services.evaluator.celery_worker import Worker
 from verification.labs import servers
 from verification.labs.waiting import HANG_SECONDS, wait_until
 

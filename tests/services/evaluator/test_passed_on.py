@@ -5,9 +5,9 @@ from typing_extensions import override
 
 from modnorm.v1 import evaluation_pb2 as messages
 from services.evaluator.aggregator_client import AggregatorClient
-from services.evaluator.evaluation import Evaluator
-from services.evaluator.jobs import JobRunner
-from services.evaluator.models import Loading
+from services.evaluator.job_runner import JobRunner
+from services.evaluator.job_scoring import JobScorer
+from services.evaluator.model_cache import Loading
 from services.evaluator.shutdown import Shutdown
 
 AddJob = Callable[..., messages.Job]
@@ -22,9 +22,9 @@ class OnOffer(dict[str, messages.Job]):
 
 
 @pytest.fixture
-def resting_runner(gateway: AggregatorClient, shutdown: Shutdown) -> Iterator[JobRunner]:
-    evaluator = Evaluator(gateway, Loading(roots=()))
-    runner = JobRunner(gateway, shutdown, evaluator, heartbeat_seconds=0.05, resting=3)
+def resting_runner(client: AggregatorClient, shutdown: Shutdown) -> Iterator[JobRunner]:
+    scorer = JobScorer(client, Loading(roots=()))
+    runner = JobRunner(client, shutdown, scorer, heartbeat_seconds=0.05, resting=3)
     yield runner
     runner.close()
 
@@ -36,9 +36,9 @@ def test_a_job_of_another_kind_is_passed_on_once_and_done_after_those_that_rest(
     add_job("a", may_stop=True)
     add_job("b", experiment_id="f", may_stop=True)
     resting_runner.begin("a")
-    assert resting_runner.waits
+    assert resting_runner.has_parked
     resting_runner.begin("b")
     assert aggregator.failures["b"].kind == messages.FAILURE_KIND_RELEASED
-    resting_runner.end_all()
+    resting_runner.finish_parked()
     resting_runner.close()
     assert list(aggregator.reports) == ["a", "b"]

@@ -1,13 +1,18 @@
 """An evaluator whose broker answers with errors alone: it pauses longer and longer."""
 
 from contextlib import closing
+from types import SimpleNamespace
 
 import pytest
 import redis
 
 from services.common.queue import QUEUE, make_celery
-from services.evaluator import hints
-from services.evaluator.hints import MAX_RECONNECT_SECONDS, RECONNECT_SECONDS, HintConsumer
+from services.evaluator import queue_messages
+from services.evaluator.queue_messages import (
+    MAX_RECONNECT_SECONDS,
+    RECONNECT_SECONDS,
+    QueueConsumer,
+)
 
 ATTEMPTS = 8
 
@@ -36,9 +41,9 @@ def test_a_queue_whose_key_is_of_a_wrong_type_is_asked_less_and_less_often(
         if len(pauses) == ATTEMPTS:
             raise EnoughError
 
-    monkeypatch.setattr(hints.time, "sleep", pause)
+    monkeypatch.setattr(queue_messages, "time", SimpleNamespace(sleep=pause))
     app = make_celery(broken_queue)
-    app.conf.worker_consumer = HintConsumer
+    app.conf.worker_consumer = QueueConsumer
     app.conf.worker_enable_remote_control = False
     app.conf.worker_cancel_long_running_tasks_on_connection_loss = True
     worker = app.WorkController(

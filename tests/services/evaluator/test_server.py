@@ -11,13 +11,13 @@ from modnorm.v1 import evaluation_pb2 as messages
 from services.common.healthcheck import check
 from services.common.queue import make_celery, publish
 from services.common.settings import EvaluatorSettings
-from services.evaluator.child import MAKES_ROOM
 from services.evaluator.server import EvaluatorService
+from services.evaluator.worker_process import MAKES_ROOM
 from verification.labs.waiting import HANG_SECONDS, wait_until
 
 WORKER_THAT_ENDS = """
 from threading import Thread
-from services.common.run import run_service
+from services.common.service_process import run_service
 from services.common.settings import EvaluatorSettings
 from services.evaluator.server import EvaluatorService
 
@@ -49,7 +49,7 @@ def test_serving_once_it_consumes_and_gone_once_stopped(
 def test_a_worker_that_makes_room_ends_with_the_code_that_says_so() -> None:
     settings = EvaluatorSettings(bind_address="127.0.0.1:0", broker_url="memory://")
     service = EvaluatorService(settings)
-    service._broke_down = service._worker._runner._evaluator.makes_room = True
+    service._broke_down = service._worker._runner.scorer.makes_room = True
     with pytest.raises(SystemExit) as caught:
         asyncio.run(service.stop())
     assert caught.value.code == MAKES_ROOM

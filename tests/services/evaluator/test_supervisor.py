@@ -15,16 +15,16 @@ import pytest
 from modnorm.errors import ModnormError
 from services.common.healthcheck import check
 from services.common.settings import SupervisorSettings
-from services.evaluator import gateway, supervisor, worker
-from services.evaluator.child import MAKES_ROOM
+from services.evaluator import aggregator_client, celery_worker, supervisor
 from services.evaluator.mps import CONTROL
 from services.evaluator.supervisor import COMMAND, Supervisor
+from services.evaluator.worker_process import MAKES_ROOM
 from verification.labs.waiting import HANG_SECONDS, wait_until
 
 STUB = """
 import asyncio, os, sys
 from pathlib import Path
-from services.common.run import run_service
+from services.common.service_process import run_service
 from services.common.server import GrpcService
 from services.common.settings import EvaluatorSettings
 
@@ -110,7 +110,7 @@ def test_each_device_has_a_worker_and_all_of_them_make_it_healthy(tmp_path, stub
 
 
 def test_workers_are_watched_while_the_file_of_the_token_is_replaced(tmp_path, stub, monkeypatch):
-    monkeypatch.setattr("services.evaluator.supervisor.LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("services.evaluator.supervisor.CHECK_INTERVAL", 0.05)
     token = tmp_path / "token"
     token.write_text("secret")
     folder = tmp_path / "notes"
@@ -321,7 +321,7 @@ def test_a_supervisor_that_does_not_start_leaves_no_daemon_behind(fault, tmp_pat
 
 
 def test_a_worker_is_not_killed_while_it_hands_back():
-    assert worker.JOIN_SECONDS + gateway.LAST_SECONDS < supervisor.STOP_SECONDS
+    assert celery_worker.JOIN_SECONDS + aggregator_client.LAST_SECONDS < supervisor.STOP_SECONDS
 
 
 def test_devices_that_cannot_be_end_it_with_a_line_of_its_log():

@@ -11,10 +11,10 @@ from contextlib import asynccontextmanager
 from modnorm.v1 import evaluation_pb2 as messages
 from services.common.queue import make_celery, publish
 from services.common.settings import SupervisorSettings
-from services.evaluator import child
-from services.evaluator.jobs import JobRunner
-from services.evaluator.pulse import Pulse
+from services.evaluator import worker_process
+from services.evaluator.job_runner import JobRunner
 from services.evaluator.supervisor import Supervisor
+from services.evaluator.watchdog import Watchdog
 from verification.labs.waiting import wait_until
 
 AddJob = Callable[..., messages.Job]
@@ -53,12 +53,12 @@ async def supervised(redis_url, target, hang, monkeypatch):
     }
     for name, value in changes.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(child, "FIRST_PAUSE", 0.1)
+    monkeypatch.setattr(worker_process, "FIRST_PAUSE", 0.1)
     settings = SupervisorSettings(bind_address="127.0.0.1:0", stop_grace=0.5, silence_seconds=1.5)
     supervisor = Supervisor(settings, (), (sys.executable, "-c", HANGING, str(hang)))
     await supervisor.start()
     try:
-        yield lambda: getattr(supervisor._children[0]._process, "pid", None)
+        yield lambda: getattr(supervisor._workers[0]._process, "pid", None)
     finally:
         await supervisor.stop()
 
@@ -113,15 +113,15 @@ def test_a_candidate_whose_worker_is_killed_stopped_or_hangs_is_redone_alike(
     assert found.answers == expected.answers
 
 
-def test_a_pulse_stops_only_where_signs_of_life_are_due() -> None:
-    pulse = Pulse(0.0)
-    assert not pulse.has_stopped
-    pulse.beat()
-    assert not pulse.has_stopped
-    with pulse.working():
+def test_a_sign_of_life_is_overdue_only_where_one_is_expected() -> None:
+    watchdog = Watchdog(0.0)
+    assert not watchdog.is_overdue
+    watchdog.beat()
+    assert not watchdog.is_overdue
+    with watchdog.working():
         time.sleep(0.01)
-        assert pulse.has_stopped
-    assert not pulse.has_stopped
-    patient = Pulse(60.0)
+        assert watchdog.is_overdue
+    assert not watchdog.is_overdue
+    patient = Watchdog(60.0)
     with patient.loading():
-        assert not patient.has_stopped
+        assert not patient.is_overdue

@@ -41,77 +41,77 @@ def stream(target) -> Iterator[WorkStream]:
         yield WorkStream(JobServiceStub(channel))
 
 
-def test_calls_share_a_stream(gateway: AggregatorClient, aggregator) -> None:
+def test_calls_share_a_stream(client: AggregatorClient, aggregator) -> None:
     offer(aggregator, "a")
-    job = gateway.claim("a")
+    job = client.claim("a")
     assert job is not None
     assert job.lease == lease()
-    assert gateway.claim("a") is None
-    assert list(gateway.heartbeats([beat()])) == [messages.HeartbeatResponse()]
-    gateway.report(lambda: parts(1))
-    gateway.fail(lease("b"), messages.FAILURE_KIND_CANDIDATE, "reason")
+    assert client.claim("a") is None
+    assert list(client.heartbeats([beat()])) == [messages.HeartbeatResponse()]
+    client.report(lambda: parts(1))
+    client.fail(lease("b"), messages.FAILURE_KIND_CANDIDATE, "reason")
     assert aggregator.opened == 1
     assert aggregator.calls == {"ClaimJob": 2, "Heartbeat": 1, "ReportJob": 1, "FailJob": 1}
     assert aggregator.failures["b"].reason == "reason"
     assert aggregator.reports["a"].parts == 2
 
 
-def test_each_call_carries_its_trace(gateway, aggregator, traced_calls) -> None:
+def test_each_call_carries_its_trace(client, aggregator, traced_calls) -> None:
     for trace in ("first", "second"):
         traced_calls.set(trace)
-        gateway.claim("a")
-    gateway.report(lambda: parts(1))
+        client.claim("a")
+    client.report(lambda: parts(1))
     traces = [call.traceparent for message in aggregator.received for call in message.calls]
     assert traces == ["first", "second", "second"]
 
 
 @pytest.mark.parametrize("batches", [0, 1, 2, 5])
-def test_only_reports_of_one_batch_share_it(gateway, aggregator, batches) -> None:
-    gateway.report(lambda: parts(batches))
+def test_only_reports_of_one_batch_share_it(client, aggregator, batches) -> None:
+    client.report(lambda: parts(batches))
     assert aggregator.opened == int(batches < 2)
     assert [one.row for one in aggregator.reports["a"].answers] == list(range(batches))
 
 
-def test_a_refusal_is_the_error_that_the_aggregator_met(gateway, aggregator) -> None:
+def test_a_refusal_is_the_error_that_the_aggregator_met(client, aggregator) -> None:
     lost = StaleLeaseError("lost", field="lease.token", remedy="stop")
     aggregator.errors = {"Heartbeat": [lost], "ReportJob": [lost]}
-    (refused,) = gateway.heartbeats([beat()])
+    (refused,) = client.heartbeats([beat()])
     assert type(refused) is StaleLeaseError
     assert (refused.message, refused.field, refused.remedy) == ("lost", "lease.token", "stop")
     with pytest.raises(StaleLeaseError, match="lost"):
-        gateway.report(lambda: parts(1))
-    assert gateway.heartbeats([beat()]) == [messages.HeartbeatResponse()]
+        client.report(lambda: parts(1))
+    assert client.heartbeats([beat()]) == [messages.HeartbeatResponse()]
     assert aggregator.opened == 1
 
 
 @pytest.mark.parametrize("place", [0, 1])
-def test_leases_of_one_message_are_refused_each_for_itself(gateway, aggregator, place) -> None:
+def test_leases_of_one_message_are_refused_each_for_itself(client, aggregator, place) -> None:
     aggregator.bar = messages.Bar(reward=0.5, index=2)
     one = messages.HeartbeatResponse(bar=aggregator.bar)
-    assert gateway.heartbeats([beat(job_id) for job_id in "abc"]) == [one] * 3
+    assert client.heartbeats([beat(job_id) for job_id in "abc"]) == [one] * 3
     assert aggregator.said == [["a", "b", "c"]]
     lost = StaleLeaseError("lost", field="lease.token", remedy="stop")
     aggregator.errors["Heartbeat"] = [None] * place + [lost]
     aggregator.heartbeats.clear()
-    answers = list(gateway.heartbeats([beat(job_id) for job_id in "abc"]))
+    answers = list(client.heartbeats([beat(job_id) for job_id in "abc"]))
     assert type(answers.pop(place)) is StaleLeaseError
     assert answers == [one] * 2
     heard = {heartbeat.lease.job_id for heartbeat in aggregator.heartbeats}
     assert heard == set("abc") - {"abc"[place]}
 
 
-def test_an_aggregator_that_is_away_is_away_for_all_leases(gateway, aggregator) -> None:
+def test_an_aggregator_that_is_away_is_away_for_all_leases(client, aggregator) -> None:
     aggregator.endurance = 0
-    answers = gateway.heartbeats([beat(job_id) for job_id in "abc"])
+    answers = client.heartbeats([beat(job_id) for job_id in "abc"])
     assert [type(answer) for answer in answers] == [UnavailableError] * 3
     assert not aggregator.heartbeats
 
 
-def test_a_stream_that_broke_is_opened_again(gateway, aggregator) -> None:
+def test_a_stream_that_broke_is_opened_again(client, aggregator) -> None:
     aggregator.endurance = 2
     offer(aggregator, *"abcdef")
     for job_id in "abcdef":
-        assert gateway.claim(job_id) == messages.Job(lease=lease(job_id))
+        assert client.claim(job_id) == messages.Job(lease=lease(job_id))
     assert aggregator.opened == 3
 
 

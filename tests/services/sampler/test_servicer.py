@@ -21,8 +21,8 @@ from modnorm.v1 import common_pb2
 from modnorm.v1 import sampling_pb2 as pb
 from modnorm.wire.conversions import descriptor_from_proto, prompt_to_proto
 from modnorm.wire.status import from_rpc_error
-from services.common.artifacts import ArtifactStore
-from services.sampler import scale_maps, servicer
+from services.common.artifact_store import ArtifactStore
+from services.sampler import scale_map_cache, servicer
 from verification.labs.waiting import HANG_SECONDS
 
 MODEL = common_pb2.ModelRef(name="tiny-thicket")
@@ -303,15 +303,15 @@ def test_a_scale_map_of_files_that_were_replaced_meanwhile_is_not_kept(
 ):
     models, store = tmp_path / "models", tmp_path / "maps"
     shutil.copytree(checkpoint.directory, models / "mine")
-    build = scale_maps._build
+    build = scale_map_cache._build
 
     def replaced(*given):
         config = models / "mine" / "config.json"
         config.write_text(config.read_text() + "\n")
         return build(*given)
 
-    monkeypatch.setattr(scale_maps, "_build", replaced)
-    kept = scale_maps.ScaleMaps(ArtifactStore(store), [models])
+    monkeypatch.setattr(scale_map_cache, "_build", replaced)
+    kept = scale_map_cache.ScaleMaps(ArtifactStore(store), [models])
     model = common_pb2.ModelRef(name=str(models / "mine"))
     with pytest.raises(PreconditionError, match="is model"):
         kept.find_or_build(pb.BuildScaleMapRequest(model=model, method=RANDOPT))

@@ -1,0 +1,139 @@
+"""JSON artifacts on disk: by the digest of their content, and by what they were made from.
+
+    ROOT/<sha-256 of the content>.json
+    ROOT/keys/<sha-256 of the inputs>       holds the digest of the artifact
+    ROOT/locks/<sha-256 of the inputs>      held by the process that makes it
+
+A file is written aside, synced and renamed, so that no reader finds a part of it. A file whose
+content does not match its name counts as absent and is made again.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from modnorm.errors import UnavailableError
+from services.common.file_lock import hold
+
+_DIGEST = re.compile("[0-9a-f]{64}")
+_KEY_CONTENT = re.compile(b"[0-9a-f]{64}")
+
+logger = logging.getLogger(__name__)
+
+
+def content_key(inputs: Mapping[str, object]) -> str:
+    """Return the key of an artifact: SHA-256 of the canonical JSON of its inputs."""
+    text = json.dumps(inputs, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+class ArtifactStore:
+    """The artifacts of one kind. Safe to share between threads and processes.
+
+    Args:
+        root: Directory; made when the first artifact is stored.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def get(self, digest: str) -> str | None:
+        """Return an artifact by its digest or a unique prefix of it."""
+        if _DIGEST.fullmatch(digest):
+            return self._read(digest)
+        found = [path.stem for path in self._root.glob(f"{digest}*.json")]
+        return self._read(found[0]) if len(found) == 1 else None
+
+    def find(self, key: str) -> str | None:
+        """Return the artifact of a key."""
+        try:
+            content = (self._root / "keys" / key).read_bytes()
+        except FileNotFoundError:
+            return None
+        # Matched as bytes, since a damaged file need not be text.
+        return self._read(content.decode()) if _KEY_CONTENT.fullmatch(content) else None
+
+    def put(self, key: str, text: str) -> str:
+        """Store an artifact under its digest and a key; return the digest.
+
+        Raises:
+            UnavailableError: the disk is full, say; the artifact can be stored later.
+        """
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        with self._outages():
+            _write(self._root / f"{digest}.json", text)
+            _write(self._root / "keys" / key, digest)
+        return digest
+
+    @contextmanager
+    def lock(self, key: str, check: Callable[[], None]) -> Iterator[None]:
+        """Hold the right to make the artifact of a key, over all processes.
+
+        Args:
+            key: The key.
+            check: Called again and again while waiting; its errors end the wait.
+
+        Raises:
+            UnavailableError: the disk is full, say.
+        """
+        path = self._root / "locks" / key
+        with self._outages():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lock = hold(path, check)
+        try:
+            yield
+        finally:
+            lock.release()
+
+    @contextmanager
+    def _outages(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise UnavailableError(
+                f"cannot write below {self._root}: {error.strerror}",
+                field="cache_dir",
+                remedy="make room, or let the service write there",
+            ) from error
+
+    def _read(self, digest: str) -> str | None:
+        path = self._root / f"{digest}.json"
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            return None
+        if hashlib.sha256(content).hexdigest() != digest:
+            logger.warning("damaged artifact", extra={"path": str(path)})
+            return None
+        return content.decode()
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file that is whole whenever it exists, also after a power cut."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(
+        "w", encoding="utf-8", dir=path.parent, prefix=".", delete=False
+    ) as aside:
+        try:
+            aside.write(text)
+            aside.flush()
+            os.fsync(aside.fileno())
+            Path(aside.name).replace(path)
+        except BaseException:
+            Path(aside.name).unlink(missing_ok=True)
+            raise
+    _sync_directory(path.parent)
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

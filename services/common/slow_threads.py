@@ -1,0 +1,37 @@
+"""Threads for work of minutes, apart from those that all calls of a process share."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from functools import partial
+from typing import ParamSpec, TypeVar
+
+ParamsT = ParamSpec("ParamsT")
+ResultT = TypeVar("ResultT")
+
+
+class SlowThreads:
+    """A few threads for calls that wait for downloads.
+
+    `asyncio.to_thread` has few threads for all calls, which as many downloads would block. Work
+    that has begun goes on to its end, even if its caller leaves.
+
+    Args:
+        count: Number of threads; other work waits in order.
+        name: Their name.
+    """
+
+    def __init__(self, count: int, name: str) -> None:
+        self._executor = ThreadPoolExecutor(count, thread_name_prefix=name)
+
+    async def run(
+        self, work: Callable[ParamsT, ResultT], *args: ParamsT.args, **kwargs: ParamsT.kwargs
+    ) -> ResultT:
+        """Run work in one of the threads, in the context of the caller; return its result."""
+        called = partial(copy_context().run, work, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(self._executor, called)
+
+    def close(self) -> None:
+        """Begin no more work, and wait for none."""
+        self._executor.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,239 @@
+"""Turns a job into answers, scores and a report."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+
+from prometheus_client import CollectorRegistry
+
+from modnorm.checkpoint.reference import Checkpoint
+from modnorm.engines import Engine, EngineSettings, GenerationLimits
+from modnorm.errors import (
+    DoesNotFitError,
+    EngineError,
+    InvalidInputError,
+    PreconditionError,
+    StaleLeaseError,
+)
+from modnorm.perturbation.descriptor import Descriptor
+from modnorm.sandbox import Runner
+from modnorm.search.scoring import Answered, CandidateResult, answer_candidate
+from modnorm.search.stopping import EarlyStop
+from modnorm.search.watching import Resting
+from modnorm.tasks import Task
+from modnorm.v1 import evaluation_pb2 as messages
+from modnorm.wire.conversions import descriptor_from_proto
+from services.evaluator.aggregator_client import AggregatorClient
+from services.evaluator.artifact_cache import ArtifactCache
+from services.evaluator.candidate_bar import CandidateBar, early_stop
+from services.evaluator.lease import HeldLease
+from services.evaluator.metrics import EvaluatorMetrics
+from services.evaluator.model_cache import LoadedModel, LoadEngine, Loading, ModelCache
+from services.evaluator.parked_jobs import ParkingTurn
+from services.evaluator.report_messages import report_parts
+from services.evaluator.task_cache import TaskCache, UnfitError
+from services.evaluator.trained_states import TrainedStates
+from services.evaluator.watchdog import Watchdog
+
+POLL_SECONDS = 0.2
+"""Seconds between two checks, during scoring, whether the job is still wanted."""
+
+Work = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """The part of a job that the engine answers."""
+
+    task: Task
+    numbers: Sequence[int]
+    """Rows that need an answer, by their numbers in the whole split."""
+    stop: EarlyStop | None
+    turn: Resting | None
+
+
+class JobScorer:
+    """Has the rows of jobs answered, scores the answers and reports them; used by one thread.
+
+    Args:
+        client: The aggregator.
+        loading: How models are loaded.
+        watchdog: Told of the engine's signs of life.
+        sandbox: Runs programs that models wrote; None where no task does.
+        metrics: Counts the work.
+    """
+
+    def __init__(
+        self,
+        client: AggregatorClient,
+        loading: Loading,
+        *,
+        watchdog: Watchdog | None = None,
+        sandbox: Runner | None = None,
+        metrics: EvaluatorMetrics | None = None,
+    ) -> None:
+        self.metrics = metrics or EvaluatorMetrics(CollectorRegistry())
+        self._client = client
+        self._artifacts = ArtifactCache(client)
+        self._states = TrainedStates(self._artifacts)
+        counted = replace(loading, load=self._counted(loading.load))
+        self.models = ModelCache(self._artifacts, counted)
+        self._may_make_room = loading.may_make_room
+        self._tasks = TaskCache(sandbox)
+        self._judges = ThreadPoolExecutor(len(os.sched_getaffinity(0)), "judge")
+        self._watchdog = watchdog or Watchdog(float("inf"))
+        self.is_spent = False
+        """Whether this process cannot load the wanted engine and a new process can."""
+        self.makes_room = False
+        """Whether it is spent because the model needs a larger share of the GPU's memory."""
+
+    def answer(
+        self, job: messages.Job, lease: HeldLease, bar: CandidateBar, turn: Resting | None = None
+    ) -> Work:
+        """Have a job's rows answered; return the remaining work, which needs no engine.
+
+        Args:
+            job: The job.
+            lease: Held until all work is done.
+            bar: The bar of its candidate.
+            turn: When to park it for others; None to run through.
+
+        Raises:
+            UnfitError: this worker cannot do it, another may.
+            ModnormError: the work failed, or the lease ended.
+            HandedBackError: the worker stops first.
+        """
+        poll = partial(self._progress, lease, 0)
+        fences = self._tasks.check(job.task)
+        task = self._tasks.of(job)
+        rows = open_rows(job, len(self._artifacts.rows(job.rows_digest)))
+        if not rows:
+            return partial(self._report, job, _empty_result(job), {})
+        with self._watchdog.loading():
+            model = self._load(job, poll)
+        with self._watchdog.working():
+            canary = model.replay(task, job, poll)
+            reached = self._states.reach(job, model.engine, poll)
+            stop = early_stop(job, task, bar)
+            parks = turn if stop and job.may_stop else None
+            parking = parks and ParkingTurn(parks, self._watchdog, lease)
+            request = _Request(task, rows, stop, parking)
+            answered = self._answer(job, request, model, lease, reached.descriptor)
+        environment = {**model.engine.environment, **fences, **canary}
+
+        def report() -> None:
+            with answered:
+                while not answered.is_judged(POLL_SECONDS):
+                    lease.progress(len(rows))
+                result = answered.result()
+            whole = reached.charge(_renumbered(result, rows))
+            self._report(job, whole, environment, reached.normaliser)
+            self.metrics.scored(result)
+
+        return report
+
+    def unload(self) -> None:
+        """Close the engine; the next job loads one."""
+        self.models.close()
+
+    def close(self) -> None:
+        """Free the loaded model and score nothing more."""
+        self._judges.shutdown(cancel_futures=True)
+        self.models.close()
+
+    def _counted(self, load: LoadEngine) -> LoadEngine:
+        def counted(engine: str, checkpoint: Checkpoint, settings: EngineSettings) -> Engine:
+            self.metrics.model_loads.inc()
+            return load(engine, checkpoint, settings)
+
+        return counted
+
+    def _load(self, job: messages.Job, poll: Callable[[], None]) -> LoadedModel:
+        """Load the model of a job; spend no attempt where a new process is needed.
+
+        The aggregator has checked model and engine: another worker may have what is missing here.
+        """
+        try:
+            return self.models.load(job, poll)
+        except StaleLeaseError:
+            raise
+        except PreconditionError as error:
+            self.is_spent = True
+            raise UnfitError(str(error)) from error
+        except InvalidInputError as error:
+            raise EngineError(f"this worker cannot load the model: {error}") from error
+        except DoesNotFitError as error:
+            if not self._may_make_room:
+                raise
+            self.is_spent = self.makes_room = True
+            raise UnfitError(str(error)) from error
+
+    def _progress(self, lease: HeldLease, done: int) -> None:
+        """Note a sign of life of the engine and the progress of a job."""
+        self._watchdog.beat()
+        lease.progress(done)
+
+    def _answer(
+        self,
+        job: messages.Job,
+        request: _Request,
+        model: LoadedModel,
+        lease: HeldLease,
+        descriptor: Descriptor,
+    ) -> Answered:
+        """Have rows answered; the result counts them from 0."""
+        numbers, split = request.numbers, split_name(job)
+        rows = self._artifacts.rows(job.rows_digest)
+        prompts = model.prompts(request.task, job.rows_digest)
+        lease.total = len(numbers)
+        self._progress(lease, 0)
+        return answer_candidate(
+            model.engine,
+            request.task,
+            [rows[number] for number in numbers],
+            [prompts[number] for number in numbers],
+            descriptor,
+            self._artifacts.scale_map(job.descriptor.scale_map_digest),
+            GenerationLimits(job.max_tokens),
+            judges=self._judges,
+            on_progress=partial(self._progress, lease),
+            stop=request.stop,
+            resting=request.turn,
+            called=lambda index: f"{split} row {numbers[index]}",
+        )
+
+    def _report(
+        self,
+        job: messages.Job,
+        result: CandidateResult,
+        environment: Mapping[str, str],
+        normaliser: float = 0.0,
+    ) -> None:
+        worker = self._client.worker
+        self._client.report(
+            lambda: report_parts(job.lease, worker, result, environment, normaliser)
+        )
+
+
+def open_rows(job: messages.Job, count: int) -> Sequence[int]:
+    """Return the numbers of the rows that need an answer, ascending."""
+    skipped = set(job.skipped_rows)
+    return [row for row in range(count) if row not in skipped]
+
+
+def split_name(job: messages.Job) -> str:
+    """Return the name of a job's split in lower case: `selection`."""
+    return messages.Split.Name(job.split).removeprefix("SPLIT_").lower()
+
+
+def _renumbered(result: CandidateResult, rows: Sequence[int]) -> CandidateResult:
+    """Return a result whose answers have the numbers of their rows in the whole split."""
+    answers = tuple(replace(answer, row=rows[answer.row]) for answer in result.answers)
+    return replace(result, answers=answers)
+
+
+def _empty_result(job: messages.Job) -> CandidateResult:
+    """Return the result of an expert on whom no vote depends any more."""
+    return CandidateResult(descriptor_from_proto(job.descriptor), (), 0.0, 0.0, 0.0)

@@ -1,0 +1,77 @@
+"""Keeps a worker on the model that it has loaded, for a limited time."""
+
+import logging
+import time
+import zlib
+from collections.abc import Iterator
+
+from modnorm.errors import ModnormError
+from modnorm.v1 import evaluation_pb2 as messages
+from services.evaluator.aggregator_client import AggregatorClient
+from services.evaluator.model_cache import ModelCache
+
+TRIES = 3
+"""Jobs that are asked for; other workers may lease them first."""
+
+logger = logging.getLogger(__name__)
+
+
+class ModelAffinity:
+    """Finds jobs of the loaded model in place of jobs of another.
+
+    Args:
+        client: The aggregator.
+        models: Knows the loaded model.
+        patience: Seconds for which jobs of other models are passed on.
+    """
+
+    def __init__(self, client: AggregatorClient, models: ModelCache, patience: float) -> None:
+        self._client = client
+        self._models = models
+        self._patience = patience
+        self._first = float("-inf")
+        """When the first job of another model came, of those that are passed on now."""
+        self._last = float("-inf")
+
+    def instead_of(self, job: messages.Job) -> messages.Job | None:
+        """Return a leased job of the loaded model to do first, or None for the given job.
+
+        It is None if no job of the loaded model is pending, or the patience is over. The patience
+        then begins anew for the next model.
+        """
+        loaded = self._models.key
+        if loaded is None or self._models.holds(job) or self._is_out_of_patience():
+            return None
+        other = next(self._claimed(loaded.model_digest), None)
+        if other is None:
+            self._start_again()
+        return other
+
+    def _is_out_of_patience(self) -> bool:
+        now = time.monotonic()
+        if now - self._last > self._patience:
+            self._first = now
+        self._last = now
+        if now - self._first < self._patience:
+            return False
+        self._start_again()
+        return True
+
+    def _start_again(self) -> None:
+        self._first = self._last = float("-inf")
+
+    def _claimed(self, model_digest: str) -> Iterator[messages.Job]:
+        """Lease pending jobs of a model, one by one; hand back those that need another engine."""
+        try:
+            pending = self._client.find_jobs(model_digest)
+            # Workers begin with different jobs.
+            start = zlib.crc32(self._client.worker.encode()) % max(1, len(pending))
+            for job_id in (*pending[start:], *pending[:start])[:TRIES]:
+                job = self._client.claim(job_id)
+                if job is not None and self._models.holds(job):
+                    yield job
+                elif job is not None:
+                    reason = "its engine has other settings than the one that is loaded"
+                    self._client.fail(job.lease, messages.FAILURE_KIND_RELEASED, reason)
+        except ModnormError as error:
+            logger.warning("no other job was looked for: %s", error)

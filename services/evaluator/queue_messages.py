@@ -1,0 +1,151 @@
+"""Messages of the queue: accepted only in the form in which the aggregator sends them.
+
+Anybody who reaches the broker can put messages there. An accepted message carries one job id, and
+the aggregator decides whether to lease that job. All others are rejected before Celery reads them.
+No message ends the worker.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Literal
+
+from celery.worker.consumer import Consumer
+from kombu.connection import Connection
+from kombu.message import Message
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+from typing_extensions import override
+
+from modnorm.errors import InvalidInputError
+from services.common.exponential_backoff import Backoff
+
+POLL_SECONDS = 0.2
+"""Longest wait for a message before Celery looks whether to stop."""
+RECONNECT_SECONDS, MAX_RECONNECT_SECONDS = 0.2, 10.0
+"""First and longest pause before a broken connection is opened again."""
+MAX_BODY = 4096
+"""Bytes; ten times the size of the aggregator's messages."""
+
+Id = Annotated[str, Field(pattern=r"\A[A-Za-z0-9-]{1,64}\z")]
+
+logger = logging.getLogger(__name__)
+
+
+class _Envelope(BaseModel):
+    """The parts of a message around its body."""
+
+    class Headers(BaseModel):
+        """Celery's headers, without any that delay a message, rename it or tie it to others."""
+
+        task: Literal["modnorm.evaluate"]
+        id: Id
+        eta: None = None
+        expires: None = None
+        group: None = None
+        shadow: None = None
+        ignore_result: None = None
+        stamped_headers: None = None
+        timelimit: Annotated[list[None], Field(max_length=2)] | None = None
+
+    headers: Headers
+    content_type: Literal["application/json"]
+    content_encoding: Literal["utf-8"]
+    body: Annotated[bytes, Field(max_length=MAX_BODY)]
+
+
+_BODY = TypeAdapter(
+    tuple[tuple[Id], Annotated[dict[str, object], Field(max_length=0)], dict[str, None]]
+)
+"""One positional argument, no named ones, and no callbacks, chains or chords."""
+
+
+def job_of(message: Message) -> str:
+    """Return the job id that a message carries.
+
+    Raises:
+        InvalidInputError: the aggregator sends no such message.
+    """
+    try:
+        envelope = _Envelope.model_validate(message, from_attributes=True)
+        (job_id,), _, _ = _BODY.validate_json(envelope.body)
+    except ValidationError as error:
+        fault = error.errors(include_input=False, include_url=False)[0]
+        place = ".".join(map(str, fault["loc"]))
+        raise InvalidInputError(
+            f"not a message of the aggregator: {place}: {fault['msg']}"
+        ) from None
+    return job_id
+
+
+class QueueConsumer(Consumer):  # type: ignore[misc]  # celery has no types
+    """Celery's consumer for a queue that others may write to."""
+
+    def __init__(self, *arguments: object, **named: object) -> None:
+        super().__init__(*arguments, **named)
+        lost = self.conninfo.connection_errors
+        self._outages: tuple[type[Exception], ...] = (ConnectionError, *lost)
+        # A message that cannot be unpacked breaks the connection, which is then opened again.
+        self.connection_errors = (Exception,)
+        self._backoff = Backoff(RECONNECT_SECONDS, MAX_RECONNECT_SECONDS)
+
+    @override
+    def connect(self) -> Connection:
+        """Return a connection that waits for messages in short steps.
+
+        Celery looks only between two steps whether to stop; its own take two seconds.
+        """
+        connection: Connection = super().connect()
+        drain = partial(_drain_briefly, connection.drain_events)
+        connection.drain_events = drain  # type: ignore[method-assign]  # of this instance
+        return connection
+
+    @override
+    def on_connection_error_after_connected(self, exc: Exception) -> None:
+        """Close a broken connection, and pause before it is opened again.
+
+        A broker whose queue key holds another type breaks each new connection at once.
+        """
+        super().on_connection_error_after_connected(exc)
+        time.sleep(self._backoff.after_failure())
+
+    @override
+    def create_task_handler(self, *arguments: object) -> Callable[[Message], None]:
+        """Return the handler of messages: it rejects those that are not of the aggregator."""
+        take = super().create_task_handler(*arguments)
+
+        def handle(message: Message) -> None:
+            try:
+                job_of(message)
+                take(message)
+                _require_end(message)
+            except self._outages:
+                raise
+            except InvalidInputError as error:
+                logger.warning("dropped: %s", error.message)
+                self._reject(message)
+            except Exception:
+                logger.exception("a message was dropped")
+                self._reject(message)
+
+        return handle
+
+    def _reject(self, message: Message) -> None:
+        message.reject_log_error(logger, self._outages)  # type: ignore[no-untyped-call]  # untyped
+
+
+def _drain_briefly(drain: Callable[..., None], timeout: float) -> None:
+    drain(timeout=min(timeout, POLL_SECONDS))
+
+
+def _require_end(message: Message) -> None:
+    """Make sure that a message whose job has ended is off the queue.
+
+    Celery only logs the loss of a broker in the middle of a job. The channel would still count the
+    message as unacknowledged, and never ask for another.
+
+    Raises:
+        ConnectionError: the connection has to be opened again.
+    """
+    if not message.acknowledged:
+        raise ConnectionError("the broker was lost in the middle of a job")

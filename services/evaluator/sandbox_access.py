@@ -1,0 +1,80 @@
+"""The sandbox of a worker, whose health is checked before each job that needs it."""
+
+import time
+from collections.abc import Callable, Mapping
+
+from modnorm.errors import EngineError, ModnormError, UnavailableError
+from modnorm.sandbox import Isolation, Outcome, Program, Runner
+from modnorm.tasks.sandboxed import require_sandbox, runs_programs
+
+CHECK_SECONDS = 60.0
+"""How long a measured isolation is valid; a sandbox that restarts measures it anew."""
+
+FAULT_SECONDS = 10.0
+"""Least time between a failed check and the next one, which is no sooner than the failed one took:
+a sandbox that hangs leaves half of the time to jobs without programs."""
+
+
+class SandboxAccess:
+    """Runs programs in a sandbox and remembers its health.
+
+    One thread checks; others may run programs meanwhile.
+
+    Args:
+        sandbox: Runs programs; None where this worker has no sandbox.
+    """
+
+    def __init__(self, sandbox: Runner | None) -> None:
+        self.runner = None if sandbox is None else _ReportingRunner(sandbox, self._distrust)
+        self._health: Isolation | ModnormError | None = None
+        self._valid_until = 0.0
+
+    def check(self, task: str) -> Mapping[str, str]:
+        """Make sure that a task can be judged; return the isolation of its programs, if any.
+
+        Raises:
+            PreconditionError: the task runs programs, and there is no sandbox.
+            UnavailableError: the sandbox cannot be reached, or does not isolate.
+        """
+        if not runs_programs(task):
+            return {}
+        sandbox = require_sandbox(task, self.runner)
+        if self._health is None or time.monotonic() > self._valid_until:
+            self._health = self._measure(sandbox)
+        if isinstance(self._health, ModnormError):
+            raise self._health.with_traceback(None)
+        return {"sandbox": self._health.summary}
+
+    def _distrust(self) -> None:
+        """Check before the next job, so that a broken sandbox spends no attempts."""
+        if isinstance(self._health, Isolation):
+            self._valid_until = 0.0
+
+    def _measure(self, sandbox: Runner) -> Isolation | ModnormError:
+        """Return the isolation of a sandbox, or why it cannot be measured."""
+        began = time.monotonic()
+        try:
+            isolation = sandbox.check_health()
+        except ModnormError as error:
+            ended = time.monotonic()
+            self._valid_until = ended + max(FAULT_SECONDS, ended - began)
+            return error
+        self._valid_until = time.monotonic() + CHECK_SECONDS
+        return isolation
+
+
+class _ReportingRunner:
+    """A sandbox that calls back when it fails to run a program."""
+
+    def __init__(self, sandbox: Runner, on_failure: Callable[[], None]) -> None:
+        self._sandbox = sandbox
+        self._on_failure = on_failure
+        self.check_health = sandbox.check_health
+
+    def execute(self, program: Program) -> Outcome:
+        """Run a program and judge it."""
+        try:
+            return self._sandbox.execute(program)
+        except (EngineError, UnavailableError):
+            self._on_failure()
+            raise

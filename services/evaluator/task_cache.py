@@ -1,0 +1,64 @@
+"""The tasks of jobs, with the scorers that this worker has."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+from modnorm.errors import IncompatibleError, InvalidInputError, ModnormError
+from modnorm.sandbox import Runner
+from modnorm.tasks import Task, get_stored_task, paper_tasks
+from modnorm.v1 import evaluation_pb2 as messages
+from services.evaluator.artifact_cache import KEPT
+from services.evaluator.sandbox_access import SandboxAccess
+
+
+class UnfitError(Exception):
+    """This worker lacks something that the job needs; another may have it."""
+
+
+class TaskCache:
+    """Makes tasks, and checks the sandbox of those that run programs; used by one thread.
+
+    Args:
+        sandbox: Runs programs that models wrote; None where no task does.
+    """
+
+    def __init__(self, sandbox: Runner | None) -> None:
+        self._sandbox = SandboxAccess(sandbox)
+        self._made = lru_cache(maxsize=KEPT)(self._make)
+
+    def check(self, task: str) -> Mapping[str, str]:
+        """Check the sandbox of a task before any work; return its entry for the environment.
+
+        Raises:
+            UnfitError: the task cannot be judged now, which spends no attempt of the job.
+        """
+        try:
+            return self._sandbox.check(task)
+        except ModnormError as error:  # also a token that the sandbox refuses
+            raise UnfitError(str(error)) from error
+
+    def of(self, job: messages.Job) -> Task:
+        """Return a job's task with the scorer of its experiment.
+
+        Raises:
+            IncompatibleError: this version scores a task of the paper otherwise.
+            UnfitError: the package of another task is missing here, or has another version.
+        """
+        declaration = job.declaration if job.HasField("declaration") else None
+        return self._made(job.task, job.scorer, declaration)
+
+    def _make(self, name: str, scorer: str, declaration: str | None) -> Task:
+        try:
+            return get_stored_task(
+                name, scorer=scorer, sandbox=self._sandbox.runner, declaration=declaration
+            )
+        except InvalidInputError as error:
+            if name in paper_tasks():
+                raise IncompatibleError(
+                    f"this worker does not score {name} with {scorer}",
+                    remedy="run evaluators of the version that the experiment was made with",
+                ) from error
+            raise UnfitError(
+                f"this worker does not have {name} with the scorer {scorer}: {error.message}; "
+                "install the package and the version that the experiment was made with"
+            ) from error

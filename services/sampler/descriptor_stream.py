@@ -1,0 +1,69 @@
+"""The descriptors of a population, drawn in order and batched for the wire."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from modnorm.errors import InvalidInputError
+from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.methods import needs_profile
+from modnorm.perturbation.sampling import sample_descriptors
+from modnorm.spec import PopulationSpec, parse_section
+from modnorm.v1 import sampling_pb2
+from modnorm.wire.conversions import descriptor_to_proto, method_from_proto
+
+BATCH = 512
+"""Descriptors in one message."""
+_DIGEST = re.compile("[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class _ScaleMapReference:
+    method: str
+    digest: str
+
+
+def draw(request: sampling_pb2.SampleDescriptorsRequest) -> Iterator[Descriptor]:
+    """Return the descriptors of a population, in candidate order.
+
+    Raises:
+        InvalidInputError: unknown method, noise scheme or pool, a size or seed out of range, or
+            no scale map.
+    """
+    method = method_from_proto(request.method)
+    needs_profile(method.name)
+    population = parse_section(
+        PopulationSpec,
+        {
+            "size": request.size,
+            "seed": request.seed,
+            "pool": request.pool,
+            "noise": request.noise,
+        },
+        field="population",
+    )
+    if not _DIGEST.fullmatch(request.scale_map_digest):
+        raise InvalidInputError(
+            f"{request.scale_map_digest!r} is no digest",
+            field="scale_map_digest",
+            remedy="give the digest that BuildScaleMap returned",
+        )
+    return sample_descriptors(
+        _ScaleMapReference(method.name, request.scale_map_digest),
+        radius=method.radius,
+        noise=population.noise,
+        seed=population.seed,
+        size=population.size,
+        pool=population.pool,
+    )
+
+
+def batched(
+    descriptors: Iterator[Descriptor],
+) -> Iterator[sampling_pb2.SampleDescriptorsResponse]:
+    """Yield messages of up to 512 descriptors."""
+    offset = 0
+    while batch := [descriptor_to_proto(one) for one in islice(descriptors, BATCH)]:
+        yield sampling_pb2.SampleDescriptorsResponse(offset=offset, descriptors=batch)
+        offset += len(batch)

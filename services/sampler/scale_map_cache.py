@@ -1,0 +1,91 @@
+"""Scale maps, built once and cached by their inputs."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from modnorm.calibration.profile import Profile
+from modnorm.checkpoint.files import require_unchanged
+from modnorm.checkpoint.reference import Checkpoint
+from modnorm.checkpoint.weights import CheckpointWeights
+from modnorm.errors import InvalidInputError
+from modnorm.geometry.scale_map import ScaleMap
+from modnorm.perturbation.methods import build_scale_map, needs_profile, require_usable
+from modnorm.spec import MethodSpec
+from modnorm.v1 import sampling_pb2
+from modnorm.wire.conversions import method_from_proto
+from services.common.artifact_store import ArtifactStore, content_key
+from services.common.model_resolution import resolve_model
+
+VERSION = "1"
+"""Changes whenever equal inputs would give another scale map."""
+
+
+class ScaleMaps:
+    """The scale maps of one service.
+
+    Args:
+        store: Keeps them.
+        roots: Directories of local models; anywhere when None.
+    """
+
+    def __init__(self, store: ArtifactStore, roots: Sequence[Path] | None) -> None:
+        self._store = store
+        self._roots = roots
+
+    def find_or_build(self, request: sampling_pb2.BuildScaleMapRequest) -> ScaleMap:
+        """Return the scale map of a method on a model.
+
+        Raises:
+            InvalidInputError: unknown model or method, or a profile that is missing, malformed
+                or of another model.
+            PreconditionError: the model has another digest.
+        """
+        method = method_from_proto(request.method)
+        needed = needs_profile(method.name)
+        checkpoint = resolve_model(request.model, self._roots, digest=request.model_digest)
+        if needed:
+            require_usable(method.name, config=checkpoint.config, masses=method.masses)
+        profile = _profile(request, checkpoint) if needed else None
+        key = _key(checkpoint, method, profile)
+        stored = self._store.find(key)
+        if stored is not None:
+            return ScaleMap.from_json(stored)
+        scale_map = _build(checkpoint, method, profile)
+        require_unchanged(checkpoint.directory, checkpoint.digest)
+        self._store.put(key, scale_map.to_json())
+        return scale_map
+
+
+def _profile(request: sampling_pb2.BuildScaleMapRequest, checkpoint: Checkpoint) -> Profile:
+    if not request.HasField("profile_json"):
+        raise InvalidInputError(
+            f"{request.method.name} needs a sensitivity profile",
+            field="method.profile",
+            remedy="calibrate the model, or give its profile",
+        )
+    profile = Profile.from_json(request.profile_json)
+    profile.check_matches(checkpoint)
+    return profile
+
+
+def _key(checkpoint: Checkpoint, method: MethodSpec, profile: Profile | None) -> str:
+    return content_key(
+        {
+            "version": VERSION,
+            "model": checkpoint.digest,
+            "method": method.name,
+            "masses": method.masses.model_dump(mode="json"),
+            "profile": None if profile is None else profile.digest,
+        }
+    )
+
+
+def _build(checkpoint: Checkpoint, method: MethodSpec, profile: Profile | None) -> ScaleMap:
+    return build_scale_map(
+        method.name,
+        config=checkpoint.config,
+        model_digest=checkpoint.digest,
+        masses=method.masses,
+        weights=None if profile is None else CheckpointWeights(checkpoint),
+        sensitivities=None if profile is None else profile.sensitivities,
+    )

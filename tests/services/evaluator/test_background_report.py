@@ -1,0 +1,261 @@
+"""A job whose last answers are judged and reported beside the next job."""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import cast
+
+import pytest
+
+from modnorm.checkpoint.reference import Checkpoint
+from modnorm.engines import Engine, EngineSettings, load_engine
+from modnorm.errors import CandidateError
+from modnorm.tasks import Task
+from modnorm.tasks.protocol import Judgement, Row
+from modnorm.v1 import evaluation_pb2 as messages
+from services.evaluator.background_report import BackgroundReport
+from services.evaluator.job_runner import JobRunner
+from services.evaluator.model_cache import Loading
+from services.evaluator.shutdown import Shutdown
+from verification.labs.waiting import HANG_SECONDS
+
+AddJob = Callable[..., messages.Job]
+MakeRunner = Callable[..., JobRunner]
+
+
+class Stage:
+    """A runner whose judge of the first job waits, and that notes what happens when."""
+
+    def __init__(self, make_runner: MakeRunner) -> None:
+        self.noted: list[str] = []
+        self.judge = threading.Event()
+        self.candidates = 0
+        self.on_second: Callable[[], None] = self.judge.set
+        self.runner = make_runner(Loading(roots=(), load=self._load))
+        self.before: Callable[[str], None] = self._wait
+        tasks = self.runner.scorer._tasks
+        made = tasks.of
+
+        def staged(job: messages.Job) -> Task:
+            job_id, task = job.lease.job_id, made(job)
+            return cast("Task", Staged(task, lambda: self.before(job_id)))
+
+        tasks.of = staged  # type: ignore[method-assign]  # the judge waits
+
+    def _load(self, name: str, checkpoint: Checkpoint, settings: EngineSettings) -> Engine:
+        engine = load_engine(name, checkpoint, settings)
+        plain = engine.candidate
+
+        @contextmanager
+        def candidate(*told: object) -> Iterator[object]:
+            self.candidates += 1
+            self.noted.append(f"candidate {self.candidates}")
+            with plain(*told) as resolved:  # type: ignore[arg-type]  # what it is told
+                if self.candidates == 2:
+                    self.on_second()
+                yield resolved
+
+        engine.candidate = candidate  # type: ignore[method-assign, assignment]  # notes
+        return engine
+
+    def _wait(self, job_id: str) -> None:
+        assert self.judge.wait(HANG_SECONDS), "no other candidate began meanwhile"
+        self.noted.append(f"judged {job_id}")
+
+
+class Staged:
+    """A task that does something before each judgement."""
+
+    def __init__(self, task: Task, before: Callable[[], None]) -> None:
+        self._task = task
+        self._before = before
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._task, name)
+
+    def judge(self, row: Row, completion: str) -> Judgement:
+        self._before()
+        return self._task.judge(row, completion)
+
+
+@pytest.fixture
+def stage(make_runner: MakeRunner) -> Iterator[Stage]:
+    stage = Stage(make_runner)
+    yield stage
+    stage.judge.set()
+
+
+def test_the_next_candidate_begins_before_the_answers_of_the_last_are_judged(
+    stage: Stage, aggregator, add_job: AddJob
+) -> None:
+    for job_id in "ab":
+        add_job(job_id)
+        stage.runner.begin(job_id)
+    stage.runner.close()
+    assert set(aggregator.reports) == {"a", "b"}
+    assert aggregator.reports["a"].answers == aggregator.reports["b"].answers
+    assert stage.noted.index("candidate 2") < stage.noted.index("judged a")
+
+
+def test_both_leases_are_kept_alive(stage: Stage, aggregator, add_job: AddJob) -> None:
+    def wait() -> None:
+        aggregator.heartbeats.clear()
+        while {beat.lease.job_id for beat in aggregator.heartbeats} != {"a", "b"}:
+            threading.Event().wait(0.01)
+        stage.judge.set()
+
+    stage.on_second = wait
+    for job_id in "ab":
+        add_job(job_id)
+        stage.runner.begin(job_id)
+    stage.runner.close()
+    assert set(aggregator.reports) == {"a", "b"}
+
+
+def test_a_failure_is_told_of_the_job_that_it_is_of_and_leaves_the_engine(
+    stage: Stage, aggregator, add_job: AddJob
+) -> None:
+    def fail() -> None:
+        stage.judge.set()
+        while "a" not in aggregator.failures:
+            threading.Event().wait(0.01)
+
+    stage.on_second = fail
+    wait = stage.before
+
+    def break_first(job_id: str) -> None:
+        wait(job_id)
+        if job_id == "a":
+            raise OSError("the sandbox is gone")
+
+    stage.before = break_first
+    for job_id in "ab":
+        add_job(job_id)
+        stage.runner.begin(job_id)
+    stage.runner.close()
+    assert set(aggregator.reports) == {"b"}
+    assert aggregator.failures["a"].kind == messages.FAILURE_KIND_INFRASTRUCTURE
+    assert "the sandbox is gone" in aggregator.failures["a"].reason
+    assert stage.runner._metrics.model_loads._value.get() == 1
+
+
+def test_a_failure_of_the_next_candidate_leaves_the_one_behind_it(
+    stage: Stage, aggregator, add_job: AddJob
+) -> None:
+    def fail() -> None:
+        stage.judge.set()
+        raise CandidateError("NaN")
+
+    stage.on_second = fail
+    for job_id in "ab":
+        add_job(job_id)
+        stage.runner.begin(job_id)
+    stage.runner.close()
+    assert set(aggregator.reports) == {"a"}
+    assert aggregator.failures["b"].kind == messages.FAILURE_KIND_CANDIDATE
+
+
+def test_a_job_behind_is_handed_back_when_the_worker_may_take_no_longer(
+    stage: Stage, aggregator, add_job: AddJob, shutdown: Shutdown
+) -> None:
+    add_job("a")
+    stage.runner.begin("a")
+    shutdown.request()
+    stage.runner._background.wait()
+    assert not aggregator.reports
+    assert aggregator.failures["a"].kind == messages.FAILURE_KIND_RELEASED
+
+
+def test_a_job_behind_that_is_not_wanted_any_more_is_dropped(
+    stage: Stage, aggregator, add_job: AddJob
+) -> None:
+    add_job("a")
+    stage.runner.begin("a")
+    aggregator.cancel = True
+    stage.runner._background.wait()
+    assert not aggregator.reports
+    assert not aggregator.failures
+
+
+def test_a_worker_that_cannot_be_stopped_hands_both_back(
+    stage: Stage, aggregator, add_job: AddJob
+) -> None:
+    def release() -> None:
+        stage.runner.release()
+        stage.judge.set()
+
+    stage.on_second = release
+    for job_id in "ab":
+        add_job(job_id)
+        stage.runner.begin(job_id)
+    stage.runner.close()
+    kinds = {job_id: failure.kind for job_id, failure in aggregator.failures.items()}
+    assert kinds == dict.fromkeys("ab", messages.FAILURE_KIND_RELEASED)
+
+
+def test_a_hang_is_told_of_the_job_at_the_engine_though_the_one_behind_ends_meanwhile(
+    stage: Stage, aggregator, add_job: AddJob
+) -> None:
+    told: list[tuple[str, int]] = []
+    runner = stage.runner
+
+    def note(job: messages.Job, kind: int, reason: str) -> None:
+        told.append((job.lease.job_id, kind))
+        stage.judge.set()
+        while len(runner._in_hand) > 1:
+            threading.Event().wait(0.01)
+
+    def note_others(jobs: Sequence[messages.Job], reason: str) -> None:
+        told.extend((job.lease.job_id, released) for job in jobs)
+
+    infrastructure, released = (
+        messages.FAILURE_KIND_INFRASTRUCTURE,
+        messages.FAILURE_KIND_RELEASED,
+    )
+    runner._fail = note  # type: ignore[method-assign]  # telling takes until the other has ended
+    runner._hand_back = note_others  # type: ignore[method-assign]  # told here alone
+    stage.on_second = runner.abandon
+    for job_id in "ab":
+        add_job(job_id)
+        runner.begin(job_id)
+    runner.close()
+    assert told == [("b", infrastructure), ("a", released)]
+
+
+def test_no_more_than_one_is_behind() -> None:
+    background, noted, free = BackgroundReport(), [], threading.Event()
+
+    def first() -> None:
+        assert free.wait(HANG_SECONDS)
+        noted.append("first ends")
+
+    background.submit(first)
+    threading.Timer(0.05, free.set).start()
+    background.submit(lambda: noted.append("second"))
+    assert noted[0] == "first ends"
+    background.close()
+    assert noted == ["first ends", "second"]
+
+
+def test_a_judge_that_raises_is_fatal_names_the_row_and_leaves_the_engine(
+    stage: Stage, aggregator, add_job: AddJob
+) -> None:
+    def break_down(job_id: str) -> None:
+        raise KeyError("x")
+
+    stage.before = break_down
+    job = add_job("a")
+    job.skipped_rows.extend([0, 1, 2, 4])
+    stage.runner.run("a")
+    failure = aggregator.failures["a"]
+    assert failure.kind == messages.FAILURE_KIND_FATAL
+    told = (
+        "IncompatibleError: task.name: task countdown, selection row 3: KeyError: 'x', raised at"
+    )
+    assert failure.reason.startswith(f"{told} {__file__}:")
+    assert stage.runner.pause == 0.0
+    stage.before = lambda job_id: None
+    add_job("b")
+    stage.runner.run("b")
+    assert set(aggregator.reports) == {"b"}
+    assert stage.runner._metrics.model_loads._value.get() == 1

@@ -1,0 +1,139 @@
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+from typing_extensions import override
+
+from modnorm.v1 import evaluation_pb2 as messages
+from services.common.queue import make_celery, publish
+from services.common.settings import EvaluatorSettings
+from services.evaluator.backoff import LONGEST_PAUSE, LONGEST_ROUND_PAUSE, UNFIT_PAUSE, Backoff
+from services.evaluator.celery_worker import Worker
+from verification.labs.waiting import HANG_SECONDS
+
+AddJob = Callable[..., messages.Job]
+
+
+def after(pauses: Backoff, *job_ids: str) -> list[float]:
+    """Return the pauses after jobs that a worker is not fit for."""
+    found = []
+    for job_id in job_ids:
+        pauses.begin()
+        pauses.unfit(job_id)
+        found.append(pauses.seconds)
+    return found
+
+
+def test_a_worker_waits_once_a_round_of_jobs_that_it_is_not_fit_for() -> None:
+    assert after(Backoff(), *"abcabcabc") == [
+        *[UNFIT_PAUSE] * 3,
+        *[2.0, UNFIT_PAUSE, UNFIT_PAUSE],
+        *[4.0, UNFIT_PAUSE, UNFIT_PAUSE],
+    ]
+
+
+def test_a_lone_job_is_looked_at_less_and_less_often() -> None:
+    found = after(Backoff(), *["a"] * 2000)
+    assert found == sorted(found)
+    assert found[-1] == LONGEST_ROUND_PAUSE
+
+
+def test_a_job_that_was_answered_in_between_ends_the_rounds() -> None:
+    pauses = Backoff()
+    after(pauses, *"aaa")
+    pauses.begin()
+    assert pauses.seconds == 0.0
+    pauses.answered()
+    assert after(pauses, *"aa") == [UNFIT_PAUSE, 2.0]
+
+
+def test_failures_count_beside_what_the_worker_is_not_fit_for() -> None:
+    pauses = Backoff()
+    for _ in range(3):
+        pauses.failed(at_engine=True)
+    assert after(pauses, "a") == [8.0]
+    pauses.failed(at_engine=False)
+    assert pauses.seconds == 16.0
+    for _ in range(3):
+        pauses.failed(at_engine=False)
+    assert pauses.seconds == LONGEST_PAUSE
+    pauses.reported()
+    assert pauses.seconds == 8.0
+    pauses.answered()
+    pauses.begin()
+    assert pauses.seconds == 0.0
+
+
+@pytest.fixture
+def broker_url() -> str:
+    return f"memory://{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def working(target: str, broker_url: str) -> Iterator[Worker]:
+    worker = Worker(
+        EvaluatorSettings(
+            bind_address="127.0.0.1:0",
+            broker_url=broker_url,
+            aggregator_target=target,
+            heartbeat_seconds=0.1,
+            stop_grace=0.0,
+            worker_name="w",
+            torch_threads=1,
+        )
+    )
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    yield worker
+    worker.stop()
+    thread.join(HANG_SECONDS)
+    assert not thread.is_alive()
+
+
+@pytest.mark.usefixtures("working")
+def test_other_jobs_go_on_behind_those_that_the_worker_is_not_fit_for(
+    broker_url: str, aggregator, add_job: AddJob
+) -> None:
+    app = make_celery(broker_url)
+    began = time.monotonic()
+    for number in range(8):
+        add_job(f"program{number}", task="mbpp")
+        publish(app, f"program{number}")
+    add_job("good")
+    publish(app, "good")
+    aggregator.wait_for("good")
+    assert set(aggregator.reports) == {"good"}
+    assert len(aggregator.failures) == 8
+    # 2 + 4 + ... + 60 seconds where each of them counted as a failure.
+    assert time.monotonic() - began < 30.0
+
+
+class Returning(dict[str, messages.Job]):
+    """Jobs that are published again as soon as they were handed back, as an aggregator does."""
+
+    publish: Callable[[str], None]
+    claims = 0
+
+    @override
+    def pop(self, key: str, default: object = None) -> messages.Job | None:  # type: ignore[override]  # as it is called
+        self.claims += 1
+        self.publish(key)
+        return self.get(key)
+
+
+@pytest.mark.usefixtures("working")
+def test_a_queue_of_such_jobs_alone_is_gone_through_slowly(
+    broker_url: str, aggregator, add_job: AddJob
+) -> None:
+    app = make_celery(broker_url)
+    returning = aggregator.jobs = Returning()
+    returning.publish = lambda job_id: publish(app, job_id)
+    for number in range(3):
+        add_job(f"program{number}", task="mbpp")
+        publish(app, f"program{number}")
+    aggregator.wait_for("program2")
+    time.sleep(3.0)
+    # One round, a second one two seconds later; the third begins four seconds after that.
+    assert 3 < returning.claims <= 7

@@ -1,0 +1,135 @@
+"""The engine's thread: jobs go before parked ones, and quiet is used for parked ones."""
+
+import contextvars
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from services.evaluator.engine_thread import EngineThread
+from services.evaluator.shutdown import Shutdown
+
+if TYPE_CHECKING:
+    from services.evaluator.job_runner import JobRunner
+
+SECONDS = 60.0
+NAME = contextvars.ContextVar("NAME", default="")
+
+
+class Jobs:
+    """Parks each job that begins, unless its name says how it fails."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+        self.threads: set[int] = set()
+        self.parked = 0
+        self.all_finished = threading.Event()
+        self.may_continue = threading.Event()
+        self.may_continue.set()
+        self.continues = threading.Event()
+
+    @property
+    def has_parked(self) -> bool:
+        return self.parked > 0
+
+    def begin(self, job_id: str) -> None:
+        self.threads.add(threading.get_ident())
+        self.done.append(job_id + NAME.get())
+        if job_id == "broken":
+            raise ValueError(job_id)
+        self.parked += 1
+
+    def continue_parked(self) -> None:
+        self.threads.add(threading.get_ident())
+        self.continues.set()
+        assert self.may_continue.wait(SECONDS)
+        self.parked -= 1
+        self.done.append("parked")
+        if not self.parked:
+            self.all_finished.set()
+
+    def close(self) -> None:
+        self.threads.add(threading.get_ident())
+        self.done.append("closed")
+
+
+@pytest.fixture
+def jobs() -> Jobs:
+    return Jobs()
+
+
+@pytest.fixture
+def shutdown() -> Shutdown:
+    return Shutdown(grace=0.0)
+
+
+@pytest.fixture
+def engine(jobs: Jobs, shutdown: Shutdown) -> Iterator[EngineThread]:
+    engine = EngineThread(cast("JobRunner", jobs), shutdown)
+    engine.start()
+    yield engine
+    engine.close()
+
+
+def test_jobs_go_before_parked_ones_and_quiet_is_used_for_those(
+    engine: EngineThread, jobs: Jobs
+) -> None:
+    jobs.may_continue.clear()
+    assert engine.begin("a")
+    assert jobs.continues.wait(SECONDS)
+    with ThreadPoolExecutor(1) as caller:
+        second = caller.submit(engine.begin, "b")
+        jobs.may_continue.set()
+        assert second.result(SECONDS)
+    assert jobs.done[:3] == ["a", "parked", "b"]
+    jobs.all_finished.clear()
+    assert jobs.parked == 0 or jobs.all_finished.wait(SECONDS)
+
+
+def test_one_thread_begins_continues_and_closes(engine: EngineThread, jobs: Jobs) -> None:
+    assert engine.begin("a")
+    assert jobs.all_finished.wait(SECONDS)
+    engine.close()
+    assert jobs.done == ["a", "parked", "closed"]
+    assert len(jobs.threads) == 1
+    assert threading.get_ident() not in jobs.threads
+
+
+def test_a_job_begins_in_the_context_of_its_caller(engine: EngineThread, jobs: Jobs) -> None:
+    NAME.set("!")
+    engine.begin("a")
+    assert jobs.done[0] == "a!"
+
+
+def test_a_failure_is_the_callers_and_the_next_job_begins(
+    engine: EngineThread, jobs: Jobs
+) -> None:
+    with pytest.raises(ValueError, match="broken"):
+        engine.begin("broken")
+    assert engine.begin("a")
+
+
+def test_a_parked_job_that_fails_does_not_end_the_thread(
+    engine: EngineThread, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = threading.Event()
+
+    def fail() -> None:
+        jobs.parked = 0
+        failed.set()
+        raise SystemExit
+
+    monkeypatch.setattr(jobs, "continue_parked", fail)
+    assert engine.begin("a")
+    assert failed.wait(SECONDS)
+    assert engine.begin("b")
+
+
+def test_no_job_begins_once_the_worker_stops(
+    engine: EngineThread, jobs: Jobs, shutdown: Shutdown
+) -> None:
+    shutdown.request()
+    assert not engine.begin("a")
+    assert not jobs.done

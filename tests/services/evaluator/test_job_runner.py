@@ -1,0 +1,295 @@
+import hashlib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from modnorm.checkpoint.prompts import PromptEncoder
+from modnorm.checkpoint.reference import Checkpoint
+from modnorm.engines import (
+    GenerationLimits,
+    load_engine,
+)
+from modnorm.errors import (
+    CancelledError,
+    StaleLeaseError,
+    UnavailableError,
+)
+from modnorm.geometry.scale_map import ScaleMap
+from modnorm.search.scoring import answer_candidate
+from modnorm.spec import DataSpec
+from modnorm.tasks import get_task
+from modnorm.tasks.data import encode_rows, load_rows
+from modnorm.v1 import evaluation_pb2 as messages
+from modnorm.wire.conversions import descriptor_from_proto
+from services.evaluator.backoff import LONGEST_PAUSE
+from services.evaluator.job_runner import JobRunner
+from services.evaluator.shutdown import Shutdown
+
+DECLARATION = """
+name: sums
+max_tokens: 8
+columns: [left, right, sum]
+prompt: {user: "{left} + {right} = "}
+answer: sum
+extract: {regex: "[0-9]+"}
+compare: number
+"""
+AddJob = Callable[..., messages.Job]
+MakeRunner = Callable[..., JobRunner]
+
+
+def test_a_job_is_reported_as_the_library_scores_it(
+    runner: JobRunner, aggregator, add_job: AddJob, checkpoint: Checkpoint, scale_map: ScaleMap
+) -> None:
+    job = add_job()
+    runner.run("a")
+    report = aggregator.reports["a"]
+
+    task = get_task("countdown")
+    rows = load_rows(
+        task, DataSpec(source="bundled:countdown-selection", limit=5), field="task.selection"
+    )
+    encoder = PromptEncoder(checkpoint)
+    with ThreadPoolExecutor(1) as judges:
+        expected = answer_candidate(
+            load_engine("transformers", checkpoint),
+            task,
+            rows,
+            [encoder.encode(task.messages(row)) for row in rows],
+            descriptor_from_proto(job.descriptor),
+            scale_map,
+            GenerationLimits(32),
+            judges=judges,
+            on_progress=lambda _: None,
+        ).judged()
+    assert descriptor_from_proto(report.header.descriptor) == expected.descriptor
+    assert report.header.lease == job.lease
+    assert report.header.worker == "tester"
+    assert {"python", "torch", "transformers", "device", "threads", "engine"} <= set(
+        report.header.environment
+    )
+    assert [
+        (answer.row, answer.completion, answer.reward, answer.correct, answer.tokens)
+        for answer in report.answers
+    ] == [
+        (answer.row, answer.completion, answer.reward, answer.correct, answer.tokens)
+        for answer in expected.answers
+    ]
+    assert [answer.vote if answer.HasField("vote") else None for answer in report.answers] == [
+        answer.vote for answer in expected.answers
+    ]
+    assert [answer.truncated for answer in report.answers] == [
+        answer.truncated for answer in expected.answers
+    ]
+    assert not aggregator.failures
+
+
+def test_nothing_to_do(runner: JobRunner, aggregator) -> None:
+    runner.run("gone")
+    assert aggregator.calls == {"ClaimJob": 1}
+
+
+def test_rows_and_model_are_kept_between_jobs(
+    runner: JobRunner, aggregator, add_job: AddJob
+) -> None:
+    for job_id in "abc":
+        add_job(job_id)
+        runner.run(job_id)
+    assert set(aggregator.reports) == {"a", "b", "c"}
+    assert aggregator.calls["FetchRows"] == 1
+    assert aggregator.calls["GetScaleMap"] == 1
+    first, *others = (report.answers for report in aggregator.reports.values())
+    assert all(answers == first for answers in others)
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind"),
+    [
+        ({"radius": 1e37}, messages.FAILURE_KIND_CANDIDATE),
+        ({"model_digest": "0" * 64}, messages.FAILURE_KIND_FATAL),
+        ({"scorer": "countdown-v0"}, messages.FAILURE_KIND_FATAL),
+        ({"engine": "abacus"}, messages.FAILURE_KIND_INFRASTRUCTURE),
+        ({"max_tokens": 10_000}, messages.FAILURE_KIND_FATAL),
+    ],
+)
+def test_a_job_that_fails_is_no_score_and_no_end(
+    runner: JobRunner, aggregator, add_job: AddJob, changes: dict[str, str], kind: int
+) -> None:
+    add_job("bad", **changes)
+    runner.run("bad")
+    failure = aggregator.failures["bad"]
+    assert failure.kind == kind
+    assert failure.reason
+    assert failure.lease.token == 7
+    add_job("good")
+    runner.run("good")
+    assert set(aggregator.reports) == {"good"}
+
+
+def test_a_model_that_is_not_here_is_an_infrastructure_failure(
+    runner: JobRunner, aggregator, add_job: AddJob
+) -> None:
+    add_job().model.name = "/nowhere"
+    aggregator.jobs["a"].model.name = "/nowhere"
+    runner.run("a")
+    assert aggregator.failures["a"].kind == messages.FAILURE_KIND_INFRASTRUCTURE
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"task": "chess"},
+        {"task": "my-task.yaml"},
+        {"task": "sums", "declaration": DECLARATION},  # another version makes another scorer of it
+    ],
+)
+def test_a_task_that_this_worker_does_not_have_goes_back_without_an_attempt(
+    runner: JobRunner, aggregator, add_job: AddJob, caplog, changes: dict[str, str]
+) -> None:
+    add_job("bad", scorer="sums-v1", **changes)
+    runner.run("bad")
+    failure = aggregator.failures["bad"]
+    assert failure.kind == messages.FAILURE_KIND_RELEASED
+    assert f"does not have {changes['task']} with the scorer sums-v1" in failure.reason
+    assert failure.reason in caplog.text
+    assert "FetchRows" not in aggregator.calls
+    assert runner.pause > 0
+
+
+def test_a_declared_task_comes_with_its_job(
+    runner: JobRunner, aggregator, add_job: AddJob
+) -> None:
+    task = get_task("sums", declaration=DECLARATION)
+    texts = encode_rows([{"left": "1", "right": "2", "sum": "3"}])
+    digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()
+    aggregator.rows[digest] = texts
+    changes = {"task": "sums", "scorer": task.scorer, "declaration": DECLARATION}
+    add_job("a", max_tokens=4, rows_digest=digest, **changes)
+    runner.run("a")
+    assert not aggregator.failures
+    assert [answer.row for answer in aggregator.reports["a"].answers] == [0]
+
+
+def test_rows_that_are_not_what_was_asked_for_are_refused(
+    runner: JobRunner, aggregator, add_job: AddJob
+) -> None:
+    job = add_job()
+    aggregator.rows[job.rows_digest] = aggregator.rows[job.rows_digest][1:]
+    runner.run("a")
+    assert aggregator.failures["a"].kind == messages.FAILURE_KIND_INFRASTRUCTURE
+    assert "digest" in aggregator.failures["a"].reason
+    assert not aggregator.reports
+
+
+def test_heartbeats_carry_progress(runner: JobRunner, aggregator, add_job: AddJob) -> None:
+    add_job(max_tokens=400)
+    runner.run("a")
+    assert {beat.lease.token for beat in aggregator.heartbeats} == {7}
+    done = [beat.answers_done for beat in aggregator.heartbeats]
+    assert done == sorted(done)
+    assert aggregator.heartbeats[-1].answers_total == 5
+
+
+def test_a_cancelled_job_is_dropped(runner: JobRunner, aggregator, add_job: AddJob) -> None:
+    aggregator.cancel = True
+    add_job(max_tokens=1500, radius=0.1)
+    runner.run("a")
+    assert not aggregator.reports
+    assert not aggregator.failures
+    assert aggregator.heartbeats[-1].answers_done < 5
+    aggregator.cancel = False
+    add_job("b")
+    runner.run("b")
+    assert "b" in aggregator.reports
+
+
+@pytest.mark.parametrize("method", ["Heartbeat", "ReportJob"])
+def test_a_lost_lease_is_dropped_quietly(
+    runner: JobRunner, aggregator, add_job: AddJob, method: str
+) -> None:
+    aggregator.errors[method] = [StaleLeaseError("the lease is lost")]
+    add_job(max_tokens=1500, radius=0.1)
+    runner.run("a")
+    assert not aggregator.reports
+    assert not aggregator.failures
+
+
+def test_a_stopping_worker_hands_its_job_back(
+    runner: JobRunner, aggregator, add_job: AddJob, shutdown: Shutdown
+) -> None:
+    add_job()
+    shutdown.request()
+    runner.run("a")
+    assert aggregator.failures["a"].kind == messages.FAILURE_KIND_RELEASED
+    assert not aggregator.reports
+
+
+@pytest.mark.parametrize("shutdown", [Shutdown(grace=60.0)])
+def test_a_grace_period_lets_the_job_finish_and_be_reported(
+    runner: JobRunner, aggregator, add_job: AddJob, shutdown: Shutdown
+) -> None:
+    aggregator.errors["ReportJob"] = [UnavailableError("stopping too")] * 3
+    add_job()
+    shutdown.request()
+    runner.run("a")
+    assert set(aggregator.reports) == {"a"}
+    assert not aggregator.failures
+
+
+@pytest.mark.parametrize("shutdown", [Shutdown(grace=60.0)])
+def test_a_failure_is_told_within_the_grace_period(
+    runner: JobRunner, aggregator, add_job: AddJob, shutdown: Shutdown
+) -> None:
+    aggregator.errors["FailJob"] = [UnavailableError("stopping too")] * 6
+    add_job("bad", engine="abacus")
+    shutdown.request()
+    runner.run("bad")
+    assert set(aggregator.failures) == {"bad"}
+
+
+def test_an_aggregator_that_is_down_is_waited_for(
+    runner: JobRunner, aggregator, add_job: AddJob
+) -> None:
+    for method in ("ClaimJob", "GetScaleMap", "FetchRows", "ReportJob"):
+        aggregator.errors[method] = [UnavailableError("starting")] * 2
+    add_job()
+    runner.run("a")
+    assert set(aggregator.reports) == {"a"}
+    assert not aggregator.failures
+
+
+def test_a_report_that_a_stopping_aggregator_cuts_off_is_sent_again(
+    runner: JobRunner, aggregator, add_job: AddJob
+) -> None:
+    aggregator.errors["ReportJob"] = [CancelledError("the server stops")] * 2
+    add_job()
+    runner.run("a")
+    assert set(aggregator.reports) == {"a"}
+
+
+def test_a_stopping_worker_does_not_wait(
+    runner: JobRunner, aggregator, add_job: AddJob, shutdown: Shutdown
+) -> None:
+    aggregator.errors["ClaimJob"] = [UnavailableError("down")] * 100
+    add_job()
+    shutdown.request()
+    runner.run("a")
+    assert "a" in aggregator.jobs
+
+
+def test_a_worker_that_fails_in_a_row_slows_down(
+    runner: JobRunner, aggregator, add_job: AddJob
+) -> None:
+    assert runner.pause == 0.0
+    pauses = []
+    for attempt in range(8):
+        add_job(f"bad{attempt}", engine="abacus")
+        runner.run(f"bad{attempt}")
+        pauses.append(runner.pause)
+    assert pauses == sorted(pauses)
+    assert pauses[0] > 0
+    assert pauses[-1] == LONGEST_PAUSE
+    add_job("good")
+    runner.run("good")
+    assert runner.pause == 0.0

@@ -1,0 +1,125 @@
+"""How a job's engine is loaded and replayed."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import cast
+
+import pytest
+
+from modnorm.checkpoint.reference import Checkpoint
+from modnorm.engines import Completion, Engine, EngineSettings, GenerationLimits, load_engine
+from modnorm.errors import DoesNotFitError, PreconditionError
+from modnorm.v1 import common_pb2
+from modnorm.v1 import evaluation_pb2 as messages
+from services.evaluator.job_runner import JobRunner
+from services.evaluator.model_cache import Loading, Prompts
+
+AddJob = Callable[..., messages.Job]
+MakeRunner = Callable[..., JobRunner]
+
+
+def test_the_engine_is_loaded_with_the_settings_of_the_spec_and_of_the_worker(
+    make_runner: MakeRunner, aggregator, add_job: AddJob
+) -> None:
+    loaded = []
+
+    def load(name: str, checkpoint: Checkpoint, settings: EngineSettings) -> Engine:
+        loaded.append(settings)
+        return load_engine(name, checkpoint, replace(settings, tensor_parallel_size=1))
+
+    runner = make_runner(Loading(roots=(), share=0.3, load=load))
+    plain = common_pb2.EngineSpec()
+    asked = common_pb2.EngineSpec(max_model_len=300, max_num_seqs=7, tensor_parallel_size=2)
+    for job_id, spec in (("a", plain), ("b", asked), ("c", asked)):
+        add_job(job_id)
+        aggregator.jobs[job_id].engine.CopyFrom(spec)
+        runner.run(job_id)
+    assert set(aggregator.reports) == {"a", "b", "c"}
+    assert loaded == [
+        EngineSettings(gpu_memory_utilization=0.3, worker_process=False),
+        EngineSettings(
+            300,
+            gpu_memory_utilization=0.3,
+            tensor_parallel_size=2,
+            max_num_seqs=7,
+            worker_process=False,
+        ),
+    ]
+
+
+def test_numerics_that_no_worker_here_offers_end_the_experiment_with_a_reason(
+    runner: JobRunner, aggregator, add_job: AddJob
+) -> None:
+    add_job()
+    aggregator.jobs["a"].engine.numerics = "batch_invariant"
+    runner.run("a")
+    assert aggregator.failures["a"].kind == messages.FAILURE_KIND_FATAL
+    assert "numerics" in aggregator.failures["a"].reason
+
+
+def test_a_process_that_cannot_load_what_another_can_hands_the_job_back_and_is_spent(
+    make_runner: MakeRunner, aggregator, add_job: AddJob
+) -> None:
+    def load(*_: object) -> Engine:
+        raise PreconditionError("this process runs vLLM with fast numerics")
+
+    runner = make_runner(Loading(roots=(), load=load))
+    add_job()
+    runner.run("a")
+    assert aggregator.failures["a"].kind == messages.FAILURE_KIND_RELEASED
+    assert runner.scorer.is_spent
+
+
+@pytest.mark.parametrize("may_make_room", [True, False])
+def test_a_model_that_does_not_fit_a_share_makes_room_or_ends_the_experiment(
+    make_runner: MakeRunner, aggregator, add_job: AddJob, may_make_room: bool
+) -> None:
+    def load(*_: object) -> Engine:
+        raise DoesNotFitError("two copies of 3.1 GiB", remedy="lower MODNORM_ENGINES_PER_GPU")
+
+    runner = make_runner(Loading(roots=(), load=load, may_make_room=may_make_room))
+    add_job()
+    runner.run("a")
+    expected = messages.FAILURE_KIND_RELEASED if may_make_room else messages.FAILURE_KIND_FATAL
+    assert aggregator.failures["a"].kind == expected
+    assert "ENGINES_PER_GPU" in aggregator.failures["a"].reason
+    assert runner.scorer.makes_room == may_make_room
+
+
+class Flipping:
+    """An engine of which one token of the base is another, as on a faulty GPU."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._engine, name)
+
+    def generate(
+        self, prompts: Prompts, limits: GenerationLimits, poll: Callable[[], None]
+    ) -> Iterator[Completion]:
+        for done in self._engine.generate(prompts, limits, poll=poll):
+            yield replace(done, text=done.text + "!") if len(prompts) == 4 else done
+
+
+def test_the_base_is_replayed_once_and_a_faulty_engine_shows(
+    make_runner: MakeRunner, aggregator, add_job: AddJob
+) -> None:
+    def load(name: str, checkpoint: Checkpoint, settings: EngineSettings) -> Engine:
+        return cast("Engine", Flipping(load_engine(name, checkpoint, settings)))
+
+    def canaries(*job_ids: str) -> list[tuple[str, str]]:
+        found = [aggregator.reports[job_id].header.environment for job_id in job_ids]
+        return [(one["canary"], one["canary_of"]) for one in found]
+
+    for made, job_ids in ((load_engine, "ab"), (load_engine, "c"), (load, "d")):
+        runner = make_runner(Loading(roots=(), load=made))
+        for job_id in job_ids:
+            add_job(job_id)
+            runner.run(job_id)
+        runner.close()
+    first, second, third, faulty = canaries(*"abcd")
+    assert first == second == third
+    assert faulty[1] == first[1]
+    assert faulty[0] != first[0]
+    assert aggregator.reports["d"].answers == aggregator.reports["a"].answers

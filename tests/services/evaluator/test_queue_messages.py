@@ -1,0 +1,18 @@
+"""Celery looks whether to stop between two waits for a message."""
+
+from contextlib import closing
+
+from services.common.queue import make_celery
+from services.evaluator.queue_messages import POLL_SECONDS, QueueConsumer
+
+
+def test_no_wait_for_a_message_is_long() -> None:
+    app = make_celery("memory://")
+    app.conf.worker_consumer = QueueConsumer
+    worker = app.WorkController(pool="solo", use_eventloop=False)
+    waits: list[float] = []
+    with closing(worker.consumer.connect()) as connection:
+        connection.transport.drain_events = lambda _, timeout: waits.append(timeout)
+        for seconds in (2.0, 0.05):
+            connection.drain_events(timeout=seconds)
+    assert waits == [POLL_SECONDS, 0.05]

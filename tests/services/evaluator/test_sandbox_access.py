@@ -1,0 +1,147 @@
+"""Jobs of a task that runs programs: what a worker with and without a sandbox makes of them."""
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import NoReturn
+
+import pytest
+
+from modnorm.errors import UnavailableError
+from modnorm.sandbox import Isolation, Outcome, Program, Sandbox
+from modnorm.tasks import get_task
+from modnorm.v1 import evaluation_pb2 as messages
+from services.evaluator.job_runner import JobRunner
+from services.evaluator.sandbox_access import SandboxAccess
+
+ROW = {"text": "Write f.", "test_list": ["assert f(1) == 2"], "test_setup_code": ""}
+
+
+@pytest.fixture
+def sandbox() -> Iterator[Sandbox]:
+    with Sandbox() as made:
+        yield made
+
+
+@pytest.fixture
+def add_program_job(aggregator, add_job) -> Callable[[str], None]:
+    """Put a job of MBPP on offer."""
+    texts = [json.dumps(ROW)]
+    digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()
+    aggregator.rows[digest] = texts
+
+    def add(job_id: str) -> None:
+        scorer = get_task("mbpp").scorer
+        add_job(job_id, task="mbpp", scorer=scorer, rows_digest=digest, max_tokens=4)
+
+    return add
+
+
+def test_without_a_sandbox_the_job_goes_back_before_any_work(
+    runner: JobRunner, aggregator, add_program_job
+) -> None:
+    add_program_job("a")
+    runner.run("a")
+    failure = aggregator.failures["a"]
+    assert failure.kind == messages.FAILURE_KIND_RELEASED
+    assert "MODNORM_SANDBOX_TARGET" in failure.reason
+    assert "a" not in aggregator.reports
+    assert "FetchRows" not in aggregator.calls
+    assert runner.pause > 0
+
+
+def test_with_a_sandbox_the_report_says_what_programs_ran_behind(
+    make_runner: Callable[..., JobRunner], sandbox: Sandbox, aggregator, add_program_job
+) -> None:
+    runner = make_runner(sandbox=sandbox)
+    add_program_job("a")
+    runner.run("a")
+    report = aggregator.reports["a"]
+    assert report.header.environment["sandbox"] == sandbox.measure().summary
+    assert [answer.row for answer in report.answers] == [0]
+
+
+def test_the_isolation_is_not_measured_for_each_job(sandbox: Sandbox) -> None:
+    measured = []
+
+    class Counting:
+        execute = sandbox.execute
+
+        @staticmethod
+        def check_health():
+            measured.append(1)
+            return sandbox.check_health()
+
+    programs = SandboxAccess(Counting())
+    assert programs.check("gsm8k") == {}
+    assert programs.check("mbpp") == programs.check("mbpp")
+    assert len(measured) == 1
+    assert programs.check("gsm8k") == {}
+
+
+def test_a_sandbox_that_fails_is_not_looked_at_for_each_job(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[UnavailableError | Isolation] = []
+    answers = (
+        UnavailableError("its host is down"),
+        UnavailableError("still away"),
+        sandbox.measure(),
+    )
+
+    class Failing:
+        execute = sandbox.execute
+
+        @staticmethod
+        def check_health() -> Isolation:
+            answer = answers[len(looks)]
+            looks.append(answer)
+            if isinstance(answer, UnavailableError):
+                raise answer
+            return answer
+
+    programs = SandboxAccess(Failing())
+    for _ in range(3):
+        with pytest.raises(UnavailableError, match="host is down"):
+            programs.check("mbpp")
+    assert len(looks) == 1
+    monkeypatch.setattr("services.evaluator.sandbox_access.FAULT_SECONDS", 0.0)
+    programs = SandboxAccess(Failing())
+    with pytest.raises(UnavailableError, match="still away"):
+        programs.check("mbpp")
+    time.sleep(0.01)  # more than the look took
+    assert programs.check("mbpp") == {"sandbox": sandbox.measure().summary}
+
+
+def test_a_sandbox_that_fails_at_a_program_is_looked_at_before_the_next_job(
+    sandbox: Sandbox,
+) -> None:
+    """Jobs would spend attempts otherwise, for as long as a look is taken for granted."""
+    gone = UnavailableError("its host is down")
+
+    class Mortal:
+        is_there = True
+
+        def execute(self, program: Program) -> Outcome:
+            return sandbox.execute(program) if self.is_there else _raised(gone)
+
+        def check_health(self) -> Isolation:
+            return sandbox.measure() if self.is_there else _raised(gone)
+
+    mortal = Mortal()
+    programs = SandboxAccess(mortal)
+    task = get_task("mbpp", sandbox=programs.runner)
+    answer = "<answer>def f(x): return x + 1</answer>"
+    programs.check("mbpp")
+    assert task.judge(ROW, answer).correct
+    mortal.is_there = False
+    programs.check("mbpp")
+    with pytest.raises(UnavailableError):
+        task.judge(ROW, answer)
+    with pytest.raises(UnavailableError):
+        programs.check("mbpp")
+
+
+def _raised(error: Exception) -> NoReturn:
+    raise error

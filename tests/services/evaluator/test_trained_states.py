@@ -1,0 +1,101 @@
+"""Jobs around trained states, by the real engine."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from modnorm.baselines.es import es_step
+from modnorm.baselines.generator import Generator, propose
+from modnorm.baselines.generator_file import read_generator
+from modnorm.checkpoint.families import physical_layout
+from modnorm.checkpoint.reference import Checkpoint
+from modnorm.checkpoint.weights import CheckpointWeights
+from modnorm.perturbation.lineage import Lineage, all_float32
+from modnorm.perturbation.weights import CandidateWeights
+from modnorm.v1 import evaluation_pb2 as messages
+from services.evaluator.job_runner import JobRunner
+from services.evaluator.watchdog import Watchdog
+
+AddJob = Callable[..., messages.Job]
+
+
+def lineage_of(checkpoint: Checkpoint) -> Lineage:
+    steps = (es_step((1, 2), (0.0, 1.0), 0.2), es_step((3, 4), (0.5, 0.25), 0.2))
+    return Lineage(checkpoint.digest, "portable-v1", steps=steps)
+
+
+def texts(report: object) -> list[str]:
+    return [answer.completion for answer in report.answers]  # type: ignore[attr-defined]  # a test's
+
+
+def test_a_job_is_answered_around_its_state_and_the_next_one_is_not(
+    runner: JobRunner, aggregator, add_job: AddJob, checkpoint: Checkpoint
+) -> None:
+    lineage = lineage_of(checkpoint)
+    aggregator.lineages["experiment"] = lineage
+    states = {"base": "", "one": lineage.digests[1], "two": lineage.digest, "again": ""}
+    for job_id, state in states.items():
+        job = add_job(job_id)
+        job.experiment_id = "experiment"
+        job.descriptor.lineage_digest = state
+        runner.run(job_id)
+    assert not aggregator.failures
+    found = {job_id: texts(report) for job_id, report in aggregator.reports.items()}
+    assert found["again"] == found["base"] != found["two"]
+    assert aggregator.calls["FetchLineage"] == 2
+    reported = aggregator.reports["two"].header
+    assert reported.descriptor.lineage_digest == lineage.digest
+    assert reported.normaliser == 0.0
+
+
+def test_a_worker_on_a_long_way_shows_signs_of_life(
+    make_runner: Callable[..., JobRunner],
+    aggregator,
+    add_job: AddJob,
+    checkpoint: Checkpoint,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    watchdog = Watchdog(60.0)
+    runner, lineage, seen = make_runner(watchdog=watchdog), lineage_of(checkpoint), []
+    aggregator.lineages["experiment"] = lineage
+    take = CandidateWeights._take
+
+    def slow(*told: object) -> None:
+        # The engine was last alive an hour ago, but for what it showed since the step before.
+        seen.append(watchdog._deadline)
+        watchdog._deadline -= 3600.0
+        take(*told)  # type: ignore[arg-type]  # as it was told
+
+    monkeypatch.setattr(CandidateWeights, "_take", slow)
+    job = add_job("a")
+    job.experiment_id, job.descriptor.lineage_digest = "experiment", lineage.digest
+    runner.run("a")
+    assert len(seen) == 2
+    assert seen[1] > seen[0]
+    assert not aggregator.failures
+
+
+def test_a_generator_proposes_the_coefficients_of_a_candidate(
+    runner: JobRunner, aggregator, add_job: AddJob, checkpoint: Checkpoint
+) -> None:
+    layout = physical_layout(checkpoint.config)
+    text = Generator(layout, seed=1).to_json({})
+    digest = read_generator(text).digest
+    lineage = lineage_of(checkpoint).until(0)
+    aggregator.lineages["experiment"], aggregator.generators[digest] = lineage, text
+    job = add_job("a")
+    job.experiment_id, job.generator_digest = "experiment", digest
+    job.descriptor.lineage_digest = lineage.digest
+    runner.run("a")
+
+    stored = CheckpointWeights(checkpoint)
+    moments = []
+    for tensor in layout:
+        variance, mean = torch.var_mean(stored.read(tensor).float())
+        moments.append((float(mean), float(variance)))
+    raw, scale = propose(Generator.from_json(text, layout), moments, ())
+    header = aggregator.reports["a"].header
+    assert header.normaliser == scale
+    expected = all_float32([job.descriptor.radius * (scale * one) for one in raw])
+    assert tuple(header.descriptor.coefficients) == expected
