@@ -17,8 +17,8 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from services.aggregator.storage.database import Database
 from services.aggregator.metrics import AggregatorMetrics, LabCollector
+from services.aggregator.storage.database import Database
 from services.aggregator.storage.lab_counts import LabCountStore
 from services.common.metrics import CallMetrics
 from services.evaluator.metrics import EvaluatorMetrics
