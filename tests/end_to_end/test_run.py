@@ -9,8 +9,8 @@ import time
 import pytest
 
 from modnorm.radius.artifact import RadiusArtifact
-from services.aggregator.storage.database import Database
 from services.aggregator.experiments.experiment_store import ExperimentStore
+from services.aggregator.storage.database import Database
 
 
 @pytest.fixture(scope="module")
