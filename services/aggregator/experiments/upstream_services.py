@@ -1,4 +1,4 @@
-"""The calibrator and the sampler, as the aggregator calls them."""
+"""Calls to the sampler and the calibrator."""
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager

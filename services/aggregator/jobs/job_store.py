@@ -24,7 +24,7 @@ from services.aggregator.experiments.phases import change_of, job_ended
 from services.aggregator.jobs.leases import extend_leases, extend_locked_lease, lease_jobs
 from services.aggregator.jobs.report_checks import Report, ReportChecks
 from services.aggregator.jobs.reporting import PackedReport, Reporting
-from services.aggregator.jobs.shared_transaction import answer_to, together
+from services.aggregator.jobs.shared_transaction import together
 from services.aggregator.jobs.worker_requests import Beat, Claim, ClaimRequest, stale
 from services.aggregator.storage.database import Database
 from services.aggregator.storage.lookups import lock_job, pending_jobs
@@ -56,33 +56,12 @@ class JobStore:
         self._checks = ReportChecks(self._early_stop)
         self.lease_seconds = lease_seconds
 
-    def claim(self, job_id: str, worker: str) -> Claim | None:
-        """Lease a pending job under a new fencing token; None if it is not pending (any more).
-
-        Args:
-            job_id: The job; an unknown one is not pending either.
-            worker: The worker that asks.
-        """
-        return answer_to(self.claim_all([ClaimRequest(job_id, worker)]))
-
     def claim_all(self, requests: Sequence[ClaimRequest]) -> Sequence[Claim | Exception | None]:
-        """Answer claims that arrived together, the first one first."""
+        """Lease pending jobs under new fencing tokens; None for jobs that are not pending."""
         return together(self._database, self._claim, requests)
 
-    def heartbeat(self, job_id: str, token: int, answers_done: int) -> bool:
-        """Extend a lease.
-
-        Returns:
-            Whether the worker should stop: the job is not wanted any more.
-
-        Raises:
-            NotFoundError: there is no such job.
-            StaleLeaseError: the lease was lost.
-        """
-        return answer_to(self.heartbeat_all([Beat(job_id, token, answers_done)]))
-
     def heartbeat_all(self, beats: Sequence[Beat]) -> Sequence[bool | Exception]:
-        """Answer heartbeats that arrived together."""
+        """Extend leases: True if the work is not wanted any more, an error if a lease is lost."""
         answers: list[bool | Exception] = []
         extended = together(self._database, self._extend, beats)
         for beat, answer in zip(beats, extended, strict=True):
@@ -92,21 +71,15 @@ class JobStore:
                 answers.append(answer)
         return answers
 
-    def report(self, report: Report) -> Change:
-        """Store the result of a job, and move the experiment on if it was the last of its phase.
+    def report_all(self, reports: Sequence[Report]) -> Sequence[Change | Exception]:
+        """Store the results of jobs, and move on each experiment whose phase ends by them.
 
         A report under the token of the last lease is accepted after that lease expired, until
         another worker begins. Repeating it changes nothing.
 
-        Raises:
-            NotFoundError: there is no such job.
-            StaleLeaseError: the work belongs to someone else, or is not wanted any more.
-            InvalidInputError: the report does not fit the job; nothing is stored.
+        Returns:
+            One answer a report: its change, or the error for which it is refused.
         """
-        return answer_to(self.report_all([report]))
-
-    def report_all(self, reports: Sequence[Report]) -> Sequence[Change | Exception]:
-        """Answer reports that arrived together, the first one first."""
         answers = together(self._database, self._store, [PackedReport.of(one) for one in reports])
         for answer in answers:
             if isinstance(answer, Change) and answer.job and answer.experiment:

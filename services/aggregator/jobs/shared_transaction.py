@@ -46,15 +46,3 @@ def together(
         else:
             answers.append(UnavailableError("the database did not answer", remedy="try again"))
     return answers
-
-
-def answer_to(answers: Sequence[AnswerT | Exception]) -> AnswerT:
-    """Return the answer to a single request.
-
-    Raises:
-        Exception: the answer is an error.
-    """
-    (answer,) = answers
-    if isinstance(answer, Exception):
-        raise answer
-    return answer

@@ -46,9 +46,9 @@ logger = logging.getLogger(__name__)
 class AccessInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # only in its stubs
     """Lets a call in when its token is good, its role suffices and its rate is within bounds.
 
-    Streams may last for days, in which tokens expire and are revoked. On a stream of requests and
-    answers each request counts as a call; on one of answers alone the token must be good at each.
-    A token holds so many streams at most.
+    Streams may last for days, in which tokens expire and are revoked. The token must be good at
+    each request of a stream, whose calls all count, and at each answer of a stream of answers. A
+    token holds so many streams at most.
 
     Stands inside of the `ErrorInterceptor`, which turns what is raised here into a status.
 

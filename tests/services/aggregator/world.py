@@ -15,7 +15,7 @@ from services.aggregator.aggregator import Stores
 from services.aggregator.experiments.admission import Admission
 from services.aggregator.experiments.experiment_store import ExperimentStore
 from services.aggregator.experiments.result_store import EventStore, ResultStore
-from services.aggregator.jobs.job_store import Change, Claim, JobStore
+from services.aggregator.jobs.job_store import Beat, Change, Claim, ClaimRequest, JobStore
 from services.aggregator.jobs.report_checks import Report
 from services.aggregator.storage.codec import StoredAnswer, unpack_coefficients
 from services.aggregator.storage.database import Database
@@ -78,6 +78,26 @@ def scale_map(method: str, active: int) -> ScaleMap:
 MAP, BASE_MAP = scale_map("randopt", 2), scale_map("base", 0)
 
 
+class SingleCalls(JobStore):
+    """A job store whose calls can be made one at a time; an error is raised."""
+
+    def claim(self, job_id: str, worker: str) -> Claim | None:
+        return only(self.claim_all([ClaimRequest(job_id, worker)]))
+
+    def heartbeat(self, job_id: str, token: int, answers_done: int) -> bool:
+        return only(self.heartbeat_all([Beat(job_id, token, answers_done)]))
+
+    def report(self, report: Report) -> Change:
+        return only(self.report_all([report]))
+
+
+def only(answers):
+    (answer,) = answers
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
 @dataclass
 class World:
     """One database, its stores, and a clock that stands still until it is told."""
@@ -92,7 +112,7 @@ class World:
 
         self.stores = Stores(
             ExperimentStore(self.database, clock=clock),
-            JobStore(self.database, lease_seconds=LEASE_SECONDS, clock=clock),
+            SingleCalls(self.database, lease_seconds=LEASE_SECONDS, clock=clock),
             ResultStore(self.database),
             EventStore(self.database),
         )
