@@ -23,12 +23,19 @@ TEST_VLLM := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= VLLM_CACHE_ROOT="$(abspa
 # Why vLLM cannot run here; nothing where it can.
 LEFT_OUT  := $(shell $(PYTHON) scripts/check_python.py --vllm 2>&1)
 
+# What oneDNN and torch read to do without AVX-512, bfloat16 products and AMX.
+TEST_AVX2 := ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 OMP_NUM_THREADS=1 \
+	$(BIN)/python -m pytest -q -n $(WORKERS) --maxprocesses 4
+AVX2_TESTS := tests/engines/test_transformers_engine.py tests/engines/test_slots.py \
+	tests/perturbation/test_digests.py tests/perturbation/test_views.py \
+	tests/end_to_end/test_run.py::test_a_run_leaves_results_tables_plots_and_a_report
+
 PROCESSES := tests/engines/vllm/test_vllm_layouts.py tests/engines/vllm/test_numerics.py
 
-.PHONY: help setup setup-dev setup-vllm demo test test-main test-vllm test-vllm-processes test-vllm-shared test-vllm-own test-vllm-plain chaos lint format typecheck proto proto-check check clean
+.PHONY: help setup setup-dev setup-vllm demo test test-main test-avx2 test-vllm test-vllm-processes test-vllm-shared test-vllm-own test-vllm-plain chaos lint format typecheck proto proto-check check clean
 
 help:  ## List the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 $(VENV)/.setup: pyproject.toml constraints.txt
 	$(PYTHON) scripts/check_python.py
@@ -75,6 +82,13 @@ test: test-main  ## Run every test: test-main, then test-vllm
 test-main: setup-dev  ## Start real Postgres and Redis and run all tests but those of vLLM
 	scripts/ensure-servers
 	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n $(WORKERS) --maxprocesses 4 --dist loadfile
+
+# Without AVX-512 this CPU is such a machine, and test-main ran there.
+test-avx2: setup-dev  ## Run the engine tests and a small run as on a CPU with AVX2 alone
+	@case "$$($(BIN)/python -c 'import torch; print(torch.backends.cpu.get_cpu_capability())')" in \
+	AVX512*) $(TEST_AVX2) $(AVX2_TESTS) ;; \
+	*) echo "test-avx2: this CPU has no AVX-512, so the other tests ran without it" ;; \
+	esac
 
 chaos: setup-dev  ## Break a lab at random: SCHEDULES=20, SEED=of the first, FAULTS=only these
 	scripts/ensure-servers

@@ -72,6 +72,20 @@ def test_a_processor_without_what_vllm_needs_is_told_by_its_flags():
     assert lacking("") == ["avx2", "f16c", "fma"]
 
 
+@pytest.mark.parametrize(
+    ("capability", "runs"), [("AVX512", True), ("AVX512_VNNI", True), ("AVX2", False), ("", False)]
+)
+def test_the_tests_of_an_avx2_machine_run_where_the_machine_is_another(checkout, capability, runs):
+    script = (
+        f'[ "$1" = -c ] && echo {capability} || echo "$ONEDNN_MAX_CPU_ISA:$ATEN_CPU_CAPABILITY"'
+    )
+    put_python(checkout, ".venv", script)
+    ran = make(checkout, "test-avx2")
+    assert ran.returncode == 0, ran.stderr
+    assert (ran.stdout == "AVX2:avx2\n") is runs
+    assert ("has no AVX-512" in ran.stdout) is not runs
+
+
 def test_generated_files_that_nobody_added_are_found(checkout):
     def git(*arguments):
         subprocess.run(["git", *arguments], cwd=checkout, check=True, capture_output=True)

@@ -168,6 +168,8 @@ def test_answers_are_those_of_transformers_own_generate(
     expected = [generated(model, checkpoint, prompt) for prompt in PROMPTS]
     assert texts(engine, PROMPTS) == expected
     assert texts(engine, PROMPTS[2:]) == expected[2:]
+    alike = [[*PROMPTS[2], *prompt] for prompt in PROMPTS]
+    assert texts(engine, alike) == [generated(model, checkpoint, prompt) for prompt in alike]
 
 
 def test_the_windows_of_these_models_matter(
