@@ -4,6 +4,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib.metadata import version
 from itertools import chain, islice
 from typing import TypeVar
@@ -11,7 +12,6 @@ from typing import TypeVar
 import grpc
 from google.rpc import status_pb2
 from tenacity import (
-    RetryCallState,
     Retrying,
     retry_if_exception_type,
     sleep_using_event,
@@ -19,8 +19,7 @@ from tenacity import (
     stop_when_event_set,
     wait_random_exponential,
 )
-from tenacity.stop import stop_base
-from typing_extensions import override
+from tenacity.stop import StopBaseT
 
 from modnorm.errors import (
     CancelledError,
@@ -52,17 +51,6 @@ _SHOWN_FILE = "MODNORM_TOKEN_FILE"
 ResultT = TypeVar("ResultT")
 
 logger = logging.getLogger(__name__)
-
-
-class _StopWhenOverdue(stop_base):
-    """Gives up once the grace period is over."""
-
-    def __init__(self, shutdown: Shutdown) -> None:
-        self._shutdown = shutdown
-
-    @override
-    def __call__(self, retry_state: RetryCallState) -> bool:
-        return self._shutdown.overdue
 
 
 class AggregatorClient:
@@ -183,12 +171,8 @@ class AggregatorClient:
     def rows(self, digest: str) -> Sequence[str]:
         """Return the rows of a split as JSON texts."""
         request = messages.FetchRowsRequest(rows_digest=digest)
-
-        def fetch() -> list[str]:
-            parts = self._stub.FetchRows(request, timeout=BULK_SECONDS)
-            return [row for part in parts for row in part.rows_json]
-
-        return self._fetch(fetch)
+        parts = partial(self._stub.FetchRows, request, timeout=BULK_SECONDS)
+        return self._fetch(lambda: [row for part in parts() for row in part.rows_json])
 
     def scale_map(self, digest: str) -> str:
         """Return the canonical JSON of a scale map."""
@@ -198,12 +182,8 @@ class AggregatorClient:
     def generator(self, digest: str) -> str:
         """Return the JSON of a generator."""
         request = messages.FetchGeneratorRequest(digest=digest)
-
-        def fetch() -> str:
-            parts = self._stub.FetchGenerator(request, timeout=BULK_SECONDS)
-            return b"".join(part.chunk for part in parts).decode()
-
-        return self._fetch(fetch)
+        parts = partial(self._stub.FetchGenerator, request, timeout=BULK_SECONDS)
+        return self._fetch(lambda: b"".join(part.chunk for part in parts()).decode())
 
     def lineage(self, experiment_id: str, digest: str, after: int) -> tuple[str, list[str]]:
         """Return the origin of an iterative run, and its steps to a state as JSON texts.
@@ -249,12 +229,14 @@ class AggregatorClient:
 
     def _tell(self, call: Callable[[], object], patience: float = FAILURE_PATIENCE) -> None:
         """Say what became of a job, until the grace period of a stop is over."""
-        stop = stop_after_delay(patience) | _StopWhenOverdue(self._shutdown)
-        self._retry(call, stop, self._shutdown.sleep)
+        limit = stop_after_delay(patience)
+        self._retry(
+            call, lambda state: limit(state) or self._shutdown.overdue, self._shutdown.sleep
+        )
 
     @staticmethod
     def _retry(
-        call: Callable[[], ResultT], stop: stop_base, sleep: Callable[[float], None]
+        call: Callable[[], ResultT], stop: StopBaseT, sleep: Callable[[float], None]
     ) -> ResultT:
         """Make a call until it gets through; it may be made twice."""
 

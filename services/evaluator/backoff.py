@@ -47,11 +47,7 @@ class Backoff:
         self._report_failures = 0
 
     def failed(self, *, at_engine: bool) -> None:
-        """Note that an attempt failed and the job is not at fault.
-
-        Args:
-            at_engine: Whether its rows were being answered; else it was scored or reported.
-        """
+        """Note an attempt that failed by no fault of the job, at the engine or in background."""
         if at_engine:
             self._failures += 1
         else:

@@ -67,12 +67,19 @@ class Worker:
         client = AggregatorClient(
             JobServiceStub(self._channel), worker=name, shutdown=self._shutdown
         )
+        loading = Loading(
+            roots=settings.model_roots,
+            share=settings.gpu_memory_utilization,
+            lock=settings.load_lock,
+            may_make_room=settings.may_make_room,
+            load=load,
+        )
         self._runner = JobRunner(
             client,
             self._shutdown,
             JobScorer(
                 client,
-                _loading(settings, load),
+                loading,
                 watchdog=self._watchdog,
                 sandbox=sandbox or sandbox_at(settings.sandbox_target, credentials),
                 metrics=EvaluatorMetrics(registry or CollectorRegistry()),
@@ -178,16 +185,6 @@ def _celery_app(broker_url: str) -> Celery:
         worker_consumer=QueueConsumer,
     )
     return app
-
-
-def _loading(settings: EvaluatorSettings, load: LoadEngine) -> Loading:
-    return Loading(
-        roots=settings.model_roots,
-        share=settings.gpu_memory_utilization,
-        lock=settings.load_lock,
-        may_make_room=settings.may_make_room,
-        load=load,
-    )
 
 
 def _shut_down() -> NoReturn:

@@ -1,10 +1,9 @@
 """One job from claim to report."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import TypeVar
 
 from modnorm.errors import CancelledError, ModnormError, StaleLeaseError, UnavailableError
 from modnorm.search.racing import Turn
@@ -28,8 +27,6 @@ from services.evaluator.parked_jobs import ParkedJobs
 from services.evaluator.report_messages import failure_kind
 from services.evaluator.shutdown import Shutdown
 from services.evaluator.task_cache import UnfitError
-
-ResultT = TypeVar("ResultT")
 
 logger = logging.getLogger(__name__)
 
@@ -185,7 +182,9 @@ class JobRunner:
     def _work(self, job: messages.Job, turn: Turn) -> None:
         """Have the rows of a job answered, and leave the rest to the background."""
         self._in_hand.append(job)
-        finish = self._guarded(job, partial(self._take_turn, job, turn), at_engine=True)
+        finish = None
+        with self._failures(job, at_engine=True):
+            finish = self._take_turn(job, turn)
         if finish is None:
             self._in_hand.remove(job)
         else:
@@ -225,30 +224,21 @@ class JobRunner:
 
     def _finish(self, job: messages.Job, finish: Work) -> None:
         """Score and report a job whose rows are answered."""
-
-        def finished() -> JobOutcome:
+        with self._failures(job, at_engine=False):
             finish()
-            return JobOutcome.REPORTED
-
-        outcome = self._guarded(job, finished, at_engine=False)
-        if outcome is not None:
             self._backoff.reported()
             logger.info("reported")
-            self._metrics.ended(outcome)
+            self._metrics.ended(JobOutcome.REPORTED)
         self._in_hand.remove(job)
 
-    def _guarded(
-        self, job: messages.Job, work: Callable[[], ResultT], *, at_engine: bool
-    ) -> ResultT | None:
-        """Do a part of a job. If it fails, tell the aggregator and return None.
+    @contextmanager
+    def _failures(self, job: messages.Job, *, at_engine: bool) -> Iterator[None]:
+        """End a job whose work fails inside the context, and tell the aggregator.
 
-        Args:
-            job: The job.
-            work: The part.
-            at_engine: Whether rows are being answered, so that the engine may be at fault.
+        The engine may be at fault while rows are answered (`at_engine`).
         """
         try:
-            return work()
+            yield
         except (CancelledError, StaleLeaseError) as error:
             logger.info("dropped: %s", error)
             outcome = JobOutcome.DROPPED
@@ -269,8 +259,9 @@ class JobRunner:
             logger.exception("the attempt failed")
             self._fail_attempt(job, error, at_engine=at_engine)
             outcome = JobOutcome.FAILED
+        else:
+            return
         self._metrics.ended(outcome)
-        return None
 
     def _fail_attempt(self, job: messages.Job, error: Exception, *, at_engine: bool) -> None:
         kind = failure_kind(error, at_engine=at_engine)
@@ -293,7 +284,7 @@ class JobRunner:
         self._metrics.engine_restarts.inc()
         self._give_up(GivenUpError("the engine is loaded anew"))
         try:
-            self.scorer.unload()
+            self.scorer.models.close()
         except Exception:
             logger.exception("the engine does not close")
 

@@ -128,15 +128,12 @@ class JobScorer:
                 while not answered.is_judged(POLL_SECONDS):
                     lease.progress(len(rows))
                 result = answered.result()
-            whole = reached.charge(_renumbered(result, rows))
+            switch_seconds = reached.seconds + result.switch_seconds
+            whole = replace(_renumbered(result, rows), switch_seconds=switch_seconds)
             self._report(job, whole, environment, reached.normaliser)
             self.metrics.scored(result)
 
         return report
-
-    def unload(self) -> None:
-        """Close the engine; the next job loads one."""
-        self.models.close()
 
     def close(self) -> None:
         """Free the loaded model and score nothing more."""

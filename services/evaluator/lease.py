@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
-from types import TracebackType
 from typing import Self
 
 from modnorm.errors import CancelledError, ModnormError, NotFoundError, StaleLeaseError
@@ -26,11 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 def longest_silence(stall_seconds: float) -> float:
-    """Return for how many seconds a lease is kept without progress.
-
-    Args:
-        stall_seconds: Of the worker's settings; a model may take `LOAD_FACTOR` times as long.
-    """
+    """Return how many seconds a lease is kept without progress: a model may load for as long."""
     return max(LEAST_SILENCE, LOAD_FACTOR * stall_seconds + _MARGIN)
 
 
@@ -159,12 +154,7 @@ class HeldLease:
         self._heartbeats.add(self)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._heartbeats.remove(self)
 
     def progress(self, done: int) -> None:

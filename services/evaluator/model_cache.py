@@ -43,12 +43,7 @@ class Loading:
 
 
 def engine_settings(job: messages.Job, share: float) -> EngineSettings:
-    """Return the settings of a job's engine, by its spec and this worker.
-
-    Args:
-        job: The job.
-        share: Part of a GPU's memory that the engine may take.
-    """
+    """Return the settings of a job's engine, which takes a share of a GPU's memory."""
     spec, defaults = job.engine, EngineSettings()
     return EngineSettings(
         max_model_len=spec.max_model_len or None,

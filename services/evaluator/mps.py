@@ -79,11 +79,10 @@ def running_mps(inherited: Mapping[str, str]) -> Mps | None:
 
 
 def start_mps(inherited: Mapping[str, str], folder: Path) -> Mps:
-    """Start a daemon.
+    """Start a daemon that sees all GPUs; its clients choose theirs as they would without it.
 
     Args:
-        inherited: This process's environment. The daemon sees all GPUs, and its clients choose
-            theirs as they would without it.
+        inherited: This process's environment.
         folder: Folder for its pipes and logs; its path is short, as a socket's has 107 bytes.
 
     Raises:

@@ -40,12 +40,7 @@ class ParkedJobs:
         return all(_state(job) == _state(other) for other in self._open.values())
 
     def begin(self, job: messages.Job, work: Callable[[Turn], None]) -> None:
-        """Work on a job until it ends or is parked.
-
-        Args:
-            job: The job.
-            work: What there is to do; parks the job by its turn. Its errors go through.
-        """
+        """Work on a job until it ends, or until the work parks it by its turn."""
         self._race.begin(partial(self._work, job, work))
 
     def continue_best(self) -> None:

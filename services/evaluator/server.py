@@ -117,11 +117,7 @@ def end_with_supervisor() -> None:
 
 
 def main(load: LoadEngine = load_engine) -> None:
-    """Evaluate until told to stop.
-
-    Args:
-        load: Makes engines.
-    """
+    """Evaluate until told to stop, with engines that `load` makes."""
     settings = read_settings(EvaluatorSettings)
     if settings.supervised:
         threading.Thread(target=end_with_supervisor, name="supervisor", daemon=True).start()

@@ -15,7 +15,6 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from services.common.healthcheck import check
 from services.common.server import RunningServer, no_services, port_of, start_server
 from services.common.service_process import read_settings, run_service
 from services.common.settings import SupervisorSettings, inherited_environment
@@ -33,14 +32,8 @@ from services.evaluator.worker_process import WorkerGroup, WorkerProcess
 COMMAND = (sys.executable, "-m", "services.evaluator.server")
 CHECK_INTERVAL = 1.0
 """Seconds between two health checks of a worker."""
-CHECK_SECONDS = 5.0
-"""Deadline of a health check."""
 STOP_SECONDS = 26.0
 """Seconds beyond the grace period after which a worker that was told to stop is killed."""
-ANSWERS = frozenset({"SERVING", "NOT_SERVING", "SERVICE_UNKNOWN", "UNKNOWN"})
-"""Answers to a health check; anything else is silence."""
-UNANSWERED = "DEADLINE_EXCEEDED"
-"""The result for a worker that listens and does not answer, as a stopped process does."""
 
 logger = logging.getLogger(__name__)
 
@@ -141,22 +134,13 @@ class Supervisor:
     async def _report_health(self, server: RunningServer) -> None:
         while True:
             try:
-                serving = await asyncio.gather(*map(self._check, self._workers))
+                silence = self._settings.silence_seconds
+                checks = [worker.is_serving(silence) for worker in self._workers]
+                serving = await asyncio.gather(*checks)
                 await server.set_serving(serving=all(serving))
             except Exception:  # for example too many open files, which passes
                 logger.exception("the workers were not checked")
             await asyncio.sleep(CHECK_INTERVAL)
-
-    async def _check(self, worker: WorkerProcess) -> bool:
-        """Return whether a worker serves; kill it when it has been silent for too long."""
-        status = await asyncio.to_thread(check, worker.address, timeout=CHECK_SECONDS)
-        if status in ANSWERS:
-            worker.note_answer()
-        else:
-            if status == UNANSWERED:
-                worker.note_connection()
-            worker.kill_if_silent(self._settings.silence_seconds)
-        return status == "SERVING"
 
 
 def main() -> None:

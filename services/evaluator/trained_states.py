@@ -2,13 +2,12 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from modnorm.baselines.generator import Generator, propose
 from modnorm.engines import Engine
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.lineage import all_float32
-from modnorm.search.scoring import CandidateResult
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.conversions import descriptor_from_proto
 from services.evaluator.artifact_cache import ArtifactCache
@@ -23,10 +22,7 @@ class ReachedState:
     normaliser: float
     """Of the generator's proposal; 0 without a generator."""
     seconds: float
-
-    def charge(self, result: CandidateResult) -> CandidateResult:
-        """Return a result whose switch seconds include those of the state."""
-        return replace(result, switch_seconds=result.switch_seconds + self.seconds)
+    """Taken to reach the state."""
 
 
 class TrainedStates:

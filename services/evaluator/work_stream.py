@@ -1,8 +1,7 @@
 """A worker's stream to the aggregator, opened when it is needed and again after it broke."""
 
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from queue import Empty, SimpleQueue
 
 import grpc
@@ -37,23 +36,16 @@ class WorkStream:
             InvalidInputError: the file of the token cannot be read.
         """
         request = WorkRequest(calls=calls)
-        with self._turn(seconds):
-            reused = self._open is not None and not self._open.ended
-            try:
-                return self._send(request, seconds)
-            except grpc.RpcError as error:
-                if not reused or not _is_unauthenticated(error):
-                    raise
-                # The token that opened the stream expired. Its file may hold another by now.
-                return self._send(request, seconds)
-
-    @contextmanager
-    def _turn(self, seconds: float) -> Iterator[None]:
-        """Wait for the response to earlier messages."""
         if not self._lock.acquire(timeout=seconds):
             raise _unanswered(seconds)
+        reused = self._open is not None and not self._open.ended
         try:
-            yield
+            return self._send(request, seconds)
+        except grpc.RpcError as error:
+            if not reused or not _is_unauthenticated(error):
+                raise
+            # The token that opened the stream expired. Its file may hold another by now.
+            return self._send(request, seconds)
         finally:
             self._lock.release()
 

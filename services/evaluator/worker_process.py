@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
+from services.common.healthcheck import check
+
 logger = logging.getLogger(__name__)
 
 FIRST_PAUSE = 1.0
@@ -19,6 +21,12 @@ LONGEST_PAUSE = 30.0
 """Seconds before a new start: doubled at each failure, reset by a run of this length."""
 START_SECONDS = 900.0
 """Longest time until a worker listens: it may import large libraries from a slow disk."""
+CHECK_SECONDS = 5.0
+"""Deadline of a health check."""
+ANSWERS = frozenset({"SERVING", "NOT_SERVING", "SERVICE_UNKNOWN", "UNKNOWN"})
+"""Answers to a health check; anything else is silence."""
+UNANSWERED = "DEADLINE_EXCEEDED"
+"""The result for a worker that listens and does not answer, as a stopped process does."""
 MAKES_ROOM = 76
 """Exit code of a worker whose model needs the memory of others on its GPU."""
 
@@ -62,20 +70,20 @@ class WorkerProcess:
         if self._process is not None and self._process.returncode is None:
             self._process.terminate()
 
-    def note_answer(self) -> None:
-        """Note that it answered a health check."""
-        self._listens, self._last_answer = True, time.monotonic()
+    async def is_serving(self, longest_silence: float) -> bool:
+        """Check its health; kill it when it has been silent for so many seconds.
 
-    def note_connection(self) -> None:
-        """Note that it listens, whether it answers or not: its time to start is over."""
-        if not self._listens:
-            self.note_answer()
-
-    def kill_if_silent(self, longest: float) -> None:
-        """Kill a process that has not answered for so many seconds; `run` starts another."""
+        `run` starts another then. A process that does not listen yet has `START_SECONDS`.
+        """
+        status = await asyncio.to_thread(check, self.address, timeout=CHECK_SECONDS)
         silence = time.monotonic() - self._last_answer
-        if silence <= (longest if self._listens else max(longest, START_SECONDS)):
-            return
+        if status in ANSWERS or (status == UNANSWERED and not self._listens):
+            self._listens, self._last_answer = True, time.monotonic()
+        elif silence > (longest_silence if self._listens else max(longest_silence, START_SECONDS)):
+            self._kill_silent(silence)
+        return status == "SERVING"
+
+    def _kill_silent(self, silence: float) -> None:
         if self._process is not None and self._process.returncode is None:
             extra = {"worker": self._name, "silence": round(silence)}
             logger.error("a worker does not answer and is killed", extra=extra)

@@ -88,7 +88,7 @@ def serving(supervisor):
 
 
 def test_each_device_has_a_worker_and_all_of_them_make_it_healthy(tmp_path, stub, monkeypatch):
-    monkeypatch.setattr("services.evaluator.supervisor.CHECK_SECONDS", 1.0)
+    monkeypatch.setattr("services.evaluator.worker_process.CHECK_SECONDS", 1.0)
 
     async def scenario():
         changes = {"worker_name": "host", "metrics_address": "127.0.0.1:9100"}
@@ -182,7 +182,7 @@ def test_a_worker_that_is_killed_is_started_again(tmp_path, stub):
 
 def test_a_worker_that_stops_before_its_first_answer_is_started_again(tmp_path, monkeypatch):
     """The time that imports may take is over once it listens."""
-    monkeypatch.setattr("services.evaluator.supervisor.CHECK_SECONDS", 0.5)
+    monkeypatch.setattr("services.evaluator.worker_process.CHECK_SECONDS", 0.5)
     silent = (
         "import os, socket, sys, time; from pathlib import Path;"
         "address = os.environ['MODNORM_BIND_ADDRESS'].removeprefix('unix:');"
