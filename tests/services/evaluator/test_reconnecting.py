@@ -6,7 +6,6 @@ import pytest
 import redis
 
 from services.common.queue import QUEUE, make_celery
-from services.evaluator import hints
 from services.evaluator.hints import MAX_RECONNECT_SECONDS, RECONNECT_SECONDS, HintConsumer
 
 ATTEMPTS = 8
@@ -36,7 +35,7 @@ def test_a_queue_whose_key_is_of_a_wrong_type_is_asked_less_and_less_often(
         if len(pauses) == ATTEMPTS:
             raise EnoughError
 
-    monkeypatch.setattr(hints.time, "sleep", pause)
+    monkeypatch.setattr("services.evaluator.hints.time.sleep", pause)
     app = make_celery(broken_queue)
     app.conf.worker_consumer = HintConsumer
     app.conf.worker_enable_remote_control = False
