@@ -384,9 +384,10 @@ def test_a_radius_that_is_given_twice_is_refused():
     assert caught.value.field == "method.sigma"
 
 
+ROWS = {"name": "countdown", "selection": "a", "heldout": "b"}
 SOUND = {
     "model": "tiny-thicket",
-    "task": {"name": "countdown", "selection": "a", "heldout": "b"},
+    "task": ROWS,
     "method": {"name": "randopt", "radius": 0.1},
     "population": {"size": 4},
 }
@@ -399,7 +400,7 @@ def refused(**changes):
 
 
 def test_rows_that_are_none_are_said_plainly():
-    error = refused(task={**SOUND["task"], "heldout": 3})
+    error = refused(task={**ROWS, "heldout": 3})
     assert error.field == "task.heldout"
     assert error.message == "must be a source, or a mapping of fields to values"
 
@@ -435,7 +436,7 @@ def test_a_name_has_no_character_that_is_not_seen(letter, code):
         ({"name": f"ab{letter}c"}, "name"),
         ({"model": f"ab{letter}c"}, "model.name"),
         ({"method": {"name": f"ab{letter}c", "radius": 1}}, "method.name"),
-        ({"task": {**SOUND["task"], "name": f"ab{letter}c"}}, "task.name"),
+        ({"task": {**ROWS, "name": f"ab{letter}c"}}, "task.name"),
     ):
         error = refused(**changes)
         assert error.field == field

@@ -36,25 +36,26 @@ try:
 finally:
     print(json.dumps(sorted(sys.modules)), file=sys.stderr)
 """
+TASK = {
+    "name": "countdown",
+    "selection": {"source": "bundled:countdown-selection", "limit": 8},
+    "heldout": {"source": "bundled:countdown-heldout", "limit": 8},
+}
 SPEC = {
     "model": "tiny-thicket",
-    "task": {
-        "name": "countdown",
-        "selection": {"source": "bundled:countdown-selection", "limit": 8},
-        "heldout": {"source": "bundled:countdown-heldout", "limit": 8},
-    },
+    "task": TASK,
     "method": {"name": "modular_norm", "radius": 0.64},
     "population": {"size": 4},
 }
 REFUSED = {
-    "an unknown key": ("task", {**SPEC["task"], "tokens": 8}, "task.tokens"),
+    "an unknown key": ("task", {**TASK, "tokens": 8}, "task.tokens"),
     "a wrong type": ("model", 7, "model"),
     "no model": ("model", "no-such-model", "model.name"),
     "no method": ("method", {"name": "none", "radius": 1}, "method.name"),
     "no radius": ("method", {"name": "randopt"}, "method.radius"),
     "no noise": ("population", {"size": 4, "noise": "none"}, "population.noise"),
-    "no task": ("task", {**SPEC["task"], "name": "chess"}, "task.name"),
-    "no rows": ("task", {**SPEC["task"], "selection": "no.jsonl"}, "task.selection.source"),
+    "no task": ("task", {**TASK, "name": "chess"}, "task.name"),
+    "no rows": ("task", {**TASK, "selection": "no.jsonl"}, "task.selection.source"),
     "no profile": (
         "method",
         {"name": "modular_norm", "radius": 1, "profile": "no.json"},
@@ -113,6 +114,7 @@ def test_the_help_of_a_command_imports_nothing_heavy(call, command):
 def test_the_line_of_a_command_is_the_first_of_its_own_help(name, command):
     found = resolve_name(command.place)
     own = found.info.help if isinstance(found, typer.Typer) else inspect.getdoc(found)
+    assert isinstance(own, str)
     assert " ".join(own.split()).startswith(command.line)
 
 

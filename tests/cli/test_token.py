@@ -24,7 +24,7 @@ def commands(command, path):
 
 def all_commands():
     for name in COMMANDS:
-        group = typer.main.get_command(build_app([name]))
+        group = typer.main.get_group(build_app([name]))
         yield from commands(group.commands[name], (name,))
 
 

@@ -107,3 +107,14 @@ def test_an_unreadable_spec_is_refused(tmp_path, spec, content):
     (tmp_path / "spec.json").write_text(content)
     with pytest.raises(ConflictError):
         RunDirectory(tmp_path).check(spec)
+
+
+def test_a_new_directory_that_stays_empty_is_removed(tmp_path):
+    with hold(tmp_path / "new"):
+        assert (tmp_path / "new").is_dir()
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "old").mkdir()
+    for name in ("old", "used"):
+        with hold(tmp_path / name):
+            (tmp_path / name / "file").touch()
+        assert (tmp_path / name / "file").exists()

@@ -133,8 +133,8 @@ def minutes_with_expiries(moments):
         if rule["alert"] == "LeasesExpire"
     ]
     form = r"sum_over_time\(\(increase\(\w+\[(\d+)s\]\) > bool 0\)\[(\d+)m:(\d+)m\]\) > (\d+)"
-    window, whole, step, most = map(int, re.fullmatch(form, expression).groups())
-    scrape = int(re.fullmatch(r"(\d+)s", PROMETHEUS["global"]["scrape_interval"])[1])
+    ((window, whole, step, most),) = [map(int, one) for one in re.findall(form, expression)]
+    scrape = int(PROMETHEUS["global"]["scrape_interval"].removesuffix("s"))
     assert window >= 60 * step + scrape  # else an expiry between two windows is in neither
 
     def increases(end):

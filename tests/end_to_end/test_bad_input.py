@@ -196,6 +196,15 @@ def test_a_run_with_bad_input_leaves_its_directory_free(modnorm, bad_spec, write
     modnorm("run", write_spec("good", method={"name": "base"}, population=population), *command)
 
 
+def test_a_run_that_the_lab_alone_can_refuse_leaves_nothing(modnorm, bad_spec, tmp_path):
+    out = tmp_path / "out"
+    spec = bad_spec("task__max_tokens", 2040)  # more than the model has positions
+    ended = modnorm("run", spec, "--out", out, "--json", check=False)
+    assert ended.returncode == 2
+    assert json.loads(ended.stderr.splitlines()[-1])["field"] == "task.selection"
+    assert not out.exists()
+
+
 def test_of_several_runs_one_that_is_refused_stops_no_other(
     modnorm, bad_spec, write_spec, tmp_path
 ):

@@ -20,7 +20,7 @@ from modnorm.tasks import catalogue
 from modnorm.tasks.catalogue import Dataset, Part, Split
 from modnorm.tasks.countdown import Countdown
 from modnorm.v1.experiment_pb2 import EXPERIMENT_STATE_FAILED, EXPERIMENT_STATE_SELECTING
-from services.aggregator.storage import database
+from services.aggregator.storage import dialects
 from services.common.healthcheck import check
 from services.embedded import start
 from services.evaluator.celery_worker import Worker
@@ -258,14 +258,14 @@ def submit_many(client, spec):
 def say_before_transactions(monkeypatch):
     """Have every connection of a lab told something from now on."""
     told: list[str] = []
-    begin = database._begin_sqlite
+    begin = dialects._begin_sqlite
 
     def begin_told(connection):
         for pragma in told:
             connection.exec_driver_sql(f"PRAGMA {pragma}")
         begin(connection)
 
-    monkeypatch.setattr(database, "_begin_sqlite", begin_told)
+    monkeypatch.setattr(dialects, "_begin_sqlite", begin_told)
     yield told.append
     told.clear()
 

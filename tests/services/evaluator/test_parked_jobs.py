@@ -15,7 +15,7 @@ from services.evaluator.job_runner import JobRunner
 from services.evaluator.model_cache import Loading
 from services.evaluator.shutdown import Shutdown
 from services.evaluator.watchdog import Watchdog
-from verification.labs.waiting import wait_until
+from verification.labs.waiting import HANG_SECONDS, wait_until
 
 AddJob = Callable[..., messages.Job]
 MakeRunner = Callable[..., JobRunner]
