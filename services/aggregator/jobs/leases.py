@@ -47,9 +47,9 @@ def lease_jobs(
     free = {job.id: (job, candidate) for job, candidate in session.exec(query)}
     claims: list[Claim | None] = []
     for request in requests:
-        job, candidate = free.pop(request.job_id, (None, None))
-        claim = job and candidate and _claim(session, job, candidate, early_stop)
-        if claim:
+        pair = free.pop(request.job_id, None)
+        claim = _claim(session, *pair, early_stop) if pair else None
+        if claim is not None:
             _lease(claim, request.worker, deadline)
         claims.append(claim)
     return claims
