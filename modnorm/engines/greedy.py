@@ -196,7 +196,7 @@ def _shared_tokens(prompts: Sequence[Sequence[int]]) -> int:
     """Return how many leading tokens are read once for all prompts; each keeps one of its own."""
     if len(prompts) == 1:
         return 0
-    first, last = min(prompts), max(prompts)
+    first, last = min(map(tuple, prompts)), max(map(tuple, prompts))
     shortest = min(map(len, prompts))
     different = (place for place in range(shortest) if first[place] != last[place])
     shared = min(next(different, shortest), shortest - 1)

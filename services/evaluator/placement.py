@@ -4,9 +4,12 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from modnorm.errors import InvalidInputError, UnavailableError
-from services.common.settings import SupervisorSettings
+
+if TYPE_CHECKING:
+    from services.common.settings import SupervisorSettings
 
 _EVERY = "all"
 _QUERY = ("nvidia-smi", "--query-gpu=index", "--format=csv,noheader")
@@ -81,7 +84,7 @@ def _query() -> tuple[str, ...]:
     return tuple(ended.stdout.split())
 
 
-def wanted_engines(settings: SupervisorSettings, *, has_mps: bool) -> int:
+def wanted_engines(settings: "SupervisorSettings", *, has_mps: bool) -> int:
     """Return how many engines share a GPU.
 
     Raises:
@@ -116,7 +119,7 @@ def grouped(devices: Sequence[str], size: int) -> tuple[str, ...]:
 
 
 def environment_of(
-    place: Place, settings: SupervisorSettings, inherited: Mapping[str, str], folder: Path
+    place: Place, settings: "SupervisorSettings", inherited: Mapping[str, str], folder: Path
 ) -> dict[str, str]:
     """Return the whole environment of a worker.
 
@@ -147,7 +150,7 @@ def address_of(place: Place, folder: Path) -> str:
 
 
 def _on_gpu(
-    place: Place, settings: SupervisorSettings, inherited: Mapping[str, str]
+    place: Place, settings: "SupervisorSettings", inherited: Mapping[str, str]
 ) -> dict[str, str]:
     number = str(place.number)
     caches = {

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pytest
 import torch
@@ -23,6 +24,9 @@ pytest.importorskip(
 
 from services.evaluator.mps import Mps, chosen_mps
 from services.evaluator.placement import Place, environment_of
+
+if TYPE_CHECKING:
+    from services.common.settings import SupervisorSettings
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
 
@@ -149,7 +153,9 @@ def start(mps: Mps, tmp_path: Path) -> Iterator[Callable[[int], Engine]]:
         def begin(slot: int) -> Engine:
             device = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
             place = Place(slot, device, slot, ENGINES)
-            engine = Engine(environment_of(place, settings, inherited, tmp_path))
+            engine = Engine(
+                environment_of(place, cast("SupervisorSettings", settings), inherited, tmp_path)
+            )
             started.enter_context(killed(engine.process))
             return engine
 

@@ -199,7 +199,9 @@ def test_a_hang_is_told_of_the_job_at_the_engine_though_the_one_behind_ends_mean
     told: list[tuple[str, int]] = []
     runner = stage.runner
 
-    def note(job: messages.Job, kind: int, reason: str) -> None:
+    def note(
+        job: messages.Job, kind: messages.FailureKind.ValueType, reason: str, remedy: str = ""
+    ) -> None:
         told.append((job.lease.job_id, kind))
         stage.judge.set()
         while len(runner._in_hand) > 1:
