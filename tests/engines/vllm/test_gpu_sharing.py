@@ -146,16 +146,14 @@ def mps(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mps]:
 
 @pytest.fixture
 def start(mps: Mps, tmp_path: Path) -> Iterator[Callable[[int], Engine]]:
-    settings = Shared(tmp_path / "cache")
+    shared = cast("SupervisorSettings", Shared(tmp_path / "cache"))
     inherited = dict(os.environ) | mps.changes
     with ExitStack() as started:
 
         def begin(slot: int) -> Engine:
             device = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
             place = Place(slot, device, slot, ENGINES)
-            engine = Engine(
-                environment_of(place, cast("SupervisorSettings", settings), inherited, tmp_path)
-            )
+            engine = Engine(environment_of(place, shared, inherited, tmp_path))
             started.enter_context(killed(engine.process))
             return engine
 

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import pytest
 
@@ -78,6 +79,9 @@ def scale_map(method: str, active: int) -> ScaleMap:
 MAP, BASE_MAP = scale_map("randopt", 2), scale_map("base", 0)
 
 
+AnswerT = TypeVar("AnswerT")
+
+
 class SingleCalls(JobStore):
     """A job store whose calls can be made one at a time; an error is raised."""
 
@@ -91,7 +95,7 @@ class SingleCalls(JobStore):
         return only(self.report_all([report]))
 
 
-def only(answers):
+def only(answers: Sequence[AnswerT | Exception]) -> AnswerT:
     (answer,) = answers
     if isinstance(answer, Exception):
         raise answer
@@ -105,14 +109,16 @@ class World:
     database: Database
     now: float = 1_000.0
     stores: Stores = field(init=False)
+    jobs: SingleCalls = field(init=False)
 
     def __post_init__(self) -> None:
         def clock() -> float:
             return self.now
 
+        self.jobs = SingleCalls(self.database, lease_seconds=LEASE_SECONDS, clock=clock)
         self.stores = Stores(
             ExperimentStore(self.database, clock=clock),
-            SingleCalls(self.database, lease_seconds=LEASE_SECONDS, clock=clock),
+            self.jobs,
             ResultStore(self.database),
             EventStore(self.database),
         )
@@ -165,7 +171,7 @@ class World:
         return experiment_id
 
     def claim(self, job_id: str, worker: str = "w") -> Claim:
-        claim = self.stores.jobs.claim(job_id, worker)
+        claim = self.jobs.claim(job_id, worker)
         assert claim is not None
         return claim
 
@@ -208,7 +214,7 @@ class World:
         """Claim, answer and report everything pending, also what becomes pending by it."""
         change = None
         while pending := self.stores.jobs.pending(experiment_id):
-            change = self.stores.jobs.report(self.report_of(self.claim(pending[0])))
+            change = self.jobs.report(self.report_of(self.claim(pending[0])))
         return change
 
     def state(self, experiment_id: str) -> str:
