@@ -332,10 +332,10 @@ def add_job(
             descriptor=descriptor_to_proto(descriptor),
             split=messages.SPLIT_SELECTION,
             rows_digest=digest,
-            replay_digest=digest,
         )
         for name, value in changes.items():
             setattr(job, name, value)
+        job.replay_digest = job.replay_digest or job.rows_digest
         aggregator.jobs[job_id] = job
         return job
 

@@ -32,7 +32,7 @@ def test_the_engine_is_loaded_with_the_settings_of_the_spec_and_of_the_worker(
     asked = common_pb2.EngineSpec(max_model_len=300, max_num_seqs=7, tensor_parallel_size=2)
     for job_id, spec in (("a", plain), ("b", asked), ("c", asked)):
         add_job(job_id)
-        aggregator.jobs[job_id].engine.CopyFrom(spec)
+        aggregator.jobs[job_id].engine.MergeFrom(spec)
         runner.run(job_id)
     assert set(aggregator.reports) == {"a", "b", "c"}
     assert loaded == [
@@ -81,8 +81,9 @@ def test_a_model_that_does_not_fit_a_share_makes_room_or_ends_the_experiment(
     add_job()
     runner.run("a")
     expected = messages.FAILURE_KIND_RELEASED if may_make_room else messages.FAILURE_KIND_FATAL
-    assert aggregator.failures["a"].kind == expected
-    assert "ENGINES_PER_GPU" in aggregator.failures["a"].reason
+    failure = aggregator.failures["a"]
+    assert failure.kind == expected
+    assert "ENGINES_PER_GPU" in failure.reason + failure.remedy
     assert runner.scorer.makes_room == may_make_room
 
 
