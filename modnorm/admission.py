@@ -17,7 +17,6 @@ from modnorm.calibration.schema import MAX_PROFILE_BYTES
 from modnorm.checkpoint.config import positive
 from modnorm.checkpoint.families import physical_layout
 from modnorm.checkpoint.reference import Checkpoint, find_local_checkpoint
-from modnorm.engines import engine_names
 from modnorm.errors import InvalidInputError
 from modnorm.files import read_text
 from modnorm.noise import check_scheme
@@ -233,19 +232,20 @@ def is_digest(profile: str) -> bool:
     return _DIGEST.fullmatch(profile) is not None
 
 
-def check_here(spec: ExperimentSpec, *, folders: Sequence[Path]) -> None:
+def check_here(spec: ExperimentSpec, *, folders: Sequence[Path], engines: Collection[str]) -> None:
     """Check a spec as far as this machine can tell at once: nothing is fetched or loaded.
 
     Args:
         spec: The spec; task file and radius artifact are read.
         folders: Where named splits are looked for.
+        engines: All engines of this machine.
 
     Raises:
         InvalidInputError: names the field of the spec that is at fault.
         PreconditionError: rows of the spec are not public and not on this machine.
     """
     check_settled(spec)
-    check_engine(spec, engine_names())
+    check_engine(spec, engines)
     check_splits_differ(spec)
     check_search_here(spec, folders=folders)
     task = task_of(spec)

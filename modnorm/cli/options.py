@@ -108,8 +108,9 @@ def check_here(spec: "ExperimentSpec") -> None:
         PreconditionError: rows of the spec are not public and not on this machine.
     """
     from modnorm.admission import check_here
+    from modnorm.engines import engine_names
 
-    check_here(spec, folders=settings().split_folders)
+    check_here(spec, folders=settings().split_folders, engines=engine_names())
 
 
 def connect(server: str | None) -> "ModnormClient":

@@ -18,7 +18,7 @@ class ClientSettings(ConnectionSettings):
 
     server: str = "127.0.0.1:50051"
     """Address of the aggregator, for commands that talk to a lab."""
-    timeout: float = Field(default=30.0, gt=0, le=MAX_TIMEOUT)
+    timeout: float = Field(default=30.0, gt=0, le=MAX_TIMEOUT, allow_inf_nan=False)
     """Seconds that one call may take."""
     cache_dir: GivenPath = Path.home() / ".cache" / "modnorm"
     """Where embedded runs keep what does not depend on the run: profiles, and fetched data."""

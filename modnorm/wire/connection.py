@@ -35,7 +35,7 @@ class ConnectionSettings(BaseSettings):
 
     # Inputs are not repeated in errors: some are secrets.
     model_config = SettingsConfigDict(
-        env_prefix="MODNORM_", frozen=True, hide_input_in_errors=True, allow_inf_nan=False
+        env_prefix="MODNORM_", frozen=True, hide_input_in_errors=True
     )
 
     token: SecretStr = SecretStr("")
