@@ -150,7 +150,7 @@ class Database(Server):
         self.server_url = f"postgresql://{USER}@{self.target}"
         self.url = f"{self.server_url}/postgres"
         self._initdb = find_program("initdb", folder=programs)
-        own = {"listen_addresses": "127.0.0.1", "port": port, "unix_socket_directories": ""}
+        own = {"listen_addresses": "127.0.0.1", "port": port, "unix_socket_directories": folder}
         options = [f"--{name}={value}" for name, value in {**own, **(settings or {})}.items()]
         command = [find_program("postgres", folder=programs), "-D", folder, *options]
         super().__init__(command, folder, log)
