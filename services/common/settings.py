@@ -190,7 +190,7 @@ class AggregatorSettings(DatabaseSettings, QueueSettings):
     """Seconds after which a watcher looks for events that another aggregator stored."""
     retry_seconds: float = Field(default=30.0, gt=0)
     """Longest pause before a step is tried again whose service is down."""
-    outage_seconds: float = Field(default=math.inf, gt=0)
+    outage_seconds: float = Field(default=math.inf, gt=0, allow_inf_nan=True)
     """An experiment fails whose step meets nothing but outages for this long: right only where
     nobody mends a service while it is waited for."""
     release_leases_on_start: bool = False
