@@ -130,7 +130,6 @@ def _evaluate(lab: Lab, experiment_id: str, options: argparse.Namespace) -> Meas
         *("--evaluators", str(options.evaluators)),
         *("--work-seconds", str(options.work_seconds)),
         *("--characters", str(options.characters)),
-        *(["--apart"] if options.apart else []),
     ]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
     return Measured(**json.loads(done.stdout))
@@ -194,7 +193,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--work-seconds", type=float, default=0.9, help="mean time of the work")
     parser.add_argument("--answers", type=int, default=1, help="rows of either split")
     parser.add_argument("--characters", type=int, default=40, help="of a completion")
-    parser.add_argument("--apart", action="store_true", help="claims do not go with reports")
     parser.add_argument("--experts", type=int, default=50, help="the largest K")
     parser.add_argument("--postgres", type=Path, help="folder of Postgres's programs")
     options = parser.parse_args(arguments)

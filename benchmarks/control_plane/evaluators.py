@@ -2,12 +2,11 @@
 
     python -m benchmarks.control_plane.evaluators --target HOST:PORT... --broker URL ...
 
-Each has a connection of its own with one stream of calls, as a real evaluator has. It claims,
-waits for as long as the work would take, and reports made-up answers together with its next claim,
-where there is a job (`--apart`: by themselves). It ends when the experiment does, and prints what
-it measured as JSON. Two things cost less than where evaluators are real, and leave the aggregator
-the same work: the streams are those of `lean_stream`, and messages are taken off the broker's list
-without Celery and without an acknowledgement.
+Each has a connection and one stream of calls, as a real evaluator has. It claims a job, waits for
+as long as the work would take, and reports made-up answers. The fleet ends with the experiment,
+and prints its measurements as JSON. Two things cost less than in real evaluators, and leave the
+aggregator the same work: the streams are those of `lean_stream`, and job ids are taken off the
+broker's list without Celery and without an acknowledgement.
 """
 
 import argparse
@@ -83,18 +82,18 @@ class _Line:
     def __init__(self, stream: LeanStream) -> None:
         self._stream = stream
 
-    async def send(self, request: messages.WorkRequest) -> Sequence[messages.Reply]:
-        """Return the replies to the calls of one message.
+    async def call(self, call: messages.Call) -> messages.Reply:
+        """Return the reply to a call.
 
         Raises:
-            ModnormError: a call was refused.
+            ModnormError: the call was refused.
         """
+        request = messages.WorkRequest(calls=[call])
         content = await self._stream.call(request.SerializeToString())
-        replies = messages.WorkResponse.FromString(content).replies
-        for reply in replies:
-            if reply.status:
-                raise from_status(status_pb2.Status.FromString(reply.status))
-        return replies
+        (reply,) = messages.WorkResponse.FromString(content).replies
+        if reply.status:
+            raise from_status(status_pb2.Status.FromString(reply.status))
+        return reply
 
 
 class Fleet:
@@ -111,7 +110,7 @@ class Fleet:
         self._random = random.Random(options.seed)
         self._job_ids: asyncio.Queue[str] = asyncio.Queue(PREFETCH)
         self._active: dict[str, asyncio.Future[int]] = {}
-        self._reports: dict[str, messages.WorkRequest] = {}
+        self._reports: dict[str, messages.Call] = {}
         self._over = False
         self._stub: JobServiceAsyncStub
 
@@ -172,32 +171,22 @@ class Fleet:
             self._measured.errors.append(f"{type(error).__name__}: {error}")
 
     async def _work(self, line: _Line, job_id: str, worker: str) -> None:
-        """Do jobs one after the other, until there is none to claim."""
-        request = messages.WorkRequest()
-        _fill_claim(request.calls.add().claim, job_id, worker)
-        (claimed,) = await self._timed(line.send(request), "claim")
-        while claimed.claim.HasField("job"):
-            job = claimed.claim.job
-            await self._think(line, job.lease)
-            request = await self._report(job, worker)
-            if self._options.apart or self._job_ids.empty():
-                await self._timed(line.send(request), "report")
-                self._measured.reported.append(time.perf_counter())
-                return
-            _fill_claim(request.calls.add().claim, self._job_ids.get_nowait(), worker)
-            _, claimed = await self._timed(line.send(request), "report", "claim")
-            self._measured.reported.append(time.perf_counter())
-        self._measured.unclaimed += 1
+        """Do a job, unless it is taken."""
+        asked = messages.ClaimJobRequest(job_id=job_id, worker=worker, version="0.1.0")
+        claim = (await self._timed(line.call(messages.Call(claim=asked)), "claim")).claim
+        if not claim.HasField("job"):
+            self._measured.unclaimed += 1
+            return
+        await self._think(line, claim.job.lease)
+        await self._timed(line.call(await self._report(claim.job, worker)), "report")
+        self._measured.reported.append(time.perf_counter())
 
-    async def _timed(
-        self, sent: Awaitable[Sequence[messages.Reply]], *names: str
-    ) -> Sequence[messages.Reply]:
+    async def _timed(self, call: Awaitable[messages.Reply], name: str) -> messages.Reply:
         start = time.perf_counter()
-        replies = await sent
+        reply = await call
         end = time.perf_counter()
-        for name in names:
-            self._measured.calls[name].append((end, end - start))
-        return replies
+        self._measured.calls[name].append((end, end - start))
+        return reply
 
     async def _think(self, line: _Line, lease: messages.Lease) -> None:
         """Wait for as long as the work takes, with heartbeats where that is long."""
@@ -205,15 +194,14 @@ class Fleet:
         while left > HEARTBEAT_SECONDS:
             await asyncio.sleep(HEARTBEAT_SECONDS)
             left -= HEARTBEAT_SECONDS
-            request = messages.WorkRequest()
-            request.calls.add().heartbeat.lease.CopyFrom(lease)
-            await self._timed(line.send(request), "heartbeat")
+            beat = messages.HeartbeatRequest(lease=lease)
+            await self._timed(line.call(messages.Call(heartbeat=beat)), "heartbeat")
         await asyncio.sleep(left)
 
-    async def _report(self, job: messages.Job, worker: str) -> messages.WorkRequest:
-        request = messages.WorkRequest()
-        request.CopyFrom(await self._made_up(job.rows_digest))
-        header, batch = request.calls[0].report.parts
+    async def _report(self, job: messages.Job, worker: str) -> messages.Call:
+        call = messages.Call()
+        call.CopyFrom(await self._made_up(job.rows_digest))
+        header, batch = call.report.parts
         header.header.lease.MergeFrom(job.lease)
         header.header.worker = worker
         descriptor = header.header.descriptor
@@ -226,20 +214,20 @@ class Fleet:
             answer.reward = reward
         if not self._measured.report_bytes:
             self._measured.report_bytes = header.ByteSize() + batch.ByteSize()
-        return request
+        return call
 
-    async def _made_up(self, rows_digest: str) -> messages.WorkRequest:
+    async def _made_up(self, rows_digest: str) -> messages.Call:
         """Return what all reports about some rows have in common."""
         if rows_digest not in self._reports:
-            request = messages.WorkRequest()
-            parts = request.calls.add().report.parts
+            call = messages.Call()
+            parts = call.report.parts
             header = parts.add().header
             header.environment.update(ENVIRONMENT)
             header.generate_seconds = self._options.work_seconds
             header.switch_seconds = header.score_seconds = 0.01
             answers = map(self._answer, range(await self._rows(rows_digest)))
             parts.add().answers.answers.extend(answers)
-            self._reports[rows_digest] = request
+            self._reports[rows_digest] = call
         return self._reports[rows_digest]
 
     def _answer(self, row: int) -> messages.Answer:
@@ -269,10 +257,6 @@ class Fleet:
         return await self._active[digest]
 
 
-def _fill_claim(message: messages.ClaimJobRequest, job_id: str, worker: str) -> None:
-    message.job_id, message.worker, message.version = job_id, worker, "0.1.0"
-
-
 def _job_id(message: bytes) -> str:
     """Return the job id in one of Celery's messages, which begins with its body."""
     body = json.loads(base64.b64decode(message.split(b'"', 4)[3]))
@@ -288,7 +272,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--evaluators", type=int, default=1000)
     parser.add_argument("--work-seconds", type=float, default=0.9, help="mean time of the work")
     parser.add_argument("--characters", type=int, default=40, help="of a completion")
-    parser.add_argument("--apart", action="store_true", help="no claim goes with a report")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args(arguments)
     measured = Measured()
