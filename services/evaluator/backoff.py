@@ -8,7 +8,7 @@ LONGEST_ROUND_PAUSE = 10.0
 """Seconds before the same unfit jobs are tried again; jobs that come meanwhile wait too."""
 
 
-class Backoff:
+class JobBackoff:
     """The pause before the next job.
 
     Failures spend attempts. Each in a row doubles the pause, so that one broken worker does not

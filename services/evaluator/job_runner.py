@@ -11,7 +11,7 @@ from modnorm.v1 import evaluation_pb2 as messages
 from services.common.logging import naming
 from services.evaluator.aggregator_client import AggregatorClient
 from services.evaluator.background_report import BackgroundReport
-from services.evaluator.backoff import Backoff
+from services.evaluator.backoff import JobBackoff
 from services.evaluator.candidate_bar import CandidateBar
 from services.evaluator.job_scoring import JobScorer, Work, split_name
 from services.evaluator.lease import (
@@ -65,7 +65,7 @@ class JobRunner:
         self._affinity = ModelAffinity(client, scorer.models, model_patience)
         self._heartbeats = Heartbeats(client, heartbeat_seconds)
         self._background = BackgroundReport()
-        self._backoff = Backoff()
+        self._backoff = JobBackoff()
         self._in_hand: list[messages.Job] = []
         self._given_up: list[messages.Job] = []
         """Jobs that were parked until they were given up, to be handed back."""

@@ -9,14 +9,14 @@ from typing_extensions import override
 from modnorm.v1 import evaluation_pb2 as messages
 from services.common.queue import make_celery, publish
 from services.common.settings import EvaluatorSettings
-from services.evaluator.backoff import LONGEST_PAUSE, LONGEST_ROUND_PAUSE, UNFIT_PAUSE, Backoff
+from services.evaluator.backoff import LONGEST_PAUSE, LONGEST_ROUND_PAUSE, UNFIT_PAUSE, JobBackoff
 from services.evaluator.celery_worker import Worker
 from verification.labs.waiting import HANG_SECONDS
 
 AddJob = Callable[..., messages.Job]
 
 
-def after(pauses: Backoff, *job_ids: str) -> list[float]:
+def after(pauses: JobBackoff, *job_ids: str) -> list[float]:
     """Return the pauses after jobs that a worker is not fit for."""
     found = []
     for job_id in job_ids:
@@ -27,7 +27,7 @@ def after(pauses: Backoff, *job_ids: str) -> list[float]:
 
 
 def test_a_worker_waits_once_a_round_of_jobs_that_it_is_not_fit_for() -> None:
-    assert after(Backoff(), *"abcabcabc") == [
+    assert after(JobBackoff(), *"abcabcabc") == [
         *[UNFIT_PAUSE] * 3,
         *[2.0, UNFIT_PAUSE, UNFIT_PAUSE],
         *[4.0, UNFIT_PAUSE, UNFIT_PAUSE],
@@ -35,13 +35,13 @@ def test_a_worker_waits_once_a_round_of_jobs_that_it_is_not_fit_for() -> None:
 
 
 def test_a_lone_job_is_looked_at_less_and_less_often() -> None:
-    found = after(Backoff(), *["a"] * 2000)
+    found = after(JobBackoff(), *["a"] * 2000)
     assert found == sorted(found)
     assert found[-1] == LONGEST_ROUND_PAUSE
 
 
 def test_a_job_that_was_answered_in_between_ends_the_rounds() -> None:
-    pauses = Backoff()
+    pauses = JobBackoff()
     after(pauses, *"aaa")
     pauses.begin()
     assert pauses.seconds == 0.0
@@ -50,7 +50,7 @@ def test_a_job_that_was_answered_in_between_ends_the_rounds() -> None:
 
 
 def test_failures_count_beside_what_the_worker_is_not_fit_for() -> None:
-    pauses = Backoff()
+    pauses = JobBackoff()
     for _ in range(3):
         pauses.failed(at_engine=True)
     assert after(pauses, "a") == [8.0]
