@@ -86,8 +86,3 @@ def _length(vector: torch.Tensor) -> torch.Tensor:
     wide = vector.detach().to(torch.promote_types(vector.dtype, torch.float32))
     length: torch.Tensor = torch.linalg.vector_norm(wide)
     return length
-
-
-# The first product has torch parse sources of its own. CPython 3.11 fails with a SystemError when
-# two threads parse at once, so that is done here, while modules are imported.
-_push_forward(torch.sin, torch.zeros(()), torch.ones(()))
