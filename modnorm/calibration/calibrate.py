@@ -21,7 +21,7 @@ from modnorm.errors import InvalidInputError
 from modnorm.geometry.scales import linear_gain
 from modnorm.spec import CalibrationSpec
 
-VERSION = "2"
+VERSION = "3"
 """Changes whenever the same inputs come to give another profile. The precision is one of them."""
 
 

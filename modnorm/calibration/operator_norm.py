@@ -1,7 +1,7 @@
 """Operator norm of a Jacobian by power iteration (paper, eq. app_power_iteration)."""
 
-import threading
 from collections.abc import Callable
+from typing import cast
 
 import torch
 
@@ -10,8 +10,6 @@ FunctionalMap = Callable[[torch.Tensor], torch.Tensor]
 
 FLOOR = 1e-12
 """Smallest norm that anything is divided by, and the smallest estimate."""
-_FORWARD_MODE = threading.Lock()
-"""torch has one forward-mode level a process: two threads in it would break each other."""
 
 
 def operator_norm(
@@ -32,19 +30,19 @@ def operator_norm(
         max(|J_f(x) v|_2, 1e-12), and 1e-12 at once when a product vanishes on the way. Not
         finite when the map is not finite at `at`.
     """
-    pull_back: Callable[[torch.Tensor], tuple[torch.Tensor]] = torch.func.vjp(function, at)[1]
+    push_forward, pull_back = _products(function, at)
     direction = start_vector(at, seed)
     for _ in range(iterations):
-        pushed = _push_forward(function, at, direction)
+        pushed = push_forward(direction)
         length = _length(pushed)
         if length <= FLOOR:
             return FLOOR
-        (pulled,) = pull_back(_unit(pushed, length))
+        pulled = pull_back(_unit(pushed, length))
         length = _length(pulled)
         if length <= FLOOR:
             return FLOOR
         direction = _unit(pulled, length)
-    last = _length(_push_forward(function, at, direction))
+    last = _length(push_forward(direction))
     return float(last.clamp_min(FLOOR))
 
 
@@ -55,12 +53,24 @@ def start_vector(at: torch.Tensor, seed: int) -> torch.Tensor:
     return vector / _length(vector).clamp_min(FLOOR).to(at.dtype)
 
 
-def _push_forward(
-    function: FunctionalMap, at: torch.Tensor, direction: torch.Tensor
-) -> torch.Tensor:
-    with _FORWARD_MODE:
-        tangent: torch.Tensor = torch.func.jvp(function, (at,), (direction,))[1]
-    return tangent
+def _products(function: FunctionalMap, at: torch.Tensor) -> tuple[FunctionalMap, FunctionalMap]:
+    """Return the products of the Jacobian and of its transpose with a vector.
+
+    The map runs once. The product with the Jacobian is the derivative of the other product, which
+    is linear: torch's forward mode would run the map again, operation by operation in Python.
+    """
+    image, pull_back = _transposed(function, at)
+    _, push_forward = _transposed(pull_back, torch.zeros_like(image))
+    return push_forward, pull_back
+
+
+def _transposed(function: FunctionalMap, at: torch.Tensor) -> tuple[torch.Tensor, FunctionalMap]:
+    """Return a map's image, and the product of its transposed Jacobian with a vector."""
+    image, product = cast(
+        "tuple[torch.Tensor, Callable[[torch.Tensor], tuple[torch.Tensor]]]",
+        torch.func.vjp(function, at),
+    )
+    return image, lambda vector: product(vector)[0]
 
 
 def _unit(vector: torch.Tensor, length: torch.Tensor) -> torch.Tensor:
@@ -76,8 +86,3 @@ def _length(vector: torch.Tensor) -> torch.Tensor:
     wide = vector.detach().to(torch.promote_types(vector.dtype, torch.float32))
     length: torch.Tensor = torch.linalg.vector_norm(wide)
     return length
-
-
-# The first product has torch parse sources of its own. CPython 3.11 fails with a SystemError when
-# two threads parse at once, so that is done here, while modules are imported.
-_push_forward(torch.sin, torch.zeros(()), torch.ones(()))
