@@ -174,5 +174,5 @@ def test_a_model_that_does_not_fit_ends_the_experiment_at_once(client, faults):
     experiment, _ = run(client, "no room")
     assert experiment.state == FAILED
     assert "does not fit" in experiment.error
-    assert "MODNORM_ENGINES_PER_GPU" in experiment.error
+    assert "MODNORM_ENGINES_PER_GPU" in experiment.remedy
     assert faults.loads == 1

@@ -79,7 +79,7 @@ def test_a_sweep_of_learning_rates_costs_what_the_paper_says():
 
 
 def test_the_documented_counts_are_those_of_the_plans():
-    page = (EXAMPLES.parent / "docs" / "suites.md").read_text(encoding="utf-8")
+    page = (EXAMPLES.parent / "docs" / "suites-of-the-paper.md").read_text(encoding="utf-8")
     rows = [[text.strip(" `") for text in line.split("|")[1:-1]] for line in page.splitlines()]
     told = {row[0]: row for row in rows if row and row[0].endswith(".yaml")}
     plans = {(path.parent.name, path.name): plan_suite(load_suite(path).cells) for path in FILES}

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from modnorm import admission
 from modnorm.tasks.data import load_data
 from modnorm.v1 import experiment_pb2
-from services.aggregator.experiments import admission
 from verification.labs.waiting import HANG_SECONDS
 
 MANY = (os.cpu_count() or 1) + 8
