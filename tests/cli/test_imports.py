@@ -21,6 +21,7 @@ HEAVY = {
     "matplotlib",
     "mpmath",
     "numpy",
+    "pandas",
     "pyarrow",
     "rich",
     "sqlalchemy",
