@@ -32,7 +32,7 @@ from modnorm.perturbation.methods import build_scale_map
 from modnorm.perturbation.population import population_seeds
 from modnorm.spec import DataSpec, Masses
 from modnorm.tasks import get_task
-from modnorm.tasks.data import load_rows
+from modnorm.tasks.row_loading import load_rows
 
 _RADII = {"randopt": 0.016, "no_sensitivity": 0.64}
 """Methods without a profile, at the radii of the demo."""

@@ -28,7 +28,7 @@ from modnorm.radius.plan import plan_matching
 from modnorm.radius.schema import MatchingSettings
 from modnorm.spec import CalibrationSpec, DataSpec, MethodSpec
 from modnorm.tasks import get_task
-from modnorm.tasks.data import load_rows
+from modnorm.tasks.row_loading import load_rows
 
 CPU = torch.device("cpu")
 _USERS = (

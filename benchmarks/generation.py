@@ -25,7 +25,7 @@ from modnorm.engines import GenerationLimits
 from modnorm.engines.transformers_engine import TransformersEngine
 from modnorm.spec import DataSpec
 from modnorm.tasks import get_task
-from modnorm.tasks.data import load_rows
+from modnorm.tasks.row_loading import load_rows
 
 Prompts = Sequence[Sequence[int]]
 

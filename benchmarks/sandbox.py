@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from modnorm.sandbox import Outcome, Program, Sandbox, Verdict
-from modnorm.sandbox.plan import plan_test
+from modnorm.sandbox.planning import plan_test
 
 
 def _programs(folder: Path) -> dict[int, Program]:

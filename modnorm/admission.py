@@ -27,11 +27,11 @@ from modnorm.perturbation.methods import (
 )
 from modnorm.spec import DataSpec, ExperimentSpec
 from modnorm.tasks import Message, Task, get_stored_task
-from modnorm.tasks.data import LoadedRows, load_data, rows_digest
-from modnorm.tasks.faults import render
-from modnorm.tasks.files import confined
-from modnorm.tasks.hub import check_dataset
+from modnorm.tasks.hub_dataset import check_dataset
+from modnorm.tasks.row_files import resolve_file
+from modnorm.tasks.row_loading import LoadedRows, load_data, rows_digest
 from modnorm.tasks.sources import is_dataset, needs_hub
+from modnorm.tasks.task_errors import render_prompts
 
 _DIGEST = re.compile("[0-9a-f]{16}|[0-9a-f]{64}")
 MAX_GENERATOR_BYTES = 256 * 2**20
@@ -54,9 +54,9 @@ class Splits:
         """
         development = self.development.rows if self.development else ()
         return [
-            *render(self.task, self.selection.rows, "selection row"),
-            *render(self.task, self.heldout.rows, "heldout row"),
-            *render(self.task, development, "development row"),
+            *render_prompts(self.task, self.selection.rows, "selection row"),
+            *render_prompts(self.task, self.heldout.rows, "heldout row"),
+            *render_prompts(self.task, development, "development row"),
         ]
 
 
@@ -198,7 +198,7 @@ def read_profile(name: str, roots: Sequence[Path] | None) -> str:
     Raises:
         InvalidInputError: there is no such file, or it is no JSON.
     """
-    path = confined(name, "method.profile", roots)
+    path = resolve_file(name, "method.profile", roots)
     try:
         content = json.loads(read_text(path, most=MAX_PROFILE_BYTES))
         return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
@@ -220,7 +220,7 @@ def find_generator(name: str, roots: Sequence[Path] | None) -> GeneratorFile:
     Raises:
         InvalidInputError: there is no such file, or it is no generator.
     """
-    path = confined(name, "iterative.generator", roots)
+    path = resolve_file(name, "iterative.generator", roots)
     try:
         return read_generator(read_text(path, most=MAX_GENERATOR_BYTES))
     except (OSError, ValueError) as error:

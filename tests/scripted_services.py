@@ -10,7 +10,7 @@ import pytest
 
 from modnorm.spec import parse_spec
 from modnorm.tasks import get_task
-from modnorm.tasks.data import encode_rows
+from modnorm.tasks.row_loading import encode_rows
 from modnorm.v1 import evaluation_pb2 as evaluation
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.v1.experiment_pb2_grpc import (

@@ -26,15 +26,15 @@ from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.engines import Engine, EngineSettings, GenerationLimits
+from modnorm.engines.parameter_views import weight_views
 from modnorm.engines.transformers_engine import TransformersEngine
-from modnorm.engines.views import weight_views
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.methods import build_scale_map
 from modnorm.perturbation.weights import CandidateWeights
 from modnorm.spec import DataSpec, Masses
 from modnorm.tasks import get_task
-from modnorm.tasks.data import load_rows
+from modnorm.tasks.row_loading import load_rows
 
 _SHARE = 0.4
 """Part of a GPU's memory that each of the two engines takes: they hold it at the same time."""

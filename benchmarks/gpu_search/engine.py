@@ -12,7 +12,7 @@ from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines.protocol import Completion, GenerationLimits
 from modnorm.engines.settings import EngineSettings
 from modnorm.engines.vllm.engine import VllmEngine
-from modnorm.engines.vllm.start import Changes
+from modnorm.engines.vllm.start import Overrides
 
 
 class DrawnEngine(VllmEngine):
@@ -37,7 +37,7 @@ class DrawnEngine(VllmEngine):
         cache_bytes: int | None = None,
     ) -> None:
         cache = {} if cache_bytes is None else {"kv_cache_memory_bytes": cache_bytes}
-        changes = Changes({**variant.arguments, **cache}, without=variant.without)
+        changes = Overrides({**variant.arguments, **cache}, without=variant.without)
         super().__init__(checkpoint, settings, changes=changes)
         self.lengths: Sequence[int] = ()
         self.stopwatch = Stopwatch()

@@ -79,15 +79,15 @@ def _measure(  # noqa: PLR0913 - all that a profile depends on
     from modnorm.checkpoint.reference import resolve_checkpoint
     from modnorm.cli.counts import counting
     from modnorm.tasks import get_task
-    from modnorm.tasks.data import load_rows
-    from modnorm.tasks.faults import render
+    from modnorm.tasks.row_loading import load_rows
+    from modnorm.tasks.task_errors import render_prompts
 
     task = get_task(task_name)
     checkpoint = resolve_checkpoint(model, revision)
     folders = client_settings().split_folders
     rows = load_rows(task, data, field="data", folders=folders)[: settings.examples]
     encoder = PromptEncoder(checkpoint)
-    prompts = [encoder.encode(messages) for messages in render(task, rows, "row")]
+    prompts = [encoder.encode(messages) for messages in render_prompts(task, rows, "row")]
     with counting(stderr(), quiet=quiet) as counts:
         show = partial(counts.show, f"{model}: calibrating")
         show(0, len(prompts))

@@ -75,7 +75,7 @@ def fetch_splits(
 
     What is there already and sound stays as it is; what is damaged is replaced.
     """
-    from modnorm.tasks.fetch import fetch
+    from modnorm.tasks.data_fetch import fetch
 
     place = _folder(to)
     source = source.expanduser() if source is not None else None
@@ -123,7 +123,7 @@ def check_splits(
 
 def _check(task: str, place: Path, *, every: bool, quiet: bool) -> dict[str, object] | None:
     """Check a task and say how it is; None when it is absent and was not asked for by name."""
-    from modnorm.tasks.checking import check
+    from modnorm.tasks.data_check import check
 
     try:
         checked = check(task, place)

@@ -81,7 +81,7 @@ def read_unsettled_spec(path: Path) -> "ExperimentSpec":
         InvalidInputError: one of them is missing, is not YAML, or does not hold together.
     """
     from modnorm.spec import load_spec
-    from modnorm.tasks.declared import carry_declaration
+    from modnorm.tasks.declared_task import carry_declaration
 
     return carry_declaration(load_spec(path))
 

@@ -15,7 +15,7 @@ from modnorm.client.settings import ClientSettings
 from modnorm.client.watch import Watch
 from modnorm.errors import RateLimitedError
 from modnorm.spec import ExperimentSpec
-from modnorm.tasks.declared import carry_declaration
+from modnorm.tasks.declared_task import carry_declaration
 from modnorm.v1 import evaluation_pb2 as evaluation
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.v1 import radius_pb2

@@ -7,10 +7,10 @@ from pathlib import Path
 from modnorm.errors import InvalidInputError, ModnormError
 from modnorm.radius.schema import GridDocument
 from modnorm.spec import DataSpec, ExperimentSpec
-from modnorm.tasks.data import LoadedRows, load_data, rows_digest
 from modnorm.tasks.overlap import shared_prompts, shared_range
 from modnorm.tasks.protocol import Task
 from modnorm.tasks.registry import get_task
+from modnorm.tasks.row_loading import LoadedRows, load_data, rows_digest
 from modnorm.tasks.sources import is_dataset
 
 

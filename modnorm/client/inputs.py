@@ -8,8 +8,8 @@ from modnorm.calibration.profile import Profile
 from modnorm.checkpoint.reference import bundled_models, resolve_checkpoint
 from modnorm.errors import ConflictError
 from modnorm.spec import ExperimentSpec
-from modnorm.tasks.data import load_rows, rows_digest
 from modnorm.tasks.registry import get_task
+from modnorm.tasks.row_loading import load_rows, rows_digest
 from modnorm.tasks.sources import is_dataset
 from modnorm.v1.experiment_pb2 import Provenance
 

@@ -18,10 +18,10 @@ from modnorm.radius.plan import plan_matching
 from modnorm.radius.scales import check_method
 from modnorm.radius.schema import MatchingSettings
 from modnorm.spec import ExperimentSpec
-from modnorm.tasks.data import load_rows
-from modnorm.tasks.faults import render
-from modnorm.tasks.files import confined
 from modnorm.tasks.registry import get_task
+from modnorm.tasks.row_files import resolve_file
+from modnorm.tasks.row_loading import load_rows
+from modnorm.tasks.task_errors import render_prompts
 
 _DIGEST = re.compile("[0-9a-f]{64}")
 
@@ -77,7 +77,10 @@ def _prompts(
     task = get_task(named.name, scorer=named.scorer, declaration=named.declaration)
     rows = load_rows(task, named.selection, field="task.selection", folders=client.split_folders)
     encoder = PromptEncoder(checkpoint)
-    return [encoder.encode(messages) for messages in render(task, rows[:count], "selection row")]
+    return [
+        encoder.encode(messages)
+        for messages in render_prompts(task, rows[:count], "selection row")
+    ]
 
 
 def _profile(  # noqa: PLR0913, PLR0917 - what a profile is found or made by
@@ -100,7 +103,7 @@ def _profile(  # noqa: PLR0913, PLR0917 - what a profile is found or made by
 def _profile_file(name: str, cache: Path) -> Path:
     """Return the file of a profile by its name in a spec: a digest is one calibrated here."""
     if not _DIGEST.fullmatch(name):
-        return confined(name, "method.profile", None)
+        return resolve_file(name, "method.profile", None)
     path = cache / "profiles" / f"{name}.json"
     if not path.is_file():
         raise InvalidInputError(

@@ -22,7 +22,7 @@ from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.errors import InvalidInputError
 from modnorm.spec import DataSpec
 from modnorm.tasks import get_task
-from modnorm.tasks.data import parse_row
+from modnorm.tasks.row_loading import parse_row
 from modnorm.tasks.sources import open_source
 
 _SOLUTION = "solution"

@@ -9,7 +9,7 @@ from modnorm.files import write_file
 from modnorm.radius.artifact import RadiusArtifact
 from modnorm.radius.schema import GridDocument
 from modnorm.spec import ExperimentSpec
-from modnorm.tasks.files import confined
+from modnorm.tasks.row_files import resolve_file
 
 _DIGEST = re.compile("[0-9a-f]{64}")
 _FIELD = "method.radius"
@@ -67,7 +67,7 @@ def keep_artifact(artifact: RadiusArtifact, cache: Path) -> None:
 
 def _find(name: str, cache: Path | None) -> RadiusArtifact:
     if not _DIGEST.fullmatch(name):
-        return RadiusArtifact.load(confined(name, _FIELD, None))
+        return RadiusArtifact.load(resolve_file(name, _FIELD, None))
     path = None if cache is None else radius_folder(cache) / f"{name}.json"
     if path is None or not path.is_file():
         raise InvalidInputError(

@@ -23,7 +23,7 @@ from modnorm.search.rescoring import (
 )
 from modnorm.spec import ExperimentSpec
 from modnorm.tasks import Judgement, Row, Task
-from modnorm.tasks.rescore import rescore
+from modnorm.tasks.completion_rescoring import rescore
 from modnorm.v1 import evaluation_pb2 as evaluation
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import spec_from_proto

@@ -7,7 +7,7 @@ from modnorm.errors import EngineError
 
 
 @contextmanager
-def infrastructure(what: str) -> Iterator[None]:
+def engine_failures(what: str) -> Iterator[None]:
     """Turn failures of torch, CUDA or the machine into `EngineError`.
 
     Args:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 
 from modnorm.engines.causal import CausalModel
-from modnorm.engines.failures import infrastructure
+from modnorm.engines.failures import engine_failures
 from modnorm.engines.protocol import Finish
 from modnorm.engines.slots import SlotCache
 
@@ -24,7 +24,7 @@ prefills want company."""
 
 
 @dataclass
-class Decoded:
+class DecodedSequence:
     """A sequence: its prompt, and what was generated so far."""
 
     index: int
@@ -76,10 +76,10 @@ class GreedyDecoder:
         self._max_tokens = max_tokens
         self._stop_ids = stop_ids
         order = sorted(range(len(prompts)), key=lambda index: (len(prompts[index]), index))
-        self._waiting = deque(Decoded(index, prompts[index]) for index in order)
-        self._live: list[Decoded] = []
+        self._waiting = deque(DecodedSequence(index, prompts[index]) for index in order)
+        self._live: list[DecodedSequence] = []
         self._shared = _shared_tokens(prompts)
-        self._unread = self._shared > 0
+        self._shared_is_unread = self._shared > 0
         """Whether the shared beginning is not in the cache yet."""
         on_cpu = model.device.type == "cpu"
         self._pass_tokens = CPU_PREFILL_TOKENS if on_cpu else PREFILL_TOKENS
@@ -87,7 +87,7 @@ class GreedyDecoder:
         self._rows = max(1, min(len(prompts), max_rows, max_cache_tokens // columns))
         self.cache_tokens = self._rows * columns
         """Tokens that its cache has a place for."""
-        with infrastructure("the key-value cache"):
+        with engine_failures("the key-value cache"):
             self._cache = SlotCache(
                 model.config,
                 rows=self._rows,
@@ -96,7 +96,7 @@ class GreedyDecoder:
                 device=model.device,
             )
 
-    def run(self, poll: Callable[[], None]) -> Iterator[Decoded]:
+    def run(self, poll: Callable[[], None]) -> Iterator[DecodedSequence]:
         """Yield sequences as they end.
 
         Args:
@@ -108,15 +108,15 @@ class GreedyDecoder:
         """
         while self._live or self._waiting:
             poll()
-            with infrastructure("generation"):
+            with engine_failures("generation"):
                 self._forward()
-                ended = self._leave()
+                ended = self._release_finished()
             yield from ended
 
     def _forward(self) -> None:
-        if self._unread:
+        if self._shared_is_unread:
             self._read_shared()
-        elif self._room():
+        elif self._can_refill():
             self._prefill()
         else:
             self._step()
@@ -125,15 +125,15 @@ class GreedyDecoder:
         beginning = self._waiting[0].prompt[: self._shared]
         self._read([beginning], first=0, start=0)
         self._cache.share(self._shared)
-        self._unread = False
+        self._shared_is_unread = False
 
-    def _room(self) -> bool:
+    def _can_refill(self) -> bool:
         """Tell whether waiting prompts join now."""
         free = self._rows - len(self._live)
         return 0 < min(len(self._waiting), math.ceil(REFILL * self._rows)) <= free
 
     def _prefill(self) -> None:
-        joining = self._take()
+        joining = self._next_prompts()
         rest = [one.prompt[self._shared :] for one in joining]
         tokens = self._read(rest, first=len(self._live), start=self._shared)
         self._live.extend(joining)
@@ -152,9 +152,9 @@ class GreedyDecoder:
             start=start,
         )
 
-    def _take(self) -> list[Decoded]:
+    def _next_prompts(self) -> list[DecodedSequence]:
         """Take the next prompts that fit the free slots and one prefill pass."""
-        joining: list[Decoded] = []
+        joining: list[DecodedSequence] = []
         free = self._rows - len(self._live)
         while self._waiting and len(joining) < free:
             tokens = (len(joining) + 1) * (len(self._waiting[0].prompt) - self._shared)
@@ -171,11 +171,11 @@ class GreedyDecoder:
         )
         self._append(self._live, tokens)
 
-    def _append(self, sequences: Sequence[Decoded], tokens: Sequence[int]) -> None:
+    def _append(self, sequences: Sequence[DecodedSequence], tokens: Sequence[int]) -> None:
         for one, token in zip(sequences, tokens, strict=True):
             one.append(token, self._stop_ids, self._max_tokens)
 
-    def _leave(self) -> list[Decoded]:
+    def _release_finished(self) -> list[DecodedSequence]:
         """Free the slots of the ended sequences; the last live slots move into the gaps."""
         ended = [one for one in self._live if one.finish]
         if not ended:

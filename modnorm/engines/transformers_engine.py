@@ -19,12 +19,12 @@ from modnorm.checkpoint.prompts import PromptEncoder, check_fit
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.engines.causal import CausalModel
-from modnorm.engines.failures import infrastructure
+from modnorm.engines.failures import engine_failures
 from modnorm.engines.greedy import GreedyDecoder
+from modnorm.engines.parameter_views import weight_views
 from modnorm.engines.protocol import Completion, Finish, GenerationLimits
 from modnorm.engines.settings import DEFAULT_SHARE
 from modnorm.engines.slots import ATTENTION, bytes_per_token
-from modnorm.engines.views import weight_views
 from modnorm.engines.vllm.memory import weight_bytes
 from modnorm.errors import DoesNotFitError, EngineError, PreconditionError
 from modnorm.geometry.scale_map import ScaleMap
@@ -73,7 +73,7 @@ class TransformersEngine:
         copies = sum(weight_bytes(self._layout, dtype, 1) for dtype in (arithmetic, stored.dtype))
         cache = _cache_bytes(copies, device, gpu_share)
         model = _load(checkpoint, arithmetic, device)
-        with infrastructure(f"copying the weights of {checkpoint.name}"):
+        with engine_failures(f"copying the weights of {checkpoint.name}"):
             self._weights = CandidateWeights(
                 self._layout,
                 weight_views(self._layout, model, arithmetic),
@@ -117,12 +117,12 @@ class TransformersEngine:
         """Let the end of a lineage be the base from now on; see `Engine.rebase`."""
         if self._candidate:
             raise PreconditionError("the engine holds a candidate")
-        with infrastructure("walking a lineage"):
+        with engine_failures("walking a lineage"):
             self._weights.rebase(lineage, poll=poll)
 
     def moments(self) -> Sequence[tuple[float, float]]:
         """Mean and unbiased variance of each physical tensor as it is, in canonical order."""
-        with infrastructure("reading the weights"):
+        with engine_failures("reading the weights"):
             return self._weights.moments()
 
     @contextmanager
@@ -135,13 +135,13 @@ class TransformersEngine:
             EngineError: the infrastructure failed, or something else changed the weights since
                 the last candidate.
         """
-        mine = self._become(descriptor, scale_map)
+        mine = self._write_candidate(descriptor, scale_map)
         try:
             yield mine[0]
         finally:
             # Otherwise it was given up while it was parked, and the engine may be another's.
             if self._candidate is mine:
-                self._leave()
+                self._restore_base()
 
     def has_room(self, prompts: Sequence[Sequence[int]], limits: GenerationLimits) -> bool:
         """Whether another candidate could answer such a request beside all that there are."""
@@ -155,27 +155,29 @@ class TransformersEngine:
         mine = self._candidate
         if mine is None:
             raise PreconditionError("the engine holds no candidate")
-        self._leave()
+        self._restore_base()
         yield
-        self._become(*mine)
+        self._write_candidate(*mine)
         self._candidate = mine
 
-    def _become(self, descriptor: Descriptor, scale_map: ScaleMap) -> tuple[Descriptor, ScaleMap]:
+    def _write_candidate(
+        self, descriptor: Descriptor, scale_map: ScaleMap
+    ) -> tuple[Descriptor, ScaleMap]:
         if self._candidate:
             raise PreconditionError("the engine already holds a candidate")
         self._require_base()
         try:
-            with infrastructure("writing the candidate's weights"):
+            with engine_failures("writing the candidate's weights"):
                 resolved = self._weights.apply(descriptor, scale_map)
         except BaseException:
-            self._leave()
+            self._restore_base()
             raise
         self._candidate = resolved, scale_map
         return self._candidate
 
-    def _leave(self) -> None:
+    def _restore_base(self) -> None:
         self._candidate = None
-        with infrastructure("restoring the weights"):
+        with engine_failures("restoring the weights"):
             self._weights.restore()
 
     def _require_base(self) -> None:
@@ -185,7 +187,7 @@ class TransformersEngine:
         or something wrote to either of them. A candidate would keep what changed in tensors that
         it leaves alone, and nothing says which of the two is right: the weights are not mended.
         """
-        with infrastructure("comparing the weights with the base"):
+        with engine_failures("comparing the weights with the base"):
             pristine = self._weights.is_pristine()
         if not pristine:
             raise EngineError(
@@ -202,7 +204,7 @@ class TransformersEngine:
     ) -> Generator[Completion]:
         """Yield completions as they finish; see `Engine.generate`."""
         check_fit(prompts, limits.max_tokens, self._checkpoint)
-        return self._generate(prompts, limits, poll or _go_on)
+        return self._generate(prompts, limits, poll or _no_poll)
 
     def _generate(
         self,
@@ -234,7 +236,7 @@ class TransformersEngine:
 
     def weights_sha256(self) -> str:
         """SHA-256 over the bytes of all physical tensors, in canonical order and layout."""
-        with infrastructure("reading the weights"):
+        with engine_failures("reading the weights"):
             return self._weights.sha256()
 
     def close(self) -> None:
@@ -245,12 +247,12 @@ class TransformersEngine:
             torch.cuda.empty_cache()
 
 
-def _go_on() -> None:
+def _no_poll() -> None:
     """Ask for nothing between decode steps."""
 
 
 def _load(checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
-    with infrastructure(f"loading {checkpoint.name}"):
+    with engine_failures(f"loading {checkpoint.name}"):
         model = load_pretrained(checkpoint, dtype=dtype, attention=ATTENTION)
         model.eval().requires_grad_(requires_grad=False)
         torch.nn.Module.to(model, device)
@@ -270,7 +272,7 @@ def _cache_bytes(copies: int, device: torch.device, share: float) -> int:
     """
     if device.type != "cuda":
         return CPU_CACHE_BYTES
-    with infrastructure("looking at the GPU"):
+    with engine_failures("looking at the GPU"):
         whole = torch.cuda.get_device_properties(device).total_memory
     total = whole * min(1.0, share / DEFAULT_SHARE)
     if total <= copies:

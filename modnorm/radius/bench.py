@@ -6,8 +6,8 @@ import transformers
 from modnorm.checkpoint.pretrained import arithmetic_dtype, dtype_name, load_pretrained
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights
-from modnorm.engines.failures import infrastructure
-from modnorm.engines.views import weight_views
+from modnorm.engines.failures import engine_failures
+from modnorm.engines.parameter_views import weight_views
 from modnorm.errors import CandidateError, EngineError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
@@ -59,7 +59,7 @@ class Bench:
     ) -> None:
         stored = CheckpointWeights(checkpoint)
         arithmetic = arithmetic_dtype(stored.dtype, device)
-        with infrastructure(f"loading {checkpoint.name}"):
+        with engine_failures(f"loading {checkpoint.name}"):
             model = load_pretrained(checkpoint, dtype=arithmetic, attention=ATTENTION)
             model.eval().requires_grad_(requires_grad=False)
             torch.nn.Module.to(model, device)
@@ -78,7 +78,7 @@ class Bench:
             CandidateError: the candidate's outputs are not finite.
             EngineError: the infrastructure failed, or something else changed the weights.
         """
-        with infrastructure("measuring a candidate"):
+        with engine_failures("measuring a candidate"):
             if not self._weights.is_pristine():
                 raise EngineError(
                     "the weights are not the base any more: something else wrote to them",

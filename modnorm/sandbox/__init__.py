@@ -1,7 +1,7 @@
 """Runs untrusted Python programs and judges them; `docs/sandbox.md` says what to trust."""
 
 from modnorm.sandbox.isolation import Guarantee, Isolation
-from modnorm.sandbox.jail.policy import Mechanism
+from modnorm.sandbox.jail.jail_messages import Mechanism
 from modnorm.sandbox.program import Limits, Outcome, Program, Verdict
 from modnorm.sandbox.sandbox import Runner, Sandbox
 

@@ -7,31 +7,29 @@ from dataclasses import dataclass
 
 from modnorm.errors import EngineError, InvalidInputError
 from modnorm.sandbox.jail.interpreter import EXIT_MEMORY
-from modnorm.sandbox.jail.policy import End, Report
+from modnorm.sandbox.jail.jail_messages import EndReason, WardenReport
 from modnorm.sandbox.judge import TooMuchWorkError, holds
-from modnorm.sandbox.plan import Require, Run, TestPlan, plan_test
+from modnorm.sandbox.planning import RequireCondition, RunStatements, TestPlan, plan_test
 from modnorm.sandbox.program import Limits, Outcome, Program, Verdict
-from modnorm.sandbox.session import Session, StoppedError
-from modnorm.sandbox.zygote import Zygote
+from modnorm.sandbox.session import ProgramSession, StoppedError
+from modnorm.sandbox.zygote_client import ZygoteClient
 
 MAX_TESTS = 2**17
-"""Longest tests of a program, in characters: the trusted side reads and computes with them."""
+"""Most characters of a program's tests: the trusted process parses and evaluates them."""
 
 _SHOWN = 200
 """Characters of a test that errors repeat."""
 
 
 def plan_tests(program: Program) -> tuple[TestPlan, ...]:
-    """Take a program's tests apart.
+    """Return the plan of each test of a program.
 
     Raises:
-        InvalidInputError: a test is not Python, or self-reported and not trusted; or all of them
-            are longer than MAX_TESTS.
+        InvalidInputError: a test is not Python, only the program could report its outcome and
+            that is not trusted, or all tests together are longer than MAX_TESTS.
     """
     if sum(map(len, program.tests)) > MAX_TESTS:
-        raise InvalidInputError(
-            f"have more than {MAX_TESTS} characters in all, which no tests may", field="tests"
-        )
+        raise InvalidInputError(f"the tests have more than {MAX_TESTS} characters", field="tests")
     plans = []
     for index, test in enumerate(program.tests):
         try:
@@ -59,12 +57,12 @@ class _Progress:
     self_reported: int = 0
 
 
-def execute(zygote: Zygote, program: Program) -> Outcome:
-    """Run a program and judge its answers.
+def execute(zygote: ZygoteClient, program: Program) -> Outcome:
+    """Run a program and return its verdict.
 
     Args:
         zygote: The jail.
-        program: What to run.
+        program: Sources, tests and limits.
 
     Raises:
         InvalidInputError: a test cannot be judged; nothing ran.
@@ -74,7 +72,7 @@ def execute(zygote: Zygote, program: Program) -> Outcome:
     progress = _Progress()
     began = time.monotonic()
     stopped: StoppedError | None = None
-    with Session(zygote, program.limits) as session:
+    with ProgramSession(zygote, program.limits) as session:
         try:
             _run(session, program.sources, plans, progress)
         except StoppedError as error:
@@ -92,12 +90,15 @@ def execute(zygote: Zygote, program: Program) -> Outcome:
 
 
 def _run(
-    session: Session, sources: Sequence[str], plans: Sequence[TestPlan], progress: _Progress
+    session: ProgramSession,
+    sources: Sequence[str],
+    plans: Sequence[TestPlan],
+    progress: _Progress,
 ) -> None:
-    """Run the sources, then the tests up to the first that does not hold.
+    """Run the sources, then the tests up to the first that fails.
 
     Raises:
-        StoppedError: a test does not hold, or the program is over.
+        StoppedError: a test failed, or the program ended.
     """
     for source in sources:
         session.run(source)
@@ -113,56 +114,58 @@ def _run(
         progress.self_reported += not plan.judged
 
 
-def _step(session: Session, step: Run | Require) -> bool:
+def _step(session: ProgramSession, step: RunStatements | RequireCondition) -> bool:
     """Run statements, or return whether a condition holds."""
-    if isinstance(step, Require):
+    if isinstance(step, RequireCondition):
         return holds(step.condition, session.ask)
     session.run(step.source)
     return True
 
 
-def _verdict(stopped: StoppedError | None, report: Report, limits: Limits) -> tuple[Verdict, str]:
-    """Combine what the conversation came to with how the process ended.
+def _verdict(
+    stopped: StoppedError | None, report: WardenReport, limits: Limits
+) -> tuple[Verdict, str]:
+    """Return the verdict and its detail, from the session's outcome and the process's end.
 
     Raises:
-        EngineError: the fences did not hold up.
+        EngineError: the isolation was not set up.
     """
-    if report.end is End.SETUP:
-        raise EngineError(f"the fences did not come up: {report.printed}")
-    if report.end is End.OUTPUT:
+    if report.end is EndReason.SETUP:
+        raise EngineError(f"the isolation of a program was not set up: {report.printed}")
+    if report.end is EndReason.OUTPUT:
         return Verdict.OUTPUT, f"more than {limits.output_bytes} bytes printed"
     if stopped is None:
         return Verdict.PASSED, ""
     if stopped.verdict is not None:
         return stopped.verdict, stopped.detail
-    return _of_end(report, limits, stopped.detail)
+    return _verdict_of_end(report, limits, stopped.detail)
 
 
-def _of_end(report: Report, limits: Limits, otherwise: str) -> tuple[Verdict, str]:
-    """Say what came of a program that stopped answering."""
+def _verdict_of_end(report: WardenReport, limits: Limits, fallback: str) -> tuple[Verdict, str]:
+    """Return the verdict of a program that stopped answering."""
     match report.end:
-        case End.WALL:
+        case EndReason.WALL:
             return Verdict.TIMEOUT, f"not done after {limits.wall_seconds:g} s"
-        case End.SIGNAL:
-            return _killed(report, limits)
-        case End.EXIT if report.code == EXIT_MEMORY:
+        case EndReason.SIGNAL:
+            return _verdict_of_signal(report, limits)
+        case EndReason.EXIT if report.code == EXIT_MEMORY:
             return Verdict.MEMORY, "MemoryError"
-        case End.EXIT:
+        case EndReason.EXIT:
             return Verdict.FAILED, f"the program ended itself with exit code {report.code}"
-    return Verdict.FAILED, otherwise
+    return Verdict.FAILED, fallback
 
 
-def _killed(report: Report, limits: Limits) -> tuple[Verdict, str]:
-    """Tell a kill by the kernel for CPU time from one for memory, and from a crash."""
+def _verdict_of_signal(report: WardenReport, limits: Limits) -> tuple[Verdict, str]:
+    """Tell apart a kill by the kernel for CPU time, one for memory, and a crash."""
     if report.code == signal.SIGXCPU or report.cpu_seconds >= limits.wall_seconds:
         return Verdict.TIMEOUT, f"{report.cpu_seconds:.1f} s of CPU time"
     if report.code == signal.SIGKILL:
         return Verdict.MEMORY, "killed by the kernel: out of memory"
-    return Verdict.FAILED, f"the program was ended by {_name(report.code)}"
+    return Verdict.FAILED, f"the program was ended by {_signal_name(report.code)}"
 
 
-def _name(number: int) -> str:
-    """Return what a signal is called; most of those for real time have no name."""
+def _signal_name(number: int) -> str:
+    """Return a signal's name, or its number: most real-time signals have no name."""
     try:
         return signal.Signals(number).name
     except ValueError:

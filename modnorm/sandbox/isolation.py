@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from modnorm.errors import UnavailableError
-from modnorm.sandbox.jail.policy import Mechanism
+from modnorm.sandbox.jail.jail_messages import Mechanism
 
 
 class Guarantee(StrEnum):

@@ -2,21 +2,21 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from modnorm.sandbox.closed import bounded_number
-from modnorm.sandbox.expressions import (
-    Applied,
-    Asked,
-    Collected,
-    Compared,
+from modnorm.sandbox.conditions import (
+    Aggregation,
+    BooleanOperation,
+    ComparisonChain,
+    Constant,
     Expression,
-    Joined,
-    Known,
+    FunctionCall,
     Loop,
-    Negated,
+    LoopVariable,
+    Negation,
+    Query,
     Target,
-    Variable,
 )
-from modnorm.sandbox.values import is_literal, size
+from modnorm.sandbox.constants import bounded_number
+from modnorm.sandbox.value_decoding import is_literal, size
 
 Ask = Callable[[str], object]
 """Returns the program's plain value of an expression."""
@@ -63,11 +63,11 @@ class _Judge:
 
     def truth(self, condition: Expression, scope: _Scope) -> bool:
         match condition:
-            case Joined(every=True, conditions=conditions):
+            case BooleanOperation(every=True, conditions=conditions):
                 return all(self.truth(each, scope) for each in conditions)
-            case Joined(conditions=conditions):
+            case BooleanOperation(conditions=conditions):
                 return any(self.truth(each, scope) for each in conditions)
-            case Negated(condition=inner):
+            case Negation(condition=inner):
                 return not self.truth(inner, scope)
         return bool(self._value(condition, scope))
 
@@ -75,30 +75,30 @@ class _Judge:
         self, expression: Expression, scope: _Scope
     ) -> object:
         match expression:
-            case Known(value=value):
-                self._spend(self._known_cost(expression) if scope else 0)
+            case Constant(value=value):
+                self._spend(self._constant_cost(expression) if scope else 0)
                 return value
-            case Variable(name=name):
+            case LoopVariable(name=name):
                 value, cost = scope[name]
                 self._spend(cost)
                 return value
-            case Asked(source=source, variables=names):
+            case Query(source=source, variables=names):
                 return self._ask(_with_values(source, {name: scope[name][0] for name in names}))
-            case Applied():
+            case FunctionCall():
                 return self._apply(expression, scope)
-            case Compared():
+            case ComparisonChain():
                 return self._compare(expression, scope)
-            case Collected(function=function, element=element, loops=loops):
+            case Aggregation(function=function, element=element, loops=loops):
                 return function(self._elements(element, loops, scope))
         return self.truth(expression, scope)
 
-    def _apply(self, applied: Applied, scope: _Scope) -> object:
+    def _apply(self, applied: FunctionCall, scope: _Scope) -> object:
         bounded = bounded_number if applied.numeric else _unchanged
         values = [bounded(self._value(each, scope)) for each in applied.arguments]
         named = {name: bounded(self._value(each, scope)) for name, each in applied.keywords}
         return applied.function(*values, **named)
 
-    def _compare(self, comparison: Compared, scope: _Scope) -> bool:
+    def _compare(self, comparison: ComparisonChain, scope: _Scope) -> bool:
         left = self._value(comparison.operands[0], scope)
         for operator, operand in zip(comparison.operators, comparison.operands[1:], strict=True):
             right = self._value(operand, scope)
@@ -122,7 +122,7 @@ class _Judge:
             if all(self.truth(condition, bound) for condition in loop.conditions):
                 yield from self._elements(element, inner, bound)
 
-    def _known_cost(self, known: Known) -> int:
+    def _constant_cost(self, known: Constant) -> int:
         if id(known) not in self._costs:
             self._costs[id(known)] = _cost(known.value)
         return self._costs[id(known)]

@@ -70,7 +70,7 @@ class Program:
         tests: Python statements, run in order in the same namespace; all must hold.
         limits: Bounds of the whole.
         trust_self_report: Accept tests whose outcome only the program itself can report
-            (`modnorm.sandbox.plan` says which); a hostile program can forge it.
+            (`modnorm.sandbox.planning` says which); a hostile program can forge it.
     """
 
     sources: Sequence[str]

@@ -5,12 +5,12 @@ import time
 from collections.abc import Collection
 from typing import Protocol, Self
 
-from modnorm.sandbox.canaries import measure
 from modnorm.sandbox.execution import execute, plan_tests
 from modnorm.sandbox.isolation import Isolation
-from modnorm.sandbox.jail.policy import Mechanism
+from modnorm.sandbox.isolation_measurement import measure
+from modnorm.sandbox.jail.jail_messages import Mechanism
 from modnorm.sandbox.program import Outcome, Program
-from modnorm.sandbox.zygote import Zygote
+from modnorm.sandbox.zygote_client import ZygoteClient
 
 
 class Runner(Protocol):
@@ -34,8 +34,8 @@ class Sandbox:
     def __init__(self, mechanisms: Collection[Mechanism] = frozenset(Mechanism)) -> None:
         self._mechanisms = frozenset(mechanisms)
         self._lock = threading.Lock()
-        self._zygote: Zygote | None = None
-        self._measured: tuple[Zygote, Isolation] | None = None
+        self._zygote: ZygoteClient | None = None
+        self._measured: tuple[ZygoteClient, Isolation] | None = None
         self._began = 0.0
 
     def execute(self, program: Program) -> Outcome:
@@ -74,16 +74,16 @@ class Sandbox:
             found = self._current()
             return (self._measure() if found is None or self._began < asked else found)[1]
 
-    def _current(self) -> tuple[Zygote, Isolation] | None:
+    def _current(self) -> tuple[ZygoteClient, Isolation] | None:
         """Return the jail that runs and its last measurement, None without either."""
         found = self._measured
         return found if found is not None and found[0].alive else None
 
-    def _measure(self) -> tuple[Zygote, Isolation]:
+    def _measure(self) -> tuple[ZygoteClient, Isolation]:
         self._began = time.monotonic()
         if self._zygote is None or not self._zygote.alive:
             self._end()
-            self._zygote = Zygote(self._mechanisms)
+            self._zygote = ZygoteClient(self._mechanisms)
         try:
             self._measured = self._zygote, measure(self._zygote)
         except BaseException:
@@ -91,7 +91,7 @@ class Sandbox:
             raise
         return self._measured
 
-    def _healthy(self) -> Zygote:
+    def _healthy(self) -> ZygoteClient:
         found = self._current()
         if found is None:
             with self._lock:

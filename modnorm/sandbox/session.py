@@ -10,11 +10,11 @@ from types import TracebackType
 from typing import Self
 
 from modnorm.errors import EngineError
-from modnorm.sandbox.jail.policy import READY, End, Order, Report
+from modnorm.sandbox.jail.jail_messages import READY, EndReason, ProgramBounds, WardenReport
 from modnorm.sandbox.jail.warden import SETUP_SECONDS
 from modnorm.sandbox.program import Limits, Verdict
-from modnorm.sandbox.values import MalformedValueError, decode
-from modnorm.sandbox.zygote import Zygote, waited_seconds
+from modnorm.sandbox.value_decoding import MalformedValueError, decode
+from modnorm.sandbox.zygote_client import ZygoteClient, cpu_wait_seconds
 
 _HEADER = struct.Struct(">I")
 _CONTROL_BYTES = 65536
@@ -38,7 +38,7 @@ class StoppedError(Exception):
         self.detail = detail
 
 
-class Session:
+class ProgramSession:
     """One program's process, from its start to its end.
 
     Limits of time count what the program had of the machine: what it waits for a core comes on
@@ -48,10 +48,10 @@ class Session:
         report: What its warden said at the end; set when the context is left.
     """
 
-    report: Report
+    report: WardenReport
 
-    def __init__(self, zygote: Zygote, limits: Limits) -> None:
-        order = Order(
+    def __init__(self, zygote: ZygoteClient, limits: Limits) -> None:
+        bounds = ProgramBounds(
             memory_bytes=limits.memory_bytes,
             scratch_bytes=limits.scratch_bytes,
             output_bytes=limits.output_bytes,
@@ -62,7 +62,7 @@ class Session:
         self._limits = limits
         self._pid = 0
         self._deadline = self._end = 0.0
-        self._channel, self._control = zygote.request(order)
+        self._channel, self._control = zygote.request(bounds)
         self._channel.settimeout(0)
 
     def __enter__(self) -> Self:
@@ -168,7 +168,7 @@ class Session:
 
     def _now(self) -> float:
         """Return the time on a clock that stands still while the program waits for a core."""
-        return time.monotonic() - waited_seconds(self._pid)
+        return time.monotonic() - cpu_wait_seconds(self._pid)
 
     def _left(self, deadline: float) -> float:
         """Return how long to wait at most before looking again.
@@ -228,6 +228,6 @@ def _ready_pid(said: bytes) -> int:
     return int(said.removeprefix(READY))
 
 
-def _parse(data: bytes) -> Report:
-    report = Report(**json.loads(data))
-    return Report(End(report.end), report.code, report.cpu_seconds, report.printed)
+def _parse(data: bytes) -> WardenReport:
+    report = WardenReport(**json.loads(data))
+    return WardenReport(EndReason(report.end), report.code, report.cpu_seconds, report.printed)

@@ -7,8 +7,8 @@ from typing import Self
 
 from modnorm.engines.protocol import Completion, Finish
 from modnorm.errors import IncompatibleError
-from modnorm.tasks.faults import blaming_task
 from modnorm.tasks.protocol import Row, Task
+from modnorm.tasks.task_errors import attribute_to_task
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ def _judge(task: Task, row: Row, completion: Completion, called: str) -> Answer:
         IncompatibleError: the task's code raises, as it would on every machine.
         OSError: what it needs of this machine failed; another may do better.
     """
-    with blaming_task(task, called, IncompatibleError, but=(OSError,)):
+    with attribute_to_task(task, called, IncompatibleError, but=(OSError,)):
         judgement = task.judge(row, completion.text)
         return Answer(
             row=completion.index,

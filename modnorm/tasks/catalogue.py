@@ -1,7 +1,7 @@
 """The paper's benchmarks: where their rows are public, and which of them select and test.
 
 A split is a task's named, fixed list of rows: `split:gsm8k/selection` in a spec. Its digest is
-that of its rows in the task's schema (`modnorm.tasks.data.rows_digest`), known wherever the rows
+that of its rows in the task's schema (`modnorm.tasks.row_loading`), known wherever the rows
 could be looked at; it holds for every copy of the data set, whatever its file format.
 """
 

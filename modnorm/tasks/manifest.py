@@ -14,7 +14,7 @@ from typing import Annotated
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from modnorm.errors import InvalidInputError
-from modnorm.tasks.files import Raw, RawRow
+from modnorm.tasks.row_files import Raw, RawRow
 
 MANIFEST = "manifest.json"
 FOLDER = "a folder"

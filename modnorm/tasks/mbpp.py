@@ -9,7 +9,7 @@ docstrings do not split a vote. The set-up code comes after the program, whose c
 `mbpp-reference-v1` votes by the exact text, keeps the fences that a model may write inside its
 answer tag, and puts the set-up code first: no program can solve tasks 367 and 927.
 
-Both refuse rows with tests that only the program itself could report (`modnorm.sandbox.plan`).
+Both refuse rows with tests that only the program itself could report (`modnorm.sandbox.planning`).
 `mbpp-self-reported-v1` and `mbpp-reference-self-reported-v1` believe the program instead.
 """
 

@@ -10,10 +10,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from modnorm.errors import InvalidInputError
-from modnorm.tasks.declaration import is_task_file
-from modnorm.tasks.declared import declared_task, load_task
+from modnorm.tasks.declared_task import declared_task, load_task
 from modnorm.tasks.protocol import Task
 from modnorm.tasks.sandboxed import runs_programs
+from modnorm.tasks.task_declaration import is_task_file
 
 if TYPE_CHECKING:
     from modnorm.sandbox import Runner

@@ -10,15 +10,15 @@ from pathlib import Path
 from modnorm.errors import InvalidInputError
 from modnorm.spec import DataSpec
 from modnorm.tasks.catalogue import find_split
-from modnorm.tasks.files import (
+from modnorm.tasks.hub_dataset import read_dataset
+from modnorm.tasks.row_files import (
     SUFFIXES,
     RawRow,
-    confined,
-    confined_in_folder,
     read_file,
+    resolve_file,
+    resolve_in_folder,
     row_files,
 )
-from modnorm.tasks.hub import read_dataset
 from modnorm.tasks.splits import DEFAULT_FOLDER, is_in_folder, open_split
 
 BUNDLED = Path(__file__).parents[1] / "bundled" / "data"
@@ -111,9 +111,11 @@ def _open_file(spec: DataSpec, field: str, roots: Sequence[Path] | None) -> Iter
     if spec.split is None:
         _refuse_options(spec, field)
         _refuse_folder(spec, field, roots)
-        return read_file(confined(spec.source, f"{field}.source", roots), spec.source, field=field)
+        return read_file(
+            resolve_file(spec.source, f"{field}.source", roots), spec.source, field=field
+        )
     _refuse_options(spec, field, allowed="split")
-    path = confined_in_folder(spec.source, spec.split, f"{field}.split", roots)
+    path = resolve_in_folder(spec.source, spec.split, f"{field}.split", roots)
     return read_file(path, f"{spec.source}/{path.name}", field=field)
 
 

@@ -1,6 +1,6 @@
 """Named splits: found in a folder, else read from the hub.
 
-In a folder that `modnorm.tasks.fetch` wrote, the split `gsm8k/selection` is the file
+In a folder that `modnorm.tasks.data_fetch` wrote, the split `gsm8k/selection` is the file
 `gsm8k/selection.jsonl`; a folder of the data sets' own files (`gsm8k/train.jsonl`,
 `gsm8k/test.parquet`) serves as well. Wherever they come from, rows are taken only if their number
 and their digest are the catalogue's; where it knows no digest, that of fetched rows is their
@@ -17,10 +17,10 @@ from typing import TypeVar
 from modnorm.errors import InvalidInputError, PreconditionError, UnavailableError
 from modnorm.spec import DataSpec
 from modnorm.tasks.catalogue import Dataset, Part, find_split
-from modnorm.tasks.files import RawRow, find_file, read_file
-from modnorm.tasks.hub import read_dataset
+from modnorm.tasks.hub_dataset import read_dataset
 from modnorm.tasks.manifest import FOLDER, Manifest, Origin, SplitRecord, read_manifest
-from modnorm.tasks.verification import verify
+from modnorm.tasks.row_files import RawRow, find_file, read_file
+from modnorm.tasks.split_verification import verify
 
 DEFAULT_FOLDER = Path.home() / ".cache" / "modnorm" / "data"
 """Where splits are looked for when no folders are named: `data` of the default cache directory."""
@@ -31,7 +31,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class FoundSplit:
+class LoadedSplit:
     """The rows of a split, verified."""
 
     rows: Sequence[RawRow]
@@ -44,7 +44,7 @@ class FoundSplit:
     """The file, where they were read from a folder."""
 
 
-def open_split(name: str, *, folders: Sequence[Path], field: str) -> FoundSplit:
+def open_split(name: str, *, folders: Sequence[Path], field: str) -> LoadedSplit:
     """Return the rows of a split.
 
     Args:
@@ -87,7 +87,7 @@ def is_in_folder(data: Dataset, name: str, folder: Path) -> bool:
     return any(find_file(folder / data.task, part.file) is not None for part in parts)
 
 
-def split_from_folder(data: Dataset, name: str, folder: Path, *, field: str) -> FoundSplit | None:
+def split_from_folder(data: Dataset, name: str, folder: Path, *, field: str) -> LoadedSplit | None:
     """Return the rows of a split from a folder of data sets, None when it has no file of it.
 
     Raises:
@@ -110,7 +110,7 @@ def split_from_folder(data: Dataset, name: str, folder: Path, *, field: str) -> 
     raise InvalidInputError("; ".join(dict.fromkeys(faults)), field=field, remedy=remedy(data))
 
 
-def split_from_hub(data: Dataset, name: str, *, field: str) -> FoundSplit:
+def split_from_hub(data: Dataset, name: str, *, field: str) -> LoadedSplit:
     """Return the rows of a split from the Hugging Face Hub.
 
     Raises:
@@ -128,7 +128,7 @@ def split_from_hub(data: Dataset, name: str, *, field: str) -> FoundSplit:
     rows = cut(numbered, part, split.rows)
     digest = verify(data, name, rows, source=spec.source, field=field)
     origin = Origin(source=spec.source, config=spec.config, revision=read.commit)
-    return FoundSplit(rows, digest, origin, span(part.file, part, split.rows))
+    return LoadedSplit(rows, digest, origin, span(part.file, part, split.rows))
 
 
 def shuffled(rows: Iterable[_T]) -> list[_T]:
@@ -167,7 +167,7 @@ class _Files:
     manifest: Manifest | None
     field: str
 
-    def read(self, name: str, part: Part) -> FoundSplit | None:
+    def read(self, name: str, part: Part) -> LoadedSplit | None:
         """Return a split that is cut from a part, None when the part's file is not there."""
         path = find_file(self.place, part.file)
         if path is None:
@@ -180,9 +180,9 @@ class _Files:
         record = self._record(name, path)
         digest = verify(self.data, name, rows, source=str(path), record=record, field=self.field)
         if self.manifest is not None and record is not None and record.digest == digest:
-            return FoundSplit(rows, digest, self.manifest.origin, record.taken_from, path)
+            return LoadedSplit(rows, digest, self.manifest.origin, record.taken_from, path)
         origin = Origin(source=FOLDER)
-        return FoundSplit(rows, digest, origin, span(source, part, len(rows)), path)
+        return LoadedSplit(rows, digest, origin, span(source, part, len(rows)), path)
 
     def _record(self, name: str, path: Path) -> SplitRecord | None:
         record = self.manifest.record(name) if self.manifest is not None else None

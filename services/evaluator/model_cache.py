@@ -11,7 +11,7 @@ from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
 from modnorm.engines import Engine, EngineSettings, Numerics, load_engine
 from modnorm.errors import IncompatibleError
 from modnorm.tasks import Task
-from modnorm.tasks.faults import render
+from modnorm.tasks.task_errors import render_prompts
 from modnorm.v1 import evaluation_pb2 as messages
 from services.common.file_lock import hold
 from services.evaluator.artifact_cache import KEPT, ArtifactCache
@@ -91,7 +91,9 @@ class LoadedModel:
             while len(self._prompts) >= KEPT:
                 self._prompts.pop(next(iter(self._prompts)))
             rows = self._artifacts.rows(rows_digest)
-            self._prompts[key] = tuple(map(self._encoder.encode, render(task, rows, "row")))
+            self._prompts[key] = tuple(
+                map(self._encoder.encode, render_prompts(task, rows, "row"))
+            )
         return self._prompts[key]
 
     def replay(self, task: Task, job: messages.Job, poll: Callable[[], None]) -> Mapping[str, str]:

@@ -10,7 +10,7 @@ from modnorm.client.inputs import check_inputs
 from modnorm.errors import ConflictError, InvalidInputError
 from modnorm.spec import parse_spec
 from modnorm.tasks.countdown import Countdown
-from modnorm.tasks.data import load_rows, rows_digest
+from modnorm.tasks.row_loading import load_rows, rows_digest
 from modnorm.v1.experiment_pb2 import Provenance
 
 

@@ -6,7 +6,7 @@ import yaml
 
 from modnorm.spec import load_spec
 from modnorm.tasks import get_task
-from modnorm.tasks.declared import carry_declaration
+from modnorm.tasks.declared_task import carry_declaration
 
 DECLARATION = """
 name: sums

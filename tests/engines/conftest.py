@@ -63,13 +63,13 @@ def _switch_off(patch: pytest.MonkeyPatch) -> None:
     from modnorm.engines.vllm import start  # noqa: PLC0415 - brings vLLM
     from modnorm.engines.vllm.internals.register import (  # noqa: PLC0415 - as above
         OPTIMISATIONS,
-        admit,
+        check_stage,
     )
 
     def admit_plain(stage: Any, subject: Any = None, without: Any = ()) -> frozenset[str]:
-        return admit(stage, subject, OPTIMISATIONS)
+        return check_stage(stage, subject, OPTIMISATIONS)
 
-    patch.setattr(start, "admit", admit_plain)
+    patch.setattr(start, "check_stage", admit_plain)
 
 
 @pytest.fixture(scope="session")

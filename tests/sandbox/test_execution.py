@@ -6,8 +6,8 @@ import pytest
 
 from modnorm.errors import InvalidInputError
 from modnorm.sandbox import Limits, Program, Verdict
-from modnorm.sandbox.execution import _of_end
-from modnorm.sandbox.jail.policy import End, Report
+from modnorm.sandbox.execution import _verdict_of_end
+from modnorm.sandbox.jail.jail_messages import EndReason, WardenReport
 
 ROWS = {
     "arithmetic": ("def add(a, b): return a + b", ["assert add(1, 2) == 3"]),
@@ -213,6 +213,6 @@ def test_bounds_are_bounded(name, value):
 
 
 def test_a_program_ended_by_a_signal_without_a_name_has_failed():
-    report = Report(End.SIGNAL, 40, cpu_seconds=0.0, printed="")
-    verdict, detail = _of_end(report, Limits(), "")
+    report = WardenReport(EndReason.SIGNAL, 40, cpu_seconds=0.0, printed="")
+    verdict, detail = _verdict_of_end(report, Limits(), "")
     assert (verdict, detail) == (Verdict.FAILED, "the program was ended by signal 40")

@@ -11,7 +11,7 @@ import pytest
 
 from modnorm.errors import EngineError, UnavailableError
 from modnorm.sandbox import Guarantee, Limits, Mechanism, Program, Sandbox, Verdict
-from modnorm.sandbox.session import Session
+from modnorm.sandbox.session import ProgramSession
 from verification.labs.waiting import HANG_SECONDS
 
 PROGRAM = Program(["def f(x): return x + 1"], ["assert f(1) == 2"])
@@ -151,7 +151,7 @@ def test_a_program_gets_its_time_beside_others(crowded):
 
 def test_a_program_that_gets_no_core_has_no_verdict(sandbox, monkeypatch):
     began = time.monotonic()
-    monkeypatch.setattr(Session, "_now", lambda _: began)
+    monkeypatch.setattr(ProgramSession, "_now", lambda _: began)
     with pytest.raises(EngineError, match="too busy"):
         sandbox.execute(Program(["while 1: pass"], [], Limits(wall_seconds=0.3)))
 

@@ -17,7 +17,7 @@ from modnorm.search.watching import Resting
 from modnorm.spec import DataSpec, Masses
 from modnorm.tasks import Row
 from modnorm.tasks.countdown import Countdown
-from modnorm.tasks.data import load_rows
+from modnorm.tasks.row_loading import load_rows
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ import torch
 
 from modnorm.client import ModnormClient
 from modnorm.engines import load_engine
-from modnorm.engines.failures import infrastructure
+from modnorm.engines.failures import engine_failures
 from modnorm.errors import CandidateError, DoesNotFitError
 from modnorm.spec import parse_spec
 from modnorm.v1 import experiment_pb2
@@ -25,7 +25,7 @@ THIRD = 3
 
 
 def out_of_memory():
-    with infrastructure("decoding"):
+    with engine_failures("decoding"):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
 

@@ -5,7 +5,7 @@ import pytest
 from modnorm.errors import EngineError, InvalidInputError, PreconditionError
 from modnorm.spec import DataSpec
 from modnorm.tasks import get_task
-from modnorm.tasks.data import load_rows
+from modnorm.tasks.row_loading import load_rows
 
 ROW = {
     "text": "Write a function to double a number.",

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from modnorm.errors import InvalidInputError
 from modnorm.spec import DataSpec
 from modnorm.tasks import get_task, puzzles
-from modnorm.tasks.data import load_rows
+from modnorm.tasks.row_loading import load_rows
 from modnorm.tasks.sources import BUNDLED
 
 SETS = {"countdown-selection": 200, "countdown-development": 200, "countdown-heldout": 500}

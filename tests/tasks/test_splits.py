@@ -9,9 +9,9 @@ from modnorm.errors import InvalidInputError, PreconditionError, UnavailableErro
 from modnorm.spec import DataSpec
 from modnorm.tasks import catalogue, get_task
 from modnorm.tasks.catalogue import DATASETS, find_split
-from modnorm.tasks.data import load_data, load_rows
-from modnorm.tasks.hub import HubRows
+from modnorm.tasks.hub_dataset import HubRows
 from modnorm.tasks.manifest import Origin
+from modnorm.tasks.row_loading import load_data, load_rows
 from modnorm.tasks.splits import open_split, shuffled
 
 FIELD = "task.heldout"

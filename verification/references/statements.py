@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from modnorm.tasks.files import Raw, RawRow
 from modnorm.tasks.puzzles import solve
 from modnorm.tasks.rocstories import RocStories, right_order
+from modnorm.tasks.row_files import Raw, RawRow
 from verification.references.mutations import (
     ARITHMETIC,
     MATHEMATICAL,

@@ -24,27 +24,27 @@ from modnorm.engines.vllm.internals.interfaces import PENDING_CALLS
 from modnorm.engines.vllm.internals.parking import Parked, Parking
 from modnorm.engines.vllm.internals.stepper import OUTPUT_GATHERING, Stepper
 from modnorm.engines.vllm.numerics import chosen_numerics
+from modnorm.engines.vllm.rank_group import RankGroup
 from modnorm.engines.vllm.start import (
-    Changes,
+    Overrides,
     parked_places,
     recorded_settings,
     start_vllm,
     vllm_failures,
 )
-from modnorm.engines.vllm.workers import Workers
 from modnorm.errors import CandidateError, InvalidInputError, PreconditionError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.lineage import Lineage
 
-LOOK_EVERY = 64
-"""Steps between looks at the logits for NaN and infinity. A look tells of the logits up to the
+CHECK_EVERY = 64
+"""Steps between checks of the logits for NaN and infinity. A look tells of the logits up to the
 last look: neither the device nor the scheduler waits for it."""
 
 FIRST_TOKENS = 2048
 """Tokens of the first prompts of a request: the others are queued while their step runs."""
 
-_NO_CHANGES = Changes()
+_NO_CHANGES = Overrides()
 
 
 class VllmEngine:
@@ -67,7 +67,7 @@ class VllmEngine:
         checkpoint: Checkpoint,
         settings: EngineSettings | None = None,
         *,
-        changes: Changes = _NO_CHANGES,
+        changes: Overrides = _NO_CHANGES,
     ) -> None:
         stored = CheckpointWeights(checkpoint)
         self._checkpoint = checkpoint
@@ -78,7 +78,7 @@ class VllmEngine:
         self._candidate: tuple[Descriptor, ScaleMap] | None = None
         self._requests = 0
         self._waiting: dict[str, int] = {}
-        self._unseen = False
+        self._unchecked = False
         """Whether some logits of the candidate were not looked at."""
         started = start_vllm(checkpoint, stored.layout, stored.dtype, self._settings, changes)
         self._engine, self._optimisations = started.engine, started.optimisations
@@ -87,7 +87,7 @@ class VllmEngine:
         try:
             self._parking = self._make_parking()
             digest = checkpoint.digest
-            self._workers = Workers(self._engine, stored.layout, stored.dtype, digest)
+            self._ranks = RankGroup(self._engine, stored.layout, stored.dtype, digest)
             require_unchanged(checkpoint.directory, digest)
         except BaseException:
             self.close()
@@ -116,11 +116,11 @@ class VllmEngine:
             "threads": str(torch.get_num_threads()),
             "arithmetic": self._arithmetic,
             "mode": str(chosen_numerics()),
-            "tensor_parallel": str(self._workers.ranks),
+            "tensor_parallel": str(self._ranks.ranks),
             "sequences": str(self._settings.max_num_seqs),
             **recorded_settings(self._engine),
             "optimisations": ", ".join(sorted(self._optimisations)) or "none",
-            "norms": "kernels" if self._workers.kernels else "plain",
+            "norms": "kernels" if self._ranks.kernels else "plain",
         }
 
     def rebase(self, lineage: Lineage | None, *, poll: Callable[[], None] | None = None) -> None:
@@ -128,11 +128,11 @@ class VllmEngine:
         if self._candidate:
             raise PreconditionError("the engine holds a candidate")
         self._require_idle()
-        self._workers.rebase(lineage, poll or _go_on)
+        self._ranks.rebase(lineage, poll or _no_poll)
 
     def moments(self) -> Sequence[tuple[float, float]]:
         """Mean and unbiased variance of each physical tensor as it is, in canonical order."""
-        return self._workers.moments()
+        return self._ranks.moments()
 
     @contextmanager
     def candidate(self, descriptor: Descriptor, scale_map: ScaleMap) -> Iterator[Descriptor]:
@@ -144,17 +144,17 @@ class VllmEngine:
             EngineError: the infrastructure failed, or something else changed the weights since
                 the last candidate.
         """
-        mine = self._become(descriptor, scale_map)
+        mine = self._write_candidate(descriptor, scale_map)
         try:
             yield mine[0]
-            if self._candidate is mine and self._unseen:
-                self._require_sound(self._workers.is_sound())
+            if self._candidate is mine and self._unchecked:
+                self._require_finite(self._ranks.has_finite_logits())
         finally:
             # A parked candidate that was abandoned does not hold the engine.
             if self._candidate is mine:
                 self._candidate = None
                 self._abort(self._waiting)
-                self._workers.restore()
+                self._ranks.restore()
 
     def has_room(self, prompts: Sequence[Sequence[int]], limits: GenerationLimits) -> bool:
         """Whether the cache has room for such a request beside all others."""
@@ -170,36 +170,38 @@ class VllmEngine:
             requests = self._parking.suspend()
         try:
             # The next weights clear the record of its logits.
-            self._require_sound(self._workers.is_sound())
+            self._require_finite(self._ranks.has_finite_logits())
         except BaseException:
             self._parking.resume(requests)
             raise
         self._candidate = None
         waiting, self._waiting = self._waiting, {}
-        self._workers.restore()
+        self._ranks.restore()
         try:
             yield
-            self._become(*mine)
+            self._write_candidate(*mine)
         except BaseException:
-            self._give_up(requests, waiting)
+            self._drop_parked(requests, waiting)
             raise
-        self._candidate, self._waiting, self._unseen = mine, waiting, True
+        self._candidate, self._waiting, self._unchecked = mine, waiting, True
         self._parking.resume(requests)
 
-    def _become(self, descriptor: Descriptor, scale_map: ScaleMap) -> tuple[Descriptor, ScaleMap]:
+    def _write_candidate(
+        self, descriptor: Descriptor, scale_map: ScaleMap
+    ) -> tuple[Descriptor, ScaleMap]:
         if self._candidate:
             raise PreconditionError("the engine already holds a candidate")
         self._require_idle()
-        self._workers.require_base()
+        self._ranks.require_base()
         try:
-            resolved = self._workers.apply(descriptor, scale_map)
+            resolved = self._ranks.apply(descriptor, scale_map)
         except BaseException:
-            self._workers.restore()
+            self._ranks.restore()
             raise
-        self._candidate, self._unseen = (resolved, scale_map), False
+        self._candidate, self._unchecked = (resolved, scale_map), False
         return self._candidate
 
-    def _give_up(self, requests: Parked, waiting: dict[str, int]) -> None:
+    def _drop_parked(self, requests: Parked, waiting: dict[str, int]) -> None:
         """Free what parked requests hold, unless the engine is gone."""
         names = list(waiting)
         waiting.clear()
@@ -225,7 +227,7 @@ class VllmEngine:
                 field="engine.max_model_len",
                 remedy="raise it, or leave it out",
             )
-        return self._generate(prompts, limits, poll or _go_on)
+        return self._generate(prompts, limits, poll or _no_poll)
 
     def _generate(
         self,
@@ -236,9 +238,9 @@ class VllmEngine:
         if not prompts:
             return
         self._require_idle()
-        looks = self._workers.looks(wait=PENDING_CALLS.name not in self._optimisations)
+        logit_checks = self._ranks.logit_checks(wait=PENDING_CALLS.name not in self._optimisations)
         waiting: dict[str, int] = {}
-        self._waiting, self._unseen = waiting, True
+        self._waiting, self._unchecked = waiting, True
         try:
             self._begin(prompts, limits)
             steps = 0
@@ -248,10 +250,10 @@ class VllmEngine:
                     finished = self._stepper.step()
                 steps += 1
                 if len(finished) == len(waiting):
-                    self._require_sound(self._workers.is_sound())
-                    self._unseen = False
-                elif steps % LOOK_EVERY == 0:
-                    self._require_sound(next(looks))
+                    self._require_finite(self._ranks.has_finite_logits())
+                    self._unchecked = False
+                elif steps % CHECK_EVERY == 0:
+                    self._require_finite(next(logit_checks))
                 for one in finished:
                     yield self._completion(one, waiting.pop(one.request_id))
         finally:
@@ -319,9 +321,9 @@ class VllmEngine:
             finish=Finish.STOP if output.finish_reason == "stop" else Finish.LENGTH,
         )
 
-    def _require_sound(self, sound: bool) -> None:  # noqa: FBT001 - its only argument
+    def _require_finite(self, sound: bool) -> None:  # noqa: FBT001 - its only argument
         if not sound:
-            self._unseen = False  # the caller knows now
+            self._unchecked = False  # the caller knows now
             raise CandidateError("the candidate's logits are not finite")
 
     def _require_idle(self) -> None:
@@ -332,17 +334,17 @@ class VllmEngine:
 
     def weights_sha256(self) -> str:
         """SHA-256 over the bytes of all physical tensors, in canonical order and layout."""
-        return self._workers.sha256()
+        return self._ranks.sha256()
 
     def close(self) -> None:
         """Free the model; the engine is not used afterwards."""
         with vllm_failures("closing vLLM"):
             self._engine.engine_core.shutdown()
             del self._engine, self._stepper
-            for name in ("_parking", "_workers"):
+            for name in ("_parking", "_ranks"):
                 self.__dict__.pop(name, None)
             cleanup_dist_env_and_memory()
 
 
-def _go_on() -> None:
+def _no_poll() -> None:
     """Poll nothing between decode steps."""

@@ -1,6 +1,6 @@
 """One worker's part of a model: candidate weights in vLLM's own memory.
 
-`Workers` calls the public methods by name. They take and return plain values (`serialization`).
+`RankGroup` calls the public methods by name. They take and return plain values (`serialization`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -64,7 +64,7 @@ class RankModel:
         self._check = LogitCheck(self._device)
         self._check.wrap(model)
 
-    def learn(self, scale_map: str) -> None:
+    def set_scale_map(self, scale_map: str) -> None:
         """Keep a scale map, as JSON, in place of the last one."""
         learnt = ScaleMap.from_json(scale_map)
         self._maps = {learnt.digest: learnt}
@@ -76,10 +76,10 @@ class RankModel:
             PreconditionError: the base is another state than `after`.
         """
         lineage, self._lineage = unpack_lineage(packed, after, self._lineage), None
-        self._settle()
+        self._synchronize()
         self.weights.rebase(lineage)
-        self._clean()
-        self._settle()
+        self._clear_cache()
+        self._synchronize()
         self._lineage = lineage
 
     def apply(self, descriptor: dict[str, Value], scale_map: str) -> Value:
@@ -92,18 +92,18 @@ class RankModel:
         Raises:
             CandidateError: its coefficients are not finite.
         """
-        self._settle()
-        self._clean()
+        self._synchronize()
+        self._clear_cache()
         resolved = self.weights.apply(unpack_descriptor(descriptor), self._maps[scale_map])
-        self._settle()
+        self._synchronize()
         return pack_descriptor(resolved)
 
     def restore(self) -> None:
         """Become the base again, in weights and cache."""
-        self._settle()
+        self._synchronize()
         self.weights.restore()
-        self._clean()
-        self._settle()
+        self._clear_cache()
+        self._synchronize()
 
     def moments(self) -> Value:
         """Return mean and variance of each tensor of a rank that holds all of them."""
@@ -117,13 +117,13 @@ class RankModel:
         """Whether the weights are those of the base, bit for bit: 1 or 0."""
         return int(self.weights.is_pristine())
 
-    def is_sound(self) -> int:
+    def has_finite_logits(self) -> int:
         """Whether all logits since the last change of weights were finite; waits for them."""
-        return int(self._check.is_sound())
+        return int(self._check.has_finite_logits())
 
-    def was_sound(self) -> int:
+    def had_finite_logits(self) -> int:
         """Whether they were at the last call of this method; waits for nothing."""
-        return int(self._check.was_sound())
+        return int(self._check.had_finite_logits())
 
     def shard(self, name: str) -> Value:
         """Return the blocks of one tensor on this rank: rows, columns or None, bytes."""
@@ -136,19 +136,19 @@ class RankModel:
             for view in self._views[name]
         ]
 
-    def _clean(self) -> None:
+    def _clear_cache(self) -> None:
         """Clear NaN and infinity from the cache, left there by a candidate or the base.
 
         Attention reads whole blocks and gives other sequences' entries the weight 0, and 0 times
         NaN is NaN. Finite entries stay: they may belong to a parked candidate, whose logits were
         finite when it was parked.
         """
-        if not self._check.is_sound():
+        if not self._check.has_finite_logits():
             for cache in self._caches:
                 cache.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
         self._check.forget()
 
-    def _settle(self) -> None:
+    def _synchronize(self) -> None:
         """Wait for the device: vLLM may run the model on another stream than this one."""
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)

@@ -32,16 +32,16 @@ from modnorm.engines.vllm.internals.in_flight_steps import (
     with_three_steps,
 )
 from modnorm.engines.vllm.internals.interfaces import BUSY, REQUIRED_SETTINGS, START_METHOD
-from modnorm.engines.vllm.internals.internal import Stage
 from modnorm.engines.vllm.internals.linear_weights import keep_plain_weights
 from modnorm.engines.vllm.internals.message_queues import fix_queues
-from modnorm.engines.vllm.internals.register import admit
+from modnorm.engines.vllm.internals.register import check_stage
+from modnorm.engines.vllm.internals.register_entry import Stage
 from modnorm.engines.vllm.internals.worker_errors import worker_errors_raised
 from modnorm.engines.vllm.memory import cpu_cache_bytes, parked_sequences, vllm_share
 from modnorm.engines.vllm.numerics import choose_numerics, require_offered
 from modnorm.errors import DoesNotFitError, EngineError, IncompatibleError, ModnormError
 
-WORKER = "modnorm.engines.vllm.worker.CandidateWorker"
+WORKER = "modnorm.engines.vllm.worker_extension.CandidateWorker"
 
 _WINDOWED_STEP_TOKENS = 2048
 """Prompt tokens of a step where layers have windows: vLLM sets cache aside for as many in each of
@@ -52,7 +52,7 @@ _SMALL = re.compile(r"cache blocks|KV cache", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class Overrides:
     """Differences of a measurement or a test; the settings that candidates need still hold."""
 
     arguments: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
@@ -75,7 +75,7 @@ def start_vllm(
     layout: Layout,
     dtype: torch.dtype,
     settings: EngineSettings,
-    changes: Changes,
+    changes: Overrides,
 ) -> Started:
     """Load a model into vLLM, in this process or in worker processes below it.
 
@@ -100,14 +100,14 @@ def start_vllm(
         # `LLM` names this context, too: for batches of prompts a step takes more tokens.
         config = EngineArgs(**arguments).create_engine_config(UsageContext.LLM_CLASS)
         _require_settings(config)
-        used = admit(Stage.CONFIG, config, changes.without)
+        used = check_stage(Stage.CONFIG, config, changes.without)
         if IN_FLIGHT_STEPS.name in used:
             config = with_three_steps(config)
         with worker_errors_raised(), _executor_of(config) as executor:
             engine = LLMEngine(
                 config, executor_class=executor, log_stats=False, multiprocess_mode=False
             )
-            used |= admit(Stage.ENGINE, engine, changes.without)
+            used |= check_stage(Stage.ENGINE, engine, changes.without)
             if IN_FLIGHT_STEPS.name in used:
                 discard_preempted(engine.engine_core.engine_core.scheduler)
             if BLOCK_ALLOCATION.name in used:
@@ -122,7 +122,7 @@ def _prepare_process(settings: EngineSettings) -> None:
     fix_queues()
     # vLLM has no other setting for it.
     os.environ.setdefault(START_METHOD, "spawn")  # noqa: TID251
-    admit(Stage.PROCESS)
+    check_stage(Stage.PROCESS)
 
 
 @contextmanager

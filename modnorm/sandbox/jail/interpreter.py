@@ -13,7 +13,7 @@ import struct
 import sys
 import types
 
-from modnorm.sandbox.jail.encoding import encode
+from modnorm.sandbox.jail.value_encoding import encode
 
 CHANNEL = 3
 MODULE = "program"

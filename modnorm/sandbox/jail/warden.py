@@ -14,8 +14,16 @@ import time
 import traceback
 from dataclasses import dataclass, field
 
-from modnorm.sandbox.jail import fences, interpreter
-from modnorm.sandbox.jail.policy import READY, End, Mechanism, Order, Policy, Report, pack
+from modnorm.sandbox.jail import confinement, interpreter
+from modnorm.sandbox.jail.jail_messages import (
+    READY,
+    EndReason,
+    JailPolicy,
+    Mechanism,
+    ProgramBounds,
+    WardenReport,
+    pack,
+)
 
 SETUP_SECONDS = 10.0
 _TAIL_BYTES = 4096
@@ -33,7 +41,7 @@ class Jail:
         idle_bytes: Address space of the idle interpreter.
     """
 
-    policy: Policy
+    policy: JailPolicy
     mechanisms: frozenset[Mechanism]
     idle_bytes: int
 
@@ -65,55 +73,57 @@ class _Watch:
     printed: _Printed = field(default_factory=_Printed)
 
 
-def supervise(jail: Jail, order: Order, control: socket.socket, channel: int) -> None:
+def supervise(jail: Jail, bounds: ProgramBounds, control: socket.socket, channel: int) -> None:
     """Run one program and report its end on the control socket.
 
     Args:
         jail: The common part.
-        order: The program's bounds.
+        bounds: The program's bounds.
         control: To the trusted side; its end dismisses the program.
         channel: The program's own connection to the trusted side.
     """
-    uid = fences.own_uid() if Mechanism.OWN_UID in jail.mechanisms else os.geteuid()
+    uid = confinement.own_uid() if Mechanism.OWN_UID in jail.mechanisms else os.geteuid()
     if Mechanism.NAMESPACES in jail.mechanisms:
-        fences.enter_program_namespaces(order, uid)
-    watch = _start(jail, order, uid, channel)
+        confinement.enter_program_namespaces(bounds, uid)
+    watch = _start(jail, bounds, uid, channel)
     os.close(channel)
-    end = _await_ready(watch, control) or _await_end(watch, control, order)
+    end = _await_ready(watch, control) or _await_end(watch, control, bounds)
     for kill in (os.kill, os.killpg):
         with contextlib.suppress(ProcessLookupError):
             kill(watch.pid, signal.SIGKILL)
     _, status, usage = os.wait4(watch.pid, 0)
     _drain(watch)
-    if end is not End.SETUP and watch.printed.count > order.output_bytes:
-        end = End.OUTPUT
+    if end is not EndReason.SETUP and watch.printed.count > bounds.output_bytes:
+        end = EndReason.OUTPUT
     report = _report(end, status, usage.ru_utime + usage.ru_stime, watch.printed)
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         control.send(pack(report))
 
 
-def _start(jail: Jail, order: Order, uid: int, channel: int) -> _Watch:
+def _start(jail: Jail, bounds: ProgramBounds, uid: int, channel: int) -> _Watch:
     output_read, output_write = os.pipe()
     ready_read, ready_write = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(output_read)
         os.close(ready_read)
-        _become_program(jail, order, uid, (channel, output_write, ready_write))
+        _become_program(jail, bounds, uid, (channel, output_write, ready_write))
     os.close(output_write)
     os.close(ready_write)
     return _Watch(pid, output_read, ready_read)
 
 
-def _become_program(jail: Jail, order: Order, uid: int, files: tuple[int, int, int]) -> None:
+def _become_program(
+    jail: Jail, bounds: ProgramBounds, uid: int, files: tuple[int, int, int]
+) -> None:
     """Turn a fork of the warden into the program; never returns."""
     ready = -1
     try:
         os.setsid()
         ready = _place_files(*files)
         os.umask(0o077)
-        fences.fence_program(
-            jail.mechanisms, jail.policy, order, uid=uid, idle_bytes=jail.idle_bytes
+        confinement.confine_program(
+            jail.mechanisms, jail.policy, bounds, uid=uid, idle_bytes=jail.idle_bytes
         )
         os.write(ready, READY)
         os.close(ready)
@@ -139,19 +149,19 @@ def _place_files(channel: int, output: int, ready: int) -> int:
     return interpreter.CHANNEL + 1
 
 
-def _await_ready(watch: _Watch, control: socket.socket) -> End | None:
+def _await_ready(watch: _Watch, control: socket.socket) -> EndReason | None:
     """Wait until the fences are up and tell the trusted side; return SETUP if they are not."""
     readable, _, _ = select.select([watch.ready], [], [], SETUP_SECONDS)
     said = os.read(watch.ready, 2000) if readable else b"the fences took too long"
     if said != READY:
         watch.printed.add(said or b"the process died while its fences went up")
-        return End.SETUP
+        return EndReason.SETUP
     control.send(READY + b" %d" % watch.pid)
     return None
 
 
-def _await_end(watch: _Watch, control: socket.socket, order: Order) -> End:
-    deadline = time.monotonic() + order.life_seconds
+def _await_end(watch: _Watch, control: socket.socket, bounds: ProgramBounds) -> EndReason:
+    deadline = time.monotonic() + bounds.life_seconds
     process = os.pidfd_open(watch.pid)
     poll = select.poll()
     for descriptor in (watch.output, control.fileno(), process):
@@ -161,15 +171,15 @@ def _await_end(watch: _Watch, control: socket.socket, order: Order) -> End:
         if watch.output in ready:
             data = os.read(watch.output, 65536)
             watch.printed.add(data)
-            if watch.printed.count > order.output_bytes:
-                return End.OUTPUT
+            if watch.printed.count > bounds.output_bytes:
+                return EndReason.OUTPUT
             if not data:
                 poll.unregister(watch.output)
         if process in ready:
-            return End.EXIT
+            return EndReason.EXIT
         if control.fileno() in ready:
-            return End.DISMISSED
-    return End.WALL
+            return EndReason.DISMISSED
+    return EndReason.WALL
 
 
 def _drain(watch: _Watch) -> None:
@@ -179,10 +189,10 @@ def _drain(watch: _Watch) -> None:
             watch.printed.add(data)
 
 
-def _report(end: End, status: int, cpu_seconds: float, printed: _Printed) -> Report:
+def _report(end: EndReason, status: int, cpu_seconds: float, printed: _Printed) -> WardenReport:
     text = printed.tail.decode(errors="replace")
-    if end is not End.EXIT:
-        return Report(end, 0, cpu_seconds, text)
+    if end is not EndReason.EXIT:
+        return WardenReport(end, 0, cpu_seconds, text)
     if os.WIFSIGNALED(status):
-        return Report(End.SIGNAL, os.WTERMSIG(status), cpu_seconds, text)
-    return Report(End.EXIT, os.WEXITSTATUS(status), cpu_seconds, text)
+        return WardenReport(EndReason.SIGNAL, os.WTERMSIG(status), cpu_seconds, text)
+    return WardenReport(EndReason.EXIT, os.WEXITSTATUS(status), cpu_seconds, text)

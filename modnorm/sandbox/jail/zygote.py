@@ -13,8 +13,14 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from modnorm.sandbox.jail import fences, kernel, landlock, seccomp
-from modnorm.sandbox.jail.policy import Hello, Mechanism, Order, Policy, pack
+from modnorm.sandbox.jail import confinement, kernel, landlock, seccomp
+from modnorm.sandbox.jail.jail_messages import (
+    JailPolicy,
+    Mechanism,
+    ProgramBounds,
+    ZygoteStatus,
+    pack,
+)
 from modnorm.sandbox.jail.warden import Jail, supervise
 
 PRELOADED = (
@@ -47,18 +53,20 @@ def _refusal(attempt: Callable[[], object]) -> str | None:
     return said.decode() or (f"the attempt ended with status {status}" if status else None)
 
 
-def _attempts(policy: Policy) -> dict[Mechanism, Callable[[], object]]:
+def _attempts(policy: JailPolicy) -> dict[Mechanism, Callable[[], object]]:
     return {
-        Mechanism.OWN_UID: lambda: fences.become(fences.own_uid()),
+        Mechanism.OWN_UID: lambda: confinement.become(confinement.own_uid()),
         Mechanism.NAMESPACES: lambda: _try_namespaces(policy),
         Mechanism.SECCOMP: _try_seccomp,
         Mechanism.LANDLOCK: _try_landlock,
     }
 
 
-def _try_namespaces(policy: Policy) -> None:
-    fences.enter_namespaces(policy)
-    fences.enter_program_namespaces(Order(2**20, 2**20, 2**20, 1.0, 1.0, 1), os.geteuid())
+def _try_namespaces(policy: JailPolicy) -> None:
+    confinement.enter_namespaces(policy)
+    confinement.enter_program_namespaces(
+        ProgramBounds(2**20, 2**20, 2**20, 1.0, 1.0, 1), os.geteuid()
+    )
 
 
 def _try_landlock() -> None:
@@ -73,7 +81,7 @@ def _try_seccomp() -> None:
     seccomp.restrict()
 
 
-def _settle(policy: Policy) -> Hello:
+def _settle(policy: JailPolicy) -> ZygoteStatus:
     """Find out which fences hold here and put up those that all programs share."""
     wanted = [Mechanism(name) for name in policy.mechanisms]
     attempts = _attempts(policy)
@@ -82,9 +90,11 @@ def _settle(policy: Policy) -> Hello:
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("900")
     if Mechanism.NAMESPACES in achieved:
-        fences.enter_namespaces(policy)
+        confinement.enter_namespaces(policy)
     kernel.forbid_new_privileges()
-    return Hello(achieved, {each.value: why for each, why in refusals.items()}, landlock.abi())
+    return ZygoteStatus(
+        achieved, {each.value: why for each, why in refusals.items()}, landlock.abi()
+    )
 
 
 def _idle_bytes() -> int:
@@ -104,7 +114,7 @@ def _fork_warden(jail: Jail, requests: socket.socket, data: bytes, files: list[i
         requests.close()
         channel, control = files
         with socket.socket(fileno=control) as connection:
-            supervise(jail, Order(**json.loads(data)), connection, channel)
+            supervise(jail, ProgramBounds(**json.loads(data)), connection, channel)
     except BaseException:  # noqa: BLE001  # a fork must not return into the zygote's loop
         traceback.print_exc()
         os._exit(1)
@@ -121,11 +131,11 @@ def main(project: str) -> None:
         importlib.import_module(name)
     sys.path.remove(project)
     requests = socket.socket(fileno=0)
-    policy = Policy(**json.loads(requests.recv(65536)))
+    policy = JailPolicy(**json.loads(requests.recv(65536)))
     idle_bytes = _idle_bytes()
-    hello = _settle(policy)
-    requests.send(pack(hello))
-    jail = Jail(policy, frozenset(Mechanism(name) for name in hello.mechanisms), idle_bytes)
+    status = _settle(policy)
+    requests.send(pack(status))
+    jail = Jail(policy, frozenset(Mechanism(name) for name in status.mechanisms), idle_bytes)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     gc.collect()
     gc.freeze()

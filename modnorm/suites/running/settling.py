@@ -7,7 +7,7 @@ from pathlib import Path
 from modnorm.client.radius import carry_radius
 from modnorm.errors import InvalidInputError
 from modnorm.suites import Cell, LoadedSuite
-from modnorm.tasks.declared import carry_declaration
+from modnorm.tasks.declared_task import carry_declaration
 
 
 def settle(

@@ -15,7 +15,13 @@ from itertools import takewhile
 from modnorm.tasks.mathematics.equations import equation
 from modnorm.tasks.mathematics.latex import clean, join_thousands
 from modnorm.tasks.mathematics.scalars import scalar_form, text_form
-from modnorm.tasks.mathematics.structure import bracketed, is_name, matrix_rows, signs, split
+from modnorm.tasks.mathematics.structure import (
+    bracketed,
+    is_name,
+    matrix_rows,
+    sign_readings,
+    split,
+)
 
 MAX_LENGTH = 1000
 """Longest answer read as mathematics, in characters: some expressions take quadratic time. No
@@ -66,7 +72,7 @@ def _members(text: str, nesting: int) -> list[_Member]:
     braces = bracketed(text, {r"\{", "{"})
     if braces is not None:
         return _members(braces[1], nesting - 1) if braces[1] and nesting else [("", "{}")]
-    readings = signs(text)
+    readings = sign_readings(text)
     if readings is not None:
         return [_member(reading, nesting) for reading in readings]
     return [_member(text, nesting)]

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from modnorm.tasks.mathematics import values
-from modnorm.tasks.mathematics.expressions import SyntaxProblemError, read
+from modnorm.tasks.mathematics.evaluation_points import evaluate, positive_points, show
+from modnorm.tasks.mathematics.expressions import ExpressionSyntaxError, read
 from modnorm.tasks.mathematics.functions import Expression, Point, constant, negative, pair
-from modnorm.tasks.mathematics.points import evaluate, positive_points, show
-from modnorm.tasks.mathematics.scalars import slope, value_form
+from modnorm.tasks.mathematics.scalars import stepless_form, value_form
 from modnorm.tasks.mathematics.values import Value
 
 _SOLVED = "y"
@@ -34,10 +34,10 @@ def equation(sides: Sequence[str]) -> tuple[str, str] | None:
         if solved is None:
             ratios = pair(values.multiply, constant(values.invert(first)), difference)
             solved = "", f"equation in {show(symbols, evaluate(ratios, symbols))}"
-    except (SyntaxProblemError, ArithmeticError, ValueError):
+    except (ExpressionSyntaxError, ArithmeticError, ValueError):
         return None
     name, form = solved
-    return name, form + "".join(map(slope, sides))
+    return name, form + "".join(map(stepless_form, sides))
 
 
 def _difference(sides: Sequence[str]) -> tuple[Expression, frozenset[str]]:

@@ -53,7 +53,7 @@ _PAIRS = {"(": ")", "[": "]", "{": "}", "|": "|"}
 _PLAIN = frozenset({"sqrt", "pi", "log", *_FUNCTIONS})
 
 
-class SyntaxProblemError(ValueError):
+class ExpressionSyntaxError(ValueError):
     """The text is no expression of the grammar."""
 
 
@@ -61,10 +61,10 @@ def read(text: str) -> tuple[Expression, frozenset[str]]:
     """Return an expression and its symbols.
 
     Raises:
-        SyntaxProblemError: it is none, too long or too deep.
+        ExpressionSyntaxError: it is none, too long or too deep.
     """
     if len(text) > MAX_LENGTH:
-        raise SyntaxProblemError("too long")
+        raise ExpressionSyntaxError("too long")
     reader = _Reader(text)
     expression = reader.sum()
     reader.end()
@@ -84,7 +84,7 @@ class _Reader:
     def end(self) -> None:
         self._skip_space()
         if self._at < len(self._text):
-            raise SyntaxProblemError(self._text[self._at :])
+            raise ExpressionSyntaxError(self._text[self._at :])
 
     def sum(self) -> Expression:
         terms = [self._product()]
@@ -179,7 +179,7 @@ class _Reader:
         number = self._literal(match)
         self._skip_space()
         if _NUMBER.match(self._text, self._at):
-            raise SyntaxProblemError("two numbers without an operation")
+            raise ExpressionSyntaxError("two numbers without an operation")
         if match[0].isdigit() and _MIXED.match(self._text, self._at):
             return fold(values.add, [number, self._command()])
         return number
@@ -208,7 +208,7 @@ class _Reader:
         self._skip_space()
         match = _COMMAND.match(self._text, self._at)
         if match is None:
-            raise SyntaxProblemError(self._text[self._at :])
+            raise ExpressionSyntaxError(self._text[self._at :])
         self._at = match.end()
         return self._named(match[1])
 
@@ -221,7 +221,7 @@ class _Reader:
             return self._symbol(name)
         construct = self._constructs().get(name)
         if construct is None:
-            raise SyntaxProblemError(name)
+            raise ExpressionSyntaxError(name)
         return construct()
 
     def _constructs(self) -> Mapping[str, Callable[[], Expression]]:
@@ -284,7 +284,7 @@ class _Reader:
     def _descend(self) -> None:
         self._depth += 1
         if self._depth > MAX_DEPTH:
-            raise SyntaxProblemError("too deep")
+            raise ExpressionSyntaxError("too deep")
 
     def _argument(self) -> Expression:
         """Read an argument of a command: a group in braces, or one digit, letter or command."""
@@ -312,12 +312,12 @@ class _Reader:
         """Read a function by its plain name, or one letter."""
         match = _WORD.match(self._text, self._at)
         if match is None:
-            raise SyntaxProblemError(self._text[self._at :])
+            raise ExpressionSyntaxError(self._text[self._at :])
         if match[0] in _PLAIN:
             self._at = match.end()
             return self._named(match[0])
         if len(match[0]) > 3:
-            raise SyntaxProblemError(match[0])
+            raise ExpressionSyntaxError(match[0])
         self._at += 1
         return self._letter(match[0][0])
 
@@ -365,4 +365,4 @@ class _Reader:
 
     def _expect(self, symbol: str) -> None:
         if self._take(symbol) is None:
-            raise SyntaxProblemError(f"{symbol} is missing")
+            raise ExpressionSyntaxError(f"{symbol} is missing")

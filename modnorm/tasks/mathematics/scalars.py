@@ -3,9 +3,9 @@ r"""Canonical forms of single expressions, and of text that is no mathematics.""
 import re
 from functools import lru_cache
 
-from modnorm.tasks.mathematics.expressions import SyntaxProblemError, read
+from modnorm.tasks.mathematics.evaluation_points import evaluate, show
+from modnorm.tasks.mathematics.expressions import ExpressionSyntaxError, read
 from modnorm.tasks.mathematics.functions import Expression
-from modnorm.tasks.mathematics.points import evaluate, show
 
 _STEPS = re.compile(r"\\([lr])(?:floor|ceil)(?![a-z])")
 _INFINITY = {r"\infty": "oo", r"+\infty": "oo", r"-\infty": "-oo"}
@@ -29,9 +29,9 @@ def scalar_form(text: str) -> str:
     try:
         expression, symbols = read(text)
         form = value_form(expression, symbols)
-    except (SyntaxProblemError, ArithmeticError, ValueError):
+    except (ExpressionSyntaxError, ArithmeticError, ValueError):
         return text_form(text)
-    return f"{form}{slope(text)}" if symbols else form
+    return f"{form}{stepless_form(text)}" if symbols else form
 
 
 def text_form(text: str) -> str:
@@ -41,7 +41,7 @@ def text_form(text: str) -> str:
     return compact if words is None else words[1].casefold()
 
 
-def slope(text: str) -> str:
+def stepless_form(text: str) -> str:
     r"""Return the form of an expression without its floors and ceilings, "" when it has none.
 
     At few points steps hide differences: `\lfloor \frac{n}{9} \rfloor` is 0 below 9. What they

@@ -62,7 +62,7 @@ def is_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 
 
-def signs(text: str) -> tuple[str, str] | None:
+def sign_readings(text: str) -> tuple[str, str] | None:
     r"""Return the two readings of a text with `\pm`, upper signs first; None without it."""
     if _SIGNS.search(text) is None:
         return None

@@ -11,7 +11,7 @@ from modnorm.errors import UnavailableError
 from modnorm.radius.scales import check_count, check_scales
 from modnorm.spec import ExperimentSpec
 from modnorm.tasks import get_stored_task
-from modnorm.tasks.faults import render
+from modnorm.tasks.task_errors import render_prompts
 from modnorm.v1 import calibration_pb2, radius_pb2, radius_pb2_grpc
 from modnorm.wire.conversions import spec_from_proto
 from modnorm.wire.radius_conversions import matching_from_proto
@@ -85,7 +85,7 @@ def _prompts(spec: ExperimentSpec, admission: Admission) -> Prompts:
     named = spec.task
     task = get_stored_task(named.name, scorer=named.scorer, declaration=named.declaration)
     rows = [json.loads(line) for line in admission.selection.text.split("\n")]
-    return render(task, rows, "selection row")
+    return render_prompts(task, rows, "selection row")
 
 
 def _passed_on(

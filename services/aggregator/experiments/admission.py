@@ -23,7 +23,7 @@ from modnorm.perturbation.methods import refuse_unused_profile
 from modnorm.sandbox import Runner
 from modnorm.spec import ExperimentSpec
 from modnorm.tasks import Row, check_sandbox
-from modnorm.tasks.data import LoadedRows, encode_rows
+from modnorm.tasks.row_loading import LoadedRows, encode_rows
 from services.aggregator.experiments.upstream_services import Calibrator, Sampler
 from services.aggregator.storage.stored_artifacts import StoredText
 from services.common.slow_threads import SlowThreads

@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager
 from modnorm.errors import CancelledError, EngineError, ModnormError, UnavailableError
 from modnorm.perturbation.descriptor import Descriptor, base_descriptor
 from modnorm.spec import ExperimentSpec, MethodSpec
-from modnorm.tasks.faults import render
+from modnorm.tasks.task_errors import render_prompts
 from services.aggregator.experiments.experiment_store import ExperimentStore
 from services.aggregator.experiments.lifecycle import Change
 from services.aggregator.experiments.result_store import ResultStore
@@ -123,7 +123,7 @@ class SetupSteps:
         task = experiment.task()
         text = self._results.artifact(experiment.selection_digest, ArtifactKind.ROWS)
         lines = text.split("\n")[: spec.calibration.examples]
-        return render(task, [json.loads(line) for line in lines], "selection row")
+        return render_prompts(task, [json.loads(line) for line in lines], "selection row")
 
     async def _sample(self, experiment: Experiment) -> None:
         spec, digest = experiment.spec, experiment.model_digest

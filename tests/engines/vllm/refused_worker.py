@@ -1,6 +1,6 @@
 """A worker that does not start: vLLM fails when it looks at what the class has."""
 
-from modnorm.engines.vllm.worker import CandidateWorker
+from modnorm.engines.vllm.worker_extension import CandidateWorker
 
 
 class _Refused:

@@ -18,7 +18,7 @@ from modnorm.engines.vllm.internals.block_allocation import (
     allocate_at_block_ends,
     allocates_at_block_ends,
 )
-from modnorm.engines.vllm.start import Changes
+from modnorm.engines.vllm.start import Overrides
 
 PROMPTS = [
     [*range(first, first + length)] for first, length in ((5, 1), (6, 31), (7, 32), (8, 50))
@@ -35,7 +35,7 @@ def test_every_step_is_planned_as_vllm_plans_it(
     planned, asked, said = [], [], []
     for without in (frozenset(), frozenset({BLOCK_ALLOCATION.name})):
         arguments = {"block_size": 32, "num_gpu_blocks_override": blocks}
-        changes = Changes(arguments, without=without)
+        changes = Overrides(arguments, without=without)
         with as_on_gpu():
             engine = VllmEngine(float32, settings, changes=changes)
         try:
@@ -133,7 +133,7 @@ def _engine(*kinds: FullAttentionManager, enable_caching: bool = False) -> Simpl
     ids=["windows", "several kinds", "prefixes", "kept otherwise"],
 )
 def test_nothing_changes_where_asking_may_do_more(engine: SimpleNamespace) -> None:
-    assert BLOCK_ALLOCATION.probe(engine) or not BLOCK_ALLOCATION.is_used(engine)
+    assert BLOCK_ALLOCATION.missing_name(engine) or not BLOCK_ALLOCATION.is_used(engine)
 
 
 @pytest.mark.usefixtures("_own_manager")
@@ -151,7 +151,7 @@ def test_only_a_decoding_sequence_with_room_is_answered_at_once(
     name: str, computed: int, given: dict[str, int], *, asks: bool
 ) -> None:
     engine = _engine(FullAttentionManager())
-    assert not BLOCK_ALLOCATION.probe(engine)
+    assert not BLOCK_ALLOCATION.missing_name(engine)
     assert BLOCK_ALLOCATION.is_used(engine)
     allocate_at_block_ends(engine.manager)
     request = SimpleNamespace(request_id=name, num_computed_tokens=computed)

@@ -19,8 +19,8 @@ from modnorm.engines import EngineSettings, GenerationLimits
 from modnorm.engines.vllm.engine import VllmEngine
 from modnorm.engines.vllm.internals import in_flight_steps, register
 from modnorm.engines.vllm.internals.in_flight_steps import IN_FLIGHT_STEPS, discard_preempted
-from modnorm.engines.vllm.internals.internal import Stage
-from modnorm.engines.vllm.start import Changes
+from modnorm.engines.vllm.internals.register_entry import Stage
+from modnorm.engines.vllm.start import Overrides
 
 PROMPTS = [[*range(first, first + 20)] for first in range(5, 11)]
 
@@ -66,7 +66,7 @@ def make_vllm(monkeypatch: pytest.MonkeyPatch) -> Callable[..., SimpleNamespace]
 
 def started(fake: SimpleNamespace) -> int:
     """Start a vLLM as `start_vllm` does; return the number of steps in flight."""
-    if IN_FLIGHT_STEPS.name not in register.admit(Stage.CONFIG, fake.config):
+    if IN_FLIGHT_STEPS.name not in register.check_stage(Stage.CONFIG, fake.config):
         return int(fake.config.max_concurrent_batches)
     discard_preempted(fake.scheduler)
     return int(in_flight_steps.with_three_steps(fake.config).max_concurrent_batches)
@@ -122,7 +122,7 @@ def test_answers_are_the_same_where_the_cache_has_no_room_for_all(
     said, preempted = [], []
     for blocks in (64, 9):
         settings = EngineSettings(max_model_len=128, max_num_seqs=6, max_parked_seqs=0)
-        changes = Changes({"block_size": 32, "num_gpu_blocks_override": blocks})
+        changes = Overrides({"block_size": 32, "num_gpu_blocks_override": blocks})
         with as_on_gpu():
             engine = VllmEngine(float32, settings, changes=changes)
         try:

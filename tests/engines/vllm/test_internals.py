@@ -19,10 +19,10 @@ from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines import EngineSettings, GenerationLimits
 from modnorm.engines.vllm.engine import VllmEngine
 from modnorm.engines.vllm.internals import register
-from modnorm.engines.vllm.internals.internal import Internal, Kind, Stage
 from modnorm.engines.vllm.internals.logit_check import LOGITS
-from modnorm.engines.vllm.internals.register import OPTIMISATIONS, REGISTER, admit, as_table
-from modnorm.engines.vllm.start import Changes
+from modnorm.engines.vllm.internals.register import OPTIMISATIONS, REGISTER, as_table, check_stage
+from modnorm.engines.vllm.internals.register_entry import Kind, RegisterEntry, Stage
+from modnorm.engines.vllm.start import Overrides
 from modnorm.errors import IncompatibleError
 
 ROOT = Path(__file__).parents[3]
@@ -58,18 +58,18 @@ def raises(_: object) -> bool:
     raise KeyError("moved")
 
 
-ENTRY = Internal(
+ENTRY = RegisterEntry(
     name="entry",
     purpose="Nothing.",
     stage=Stage.CONFIG,
-    touches=(".here", ".old | .new"),
+    vllm_names=(".here", ".old | .new"),
     removable_when="now",
     self_test=passes,
 )
 
 
 @pytest.fixture
-def only(monkeypatch: pytest.MonkeyPatch) -> Callable[[Internal], None]:
+def only(monkeypatch: pytest.MonkeyPatch) -> Callable[[RegisterEntry], None]:
     """Let the register have one entry."""
     return lambda entry: monkeypatch.setattr(register, "REGISTER", [entry])
 
@@ -85,20 +85,20 @@ FAULTS = [
 
 @pytest.mark.parametrize(("subject", "self_test", "reason"), FAULTS)
 def test_a_missing_requirement_refuses_the_engine_with_a_remedy(
-    only: Callable[[Internal], None],
+    only: Callable[[RegisterEntry], None],
     subject: object,
     self_test: Callable[[object], bool],
     reason: str,
 ) -> None:
     only(replace(ENTRY, self_test=self_test, otherwise="use another version"))
     with pytest.raises(IncompatibleError, match=reason) as caught:
-        admit(Stage.CONFIG, subject)
+        check_stage(Stage.CONFIG, subject)
     assert caught.value.remedy == "use another version"
 
 
 @pytest.mark.parametrize(("subject", "self_test", "reason"), FAULTS)
 def test_a_missing_optimisation_is_off_and_logged(
-    only: Callable[[Internal], None],
+    only: Callable[[RegisterEntry], None],
     caplog: pytest.LogCaptureFixture,
     subject: object,
     self_test: Callable[[object], bool],
@@ -106,42 +106,42 @@ def test_a_missing_optimisation_is_off_and_logged(
 ) -> None:
     only(replace(ENTRY, self_test=self_test, kind=Kind.OPTIMISATION, otherwise="slower"))
     with caplog.at_level(logging.WARNING):
-        assert admit(Stage.CONFIG, subject) == frozenset()
+        assert check_stage(Stage.CONFIG, subject) == frozenset()
     (record,) = caplog.records
     assert "without entry" in record.getMessage()
     assert "slower" in record.getMessage()
 
 
 def test_an_entry_is_used_unless_it_is_switched_off_or_does_not_apply(
-    only: Callable[[Internal], None], caplog: pytest.LogCaptureFixture
+    only: Callable[[RegisterEntry], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     optional = replace(ENTRY, kind=Kind.OPTIMISATION)
     only(optional)
-    assert admit(Stage.CONFIG, SUBJECT) == {"entry"}
-    assert admit(Stage.ENGINE, SUBJECT) == frozenset()
-    assert admit(Stage.CONFIG, SUBJECT, without={"entry"}) == frozenset()
+    assert check_stage(Stage.CONFIG, SUBJECT) == {"entry"}
+    assert check_stage(Stage.ENGINE, SUBJECT) == frozenset()
+    assert check_stage(Stage.CONFIG, SUBJECT, without={"entry"}) == frozenset()
     assert "switched off" in caplog.text
     caplog.clear()
     for other in (replace(optional, applies=fails), ENTRY):
         only(other)
-        assert admit(Stage.CONFIG, SUBJECT) == frozenset()
+        assert check_stage(Stage.CONFIG, SUBJECT) == frozenset()
     assert not caplog.records
 
 
-def test_a_requirement_cannot_be_switched_off(only: Callable[[Internal], None]) -> None:
+def test_a_requirement_cannot_be_switched_off(only: Callable[[RegisterEntry], None]) -> None:
     only(replace(ENTRY, self_test=fails))
     with pytest.raises(IncompatibleError):
-        admit(Stage.CONFIG, SUBJECT, without={"entry"})
+        check_stage(Stage.CONFIG, SUBJECT, without={"entry"})
 
 
 def test_a_model_whose_logits_cannot_be_checked_is_refused(
-    only: Callable[[Internal], None],
+    only: Callable[[RegisterEntry], None],
 ) -> None:
     only(LOGITS)
     runner = SimpleNamespace(model=torch.nn.Linear(2, 2))
     worker = SimpleNamespace(model_runner=runner, get_model=lambda: runner.model)
     with pytest.raises(IncompatibleError, match="compute_logits"):
-        admit(Stage.WORKER, worker)
+        check_stage(Stage.WORKER, worker)
 
 
 @pytest.mark.parametrize("name", ["in_flight_steps", "block_allocation", "stepper"])
@@ -153,7 +153,7 @@ def test_modules_of_optimisations_import_nothing_that_may_be_missing(name: str) 
 
 
 def test_every_import_beyond_the_interface_is_in_the_register() -> None:
-    touched = {touch.partition(":")[0] for entry in REGISTER for touch in entry.touches}
+    touched = {touch.partition(":")[0] for entry in REGISTER for touch in entry.vllm_names}
     touched |= {module.rpartition(".")[0] for module in touched}
     for path in sorted(PACKAGE.rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -188,7 +188,7 @@ def test_answers_are_the_same_without_any_optimisation(
     answers, recorded = [], []
     for without in (frozenset[str](), OPTIMISATIONS):
         with as_on_gpu():
-            engine = VllmEngine(float32, settings, changes=Changes(without=without))
+            engine = VllmEngine(float32, settings, changes=Overrides(without=without))
         try:
             finished = engine.generate(PROMPTS, GenerationLimits(40))
             answers.append(sorted((one.index, one.text) for one in finished))

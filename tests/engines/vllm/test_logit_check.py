@@ -35,22 +35,22 @@ def test_one_logit_of_any_step_is_seen(
         if bad is not None and step == bad[0]:
             logits.view(-1)[bad[1] % logits.numel()] = value
         check.see(logits)
-    assert check.is_sound() is not hidden
+    assert check.has_finite_logits() is not hidden
 
 
 def test_infinities_of_both_signs_do_not_cancel() -> None:
     check = LogitCheck(CPU)
     check.see(torch.tensor([[math.inf, -math.inf]]))
-    assert not check.is_sound()
+    assert not check.has_finite_logits()
 
 
 def test_what_was_seen_is_told_at_the_next_look_and_forgotten_when_told_to() -> None:
     check = LogitCheck(CPU)
     check.see(torch.tensor([[math.nan]]))
-    assert [check.was_sound(), check.was_sound()] == [True, False]
+    assert [check.had_finite_logits(), check.had_finite_logits()] == [True, False]
     check.forget()
-    assert check.is_sound()
-    assert [check.was_sound(), check.was_sound()] == [True, True]
+    assert check.has_finite_logits()
+    assert [check.had_finite_logits(), check.had_finite_logits()] == [True, True]
 
 
 @pytest.mark.parametrize("name", ["compute_logits", "compute_logits_local"])
@@ -63,5 +63,5 @@ def test_a_model_s_logits_are_seen_and_given_on(name: str) -> None:
     seen = []
     for one in said:
         assert getattr(model, name)(0) is one
-        seen.append(check.is_sound())
+        seen.append(check.has_finite_logits())
     assert seen == [True, True, True, False]

@@ -93,7 +93,7 @@ def test_logits_that_are_not_finite_are_noticed_on_the_way(
     answers: Answers,
 ) -> None:
     """By the third look: the first begins to copy what the second sees, and the third hears of."""
-    monkeypatch.setattr("modnorm.engines.vllm.engine.LOOK_EVERY", 2)
+    monkeypatch.setattr("modnorm.engines.vllm.engine.CHECK_EVERY", 2)
     steps: list[None] = []
     before = answers(engine, prompts)
     with (

@@ -14,7 +14,7 @@ pytest.importorskip(
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines import EngineSettings, GenerationLimits
 from modnorm.engines.vllm.engine import VllmEngine
-from modnorm.engines.vllm.start import Changes
+from modnorm.engines.vllm.start import Overrides
 from modnorm.errors import CandidateError, DoesNotFitError, EngineError, IncompatibleError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
@@ -29,7 +29,7 @@ def start(
     def start(**changes: object) -> VllmEngine:
         settings = EngineSettings(max_model_len=128, max_num_seqs=4)
         with as_on_gpu():
-            return VllmEngine(float32, settings, changes=Changes(changes))
+            return VllmEngine(float32, settings, changes=Overrides(changes))
 
     return start
 
@@ -48,7 +48,7 @@ def test_it_is_looked_at_on_the_way_and_ends_with_the_engine(
     draw: Callable[..., Descriptor],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("modnorm.engines.vllm.engine.LOOK_EVERY", 2)
+    monkeypatch.setattr("modnorm.engines.vllm.engine.CHECK_EVERY", 2)
     process = worker_of(engine)
     assert process.is_alive()
     before = list(engine.generate(PROMPTS, GenerationLimits(40)))

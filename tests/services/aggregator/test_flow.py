@@ -9,7 +9,7 @@ from google.protobuf import json_format
 
 from modnorm.errors import ConflictError, InvalidInputError, NotFoundError, StaleLeaseError
 from modnorm.search.ranking import mean_reward
-from modnorm.tasks.hub import HubRows
+from modnorm.tasks.hub_dataset import HubRows
 from modnorm.v1 import common_pb2, evaluation_pb2, experiment_pb2
 from verification.labs.waiting import HANG_SECONDS
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from vllm import SamplingParams
 from vllm.v1.engine.llm_engine import LLMEngine
 
-from modnorm.engines.vllm.internals.internal import Internal, Kind, Stage, resolve
+from modnorm.engines.vllm.internals.register_entry import Kind, RegisterEntry, Stage, resolve
 
 if TYPE_CHECKING:
     from vllm.v1.core.kv_cache_manager import KVCacheBlocks, KVCacheManager
@@ -87,12 +87,12 @@ def allocates_at_block_ends(engine: LLMEngine) -> bool:
     return taken == [1, 1, second] and free() == before
 
 
-BLOCK_ALLOCATION = Internal(
+BLOCK_ALLOCATION = RegisterEntry(
     name="block_allocation",
     purpose="The cache manager is asked at the end of a block, not at every step.",
     kind=Kind.OPTIMISATION,
     stage=Stage.ENGINE,
-    touches=(
+    vllm_names=(
         f"{_MANAGER}.allocate_slots",
         f"{_MANAGER}.coordinator.single_type_managers",
         f"{_MANAGER}.empty_kv_cache_blocks",

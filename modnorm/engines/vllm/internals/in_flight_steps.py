@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from vllm import SamplingParams
 from vllm.config import VllmConfig
 
-from modnorm.engines.vllm.internals.internal import Internal, Kind, Stage, resolve
+from modnorm.engines.vllm.internals.register_entry import Kind, RegisterEntry, Stage, resolve
 
 if TYPE_CHECKING:
     from vllm.v1.core.sched.scheduler import Scheduler
@@ -84,12 +84,12 @@ def _probe_request() -> "Request":
     )
 
 
-IN_FLIGHT_STEPS = Internal(
+IN_FLIGHT_STEPS = RegisterEntry(
     name="in_flight_steps",
     purpose="Three steps in flight: a worker process never waits for a plan.",
     kind=Kind.OPTIMISATION,
     stage=Stage.CONFIG,
-    touches=(
+    vllm_names=(
         ".max_concurrent_batches",
         "vllm.v1.core.sched.scheduler:Scheduler._preempt_request",
         _REQUEST,

@@ -12,7 +12,7 @@ from vllm.v1.engine.llm_engine import LLMEngine
 from vllm.v1.executor import Executor
 from vllm.v1.worker.utils import request_memory
 
-from modnorm.engines.vllm.internals.internal import Internal, Kind, Stage
+from modnorm.engines.vllm.internals.register_entry import Kind, RegisterEntry, Stage
 from modnorm.engines.vllm.numerics import VARIABLE, is_invariant
 
 START_METHOD = "VLLM_WORKER_MULTIPROC_METHOD"
@@ -84,23 +84,23 @@ def _holds_model(worker: Any) -> bool:  # noqa: ANN401 - vLLM's worker, extended
     return bool(caches) and tensors and any(True for _ in worker.get_model().parameters())
 
 
-PENDING_CALLS = Internal(
+PENDING_CALLS = RegisterEntry(
     name="pending_calls",
     purpose="Looks at the logits on the way do not wait for the workers' answers.",
     kind=Kind.OPTIMISATION,
     stage=Stage.ENGINE,
-    touches=(".model_executor.collective_rpc",),
+    vllm_names=(".model_executor.collective_rpc",),
     otherwise="each look waits for the workers",
     removable_when="`LLMEngine.collective_rpc` takes `non_block`",
     self_test=_answers_later,
 )
 INTERFACES = (
     PENDING_CALLS,
-    Internal(
+    RegisterEntry(
         name="settings",
         purpose="Plug-ins and variables must not change the settings that candidates need.",
         stage=Stage.CONFIG,
-        touches=(
+        vllm_names=(
             *(f".{path}" for path in REQUIRED_SETTINGS),
             ".scheduler_config.max_num_batched_tokens",
             ".compilation_config.cudagraph_mode",
@@ -108,62 +108,62 @@ INTERFACES = (
         removable_when="never: it is the safety of each start",
         self_test=_holds,
     ),
-    Internal(
+    RegisterEntry(
         name="executor",
         purpose="Workers end where a start fails: vLLM leaves them running.",
         stage=Stage.CONFIG,
-        touches=("vllm.v1.executor:Executor.get_class", "vllm.v1.executor:Executor.shutdown"),
+        vllm_names=("vllm.v1.executor:Executor.get_class", "vllm.v1.executor:Executor.shutdown"),
         removable_when="vLLM ends its workers itself when a start fails",
         self_test=_is_executor,
     ),
-    Internal(
+    RegisterEntry(
         name="worker_start",
         purpose="Workers are spawned: a fork of a process with threads can hang.",
         stage=Stage.PROCESS,
-        touches=("vllm.envs:environment_variables",),
+        vllm_names=("vllm.envs:environment_variables",),
         removable_when="vLLM spawns workers by default",
         self_test=_is_known_variable,
     ),
-    Internal(
+    RegisterEntry(
         name="batch_invariance",
         purpose="`numerics: batch_invariant` sets a variable before vLLM is imported.",
         stage=Stage.PROCESS,
-        touches=(f"vllm.envs:{VARIABLE}",),
+        vllm_names=(f"vllm.envs:{VARIABLE}",),
         otherwise="use `numerics: fast`",
         removable_when="batch invariance is an engine argument",
         self_test=is_invariant,
         applies=is_invariant,
     ),
-    Internal(
+    RegisterEntry(
         name="memory_error",
         purpose="Memory that others hold is a reason to retry, not to refuse the model.",
         stage=Stage.PROCESS,
-        touches=("vllm.v1.worker.utils:request_memory",),
+        vllm_names=("vllm.v1.worker.utils:request_memory",),
         removable_when="vLLM raises errors of its own classes",
         self_test=_is_busy,
     ),
-    Internal(
+    RegisterEntry(
         name="worker_death",
         purpose="A worker process that has ended is the reason of later errors, and named so.",
         stage=Stage.ENGINE,
-        touches=(".model_executor.is_failed",),
+        vllm_names=(".model_executor.is_failed",),
         removable_when="vLLM's executor raises an error of its own class",
         self_test=_is_alive,
         applies=_has_worker_process,
     ),
-    Internal(
+    RegisterEntry(
         name="renderer",
         purpose="Prompts are rendered as `LLM` does it: raw ones are deprecated.",
         stage=Stage.ENGINE,
-        touches=(".renderer.render_cmpl",),
+        vllm_names=(".renderer.render_cmpl",),
         removable_when="`LLMEngine.add_request` takes token ids",
         self_test=_renders,
     ),
-    Internal(
+    RegisterEntry(
         name="worker_state",
         purpose="Candidates are written into the worker's model; its caches are cleared of NaN.",
         stage=Stage.WORKER,
-        touches=(".get_model", ".model_config.model", ".model_runner.kv_caches"),
+        vllm_names=(".get_model", ".model_config.model", ".model_runner.kv_caches"),
         removable_when="vLLM's worker extensions get the model and its caches",
         self_test=_holds_model,
     ),

@@ -23,7 +23,7 @@ from vllm.model_executor.layers.vocab_parallel_embedding import (
 )
 
 from modnorm.checkpoint.layout import Layout, PhysicalTensor
-from modnorm.engines.vllm.internals.internal import Internal, Stage
+from modnorm.engines.vllm.internals.register_entry import RegisterEntry, Stage
 from modnorm.errors import IncompatibleError
 from modnorm.noise import Block
 from modnorm.perturbation.weights import WeightView
@@ -204,11 +204,11 @@ def _has_known_layers(worker: Any) -> bool:  # noqa: ANN401 - vLLM's worker, ext
     return any(type(module) in _PLACES for module in worker.get_model().modules())
 
 
-LAYERS = Internal(
+LAYERS = RegisterEntry(
     name="layers",
     purpose="A layer's class determines the part of a tensor that a rank holds.",
     stage=Stage.WORKER,
-    touches=tuple(f"{kind.__module__}:{kind.__name__}" for kind in (*_PLACES, *_PLAIN_METHODS)),
+    vllm_names=tuple(f"{kind.__module__}:{kind.__name__}" for kind in (*_PLACES, *_PLAIN_METHODS)),
     otherwise=_REMEDY,
     removable_when="vLLM maps parameters to checkpoint tensors in its interface",
     self_test=_has_known_layers,

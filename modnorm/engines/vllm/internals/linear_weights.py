@@ -10,7 +10,7 @@ from vllm.model_executor.layers.linear import UnquantizedLinearMethod
 from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbeddingMethod
 from vllm.platforms import current_platform
 
-from modnorm.engines.vllm.internals.internal import Internal, Stage
+from modnorm.engines.vllm.internals.register_entry import RegisterEntry, Stage
 
 _DISPATCH = "dispatch_cpu_unquantized_gemm"
 
@@ -45,11 +45,11 @@ def _leaves_weights(_: object) -> bool:
     return True
 
 
-LINEAR_WEIGHTS = Internal(
+LINEAR_WEIGHTS = RegisterEntry(
     name="linear_weights",
     purpose="Linear layers of the CPU build multiply with the parameters that candidates change.",
     stage=Stage.PROCESS,
-    touches=(
+    vllm_names=(
         f"vllm.model_executor.layers.utils:{_DISPATCH}",
         "vllm.model_executor.layers.utils:cpu_unquantized_gemm",
     ),

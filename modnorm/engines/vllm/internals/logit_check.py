@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from modnorm.engines.vllm.internals.internal import Internal, Stage
+from modnorm.engines.vllm.internals.register_entry import RegisterEntry, Stage
 
 _Logits = Callable[..., object]
 _MAKERS = ("compute_logits", "compute_logits_local")
@@ -38,11 +38,11 @@ class LogitCheck:
             if (make := getattr(model, name, None)) is not None:
                 object.__setattr__(model, name, self._checking(make))
 
-    def is_sound(self) -> bool:
+    def has_finite_logits(self) -> bool:
         """Whether all logits since the last `forget` were finite; waits for them."""
         return bool(self._all().isfinite())
 
-    def was_sound(self) -> bool:
+    def had_finite_logits(self) -> bool:
         """Whether they were at the last call of this method; waits for nothing.
 
         The device copies to the host in the order of the steps. The copy of the last call is
@@ -91,11 +91,11 @@ def _runner_calls_replacements(worker: Any) -> bool:  # noqa: ANN401 - vLLM's wo
         object.__delattr__(model, name)
 
 
-LOGITS = Internal(
+LOGITS = RegisterEntry(
     name="logits",
     purpose="Logits that are not finite fail the candidate: their maker is wrapped.",
     stage=Stage.WORKER,
-    touches=(" | ".join(f".model_runner.model.{maker}" for maker in _MAKERS),),
+    vllm_names=(" | ".join(f".model_runner.model.{maker}" for maker in _MAKERS),),
     otherwise="use the transformers engine for this model",
     removable_when="vLLM reports logits that are not finite",
     self_test=_runner_calls_replacements,

@@ -15,7 +15,7 @@ from typing import Protocol
 import zmq
 from vllm.distributed.device_communicators import shm_broadcast
 
-from modnorm.engines.vllm.internals.internal import Internal, Stage
+from modnorm.engines.vllm.internals.register_entry import RegisterEntry, Stage
 
 LONGEST_MS = 1000
 """Milliseconds after which an idle reader looks again."""
@@ -93,20 +93,20 @@ def _is_bounded(_: object) -> bool:
     return hasattr(shm_broadcast.SpinCondition.wait, "__wrapped__")
 
 
-QUEUE_CONTEXTS = Internal(
+QUEUE_CONTEXTS = RegisterEntry(
     name="queue_contexts",
     purpose="The collection of a closed engine ends: contexts close their sockets.",
     stage=Stage.PROCESS,
-    touches=(f"{_MODULE}:Context", f"{_MODULE}:MessageQueue"),
+    vllm_names=(f"{_MODULE}:Context", f"{_MODULE}:MessageQueue"),
     removable_when="0.33 is the oldest version: its queues close their sockets",
     self_test=_makes_our_contexts,
     applies=_has_queues,
 )
-QUEUE_WAITS = Internal(
+QUEUE_WAITS = RegisterEntry(
     name="queue_waits",
     purpose="A lost ping delays a worker call by a second instead of blocking it for ever.",
     stage=Stage.PROCESS,
-    touches=(f"{_MODULE}:SpinCondition.wait",),
+    vllm_names=(f"{_MODULE}:SpinCondition.wait",),
     versions="0.26; later ones look again by themselves",
     removable_when="0.27 is the oldest version",
     self_test=_is_bounded,

@@ -12,7 +12,7 @@ from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.engine.llm_engine import LLMEngine
 from vllm.v1.request import Request
 
-from modnorm.engines.vllm.internals.internal import Internal, Stage
+from modnorm.engines.vllm.internals.register_entry import RegisterEntry, Stage
 from modnorm.engines.vllm.internals.stepper import Outputs, Stepper
 
 _CORE = ".engine_core.engine_core"
@@ -104,11 +104,11 @@ def _is_idle(engine: LLMEngine) -> bool:
     return none and not any(queues) and free > 0 and not core.batch_queue
 
 
-SCHEDULE = Internal(
+SCHEDULE = RegisterEntry(
     name="schedule",
     purpose="Parked candidates leave the schedule and keep their cache blocks.",
     stage=Stage.ENGINE,
-    touches=(
+    vllm_names=(
         f"{_CORE}.batch_queue",
         f"{_CORE}.batch_queue_size",
         f"{_SCHEDULER}.running",

@@ -9,16 +9,16 @@ from collections.abc import Collection, Sequence
 from modnorm.engines.vllm.internals.block_allocation import BLOCK_ALLOCATION
 from modnorm.engines.vllm.internals.in_flight_steps import IN_FLIGHT_STEPS
 from modnorm.engines.vllm.internals.interfaces import INTERFACES
-from modnorm.engines.vllm.internals.internal import Internal, Kind, Stage
 from modnorm.engines.vllm.internals.layers import LAYERS
 from modnorm.engines.vllm.internals.linear_weights import LINEAR_WEIGHTS
 from modnorm.engines.vllm.internals.logit_check import LOGITS
 from modnorm.engines.vllm.internals.message_queues import QUEUE_CONTEXTS, QUEUE_WAITS
 from modnorm.engines.vllm.internals.parking import SCHEDULE
+from modnorm.engines.vllm.internals.register_entry import Kind, RegisterEntry, Stage
 from modnorm.engines.vllm.internals.stepper import OUTPUT_GATHERING
 from modnorm.engines.vllm.internals.worker_errors import WORKER_ERRORS
 
-REGISTER: Sequence[Internal] = (
+REGISTER: Sequence[RegisterEntry] = (
     IN_FLIGHT_STEPS,
     BLOCK_ALLOCATION,
     OUTPUT_GATHERING,
@@ -36,7 +36,9 @@ OPTIMISATIONS = frozenset(entry.name for entry in REGISTER if entry.kind is Kind
 _LOG = logging.getLogger(__name__)
 
 
-def admit(stage: Stage, subject: object = None, without: Collection[str] = ()) -> frozenset[str]:
+def check_stage(
+    stage: Stage, subject: object = None, without: Collection[str] = ()
+) -> frozenset[str]:
     """Probe and test all entries of a stage; return the optimisations that may be used.
 
     Args:
@@ -48,11 +50,11 @@ def admit(stage: Stage, subject: object = None, without: Collection[str] = ()) -
         IncompatibleError: this vLLM lacks a required entry.
     """
     entries = [entry for entry in REGISTER if entry.stage is stage]
-    admitted = [entry for entry in entries if _is_admitted(entry, subject, without)]
+    admitted = [entry for entry in entries if _is_usable(entry, subject, without)]
     return frozenset(entry.name for entry in admitted if entry.kind is Kind.OPTIMISATION)
 
 
-def _is_admitted(entry: Internal, subject: object, without: Collection[str]) -> bool:
+def _is_usable(entry: RegisterEntry, subject: object, without: Collection[str]) -> bool:
     if not entry.is_used(subject):
         return False
     if reason := _fault(entry, subject, without):
@@ -62,11 +64,11 @@ def _is_admitted(entry: Internal, subject: object, without: Collection[str]) -> 
     return not reason
 
 
-def _fault(entry: Internal, subject: object, without: Collection[str]) -> str:
+def _fault(entry: RegisterEntry, subject: object, without: Collection[str]) -> str:
     """Return the reason why an entry cannot be used; empty where it can."""
     if entry.kind is Kind.OPTIMISATION and entry.name in without:
         return "switched off"
-    if missing := entry.probe(subject):
+    if missing := entry.missing_name(subject):
         return f"it has no {missing}"
     try:
         return "" if entry.self_test(subject) else "the self-test failed"
@@ -82,11 +84,11 @@ def as_table(kind: Kind) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in (heads, ["---"] * len(heads), *rows))
 
 
-def _row(entry: Internal) -> tuple[str, ...]:
+def _row(entry: RegisterEntry) -> tuple[str, ...]:
     return (
         f"`{entry.name}`",
         entry.purpose.removesuffix("."),
-        ", ".join(" or ".join(map(_short, touch.split(" | "))) for touch in entry.touches),
+        ", ".join(" or ".join(map(_short, touch.split(" | "))) for touch in entry.vllm_names),
         (entry.self_test.__doc__ or "").strip().removesuffix("."),
         entry.versions,
         entry.otherwise,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from vllm import RequestOutput
 from vllm.v1.engine.llm_engine import LLMEngine
 
-from modnorm.engines.vllm.internals.internal import Internal, Kind, Stage, resolve
+from modnorm.engines.vllm.internals.register_entry import Kind, RegisterEntry, Stage, resolve
 
 if TYPE_CHECKING:
     from vllm.v1.engine import EngineCoreOutput
@@ -93,12 +93,12 @@ def _processes_outputs(engine: LLMEngine) -> bool:
     return output.finish_reason is None and not _processed(engine, [output])
 
 
-OUTPUT_GATHERING = Internal(
+OUTPUT_GATHERING = RegisterEntry(
     name="output_gathering",
     purpose="Tokens go through vLLM's output processor once a request, not once a step.",
     kind=Kind.OPTIMISATION,
     stage=Stage.ENGINE,
-    touches=(
+    vllm_names=(
         ".engine_core.get_output",
         ".output_processor.process_outputs",
         _OUTPUT,

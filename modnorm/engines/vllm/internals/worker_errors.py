@@ -13,7 +13,7 @@ from pathlib import Path
 
 from vllm.v1.executor import multiproc_executor
 
-from modnorm.engines.vllm.internals.internal import Internal, Stage
+from modnorm.engines.vllm.internals.register_entry import RegisterEntry, Stage
 
 VARIABLE = "MODNORM_WORKER_FAULT"
 """Names the file; worker processes inherit it."""
@@ -70,11 +70,11 @@ def _logs_under_its_name(_: object) -> bool:
     return multiproc_executor.logger is logger and logger.isEnabledFor(logging.ERROR)
 
 
-WORKER_ERRORS = Internal(
+WORKER_ERRORS = RegisterEntry(
     name="worker_errors",
     purpose="A model that does not fit is refused, not retried: the worker's reason is known.",
     stage=Stage.PROCESS,
-    touches=("vllm.v1.executor.multiproc_executor:logger",),
+    vllm_names=("vllm.v1.executor.multiproc_executor:logger",),
     removable_when="vLLM's executor raises the worker's exception",
     self_test=_logs_under_its_name,
 )

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from modnorm import admission
-from modnorm.tasks.data import load_data
+from modnorm.tasks.row_loading import load_data
 from modnorm.v1 import experiment_pb2
 from verification.labs.waiting import HANG_SECONDS
 

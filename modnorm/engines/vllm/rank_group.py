@@ -1,0 +1,204 @@
+"""The workers of a running engine, as one."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+import torch
+from vllm.v1.engine.llm_engine import LLMEngine
+
+from modnorm.checkpoint.layout import Layout, PhysicalTensor
+from modnorm.checkpoint.weights import weights_sha256
+from modnorm.engines.vllm.serialization import (
+    Answer,
+    Value,
+    pack_descriptor,
+    pack_lineage,
+    unpack_descriptor,
+    unpack_floats,
+    value_of,
+)
+from modnorm.engines.vllm.start import vllm_failures
+from modnorm.errors import EngineError
+from modnorm.geometry.scale_map import ScaleMap
+from modnorm.noise import Block
+from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.lineage import NO_LINEAGE, Lineage
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+SEEDS_AT_ONCE = 32
+"""Seeds of the steps that ranks take in one call: seconds of work, even on large models."""
+
+
+class RankGroup:
+    """Calls every rank and combines their answers.
+
+    Args:
+        engine: vLLM.
+        layout: All physical tensors.
+        dtype: Dtype of the weights.
+        model_digest: Digest of the checkpoint.
+
+    Raises:
+        IncompatibleError: vLLM holds the model in an unknown way.
+        EngineError: the infrastructure failed.
+    """
+
+    def __init__(
+        self, engine: LLMEngine, layout: Layout, dtype: torch.dtype, model_digest: str
+    ) -> None:
+        self._engine = engine
+        self._layout = layout
+        self._dtype = dtype
+        self._known = ""
+        self._state: str | None = NO_LINEAGE
+        with _calling("hold", engine):
+            answers = engine.collective_rpc("modnorm_hold", args=(model_digest,))
+        held = _values("hold", answers)
+        self.ranks = len(held)
+        self.kernels = all(isinstance(one, dict) and one["kernels"] for one in held)
+
+    def require_base(self) -> None:
+        """Compare weights and pristine copies bit for bit, before a candidate is written.
+
+        Raises:
+            EngineError: something else changed either since the last candidate. Nothing tells
+                which of the two is right: the weights are not repaired.
+        """
+        if not all(self._call("is_pristine")):
+            raise EngineError(
+                "the weights are not the base any more: something else wrote to them",
+                remedy="load the model again",
+            )
+
+    def rebase(self, lineage: Lineage | None, poll: Callable[[], None]) -> None:
+        """Make the end of a lineage the base on every rank; None for the model.
+
+        Steps that the ranks have taken are not sent again.
+
+        Args:
+            lineage: The way to the base.
+            poll: Called before each call of the ranks, which take a few dozen seeds at a time.
+        """
+        if self._state == (lineage.digest if lineage else NO_LINEAGE):
+            return
+        for stage in lineage.stages(self._state, SEEDS_AT_ONCE) if lineage else (None,):
+            poll()
+            held, self._state = self._state, None
+            self._call("rebase", *pack_lineage(stage, held))
+            self._state = stage.digest if stage else NO_LINEAGE
+
+    def moments(self) -> list[tuple[float, float]]:
+        """Mean and variance of each physical tensor.
+
+        Raises:
+            PreconditionError: the tensors are cut into shards.
+        """
+        moments = self._call("moments")[0]
+        pairs = [unpack_floats(pair) for pair in moments] if isinstance(moments, list) else []
+        return [(mean, variance) for mean, variance in pairs]
+
+    def apply(self, descriptor: Descriptor, scale_map: ScaleMap) -> Descriptor:
+        """Become the candidate on every rank, with the same coefficients; return it resolved."""
+        if self._known != scale_map.digest:
+            self._call("set_scale_map", scale_map.to_json())
+            self._known = scale_map.digest
+        resolved = self._apply(descriptor, scale_map)
+        if any(one != resolved[0] for one in resolved):
+            self.restore()
+            resolved = self._apply(resolved[0], scale_map)
+        return resolved[0]
+
+    def restore(self) -> None:
+        """Become the base on every rank."""
+        self._call("restore")
+
+    def has_finite_logits(self) -> bool:
+        """Whether all logits since the last change of weights were finite."""
+        return all(self._call("has_finite_logits"))
+
+    def logit_checks(self, *, wait: bool) -> Iterator[bool]:
+        """Tell, as often as asked, whether the logits were finite some steps ago.
+
+        Each look asks the workers and yields their answers to the last look, True the first time.
+        Those have arrived: workers answer in order, and have run steps since.
+
+        Args:
+            wait: Whether each look waits for the workers' answers all the same.
+        """
+        answers: Callable[[], list[object]] = list
+        while True:
+            before = answers
+            with _calling("had_finite_logits", self._engine):
+                answers = self._ask("had_finite_logits", wait=wait)
+                values = _values("had_finite_logits", before())
+            yield all(values)
+
+    def sha256(self) -> str:
+        """SHA-256 over all physical tensors, in canonical order and layout."""
+        if self.ranks == 1:
+            return str(self._call("sha256")[0])
+        return weights_sha256(self._layout, self._gather)
+
+    def _apply(self, descriptor: Descriptor, scale_map: ScaleMap) -> list[Descriptor]:
+        resolved = self._call("apply", pack_descriptor(descriptor), scale_map.digest)
+        return [unpack_descriptor(one) for one in resolved if isinstance(one, dict)]
+
+    def _gather(self, tensor: PhysicalTensor) -> torch.Tensor:
+        whole = torch.empty(tensor.shape, dtype=self._dtype)
+        missing = torch.ones(tensor.shape, dtype=torch.bool)
+        for rank in self._call("shard", tensor.name):
+            for shard in rank if isinstance(rank, list) else ():
+                block, data = _unpack_shard(shard)
+                target = block.of(whole)
+                if data:
+                    flat = torch.frombuffer(bytearray(data), dtype=self._dtype)
+                    target.copy_(flat.reshape(target.shape))
+                block.of(missing).fill_(False)  # noqa: FBT003 - a tensor's value
+        if missing.any():
+            raise EngineError(f"no rank holds some rows of {tensor.name}")
+        return whole
+
+    def _ask(self, method: str, *, wait: bool) -> Callable[[], list[object]]:
+        """Call a method of each rank's `RankModel`; return a function that waits for answers."""
+        if wait:
+            answers = self._engine.collective_rpc("modnorm_call", args=(method,))
+            return lambda: answers
+        executor = self._engine.model_executor
+        pending: Future[list[object]] = executor.collective_rpc(
+            "modnorm_call", args=(method,), non_block=True
+        )
+        return pending.result
+
+    def _call(self, method: str, *given: object) -> list[Value]:
+        """Call a method of each rank's `RankModel`."""
+        with _calling(method, self._engine):
+            answers = self._engine.collective_rpc("modnorm_call", args=(method, *given))
+        return _values(method, answers)
+
+
+def _calling(method: str, engine: LLMEngine) -> AbstractContextManager[None]:
+    return vllm_failures(f"calling vLLM's workers ({method})", engine)
+
+
+def _values(method: str, answers: list[object]) -> list[Value]:
+    return [value_of(_as_answer(method, one)) for one in answers]
+
+
+def _as_answer(method: str, given: object) -> Answer:
+    if not isinstance(given, dict):
+        raise EngineError(f"vLLM's workers do not know {method}")
+    return given
+
+
+def _unpack_shard(shard: Value) -> tuple[Block, bytes]:
+    if not isinstance(shard, dict) or not isinstance(shard["bytes"], bytes):
+        raise EngineError("a worker sent something else than a block of weights")
+    first, last = (int(end) for end in unpack_floats(shard["rows"]))
+    columns = shard["columns"]
+    if columns is None:
+        return Block((first, last)), shard["bytes"]
+    left, right = (int(end) for end in unpack_floats(columns))
+    return Block((first, last), (left, right)), shard["bytes"]

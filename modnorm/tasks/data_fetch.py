@@ -1,0 +1,197 @@
+"""Fetching the data of a task into a folder, with a manifest."""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from modnorm.errors import InvalidInputError, ModnormError, PreconditionError, UnavailableError
+from modnorm.tasks.catalogue import Dataset, find_task
+from modnorm.tasks.data_check import check
+from modnorm.tasks.manifest import MANIFEST, Manifest, Origin, SplitRecord, marks, read_manifest
+from modnorm.tasks.split_verification import verify
+from modnorm.tasks.splits import (
+    LoadedSplit,
+    cut,
+    remedy,
+    shuffled,
+    span,
+    split_from_folder,
+    split_from_hub,
+)
+
+_DOWNLOAD_SECONDS = 60
+_DATA, _FROM, _TO = "data", "from", "to"
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """What a folder holds of a task."""
+
+    manifest: Manifest
+    written: bool
+    """False when it was there already, and sound."""
+
+
+def fetch(task: str, folder: Path, *, source: Path | None = None) -> Fetched:
+    """Write all splits of a task into a folder, with a manifest.
+
+    What is there already and sound stays as it is; without a `source` nothing is read then.
+    Files are replaced one by one, each whole or not at all, and the manifest last.
+
+    Args:
+        task: Name of a task of the paper.
+        folder: Gets `TASK/SPLIT.jsonl` and `TASK/manifest.json`; Countdown's files are the
+            paper's own, byte for byte.
+        source: A folder of the data set's own files, or one that was fetched; the data set's
+            public home when None.
+
+    Raises:
+        InvalidInputError: there is no such task, the rows are not those of the catalogue, or the
+            folder cannot be written.
+        PreconditionError: the data are not public and no source is given, or `datasets` is
+            missing.
+        UnavailableError: the public home cannot be reached.
+    """
+    data = find_task(task, field="task")
+    there = _sound(task, folder)
+    if there is not None and source is None:
+        return Fetched(there, written=False)
+    splits = _download(data) if source is None else _collect(data, source)
+    files = {name: _encode(data, name, split) for name, split in splits.items()}
+    manifest = _manifest(data, splits, files)
+    if there == manifest:
+        return Fetched(manifest, written=False)
+    contents = {manifest.splits[n].file: content for n, content in enumerate(files.values())}
+    _write(folder / task, {**contents, MANIFEST: manifest.encode()})
+    return Fetched(manifest, written=True)
+
+
+def _sound(task: str, folder: Path) -> Manifest | None:
+    try:
+        checked = check(task, folder)
+    except ModnormError:
+        return None
+    return checked.manifest if checked.fetched else None
+
+
+def _collect(data: Dataset, source: Path) -> dict[str, LoadedSplit]:
+    if not source.is_dir():
+        raise InvalidInputError(f"there is no folder {source}", field=_FROM)
+    if read_manifest(source / data.task, field=_FROM) is not None:
+        check(data.task, source, field=_FROM)
+    splits = {}
+    for name in data.splits:
+        found = split_from_folder(data, name, source, field=_FROM)
+        if found is None:
+            raise InvalidInputError(
+                f"{source} has no file of {data.task}/{name}",
+                field=_FROM,
+                remedy=f"put the data set's files into {source / data.task}",
+            )
+        splits[name] = found
+    return splits
+
+
+def _download(data: Dataset) -> dict[str, LoadedSplit]:
+    if data.url is not None:
+        return _cut_file(data, data.url)
+    if data.hub is None:
+        raise PreconditionError(
+            f"the rows of {data.task} are not public", field=_DATA, remedy=remedy(data)
+        )
+    return {name: split_from_hub(data, name, field=_DATA) for name in data.splits}
+
+
+def _cut_file(data: Dataset, url: str) -> dict[str, LoadedSplit]:
+    rows = json.loads(_get(url, data.sha256))
+    order = shuffled((f"row {number}", row) for number, row in enumerate(rows, 1))
+    splits = {}
+    for name, split in data.splits.items():
+        part = split.parts[0]
+        taken = cut(order, part, split.rows)
+        digest = verify(data, name, taken, source=url, field=_DATA)
+        taken_from = span(f"{data.task}.json, shuffled", part, split.rows)
+        splits[name] = LoadedSplit(taken, digest, Origin(source=url), taken_from)
+    return splits
+
+
+def _get(url: str, sha256: str | None) -> bytes:
+    try:
+        response = httpx.get(url, timeout=_DOWNLOAD_SECONDS, follow_redirects=True)
+        response.raise_for_status()
+    except httpx.HTTPError as error:
+        raise UnavailableError(
+            f"cannot download {url}: {error}",
+            field=_DATA,
+            remedy="try again, or name a folder that has the file",
+        ) from error
+    if hashlib.sha256(response.content).hexdigest() != sha256:
+        raise InvalidInputError(f"{url} holds another file than expected", field=_DATA)
+    return response.content
+
+
+def _encode(data: Dataset, name: str, split: LoadedSplit) -> bytes:
+    rows = [row for _, row in split.rows]
+    try:
+        if data.shuffled:
+            content = json.dumps(rows, indent=2, ensure_ascii=False, allow_nan=False).encode()
+        else:
+            lines = (
+                json.dumps(row, ensure_ascii=False, sort_keys=True, allow_nan=False)
+                for row in rows
+            )
+            content = "".join(f"{line}\n" for line in lines).encode()
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(
+            f"a row of {data.task}/{name} cannot be written as JSON: {error}", field=_DATA
+        ) from error
+    sha256, expected = hashlib.sha256(content).hexdigest(), data.splits[name].file_sha256
+    if expected not in {None, sha256}:
+        raise InvalidInputError(
+            f"the file of {data.task}/{name} has the SHA-256 {sha256} instead of {expected}",
+            field=_DATA,
+        )
+    return content
+
+
+def _manifest(
+    data: Dataset, splits: Mapping[str, LoadedSplit], files: Mapping[str, bytes]
+) -> Manifest:
+    suffix = ".json" if data.shuffled else ".jsonl"
+    records = tuple(
+        SplitRecord(
+            name=f"{data.task}/{name}",
+            file=f"{name}{suffix}",
+            rows=len(split.rows),
+            digest=split.digest,
+            sha256=hashlib.sha256(files[name]).hexdigest(),
+            taken_from=split.taken_from,
+            marks=marks(row for _, row in split.rows),
+        )
+        for name, split in splits.items()
+    )
+    origin = next(iter(splits.values())).origin
+    return Manifest(task=data.task, origin=origin, licence=data.licence, splits=records)
+
+
+def _write(place: Path, files: Mapping[str, bytes]) -> None:
+    """Write files under other names, then give them their own: none is ever half there."""
+    drafts = {place / name: place / f".{name}.{os.getpid()}.part" for name in files}
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        for content, draft in zip(files.values(), drafts.values(), strict=True):
+            draft.write_bytes(content)
+        for path, draft in drafts.items():
+            draft.replace(path)
+    except OSError as error:
+        raise InvalidInputError(f"cannot write {place}: {error.strerror}", field=_TO) from error
+    finally:
+        for draft in drafts.values():
+            with suppress(OSError):
+                draft.unlink()

@@ -1,0 +1,233 @@
+"""Rows in files: JSONL, JSON, Parquet and CSV, each row with its place for error messages."""
+
+import csv
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import chain
+from pathlib import Path
+from types import MappingProxyType
+from typing import NoReturn, cast
+
+from modnorm.errors import InvalidInputError
+
+Raw = Mapping[str, object]
+RawRow = tuple[str, Raw]
+"""Where a row stands, for error messages ("line 17", "row 17" from 1 on), and its columns."""
+
+
+def read_file(path: Path, source: str, *, field: str) -> Iterator[RawRow]:
+    """Return the rows of a file, read as they are asked for.
+
+    Args:
+        path: The file; its suffix, one of `SUFFIXES`, tells the format.
+        source: What the user calls it.
+        field: Spec path for errors.
+
+    Raises:
+        InvalidInputError: the format is unknown; while iterating, the file cannot be read.
+    """
+    reader = _READERS.get(path.suffix.lower())
+    if reader is None:
+        raise InvalidInputError(
+            f"cannot tell the format of {source}",
+            field=f"{field}.source",
+            remedy=f"a name that ends in {', '.join(SUFFIXES)}",
+        )
+    return _readable(reader(path, source, field), source, field)
+
+
+def find_file(folder: Path, stem: str) -> Path | None:
+    """Return the file of rows with a name, whatever its format; None when there is none."""
+    candidates = (folder / f"{stem}{suffix}" for suffix in SUFFIXES)
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def resolve_file(source: str, field: str, roots: Sequence[Path] | None) -> Path:
+    """Resolve a file, links and all; with roots, one outside them is as good as absent.
+
+    Args:
+        source: Its path, absolute or relative to the working directory or a root.
+        field: Spec path for errors.
+        roots: Folders that it must lie under; any file when None.
+
+    Raises:
+        InvalidInputError: there is no such file.
+    """
+    for candidate in (source, *(str(root / source) for root in roots or ())):
+        found = _existing(candidate)
+        if found and found.is_file() and _lies_under(found, roots):
+            return found
+    place = "" if roots is None else " under the data roots"
+    raise InvalidInputError(
+        f"there is no file {source}{place}", field=field, remedy=_where(source, roots)
+    )
+
+
+def _where(source: str, roots: Sequence[Path] | None) -> str | None:
+    """Say where a relative path was looked for."""
+    if source.startswith(("/", "~")):
+        return None
+    if roots is not None:
+        return "relative paths start at a data root, or where the service was started"
+    return f"relative paths start at the working directory, {Path.cwd()}"
+
+
+def row_files(source: str, roots: Sequence[Path] | None) -> tuple[str, ...] | None:
+    """Return the names, without suffix, of the files of rows in a folder; None if it is none.
+
+    Args:
+        source: Its path, as of a file.
+        roots: Folders that it must lie under; any folder when None.
+    """
+    for candidate in (source, *(str(root / source) for root in roots or ())):
+        found = _existing(candidate)
+        if found is None or not found.is_dir() or not _lies_under(found, roots):
+            continue
+        with suppress(OSError):
+            return tuple(sorted({path.stem for path in found.iterdir() if _has_rows(path)}))
+    return None
+
+
+def _has_rows(path: Path) -> bool:
+    return path.suffix.lower() in SUFFIXES and path.is_file()
+
+
+def _lies_under(path: Path, roots: Sequence[Path] | None) -> bool:
+    return roots is None or any(path.is_relative_to(root.resolve()) for root in roots)
+
+
+def _existing(source: str) -> Path | None:
+    try:
+        path = Path(source).expanduser().resolve()
+        return path if path.exists() else None
+    except (OSError, RuntimeError, ValueError):  # too long, no such home, a zero byte
+        return None
+
+
+def resolve_in_folder(source: str, stem: str, field: str, roots: Sequence[Path] | None) -> Path:
+    """Resolve the file of a name in a folder, whatever its format, as `resolve_file` does.
+
+    Args:
+        source: The folder.
+        stem: The file's name without its suffix.
+        field: Spec path for errors.
+        roots: Folders that it must lie under; any folder when None.
+
+    Raises:
+        InvalidInputError: there is no such file.
+    """
+    for suffix in SUFFIXES:
+        try:
+            return resolve_file(f"{source}/{stem}{suffix}", field, roots)
+        except InvalidInputError:
+            continue
+    place = "" if roots is None else " under the data roots"
+    raise InvalidInputError(
+        f"there is no file of rows named {stem} in {source}{place}",
+        field=field,
+        remedy=f"its name ends in {', '.join(SUFFIXES)}",
+    )
+
+
+def _readable(rows: Iterator[RawRow], source: str, field: str) -> Iterator[RawRow]:
+    try:
+        yield from rows
+    except OSError as error:
+        raise InvalidInputError(
+            f"cannot read {source}: {error.strerror}", field=f"{field}.source"
+        ) from error
+
+
+def _read_json_lines(path: Path, source: str, field: str) -> Iterator[RawRow]:
+    """Yield one row a line; blank lines hold none."""
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                place = f"line {number}"
+                yield place, _columns(_decode(line, source, place, field), source, place, field)
+
+
+def _read_json(path: Path, source: str, field: str) -> Iterator[RawRow]:
+    rows = _decode(path.read_bytes(), source, "", field)
+    if not isinstance(rows, list):
+        raise InvalidInputError(f"{source} is not a JSON list of rows", field=field)
+    for number, row in enumerate(rows, 1):
+        place = f"row {number}"
+        yield place, _columns(row, source, place, field)
+
+
+def _read_parquet(path: Path, source: str, field: str) -> Iterator[RawRow]:
+    from pyarrow import ArrowException  # noqa: PLC0415 - pyarrow loads numpy
+    from pyarrow.parquet import ParquetFile  # noqa: PLC0415 - as above
+
+    try:
+        with ParquetFile(path) as file:
+            batches = (batch.to_pylist() for batch in file.iter_batches())
+            for number, row in enumerate(chain.from_iterable(batches), 1):
+                yield f"row {number}", row
+    # ValueError, ArithmeticError: texts that are no UTF-8, times that Python does not have.
+    except (ArrowException, ValueError, ArithmeticError) as error:
+        raise InvalidInputError(
+            f"{source} is no readable Parquet file: {error}", field=field
+        ) from error
+
+
+def _read_csv(path: Path, source: str, field: str) -> Iterator[RawRow]:
+    """Yield one row a record, whose columns are texts named by the first line."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as lines:
+            reader = csv.DictReader(lines, strict=True)
+            _check_heading(reader.fieldnames or (), source, field)
+            for row in reader:
+                place = f"line {reader.line_num}"
+                if None in row or None in row.values():
+                    raise InvalidInputError(
+                        f"{source}, {place}: not as many columns as the first line", field=field
+                    )
+                yield place, cast("Raw", row)
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(
+            f"{source} is no UTF-8 text: {error}", field=field, remedy="save it as UTF-8"
+        ) from error
+    except csv.Error as error:
+        raise InvalidInputError(
+            f"{source} is no readable CSV file: {error}", field=field
+        ) from error
+
+
+def _check_heading(names: Sequence[str], source: str, field: str) -> None:
+    """Refuse a name that two columns have, of which one would be lost; blank ones name none."""
+    twice = next((name for name, count in Counter(names).items() if name and count > 1), None)
+    if twice is not None:
+        raise InvalidInputError(
+            f"{source}, line 1: two columns are named {twice!r}",
+            field=field,
+            remedy="rename or drop one of them",
+        )
+
+
+def _decode(text: bytes, source: str, place: str, field: str) -> object:
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        where = f"{source}, {place}" if place else source
+        raise InvalidInputError(f"{where}: not valid JSON: {error}", field=field) from error
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON value")
+
+
+def _columns(row: object, source: str, place: str, field: str) -> Raw:
+    if not isinstance(row, dict):
+        raise InvalidInputError(f"{source}, {place}: not a JSON object", field=field)
+    return cast("dict[str, object]", row)
+
+
+_READERS: Mapping[str, Callable[[Path, str, str], Iterator[RawRow]]] = MappingProxyType(
+    {".jsonl": _read_json_lines, ".json": _read_json, ".parquet": _read_parquet, ".csv": _read_csv}
+)
+SUFFIXES = tuple(_READERS)
+"""How the names of files of rows end."""

@@ -1,0 +1,83 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from modnorm.tasks.mathematics.published_answers import (
+    WINDOW,
+    published_answer,
+    published_correct,
+    published_equal,
+    published_judgement,
+)
+
+
+@pytest.mark.parametrize(
+    ("completion", "answer"),
+    [
+        (r"\boxed{1} \boxed{\frac{1}{2}}", r"\frac{1}{2}"),
+        (r"\boxed{ \frac{1}{2} and \boxed{5}", "5"),
+        (r"\boxed{a{b}", "a{b"),
+        (r"It is \(5\).", "5"),
+        ("It is $5$.\nBye", "5"),
+        ("x = $5$", "5"),
+        (r"the answer is: **\(7\)**", "7"),
+        ("The answer is 7. Really", "7"),
+        ("Therefore, the answer is 7", "7"),
+        ("So 7", "7"),
+        ("final answer: 7", "7"),
+        ("x = 7", "7"),
+        ("x = 7\n\n", None),
+        ("#### 7", None),
+        (r"\boxed{7}" + " " * WINDOW, None),
+    ],
+)
+def test_answers_are_found_as_by_the_published_code(completion, answer):
+    assert published_answer(completion) == answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "truth", "equal"),
+    [
+        ("5", "5", True),
+        ("( 1, 2 )", "(1,2)", True),
+        (r"\dfrac{1}{2}", r"\frac{1}{2}", True),
+        (r"\left(1\right)", "(1)", True),
+        (r"\text{Evelyn}", "{Evelyn}", True),
+        ("Evelyn", "evelyn", True),
+        ("11,111,111", "11111111", True),
+        (r"90^{\circ}", "90\u00b0", True),
+        (r"\frac{1}{2}", "0.5", True),
+        (r"\frac{1}{0}", "2", False),
+        ("1e3", "1000", True),
+        # The last rule compares the numbers that occur, whatever stands between them.
+        (r"2\sqrt{3}", r"\frac{2}{3}", True),
+        (r"\sqrt{2}", "2", True),
+        ("nan", "nan", True),
+        ("x", "y", False),
+        ("1/2", r"\frac{1}{3}", False),
+    ],
+)
+def test_answers_are_compared_as_by_the_published_code(answer, truth, equal):
+    assert published_equal(answer, truth) is equal
+
+
+def test_the_vote_is_the_answer_as_written_and_read_back_from_a_box():
+    judgement = published_judgement(r"\boxed{ 1/2 }", "1/2")
+    assert (judgement.reward, judgement.vote, judgement.correct) == (1.0, " 1/2 ", True)
+    assert published_judgement(r"\boxed{}", "1").vote is None
+    long = "1 " * WINDOW
+    assert published_equal(long, long)
+    assert not published_correct(long, long)
+
+
+@pytest.mark.parametrize(
+    "piece", ["so\n", "\n", "so ", "answer is ", "= ", r"\boxed{", "is $", "**", ","]
+)
+def test_hostile_text_is_read_within_the_window(piece):
+    assert published_judgement((piece * 10_000)[:10_000], "5").correct is False
+    assert published_judgement("so" + "\n" * 498, "5").correct is False
+
+
+@given(st.text() | st.text(alphabet="so answeri=$\\(){}[]bxed1,.\n*"), st.text(min_size=1))
+def test_judging_never_raises(completion, truth):
+    assert published_judgement(completion, truth).reward in {0.0, 1.0}

@@ -1,0 +1,86 @@
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from modnorm.errors import EngineError, IncompatibleError, InvalidInputError
+from modnorm.sandbox import Outcome, Verdict
+from modnorm.search.judging import Answer
+from modnorm.tasks import get_task
+from modnorm.tasks.completion_rescoring import rescore
+
+TASK = get_task("gsm8k")
+ROWS = [TASK.parse({"question": "q", "answer": f"#### {n}"}) for n in ("1000", "7")]
+
+
+def answer(row, completion):
+    return Answer(
+        row=row,
+        completion=completion,
+        reward=0.0,
+        vote=None,
+        correct=False,
+        tokens=1,
+        truncated=False,
+    )
+
+
+def test_stored_completions_are_judged_by_another_scorer():
+    answers = [answer(1, "so 7"), answer(0, "so 1,000"), answer(0, "no")]
+    default = rescore(answers, ROWS, TASK)
+    published = rescore(answers, ROWS, get_task("gsm8k", scorer="reference"))
+    assert [judgement.vote for judgement in default] == ["7", "1000", None]
+    assert [judgement.vote for judgement in published] == ["7", "1,000", None]
+    assert [judgement.reward for judgement in published] == [1.0, 0.0, 0.0]
+
+
+def test_a_scorer_that_raises_is_told_with_its_row():
+    rows = [*ROWS, {"question": "q"}]
+    with pytest.raises(IncompatibleError, match=r"task gsm8k, row 2: \w+Error"):
+        rescore([answer(0, "7"), answer(2, "7")], rows, TASK)
+
+
+@pytest.mark.parametrize("row", [2, -1])
+def test_an_answer_to_no_row_is_refused(row):
+    with pytest.raises(InvalidInputError, match="there are 2 rows"):
+        rescore([answer(row, "7")], ROWS, TASK)
+
+
+def test_several_threads_give_the_same_in_the_same_order():
+    answers = [answer(n % 2, f"so {n}") for n in range(50)]
+    with ThreadPoolExecutor(4) as judges:
+        assert rescore(answers, ROWS, TASK, judges=judges) == rescore(answers, ROWS, TASK)
+
+
+class Flaky:
+    """A sandbox that fails so many times before it answers."""
+
+    def __init__(self, failures):
+        self.failures = failures
+
+    def execute(self, program):
+        if self.failures:
+            self.failures -= 1
+            raise EngineError("the sandbox failed")
+        return Outcome(Verdict.PASSED, "", 1, 0, "", 0.0, 0.0)
+
+    def check_health(self):
+        raise AssertionError("nobody asks a runner that is not used for its health")
+
+
+@pytest.fixture
+def rescored_program():
+    def judge(failures):
+        task = get_task("mbpp", sandbox=Flaky(failures))
+        row = task.parse({"text": "t", "test_list": ["assert f() == 1"]})
+        return rescore([answer(0, "<answer>def f(): return 1</answer>")], [row], task)
+
+    return judge
+
+
+def test_a_sandbox_that_fails_is_no_verdict(rescored_program):
+    assert [judgement.correct for judgement in rescored_program(2)] == [True]
+
+
+def test_a_sandbox_that_goes_on_failing_is_told(rescored_program):
+    with pytest.raises(EngineError):
+        rescored_program(3)

@@ -1,0 +1,327 @@
+"""Fetching and checking, on small data sets of the tests' own."""
+
+import dataclasses
+import json
+import os
+
+import httpx
+import pytest
+
+from modnorm.errors import (
+    InvalidInputError,
+    NotFoundError,
+    PreconditionError,
+    UnavailableError,
+)
+from modnorm.spec import DataSpec
+from modnorm.tasks import catalogue, get_task
+from modnorm.tasks.data_check import check
+from modnorm.tasks.data_fetch import fetch
+from modnorm.tasks.hub_dataset import HubRows
+from modnorm.tasks.manifest import Origin
+from modnorm.tasks.row_loading import load_data
+from modnorm.tasks.splits import open_split
+
+FIELD = "task.heldout"
+COMMIT = "0123456789" * 4
+URL = "https://example.org/countdown.json"
+
+
+@pytest.fixture
+def out(tmp_path_factory):
+    """Return a folder to fetch into."""
+    return tmp_path_factory.mktemp("data")
+
+
+@pytest.fixture
+def fetched(folder, out):
+    """Fetch both data sets from their own files; returns where they are."""
+    for task in ("countdown", "gsm8k"):
+        fetch(task, out, source=folder)
+    return out
+
+
+def files(place):
+    return {path.name: path.read_bytes() for path in place.iterdir()}
+
+
+@pytest.mark.parametrize("task", ["countdown", "gsm8k"])
+def test_what_was_fetched_is_found_and_checks(task, folder, out):
+    result = fetch(task, out, source=folder)
+    assert result.written
+    assert check(task, out).manifest == result.manifest
+    assert check(task, out).fetched
+    for record in result.manifest.splits:
+        there = open_split(record.name, folders=[out], field=FIELD)
+        source = open_split(record.name, folders=[folder], field=FIELD)
+        assert [row for _, row in there.rows] == [row for _, row in source.rows]
+
+
+def test_the_manifest_says_what_the_files_are(fetched):
+    manifest = json.loads((fetched / "gsm8k" / "manifest.json").read_text())
+    splits = manifest.pop("splits")
+    assert manifest == {
+        "task": "gsm8k",
+        "origin": {"source": "a folder", "config": None, "revision": None},
+        "licence": "by request",
+    }
+    assert [(split["name"], split["rows"], split["taken_from"]) for split in splits] == [
+        ("gsm8k/selection", 2, "train.jsonl, rows 1 to 2"),
+        ("gsm8k/heldout", 4, "test.jsonl, rows 1 to 4"),
+    ]
+
+
+def test_the_manifest_has_a_mark_a_line_and_the_same_bytes_again(fetched, folder, out):
+    path = fetched / "gsm8k" / "manifest.json"
+    content = path.read_bytes()
+    manifest = json.loads(content)
+    marks = [mark for record in manifest["splits"] for mark in record["marks"]]
+    assert len(marks) == 6
+    lines = content.decode().splitlines()
+    assert all(sum(mark in line for line in lines) == 1 for mark in marks)
+    assert max(map(len, lines)) < 120
+    path.unlink()
+    assert fetch("gsm8k", out, source=folder).written
+    assert path.read_bytes() == content
+
+
+def test_a_manifest_with_all_marks_in_one_text_is_still_read(fetched):
+    path = fetched / "gsm8k" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    for record in manifest["splits"]:
+        record["marks"] = " ".join(record["marks"])
+    path.write_text(json.dumps(manifest))
+    assert check("gsm8k", fetched).fetched
+    rows = fetched / "gsm8k" / "heldout.jsonl"
+    rows.write_text(rows.read_text().replace("q4", "q9"))
+    with pytest.raises(InvalidInputError, match="changed is line 3"):
+        check("gsm8k", fetched)
+
+
+def test_countdowns_files_are_the_papers_own(fetched):
+    records = check("countdown", fetched).manifest.splits
+    expected = [split.file_sha256 for split in catalogue.DATASETS["countdown"].splits.values()]
+    assert [record.sha256 for record in records] == expected
+
+
+def test_what_is_there_and_sound_is_left_alone(fetched, folder):
+    before = {path: path.stat().st_mtime_ns for path in (fetched / "gsm8k").iterdir()}
+    assert not fetch("gsm8k", fetched).written
+    assert not fetch("gsm8k", fetched, source=folder).written
+    assert not fetch("gsm8k", fetched, source=fetched).written
+    assert {path: path.stat().st_mtime_ns for path in (fetched / "gsm8k").iterdir()} == before
+
+
+def test_what_was_damaged_is_fetched_anew(fetched, folder):
+    before = files(fetched / "gsm8k")
+    (fetched / "gsm8k" / "heldout.jsonl").write_text("{")
+    (fetched / "gsm8k" / "manifest.json").write_text("{")
+    assert fetch("gsm8k", fetched, source=folder).written
+    assert files(fetched / "gsm8k") == before
+
+
+def test_own_files_check_without_a_manifest(folder):
+    checked = check("gsm8k", folder)
+    assert not checked.fetched
+    assert [record.file for record in checked.manifest.splits] == ["train.jsonl", "test.jsonl"]
+    (folder / "gsm8k" / "test.jsonl").unlink()
+    with pytest.raises(InvalidInputError, match="has no file of gsm8k/heldout"):
+        check("gsm8k", folder)
+    (folder / "gsm8k" / "train.jsonl").unlink()
+    with pytest.raises(NotFoundError, match="has no file of gsm8k/selection, gsm8k/heldout"):
+        check("gsm8k", folder)
+
+
+LINE = '{"answer": "so\\n#### 4", "level": "easy", "question": "q4?"}'
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fault"),
+    [
+        ("q4?", "q5?", "gives rows with the digest .* the first that was changed is line 3"),
+        ("#### 4", "####", ", line 3, column 'answer'"),
+        (f"{LINE}\n", "", "gives 3 rows where .* the first that was changed is line 3"),
+        (LINE, LINE[:-1], ", line 3: not valid JSON"),
+        (f"{LINE}\n", f"{LINE}\n{LINE}\n", "gives 5 rows .* changed is line 4"),
+        # What follows changes no row of the task's schema.
+        ("q4?", 'q4?", "note": "', "was changed since it was fetched: line 3"),
+        ('"q4?"', '"q4?" ', "was changed since it was fetched: no row, only how"),
+    ],
+)
+def test_any_change_is_refused_by_file_and_line(fetched, old, new, fault):
+    path = fetched / "gsm8k" / "heldout.jsonl"
+    path.write_text(path.read_text().replace(old, new))
+    with pytest.raises(InvalidInputError, match=f"{path},? ?{fault}") as caught:
+        check("gsm8k", fetched)
+    assert caught.value.field == "folder"
+
+
+def test_a_missing_end_is_told(fetched):
+    path = fetched / "gsm8k" / "heldout.jsonl"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+    with pytest.raises(InvalidInputError, match=r"gives 3 rows .* changed is the end"):
+        check("gsm8k", fetched)
+
+
+def test_a_missing_file_is_refused(fetched):
+    (fetched / "gsm8k" / "heldout.jsonl").unlink()
+    with pytest.raises(InvalidInputError, match=r"heldout\.jsonl is missing"):
+        check("gsm8k", fetched)
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"splits": [{"name": 1}]}', "\xff"])
+def test_a_broken_manifest_is_refused(tmp_path, data, content):
+    (tmp_path / "gsm8k").mkdir()
+    (tmp_path / "gsm8k" / "manifest.json").write_text(content, encoding="latin-1")
+    with pytest.raises(InvalidInputError, match="is no manifest"):
+        check("gsm8k", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({"rows": 3}, "rows of gsm8k/selection: 3 instead of 2"),
+        ({"digest": "0" * 64}, "digest of gsm8k/selection: 0000"),
+        ({"name": "gsm8k/dev"}, "it has the splits gsm8k/dev, gsm8k/heldout"),
+        ({"file": "../train.jsonl"}, "is no manifest"),
+    ],
+)
+def test_a_manifest_of_other_rows_is_refused(fetched, change, fault):
+    path = fetched / "gsm8k" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["splits"][0] |= change
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(InvalidInputError, match=fault):
+        check("gsm8k", fetched)
+
+
+def test_a_manifest_of_another_task_is_refused(fetched):
+    path = fetched / "gsm8k" / "manifest.json"
+    path.write_bytes((fetched / "countdown" / "manifest.json").read_bytes())
+    with pytest.raises(InvalidInputError, match="it is of countdown"):
+        check("gsm8k", fetched)
+
+
+def test_other_rows_than_the_catalogues_are_not_fetched(folder, out):
+    path = folder / "gsm8k" / "train.jsonl"
+    path.write_text(path.read_text().replace("q1", "q9"))
+    with pytest.raises(InvalidInputError, match="gives rows with the digest") as caught:
+        fetch("gsm8k", out, source=folder)
+    assert caught.value.field == "from"
+    assert list(out.iterdir()) == []
+
+
+def test_a_damaged_folder_is_no_source(fetched, out, tmp_path_factory):
+    (fetched / "gsm8k" / "heldout.jsonl").unlink()
+    with pytest.raises(InvalidInputError, match="is missing") as caught:
+        fetch("gsm8k", tmp_path_factory.mktemp("other"), source=fetched)
+    assert caught.value.field == "from"
+
+
+def test_a_source_without_the_rows_is_refused(tmp_path, data, out):
+    with pytest.raises(InvalidInputError, match="has no file of gsm8k/selection"):
+        fetch("gsm8k", out, source=tmp_path)
+    with pytest.raises(InvalidInputError, match="there is no folder"):
+        fetch("gsm8k", out, source=tmp_path / "none")
+
+
+def test_data_that_are_not_public_have_a_remedy(tmp_path, data):
+    with pytest.raises(PreconditionError, match="not public") as caught:
+        fetch("gsm8k", tmp_path)
+    assert "--from FOLDER" in str(caught.value)
+
+
+def test_an_unknown_task_has_no_data(tmp_path):
+    for call in (fetch, check):
+        with pytest.raises(InvalidInputError, match="no data of a task 'chess'"):
+            call("chess", tmp_path)
+
+
+def test_a_folder_that_cannot_be_written_is_refused(folder, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InvalidInputError, match="cannot write") as caught:
+        fetch("gsm8k", tmp_path / "file", source=folder)
+    assert caught.value.field == "to"
+
+
+def test_an_interrupted_write_leaves_no_draft(folder, out, monkeypatch):
+    replace = os.replace
+
+    def stop(path, target):
+        if target.name == "manifest.json":
+            raise KeyboardInterrupt
+        replace(path, target)
+
+    monkeypatch.setattr("pathlib.Path.replace", stop)
+    with pytest.raises(KeyboardInterrupt):
+        fetch("gsm8k", out, source=folder)
+    assert sorted(files(out / "gsm8k")) == ["heldout.jsonl", "selection.jsonl"]
+
+
+def test_rows_that_json_cannot_hold_are_refused(folder, out):
+    path = folder / "gsm8k" / "train.jsonl"
+    path.write_text(path.read_text().replace('"easy"', '"\\ud800"'))
+    with pytest.raises(InvalidInputError, match="cannot be written as JSON"):
+        fetch("gsm8k", out, source=folder)
+
+
+@pytest.fixture
+def download(monkeypatch):
+    """Answer the download with a status and a content."""
+
+    def serve(status, content):
+        request = httpx.Request("GET", URL)
+        response = httpx.Response(status, content=content, request=request)
+        monkeypatch.setattr(httpx, "get", lambda *_, **__: response)
+
+    return serve
+
+
+def test_a_download_becomes_the_papers_own_files(out, folder, puzzles, download):
+    download(200, json.dumps(puzzles).encode())
+    manifest = fetch("countdown", out).manifest
+    assert manifest.origin == Origin(source=URL)
+    assert manifest.splits == fetch("countdown", out / "own", source=folder).manifest.splits
+
+
+def test_a_failed_or_changed_download_is_refused(tmp_path, data, download):
+    download(503, b"")
+    with pytest.raises(UnavailableError, match="cannot download"):
+        fetch("countdown", tmp_path)
+    download(200, b"[]")
+    with pytest.raises(InvalidInputError, match="another file than expected"):
+        fetch("countdown", tmp_path)
+
+
+@pytest.fixture
+def unpinned(monkeypatch, data, questions):
+    """Put the small GSM8K on the hub, in a catalogue that knows no digest and no commit."""
+    small = catalogue.DATASETS["gsm8k"]
+    splits = {
+        name: dataclasses.replace(split, digest=None, parts=split.parts[:1])
+        for name, split in small.splits.items()
+    }
+    public = dataclasses.replace(small, hub="a/b", splits=splits)
+    monkeypatch.setattr(catalogue, "DATASETS", {"gsm8k": public})
+    monkeypatch.setattr(
+        "modnorm.tasks.splits.read_dataset", lambda spec, *, field: HubRows(questions, COMMIT)
+    )
+
+
+def test_the_commit_that_was_read_is_kept_with_the_rows(unpinned, out, tmp_path):
+    manifest = fetch("gsm8k", out).manifest
+    assert manifest.origin == Origin(source="a/b", revision=COMMIT)
+    assert fetch("gsm8k", tmp_path, source=out).manifest == manifest
+    spec = DataSpec(source="split:gsm8k/heldout")
+    loaded = load_data(get_task("gsm8k"), spec, field=FIELD, roots=[tmp_path])
+    assert loaded.revision == COMMIT
+
+
+def test_a_manifest_stands_in_for_a_digest_that_the_catalogue_lacks(unpinned, out):
+    fetch("gsm8k", out)
+    path = out / "gsm8k" / "heldout.jsonl"
+    path.write_text(path.read_text().replace("q4?", "q5?"))
+    with pytest.raises(InvalidInputError, match="the first that was changed is line 3"):
+        open_split("gsm8k/heldout", folders=[out], field=FIELD)
+    assert fetch("gsm8k", out).written
+    assert open_split("gsm8k/heldout", folders=[out], field=FIELD).digest

@@ -1,0 +1,286 @@
+from pathlib import Path
+
+import pytest
+import yaml
+
+from modnorm.errors import InvalidInputError
+from modnorm.spec import MAX_DECLARATION, parse_spec
+from modnorm.tasks import declared, get_task
+from modnorm.tasks.conformance import check_task
+from modnorm.tasks.declared_task import COMPARISONS, SEARCHED, carry_declaration, load_task
+from modnorm.tasks.registry import get_stored_task, paper_tasks
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "my-task.yaml"
+DECLARATION = yaml.safe_load(EXAMPLE.read_text())
+
+
+@pytest.fixture
+def declare(tmp_path):
+    """Write a task file that differs from the example."""
+
+    def declare(**changes):
+        path = tmp_path / "task.yaml"
+        path.write_text(yaml.safe_dump({**DECLARATION, **changes}))
+        return path
+
+    return declare
+
+
+def test_the_example_is_a_task_that_conforms():
+    task = get_task(str(EXAMPLE))
+    rows = [
+        {"country": "France", "capital": "Paris", "id": 1},
+        {"country": "Peru", "capital": "Lima", "id": 2},
+    ]
+    check_task(task, rows, ["<answer>paris</answer>", "It is <answer> Lima </answer>."]).require()
+    row = task.parse(rows[0])
+    assert row == {"country": "France", "capital": "Paris"}
+    system, user = task.messages(row)
+    assert system.content == DECLARATION["prompt"]["system"]
+    assert user.content.startswith("What is the capital of France?")
+    assert (task.name, task.max_tokens) == ("capitals", 64)
+
+
+def test_the_scorer_changes_with_the_declaration(declare):
+    first = load_task(declare()).scorer
+    assert first.startswith("capitals-")
+    assert load_task(declare()).scorer == first
+    assert load_task(declare(compare="exact")).scorer != first
+
+
+def test_the_scorer_changes_with_the_version_of_its_comparison(declare, monkeypatch):
+    later = {"mathematics": {"comparing": "mathematics-3"}}
+    first = {compare: load_task(declare(compare=compare)).scorer for compare in COMPARISONS}
+    monkeypatch.setattr(declared, "_COMPARING", later)
+    changed = {name for name in first if load_task(declare(compare=name)).scorer != first[name]}
+    assert changed == {"mathematics"}
+
+
+@pytest.mark.parametrize(
+    ("compare", "right", "wrong"),
+    [
+        ("exact", "Paris", "paris"),
+        ("caseless", "pARIS", "Par is"),
+        ("number", "1,000.0", "1001"),
+        ("mathematics", r"\frac{2}{4}", "1/3"),
+    ],
+)
+def test_answers_are_compared_as_declared(declare, compare, right, wrong):
+    answers = {"number": "1000", "mathematics": "0.5"}
+    task = load_task(declare(compare=compare))
+    row = task.parse({"country": "c", "capital": answers.get(compare, "Paris")})
+    assert task.judge(row, f"<answer>{right}</answer>").correct
+    assert not task.judge(row, f"<answer>{wrong}</answer>").correct
+
+
+def test_the_first_or_the_last_match_counts(declare):
+    text = "<answer>Paris</answer><answer>Rome</answer>"
+    last, first = (
+        load_task(declare()),
+        load_task(declare(extract={"regex": "<answer>(.*?)</", "match": "first"})),
+    )
+    row = last.parse({"country": "c", "capital": "Paris"})
+    assert last.judge(row, text).vote == "rome"
+    assert first.judge(row, text).correct
+
+
+def test_numbers_in_columns_become_text(declare):
+    task = load_task(declare(compare="number"))
+    assert task.parse({"country": "c", "capital": 5})["capital"] == "5"
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(5.0, "5.0"), (0.00001, "0.00001"), (-1e16, "-10000000000000000")]
+)
+def test_a_number_is_written_without_an_exponent(declare, number, text):
+    task = load_task(declare(compare="number"))
+    row = task.parse({"country": "c", "capital": number})
+    assert row["capital"] == text
+    assert task.judge(row, f"<answer>{text}</answer>").correct
+
+
+def test_a_missing_number_is_no_answer(declare):
+    with pytest.raises(InvalidInputError, match="text"):
+        load_task(declare(compare="exact")).parse({"country": "c", "capital": float("nan")})
+
+
+@pytest.mark.parametrize("compare", ["exact", "caseless", "number", "mathematics"])
+def test_a_blank_answer_is_no_vote(declare, compare):
+    task = load_task(declare(compare=compare))
+    assert (
+        task.judge(task.parse({"country": "c", "capital": "5"}), "<answer> </answer>").vote is None
+    )
+
+
+def test_no_completion_keeps_an_expression_from_its_answer(declare):
+    # Backtracking would take some 2**10000 steps, and a bound in seconds would then be a score.
+    task = load_task(declare(extract={"regex": "(?:a|a?)+!|=(.)"}, compare="exact"))
+    row = task.parse({"country": "c", "capital": "b"})
+    assert task.judge(row, "a" * 10_000 + "=b").correct
+    assert task.judge(row, "a" * 10_000 + "b\ud800").vote is None
+
+
+@pytest.mark.parametrize(("match", "seen"), [("first", "near the start"), ("last", "at the end")])
+def test_a_long_completion_is_searched_at_the_end_that_counts(declare, match, seen):
+    task = load_task(declare(extract={"regex": "<answer>(.*?)</answer>", "match": match}))
+    row = task.parse({"country": "c", "capital": seen})
+    sides = [
+        f"<answer>{'near the start'}</answer>",
+        "." * SEARCHED,
+        f"<answer>{'at the end'}</answer>",
+    ]
+    assert task.judge(row, "".join(sides)).correct
+    middle = [sides[1], "<answer>of neither</answer>", sides[1]]
+    assert task.judge(row, "".join(middle)).vote is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"name": "My Task"}, "name"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"answer": "city"}, "city used but not listed"),
+        ({"prompt": {"user": "{town}"}}, "town used but not listed"),
+        ({"prompt": {"user": "{country.__class__}"}}, "not listed"),
+        ({"prompt": {"user": "{"}}, "format string"),
+        ({"prompt": {"user": "{}"}}, "names no column"),
+        ({"extract": {"regex": "("}}, "no regular expression"),
+        ({"extract": {"regex": "(a)(b)"}}, "one group"),
+        ({"extract": {"regex": "(?=a)b"}}, "no look-around"),
+        ({"extract": {"regex": r"(a)\1"}}, "no back-references"),
+        ({"prompt": {"user": "{country:>999999999}"}}, "stands alone"),
+        ({"prompt": {"user": "{country!r}"}}, "stands alone"),
+        ({"name": "countdown"}, "task of the paper"),
+        ({"compare": "fuzzy"}, "compare"),
+        ({"extra": 1}, "extra"),
+    ],
+)
+def test_a_faulty_declaration_is_refused(declare, changes, fault):
+    with pytest.raises(InvalidInputError, match=fault) as caught:
+        load_task(declare(**changes))
+    assert caught.value.field == "task.name"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "place"),
+    [
+        ("max_tokens: 64", "max_tokens: many", "line 4: max_tokens"),
+        ("[country, capital]", "[country, [capital]]", "line 7: columns.1"),
+        ("  user:", "  users:", "line 10: prompt.user: must be given"),
+        ("  user:", "  users:", "prompt.users: there is no such field here, only system, user"),
+        ("[country, capital]", "country, capital", "line 7: columns: must be a list"),
+        ("match: last", "match: some", "line 19: extract.match"),
+        ("match: last", "last: true", "line 19: extract.last: there is no such field here"),
+        ("answer: capital", "answer: city", "line 3: the file: columns: city"),
+    ],
+)
+def test_faults_name_line_and_field(tmp_path, old, new, place):
+    text = EXAMPLE.read_text().split("\n", 2)[2]
+    path = tmp_path / "task.yaml"
+    path.write_text("# Two lines\n# of remarks.\n" + text.replace(old, new))
+    with pytest.raises(InvalidInputError) as caught:
+        load_task(path)
+    assert place in caught.value.message
+    assert str(path) in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "a: [",
+        "- 1",
+        "",
+        "\x00",
+        "[" * 20_000,
+        "a: " + "9" * 5000,
+        "a: 2026-13-45",
+        "a: &a [1]\nb: *a",
+        "name: a\nname: b",
+        "#" * (MAX_DECLARATION + 1),
+    ],
+)
+def test_what_is_no_declaration_is_refused(tmp_path, content):
+    path = tmp_path / "task.yaml"
+    path.write_text(content)
+    with pytest.raises(InvalidInputError, match=r"task\.yaml"):
+        get_task(str(path))
+
+
+@pytest.mark.parametrize("bracket", ["[", "- ", "? ", "{a: "])
+def test_depth_is_refused_where_it_begins(tmp_path, bracket):
+    path = tmp_path / "task.yaml"
+    path.write_text("a:\n  " + bracket * 10_000)
+    with pytest.raises(InvalidInputError, match=r"nested deeper than any field is\s+in .*line 2"):
+        get_task(str(path))
+
+
+def test_a_task_is_known_by_its_text_where_there_is_no_file(declare):
+    path = declare()
+    task = get_task(str(path))
+    text = path.read_text()
+    path.unlink()
+    stored = get_stored_task("capitals", scorer=task.scorer, declaration=text)
+    assert (stored.name, stored.scorer) == (task.name, task.scorer)
+    for name, field in (("towns", "task.name"), ("countdown", "task.name")):
+        with pytest.raises(InvalidInputError) as caught:
+            get_stored_task(name, declaration=text)
+        assert caught.value.field == field
+    with pytest.raises(InvalidInputError) as caught:
+        get_stored_task("capitals", declaration=text.replace("capitals", "gsm8k"))
+    assert caught.value.field == "task.declaration"
+
+
+def test_a_service_reads_no_task_file(declare):
+    with pytest.raises(InvalidInputError, match=r"text of .* is missing"):
+        get_stored_task(str(declare()))
+    with pytest.raises(InvalidInputError, match="no file"):
+        get_task("none.yaml")
+
+
+def test_every_task_of_the_paper_keeps_its_name(declare):
+    for name in paper_tasks():
+        with pytest.raises(InvalidInputError, match="take another name"):
+            load_task(declare(name=name))
+
+
+def test_a_spec_carries_the_text_of_its_task_file(declare):
+    path = declare()
+    task = {"name": str(path), "selection": "a.jsonl", "heldout": "b.jsonl"}
+    content = {
+        "model": "tiny-thicket",
+        "task": task,
+        "method": {"name": "randopt", "radius": 0.1},
+        "population": {"size": 1},
+    }
+    spec = carry_declaration(parse_spec(content))
+    assert (spec.task.name, spec.task.declaration) == ("capitals", path.read_text())
+    path.unlink()
+    assert carry_declaration(spec) == spec
+    assert parse_spec(spec.model_dump(mode="json")) == spec
+    registered = parse_spec({**content, "task": {**task, "name": "gsm8k"}})
+    assert carry_declaration(registered) is registered
+    assert "declaration" not in registered.model_dump()["task"]
+
+
+@pytest.mark.parametrize(
+    ("raw", "column"),
+    [({"country": "c"}, "capital"), ({"country": "c", "capital": "x"}, "capital")],
+)
+def test_malformed_rows_name_their_column(declare, raw, column):
+    with pytest.raises(InvalidInputError) as caught:
+        load_task(declare(compare="number")).parse(raw)
+    assert caught.value.field == column
+
+
+@pytest.mark.parametrize(("country", "fault"), [(" ", "is empty"), (None, "must be text")])
+def test_text_that_is_empty_is_said_to_be(declare, country, fault):
+    with pytest.raises(InvalidInputError, match=fault):
+        load_task(declare()).parse({"country": country, "capital": "Paris"})
+
+
+@pytest.mark.parametrize("text", ["", "- capitals"])
+def test_a_file_that_declares_no_fields_is_told_what_it_must_be(tmp_path, text):
+    path = tmp_path / "task.yaml"
+    path.write_text(text)
+    with pytest.raises(InvalidInputError, match="line 1: the file: must be a mapping of fields"):
+        load_task(path)

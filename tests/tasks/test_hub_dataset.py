@@ -1,0 +1,193 @@
+import json
+import sys
+from pathlib import Path
+
+import datasets
+import httpx
+import pytest
+from huggingface_hub import constants
+
+from modnorm.errors import InvalidInputError, PreconditionError, UnavailableError
+from modnorm.spec import DataSpec
+from modnorm.tasks import get_task
+from modnorm.tasks.row_loading import load_data, load_rows
+
+FIELD = "task.heldout"
+COMMIT = "0123456789" * 4
+
+
+def load(source="openai/gsm8k", split="test", **options):
+    spec = DataSpec(source=source, split=split, **options)
+    return load_rows(get_task("gsm8k"), spec, field=FIELD)
+
+
+class Builder:
+    """What `load_dataset_builder` returns, as far as it is used."""
+
+    def __init__(self, rows, commit):
+        self.rows = rows
+        self.hash = commit
+        self.prepared = False
+
+    def download_and_prepare(self):
+        self.prepared = True
+
+    def as_dataset(self, split):
+        assert self.prepared
+        if split != "test":
+            raise ValueError(f"Unknown split \"{split}\". Should be one of ['test'].")
+        return datasets.Dataset.from_list(self.rows)
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    """Stand in for the hub: what is asked for, and what it answers or raises."""
+    monkeypatch.setattr("modnorm.tasks.hub_download._is_reachable", lambda: True)
+    calls = []
+    rows = [{"question": f"What is {n}?", "answer": f"#### {n}"} for n in range(5)]
+    answer = [Builder(rows, COMMIT)]
+
+    def load_dataset_builder(path, **options):
+        calls.append((path, options))
+        if isinstance(answer[0], Exception):
+            raise answer[0]
+        return answer[0]
+
+    monkeypatch.setattr(datasets, "load_dataset_builder", load_dataset_builder)
+    return calls, answer
+
+
+def test_rows_come_from_the_named_split(hub):
+    rows = load(config="main", revision="abc", offset=1, limit=2)
+    assert rows == tuple({"question": f"What is {n}?", "answer": f"{n}"} for n in (1, 2))
+    assert hub[0] == [("openai/gsm8k", {"name": "main", "revision": "abc"})]
+
+
+def test_the_commit_that_was_read_is_known(hub):
+    spec = DataSpec(source="openai/gsm8k", split="test")
+    assert load_data(get_task("gsm8k"), spec, field=FIELD).revision == COMMIT
+    hub[1][0].hash = "default-1234"
+    assert load_data(get_task("gsm8k"), spec, field=FIELD).revision is None
+
+
+def test_a_malformed_row_is_named(hub):
+    hub[1][0].rows = [{"question": "?", "answer": "none"}]
+    with pytest.raises(InvalidInputError, match="openai/gsm8k, row 1, column 'answer'"):
+        load()
+
+
+def test_the_split_must_be_named():
+    with pytest.raises(InvalidInputError, match="needs a split") as caught:
+        load(split=None)
+    assert caught.value.field == f"{FIELD}.split"
+
+
+@pytest.mark.parametrize(
+    "source", ["json", "gsm8k", "a/b/c", "https://example.org/a", "a b/c", "-a/b"]
+)
+def test_what_is_no_dataset_id_is_refused(hub, source):
+    with pytest.raises(InvalidInputError, match="no Hugging Face dataset") as caught:
+        load(source)
+    assert caught.value.field == f"{FIELD}.source"
+    assert hub[0] == []
+
+
+def test_a_local_folder_never_shadows_the_hub(hub, tmp_path, monkeypatch):
+    (tmp_path / "openai" / "gsm8k").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidInputError, match="no Hugging Face dataset"):
+        load()
+    assert hub[0] == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [
+        (datasets.exceptions.DatasetNotFoundError("gone"), InvalidInputError),
+        (ValueError("Config name is missing"), InvalidInputError),
+        (RuntimeError("Dataset scripts are no longer supported"), InvalidInputError),
+        (datasets.exceptions.DatasetGenerationError("corrupt"), InvalidInputError),
+        (ConnectionError("no route"), UnavailableError),
+        (httpx.ReadTimeout("too late"), UnavailableError),
+    ],
+)
+def test_what_the_hub_answers_is_told_apart(hub, fault, error):
+    hub[1][0] = fault
+    with pytest.raises(error):
+        load()
+
+
+def test_an_unknown_split_is_refused(hub):
+    with pytest.raises(InvalidInputError, match=r"Should be one of \['test'\]"):
+        load(split="dev")
+
+
+@pytest.fixture
+def offline(monkeypatch, tmp_path):
+    """Cut the network; returns the folder that `datasets` keeps its copies in."""
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
+    return tmp_path
+
+
+def test_offline_is_an_unavailable_dependency(offline):
+    with pytest.raises(UnavailableError, match="download it first"):
+        load("modnorm-tests/not-cached")
+
+
+@pytest.fixture
+def copy(offline):
+    """Keep a copy of a dataset at COMMIT, as a download leaves it."""
+    source = offline / "rows.jsonl"
+    source.write_text('{"question": "What is 7?", "answer": "#### 7"}\n')
+    builder = datasets.load_dataset_builder("json", data_files={"test": str(source)})
+    builder.download_and_prepare()
+    place = offline / "modnorm-tests___cached" / "default" / "0.0.0" / COMMIT
+    place.parent.mkdir(parents=True)
+    Path(builder.cache_dir).rename(place)
+    for path in place.glob("json-*"):
+        path.rename(place / path.name.replace("json-", "cached-"))
+    info = place / "dataset_info.json"
+    info.write_text(json.dumps(json.loads(info.read_text()) | {"config_name": "default"}))
+
+
+@pytest.mark.usefixtures("copy")
+def test_offline_a_copy_serves_for_its_own_commit_alone():
+    name = "modnorm-tests/cached"
+    assert load(name, revision=COMMIT) == ({"question": "What is 7?", "answer": "7"},)
+    spec = DataSpec(source=name, split="test")
+    assert load_data(get_task("gsm8k"), spec, field=FIELD).revision == COMMIT
+    with pytest.raises(UnavailableError, match=f"the copy .* is of {COMMIT}") as caught:
+        load(name, revision="f" * 40)
+    assert caught.value.field == f"{FIELD}.revision"
+
+
+def test_without_the_package_the_remedy_is_told(monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(PreconditionError, match=r"pip install 'modnorm\[data\]'"):
+        load()
+
+
+def test_a_hub_that_cannot_be_reached_is_not_tried_again_and_again(hub, monkeypatch, capfd):
+    # Port 1 refuses connections; the hub's own client would try for half a minute.
+    monkeypatch.undo()
+    for module in (constants, datasets.config):  # whatever the tests' environment says
+        monkeypatch.setattr(module, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:1")
+    with pytest.raises(UnavailableError, match="cannot fetch modnorm-tests/absent"):
+        load("modnorm-tests/absent")
+    assert "Retrying" not in "".join(capfd.readouterr())
+    assert not constants.HF_HUB_OFFLINE
+    assert not datasets.config.HF_HUB_OFFLINE
+
+
+def test_a_copy_on_this_machine_is_read_without_the_hub(hub, monkeypatch):
+    seen = []
+    builder = hub[1][0]
+    monkeypatch.setattr("modnorm.tasks.hub_download._is_reachable", lambda: False)
+    monkeypatch.setattr(
+        builder, "download_and_prepare", lambda: seen.append(constants.HF_HUB_OFFLINE)
+    )
+    builder.prepared = True
+    assert len(load()) == 5
+    assert seen == [True]

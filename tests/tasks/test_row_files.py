@@ -1,0 +1,58 @@
+import pyarrow as pa
+import pytest
+from pyarrow.parquet import write_table
+
+from modnorm.errors import InvalidInputError
+from modnorm.tasks.row_files import read_file
+
+
+def read(path):
+    return list(read_file(path, path.name, field="task.heldout"))
+
+
+def test_csv_columns_are_named_by_the_first_line(tmp_path):
+    path = tmp_path / "stories.csv"
+    path.write_text('\ufeffstoryid,title\n1,"A, b"\n2,"two\nlines"\n', encoding="utf-8")
+    assert read(path) == [
+        ("line 2", {"storyid": "1", "title": "A, b"}),
+        ("line 4", {"storyid": "2", "title": "two\nlines"}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (b"a,b\n1\n", "line 2: not as many columns"),
+        (b"a,b\n1,2,3\n", "line 2: not as many columns"),
+        (b'a,b\n1,"2"3\n', "no readable CSV"),
+        (b"a,b\n\xff,1\n", "no UTF-8 text"),
+        (b"a,b,a\n1,2,3\n", "line 1: two columns are named 'a'"),
+    ],
+)
+def test_broken_csv_is_refused_by_line(tmp_path, content, fault):
+    path = tmp_path / "rows.csv"
+    path.write_bytes(content)
+    with pytest.raises(InvalidInputError, match=fault):
+        read(path)
+
+
+def test_columns_without_a_name_may_be_several(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("a,,\n1,,\n")
+    assert read(path) == [("line 2", {"a": "1", "": ""})]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xff"]).buffers()),
+        pa.array([2**31 - 1], pa.int32()).cast(pa.date32()),
+        pa.array([2**62]).cast(pa.timestamp("us")),
+    ],
+    ids=["no UTF-8", "no date", "no time"],
+)
+def test_parquet_values_that_python_does_not_have_are_refused(tmp_path, column):
+    path = tmp_path / "rows.parquet"
+    write_table(pa.table({"question": column}), path)
+    with pytest.raises(InvalidInputError, match="no readable Parquet"):
+        read(path)

@@ -1,0 +1,107 @@
+import hashlib
+import json
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from modnorm.errors import InvalidInputError
+from modnorm.spec import DataSpec
+from modnorm.tasks import get_task
+from modnorm.tasks.row_loading import encode_rows, load_rows, parse_row, rows_digest
+
+TASK = get_task("countdown")
+FIELD = "task.selection"
+FORMATS = ["rows.jsonl", "rows.json", "rows.parquet"]
+EXPECTED = tuple({"numbers": [n, 2, 3], "target": n + 5} for n in range(1, 6))
+
+
+def load(path, **options):
+    return load_rows(TASK, DataSpec(source=str(path), **options), field=FIELD)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_gives_the_same_rows_in_file_order(write_rows, name):
+    assert load(write_rows(name)) == EXPECTED
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_offset_and_limit_cut_the_rows(write_rows, name):
+    path = write_rows(name)
+    assert load(path, offset=1, limit=3) == EXPECTED[1:4]
+    assert load(path, offset=3) == EXPECTED[3:]
+    assert load(path, limit=5) == EXPECTED
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_fewer_rows_than_asked_for_are_refused(write_rows, name):
+    with pytest.raises(InvalidInputError, match="has 4 rows from row 1 on") as caught:
+        load(write_rows(name), offset=1, limit=5)
+    assert caught.value.field == f"{FIELD}.limit"
+    assert caught.value.remedy == "ask for at most 4"
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_no_rows_after_the_offset_are_refused(write_rows, name):
+    with pytest.raises(InvalidInputError, match="has no rows after the first 5") as caught:
+        load(write_rows(name), offset=5)
+    assert caught.value.field == FIELD
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("a.jsonl", ""), ("a.jsonl", "\n"), ("a.json", "[]")]
+)
+def test_an_empty_file_is_refused(tmp_path, name, content):
+    path = tmp_path / name
+    path.write_text(content)
+    with pytest.raises(InvalidInputError, match="has no rows"):
+        load(path)
+
+
+def test_a_row_that_breaks_the_schema_is_named_by_line_and_column(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"numbers": [1], "target": 1}\n\n{"numbers": [1]}\n')
+    with pytest.raises(InvalidInputError, match="line 3, column 'target': must be") as caught:
+        load(path)
+    assert caught.value.field == FIELD
+    path = tmp_path / "rows.json"
+    path.write_text('[{"numbers": [1], "target": 1}, {"target": 1}]')
+    with pytest.raises(InvalidInputError, match="row 2, column 'numbers'"):
+        load(path)
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        ({"target": 3, "nums": [1, 2]}, "no such column, only 'target', 'nums'"),
+        ({}, "no such column, only none"),
+        ({f"column {index}": 1 for index in range(100)}, r"'column 0', .*\.\.\."),
+        ({"target": 3, "numbers": "1 2"}, None),
+    ],
+)
+def test_a_row_that_lacks_a_column_is_told_with_those_that_it_has(row, told):
+    with pytest.raises(InvalidInputError, match="line 7, column 'numbers'") as caught:
+        parse_row(TASK, row, "rows.jsonl, line 7", field="data")
+    assert (caught.value.remedy is None) == (told is None)
+    assert told is None or re.search(told, caught.value.remedy or "")
+
+
+def test_rows_beyond_the_limit_are_not_looked_at(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"numbers": [1], "target": 1}\nnonsense\n')
+    assert len(load(path, limit=1)) == 1
+
+
+def test_encoding_is_canonical_and_the_digest_is_of_its_lines():
+    rows = ({"target": 1, "numbers": [2, 3]}, {"question": "caf\u00e9"})
+    assert encode_rows(rows) == ['{"numbers":[2,3],"target":1}', '{"question":"caf\\u00e9"}']
+    assert rows_digest(rows) == hashlib.sha256("\n".join(encode_rows(rows)).encode()).hexdigest()
+    assert rows_digest(reversed(rows)) != rows_digest(rows)
+
+
+@given(st.lists(st.dictionaries(st.text(), st.integers() | st.text() | st.lists(st.integers()))))
+def test_encoded_rows_decode_to_the_rows(rows):
+    encoded = encode_rows(rows)
+    assert [json.loads(line) for line in encoded] == rows
+    assert all("\n" not in line for line in encoded)

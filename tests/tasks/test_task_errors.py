@@ -1,0 +1,105 @@
+"""What a task's own code raises names the task, the row and the place."""
+
+import pickle
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from modnorm.engines.protocol import Completion, Finish
+from modnorm.errors import EngineError, IncompatibleError, InvalidInputError, UnavailableError
+from modnorm.search.judging import _judge
+from modnorm.spec import DataSpec
+from modnorm.tasks.gsm8k import Gsm8k
+from modnorm.tasks.protocol import Judgement, Message, Row
+from modnorm.tasks.row_loading import load_rows
+from modnorm.tasks.task_errors import render_prompts
+
+COMPLETION = Completion(0, "#### 1", tokens=1, finish=Finish.STOP)
+
+
+class Broken(Gsm8k):
+    """A task whose code raises what it is given."""
+
+    name = "broken"
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def parse(self, raw: Mapping[str, object]) -> Row:
+        raise self._error
+
+    def messages(self, row: Row) -> tuple[Message, ...]:
+        raise self._error
+
+    def judge(self, row: Row, completion: str) -> Judgement:
+        raise self._error
+
+
+def place(method: str) -> str:
+    """Return file and line where a method of the task raises, as a pattern."""
+    line = getattr(Broken, method).__code__.co_firstlineno + 1
+    return re.escape(f"{__file__}:{line}")
+
+
+def test_a_judge_that_raises_is_fatal_also_from_another_process() -> None:
+    told = f"^task broken, selection row 3: KeyError: 'x', raised at {place('judge')}$"
+    with pytest.raises(IncompatibleError) as raised:
+        _judge(Broken(KeyError("x")), {}, COMPLETION, "selection row 3")
+    travelled = pickle.loads(pickle.dumps(raised.value))
+    for error in (raised.value, travelled):
+        assert type(error) is IncompatibleError
+        assert re.search(told, error.message)
+        assert (error.field, error.remedy) == ("task.name", "mend the task, or leave the row out")
+
+
+def test_a_judge_that_returns_no_judgement_is_named() -> None:
+    class Silent(Gsm8k):
+        name = "silent"
+
+        def judge(self, row: Row, completion: str) -> Judgement:
+            return None  # type: ignore[return-value]  # the fault
+
+    with pytest.raises(IncompatibleError, match="task silent, row 0: AttributeError: 'NoneType'"):
+        _judge(Silent(), {}, COMPLETION, "row 0")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [MemoryError(), UnavailableError("no sandbox"), EngineError("it died"), OSError("disk")],
+)
+def test_what_is_no_fault_of_the_task_passes_as_it_is(error: Exception) -> None:
+    with pytest.raises(type(error)) as raised:
+        _judge(Broken(error), {}, COMPLETION, "row 0")
+    assert raised.value is error
+
+
+def test_prompts_and_rows_that_raise_are_bad_input(tmp_path: Path) -> None:
+    told = f"^task broken, selection row 0: KeyError: 'boo', raised at {place('messages')}$"
+    with pytest.raises(InvalidInputError) as raised:
+        render_prompts(Broken(KeyError("boo")), [{}], "selection row")
+    assert re.search(told, raised.value.message)
+    assert raised.value.field == "task.name"
+    path = tmp_path / "rows.jsonl"
+    path.write_text("{}\n")
+    told = f"^task broken, {re.escape(str(path))}, line 1: KeyError: 'boo', raised at "
+    rows = DataSpec(source=str(path))
+    with pytest.raises(InvalidInputError) as raised:
+        load_rows(Broken(KeyError("boo")), rows, field="task.selection")
+    assert re.search(told + place("parse"), raised.value.message)
+    assert raised.value.field == "task.name"
+
+
+def test_an_exception_that_says_much_is_cut() -> None:
+    with pytest.raises(InvalidInputError) as raised:
+        render_prompts(Broken(ValueError("x" * 100_000)), [{}], "row")
+    assert len(raised.value.message) < 1000
+    assert re.search(place("messages"), raised.value.message)
+
+
+def test_a_task_that_exits_ends_no_worker_and_no_service() -> None:
+    with pytest.raises(IncompatibleError, match="task broken, row 0: SystemExit: 2, raised at"):
+        _judge(Broken(SystemExit(2)), {}, COMPLETION, "row 0")
+    with pytest.raises(InvalidInputError, match="task broken, row 0: SystemExit: 2, raised at"):
+        render_prompts(Broken(SystemExit(2)), [{}], "row")
