@@ -37,8 +37,8 @@ class DrawnEngine(VllmEngine):
         cache_bytes: int | None = None,
     ) -> None:
         cache = {} if cache_bytes is None else {"kv_cache_memory_bytes": cache_bytes}
-        changes = Overrides({**variant.arguments, **cache}, without=variant.without)
-        super().__init__(checkpoint, settings, changes=changes)
+        overrides = Overrides({**variant.arguments, **cache}, without=variant.without)
+        super().__init__(checkpoint, settings, overrides=overrides)
         self.lengths: Sequence[int] = ()
         self.stopwatch = Stopwatch()
 

@@ -1,4 +1,4 @@
-"""Inference engines behind one small protocol; an engine's library is imported with the engine."""
+"""Inference engines behind one protocol. An engine's library is imported when it is loaded."""
 
 from importlib.util import find_spec
 
@@ -34,9 +34,9 @@ def load_engine(
     """Load a model into an engine.
 
     Args:
-        name: Engine by name; `auto` is vLLM where it is installed and there is a GPU.
+        name: Engine by name; `auto` is vLLM if it is installed and there is a GPU.
         checkpoint: The model on disk.
-        settings: What the vLLM engine is told besides; defaults where absent.
+        settings: Settings of the engine; the defaults when None.
 
     Raises:
         InvalidInputError: there is no such engine, or the checkpoint is malformed.
@@ -53,7 +53,7 @@ def load_engine(
     if name == _VLLM or (name == "auto" and _VLLM in engine_names() and _has_gpu()):
         return _load_vllm(checkpoint, settings or EngineSettings())
     settings = settings or EngineSettings()
-    _require_plain(settings)
+    _require_default_features(settings)
     from modnorm.engines.transformers_engine import (  # noqa: PLC0415 - loads transformers
         TransformersEngine,
     )
@@ -61,34 +61,34 @@ def load_engine(
     return TransformersEngine(checkpoint, gpu_share=settings.gpu_memory_utilization)
 
 
-def _require_plain(settings: EngineSettings) -> None:
-    """Refuse what would silently be something else with the transformers engine."""
-    asked = {
+def _require_default_features(settings: EngineSettings) -> None:
+    """Refuse settings that the transformers engine would silently ignore."""
+    requested = {
         "numerics": settings.numerics is not Numerics.FAST,
         "tensor_parallel_size": settings.tensor_parallel_size > 1,
     }
-    for field in (field for field, is_asked in asked.items() if is_asked):
+    for field in (field for field, is_requested in requested.items() if is_requested):
         raise IncompatibleError(
             f"the transformers engine has no {field}, and there is no vLLM with a GPU here",
             field=f"engine.{field}",
-            remedy="leave it out, or run evaluators with vLLM on GPUs",
+            remedy="remove it, or run evaluators with vLLM on GPUs",
         )
 
 
 def _load_vllm(checkpoint: Checkpoint, settings: EngineSettings) -> Engine:
     choose_numerics(settings.numerics)
     try:
-        from modnorm.engines.vllm.engine import VllmEngine  # noqa: PLC0415 - need not be there
+        from modnorm.engines.vllm.engine import VllmEngine  # noqa: PLC0415 - an optional package
     except ImportError as error:
         raise IncompatibleError(
-            f"vLLM is installed, but does not load: {error}",
+            f"vLLM is installed but cannot be imported: {error}",
             field="engine.name",
-            remedy="mend the installation, or name the transformers engine",
+            remedy="fix the installation, or name the transformers engine",
         ) from error
     return VllmEngine(checkpoint, settings)
 
 
 def _has_gpu() -> bool:
-    import torch  # noqa: PLC0415 - names of engines are told without it
+    import torch  # noqa: PLC0415 - slow to import, not needed for names
 
     return torch.cuda.is_available()

@@ -1,4 +1,4 @@
-"""A transformers causal language model as the decoding loop sees it."""
+"""Greedy next tokens of a transformers causal language model, over a slot cache."""
 
 from collections.abc import Mapping
 from typing import Protocol, cast
@@ -15,11 +15,11 @@ class _Decoder(Protocol):
 
 
 Masks = torch.Tensor | None | dict[str, torch.Tensor | None]
-"""Additive masks: one for all layers, or one for each kind of layer; None is causal."""
+"""Additive masks: one for all layers, or one for each layer type. None means causal."""
 
 FULL, SLIDING = "full_attention", "sliding_attention"
-_BY_KIND = frozenset({"gemma3_text", "olmo3", "qwen2", "qwen3"})
-"""Models in transformers that take a mask for each kind of layer."""
+_MASK_BY_LAYER_TYPE = frozenset({"gemma3_text", "olmo3", "qwen2", "qwen3"})
+"""Model types whose transformers code takes a mask for each layer type."""
 
 
 class _Hidden(Protocol):
@@ -27,15 +27,15 @@ class _Hidden(Protocol):
 
 
 class CausalModel:
-    """The next greedy token of every row, over a slot cache.
+    """A decoder that returns the next greedy token of every row.
 
     Args:
         model: A decoder whose attention is `slot_attention` and whose logits are a linear map of
             its last hidden state.
 
     Raises:
-        IncompatibleError: its layers attend in a way that is not known here, its logits are
-            capped, or its rotary embedding depends on what else is in the batch.
+        IncompatibleError: the attention of some layer is not supported, the logits are capped,
+            or the rotary embedding depends on the rest of the batch.
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
@@ -57,14 +57,14 @@ class CausalModel:
         first: int,
         start: int = 0,
     ) -> list[int]:
-        """Read prompts into consecutive slots, whole or from the same position on.
+        """Read prompts into consecutive slots, from a common start position.
 
         Args:
-            prompts: Token ids from that position on, int64 [rows, columns], padded on the right.
-            lengths: How many of each are no padding, int64 [rows].
-            cache: Where keys and values go.
+            prompts: Token ids from `start` on, int64 [rows, columns], padded on the right.
+            lengths: Tokens of each row without padding, int64 [rows].
+            cache: Receives keys and values.
             first: First slot.
-            start: The position; what precedes it is in the slots.
+            start: Position of the first token; the slots hold the tokens before it.
 
         Returns:
             The first token of each completion.
@@ -74,9 +74,9 @@ class CausalModel:
         """
         columns = torch.arange(prompts.shape[1], device=self.device)
         write = PrefillWrite(first, columns < lengths[:, None], start)
-        places = columns + start
-        masks = self._prompt_masks(places, start + prompts.shape[1])
-        hidden = self._hidden(prompts, places[None], masks, cache.prepare(write))
+        positions = columns + start
+        masks = self._prompt_masks(positions, start + prompts.shape[1])
+        hidden = self._hidden(prompts, positions[None], masks, cache.prepare(write))
         rows = torch.arange(len(prompts), device=self.device)
         return self._greedy(hidden[rows, lengths - 1])
 
@@ -86,25 +86,24 @@ class CausalModel:
 
         Args:
             tokens: The token of each live slot.
-            positions: Its position, which is its column.
-            cache: Where keys and values are.
+            positions: The token's position, which is its column in the cache.
+            cache: Holds keys and values.
 
         Returns:
-            The token after each.
+            The next token of each slot.
 
         Raises:
             CandidateError: the logits are not finite.
         """
-        both = torch.tensor([tokens, positions], device=self.device)
-        ids, places = both[0], both[1]
+        ids, columns = torch.tensor([tokens, positions], device=self.device).unbind()
         rows = torch.arange(len(tokens), device=self.device)
-        write = StepWrite(rows, places, max(positions) + 1)
-        masks = self._step_masks(places, write.columns)
-        hidden = self._hidden(ids[:, None], places[:, None], masks, cache.prepare(write))
+        write = StepWrite(rows, columns, max(positions) + 1)
+        masks = self._step_masks(columns, write.columns)
+        hidden = self._hidden(ids[:, None], columns[:, None], masks, cache.prepare(write))
         return self._greedy(hidden[:, 0])
 
     def _prompt_masks(self, positions: torch.Tensor, columns: int) -> Masks:
-        """Return what each token of a prompt attends to: masks of [1, 1, positions, columns]."""
+        """Return the masks of a prompt's tokens, [1, 1, positions, columns]."""
         whole = len(positions) == columns
         full = None if whole else self._mask(positions, columns, None)[None, None]
         if self._window is None:
@@ -114,21 +113,21 @@ class CausalModel:
         return {FULL: full, SLIDING: self._mask(positions, columns, self._window)[None, None]}
 
     def _step_masks(self, positions: torch.Tensor, columns: int) -> Masks:
-        """Return what the last token of each row attends to: masks of [rows, 1, 1, columns]."""
+        """Return the masks of the last token of each row, [rows, 1, 1, columns]."""
         full = self._mask(positions, columns, None)[:, None, None]
         if self._window is None:
             return full
         return {FULL: full, SLIDING: self._mask(positions, columns, self._window)[:, None, None]}
 
     def _mask(self, positions: torch.Tensor, columns: int, window: int | None) -> torch.Tensor:
-        """Return the additive mask [positions, columns] of what precedes each position.
+        """Return the additive mask [positions, columns] that shows each position its predecessors.
 
         Args:
-            positions: Where the queries are, int64.
+            positions: Positions of the queries, int64.
             columns: Columns of keys.
-            window: How many columns a query sees, its own included; all up to it when None.
+            window: Columns that a query sees, its own included; all up to it when None.
         """
-        # CUDA's fused kernels want rows of the mask on multiples of 16 bytes.
+        # CUDA's fused kernels need mask rows on multiples of 16 bytes.
         stride = (columns + 7) // 8 * 8
         mask = torch.zeros((len(positions), stride), dtype=self.dtype, device=self.device)
         key, query = torch.arange(stride, device=self.device), positions[:, None]
@@ -162,19 +161,19 @@ class CausalModel:
 
 
 def _window(config: PreTrainedConfig) -> int | None:
-    """Return how many tokens the sliding layers see; None when there are none.
+    """Return the window of the sliding layers in tokens; None without such layers.
 
     Raises:
-        IncompatibleError: the layers are not all of a kind that is known here.
+        IncompatibleError: a layer type is not supported.
     """
     kinds = set(getattr(config, "layer_types", None) or [FULL])
     if kinds == {FULL}:
         return None
     window = getattr(config, "sliding_window", None)
-    known = kinds <= {FULL, SLIDING} and config.model_type in _BY_KIND
-    if not known or not isinstance(window, int) or window < 1:
+    supported = kinds <= {FULL, SLIDING} and config.model_type in _MASK_BY_LAYER_TYPE
+    if not supported or not isinstance(window, int) or window < 1:
         raise IncompatibleError(
-            f"layers of {sorted(kinds)} with a window of {window} cannot be decoded in slots"
+            f"the slot cache cannot decode layers of {sorted(kinds)} with a window of {window}"
         )
     return window
 
@@ -182,20 +181,20 @@ def _window(config: PreTrainedConfig) -> int | None:
 def _require_plain_attention(config: PreTrainedConfig) -> None:
     for cap in ("attn_logit_softcapping", "final_logit_softcapping"):
         if getattr(config, cap, None) is not None:
-            raise IncompatibleError(f"{cap} cannot be decoded in slots")
+            raise IncompatibleError(f"the slot cache cannot decode a model with {cap}")
     if getattr(config, "use_bidirectional_attention", False):
-        raise IncompatibleError("attention that looks ahead cannot be decoded in slots")
+        raise IncompatibleError("the slot cache cannot decode bidirectional attention")
     for rope in _ropes(config):
         if rope.get("rope_type") in {"dynamic", "longrope"}:
             raise IncompatibleError(
                 f"rotary embedding {rope['rope_type']!r} depends on the rest of the batch"
             )
     if config._attn_implementation != ATTENTION:  # noqa: SLF001 - no public accessor exists
-        raise IncompatibleError(f"attention is {config._attn_implementation}")  # noqa: SLF001
+        raise IncompatibleError(f"the attention is {config._attn_implementation}")  # noqa: SLF001
 
 
 def _ropes(config: PreTrainedConfig) -> list[Mapping[str, object]]:
-    """Return the settings of each rotary embedding: one, or one for each kind of layer."""
+    """Return the settings of each rotary embedding: one, or one for each layer type."""
     settings: Mapping[str, object] = getattr(config, "rope_parameters", None) or {}
     by_kind = [value for value in settings.values() if isinstance(value, Mapping)]
     return by_kind or [settings]

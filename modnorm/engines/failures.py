@@ -1,4 +1,4 @@
-"""What an inference library raises, as this project's errors."""
+"""Exceptions of inference libraries as errors of this project."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,11 +7,11 @@ from modnorm.errors import EngineError
 
 
 @contextmanager
-def engine_failures(what: str) -> Iterator[None]:
-    """Turn failures of torch, CUDA or the machine into `EngineError`.
+def engine_failures(action: str) -> Iterator[None]:
+    """Convert failures of torch, CUDA or the machine inside the context to `EngineError`.
 
     Args:
-        what: What was being done, for the message.
+        action: Description of the work, for the message.
 
     Raises:
         EngineError: memory ran out, a kernel failed, a file could not be read.
@@ -19,4 +19,4 @@ def engine_failures(what: str) -> Iterator[None]:
     try:
         yield
     except (RuntimeError, MemoryError, OSError) as error:
-        raise EngineError(f"{what} failed: {error}") from error
+        raise EngineError(f"{action} failed: {error}") from error

@@ -13,19 +13,19 @@ from modnorm.engines.protocol import Finish
 from modnorm.engines.slots import SlotCache
 
 PREFILL_TOKENS = 8_192
-"""Tokens of one prefill pass, padding included: bounds the activations."""
+"""Tokens of one prefill pass, padding included. This bounds the activations."""
 CPU_PREFILL_TOKENS = 1_024
-"""The same on a CPU: activations stay in its caches."""
-LEAST_SHARED = 16
-"""Tokens that all prompts must begin with to be read once for all: it takes a pass of its own."""
+"""Tokens of one prefill pass on a CPU, so that activations fit its caches."""
+MIN_SHARED_PREFIX = 16
+"""Shortest common prefix in tokens that gets a prefill pass of its own."""
 REFILL = 0.25
-"""Share of the slots that must be free before waiting prompts join, unless all of them fit:
-prefills want company."""
+"""Share of the slots that must be free before waiting prompts join, unless all of them fit.
+Larger prefills cost less for each prompt."""
 
 
 @dataclass
 class DecodedSequence:
-    """A sequence: its prompt, and what was generated so far."""
+    """A prompt and the tokens generated for it so far."""
 
     index: int
     prompt: Sequence[int]
@@ -38,7 +38,7 @@ class DecodedSequence:
         return len(self.prompt) + len(self.generated) - 1
 
     def append(self, token: int, stop_ids: Collection[int], max_tokens: int) -> None:
-        """Add a token and see whether it is the last."""
+        """Add a token; set `finish` if it is the last."""
         self.generated.append(token)
         if token in stop_ids:
             self.finish = Finish.STOP
@@ -47,11 +47,11 @@ class DecodedSequence:
 
 
 class GreedyDecoder:
-    """One request: sequences join free slots, and leave them the moment they end.
+    """Greedy decoding of one request: sequences join free slots and free them when they finish.
 
-    Prompts join shortest first, so that little of a prefill is padding. A beginning that all
-    prompts share, a system prompt for instance, is read once, into all slots. The order of
-    everything depends on the request alone, so the same request gives the same tokens.
+    Prompts join shortest first, which keeps the padding of a prefill small. A prefix that all
+    prompts share, such as a system prompt, is read once and copied to all slots. The schedule
+    depends on the request alone, so the same request gives the same tokens.
 
     Args:
         model: The model.
@@ -80,13 +80,13 @@ class GreedyDecoder:
         self._live: list[DecodedSequence] = []
         self._shared = _shared_tokens(prompts)
         self._shared_is_unread = self._shared > 0
-        """Whether the shared beginning is not in the cache yet."""
+        """Whether the shared prefix is not in the cache yet."""
         on_cpu = model.device.type == "cpu"
         self._pass_tokens = CPU_PREFILL_TOKENS if on_cpu else PREFILL_TOKENS
         columns = max(map(len, prompts)) + max_tokens
         self._rows = max(1, min(len(prompts), max_rows, max_cache_tokens // columns))
         self.cache_tokens = self._rows * columns
-        """Tokens that its cache has a place for."""
+        """Tokens that its cache can hold."""
         with engine_failures("the key-value cache"):
             self._cache = SlotCache(
                 model.config,
@@ -97,10 +97,10 @@ class GreedyDecoder:
             )
 
     def run(self, poll: Callable[[], None]) -> Iterator[DecodedSequence]:
-        """Yield sequences as they end.
+        """Yield sequences as they finish.
 
         Args:
-            poll: Called before each forward pass; what it raises goes through.
+            poll: Called before each forward pass; its exceptions propagate.
 
         Raises:
             CandidateError: the model produced logits that are not finite.
@@ -110,8 +110,8 @@ class GreedyDecoder:
             poll()
             with engine_failures("generation"):
                 self._forward()
-                ended = self._release_finished()
-            yield from ended
+                finished = self._release_finished()
+            yield from finished
 
     def _forward(self) -> None:
         if self._shared_is_unread:
@@ -122,25 +122,25 @@ class GreedyDecoder:
             self._step()
 
     def _read_shared(self) -> None:
-        beginning = self._waiting[0].prompt[: self._shared]
-        self._read([beginning], first=0, start=0)
+        prefix = self._waiting[0].prompt[: self._shared]
+        self._read([prefix], first=0, start=0)
         self._cache.share(self._shared)
         self._shared_is_unread = False
 
     def _can_refill(self) -> bool:
-        """Tell whether waiting prompts join now."""
+        """Whether waiting prompts can join now."""
         free = self._rows - len(self._live)
         return 0 < min(len(self._waiting), math.ceil(REFILL * self._rows)) <= free
 
     def _prefill(self) -> None:
         joining = self._next_prompts()
-        rest = [one.prompt[self._shared :] for one in joining]
-        tokens = self._read(rest, first=len(self._live), start=self._shared)
+        suffixes = [sequence.prompt[self._shared :] for sequence in joining]
+        tokens = self._read(suffixes, first=len(self._live), start=self._shared)
         self._live.extend(joining)
         self._append(joining, tokens)
 
     def _read(self, prompts: Sequence[Sequence[int]], *, first: int, start: int) -> list[int]:
-        """Read prompts from a position on into consecutive slots; return the token after each."""
+        """Read prompts into consecutive slots, from a start position; return each next token."""
         longest = max(map(len, prompts))
         padded = [[*prompt, *[0] * (longest - len(prompt))] for prompt in prompts]
         device = self._model.device
@@ -153,7 +153,7 @@ class GreedyDecoder:
         )
 
     def _next_prompts(self) -> list[DecodedSequence]:
-        """Take the next prompts that fit the free slots and one prefill pass."""
+        """Return the next prompts that fit the free slots and one prefill pass."""
         joining: list[DecodedSequence] = []
         free = self._rows - len(self._live)
         while self._waiting and len(joining) < free:
@@ -165,39 +165,39 @@ class GreedyDecoder:
 
     def _step(self) -> None:
         tokens = self._model.step(
-            [one.generated[-1] for one in self._live],
-            [one.position for one in self._live],
+            [sequence.generated[-1] for sequence in self._live],
+            [sequence.position for sequence in self._live],
             self._cache,
         )
         self._append(self._live, tokens)
 
     def _append(self, sequences: Sequence[DecodedSequence], tokens: Sequence[int]) -> None:
-        for one, token in zip(sequences, tokens, strict=True):
-            one.append(token, self._stop_ids, self._max_tokens)
+        for sequence, token in zip(sequences, tokens, strict=True):
+            sequence.append(token, self._stop_ids, self._max_tokens)
 
     def _release_finished(self) -> list[DecodedSequence]:
-        """Free the slots of the ended sequences; the last live slots move into the gaps."""
-        ended = [one for one in self._live if one.finish]
-        if not ended:
-            return ended
-        stay = len(self._live) - len(ended)
-        gaps = [slot for slot in range(stay) if self._live[slot].finish]
-        movers = [slot for slot in range(stay, len(self._live)) if not self._live[slot].finish]
+        """Free the slots of finished sequences; move the last live slots into the gaps."""
+        finished = [sequence for sequence in self._live if sequence.finish]
+        if not finished:
+            return finished
+        live = len(self._live) - len(finished)
+        gaps = [slot for slot in range(live) if self._live[slot].finish]
+        movers = [slot for slot in range(live, len(self._live)) if not self._live[slot].finish]
         columns = max((self._live[slot].position for slot in movers), default=0)
         if movers:
             self._cache.move(movers, gaps, columns)
         for gap, mover in zip(gaps, movers, strict=True):
             self._live[gap] = self._live[mover]
-        del self._live[stay:]
-        return ended
+        del self._live[live:]
+        return finished
 
 
 def _shared_tokens(prompts: Sequence[Sequence[int]]) -> int:
-    """Return how many leading tokens are read once for all prompts; each keeps one of its own."""
+    """Return the length of the prefix to read once; each prompt keeps a token of its own."""
     if len(prompts) == 1:
         return 0
     first, last = min(map(tuple, prompts)), max(map(tuple, prompts))
     shortest = min(map(len, prompts))
-    different = (place for place in range(shortest) if first[place] != last[place])
+    different = (index for index in range(shortest) if first[index] != last[index])
     shared = min(next(different, shortest), shortest - 1)
-    return shared if shared >= LEAST_SHARED else 0
+    return shared if shared >= MIN_SHARED_PREFIX else 0

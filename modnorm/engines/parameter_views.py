@@ -1,4 +1,4 @@
-"""The physical tensors of a model that transformers holds, as views of its own storage."""
+"""The physical tensors of a transformers model, as views of its parameters."""
 
 from collections.abc import Mapping
 
@@ -15,14 +15,14 @@ def weight_views(
 ) -> Mapping[str, tuple[WeightView, ...]]:
     """Map each physical tensor to the parameters that hold its rows.
 
-    transformers stores query, key and value, and gate and up, as parameters of their own: they
-    are row blocks of the fused tensors (paper, app. A.1). A tied head is the embedding's storage,
-    so it is covered by the embedding.
+    transformers stores query, key, value, gate and up as separate parameters. They are row blocks
+    of the fused tensors (paper, app. A.1). A tied head shares the embedding's storage, so the
+    embedding covers it.
 
     Args:
         layout: All physical tensors.
         model: The model; its parameters are named as in the checkpoint.
-        dtype: Dtype that every parameter must have: the one that the model computes in.
+        dtype: Dtype of every parameter, in which the model computes.
 
     Raises:
         IncompatibleError: a parameter is missing, has another shape or dtype, shares its storage
@@ -57,7 +57,7 @@ def _views(
 def _require_exact_cover(
     views: Mapping[str, tuple[WeightView, ...]], parameters: Mapping[str, torch.nn.Parameter]
 ) -> None:
-    """Compare by storage: one storage under two names is one tensor, not two."""
+    """Require each storage to be covered once; one storage under two names is one tensor."""
     covered = [view.storage.data_ptr() for parts in views.values() for view in parts]
     if len(set(covered)) != len(covered):
         raise IncompatibleError("two physical tensors share one parameter of the engine")

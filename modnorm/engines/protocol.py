@@ -1,4 +1,4 @@
-"""What the rest of the system asks of an inference engine."""
+"""The interface of inference engines."""
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Finish(StrEnum):
-    """Why a completion ended."""
+    """The reason why a completion ended."""
 
     STOP = "stop"
     LENGTH = "length"
@@ -42,10 +42,10 @@ class GenerationLimits:
 
 
 class Engine(Protocol):
-    """A loaded model whose weights can become any candidate and come back, bit for bit.
+    """A loaded model whose weights can become any candidate and return to the base, bit for bit.
 
-    An engine is used by one thread. Outside `candidate` it holds the pristine base: the model, or
-    the trained state that `rebase` named last.
+    One thread uses an engine. Outside `candidate` it holds the base: the model, or the trained
+    state of the last `rebase`.
     """
 
     @property
@@ -54,30 +54,30 @@ class Engine(Protocol):
 
     @property
     def model_digest(self) -> str:
-        """Digest of the checkpoint that it holds."""
+        """Digest of the loaded checkpoint."""
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """Engine, library versions and device: what rounding may depend on, for the record."""
+        """Engine, library versions and device, on which rounding may depend; kept with scores."""
 
     def rebase(self, lineage: "Lineage | None", *, poll: Callable[[], None] | None = None) -> None:
-        """Let the end of a lineage be the base from now on; None for the model as it is on disk.
+        """Make the end of a lineage the base; None for the model as it is on disk.
 
-        Steps that are missing from the state held are taken, or all of them from the model.
+        The engine applies the steps that the present base lacks, or all steps from the model.
 
         Args:
-            lineage: What leads there.
-            poll: Called now and then on a long way; what it raises ends it, and the next way goes
-                on from there.
+            lineage: The steps to the new base.
+            poll: Called between steps. Its exceptions stop the rebase; the next rebase continues
+                from the state reached.
 
         Raises:
-            IncompatibleError: the lineage is of another model, or its noise is not known here.
+            IncompatibleError: the lineage is of another model, or its noise scheme is unknown.
             PreconditionError: a candidate is held.
             EngineError: the infrastructure failed.
         """
 
     def moments(self) -> Sequence[tuple[float, float]]:
-        """Mean and unbiased variance of each physical tensor as it is, in canonical order."""
+        """Mean and unbiased variance of each physical tensor's weights, in canonical order."""
 
     def candidate(
         self, descriptor: Descriptor, scale_map: ScaleMap
@@ -86,13 +86,13 @@ class Engine(Protocol):
 
         Raises:
             IncompatibleError: the scale map is of another model or layout, or the candidate is
-                drawn around another state than the one held.
+                drawn around another base.
             PreconditionError: another candidate is held.
             EngineError: the infrastructure failed.
         """
 
     def has_room(self, prompts: Sequence[Sequence[int]], limits: GenerationLimits) -> bool:
-        """Whether another candidate could answer such a request beside all that there are.
+        """Whether the cache has room for another candidate's request beside all others.
 
         Args:
             prompts: Token ids of each prompt.
@@ -100,15 +100,16 @@ class Engine(Protocol):
         """
 
     def parked(self) -> AbstractContextManager[None]:
-        """Let other candidates have the engine inside the context, in the middle of a request.
+        """Park the candidate inside the context, so that other candidates can use the engine.
 
-        For whoever holds a candidate and lets it answer: between two decode steps, from `poll`
-        for instance. Outside again, the candidate and its request go on as if nothing had been
-        between, token by token; what shares a batch may differ by a step from then on, and with
-        it the rounding. What is raised inside ends both, and leaves the engine alone.
+        Call it between two decode steps of the candidate's request, for instance from `poll`.
+        After the context the request continues with its next token. The sequences that share a
+        batch may then differ by a step, and so the rounding. An exception inside the context
+        ends the candidate and its request and leaves the engine at its base.
 
         Raises:
-            PreconditionError: no candidate is held; or, on leaving, another one is.
+            PreconditionError: no candidate is held, or another one is held at the end of the
+                context.
             EngineError: the infrastructure failed.
         """
 
@@ -119,18 +120,18 @@ class Engine(Protocol):
         *,
         poll: Callable[[], None] | None = None,
     ) -> Generator[Completion]:
-        """Yield completions as they finish, in any order; closing the generator aborts the rest.
+        """Yield completions as they finish, in any order; closing the generator aborts the others.
 
-        The same request gives the same tokens, whatever ran before. A completion depends on the
-        other prompts of the request through floating-point rounding only.
+        The same request gives the same tokens, independent of earlier requests. A completion
+        depends on the other prompts of the request through floating-point rounding only.
 
         Args:
             prompts: Token ids of each prompt, none empty.
             limits: Bounds of each completion.
-            poll: Called between decode steps; what it raises aborts the request.
+            poll: Called between decode steps; its exceptions abort the request.
 
         Raises:
-            InvalidInputError: a prompt is empty, has a token that the model has not, or does not
+            InvalidInputError: a prompt is empty, has a token outside the vocabulary, or does not
                 fit the model with its completion.
             CandidateError: the model produced non-finite logits.
             EngineError: the infrastructure failed.
@@ -140,4 +141,4 @@ class Engine(Protocol):
         """SHA-256 over the bytes of all physical tensors, in canonical order and layout."""
 
     def close(self) -> None:
-        """Free the model; the engine is not used afterwards."""
+        """Free the model; the engine must not be used afterwards."""

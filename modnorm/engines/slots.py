@@ -1,9 +1,9 @@
 """The key-value cache of continuous greedy decoding: one slot a sequence, no padding columns.
 
-A sequence's keys and values start at column 0 of its slot, so that column and position are the
-same number and sequences of any length share a batch. Slots `0 .. live - 1` are in use: a
-finished sequence leaves by moving the last live one into its slot, a waiting one joins at the
-end. Nothing is concatenated or re-allocated on the way.
+A sequence's keys and values start at column 0 of its slot. Column and position are then the same
+number, and sequences of any length share a batch. Slots `0 .. live - 1` are in use. When a
+sequence finishes, the last live one moves into its slot; a waiting one joins at the end. Nothing
+is concatenated or allocated again.
 """
 
 from dataclasses import dataclass
@@ -19,46 +19,46 @@ ATTENTION = "modnorm_slots"
 
 
 class Write(Protocol):
-    """Where one forward pass puts its keys and values, and what it attends to."""
+    """Stores the keys and values of one forward pass and selects those it attends to."""
 
     def __call__(self, slots: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
-        """Store `states` in `slots`; return what the queries attend to."""
+        """Store `states` in `slots`; return the states that the queries attend to."""
 
 
 @dataclass(frozen=True)
 class PrefillWrite:
-    """Prompts, padded on the right, go to consecutive slots.
+    """Writes prompts, padded on the right, to consecutive slots.
 
-    Their first `start` tokens are in the slots already: a beginning that all prompts share. The
-    padding is stored as zeros: it is masked for ever, but a non-finite value there would
-    spoil the row all the same, since `0 * nan` is `nan`.
+    The slots already hold the first `start` tokens, a prefix that all prompts share. Padding is
+    stored as zeros. It is always masked, but a value that is not finite would still spoil the
+    row, since `0 * nan` is `nan`.
     """
 
     first: int
     """First slot."""
     real: torch.Tensor
-    """Boolean [rows, columns]: which tokens are no padding."""
+    """Boolean [rows, columns]: False for padding."""
     start: int = 0
     """Column of the first token."""
 
     def __call__(self, slots: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
-        """Store [rows, heads, columns, head size]; prompts attend to themselves alone."""
+        """Store [rows, heads, columns, head size]; each prompt attends to itself only."""
         rows, _, columns, _ = states.shape
-        mine = slots[self.first : self.first + rows, :, : self.start + columns]
-        mine[:, :, self.start :] = states.masked_fill(~self.real[:, None, :, None], 0)
-        return mine if self.start else states
+        target = slots[self.first : self.first + rows, :, : self.start + columns]
+        target[:, :, self.start :] = states.masked_fill(~self.real[:, None, :, None], 0)
+        return target if self.start else states
 
 
 @dataclass(frozen=True)
 class StepWrite:
-    """One token for each live slot, at the slot's own column."""
+    """Writes one token to each live slot, at the slot's own column."""
 
     rows: torch.Tensor
     """The live slots: 0, 1, ... as int64 [live]."""
     positions: torch.Tensor
     """Column to write to in each, int64 [live]."""
     columns: int
-    """Columns in use once these are written."""
+    """Columns in use after the write."""
 
     def __call__(self, slots: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
         """Store [live, heads, 1, head size]; return a view of all columns in use."""
@@ -98,7 +98,7 @@ class SlotCache(Cache):
         self._write: Write | None = None
 
     def prepare(self, write: Write) -> Self:
-        """Say how the next forward pass writes."""
+        """Set the write of the next forward pass."""
         self._write = write
         return self
 
@@ -157,8 +157,8 @@ def slot_attention(
         query: [rows, heads, tokens, head size].
         key: [rows, key-value heads, columns, head size].
         value: As `key`.
-        attention_mask: Additive [rows or 1, 1, tokens, columns]; None where tokens are the columns
-            and see what precedes them.
+        attention_mask: Additive [rows or 1, 1, tokens, columns]; None if tokens are the
+            columns and attend causally.
         scaling: Factor of the scores.
 
     Returns:
@@ -190,7 +190,7 @@ def masked_by_group(
     mask: torch.Tensor,
     scaling: float,
 ) -> torch.Tensor:
-    """Attend with one token a row, the heads of a group as queries over the same keys.
+    """Attend with one token a row, with the heads of a group as queries over the same keys.
 
     CUDA's fused kernels take a mask or grouped heads, not both.
 
@@ -211,8 +211,8 @@ def products_by_group(
 ) -> torch.Tensor:
     """Attend as `masked_by_group` does, by two matrix products and a softmax between them.
 
-    The scores of one token a row are small, so the CPU's fused kernel saves no memory traffic;
-    it takes up to 1.4 times as long.
+    The scores of one token a row are small, so the CPU's fused kernel saves no memory traffic and
+    takes up to 1.4 times as long.
 
     Returns:
         [rows, heads, 1, head size].

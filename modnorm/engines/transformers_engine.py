@@ -1,4 +1,4 @@
-"""The engine on Hugging Face transformers: any CPU, any GPU that torch runs on."""
+"""The engine on Hugging Face transformers, for any CPU and any GPU that torch supports."""
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -36,21 +36,21 @@ MAX_ROWS = 256
 """Sequences decoded at once."""
 CPU_CACHE_BYTES = 4 * 2**30
 GPU_CACHE_SHARE = 0.5
-"""Share of what two copies of the weights leave of the device's memory. Not of what happens to be
-free: the number of slots, and so the rounding, must not depend on who else is there."""
+"""Share of the GPU memory beyond two copies of the weights. Free memory does not count: the number
+of slots, and so the rounding, must not depend on other processes."""
 
 
 class TransformersEngine:
-    """One model in the dtype that it computes in, and its pristine copy in the checkpoint's.
+    """One model in the dtype of its arithmetic, and a pristine copy in the checkpoint's dtype.
 
     Args:
         checkpoint: The model on disk.
-        device: Where to run; the first CUDA device, or else the CPU, when absent.
+        device: The device; the first CUDA device, or else the CPU, when None.
         max_rows: Sequences decoded at once.
-        gpu_share: Part of a GPU's memory that the engine may take.
+        gpu_share: Part of a GPU's memory that the engine may use.
 
     Raises:
-        InvalidInputError: the stored tensors are not what `config.json` says.
+        InvalidInputError: the stored tensors differ from `config.json`.
         IncompatibleError: the model cannot be decoded or perturbed exactly by this engine, or does
             not fit the GPU.
         EngineError: the infrastructure failed.
@@ -95,12 +95,12 @@ class TransformersEngine:
 
     @property
     def model_digest(self) -> str:
-        """Digest of the checkpoint that it holds."""
+        """Digest of the loaded checkpoint."""
         return self._checkpoint.digest
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """Engine, library versions and device: what rounding may depend on, for the record."""
+        """Engine, library versions and device, on which rounding may depend; kept with scores."""
         gpu = self._model.device.type == "cuda"
         return {
             "engine": "transformers",
@@ -114,14 +114,14 @@ class TransformersEngine:
         }
 
     def rebase(self, lineage: Lineage | None, *, poll: Callable[[], None] | None = None) -> None:
-        """Let the end of a lineage be the base from now on; see `Engine.rebase`."""
+        """Make the end of a lineage the base; see `Engine.rebase`."""
         if self._candidate:
             raise PreconditionError("the engine holds a candidate")
-        with engine_failures("walking a lineage"):
+        with engine_failures("applying a lineage"):
             self._weights.rebase(lineage, poll=poll)
 
     def moments(self) -> Sequence[tuple[float, float]]:
-        """Mean and unbiased variance of each physical tensor as it is, in canonical order."""
+        """Mean and unbiased variance of each physical tensor's weights, in canonical order."""
         with engine_failures("reading the weights"):
             return self._weights.moments()
 
@@ -135,30 +135,30 @@ class TransformersEngine:
             EngineError: the infrastructure failed, or something else changed the weights since
                 the last candidate.
         """
-        mine = self._write_candidate(descriptor, scale_map)
+        candidate = self._write_candidate(descriptor, scale_map)
         try:
-            yield mine[0]
+            yield candidate[0]
         finally:
-            # Otherwise it was given up while it was parked, and the engine may be another's.
-            if self._candidate is mine:
+            # A candidate that was abandoned while parked no longer holds the engine.
+            if self._candidate is candidate:
                 self._restore_base()
 
     def has_room(self, prompts: Sequence[Sequence[int]], limits: GenerationLimits) -> bool:
-        """Whether another candidate could answer such a request beside all that there are."""
+        """Whether the cache has room for another candidate's request beside all others."""
         columns = max(map(len, prompts), default=0) + limits.max_tokens
         needed = min(len(prompts), self._max_rows) * columns
         return self._cached + needed <= self._cache_tokens
 
     @contextmanager
     def parked(self) -> Iterator[None]:
-        """Let other candidates have the engine inside the context; see `Engine.parked`."""
-        mine = self._candidate
-        if mine is None:
+        """Park the candidate inside the context; see `Engine.parked`."""
+        candidate = self._candidate
+        if candidate is None:
             raise PreconditionError("the engine holds no candidate")
         self._restore_base()
         yield
-        self._write_candidate(*mine)
-        self._candidate = mine
+        self._write_candidate(*candidate)
+        self._candidate = candidate
 
     def _write_candidate(
         self, descriptor: Descriptor, scale_map: ScaleMap
@@ -181,11 +181,11 @@ class TransformersEngine:
             self._weights.restore()
 
     def _require_base(self) -> None:
-        """Compare weights and pristine copy bit for bit, before a candidate is written over them.
+        """Compare weights and pristine copy bit for bit, before a candidate is written.
 
-        Right after restoring they could not differ. By now they can: a restore failed half-way,
-        or something wrote to either of them. A candidate would keep what changed in tensors that
-        it leaves alone, and nothing says which of the two is right: the weights are not mended.
+        They can differ if a restore failed half-way or something wrote to either copy. A candidate
+        that leaves a tensor unchanged would keep the error. It is unknown which copy is right, so
+        the weights are not repaired.
         """
         with engine_failures("comparing the weights with the base"):
             pristine = self._weights.is_pristine()
@@ -224,12 +224,12 @@ class TransformersEngine:
         )
         self._cached += decoder.cache_tokens
         try:
-            for done in decoder.run(poll):
+            for sequence in decoder.run(poll):
                 yield Completion(
-                    index=done.index,
-                    text=self._encoder.answer(done.generated),
-                    tokens=len(done.generated),
-                    finish=done.finish or Finish.LENGTH,
+                    index=sequence.index,
+                    text=self._encoder.answer(sequence.generated),
+                    tokens=len(sequence.generated),
+                    finish=sequence.finish or Finish.LENGTH,
                 )
         finally:
             self._cached -= decoder.cache_tokens
@@ -240,7 +240,7 @@ class TransformersEngine:
             return self._weights.sha256()
 
     def close(self) -> None:
-        """Free the model; the engine is not used afterwards."""
+        """Free the model; the engine must not be used afterwards."""
         on_gpu = self._model.device.type == "cuda"
         del self._weights, self._model
         if on_gpu:
@@ -248,7 +248,7 @@ class TransformersEngine:
 
 
 def _no_poll() -> None:
-    """Ask for nothing between decode steps."""
+    """Poll nothing between decode steps."""
 
 
 def _load(checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
@@ -260,19 +260,19 @@ def _load(checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device) -> P
 
 
 def _cache_bytes(copies: int, device: torch.device, share: float) -> int:
-    """Return the bytes of keys and values; all of a GPU is what an engine has by default.
+    """Return the bytes for keys and values; the default share counts as a whole GPU.
 
     Args:
         copies: Bytes of both copies of the weights.
-        device: Where the engine will run.
-        share: Part of a GPU's memory that it may take.
+        device: The engine's device.
+        share: Part of a GPU's memory that it may use.
 
     Raises:
         DoesNotFitError: the weights do not fit twice.
     """
     if device.type != "cuda":
         return CPU_CACHE_BYTES
-    with engine_failures("looking at the GPU"):
+    with engine_failures("reading the GPU's memory size"):
         whole = torch.cuda.get_device_properties(device).total_memory
     total = whole * min(1.0, share / DEFAULT_SHARE)
     if total <= copies:

@@ -141,7 +141,7 @@ class SupervisorSettings(EvaluatorSettings):
     """What `all` means, where it is set."""
     engines_per_gpu: Literal["auto", "1", "2", "3", "4"] = "auto"
     """Workers that share a GPU and its memory. `auto` is one without NVIDIA's MPS; with it as many
-    as models leave room for, up to a measured number (docs/engines.md)."""
+    as models leave room for, up to a measured number (docs/gpu-sharing.md)."""
     mps: Literal["auto", "on", "off"] = "auto"
     """Whether workers share GPUs by NVIDIA's MPS: `auto` where it runs, `on` starts a daemon."""
     gpus_per_worker: int = Field(default=1, ge=1)

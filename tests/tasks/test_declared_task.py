@@ -5,7 +5,7 @@ import yaml
 
 from modnorm.errors import InvalidInputError
 from modnorm.spec import MAX_DECLARATION, parse_spec
-from modnorm.tasks import declared, get_task
+from modnorm.tasks import declared_task, get_task
 from modnorm.tasks.conformance import check_task
 from modnorm.tasks.declared_task import COMPARISONS, SEARCHED, carry_declaration, load_task
 from modnorm.tasks.registry import get_stored_task, paper_tasks
@@ -51,7 +51,7 @@ def test_the_scorer_changes_with_the_declaration(declare):
 def test_the_scorer_changes_with_the_version_of_its_comparison(declare, monkeypatch):
     later = {"mathematics": {"comparing": "mathematics-3"}}
     first = {compare: load_task(declare(compare=compare)).scorer for compare in COMPARISONS}
-    monkeypatch.setattr(declared, "_COMPARING", later)
+    monkeypatch.setattr(declared_task, "_COMPARING", later)
     changed = {name for name in first if load_task(declare(compare=name)).scorer != first[name]}
     assert changed == {"mathematics"}
 

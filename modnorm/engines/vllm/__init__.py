@@ -1,1 +1,1 @@
-"""The engine on vLLM; only `engine` and `worker` import vLLM, which need not be installed."""
+"""The engine on vLLM, which is an optional package: only `load_engine` imports it."""

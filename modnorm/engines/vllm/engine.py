@@ -1,4 +1,4 @@
-"""The engine on vLLM: the fastest where there is a GPU."""
+"""The engine on vLLM, the fastest on a GPU."""
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,7 +27,7 @@ from modnorm.engines.vllm.numerics import chosen_numerics
 from modnorm.engines.vllm.rank_group import RankGroup
 from modnorm.engines.vllm.start import (
     Overrides,
-    parked_places,
+    parked_limit,
     recorded_settings,
     start_vllm,
     vllm_failures,
@@ -38,13 +38,13 @@ from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.lineage import Lineage
 
 CHECK_EVERY = 64
-"""Steps between checks of the logits for NaN and infinity. A look tells of the logits up to the
-last look: neither the device nor the scheduler waits for it."""
+"""Steps between checks of the logits for NaN and infinity. Each check returns the result of the
+last one, so neither the device nor the scheduler waits."""
 
 FIRST_TOKENS = 2048
-"""Tokens of the first prompts of a request: the others are queued while their step runs."""
+"""Prompt tokens that start a request; the other prompts are queued while their step runs."""
 
-_NO_CHANGES = Overrides()
+_NO_OVERRIDES = Overrides()
 
 
 class VllmEngine:
@@ -53,7 +53,7 @@ class VllmEngine:
     Args:
         checkpoint: The model on disk.
         settings: Memory, length, GPUs.
-        changes: Differences of a measurement.
+        overrides: Changed vLLM arguments and disabled optimisations, for measurements.
 
     Raises:
         InvalidInputError: the stored tensors differ from `config.json`.
@@ -67,7 +67,7 @@ class VllmEngine:
         checkpoint: Checkpoint,
         settings: EngineSettings | None = None,
         *,
-        changes: Overrides = _NO_CHANGES,
+        overrides: Overrides = _NO_OVERRIDES,
     ) -> None:
         stored = CheckpointWeights(checkpoint)
         self._checkpoint = checkpoint
@@ -79,8 +79,8 @@ class VllmEngine:
         self._requests = 0
         self._waiting: dict[str, int] = {}
         self._unchecked = False
-        """Whether some logits of the candidate were not looked at."""
-        started = start_vllm(checkpoint, stored.layout, stored.dtype, self._settings, changes)
+        """Whether some logits of the candidate were not checked."""
+        started = start_vllm(checkpoint, stored.layout, stored.dtype, self._settings, overrides)
         self._engine, self._optimisations = started.engine, started.optimisations
         gather = OUTPUT_GATHERING.name in self._optimisations
         self._stepper = Stepper(self._engine, gather=gather)
@@ -100,7 +100,7 @@ class VllmEngine:
 
     @property
     def model_digest(self) -> str:
-        """Digest of the checkpoint that it holds."""
+        """Digest of the loaded checkpoint."""
         return self._checkpoint.digest
 
     @property
@@ -116,7 +116,7 @@ class VllmEngine:
             "threads": str(torch.get_num_threads()),
             "arithmetic": self._arithmetic,
             "mode": str(chosen_numerics()),
-            "tensor_parallel": str(self._ranks.ranks),
+            "tensor_parallel": str(self._ranks.size),
             "sequences": str(self._settings.max_num_seqs),
             **recorded_settings(self._engine),
             "optimisations": ", ".join(sorted(self._optimisations)) or "none",
@@ -131,7 +131,7 @@ class VllmEngine:
         self._ranks.rebase(lineage, poll or _no_poll)
 
     def moments(self) -> Sequence[tuple[float, float]]:
-        """Mean and unbiased variance of each physical tensor as it is, in canonical order."""
+        """Mean and unbiased variance of each physical tensor's weights, in canonical order."""
         return self._ranks.moments()
 
     @contextmanager
@@ -144,32 +144,32 @@ class VllmEngine:
             EngineError: the infrastructure failed, or something else changed the weights since
                 the last candidate.
         """
-        mine = self._write_candidate(descriptor, scale_map)
+        candidate = self._write_candidate(descriptor, scale_map)
         try:
-            yield mine[0]
-            if self._candidate is mine and self._unchecked:
+            yield candidate[0]
+            if self._candidate is candidate and self._unchecked:
                 self._require_finite(self._ranks.has_finite_logits())
         finally:
-            # A parked candidate that was abandoned does not hold the engine.
-            if self._candidate is mine:
+            # A candidate that was abandoned while parked no longer holds the engine.
+            if self._candidate is candidate:
                 self._candidate = None
                 self._abort(self._waiting)
                 self._ranks.restore()
 
     def has_room(self, prompts: Sequence[Sequence[int]], limits: GenerationLimits) -> bool:
-        """Whether the cache has room for such a request beside all others."""
+        """Whether the cache has room for another candidate's request beside all others."""
         return self._parking.has_room([len(prompt) + limits.max_tokens for prompt in prompts])
 
     @contextmanager
     def parked(self) -> Iterator[None]:
-        """Let other candidates have the engine inside the context; see `Engine.parked`."""
-        mine = self._candidate
-        if mine is None:
+        """Park the candidate inside the context; see `Engine.parked`."""
+        candidate = self._candidate
+        if candidate is None:
             raise PreconditionError("the engine holds no candidate")
         with vllm_failures("parking a candidate", self._engine):
             requests = self._parking.suspend()
         try:
-            # The next weights clear the record of its logits.
+            # Writing the next weights clears the record of this candidate's logits.
             self._require_finite(self._ranks.has_finite_logits())
         except BaseException:
             self._parking.resume(requests)
@@ -179,11 +179,11 @@ class VllmEngine:
         self._ranks.restore()
         try:
             yield
-            self._write_candidate(*mine)
+            self._write_candidate(*candidate)
         except BaseException:
             self._drop_parked(requests, waiting)
             raise
-        self._candidate, self._waiting, self._unchecked = mine, waiting, True
+        self._candidate, self._waiting, self._unchecked = candidate, waiting, True
         self._parking.resume(requests)
 
     def _write_candidate(
@@ -202,11 +202,11 @@ class VllmEngine:
         return self._candidate
 
     def _drop_parked(self, requests: Parked, waiting: dict[str, int]) -> None:
-        """Free what parked requests hold, unless the engine is gone."""
+        """Abort parked requests and free their cache, unless the engine is closed."""
         names = list(waiting)
         waiting.clear()
         if hasattr(self, "_engine"):
-            with vllm_failures("giving up parked requests"):
+            with vllm_failures("aborting parked requests"):
                 self._parking.drop(requests)
                 self._engine.abort_request(names)
 
@@ -225,7 +225,7 @@ class VllmEngine:
                 f"{longest} prompt tokens and {limits.max_tokens} completion tokens exceed the "
                 f"{bound} that the engine was started for",
                 field="engine.max_model_len",
-                remedy="raise it, or leave it out",
+                remedy="raise or remove it",
             )
         return self._generate(prompts, limits, poll or _no_poll)
 
@@ -238,7 +238,7 @@ class VllmEngine:
         if not prompts:
             return
         self._require_idle()
-        logit_checks = self._ranks.logit_checks(wait=PENDING_CALLS.name not in self._optimisations)
+        checks = self._ranks.logit_checks(wait=PENDING_CALLS.name not in self._optimisations)
         waiting: dict[str, int] = {}
         self._waiting, self._unchecked = waiting, True
         try:
@@ -253,21 +253,21 @@ class VllmEngine:
                     self._require_finite(self._ranks.has_finite_logits())
                     self._unchecked = False
                 elif steps % CHECK_EVERY == 0:
-                    self._require_finite(next(logit_checks))
-                for one in finished:
-                    yield self._completion(one, waiting.pop(one.request_id))
+                    self._require_finite(next(checks))
+                for output in finished:
+                    yield self._completion(output, waiting.pop(output.request_id))
         finally:
             self._abort(waiting)
 
     def _begin(self, prompts: Sequence[Sequence[int]], limits: GenerationLimits) -> None:
-        """Submit all prompts, all but the first while a step runs."""
+        """Submit the first prompts, and the others while their step runs."""
         tokens = accumulate(len(prompt) for prompt in prompts)
         first = 1 + sum(1 for total in tokens if total < FIRST_TOKENS)
         self._submit(prompts[:first], limits)
-        if rest := prompts[first:]:
+        if others := prompts[first:]:
             with vllm_failures("generation", self._engine):
                 self._stepper.step_ahead()
-            self._submit(rest, limits, after=first)
+            self._submit(others, limits, after=first)
 
     def _submit(
         self, prompts: Sequence[Sequence[int]], limits: GenerationLimits, *, after: int = 0
@@ -282,7 +282,7 @@ class VllmEngine:
 
     def _sampling(
         self,
-        index: int,  # noqa: ARG002 - for engines that bound each answer by itself
+        index: int,  # noqa: ARG002 - for subclasses that bound each answer separately
         limits: GenerationLimits,
     ) -> SamplingParams:
         """Return vLLM's parameters of one prompt's answer."""
@@ -292,14 +292,14 @@ class VllmEngine:
             stop_token_ids=sorted(self._encoder.stop_ids),
             ignore_eos=True,
             detokenize=False,
-            # vLLM would make an output of each unfinished answer at every step.
+            # Otherwise vLLM makes an output for each unfinished answer at every step.
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
 
     def _make_parking(self) -> Parking:
         running = self._settings.max_num_seqs
-        places = running + parked_places(self._checkpoint, self._settings)
-        return Parking(self._engine, self._stepper, running, places)
+        sequences = running + parked_limit(self._checkpoint, self._settings)
+        return Parking(self._engine, self._stepper, running, sequences)
 
     def _abort(self, waiting: dict[str, int]) -> None:
         """Drop the unfinished answers of a request."""
@@ -321,15 +321,15 @@ class VllmEngine:
             finish=Finish.STOP if output.finish_reason == "stop" else Finish.LENGTH,
         )
 
-    def _require_finite(self, sound: bool) -> None:  # noqa: FBT001 - its only argument
-        if not sound:
-            self._unchecked = False  # the caller knows now
+    def _require_finite(self, finite: bool) -> None:  # noqa: FBT001 - its only argument
+        if not finite:
+            self._unchecked = False
             raise CandidateError("the candidate's logits are not finite")
 
     def _require_idle(self) -> None:
         if self._waiting:
             raise PreconditionError(
-                "the engine still answers a request", remedy="close its generator first"
+                "the engine is answering another request", remedy="close its generator first"
             )
 
     def weights_sha256(self) -> str:
@@ -337,7 +337,7 @@ class VllmEngine:
         return self._ranks.sha256()
 
     def close(self) -> None:
-        """Free the model; the engine is not used afterwards."""
+        """Free the model; the engine must not be used afterwards."""
         with vllm_failures("closing vLLM"):
             self._engine.engine_core.shutdown()
             del self._engine, self._stepper

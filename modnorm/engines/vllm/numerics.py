@@ -1,7 +1,7 @@
 """The choice between vLLM's fast and its batch-invariant kernels.
 
-vLLM reads one environment variable for it, in part when it is imported, and its batch-invariant
-kernels replace operators of torch for good. So a process has one mode.
+vLLM reads an environment variable for it, partly at import. Its batch-invariant kernels replace
+operators of torch permanently. So a process has one mode.
 """
 
 import os
@@ -23,37 +23,37 @@ def choose_numerics(numerics: Numerics) -> None:
     """
     if "vllm.envs" not in sys.modules:
         value = str(int(numerics is Numerics.BATCH_INVARIANT))
-        os.environ[VARIABLE] = value  # noqa: TID251 - vLLM is told in no other way
+        os.environ[VARIABLE] = value  # noqa: TID251 - vLLM has no other setting
     elif (chosen := chosen_numerics()) is not numerics:
         raise PreconditionError(
-            f"this process runs vLLM with {chosen} numerics, and cannot change to {numerics}",
+            f"this process runs vLLM with {chosen} numerics and cannot change to {numerics}",
             field="engine.numerics",
-            remedy="start the process anew",
+            remedy="restart the process",
         )
 
 
 def chosen_numerics() -> Numerics:
-    """Return the mode of this process; call it once vLLM is imported."""
+    """Return the mode of this process; call it after vLLM is imported."""
     return Numerics.BATCH_INVARIANT if is_invariant() else Numerics.FAST
 
 
 def is_invariant(_: object = None) -> bool:
     """The variable of batch-invariant kernels is set."""
-    from vllm import envs  # noqa: PLC0415 - need not be installed, and reads the variable
+    from vllm import envs  # noqa: PLC0415 - an optional package that reads the variable
 
     return bool(getattr(envs, VARIABLE, False))
 
 
 def require_offered(numerics: Numerics) -> None:
-    """Refuse a mode that this vLLM does not offer on this device.
+    """Refuse a mode that this vLLM lacks on this device.
 
     Raises:
-        IncompatibleError: it does not offer the mode.
+        IncompatibleError: this vLLM lacks the mode.
     """
     if numerics is Numerics.FAST:
         return
-    from vllm import envs  # noqa: PLC0415 - need not be installed
-    from vllm.platforms import current_platform  # noqa: PLC0415 - need not be installed
+    from vllm import envs  # noqa: PLC0415 - an optional package
+    from vllm.platforms import current_platform  # noqa: PLC0415 - an optional package
 
     if VARIABLE not in envs.environment_variables:
         raise _refused("this version of vLLM has no batch-invariant mode")

@@ -1,4 +1,4 @@
-"""The workers of a running engine, as one."""
+"""All worker ranks of a running engine behind one interface."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -28,8 +28,8 @@ from modnorm.perturbation.lineage import NO_LINEAGE, Lineage
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-SEEDS_AT_ONCE = 32
-"""Seeds of the steps that ranks take in one call: seconds of work, even on large models."""
+SEEDS_PER_CALL = 32
+"""Seeds of lineage steps in one worker call: seconds of work, even on large models."""
 
 
 class RankGroup:
@@ -42,7 +42,7 @@ class RankGroup:
         model_digest: Digest of the checkpoint.
 
     Raises:
-        IncompatibleError: vLLM holds the model in an unknown way.
+        IncompatibleError: vLLM stores the model in an unknown way.
         EngineError: the infrastructure failed.
     """
 
@@ -52,20 +52,21 @@ class RankGroup:
         self._engine = engine
         self._layout = layout
         self._dtype = dtype
-        self._known = ""
+        self._scale_map = ""
+        """Digest of the scale map that the ranks have."""
         self._state: str | None = NO_LINEAGE
         with _calling("hold", engine):
             answers = engine.collective_rpc("modnorm_hold", args=(model_digest,))
-        held = _values("hold", answers)
-        self.ranks = len(held)
-        self.kernels = all(isinstance(one, dict) and one["kernels"] for one in held)
+        ranks = _values("hold", answers)
+        self.size = len(ranks)
+        self.kernels = all(isinstance(rank, dict) and rank["kernels"] for rank in ranks)
 
     def require_base(self) -> None:
         """Compare weights and pristine copies bit for bit, before a candidate is written.
 
         Raises:
-            EngineError: something else changed either since the last candidate. Nothing tells
-                which of the two is right: the weights are not repaired.
+            EngineError: something else changed either since the last candidate. It is unknown
+                which is right, so the weights are not repaired.
         """
         if not all(self._call("is_pristine")):
             raise EngineError(
@@ -76,15 +77,15 @@ class RankGroup:
     def rebase(self, lineage: Lineage | None, poll: Callable[[], None]) -> None:
         """Make the end of a lineage the base on every rank; None for the model.
 
-        Steps that the ranks have taken are not sent again.
+        Only steps that the ranks lack are sent.
 
         Args:
-            lineage: The way to the base.
-            poll: Called before each call of the ranks, which take a few dozen seeds at a time.
+            lineage: The steps to the base.
+            poll: Called before each call of the ranks, which apply a few dozen seeds a call.
         """
         if self._state == (lineage.digest if lineage else NO_LINEAGE):
             return
-        for stage in lineage.stages(self._state, SEEDS_AT_ONCE) if lineage else (None,):
+        for stage in lineage.stages(self._state, SEEDS_PER_CALL) if lineage else (None,):
             poll()
             held, self._state = self._state, None
             self._call("rebase", *pack_lineage(stage, held))
@@ -94,57 +95,57 @@ class RankGroup:
         """Mean and variance of each physical tensor.
 
         Raises:
-            PreconditionError: the tensors are cut into shards.
+            PreconditionError: the tensors are split over ranks.
         """
         moments = self._call("moments")[0]
         pairs = [unpack_floats(pair) for pair in moments] if isinstance(moments, list) else []
         return [(mean, variance) for mean, variance in pairs]
 
     def apply(self, descriptor: Descriptor, scale_map: ScaleMap) -> Descriptor:
-        """Become the candidate on every rank, with the same coefficients; return it resolved."""
-        if self._known != scale_map.digest:
+        """Write the candidate on every rank, with equal coefficients; return it resolved."""
+        if self._scale_map != scale_map.digest:
             self._call("set_scale_map", scale_map.to_json())
-            self._known = scale_map.digest
+            self._scale_map = scale_map.digest
         resolved = self._apply(descriptor, scale_map)
-        if any(one != resolved[0] for one in resolved):
+        if any(descriptor != resolved[0] for descriptor in resolved):
             self.restore()
             resolved = self._apply(resolved[0], scale_map)
         return resolved[0]
 
     def restore(self) -> None:
-        """Become the base on every rank."""
+        """Restore the base on every rank."""
         self._call("restore")
 
     def has_finite_logits(self) -> bool:
-        """Whether all logits since the last change of weights were finite."""
+        """Whether all logits since the last change of weights are finite."""
         return all(self._call("has_finite_logits"))
 
     def logit_checks(self, *, wait: bool) -> Iterator[bool]:
-        """Tell, as often as asked, whether the logits were finite some steps ago.
+        """Yield, whenever advanced, whether the logits were finite at the last check.
 
-        Each look asks the workers and yields their answers to the last look, True the first time.
-        Those have arrived: workers answer in order, and have run steps since.
+        Each check asks the workers and yields their answers to the last check, True at first.
+        Those answers have arrived: workers answer in order, and have run steps since.
 
         Args:
-            wait: Whether each look waits for the workers' answers all the same.
+            wait: Whether each check waits for the workers' new answers as well.
         """
         answers: Callable[[], list[object]] = list
         while True:
-            before = answers
+            last_answers = answers
             with _calling("had_finite_logits", self._engine):
                 answers = self._ask("had_finite_logits", wait=wait)
-                values = _values("had_finite_logits", before())
+                values = _values("had_finite_logits", last_answers())
             yield all(values)
 
     def sha256(self) -> str:
         """SHA-256 over all physical tensors, in canonical order and layout."""
-        if self.ranks == 1:
+        if self.size == 1:
             return str(self._call("sha256")[0])
         return weights_sha256(self._layout, self._gather)
 
     def _apply(self, descriptor: Descriptor, scale_map: ScaleMap) -> list[Descriptor]:
         resolved = self._call("apply", pack_descriptor(descriptor), scale_map.digest)
-        return [unpack_descriptor(one) for one in resolved if isinstance(one, dict)]
+        return [unpack_descriptor(packed) for packed in resolved if isinstance(packed, dict)]
 
     def _gather(self, tensor: PhysicalTensor) -> torch.Tensor:
         whole = torch.empty(tensor.shape, dtype=self._dtype)
@@ -162,7 +163,7 @@ class RankGroup:
         return whole
 
     def _ask(self, method: str, *, wait: bool) -> Callable[[], list[object]]:
-        """Call a method of each rank's `RankModel`; return a function that waits for answers."""
+        """Call a method of each rank's `RankModel`; return a function that awaits the answers."""
         if wait:
             answers = self._engine.collective_rpc("modnorm_call", args=(method,))
             return lambda: answers
@@ -172,10 +173,10 @@ class RankGroup:
         )
         return pending.result
 
-    def _call(self, method: str, *given: object) -> list[Value]:
-        """Call a method of each rank's `RankModel`."""
+    def _call(self, method: str, *arguments: object) -> list[Value]:
+        """Call a method of each rank's `RankModel` and return the answers."""
         with _calling(method, self._engine):
-            answers = self._engine.collective_rpc("modnorm_call", args=(method, *given))
+            answers = self._engine.collective_rpc("modnorm_call", args=(method, *arguments))
         return _values(method, answers)
 
 
@@ -184,18 +185,18 @@ def _calling(method: str, engine: LLMEngine) -> AbstractContextManager[None]:
 
 
 def _values(method: str, answers: list[object]) -> list[Value]:
-    return [value_of(_as_answer(method, one)) for one in answers]
+    return [value_of(_as_answer(method, answer)) for answer in answers]
 
 
-def _as_answer(method: str, given: object) -> Answer:
-    if not isinstance(given, dict):
+def _as_answer(method: str, received: object) -> Answer:
+    if not isinstance(received, dict):
         raise EngineError(f"vLLM's workers do not know {method}")
-    return given
+    return received
 
 
 def _unpack_shard(shard: Value) -> tuple[Block, bytes]:
     if not isinstance(shard, dict) or not isinstance(shard["bytes"], bytes):
-        raise EngineError("a worker sent something else than a block of weights")
+        raise EngineError("a worker sent no block of weights")
     first, last = (int(end) for end in unpack_floats(shard["rows"]))
     columns = shard["columns"]
     if columns is None:

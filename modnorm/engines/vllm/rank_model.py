@@ -1,4 +1,4 @@
-"""One worker's part of a model: candidate weights in vLLM's own memory.
+"""One rank's part of a model: candidate weights in vLLM's own memory.
 
 `RankGroup` calls the public methods by name. They take and return plain values (`serialization`).
 """
@@ -38,8 +38,7 @@ class RankModel:
         caches: vLLM's memory for keys and values.
 
     Raises:
-        IncompatibleError: the parameters are not the checkpoint's tensors as this package knows
-            them.
+        IncompatibleError: the parameters do not map to the checkpoint's tensors.
     """
 
     def __init__(
@@ -65,9 +64,9 @@ class RankModel:
         self._check.wrap(model)
 
     def set_scale_map(self, scale_map: str) -> None:
-        """Keep a scale map, as JSON, in place of the last one."""
-        learnt = ScaleMap.from_json(scale_map)
-        self._maps = {learnt.digest: learnt}
+        """Replace the scale map by one given as JSON."""
+        new = ScaleMap.from_json(scale_map)
+        self._maps = {new.digest: new}
 
     def rebase(self, packed: str, after: str) -> None:
         """Make the end of a lineage the base; see `pack_lineage` for the arguments.
@@ -83,7 +82,7 @@ class RankModel:
         self._lineage = lineage
 
     def apply(self, descriptor: dict[str, Value], scale_map: str) -> Value:
-        """Become the candidate, from the base; return its descriptor, resolved.
+        """Write the candidate's weights over the base; return its descriptor, resolved.
 
         Args:
             descriptor: The candidate, packed.
@@ -99,30 +98,30 @@ class RankModel:
         return pack_descriptor(resolved)
 
     def restore(self) -> None:
-        """Become the base again, in weights and cache."""
+        """Restore the base's weights and clear the cache of NaN and infinity."""
         self._synchronize()
         self.weights.restore()
         self._clear_cache()
         self._synchronize()
 
     def moments(self) -> Value:
-        """Return mean and variance of each tensor of a rank that holds all of them."""
+        """Return mean and variance of each tensor; the rank must hold all of them."""
         return [list(pair) for pair in self.weights.moments()]
 
     def sha256(self) -> str:
-        """SHA-256 of the weights of a rank that holds all of them."""
+        """SHA-256 of the weights; the rank must hold all of them."""
         return self.weights.sha256()
 
     def is_pristine(self) -> int:
-        """Whether the weights are those of the base, bit for bit: 1 or 0."""
+        """Whether the weights equal the base bit for bit: 1 or 0."""
         return int(self.weights.is_pristine())
 
     def has_finite_logits(self) -> int:
-        """Whether all logits since the last change of weights were finite; waits for them."""
+        """Whether all logits since the last change of weights are finite; waits for them."""
         return int(self._check.has_finite_logits())
 
     def had_finite_logits(self) -> int:
-        """Whether they were at the last call of this method; waits for nothing."""
+        """Whether the logits were finite at the last call of this method; does not wait."""
         return int(self._check.had_finite_logits())
 
     def shard(self, name: str) -> Value:
@@ -137,11 +136,11 @@ class RankModel:
         ]
 
     def _clear_cache(self) -> None:
-        """Clear NaN and infinity from the cache, left there by a candidate or the base.
+        """Clear NaN and infinity from the cache.
 
-        Attention reads whole blocks and gives other sequences' entries the weight 0, and 0 times
-        NaN is NaN. Finite entries stay: they may belong to a parked candidate, whose logits were
-        finite when it was parked.
+        Attention reads whole blocks and weights other sequences' entries by 0, but 0 times NaN is
+        NaN. Finite entries stay: they may belong to a parked candidate, whose logits were finite
+        when it was parked.
         """
         if not self._check.has_finite_logits():
             for cache in self._caches:
@@ -149,13 +148,13 @@ class RankModel:
         self._check.forget()
 
     def _synchronize(self) -> None:
-        """Wait for the device: vLLM may run the model on another stream than this one."""
+        """Wait for the device: vLLM may run the model on another stream."""
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
 
 
 def _require_equal(stored: CheckpointWeights, views: Mapping[str, tuple[WeightView, ...]]) -> None:
-    """Compare every element with the checkpoint: no layout is taken on trust."""
+    """Compare every element with the checkpoint, so that no layout is assumed."""
     for tensor in stored.layout:
         base = stored.read(tensor)
         for view in views[tensor.name]:

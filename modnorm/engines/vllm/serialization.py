@@ -1,7 +1,7 @@
-"""Values of worker calls: str, int, float, list, dict and bytes, nothing else.
+"""Arguments and answers of worker calls: str, int, float, list, dict and bytes only.
 
-vLLM's serialisers change other types (a tuple into a list, a tensor into a description of it). A
-return value that they cannot write blocks the caller.
+vLLM's serialisers change other types, for instance a tuple into a list. A return value that they
+cannot write blocks the caller.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ Answer = dict[str, Value]
 
 
 def answer(work: Callable[[], Value]) -> Answer:
-    """Do a call's work in the worker; an exception becomes an answer, too."""
+    """Do a call's work in the worker; an exception becomes an answer."""
     try:
         return {"value": work()}
     except ModnormError as error:
@@ -35,42 +35,42 @@ def _failure(
     return {"error": name, "message": message, "field": field, "remedy": remedy}
 
 
-def value_of(given: Answer) -> Value:
+def value_of(received: Answer) -> Value:
     """Return an answer's value.
 
     Raises:
-        ModnormError: the call failed; its own type.
+        ModnormError: the call failed; the error has the type that the worker raised.
     """
-    if "error" not in given:
-        return given["value"]
-    kind = getattr(errors, str(given["error"]), EvaluationError)
-    field, remedy = given["field"], given["remedy"]
+    if "error" not in received:
+        return received["value"]
+    kind = getattr(errors, str(received["error"]), EvaluationError)
+    field, remedy = received["field"], received["remedy"]
     raise kind(
-        str(given["message"]),
+        str(received["message"]),
         field=None if field is None else str(field),
         remedy=None if remedy is None else str(remedy),
     )
 
 
 def pack_descriptor(descriptor: Descriptor) -> dict[str, Value]:
-    """Return a descriptor as plain values; the seed as text, as it may pass 2^64."""
+    """Return a descriptor as plain values; the seed as text, because it may exceed 2^64."""
     packed: dict[str, Value] = asdict(descriptor)
-    given = descriptor.coefficients
-    packed["coefficients"] = None if given is None else list(given)
+    coefficients = descriptor.coefficients
+    packed["coefficients"] = None if coefficients is None else list(coefficients)
     packed["seed"] = str(descriptor.seed)
     return packed
 
 
 def unpack_descriptor(packed: Mapping[str, Value]) -> Descriptor:
     """Return the descriptor that `pack_descriptor` packed."""
-    given = packed["coefficients"]
+    coefficients = packed["coefficients"]
     return Descriptor(
         noise=str(packed["noise"]),
         seed=int(str(packed["seed"])),
         method=str(packed["method"]),
         radius=float(str(packed["radius"])),
         scale_map=str(packed["scale_map"]),
-        coefficients=None if given is None else unpack_floats(given),
+        coefficients=None if coefficients is None else unpack_floats(coefficients),
         lineage=str(packed["lineage"]),
     )
 
@@ -79,12 +79,12 @@ def pack_lineage(lineage: Lineage | None, held: str | None) -> tuple[str, str]:
     """Return the part of a lineage that ranks lack, and the state that it continues.
 
     Args:
-        lineage: The way to a state; None for the model.
-        held: The state that the ranks hold, by digest; None where it is unknown.
+        lineage: The steps to a state; None for the model.
+        held: Digest of the state that the ranks hold; None if unknown.
 
     Returns:
-        JSON of the lineage, without the steps that lead to `held`; empty for the model. The
-        digest of `held` where steps are left out, else empty.
+        JSON of the lineage without the steps that lead to `held`, empty for the model; and `held`
+        if steps are omitted, else empty.
     """
     if lineage is None:
         return "", ""
@@ -94,25 +94,25 @@ def pack_lineage(lineage: Lineage | None, held: str | None) -> tuple[str, str]:
     return replace(lineage, steps=missing).to_json(), held
 
 
-def unpack_lineage(packed: str, after: str, known: Lineage | None) -> Lineage | None:
+def unpack_lineage(packed: str, after: str, held: Lineage | None) -> Lineage | None:
     """Return the lineage that `pack_lineage` packed.
 
     Args:
-        packed: Its JSON.
-        after: The state whose steps are left out; empty where none are.
-        known: The lineage of the receiver's state.
+        packed: The lineage as JSON.
+        after: Digest of the state whose steps are omitted; empty if none are.
+        held: The lineage of the receiver's state.
 
     Raises:
-        PreconditionError: that is another state.
+        PreconditionError: the receiver holds another state than `after`.
     """
     if not packed:
         return None
     sent = Lineage.from_json(packed)
     if not after:
         return sent
-    if known is None or known.digest != after:
+    if held is None or held.digest != after:
         raise PreconditionError(f"this worker does not hold the state {after}")
-    return known.extended(*sent.steps)
+    return held.extended(*sent.steps)
 
 
 def unpack_floats(values: Value) -> tuple[float, ...]:

@@ -1,4 +1,4 @@
-"""Starting vLLM with exactly the settings that candidates need."""
+"""Starts vLLM with the settings that candidates need."""
 
 import os
 import re
@@ -44,25 +44,25 @@ from modnorm.errors import DoesNotFitError, EngineError, IncompatibleError, Modn
 WORKER = "modnorm.engines.vllm.worker_extension.CandidateWorker"
 
 _WINDOWED_STEP_TOKENS = 2048
-"""Prompt tokens of a step where layers have windows: vLLM sets cache aside for as many in each of
-those layers, and for each step in flight."""
+"""Prompt tokens of a step if layers have windows. vLLM reserves cache for as many tokens in each
+of those layers, and for each step in flight."""
 
-_SMALL = re.compile(r"cache blocks|KV cache", re.IGNORECASE)
-"""In vLLM's message when its share has no room for keys and values."""
+_CACHE_TOO_SMALL = re.compile(r"cache blocks|KV cache", re.IGNORECASE)
+"""Text of vLLM's message if its share has no room for keys and values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Overrides:
-    """Differences of a measurement or a test; the settings that candidates need still hold."""
+    """Changes for measurements and tests. The settings that candidates need still hold."""
 
     arguments: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
-    """Engine arguments of vLLM's."""
+    """Engine arguments of vLLM."""
     without: frozenset[str] = frozenset()
     """Registered optimisations that are switched off, by name."""
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class StartedEngine:
     """A running vLLM."""
 
     engine: LLMEngine
@@ -75,44 +75,45 @@ def start_vllm(
     layout: Layout,
     dtype: torch.dtype,
     settings: EngineSettings,
-    changes: Overrides,
-) -> Started:
+    overrides: Overrides,
+) -> StartedEngine:
     """Load a model into vLLM, in this process or in worker processes below it.
 
-    The scheduler runs in this process: its steps, and so the sequences that share a batch, then
-    follow from the requests alone.
+    The scheduler runs in this process. The requests alone then determine its steps, and so the
+    sequences that share a batch.
 
     Args:
         checkpoint: The model.
         layout: All of its physical tensors.
         dtype: Dtype of the weights.
         settings: Memory, length, GPUs.
-        changes: Differences of a measurement.
+        overrides: Changed arguments and disabled optimisations.
 
     Raises:
-        IncompatibleError: vLLM cannot hold the model, or not as candidates need it.
+        IncompatibleError: vLLM cannot hold the model in the way that candidates need.
         EngineError: the infrastructure failed.
     """
     _prepare_process(settings)
     with vllm_failures(f"loading {checkpoint.name} into vLLM"):
-        arguments = {**engine_arguments(checkpoint, layout, dtype, settings), **changes.arguments}
+        defaults = engine_arguments(checkpoint, layout, dtype, settings)
+        arguments = {**defaults, **overrides.arguments}
         _require_known(arguments)
-        # `LLM` names this context, too: for batches of prompts a step takes more tokens.
+        # `LLM` uses this context too: it raises the tokens of a step for batches of prompts.
         config = EngineArgs(**arguments).create_engine_config(UsageContext.LLM_CLASS)
         _require_settings(config)
-        used = check_stage(Stage.CONFIG, config, changes.without)
+        used = check_stage(Stage.CONFIG, config, overrides.without)
         if IN_FLIGHT_STEPS.name in used:
             config = with_three_steps(config)
         with worker_errors_raised(), _executor_of(config) as executor:
             engine = LLMEngine(
                 config, executor_class=executor, log_stats=False, multiprocess_mode=False
             )
-            used |= check_stage(Stage.ENGINE, engine, changes.without)
+            used |= check_stage(Stage.ENGINE, engine, overrides.without)
             if IN_FLIGHT_STEPS.name in used:
                 discard_preempted(engine.engine_core.engine_core.scheduler)
             if BLOCK_ALLOCATION.name in used:
                 allocate_at_block_ends(manager_of(engine))
-    return Started(engine, used)
+    return StartedEngine(engine, used)
 
 
 def _prepare_process(settings: EngineSettings) -> None:
@@ -127,22 +128,22 @@ def _prepare_process(settings: EngineSettings) -> None:
 
 @contextmanager
 def _executor_of(config: VllmConfig) -> Iterator[type]:
-    """Yield the class of the executor, and end its workers where the start fails.
+    """Yield the executor's class; if the start fails, shut its workers down.
 
-    vLLM forgets them: they and their GPU memory would live as long as this process.
+    vLLM does not: the workers would keep their GPU memory as long as this process lives.
     """
-    made: list[Executor] = []
+    executors: list[Executor] = []
 
-    class Recorded(Executor.get_class(config)):  # type: ignore[misc]  # known only here
-        def __init__(self, *given: object, **named: object) -> None:
-            super().__init__(*given, **named)
-            made.append(self)
+    class Recorded(Executor.get_class(config)):  # type: ignore[misc]  # a class of run time
+        def __init__(self, *arguments: object, **named: object) -> None:
+            super().__init__(*arguments, **named)
+            executors.append(self)
 
     try:
         yield Recorded
     except BaseException:
-        for one in made:
-            one.shutdown()
+        for executor in executors:
+            executor.shutdown()
         cleanup_dist_env_and_memory()
         raise
 
@@ -152,7 +153,7 @@ def recorded_settings(engine: LLMEngine) -> dict[str, str]:
     config = engine.vllm_config
     mode = config.compilation_config.cudagraph_mode
     return {
-        # Prompts are cut there.
+        # vLLM splits prompts at this number.
         "step_tokens": str(config.scheduler_config.max_num_batched_tokens),
         "graphs": str(getattr(mode, "name", mode)),
         "under_way": str(engine.engine_core.engine_core.batch_queue_size),
@@ -160,15 +161,15 @@ def recorded_settings(engine: LLMEngine) -> dict[str, str]:
 
 
 @contextmanager
-def vllm_failures(what: str, engine: LLMEngine | None = None) -> Iterator[None]:
-    """Turn vLLM's exceptions into this project's errors.
+def vllm_failures(action: str, engine: LLMEngine | None = None) -> Iterator[None]:
+    """Convert vLLM's exceptions inside the context to errors of this project.
 
     Args:
-        what: The work, for the message.
-        engine: The engine that does it; None while there is none yet.
+        action: Description of the work, for the message.
+        engine: The engine that does the work; None before it exists.
 
     Raises:
-        DoesNotFitError: its share of the memory is too small.
+        DoesNotFitError: the engine's share of the memory is too small.
         IncompatibleError: vLLM refuses the model for another reason.
         EngineError: anything else failed.
     """
@@ -178,22 +179,22 @@ def vllm_failures(what: str, engine: LLMEngine | None = None) -> Iterator[None]:
         raise
     except ValueError as error:  # settings and sizes that vLLM refuses; pydantic's error is one
         if BUSY in str(error):
-            raise EngineError(f"{what} failed: {error}") from error
-        refusal = DoesNotFitError if _SMALL.search(str(error)) else IncompatibleError
+            raise EngineError(f"{action} failed: {error}") from error
+        refusal = DoesNotFitError if _CACHE_TOO_SMALL.search(str(error)) else IncompatibleError
         raise refusal(
-            f"{what} failed: {error}",
+            f"{action} failed: {error}",
             field="engine",
             remedy="change the engine's settings (max_model_len and max_num_seqs take the cache), "
             "or use the transformers engine",
         ) from error
     except Exception as error:  # vLLM's own errors have no common base
-        # Without its worker vLLM fails in many ways; none names the cause.
+        # If its worker has died, vLLM raises many errors; none names the cause.
         if engine and getattr(engine.model_executor, "is_failed", False):
             raise EngineError(
-                f"{what} failed: a worker process of vLLM's has ended",
-                remedy="its log says why, or the kernel's where memory ran out",
+                f"{action} failed: a worker process of vLLM has died",
+                remedy="read its log, or the kernel's log if memory ran out",
             ) from error
-        raise EngineError(f"{what} failed: {type(error).__name__}: {error}") from error
+        raise EngineError(f"{action} failed: {type(error).__name__}: {error}") from error
 
 
 def engine_arguments(
@@ -206,14 +207,14 @@ def engine_arguments(
     """
     length = min(settings.max_model_len or checkpoint.max_position, checkpoint.max_position)
     on_gpu = not current_platform.is_cpu()
-    places = settings.max_num_seqs + (parked_places(checkpoint, settings) if on_gpu else 0)
+    sequences = settings.max_num_seqs + (parked_limit(checkpoint, settings) if on_gpu else 0)
     arguments: dict[str, object] = {
         "model": str(checkpoint.directory),
         "skip_tokenizer_init": True,
         "dtype": str(dtype).removeprefix("torch."),
         "seed": 0,
         "max_model_len": length,
-        "max_num_seqs": places,
+        "max_num_seqs": sequences,
         "tensor_parallel_size": settings.tensor_parallel_size,
         "enable_prefix_caching": False,
         "enforce_eager": not on_gpu,
@@ -224,8 +225,8 @@ def engine_arguments(
         "trust_remote_code": False,
     }
     if _has_windows(checkpoint):
-        # vLLM refuses more places than tokens.
-        arguments["max_num_batched_tokens"] = max(_WINDOWED_STEP_TOKENS, places)
+        # vLLM refuses more sequences than tokens of a step.
+        arguments["max_num_batched_tokens"] = max(_WINDOWED_STEP_TOKENS, sequences)
     if on_gpu:
         return arguments | _gpu_arguments(layout, dtype, settings)
     cache = cpu_cache_bytes(
@@ -250,15 +251,15 @@ def _gpu_arguments(
 
 
 def _has_windows(checkpoint: Checkpoint) -> bool:
-    """Whether some layers see only the last tokens; Qwen2 names a window that it may not use."""
+    """Whether some layers attend to the last tokens only; Qwen2 may name an unused window."""
     config = checkpoint.config
     return bool(config.get("sliding_window")) and config.get("use_sliding_window") is not False
 
 
-def parked_places(checkpoint: Checkpoint, settings: EngineSettings) -> int:
-    """Return the number of parked sequences beside those that are decoded at once.
+def parked_limit(checkpoint: Checkpoint, settings: EngineSettings) -> int:
+    """Return the most parked sequences, beside those that are decoded at once.
 
-    On a GPU vLLM has to know of them; its model runner for the CPU keeps no place for them.
+    On a GPU vLLM reserves memory for them; its model runner for the CPU does not.
     """
     if current_platform.is_cpu():
         return settings.max_parked_seqs
@@ -268,7 +269,7 @@ def parked_places(checkpoint: Checkpoint, settings: EngineSettings) -> int:
 
 
 def _require_known(arguments: Mapping[str, object]) -> None:
-    known = {one.name for one in fields(EngineArgs)}
+    known = {argument.name for argument in fields(EngineArgs)}
     if unknown := sorted(set(arguments) - known):
         raise IncompatibleError(
             f"this vLLM has no setting {unknown[0]}",
@@ -285,5 +286,5 @@ def _require_settings(config: VllmConfig) -> None:
             raise IncompatibleError(
                 f"vLLM has set {path} to {actual!r}, it must be {expected!r}",
                 field="engine.name",
-                remedy="look for plug-ins of vLLM and VLLM_ variables in the environment",
+                remedy="remove plug-ins of vLLM and VLLM_ variables that change it",
             )

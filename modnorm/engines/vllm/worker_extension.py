@@ -1,7 +1,7 @@
-"""The extension of vLLM's workers: `worker_extension_cls` names the class here.
+"""The extension of vLLM's workers; `worker_extension_cls` names its class.
 
-`collective_rpc` calls its methods by name on every rank. The names begin with `modnorm_`, as they
-share a namespace with vLLM's worker.
+`collective_rpc` calls its methods by name on every rank. The names begin with `modnorm_`, because
+the class shares a namespace with vLLM's worker.
 """
 
 from pathlib import Path
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from vllm.v1.worker.gpu_model_runner import GPUModelRunner
 
 
-# vLLM imports this module before it loads a model, and gives no later occasion.
+# vLLM imports this module before it loads a model. It has no later hook.
 write_worker_errors()
 keep_plain_weights()
 fix_queues()
@@ -39,7 +39,7 @@ class CandidateWorker:
             """Return vLLM's model."""
 
     def modnorm_hold(self, model_digest: str) -> Answer:
-        """Check the layout and take the pristine copy; once, before any other call."""
+        """Check the layout and copy the pristine weights; call it once, before any other."""
 
         def hold() -> Value:
             check_stage(Stage.WORKER, self)
@@ -50,6 +50,6 @@ class CandidateWorker:
 
         return answer(hold)
 
-    def modnorm_call(self, method: str, *given: Value) -> Answer:
+    def modnorm_call(self, method: str, *arguments: Value) -> Answer:
         """Call a method of `RankModel`; arguments and answer are plain values."""
-        return answer(lambda: getattr(self.modnorm_rank, method)(*given))
+        return answer(lambda: getattr(self.modnorm_rank, method)(*arguments))

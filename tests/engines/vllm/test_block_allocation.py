@@ -35,9 +35,9 @@ def test_every_step_is_planned_as_vllm_plans_it(
     planned, asked, said = [], [], []
     for without in (frozenset(), frozenset({BLOCK_ALLOCATION.name})):
         arguments = {"block_size": 32, "num_gpu_blocks_override": blocks}
-        changes = Overrides(arguments, without=without)
+        overrides = Overrides(arguments, without=without)
         with as_on_gpu():
-            engine = VllmEngine(float32, settings, changes=changes)
+            engine = VllmEngine(float32, settings, overrides=overrides)
         try:
             if without:  # so that free blocks are in the same order
                 assert allocates_at_block_ends(engine._engine)

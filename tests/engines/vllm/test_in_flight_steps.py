@@ -122,9 +122,9 @@ def test_answers_are_the_same_where_the_cache_has_no_room_for_all(
     said, preempted = [], []
     for blocks in (64, 9):
         settings = EngineSettings(max_model_len=128, max_num_seqs=6, max_parked_seqs=0)
-        changes = Overrides({"block_size": 32, "num_gpu_blocks_override": blocks})
+        overrides = Overrides({"block_size": 32, "num_gpu_blocks_override": blocks})
         with as_on_gpu():
-            engine = VllmEngine(float32, settings, changes=changes)
+            engine = VllmEngine(float32, settings, overrides=overrides)
         try:
             assert engine.environment["under_way"] == "3"
             scheduler = engine._engine.engine_core.engine_core.scheduler

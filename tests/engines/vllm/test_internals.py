@@ -188,7 +188,7 @@ def test_answers_are_the_same_without_any_optimisation(
     answers, recorded = [], []
     for without in (frozenset[str](), OPTIMISATIONS):
         with as_on_gpu():
-            engine = VllmEngine(float32, settings, changes=Overrides(without=without))
+            engine = VllmEngine(float32, settings, overrides=Overrides(without=without))
         try:
             finished = engine.generate(PROMPTS, GenerationLimits(40))
             answers.append(sorted((one.index, one.text) for one in finished))

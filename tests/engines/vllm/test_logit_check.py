@@ -34,19 +34,19 @@ def test_one_logit_of_any_step_is_seen(
         logits = torch.full((rows, 4), 3e4, dtype=dtype)
         if bad is not None and step == bad[0]:
             logits.view(-1)[bad[1] % logits.numel()] = value
-        check.see(logits)
+        check.add(logits)
     assert check.has_finite_logits() is not hidden
 
 
 def test_infinities_of_both_signs_do_not_cancel() -> None:
     check = LogitCheck(CPU)
-    check.see(torch.tensor([[math.inf, -math.inf]]))
+    check.add(torch.tensor([[math.inf, -math.inf]]))
     assert not check.has_finite_logits()
 
 
 def test_what_was_seen_is_told_at_the_next_look_and_forgotten_when_told_to() -> None:
     check = LogitCheck(CPU)
-    check.see(torch.tensor([[math.nan]]))
+    check.add(torch.tensor([[math.nan]]))
     assert [check.had_finite_logits(), check.had_finite_logits()] == [True, False]
     check.forget()
     assert check.has_finite_logits()

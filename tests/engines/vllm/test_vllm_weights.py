@@ -15,7 +15,7 @@ pytest.importorskip(
 from modnorm.baselines.es import es_step
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines.transformers_engine import TransformersEngine
-from modnorm.engines.vllm import workers
+from modnorm.engines.vllm import rank_group
 from modnorm.engines.vllm.engine import VllmEngine
 from modnorm.engines.vllm.internals.layers import shard_views
 from modnorm.engines.vllm.serialization import Value
@@ -113,7 +113,7 @@ def test_a_long_way_is_taken_in_stages_and_goes_on_where_it_was_broken_off(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ours, theirs = pair
-    monkeypatch.setattr(workers, "SEEDS_AT_ONCE", 2)
+    monkeypatch.setattr(rank_group, "SEEDS_PER_CALL", 2)
     steps = [es_step((seed, seed + 10), (0.0, 1.0), 0.02) for seed in range(3)]
     lineage = Lineage(float32.digest, "portable-v1", steps=tuple(steps))
     polls: list[str] = []

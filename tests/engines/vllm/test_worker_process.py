@@ -29,7 +29,7 @@ def start(
     def start(**changes: object) -> VllmEngine:
         settings = EngineSettings(max_model_len=128, max_num_seqs=4)
         with as_on_gpu():
-            return VllmEngine(float32, settings, changes=Overrides(changes))
+            return VllmEngine(float32, settings, overrides=Overrides(changes))
 
     return start
 
@@ -73,7 +73,7 @@ def test_one_that_is_killed_is_a_failure_of_the_engine(
         process.kill()
         process.join()
 
-    ended = "a worker process of vLLM's has ended"
+    ended = "a worker process of vLLM has died"
     with pytest.raises(EngineError, match=f"generation failed: {ended}"):
         list(engine.generate(PROMPTS, GenerationLimits(40), poll=kill))
     with pytest.raises(EngineError, match=ended), engine.candidate(draw(scale_map, 1), scale_map):

@@ -1,1 +1,1 @@
-"""Every place where modnorm reaches into vLLM; `register` lists them."""
+"""All uses of vLLM internals; `register` lists them."""

@@ -1,7 +1,7 @@
-"""Cache blocks are asked for only when a sequence needs another one.
+"""Requests cache blocks only when a sequence needs another one.
 
-vLLM's scheduler asks the cache manager for every running sequence at every step, though a block
-lasts for sixteen steps or more. That is half of the planning time of a step.
+vLLM's scheduler calls the cache manager for every running sequence at every step, although a block
+lasts for sixteen steps or more. That takes half of the planning time of a step.
 """
 
 from typing import TYPE_CHECKING
@@ -22,23 +22,23 @@ _RUNNING = "vllm.v1.request:RequestStatus.RUNNING"
 
 
 def allocate_at_block_ends(manager: "KVCacheManager") -> None:
-    """Answer at once for a decoding sequence whose last block has room: it needs no block."""
+    """Skip the manager for a decoding sequence whose last block has room."""
     (blocks,) = manager.coordinator.single_type_managers
-    allocate, nothing = manager.allocate_slots, manager.empty_kv_cache_blocks
+    allocate, no_blocks = manager.allocate_slots, manager.empty_kv_cache_blocks
     held, size = blocks.req_to_blocks, blocks.block_size
 
     def allocate_slots(
         request: "Request",
         num_new_tokens: int,
-        *more: object,
+        *others: object,
         num_lookahead_tokens: int = 0,
         **named: object,
     ) -> "KVCacheBlocks | None":
-        plain = num_new_tokens == 1 and not num_lookahead_tokens and not more and not named
+        plain = num_new_tokens == 1 and not num_lookahead_tokens and not others and not named
         if plain and request.num_computed_tokens < size * len(held.get(request.request_id, ())):
-            return nothing
+            return no_blocks
         return allocate(
-            request, num_new_tokens, *more, num_lookahead_tokens=num_lookahead_tokens, **named
+            request, num_new_tokens, *others, num_lookahead_tokens=num_lookahead_tokens, **named
         )
 
     manager.allocate_slots = allocate_slots
@@ -50,11 +50,11 @@ def manager_of(engine: LLMEngine) -> "KVCacheManager":
 
 
 def has_plain_blocks(engine: LLMEngine) -> bool:
-    """Whether all layers see all tokens and no sequences share blocks."""
+    """Whether all layers attend to all tokens and no sequences share blocks."""
     manager = manager_of(engine)
-    kinds = manager.coordinator.single_type_managers
-    # A subclass may free blocks before a sequence ends.
-    full = len(kinds) == 1 and type(kinds[0]) is resolve(_FULL)
+    managers = manager.coordinator.single_type_managers
+    # A subclass may free blocks before a sequence finishes.
+    full = len(managers) == 1 and type(managers[0]) is resolve(_FULL)
     return full and manager.enable_caching is False
 
 
@@ -89,7 +89,7 @@ def allocates_at_block_ends(engine: LLMEngine) -> bool:
 
 BLOCK_ALLOCATION = RegisterEntry(
     name="block_allocation",
-    purpose="The cache manager is asked at the end of a block, not at every step.",
+    purpose="Calls the cache manager at the end of a block, not at every step.",
     kind=Kind.OPTIMISATION,
     stage=Stage.ENGINE,
     vllm_names=(
@@ -101,7 +101,7 @@ BLOCK_ALLOCATION = RegisterEntry(
         _REQUEST,
         _RUNNING,
     ),
-    otherwise="every sequence asks at every step, as in vLLM",
+    otherwise="vLLM calls it for every sequence at every step",
     removable_when="vLLM's scheduler does so itself",
     self_test=allocates_at_block_ends,
     applies=has_plain_blocks,

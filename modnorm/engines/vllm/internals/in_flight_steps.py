@@ -1,10 +1,10 @@
-"""Three of vLLM's steps in flight instead of two.
+"""Keeps three of vLLM's steps in flight instead of two.
 
-vLLM's scheduler plans a step while another runs. Tokens and plans travel between the scheduler and
-a worker process, which takes longer than a step of a small model, and the device waits. With three
+vLLM's scheduler plans a step while another runs. Plans and tokens travel between the scheduler and
+a worker process. This takes longer than a step of a small model, so the device waits. With three
 steps in flight the worker always has the next one (ADR 10).
 
-A finished sequence takes part in one more step in vain.
+A finished sequence takes part in one more step, whose token is dropped.
 """
 
 from typing import TYPE_CHECKING
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 _REQUEST = "vllm.v1.request:Request"
 _USUAL, _DEEPER = 2, 3
 _KEEPS_APART = "num_stale_output_tokens"
-"""Requests that have it keep tokens in flight at a preemption apart from later ones."""
+"""Attribute of requests that separate tokens in flight at a preemption from later ones."""
 _DISCARDS = "async_tokens_to_discard"
-"""Requests of older versions have it: the number of tokens to discard as they arrive."""
+"""Attribute of requests of older versions: the number of tokens to discard as they arrive."""
 
 
 class DeeperConfig(VllmConfig):  # type: ignore[misc]  # vLLM is untyped where it is not installed
-    """vLLM's configuration with three steps in flight; worker processes receive it, too."""
+    """vLLM's configuration with three steps in flight; worker processes receive it as well."""
 
     @property
     def max_concurrent_batches(self) -> int:
@@ -36,9 +36,9 @@ class DeeperConfig(VllmConfig):  # type: ignore[misc]  # vLLM is untyped where i
 
 
 def with_three_steps(config: VllmConfig) -> VllmConfig:
-    """Return a configuration of the same parts with three steps in flight.
+    """Return a configuration with the same content and three steps in flight.
 
-    vLLM has no setting for the number: it derives it in the scheduler's process and in workers,
+    vLLM has no setting for the number. It derives it in the scheduler's process and in workers,
     which allocate as many buffers.
     """
     deeper = object.__new__(DeeperConfig)
@@ -47,16 +47,16 @@ def with_three_steps(config: VllmConfig) -> VllmConfig:
 
 
 def discard_preempted(scheduler: "Scheduler") -> None:
-    """Discard the tokens in flight of a preempted request, which vLLM 0.26 would mix up.
+    """Discard the tokens in flight of a preempted request, which vLLM 0.26 would misplace.
 
-    The request generates them again. Versions that keep them apart are left as they are.
+    The request generates them again. Versions that separate them need no change.
     """
     if hasattr(_probe_request(), _KEEPS_APART):
         return
     preempt = scheduler._preempt_request  # noqa: SLF001 - vLLM offers no other hook
 
-    def preempt_and_discard(request: "Request", *given: object, **named: object) -> None:
-        preempt(request, *given, **named)
+    def preempt_and_discard(request: "Request", *arguments: object, **named: object) -> None:
+        preempt(request, *arguments, **named)
         request.async_tokens_to_discard += request.num_output_placeholders
         request.num_output_placeholders = 0
 
@@ -64,15 +64,15 @@ def discard_preempted(scheduler: "Scheduler") -> None:
 
 
 def _has_worker_process(config: VllmConfig) -> bool:
-    apart = config.parallel_config.distributed_executor_backend == "mp"
-    return apart and bool(config.max_concurrent_batches == _USUAL)
+    has_process = config.parallel_config.distributed_executor_backend == "mp"
+    return has_process and bool(config.max_concurrent_batches == _USUAL)
 
 
 def _keeps_tokens_apart(config: VllmConfig) -> bool:
-    """A request can keep or discard tokens in flight, and the configuration says three."""
+    """A request can separate or discard tokens in flight; the configuration has three steps."""
     request, deeper = _probe_request(), with_three_steps(config)
-    known = hasattr(request, _KEEPS_APART) or hasattr(request, _DISCARDS)
-    return known and bool(deeper.max_concurrent_batches == _DEEPER)
+    supported = hasattr(request, _KEEPS_APART) or hasattr(request, _DISCARDS)
+    return supported and bool(deeper.max_concurrent_batches == _DEEPER)
 
 
 def _probe_request() -> "Request":
@@ -86,7 +86,7 @@ def _probe_request() -> "Request":
 
 IN_FLIGHT_STEPS = RegisterEntry(
     name="in_flight_steps",
-    purpose="Three steps in flight: a worker process never waits for a plan.",
+    purpose="Keeps three steps in flight, so that a worker process never waits for a plan.",
     kind=Kind.OPTIMISATION,
     stage=Stage.CONFIG,
     vllm_names=(
@@ -94,7 +94,7 @@ IN_FLIGHT_STEPS = RegisterEntry(
         "vllm.v1.core.sched.scheduler:Scheduler._preempt_request",
         _REQUEST,
     ),
-    otherwise="two steps are in flight",
+    otherwise="two steps in flight",
     removable_when="vLLM has a setting for steps in flight",
     self_test=_keeps_tokens_apart,
     applies=_has_worker_process,

@@ -1,4 +1,4 @@
-"""Names of vLLM's that are undocumented, and used as they are."""
+"""Undocumented names of vLLM that modnorm calls without changing them."""
 
 from collections.abc import Mapping
 from operator import attrgetter
@@ -26,28 +26,28 @@ REQUIRED_SETTINGS: Mapping[str, object] = MappingProxyType(
         "parallel_config.pipeline_parallel_size": 1,
     }
 )
-"""Keys and values of a prefix would be those of the base; the other features are not supported."""
+"""A cached prefix would have the base's keys and values. The other features are not supported."""
 BUSY = "Free memory on device"
-"""In vLLM's message when other processes hold the memory that it is to take."""
+"""Text of vLLM's message if other processes hold the memory that it needs."""
 
 
 def _holds(config: VllmConfig) -> bool:
-    """The settings that candidates need are as they were asked for."""
+    """The settings that candidates need have the requested values."""
     return all(attrgetter(path)(config) == value for path, value in REQUIRED_SETTINGS.items())
 
 
 def _is_executor(config: VllmConfig) -> bool:
-    """The class of the executor is a subclass of `Executor`."""
+    """The executor's class is a subclass of `Executor`."""
     return issubclass(Executor.get_class(config), Executor)
 
 
 def _is_known_variable(_: object) -> bool:
-    """The variable is one of vLLM's."""
+    """The environment variable is one of vLLM's."""
     return START_METHOD in envs.environment_variables
 
 
 def _is_busy(_: object) -> bool:
-    """The memory check fails on a device without free memory, with the known text."""
+    """The memory check fails on a full device with the expected text."""
     snapshot = SimpleNamespace(total_memory=100, free_memory=0, device_="probe")
     try:
         request_memory(snapshot, SimpleNamespace(gpu_memory_utilization=1.0))
@@ -61,18 +61,18 @@ def _has_worker_process(engine: LLMEngine) -> bool:
 
 
 def _is_alive(engine: LLMEngine) -> bool:
-    """The executor of a new engine has not failed."""
+    """A new engine's executor has not failed."""
     return engine.model_executor.is_failed is False
 
 
 def _renders(engine: LLMEngine) -> bool:
-    """A rendered prompt has the tokens that it was made of."""
+    """A rendered prompt has the tokens of the raw prompt."""
     (rendered,) = engine.renderer.render_cmpl([{"prompt_token_ids": [0, 1]}])
     return list(rendered["prompt_token_ids"]) == [0, 1]
 
 
 def _answers_later(engine: LLMEngine) -> bool:
-    """A call that does not wait gives the answers of one that does."""
+    """A non-blocking call returns the same answers as a blocking call."""
     pending = engine.model_executor.collective_rpc("check_health", non_block=True)
     return bool(pending.result() == engine.collective_rpc("check_health"))
 
@@ -86,11 +86,11 @@ def _holds_model(worker: Any) -> bool:  # noqa: ANN401 - vLLM's worker, extended
 
 PENDING_CALLS = RegisterEntry(
     name="pending_calls",
-    purpose="Looks at the logits on the way do not wait for the workers' answers.",
+    purpose="Checks of the logits during generation do not wait for the workers' answers.",
     kind=Kind.OPTIMISATION,
     stage=Stage.ENGINE,
     vllm_names=(".model_executor.collective_rpc",),
-    otherwise="each look waits for the workers",
+    otherwise="each check waits for the workers",
     removable_when="`LLMEngine.collective_rpc` takes `non_block`",
     self_test=_answers_later,
 )
@@ -98,27 +98,27 @@ INTERFACES = (
     PENDING_CALLS,
     RegisterEntry(
         name="settings",
-        purpose="Plug-ins and variables must not change the settings that candidates need.",
+        purpose="Refuses plug-ins and variables that change settings which candidates need.",
         stage=Stage.CONFIG,
         vllm_names=(
             *(f".{path}" for path in REQUIRED_SETTINGS),
             ".scheduler_config.max_num_batched_tokens",
             ".compilation_config.cudagraph_mode",
         ),
-        removable_when="never: it is the safety of each start",
+        removable_when="never: it protects each start",
         self_test=_holds,
     ),
     RegisterEntry(
         name="executor",
-        purpose="Workers end where a start fails: vLLM leaves them running.",
+        purpose="Ends the workers of a failed start, which vLLM leaves running.",
         stage=Stage.CONFIG,
         vllm_names=("vllm.v1.executor:Executor.get_class", "vllm.v1.executor:Executor.shutdown"),
-        removable_when="vLLM ends its workers itself when a start fails",
+        removable_when="vLLM ends the workers of a failed start",
         self_test=_is_executor,
     ),
     RegisterEntry(
         name="worker_start",
-        purpose="Workers are spawned: a fork of a process with threads can hang.",
+        purpose="Spawns workers, because a fork of a process with threads can hang.",
         stage=Stage.PROCESS,
         vllm_names=("vllm.envs:environment_variables",),
         removable_when="vLLM spawns workers by default",
@@ -126,7 +126,7 @@ INTERFACES = (
     ),
     RegisterEntry(
         name="batch_invariance",
-        purpose="`numerics: batch_invariant` sets a variable before vLLM is imported.",
+        purpose="Sets a variable for `numerics: batch_invariant` before vLLM is imported.",
         stage=Stage.PROCESS,
         vllm_names=(f"vllm.envs:{VARIABLE}",),
         otherwise="use `numerics: fast`",
@@ -136,24 +136,24 @@ INTERFACES = (
     ),
     RegisterEntry(
         name="memory_error",
-        purpose="Memory that others hold is a reason to retry, not to refuse the model.",
+        purpose="Retries if other processes hold the memory, instead of refusing the model.",
         stage=Stage.PROCESS,
         vllm_names=("vllm.v1.worker.utils:request_memory",),
-        removable_when="vLLM raises errors of its own classes",
+        removable_when="vLLM raises an error class of its own",
         self_test=_is_busy,
     ),
     RegisterEntry(
         name="worker_death",
-        purpose="A worker process that has ended is the reason of later errors, and named so.",
+        purpose="Names a dead worker process as the cause of later errors.",
         stage=Stage.ENGINE,
         vllm_names=(".model_executor.is_failed",),
-        removable_when="vLLM's executor raises an error of its own class",
+        removable_when="vLLM's executor raises an error class of its own",
         self_test=_is_alive,
         applies=_has_worker_process,
     ),
     RegisterEntry(
         name="renderer",
-        purpose="Prompts are rendered as `LLM` does it: raw ones are deprecated.",
+        purpose="Renders prompts as `LLM` does; raw prompts are deprecated.",
         stage=Stage.ENGINE,
         vllm_names=(".renderer.render_cmpl",),
         removable_when="`LLMEngine.add_request` takes token ids",
@@ -161,10 +161,10 @@ INTERFACES = (
     ),
     RegisterEntry(
         name="worker_state",
-        purpose="Candidates are written into the worker's model; its caches are cleared of NaN.",
+        purpose="Writes candidates into the worker's model and clears its caches of NaN.",
         stage=Stage.WORKER,
         vllm_names=(".get_model", ".model_config.model", ".model_runner.kv_caches"),
-        removable_when="vLLM's worker extensions get the model and its caches",
+        removable_when="vLLM gives worker extensions the model and its caches",
         self_test=_holds_model,
     ),
 )

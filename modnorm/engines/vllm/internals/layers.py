@@ -1,7 +1,7 @@
-"""The physical tensors of vLLM's model, as views of its own parameters.
+"""The physical tensors of vLLM's model, as views of its parameters.
 
 vLLM's modules have the names of the physical tensors. A module's class determines the part that a
-rank holds. An unknown class, a subclass included, is refused: its layout may differ.
+rank holds. Unknown classes, including subclasses, are refused: their layout may differ.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -68,7 +68,7 @@ def _plain(
     if parameter.dtype != dtype:
         raise _unknown(f"{tensor.name} is {parameter.dtype} in vLLM, {dtype} in the checkpoint")
     if not parameter.is_contiguous():
-        raise _unknown(f"vLLM has laid {tensor.name} out anew")
+        raise _unknown(f"vLLM has changed the memory order of {tensor.name}")
     return parameter.data
 
 
@@ -82,13 +82,13 @@ def _views(
         raise _unknown(f"{path} is a {type(module).__name__}")
     method = getattr(module, "quant_method", None)
     if method is not None and type(method) not in _PLAIN_METHODS:
-        raise _unknown(f"{path} is kept by {type(method).__name__}")
+        raise _unknown(f"{path} is stored by {type(method).__name__}")
     if kind not in {"weight", "bias"}:
         raise _unknown(f"{tensor.name} is neither a weight nor a bias")
     try:
         joined = tuple(_joined(places(module, tensor)))
     except AttributeError as error:
-        raise _unknown(f"{path} does not say what it holds: {error}") from error
+        raise _unknown(f"{path} lacks an attribute of its class: {error}") from error
     return tuple(_view(tensor, storage, place) for place in joined)
 
 
@@ -110,13 +110,13 @@ def _vocabulary(module: torch.nn.Module, tensor: PhysicalTensor) -> Iterator[Pla
     shard = module.shard_indices
     rows = _number(module, "org_vocab_size")
     if _number(module, "num_added_embeddings") or rows != tensor.shape[0]:
-        raise _unknown(f"{tensor.name} has tokens that the checkpoint has not")
+        raise _unknown(f"{tensor.name} has tokens that the checkpoint lacks")
     ends = _number(shard, "org_vocab_start_index"), _number(shard, "org_vocab_end_index")
     yield 0, Block(ends)
 
 
 def _query_key_value(module: torch.nn.Module, tensor: PhysicalTensor) -> Iterator[Place]:
-    """Heads of each rank; more ranks than key-value heads share those."""
+    """Heads of each rank; if ranks outnumber key-value heads, they share them."""
     head, rank = _number(module, "head_size"), _number(module, "tp_rank")
     if getattr(module, "v_head_size", head) != head:
         raise _unknown(f"{tensor.name} has values of another size than keys")
@@ -132,19 +132,24 @@ def _merged(module: torch.nn.Module, tensor: PhysicalTensor) -> Iterator[Place]:
 
 
 def _stacked(tensor: PhysicalTensor, shares: Sequence[tuple[int, int]]) -> Iterator[Place]:
-    """Yield the share of each part: its rows, and how many shares come before it."""
+    """Yield the place of each part's share.
+
+    Args:
+        tensor: The fused tensor.
+        shares: For each part, the rows of a share and the number of shares before it.
+    """
     held, first = 0, 0
     for part, (rows, index) in zip(tensor.parts, shares, strict=True):
         begin = first + index * rows
         if begin + rows > first + part.rows:
-            raise _unknown(f"{part.name} has {part.rows} rows, of which vLLM splits off {rows}")
+            raise _unknown(f"{part.name} has {part.rows} rows, too few for shares of {rows}")
         yield held, Block((begin, begin + rows))
         held += rows
         first += part.rows
 
 
 def _by_columns(module: torch.nn.Module, tensor: PhysicalTensor) -> Iterator[Place]:
-    """Columns of the weight; every rank has all of the bias, and one adds it."""
+    """Columns of the weight. Every rank holds the whole bias, and one rank adds it."""
     if len(tensor.shape) < 2:
         return _whole(module, tensor)
     columns = _number(module, "input_size_per_partition")
@@ -182,7 +187,7 @@ def _joined(places: Iterator[Place]) -> Iterator[Place]:
 
 
 def _require_exact_cover(layout: Layout, parameters: Mapping[str, torch.nn.Parameter]) -> None:
-    """Compare by storage: a tied head is the embedding under another name."""
+    """Require each storage to be covered once; a tied head is the embedding's storage."""
     covered = [parameters[tensor.name].data_ptr() for tensor in layout]
     if len(set(covered)) != len(covered):
         raise _unknown("two physical tensors share one parameter of vLLM")
@@ -200,13 +205,13 @@ def _unknown(message: str) -> IncompatibleError:
 
 
 def _has_known_layers(worker: Any) -> bool:  # noqa: ANN401 - vLLM's worker, extended
-    """The model has layers of known classes; each element is compared with the checkpoint next."""
+    """The model has layers of known classes; afterwards each element is compared."""
     return any(type(module) in _PLACES for module in worker.get_model().modules())
 
 
 LAYERS = RegisterEntry(
     name="layers",
-    purpose="A layer's class determines the part of a tensor that a rank holds.",
+    purpose="Derives the part of a tensor that a rank holds from the layer's class.",
     stage=Stage.WORKER,
     vllm_names=tuple(f"{kind.__module__}:{kind.__name__}" for kind in (*_PLACES, *_PLAIN_METHODS)),
     otherwise=_REMEDY,

@@ -1,7 +1,7 @@
-"""Linear weights of vLLM's CPU build stay in their parameters.
+"""Keeps the linear weights of vLLM's CPU build in their parameters.
 
-The build hands every linear weight to a library that keeps a packed copy. It leaves the parameter
-empty, or unused where head and embedding are tied: noise on parameters would change nothing.
+The build passes every linear weight to a library that keeps a packed copy. The parameter is then
+empty, or unused if head and embedding are tied, so noise on parameters would change nothing.
 """
 
 import torch
@@ -16,9 +16,9 @@ _DISPATCH = "dispatch_cpu_unquantized_gemm"
 
 
 def keep_plain_weights() -> None:
-    """Make linear layers of the CPU build multiply with their parameters, on a GPU do nothing.
+    """Make linear layers of the CPU build multiply with their parameters; no-op on a GPU.
 
-    Call it before the model is loaded; once a process is enough.
+    Call it before the model is loaded, once a process.
 
     Raises:
         IncompatibleError: this vLLM prepares linear weights in another way.
@@ -32,11 +32,11 @@ def _leave_weight(
     layer: torch.nn.Module,
     remove_weight: bool,  # noqa: ARG001, FBT001 - the signature of vLLM's function
 ) -> None:
-    layer.cpu_linear = torch.nn.functional.linear  # type: ignore[assignment]  # as vLLM does
+    layer.cpu_linear = torch.nn.functional.linear  # type: ignore[assignment]  # as in vLLM
 
 
 def _leaves_weights(_: object) -> bool:
-    """Small layers, prepared as after loading, keep their weights and multiply with them."""
+    """Small layers keep their weights after loading and multiply with them."""
     for method in (UnquantizedLinearMethod, UnquantizedEmbeddingMethod):
         layer = torch.nn.Linear(32, 32, bias=False)
         method.process_weights_after_loading(object(), layer)
@@ -47,14 +47,14 @@ def _leaves_weights(_: object) -> bool:
 
 LINEAR_WEIGHTS = RegisterEntry(
     name="linear_weights",
-    purpose="Linear layers of the CPU build multiply with the parameters that candidates change.",
+    purpose="Makes linear layers of the CPU build multiply with the candidates' parameters.",
     stage=Stage.PROCESS,
     vllm_names=(
         f"vllm.model_executor.layers.utils:{_DISPATCH}",
         "vllm.model_executor.layers.utils:cpu_unquantized_gemm",
     ),
     versions="0.26 to 0.33, CPU builds",
-    removable_when="the CPU build has a setting against packing",
+    removable_when="the CPU build can disable packing",
     self_test=_leaves_weights,
     applies=lambda _: current_platform.is_cpu(),
 )

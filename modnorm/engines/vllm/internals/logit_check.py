@@ -1,4 +1,4 @@
-"""A check of all logits of vLLM's model, at one kernel launch a step."""
+"""Checks all logits of vLLM's model, at one kernel launch a step."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,16 +9,16 @@ from modnorm.engines.vllm.internals.register_entry import RegisterEntry, Stage
 
 _Logits = Callable[..., object]
 _MAKERS = ("compute_logits", "compute_logits_local")
-"""Methods of vLLM's models that make logits, outside its CUDA graphs."""
+"""Methods of vLLM's models that compute logits, outside its CUDA graphs."""
 _SUMS = 64
-"""Steps whose sums are kept apart; adding them up is another launch."""
+"""Steps whose sums are stored separately; adding them up takes another launch."""
 
 
 class LogitCheck:
-    """Tells whether all logits were finite.
+    """Records whether all logits were finite.
 
-    It keeps the sum of each step's logits in float32: NaN and infinity stay in it. Logits beyond
-    1e30 overflow it and count as not finite.
+    It stores the sum of each step's logits in float32, which preserves NaN and infinity. Logits
+    beyond 1e30 overflow the sum and count as not finite.
 
     Args:
         device: The model's device.
@@ -26,61 +26,61 @@ class LogitCheck:
 
     def __init__(self, device: torch.device) -> None:
         self._sums = torch.zeros(_SUMS, device=device)
-        self._places = self._sums.unbind()
+        self._sum_views = self._sums.unbind()
         self._next = 0
         self._before = torch.zeros((), device=device)
-        """Of all steps whose sums were overwritten."""
+        """Sum over all steps whose entries were overwritten."""
         self._seen = torch.zeros((), pin_memory=device.type == "cuda")
 
     def wrap(self, model: torch.nn.Module) -> None:
-        """See all logits that a model makes from now on."""
+        """Check all logits that a model computes from now on."""
         for name in _MAKERS:
             if (make := getattr(model, name, None)) is not None:
                 object.__setattr__(model, name, self._checking(make))
 
     def has_finite_logits(self) -> bool:
-        """Whether all logits since the last `forget` were finite; waits for them."""
+        """Whether all logits since the last `forget` are finite; waits for them."""
         return bool(self._all().isfinite())
 
     def had_finite_logits(self) -> bool:
-        """Whether they were at the last call of this method; waits for nothing.
+        """Whether the logits were finite at the last call of this method; does not wait.
 
         The device copies to the host in the order of the steps. The copy of the last call is
         complete when the answers of later steps have arrived.
         """
-        sound = bool(self._seen.isfinite())
+        finite = bool(self._seen.isfinite())
         self._seen.copy_(self._all(), non_blocking=True)
-        return sound
+        return finite
 
     def forget(self) -> None:
-        """Start anew."""
-        for kept in (self._sums, self._before, self._seen):
-            kept.zero_()
+        """Clear the record."""
+        for sums in (self._sums, self._before, self._seen):
+            sums.zero_()
 
-    def see(self, logits: torch.Tensor) -> None:
+    def add(self, logits: torch.Tensor) -> None:
         """Add the logits of a step, of any shape and floating dtype."""
         if self._next == _SUMS:
             self._before += self._sums.sum()
             self._next = 0
-        every = tuple(range(logits.ndim))
-        torch.sum(logits, every, dtype=torch.float32, out=self._places[self._next])
+        axes = tuple(range(logits.ndim))
+        torch.sum(logits, axes, dtype=torch.float32, out=self._sum_views[self._next])
         self._next += 1
 
     def _all(self) -> torch.Tensor:
         return self._before + self._sums.sum()
 
     def _checking(self, make: _Logits) -> _Logits:
-        def checked(*given: object, **named: object) -> object:
-            logits = make(*given, **named)
+        def checked(*arguments: object, **named: object) -> object:
+            logits = make(*arguments, **named)
             if isinstance(logits, torch.Tensor) and logits.numel():
-                self.see(logits)
+                self.add(logits)
             return logits
 
         return checked
 
 
 def _runner_calls_replacements(worker: Any) -> bool:  # noqa: ANN401 - vLLM's worker, extended
-    """The model runner finds a replaced method of the model, through CUDA-graph wrappers too."""
+    """The model runner calls a replaced method of the model, also through CUDA-graph wrappers."""
     model, runner = worker.get_model(), worker.model_runner
     name = next(name for name in _MAKERS if hasattr(model, name))
     marker = object()
@@ -93,7 +93,7 @@ def _runner_calls_replacements(worker: Any) -> bool:  # noqa: ANN401 - vLLM's wo
 
 LOGITS = RegisterEntry(
     name="logits",
-    purpose="Logits that are not finite fail the candidate: their maker is wrapped.",
+    purpose="Wraps the method that computes logits, to fail candidates with NaN or infinity.",
     stage=Stage.WORKER,
     vllm_names=(" | ".join(f".model_runner.model.{maker}" for maker in _MAKERS),),
     otherwise="use the transformers engine for this model",

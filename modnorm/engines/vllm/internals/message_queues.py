@@ -1,12 +1,13 @@
-"""Fixes against endless waits for vLLM's queues between processes.
+"""Prevents endless waits in vLLM's queues between processes.
 
-A reader that was idle for a second sleeps until the writer pings it, and the ping may be lost
-(vLLM's pull request 45224): a worker call is then never answered. Versions after 0.26 look again
+A reader that was idle for a second sleeps until the writer pings it. The ping may be lost (vLLM's
+pull request 45224), and the worker call is then never answered. Versions after 0.26 check again
 every five seconds.
 
-Each queue has a ZeroMQ context of its own. A context ends once its sockets are closed, which it
-knows by weak references. Python clears those first where context and sockets are one cycle of
-garbage (pyzmq's issue 1003), and the collection never ends. A closed engine is such garbage.
+Each queue has a ZeroMQ context of its own. A context terminates when its sockets are closed, which
+it tracks by weak references. If context and sockets are one garbage cycle, Python clears these
+references first (pyzmq's issue 1003), and garbage collection hangs. A closed engine is such a
+cycle.
 """
 
 from functools import wraps
@@ -17,10 +18,10 @@ from vllm.distributed.device_communicators import shm_broadcast
 
 from modnorm.engines.vllm.internals.register_entry import RegisterEntry, Stage
 
-LONGEST_MS = 1000
-"""Milliseconds after which an idle reader looks again."""
-_BOUND = "SHM_READER_RECHECK_INTERVAL_MS"
-"""A constant of the versions that look again by themselves."""
+RECHECK_MS = 1000
+"""Milliseconds after which an idle reader checks again."""
+_OWN_RECHECK = "SHM_READER_RECHECK_INTERVAL_MS"
+"""A constant of the versions that have such a check."""
 _MODULE = shm_broadcast.__name__
 
 
@@ -29,7 +30,7 @@ class _Wait(Protocol):
 
 
 class QueueContext(zmq.Context):  # type: ignore[misc]  # untyped where vLLM is not installed
-    """A context that closes its sockets when it goes, in any order of garbage collection."""
+    """A context that closes its sockets when it is collected, in any order of collection."""
 
     _opened: list[zmq.Socket]
 
@@ -38,7 +39,7 @@ class QueueContext(zmq.Context):  # type: ignore[misc]  # untyped where vLLM is 
         self._opened = []
 
     def socket(self, kind: int) -> zmq.Socket:
-        """Open a socket, which lives as long as the context."""
+        """Open a socket that lives as long as the context."""
         opened = super().socket(kind)
         self._opened.append(opened)
         return opened
@@ -46,16 +47,16 @@ class QueueContext(zmq.Context):  # type: ignore[misc]  # untyped where vLLM is 
     def __del__(self) -> None:
         if "_opened" not in self.__dict__:  # its constructor failed
             return
-        for one in self._opened:
-            one.close(linger=0)
+        for socket in self._opened:
+            socket.close(linger=0)
         self.term()
 
 
 def fix_queues() -> None:
-    """Bound all waits of vLLM's queues; once a process, before it makes a queue.
+    """Bound all waits of vLLM's queues; call it once a process, before it makes a queue.
 
     Raises:
-        IncompatibleError: this vLLM's queues are not known.
+        IncompatibleError: this vLLM's queues differ.
     """
     if QUEUE_CONTEXTS.is_used(None):
         QUEUE_CONTEXTS.require()
@@ -69,7 +70,7 @@ def fix_queues() -> None:
 def _bounded(wait: _Wait) -> _Wait:
     @wraps(wait)
     def bounded(condition: object, timeout_ms: int | None = None) -> None:
-        wait(condition, LONGEST_MS if timeout_ms is None else min(timeout_ms, LONGEST_MS))
+        wait(condition, RECHECK_MS if timeout_ms is None else min(timeout_ms, RECHECK_MS))
 
     return bounded
 
@@ -79,11 +80,11 @@ def _has_queues(_: object) -> bool:
 
 
 def _sleeps_without_bound(_: object) -> bool:
-    return hasattr(shm_broadcast, "SpinCondition") and not hasattr(shm_broadcast, _BOUND)
+    return hasattr(shm_broadcast, "SpinCondition") and not hasattr(shm_broadcast, _OWN_RECHECK)
 
 
 def _makes_our_contexts(_: object) -> bool:
-    """A queue makes its sockets in a context of ours."""
+    """A queue makes its sockets in a `QueueContext`."""
     queue = shm_broadcast.MessageQueue(1, 1, max_chunk_bytes=1024)
     return isinstance(queue.local_socket.context, QueueContext)
 
@@ -95,7 +96,7 @@ def _is_bounded(_: object) -> bool:
 
 QUEUE_CONTEXTS = RegisterEntry(
     name="queue_contexts",
-    purpose="The collection of a closed engine ends: contexts close their sockets.",
+    purpose="Closes the sockets of contexts, so that collecting a closed engine cannot hang.",
     stage=Stage.PROCESS,
     vllm_names=(f"{_MODULE}:Context", f"{_MODULE}:MessageQueue"),
     removable_when="0.33 is the oldest version: its queues close their sockets",
@@ -104,10 +105,10 @@ QUEUE_CONTEXTS = RegisterEntry(
 )
 QUEUE_WAITS = RegisterEntry(
     name="queue_waits",
-    purpose="A lost ping delays a worker call by a second instead of blocking it for ever.",
+    purpose="Bounds the delay by a lost ping to a second, instead of blocking for ever.",
     stage=Stage.PROCESS,
     vllm_names=(f"{_MODULE}:SpinCondition.wait",),
-    versions="0.26; later ones look again by themselves",
+    versions="0.26; later ones have such a check",
     removable_when="0.27 is the oldest version",
     self_test=_is_bounded,
     applies=_sleeps_without_bound,

@@ -1,8 +1,8 @@
-"""Parked requests: off vLLM's schedule, their keys and values still in the cache.
+"""Parks requests: takes them off vLLM's schedule and keeps their cache.
 
 vLLM schedules the requests in its running list. A request that leaves the list between two steps
-keeps its cache blocks and its place in the model runner; back in the list, it continues with the
-next token.
+keeps its cache blocks and its place in the model runner. When it returns to the list, it continues
+with the next token.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ _CORE = ".engine_core.engine_core"
 _SCHEDULER = f"{_CORE}.scheduler"
 _CACHE = f"{_SCHEDULER}.kv_cache_manager"
 _LIMITS = ("max_num_active_reqs", "max_num_running_reqs")
-"""The bound of running requests: the first since vLLM 0.32, where the second counts places."""
+"""The bound of running requests: the first name since vLLM 0.32, where the second bounds all."""
 
 
 @dataclass(frozen=True)
@@ -27,49 +27,49 @@ class Parked:
     """Parked requests."""
 
     running: list[Request]
-    """In the order of vLLM's scheduler."""
+    """Started requests, in the order of vLLM's scheduler."""
     waiting: list[Request]
     """Requests that have not started."""
     outputs: Outputs
 
 
 class Parking:
-    """Takes all requests off vLLM's schedule, and puts them back.
+    """Takes all requests off vLLM's schedule and puts them back.
 
     Args:
         engine: vLLM, its core in this process.
         stepper: Runs its steps.
         running: Sequences decoded at once.
-        places: Sequences that vLLM was started for.
+        sequences: Sequences that vLLM was started for.
     """
 
-    def __init__(self, engine: LLMEngine, stepper: Stepper, running: int, places: int) -> None:
+    def __init__(self, engine: LLMEngine, stepper: Stepper, running: int, sequences: int) -> None:
         self._core = engine.engine_core.engine_core
         self._stepper = stepper
-        self._places = places
+        self._sequences = sequences
         limit = next(name for name in _LIMITS if hasattr(self._core.scheduler, name))
         setattr(self._core.scheduler, limit, running)
 
     def has_room(self, tokens: Sequence[int]) -> bool:
-        """Whether more requests fit beside all others, none of which waits to start.
+        """Whether more requests fit beside all others and no request waits to start.
 
         Args:
-            tokens: Most tokens of each, prompt and completion.
+            tokens: Maximum tokens of each new request, prompt and completion.
         """
         scheduler = self._core.scheduler
         _, waiting = scheduler.get_request_counts()
-        if waiting or len(scheduler.requests) + len(tokens) > self._places:
+        if waiting or len(scheduler.requests) + len(tokens) > self._sequences:
             return False
         cache = scheduler.kv_cache_manager
         blocks = sum(
-            -(-length // kind.block_size)
-            for kind in cache.coordinator.single_type_managers
+            -(-length // manager.block_size)
+            for manager in cache.coordinator.single_type_managers
             for length in tokens
         )
         return bool(blocks <= cache.block_pool.get_num_free_blocks())
 
     def suspend(self) -> Parked:
-        """Finish the steps in flight, and take all requests off the schedule."""
+        """Finish the steps in flight and take all requests off the schedule."""
         scheduler, finished = self._core.scheduler, []
         scheduler.set_pause_state(PauseState.PAUSED_ALL)
         while self._core.batch_queue:
@@ -81,13 +81,13 @@ class Parking:
         return Parked(running, waiting, self._stepper.suspend(finished))
 
     def resume(self, parked: Parked) -> None:
-        """Put requests back, in their order."""
+        """Put requests back in their order."""
         self._core.scheduler.running = []
         self.drop(parked)
         self._stepper.resume(parked.outputs)
 
     def drop(self, parked: Parked) -> None:
-        """Put requests beside any others, to be aborted next."""
+        """Add requests to the schedule, where the caller aborts them."""
         scheduler = self._core.scheduler
         scheduler.running += parked.running
         for request in parked.waiting:
@@ -95,7 +95,7 @@ class Parking:
 
 
 def _is_idle(engine: LLMEngine) -> bool:
-    """A new engine has no requests, its cache has free blocks, and its queue is known."""
+    """A new engine has no requests, free cache blocks and an empty batch queue."""
     core = engine.engine_core.engine_core
     scheduler = core.scheduler
     none = tuple(scheduler.get_request_counts()) == (0, 0)
@@ -106,7 +106,7 @@ def _is_idle(engine: LLMEngine) -> bool:
 
 SCHEDULE = RegisterEntry(
     name="schedule",
-    purpose="Parked candidates leave the schedule and keep their cache blocks.",
+    purpose="Takes parked candidates off the schedule; they keep their cache blocks.",
     stage=Stage.ENGINE,
     vllm_names=(
         f"{_CORE}.batch_queue",

@@ -1,6 +1,6 @@
-"""The register of vLLM internals, and the one policy for those that are missing.
+"""The register of vLLM internals, and the policy for missing ones.
 
-`python -m modnorm.engines.vllm.internals.register` prints it for `docs/vllm.md`.
+`python -m modnorm.engines.vllm.internals.register` prints its tables for `docs/vllm.md`.
 """
 
 import logging
@@ -39,19 +39,19 @@ _LOG = logging.getLogger(__name__)
 def check_stage(
     stage: Stage, subject: object = None, without: Collection[str] = ()
 ) -> frozenset[str]:
-    """Probe and test all entries of a stage; return the optimisations that may be used.
+    """Check all entries of a stage and return the names of usable optimisations.
 
     Args:
         stage: The stage.
-        subject: The object that the stage names.
-        without: Optimisations that are switched off.
+        subject: The object that the stage documents.
+        without: Optimisations that are switched off, by name.
 
     Raises:
         IncompatibleError: this vLLM lacks a required entry.
     """
     entries = [entry for entry in REGISTER if entry.stage is stage]
-    admitted = [entry for entry in entries if _is_usable(entry, subject, without)]
-    return frozenset(entry.name for entry in admitted if entry.kind is Kind.OPTIMISATION)
+    usable = [entry for entry in entries if _is_usable(entry, subject, without)]
+    return frozenset(entry.name for entry in usable if entry.kind is Kind.OPTIMISATION)
 
 
 def _is_usable(entry: RegisterEntry, subject: object, without: Collection[str]) -> bool:
@@ -65,7 +65,7 @@ def _is_usable(entry: RegisterEntry, subject: object, without: Collection[str]) 
 
 
 def _fault(entry: RegisterEntry, subject: object, without: Collection[str]) -> str:
-    """Return the reason why an entry cannot be used; empty where it can."""
+    """Return the reason why an entry cannot be used; empty if it can."""
     if entry.kind is Kind.OPTIMISATION and entry.name in without:
         return "switched off"
     if missing := entry.missing_name(subject):
@@ -79,7 +79,7 @@ def _fault(entry: RegisterEntry, subject: object, without: Collection[str]) -> s
 def as_table(kind: Kind) -> str:
     """Return the entries of a kind as a table in Markdown."""
     last = "remedy" if kind is Kind.REQUIRED else "fallback"
-    heads = ("name", "use and reason", "names in vLLM", "self-test", "versions", last, "goes when")
+    heads = ("name", "purpose", "names in vLLM", "self-test", "versions", last, "removable when")
     rows = [_row(entry) for entry in REGISTER if entry.kind is kind]
     return "\n".join("| " + " | ".join(row) + " |" for row in (heads, ["---"] * len(heads), *rows))
 
@@ -88,7 +88,7 @@ def _row(entry: RegisterEntry) -> tuple[str, ...]:
     return (
         f"`{entry.name}`",
         entry.purpose.removesuffix("."),
-        ", ".join(" or ".join(map(_short, touch.split(" | "))) for touch in entry.vllm_names),
+        ", ".join(" or ".join(map(_short, names.split(" | "))) for names in entry.vllm_names),
         (entry.self_test.__doc__ or "").strip().removesuffix("."),
         entry.versions,
         entry.otherwise,
@@ -97,7 +97,7 @@ def _row(entry: RegisterEntry) -> tuple[str, ...]:
 
 
 def _short(name: str) -> str:
-    """Return a name without its module or the way to its owner."""
+    """Return a name without its module or owner."""
     module, _, path = name.rpartition(":")
     return f"`{path if module else path.rpartition('.')[2]}`"
 

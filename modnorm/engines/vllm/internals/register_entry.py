@@ -1,4 +1,4 @@
-"""The entry of the register: one place where we reach into vLLM."""
+"""An entry of the register: one use of vLLM internals."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from modnorm.errors import IncompatibleError
 
 
 class Kind(StrEnum):
-    """The consequence of a missing entry."""
+    """The consequence if an entry is missing."""
 
     REQUIRED = "required"
     """Correctness needs it: the engine is refused."""
@@ -20,7 +20,7 @@ class Kind(StrEnum):
 
 
 class Stage(StrEnum):
-    """The moment at which the register is asked, and the subject of probes and self-tests."""
+    """The moment of a check, which determines the subject of probes and self-tests."""
 
     PROCESS = "process"
     """Before vLLM starts; no subject."""
@@ -29,11 +29,11 @@ class Stage(StrEnum):
     ENGINE = "engine"
     """With the running `LLMEngine`, before its first request."""
     WORKER = "worker"
-    """With vLLM's worker, once it has loaded the model."""
+    """With vLLM's worker, after it has loaded the model."""
 
 
 TESTED = "0.26 to 0.33"
-"""Versions that were run with an entry unless it says otherwise."""
+"""Versions tested with an entry, unless the entry lists others."""
 
 
 def _always(_: object) -> bool:
@@ -45,60 +45,60 @@ class RegisterEntry:
     """One use of vLLM beyond its public interface."""
 
     name: str
-    """As recorded with scores and used in `Overrides.without`."""
+    """Name in records of scores and in `Overrides.without`."""
     purpose: str
     """The use, and its reason."""
     stage: Stage
     vllm_names: tuple[str, ...]
     """Names in vLLM: `module:attribute`, or an attribute of the subject. `|` separates the names
-    that different versions have."""
+    in different versions."""
     removable_when: str
     self_test: Callable[[Any], bool]
-    """Returns whether vLLM behaves as the code assumes. Its docstring is in the documentation."""
+    """Whether vLLM behaves as the code assumes. `docs/vllm.md` shows its docstring."""
     kind: Kind = Kind.REQUIRED
     versions: str = TESTED
-    """Versions of vLLM that were run with it."""
+    """Tested versions of vLLM."""
     otherwise: str = "use a version of vLLM from docs/vllm.md"
-    """The remedy where it is required, the fallback where it is an optimisation."""
+    """The remedy if the entry is required, the fallback if it is an optimisation."""
     applies: Callable[[Any], bool] = _always
-    """Returns whether this start uses it at all."""
+    """Whether this start uses the entry at all."""
 
     def is_used(self, subject: object) -> bool:
-        """Whether this start uses it, also where a name is missing: the probe tells which."""
+        """Whether this start uses the entry; True if a missing name prevents the answer."""
         try:
             return self.applies(subject)
         except (ImportError, AttributeError):
             return True
 
     def missing_name(self, subject: object) -> str | None:
-        """Return the first name that this vLLM lacks; None where it has all of them."""
-        for touch in self.vllm_names:
-            if not any(_exists(name.strip(), subject) for name in touch.split("|")):
-                return touch
+        """Return the first name that this vLLM lacks; None if it has all."""
+        for names in self.vllm_names:
+            if not any(_exists(name.strip(), subject) for name in names.split("|")):
+                return names
         return None
 
     def require(self, subject: object = None) -> None:
-        """Refuse a vLLM that lacks a name.
+        """Require all names.
 
         Raises:
-            IncompatibleError: it does.
+            IncompatibleError: this vLLM lacks one.
         """
         if missing := self.missing_name(subject):
             raise self.refusal(f"it has no {missing}")
 
     def refusal(self, reason: str) -> IncompatibleError:
-        """Return the error of an engine that is refused."""
+        """Return the error that refuses the engine."""
         return IncompatibleError(
-            f"this vLLM has no {self.name} that is known: {reason}",
+            f"this vLLM does not support {self.name}: {reason}",
             field="engine.name",
             remedy=self.otherwise,
         )
 
 
-def resolve(name: str, subject: object = None) -> Any:  # noqa: ANN401 - whatever vLLM has there
+def resolve(name: str, subject: object = None) -> Any:  # noqa: ANN401 - vLLM's object
     """Return the object of a name in `RegisterEntry.vllm_names`.
 
-    Modules of optimisations use it in place of an import, which would refuse the engine.
+    Optimisations use it instead of an import: a failed import would refuse the engine.
     """
     module, _, path = name.rpartition(":")
     return attrgetter(path.removeprefix("."))(import_module(module) if module else subject)

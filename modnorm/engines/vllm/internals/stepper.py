@@ -1,4 +1,4 @@
-"""vLLM's steps, without the output processing that only the last step of a request needs."""
+"""Runs vLLM's steps; processes the output of a request once, after its last step."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ _OUTPUT = "vllm.v1.engine:EngineCoreOutput"
 
 @dataclass
 class Outputs:
-    """Outputs of requests that the caller has not seen."""
+    """Outputs that the caller has not received."""
 
     tokens: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     """Tokens of unfinished requests."""
@@ -27,12 +27,12 @@ class Outputs:
 class Stepper:
     """Runs steps and returns the requests that finish in them.
 
-    vLLM's `step` takes each new token through its output processor, which returns nothing before
-    the last one (`FINAL_ONLY`, no text). Gathered tokens go through it once, at the end.
+    vLLM's `step` passes each new token to its output processor, which returns nothing before the
+    last one (`FINAL_ONLY`, no text). This class gathers tokens and passes them once, at the end.
 
     Args:
         engine: vLLM, its core in this process.
-        gather: Whether to gather tokens; otherwise vLLM's `step` runs as it is.
+        gather: Whether to gather tokens; otherwise vLLM's own `step` runs.
     """
 
     def __init__(self, engine: LLMEngine, *, gather: bool) -> None:
@@ -43,17 +43,17 @@ class Stepper:
     def step(self) -> list[RequestOutput]:
         """Run the model once; return the requests that have finished."""
         if self._pending.finished:
-            known, self._pending.finished = self._pending.finished, []
-            return known
+            pending, self._pending.finished = self._pending.finished, []
+            return pending
         if not self._gather:
-            return [one for one in self._engine.step() if one.finished]
+            return [output for output in self._engine.step() if output.finished]
         finished = []
-        for one in self._engine.engine_core.get_output().outputs:
-            tokens = self._pending.tokens[one.request_id]
-            tokens += one.new_token_ids
-            if one.finish_reason is not None:
-                one.new_token_ids = self._pending.tokens.pop(one.request_id)
-                finished.append(one)
+        for output in self._engine.engine_core.get_output().outputs:
+            tokens = self._pending.tokens[output.request_id]
+            tokens += output.new_token_ids
+            if output.finish_reason is not None:
+                output.new_token_ids = self._pending.tokens.pop(output.request_id)
+                finished.append(output)
         return _processed(self._engine, finished) if finished else []
 
     def step_ahead(self) -> None:
@@ -66,10 +66,10 @@ class Stepper:
         self._pending = Outputs()
 
     def suspend(self, finished: list[RequestOutput]) -> Outputs:
-        """Return all outputs and start anew for other requests.
+        """Return all outputs and start empty for other requests.
 
         Args:
-            finished: Requests that have finished since, for the next step to return.
+            finished: More finished requests, which the next step after `resume` returns.
         """
         pending, self._pending = self._pending, Outputs()
         pending.finished += finished
@@ -88,14 +88,14 @@ def _processed(engine: LLMEngine, outputs: "list[EngineCoreOutput]") -> list[Req
 
 
 def _processes_outputs(engine: LLMEngine) -> bool:
-    """The output processor accepts several tokens at once, here of a request that is gone."""
+    """The output processor accepts several tokens at once, here of an unknown request."""
     output = resolve(_OUTPUT)(request_id="probe", new_token_ids=[1, 2])
     return output.finish_reason is None and not _processed(engine, [output])
 
 
 OUTPUT_GATHERING = RegisterEntry(
     name="output_gathering",
-    purpose="Tokens go through vLLM's output processor once a request, not once a step.",
+    purpose="Calls vLLM's output processor once a request, not once a token.",
     kind=Kind.OPTIMISATION,
     stage=Stage.ENGINE,
     vllm_names=(
@@ -103,7 +103,7 @@ OUTPUT_GATHERING = RegisterEntry(
         ".output_processor.process_outputs",
         _OUTPUT,
     ),
-    otherwise="vLLM's own `step` runs",
+    otherwise="vLLM's own `step`",
     removable_when="vLLM's step skips unfinished `FINAL_ONLY` requests",
     self_test=_processes_outputs,
 )

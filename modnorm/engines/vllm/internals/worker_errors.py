@@ -1,7 +1,7 @@
-"""The reason why a worker process does not start.
+"""Passes the exception of a worker process that fails to start to the engine's process.
 
-vLLM's executor only says that a worker failed; the reason is in the worker's log. Here the worker
-writes it to a file that the executor's process has named.
+vLLM's executor reports only that a worker failed; the reason is in the worker's log. Here the
+worker writes it to a file that the engine's process names.
 """
 
 import logging
@@ -16,7 +16,7 @@ from vllm.v1.executor import multiproc_executor
 from modnorm.engines.vllm.internals.register_entry import RegisterEntry, Stage
 
 VARIABLE = "MODNORM_WORKER_FAULT"
-"""Names the file; worker processes inherit it."""
+"""Environment variable with the file's path; worker processes inherit it."""
 
 
 class _Writer(logging.Handler):
@@ -29,24 +29,24 @@ class _Writer(logging.Handler):
         if error is None:
             return
         kind = ValueError if isinstance(error, ValueError) else type(error)
-        # A file that exists is the first rank's; without its folder, the start is over.
+        # An existing file is another rank's; a missing folder means that the start has ended.
         with suppress(OSError), self._path.open("x", encoding="utf-8") as file:
             file.write(f"{kind.__name__}: {error}")
 
 
 def write_worker_errors() -> None:
-    """In a worker process, write the exception that ends it to the file; call it once."""
+    """Write the exception that ends this worker process to the file; call it once."""
     if path := os.environ.get(VARIABLE):  # noqa: TID251 - a worker's only input before it starts
         logging.getLogger(multiproc_executor.__name__).addHandler(_Writer(Path(path)))
 
 
 @contextmanager
 def worker_errors_raised() -> Iterator[None]:
-    """Raise the exception of a worker that starts in the context in place of vLLM's own.
+    """Raise the exception of a worker that fails to start inside the context.
 
     Raises:
-        ValueError: the worker's own, by which vLLM refuses settings and sizes.
-        RuntimeError: anything else ended it.
+        ValueError: the worker's ValueError, by which vLLM refuses settings and sizes.
+        RuntimeError: another exception ended the worker.
     """
     with tempfile.TemporaryDirectory(prefix="worker-") as folder:
         path = Path(folder) / "fault"
@@ -65,14 +65,14 @@ def worker_errors_raised() -> Iterator[None]:
 
 
 def _logs_under_its_name(_: object) -> bool:
-    """The executor logs errors under the name of its module."""
+    """The executor logs errors under its module's name."""
     logger = logging.getLogger(multiproc_executor.__name__)
     return multiproc_executor.logger is logger and logger.isEnabledFor(logging.ERROR)
 
 
 WORKER_ERRORS = RegisterEntry(
     name="worker_errors",
-    purpose="A model that does not fit is refused, not retried: the worker's reason is known.",
+    purpose="Reads the worker's exception: a model that does not fit is refused, not retried.",
     stage=Stage.PROCESS,
     vllm_names=("vllm.v1.executor.multiproc_executor:logger",),
     removable_when="vLLM's executor raises the worker's exception",
