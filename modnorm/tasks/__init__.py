@@ -2,12 +2,15 @@
 
 from modnorm.tasks.protocol import (
     BoundedTask,
+    GoldTask,
     Judgement,
     Message,
     RewardBounds,
     Row,
     Task,
+    prompt_text,
     stated_bounds,
+    stated_gold,
 )
 from modnorm.tasks.registry import (
     get_stored_task,
@@ -20,6 +23,7 @@ from modnorm.tasks.sandboxed import check_sandbox, runs_programs
 
 __all__ = [
     "BoundedTask",
+    "GoldTask",
     "Judgement",
     "Message",
     "RewardBounds",
@@ -29,8 +33,10 @@ __all__ = [
     "get_stored_task",
     "get_task",
     "paper_tasks",
+    "prompt_text",
     "runs_programs",
     "scorer_names",
     "stated_bounds",
+    "stated_gold",
     "task_names",
 ]

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from modnorm.errors import InvalidInputError
-from modnorm.tasks.protocol import Judgement, Row, Task, stated_bounds
+from modnorm.tasks.protocol import Judgement, Row, Task, stated_bounds, stated_gold
 
 MAX_SECONDS = 1.0
 """Time that judging one hostile completion of `HOSTILE_LENGTH` characters may take."""
@@ -131,6 +131,8 @@ class _Suite:
             roles = [message.role for message in messages]
             yield _unless(roles[-1:] == ["user"], f"the prompt of row {number} must end with user")
             yield _unless("system" not in roles[1:], "a system message comes first")
+            gold = stated_gold(self._task, row)
+            yield _unless(gold != "", f"the gold answer of row {number} must not be empty")
             again = self._task.messages(json.loads(json.dumps(row)))
             yield _unless(messages == again, f"the prompt of row {number} changes")
 

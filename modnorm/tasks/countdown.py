@@ -80,6 +80,10 @@ class Countdown:
         answer = self._answers(row, completion)
         return Judgement(0.1 * format_score(completion) + answer, vote, _hits(row, vote))
 
+    def gold(self, row: Row) -> str:
+        """Return the target."""
+        return str(row["target"])
+
     def metric(self, rows: Sequence[Row], correct: Sequence[bool]) -> float:
         """Numeric-answer accuracy."""
         return accuracy(rows, correct)

@@ -120,6 +120,10 @@ class DeclaredTask:
         vote = None if answer is None else self._form(answer)
         return judge_vote(vote, self._form(str(row[self._declaration.answer])))
 
+    def gold(self, row: Row) -> str:
+        """Return the declared column of the answer."""
+        return str(row[self._declaration.answer])
+
     def metric(self, rows: Sequence[Row], correct: Sequence[bool]) -> float:
         """Accuracy."""
         return accuracy(rows, correct)

@@ -66,6 +66,10 @@ class Gsm8k:
         """Score one completion: reward 1 for the right final answer, else 0."""
         return judge_vote(final_answer(completion), str(row["answer"]))
 
+    def gold(self, row: Row) -> str:
+        """Return the final number."""
+        return str(row["answer"])
+
     def metric(self, rows: Sequence[Row], correct: Sequence[bool]) -> float:
         """Accuracy."""
         return accuracy(rows, correct)

@@ -42,6 +42,10 @@ class Math500:
         vote = None if answer is None else canonical(answer)
         return judge_vote(vote, canonical(str(row["answer"])))
 
+    def gold(self, row: Row) -> str:
+        """Return the answer as the row writes it."""
+        return str(row["answer"])
+
     def metric(self, rows: Sequence[Row], correct: Sequence[bool]) -> float:
         """Accuracy."""
         return accuracy(rows, correct)

@@ -101,6 +101,10 @@ class Mbpp:
         vote = None if program is None else self._vote(program)
         return Judgement(reward=float(passed), vote=vote, correct=passed and vote is not None)
 
+    def gold(self, row: Row) -> str:
+        """Return the tests that score, one a line."""
+        return "\n".join(columns.texts(row, "test_list"))
+
     def metric(self, rows: Sequence[Row], correct: Sequence[bool]) -> float:
         """Share of rows whose voted program passes all tests."""
         return accuracy(rows, correct)

@@ -53,6 +53,10 @@ class OlympiadBench:
         vote = None if answer is None else _form(row, answer)
         return judge_vote(vote, _form(row, truth(row)))
 
+    def gold(self, row: Row) -> str:
+        """Return the answer as the row writes it."""
+        return truth(row)
+
     def metric(self, rows: Sequence[Row], correct: Sequence[bool]) -> float:
         """Accuracy."""
         return accuracy(rows, correct)

@@ -44,6 +44,13 @@ class BoundedTask(Protocol):
         """Bounds of `Judgement.reward`, whatever the row and the completion."""
 
 
+class GoldTask(Protocol):
+    """A task that states the right answer of a row, for people to read."""
+
+    def gold(self, row: Row) -> str:
+        """Return the right answer; of a task with tests, the tests."""
+
+
 class Task(Protocol):
     """A benchmark by name and version; pure functions, safe to call from any thread."""
 
@@ -79,6 +86,23 @@ class Task(Protocol):
             rows: At least one row.
             correct: Whether each row's answer is right; a row without a vote is not.
         """
+
+
+def stated_gold(task: object, row: Row) -> str | None:
+    """Return the right answer of a row; None where the task does not state it."""
+    gold = getattr(task, "gold", None)
+    return str(gold(row)) if callable(gold) else None
+
+
+def prompt_text(messages: Sequence[Message]) -> str:
+    """Return a prompt as one text: messages in order, a blank line between them.
+
+    The name of its role, in brackets, precedes a message that is not the user's.
+    """
+    return "\n\n".join(
+        each.content if each.role == "user" else f"[{each.role}]\n{each.content}"
+        for each in messages
+    )
 
 
 def stated_bounds(task: object) -> RewardBounds | None:

@@ -105,6 +105,10 @@ class RocStories:
         reward = 0.0 if vote is None else order_score(vote, right_order(row))
         return Judgement(reward=reward, vote=vote, correct=vote == right_order(row))
 
+    def gold(self, row: Row) -> str:
+        """Return the letters of the right order."""
+        return right_order(row)
+
     def metric(self, rows: Sequence[Row], correct: Sequence[bool]) -> float:
         """Share of exact orders."""
         return accuracy(rows, correct)

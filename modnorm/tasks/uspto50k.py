@@ -87,6 +87,10 @@ class Uspto50k:
         """Score one completion: reward 1 for the right class, else 0 (micro accuracy)."""
         return judge_vote(predicted_class(completion), str(row["class"]))
 
+    def gold(self, row: Row) -> str:
+        """Return the number of the class."""
+        return str(row["class"])
+
     def metric(self, rows: Sequence[Row], correct: Sequence[bool]) -> float:
         """Balanced accuracy: the mean over the classes that occur of the share found of each."""
         found: dict[object, list[bool]] = defaultdict(list)

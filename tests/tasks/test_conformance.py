@@ -95,6 +95,11 @@ class Generous(Gsm8k):
         return 0.5
 
 
+class Wordless(Gsm8k):
+    def gold(self, row):
+        return ""
+
+
 @pytest.mark.parametrize(
     ("task", "failure"),
     [
@@ -106,6 +111,7 @@ class Generous(Gsm8k):
         (Unchecked(), "must be refused"),
         (Generous(), "right votes must have the metric 1"),
         (Understated(), "the reward 1 is outside of reward_bounds"),
+        (Wordless(), "the gold answer of row 0 must not be empty"),
         (stating((0.0, 1.0)), "reward_bounds must be of RewardBounds"),
     ],
 )

@@ -4,6 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from modnorm.tasks import prompt_text, stated_gold
+from modnorm.tasks.protocol import Message
+
 GOLDEN = Path(__file__).parent / "golden"
 STORY = {
     "title": "The lost key",
@@ -16,6 +19,12 @@ STORY = {
     ],
     "gold_order": [1, 3, 4, 0, 2],
 }
+TESTS = [
+    "assert double(1) == 2",
+    "assert double(0) == 0",
+    "assert double(-3) == -6",
+    "assert double(7) == 14",
+]
 ROWS = {
     "countdown": {"numbers": [44, 19, 35], "target": "98"},
     "gsm8k": {
@@ -25,12 +34,7 @@ ROWS = {
     "math500": {"problem": r"Compute $\frac{1}{2} + \frac{1}{3}$.", "answer": r"\frac{5}{6}"},
     "mbpp": {
         "text": "Write a function to double a number.",
-        "test_list": [
-            "assert double(1) == 2",
-            "assert double(0) == 0",
-            "assert double(-3) == -6",
-            "assert double(7) == 14",
-        ],
+        "test_list": TESTS,
         "test_setup_code": "import math",
     },
     "olympiadbench": {
@@ -55,3 +59,31 @@ def test_the_prompt_is_the_papers(make_task, name, scorer):
     files = {role: GOLDEN / f"{name}.{role}.txt" for role in ("system", "user")}
     expected = {role: path.read_bytes().decode() for role, path in files.items() if path.is_file()}
     assert messages == expected
+
+
+@pytest.mark.parametrize("scorer", [None, "reference"])
+@pytest.mark.parametrize(
+    ("name", "gold"),
+    [
+        ("countdown", "98"),
+        ("gsm8k", "7"),
+        ("math500", r"\frac{5}{6}"),
+        ("mbpp", "\n".join(TESTS)),
+        ("olympiadbench", "2,-2"),
+        ("rocstories", "BDEAC"),
+        ("uspto50k", "1"),
+    ],
+)
+def test_every_task_of_the_paper_states_the_right_answer(make_task, name, scorer, gold):
+    task = make_task(name, scorer)
+    assert stated_gold(task, task.parse(ROWS[name])) == gold
+
+
+def test_a_task_need_not_state_the_right_answer():
+    assert stated_gold(object(), {}) is None
+
+
+def test_a_prompt_as_one_text_names_roles_other_than_the_users():
+    assert prompt_text([Message("user", "1 + 1?")]) == "1 + 1?"
+    turns = [Message("system", "Be brief."), Message("user", "1 + 1?")]
+    assert prompt_text(turns) == "[system]\nBe brief.\n\n1 + 1?"
