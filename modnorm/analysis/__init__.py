@@ -1,17 +1,35 @@
-"""What a run leaves behind: tables, plots and the report."""
+"""What a run leaves behind: tables, plots and the report.
 
-from modnorm.analysis.comparison import ComparisonRow, Results, comparison, load_results
-from modnorm.analysis.export import write_run
-from modnorm.analysis.run_data import (
-    BaseRow,
-    CandidateRow,
-    EnsembleRow,
-    RowsRecord,
-    RunData,
-    VoteRow,
-)
+Its names are imported when they are asked for: reading answers needs no plots.
+"""
+
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from modnorm.analysis.answers import AnswerFilter, AnswerRecord
+    from modnorm.analysis.comparison import ComparisonRow, Results, comparison, load_results
+    from modnorm.analysis.export import write_run
+    from modnorm.analysis.parquet_files import (
+        answers_frame,
+        read_answers,
+        read_votes,
+        votes_frame,
+    )
+    from modnorm.analysis.run_data import (
+        BaseRow,
+        CandidateRow,
+        EnsembleRow,
+        RowsRecord,
+        RunData,
+        VoteRow,
+    )
+    from modnorm.analysis.votes import AnswerCount, VoteFilter, VoteRecord
 
 __all__ = [
+    "AnswerCount",
+    "AnswerFilter",
+    "AnswerRecord",
     "BaseRow",
     "CandidateRow",
     "ComparisonRow",
@@ -19,8 +37,32 @@ __all__ = [
     "Results",
     "RowsRecord",
     "RunData",
+    "VoteFilter",
+    "VoteRecord",
     "VoteRow",
+    "answers_frame",
     "comparison",
     "load_results",
+    "read_answers",
+    "read_votes",
+    "votes_frame",
     "write_run",
 ]
+
+_MODULES = {
+    "answers": ("AnswerFilter", "AnswerRecord"),
+    "comparison": ("ComparisonRow", "Results", "comparison", "load_results"),
+    "export": ("write_run",),
+    "parquet_files": ("answers_frame", "read_answers", "read_votes", "votes_frame"),
+    "run_data": ("BaseRow", "CandidateRow", "EnsembleRow", "RowsRecord", "RunData", "VoteRow"),
+    "votes": ("AnswerCount", "VoteFilter", "VoteRecord"),
+}
+_PLACES = {
+    name: f"{__name__}.{module}:{name}" for module, names in _MODULES.items() for name in names
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return resolve_name(_PLACES[name])

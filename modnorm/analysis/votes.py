@@ -1,0 +1,136 @@
+"""Votes: how each vote of a run came about.
+
+`modnorm.analysis.parquet_files` reads and writes them as `votes.parquet`.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from modnorm.analysis.run_data import EnsembleRow, VoteRow
+from modnorm.search.ballots import Ballot
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerCount:
+    """How many experts gave one answer."""
+
+    answer: str
+    """string. The vote key."""
+    votes: int
+    """int32. Experts that gave it."""
+    expert: int
+    """int32. Candidate index of the best-ranked of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class VoteRecord:
+    """The vote of one ensemble on one held-out row: one line of `votes.parquet`.
+
+    The columns have these names. Lines are sorted by population, ensemble size and row.
+    """
+
+    population: int
+    """int32. N: the experts are the best of the first N candidates."""
+    ensemble_size: int
+    """int32. K: the number of experts."""
+    row: int
+    """int32. Index of the held-out row, from 0."""
+    gold: str | None
+    """string. The right answer, as in `answers.parquet`."""
+    answer: str | None
+    """string. The winning vote key. Null when no expert gave a valid answer."""
+    correct: bool
+    """bool. Whether the winning vote key is right."""
+    valid: int
+    """int32. Experts that gave a valid answer."""
+    support: int
+    """int32. Experts that gave the winning answer."""
+    correct_support: int
+    """int32. Experts whose own answer is right."""
+    skipped: int
+    """int32. Experts that left the row out, since the vote was settled. No other count includes
+    them. Always 0 with `population.statistics: full`."""
+    experts: tuple[int, ...]
+    """list of int32. Candidate indices of the K experts, best-ranked first."""
+    votes: tuple[str | None, ...]
+    """list of string, parallel to `experts`. The vote key of each. Null where an expert gave no
+    valid answer, or left the row out."""
+    expert_correct: tuple[bool | None, ...]
+    """list of bool, parallel to `experts`. Whether each is right. Null where it left the row
+    out."""
+    counts: tuple[AnswerCount, ...]
+    """list of struct `answer`, `votes`, `expert`. Each answer once, most votes first; among equal
+    numbers of votes the answer of the better-ranked expert first. So the first is the winner."""
+    tied: tuple[str, ...]
+    """list of string. The answers that share the most votes, the winner first. Empty when one
+    answer has more votes than all others."""
+    tie_broken_by: int | None
+    """int32. Candidate index of the expert whose answer won a tie: the best-ranked of those that
+    gave a tied answer. Null without a tie."""
+
+
+@dataclass(frozen=True, slots=True)
+class VoteFilter:
+    """Which votes are wanted; None means all."""
+
+    row: int | None = None
+    population: int | None = None
+    ensemble_size: int | None = None
+
+    def wants_ensemble(self, ensemble: EnsembleRow) -> bool:
+        """Tell whether votes of an ensemble may be wanted."""
+        return self.population in {None, ensemble.population} and self.ensemble_size in {
+            None,
+            ensemble.ensemble_size,
+        }
+
+
+ALL = VoteFilter()
+
+
+def vote_records(
+    ensemble: EnsembleRow,
+    votes: Sequence[VoteRow],
+    ballots: Mapping[int, Ballot],
+    golds: Sequence[str | None],
+) -> Iterator[VoteRecord]:
+    """Yield the votes of one ensemble with what each expert said.
+
+    Args:
+        ensemble: The ensemble.
+        votes: Its votes, in row order.
+        ballots: What each expert said, by candidate index.
+        golds: The right answers, by row.
+    """
+    experts = ensemble.experts
+    for vote in votes:
+        said = [ballots[expert].votes[vote.row] for expert in experts]
+        counts = _counts(said, experts)
+        tied = tuple(count.answer for count in counts if count.votes == counts[0].votes)
+        is_tie = len(tied) > 1
+        yield VoteRecord(
+            population=ensemble.population,
+            ensemble_size=ensemble.ensemble_size,
+            **asdict(vote),
+            gold=golds[vote.row],
+            experts=experts,
+            votes=tuple(said),
+            expert_correct=tuple(_is_correct(ballots[expert], vote.row) for expert in experts),
+            counts=counts,
+            tied=tied if is_tie else (),
+            tie_broken_by=counts[0].expert if is_tie else None,
+        )
+
+
+def _counts(said: Sequence[str | None], experts: Sequence[int]) -> tuple[AnswerCount, ...]:
+    """Count answers as `modnorm.search.voting` does: on ties the better-ranked expert's first."""
+    counts = Counter(answer for answer in said if answer is not None)
+    return tuple(
+        AnswerCount(answer, votes, experts[said.index(answer)])
+        for answer, votes in counts.most_common()
+    )
+
+
+def _is_correct(ballot: Ballot, row: int) -> bool | None:
+    return None if ballot.skipped[row] else ballot.correct[row]

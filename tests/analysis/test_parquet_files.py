@@ -1,0 +1,148 @@
+from dataclasses import fields, replace
+
+import pytest
+
+from modnorm.analysis.answers import AnswerFilter, AnswerRecord
+from modnorm.analysis.parquet_files import (
+    ANSWER_SCHEMA,
+    GROUP_ROWS,
+    VOTE_SCHEMA,
+    answers_frame,
+    read_answers,
+    read_votes,
+    votes_frame,
+    write_answers,
+    write_votes,
+)
+from modnorm.analysis.votes import AnswerCount, VoteFilter, VoteRecord
+from modnorm.errors import InvalidInputError
+
+ANSWER = AnswerRecord(
+    candidate=-1,
+    split="selection",
+    row=0,
+    prompt="1 + 1?",
+    gold="2",
+    completion="It is\n2.",
+    vote="2",
+    reward=1.1,
+    correct=True,
+    tokens=5,
+    truncated=False,
+)
+VOTE = VoteRecord(
+    population=4,
+    ensemble_size=3,
+    row=0,
+    gold="2",
+    answer="3",
+    correct=False,
+    valid=2,
+    support=1,
+    correct_support=1,
+    skipped=1,
+    experts=(2, 0, 1),
+    votes=("3", "2", None),
+    expert_correct=(False, True, None),
+    counts=(AnswerCount("3", 1, 2), AnswerCount("2", 1, 0)),
+    tied=("3", "2"),
+    tie_broken_by=2,
+)
+
+
+@pytest.fixture
+def answers():
+    """Answers of the base and two candidates, half of them wrong and without a vote."""
+    return [
+        replace(
+            ANSWER,
+            candidate=candidate,
+            split=split,
+            row=row,
+            vote="2" if row % 2 == 0 else None,
+            correct=row % 2 == 0,
+        )
+        for candidate in (-1, 0, 1)
+        for split in ("selection", "heldout")
+        for row in range(4)
+    ]
+
+
+def test_columns_are_the_fields_of_the_records():
+    assert ANSWER_SCHEMA.names == [field.name for field in fields(AnswerRecord)]
+    assert set(VOTE_SCHEMA.names) == {field.name for field in fields(VoteRecord)}
+
+
+def test_answers_are_read_as_they_were_written(answers, tmp_path):
+    write_answers(tmp_path, iter(answers))
+    assert list(read_answers(tmp_path)) == answers
+    assert [path.name for path in tmp_path.iterdir()] == ["answers.parquet"]
+
+
+def test_answers_of_several_row_groups_keep_their_order(tmp_path):
+    many = [
+        replace(ANSWER, candidate=index // 7, row=index % 7) for index in range(GROUP_ROWS + 9)
+    ]
+    write_answers(tmp_path, many)
+    assert list(read_answers(tmp_path)) == many
+    wanted = AnswerFilter(candidate=GROUP_ROWS // 7)
+    assert list(read_answers(tmp_path, wanted)) == [one for one in many if wanted.wants(one)]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "count"),
+    [
+        (AnswerFilter(candidate=-1), 8),
+        (AnswerFilter(split="heldout"), 12),
+        (AnswerFilter(row=3), 6),
+        (AnswerFilter(candidate=1, split="heldout", row=2), 1),
+        (AnswerFilter(wrong=True), 12),
+        (AnswerFilter(row=0, wrong=True), 0),
+    ],
+)
+def test_only_wanted_answers_are_read(answers, tmp_path, wanted, count):
+    write_answers(tmp_path, answers)
+    found = list(read_answers(tmp_path, wanted))
+    assert found == [one for one in answers if wanted.wants(one)]
+    assert len(found) == count
+
+
+def test_votes_are_read_as_they_were_written(tmp_path):
+    votes = [replace(VOTE, row=row, ensemble_size=size) for size in (1, 3) for row in range(3)]
+    write_votes(tmp_path, votes)
+    assert list(read_votes(tmp_path)) == votes
+    assert list(read_votes(tmp_path, VoteFilter(row=1, ensemble_size=3))) == [votes[4]]
+    assert list(read_votes(tmp_path, VoteFilter(population=5))) == []
+
+
+def test_frames_have_the_columns_asked_for(answers, tmp_path):
+    write_answers(tmp_path, answers)
+    write_votes(tmp_path, [VOTE])
+    frame = answers_frame(tmp_path, ["candidate", "correct"])
+    assert list(frame.columns) == ["candidate", "correct"]
+    assert frame.groupby("candidate")["correct"].mean().to_dict() == {-1: 0.5, 0: 0.5, 1: 0.5}
+    assert list(votes_frame(tmp_path)["experts"][0]) == [2, 0, 1]
+
+
+def test_a_directory_without_the_file_is_refused_with_the_remedy(tmp_path):
+    with pytest.raises(InvalidInputError, match=r"answers\.parquet") as raised:
+        next(read_answers(tmp_path))
+    assert "once more" in str(raised.value.remedy)
+
+
+def test_a_file_with_other_columns_is_refused(tmp_path):
+    write_votes(tmp_path, [VOTE])
+    (tmp_path / "votes.parquet").rename(tmp_path / "answers.parquet")
+    with pytest.raises(InvalidInputError, match="other columns"):
+        answers_frame(tmp_path)
+
+
+def test_a_broken_write_leaves_the_old_file(answers, tmp_path):
+    def broken():
+        yield from answers
+        raise OSError("the lab is away")
+
+    write_answers(tmp_path, answers[:1])
+    with pytest.raises(OSError, match="away"):
+        write_answers(tmp_path, broken())
+    assert list(read_answers(tmp_path)) == answers[:1]
