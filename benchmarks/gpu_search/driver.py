@@ -8,7 +8,7 @@ from multiprocessing.connection import Connection, wait
 from benchmarks.gpu_search.messages import RESTING, Free, GoOn, News, Turn
 from benchmarks.gpu_search.outcome import Outcome
 from benchmarks.gpu_search.processes import Child
-from modnorm.search.stopping import Bar, Bars
+from modnorm.search.stopping import Threshold, Thresholds
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Plan:
         candidates: The first so many.
         experts: K, where those that cannot be among the K best are stopped; None where none is.
         seconds: No candidate is begun after so many.
-        rests: Whether candidates rest, for others to begin (`modnorm.search.racing`).
+        rests: Whether candidates are parked, for others to begin (`modnorm.search.scheduling`).
     """
 
     candidates: int
@@ -35,7 +35,7 @@ class _Engine:
     process: Child
     resting: int = 0
     """Candidates that rest in it."""
-    bar: Bar | None = None
+    bar: Threshold | None = None
 
 
 @dataclass
@@ -43,13 +43,13 @@ class _Search:
     """One search that is under way."""
 
     plan: Plan
-    bars: Bars
+    bars: Thresholds
     began: float = field(default_factory=time.perf_counter)
     begun: int = 0
     outcomes: list[Outcome] = field(default_factory=list)
 
     @property
-    def bar(self) -> Bar | None:
+    def bar(self) -> Threshold | None:
         """What candidates have to pass: the same for all, as one population is reported."""
         return None if self.plan.experts is None else self.bars.of(0)
 
@@ -69,12 +69,12 @@ class _Search:
         """Take in what came of a candidate."""
         self.outcomes.append(outcome)
         if outcome.score is not None:
-            self.bars.complete(outcome.candidate, outcome.score)
+            self.bars.add(outcome.candidate, outcome.score)
 
 
 def search(processes: Sequence[Child], plan: Plan) -> tuple[list[Outcome], float]:
     """Evaluate candidates on some engines; return what came of each, and the seconds of it all."""
-    run = _Search(plan, Bars([plan.candidates], plan.experts or plan.candidates))
+    run = _Search(plan, Thresholds([plan.candidates], plan.experts or plan.candidates))
     free, busy = [_Engine(one) for one in processes], dict[Connection, _Engine]()
     while True:
         for engine in free:
@@ -104,7 +104,7 @@ def _heard(
     return None
 
 
-def _spread(busy: dict[Connection, _Engine], bar: Bar | None) -> None:
+def _spread(busy: dict[Connection, _Engine], bar: Threshold | None) -> None:
     """Tell the others of a bar that has risen."""
     for connection, engine in busy.items():
         if bar != engine.bar:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from benchmarks.gpu_search.variants import USUAL
 from benchmarks.gpu_search.workload import Workload
-from modnorm.search.stopping import Bar
+from modnorm.search.stopping import Threshold
 
 RESTING = 12
 """Candidates that rest at once in one engine: what an evaluator has by default."""
@@ -34,7 +34,7 @@ class Turn:
     candidate: int
     stops: bool = False
     """Whether it may be stopped early."""
-    bar: Bar | None = None
+    bar: Threshold | None = None
     """What it must still be able to pass."""
     rests: bool = False
     """Whether it may rest, for others to begin."""
@@ -52,11 +52,11 @@ class Free:
 class GoOn:
     """Let the best of the candidates that rest go on to its end."""
 
-    bar: Bar | None
+    bar: Threshold | None
 
 
 @dataclass(frozen=True)
 class News:
     """A bar that has risen while the candidate is being evaluated; not answered."""
 
-    bar: Bar | None
+    bar: Threshold | None

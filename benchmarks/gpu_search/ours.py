@@ -23,12 +23,12 @@ from benchmarks.gpu_search.workload import DrawnTask
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.engines.protocol import GenerationLimits
 from modnorm.engines.settings import EngineSettings
-from modnorm.search.racing import Race
-from modnorm.search.racing import Turn as RaceTurn
+from modnorm.search.polling import ParkingPolicy
 from modnorm.search.ranking import mean_reward
+from modnorm.search.scheduling import Scheduler
+from modnorm.search.scheduling import Turn as ParkingTurn
 from modnorm.search.scoring import answer_candidate
-from modnorm.search.stopping import Bar, EarlyStop
-from modnorm.search.watching import Resting
+from modnorm.search.stopping import EarlyStop, Threshold
 
 JUDGES = 2
 
@@ -62,15 +62,15 @@ class Contender:
     def evaluate(
         self,
         candidate: int,
-        bar: Callable[[], Bar | None] | None,
-        resting: Resting | None = None,
+        bar: Callable[[], Threshold | None] | None,
+        parking: ParkingPolicy | None = None,
     ) -> Outcome:
         """Score a candidate, or stop it.
 
         Args:
             candidate: Its index.
             bar: Returns what it must still be able to pass; None where nothing is stopped.
-            resting: When it rests; None where it runs through.
+            parking: When to park it; None to never park it.
 
         Returns:
             What came of it, and all steps since this was asked last.
@@ -90,7 +90,7 @@ class Contender:
             judges=self._judges,
             on_progress=_go_on,
             stop=EarlyStop(candidate, task.reward_bounds, bar) if bar else None,
-            resting=resting,
+            parking=parking,
         ).judged()
         return Outcome(
             candidate=candidate,
@@ -121,27 +121,27 @@ class Conversation:
     def __init__(self, connection: Connection, contender: Contender) -> None:
         self._connection = connection
         self._contender = contender
-        self._race = Race(RESTING)
-        self._bar: Bar | None = None
+        self._scheduler = Scheduler(RESTING)
+        self._bar: Threshold | None = None
 
     def run(self) -> None:
         """Do what is asked until told None."""
         while (message := self._connection.recv()) is not None:
             if isinstance(message, Turn):
                 self._bar = message.bar
-                self._race.begin(partial(self._evaluate, message))
+                self._scheduler.begin(partial(self._evaluate, message))
             if isinstance(message, GoOn):
                 self._bar = message.bar
-                self._race.go_on()
+                self._scheduler.resume_best()
             if isinstance(message, (Turn, GoOn)):
-                self._connection.send(Free(self._race.resting))
+                self._connection.send(Free(self._scheduler.parked))
 
-    def _evaluate(self, asked: Turn, turn: RaceTurn) -> None:
+    def _evaluate(self, asked: Turn, turn: ParkingTurn) -> None:
         bar = self._latest if asked.stops else None
-        resting = turn if asked.rests else None
-        self._connection.send(self._contender.evaluate(asked.candidate, bar, resting))
+        parking = turn if asked.rests else None
+        self._connection.send(self._contender.evaluate(asked.candidate, bar, parking))
 
-    def _latest(self) -> Bar | None:
+    def _latest(self) -> Threshold | None:
         while self._connection.poll():
             if not isinstance(message := self._connection.recv(), News):
                 raise TypeError(f"{message} in the middle of a candidate")

@@ -11,7 +11,6 @@ from google.protobuf import json_format
 from modnorm.client.client import ModnormClient
 from modnorm.client.finished import check_succeeded
 from modnorm.errors import InvalidInputError, PreconditionError
-from modnorm.search.ballots import Ballot
 from modnorm.search.ranking import mean_reward
 from modnorm.search.rescoring import (
     Figure,
@@ -21,6 +20,7 @@ from modnorm.search.rescoring import (
     rescored_ensembles,
     rescored_single,
 )
+from modnorm.search.voting import Ballot
 from modnorm.spec import ExperimentSpec
 from modnorm.tasks import Judgement, Row, Task
 from modnorm.tasks.completion_rescoring import rescore
@@ -199,7 +199,7 @@ def _model(
         reward = Figure(candidate.selection_reward, new_reward)
     if candidate.HasField("heldout_metric"):
         judgements, changed_heldout = heldout.judge(candidate.index)
-        ballot = Ballot.of(judgements)
+        ballot = Ballot.from_answers(judgements)
         new_metric = heldout.task.metric(heldout.rows, ballot.correct)
         metric = Figure(candidate.heldout_metric, new_metric)
     model = RescoredModel(candidate.index, reward, metric, changed_selection, changed_heldout)

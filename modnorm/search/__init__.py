@@ -1,1 +1,1 @@
-"""Ranking, nested prefixes, voting and the scoring of one candidate."""
+"""Ranking, early stop, voting and the scoring of one candidate."""

@@ -1,9 +1,9 @@
-"""What a main run costs (paper, app. "Evaluation-Budget Accounting").
+"""The cost of a main run (paper, app. "Evaluation-Budget Accounting").
 
 The unit is one model-prompt evaluation: one response of one model to one prompt, generated and
 scored. A main run is search (or training), checkpoint selection on development rows, and the final
-evaluation; preparation and the choice of hyperparameters are counted apart. The defaults are the
-paper's settings; what a finished run did cost is counted by `modnorm.analysis.evaluations`.
+evaluation. Preparation and the choice of hyperparameters are counted separately. The defaults are
+the paper's settings. `modnorm.analysis.evaluations` counts the cost of a finished run.
 """
 
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ DEVELOPMENT_ROWS = 500
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Model-prompt evaluations by what they are for."""
+    """Model-prompt evaluations by purpose."""
 
     search: int = 0
     """Candidates on the selection rows, or training."""
@@ -30,7 +30,7 @@ class Budget:
 
     @property
     def total(self) -> int:
-        """All of the main run."""
+        """Evaluations of the whole main run."""
         return self.search + self.development + self.final
 
     def __add__(self, other: Self) -> "Budget":
@@ -68,7 +68,7 @@ def ensemble_budget(
         population: N, the candidates scored.
         ensemble_size: K, the experts that vote.
         heldout_rows: S.
-        selection_rows: Rows that a candidate is scored on.
+        selection_rows: Rows that score a candidate.
     """
     return Budget(search=selection_rows * population, final=ensemble_size * heldout_rows)
 
@@ -94,7 +94,7 @@ def two_point_budget(heldout_rows: int, *, updates: int = 1_500) -> Budget:
 
     Args:
         heldout_rows: S.
-        updates: Two-sided updates: two perturbed models each.
+        updates: Two-sided updates, of two perturbed models each.
     """
     return iterative_budget(
         heldout_rows,
@@ -106,7 +106,7 @@ def two_point_budget(heldout_rows: int, *, updates: int = 1_500) -> Budget:
     )
 
 
-def iterative_budget(  # noqa: PLR0913 - all by keyword; they are what the budget depends on
+def iterative_budget(  # noqa: PLR0913 - keyword arguments; the budget depends on all
     heldout_rows: int,
     *,
     updates: int,
@@ -121,10 +121,10 @@ def iterative_budget(  # noqa: PLR0913 - all by keyword; they are what the budge
         heldout_rows: S.
         updates: Updates.
         candidates: Perturbed models per update.
-        selection_rows: Rows that each is scored on.
-        development_interval: Updates between development evaluations; the model before the first
-            update is evaluated, and the last one in any case.
-        development_rows: Rows of each; 0 where nothing is chosen on such rows.
+        selection_rows: Rows that score each model.
+        development_interval: Updates between development evaluations. The model before the first
+            update and the last model are always evaluated.
+        development_rows: Rows of each development evaluation; 0 if nothing is chosen on them.
     """
     checkpoints = -(-updates // development_interval) + 1
     return Budget(
@@ -135,7 +135,7 @@ def iterative_budget(  # noqa: PLR0913 - all by keyword; they are what the budge
 
 
 def learning_rate_sweep() -> Budget:
-    """Return what choosing a learning rate of MeZO or ZO-Finetuner costs, outside the main run.
+    """Return the cost of choosing a learning rate of MeZO or ZO-Finetuner, outside the main run.
 
     Three rates of 500 updates: 600,000 training and 9,000 development evaluations.
     """
@@ -166,7 +166,7 @@ def matched_population(
 
 
 def evaluation_reduction(reference: Budget, budget: Budget) -> float:
-    """Return "Eval. red.": how many times the reference costs what a method does.
+    """Return "Eval. red.": the reference's cost divided by the cost of a method.
 
     Args:
         reference: Iterative ES in the paper (eq. "iterative_eval_reduction").

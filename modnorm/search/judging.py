@@ -1,4 +1,4 @@
-"""Completions, judged beside the generation."""
+"""Judging of completions in threads, while the engine generates others."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, wait
@@ -13,7 +13,7 @@ from modnorm.tasks.task_errors import attribute_to_task
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the candidate says to one row, judged."""
+    """A candidate's judged answer to one row."""
 
     row: int
     """Index of the row."""
@@ -21,7 +21,7 @@ class Answer:
     reward: float
     """Selection reward."""
     vote: str | None
-    """Vote key; None when there is no valid answer."""
+    """Vote key; None if the answer is not valid."""
     correct: bool
     """Whether the vote, taken alone, is right."""
     tokens: int
@@ -30,14 +30,14 @@ class Answer:
     """Whether the completion cap ended it."""
 
 
-class Judging:
-    """Judges completions as they come; what is left is dropped on leaving the context.
+class AnswerJudge:
+    """Judges a candidate's completions as they arrive; cancels the remaining ones on exit.
 
     Args:
-        judges: Where they are judged.
-        task: Judges them.
-        rows: The rows that they answer.
-        called: What the row of an index is called in errors.
+        judges: Threads that judge.
+        task: Scores a completion.
+        rows: The rows of the candidate.
+        row_label: Returns the name of a row in error messages, by its index.
     """
 
     def __init__(
@@ -45,83 +45,83 @@ class Judging:
         judges: Executor,
         task: Task,
         rows: Sequence[Row],
-        called: Callable[[int], str] = "row {}".format,
+        row_label: Callable[[int], str] = "row {}".format,
     ) -> None:
         self._judges = judges
         self._task = task
         self._rows = rows
-        self._called = called
-        self._judged: dict[int, Future[Answer]] = {}
-        self._unread: list[Future[Answer]] = []
+        self._row_label = row_label
+        self._answers: dict[int, Future[Answer]] = {}
+        self._uncollected: list[Future[Answer]] = []
         self.rewards: list[float] = []
-        """Of the answers that were judged when it was looked at last, in no order."""
+        """Rewards of the answers judged before the last `collect_rewards`, in no order."""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.drop()
+        self.cancel()
 
-    def drop(self) -> None:
-        """Judge no more of them."""
-        for judged in self._judged.values():
-            judged.cancel()
+    def cancel(self) -> None:
+        """Cancel all judgements that have not begun."""
+        for answer in self._answers.values():
+            answer.cancel()
 
-    def is_over(self, within: float) -> bool:
-        """Wait for so many seconds at most; return whether all completions are judged."""
-        return not wait(self._judged.values(), timeout=within).not_done
+    def wait(self, timeout: float) -> bool:
+        """Wait at most `timeout` seconds; return whether all completions are judged."""
+        return not wait(self._answers.values(), timeout=timeout).not_done
 
     @property
     def count(self) -> int:
-        """Completions that came."""
-        return len(self._judged)
+        """Number of completions that have arrived."""
+        return len(self._answers)
 
     @property
     def total(self) -> int:
-        """Completions that there will be."""
+        """Number of rows."""
         return len(self._rows)
 
     @property
     def complete(self) -> bool:
-        """Whether all completions came."""
-        return len(self._judged) == len(self._rows)
+        """Whether all completions have arrived."""
+        return len(self._answers) == len(self._rows)
 
     def judge(self, completion: Completion) -> None:
-        """Have a completion judged."""
+        """Queue a completion for judging."""
         row = self._rows[completion.index]
-        called = self._called(completion.index)
-        judged = self._judges.submit(_judge, self._task, row, completion, called)
-        self._judged[completion.index] = judged
-        self._unread.append(judged)
+        label = self._row_label(completion.index)
+        answer = self._judges.submit(_judge, self._task, row, completion, label)
+        self._answers[completion.index] = answer
+        self._uncollected.append(answer)
 
-    def look(self) -> None:
-        """Take in the rewards that have become known."""
-        unread: list[Future[Answer]] = []
-        for judged in self._unread:
-            if judged.done():
-                self.rewards.append(judged.result().reward)
+    def collect_rewards(self) -> None:
+        """Add the rewards of newly judged answers to `rewards`."""
+        unjudged: list[Future[Answer]] = []
+        for answer in self._uncollected:
+            if answer.done():
+                self.rewards.append(answer.result().reward)
             else:
-                unread.append(judged)
-        self._unread = unread
+                unjudged.append(answer)
+        self._uncollected = unjudged
 
     def answers(self) -> tuple[Answer, ...]:
-        """Wait for all answers, in row order."""
-        return tuple(self._judged[index].result() for index in range(len(self._rows)))
+        """Wait for all answers and return them in row order."""
+        return tuple(self._answers[index].result() for index in range(len(self._rows)))
 
-    def finished(self) -> tuple[Answer, ...]:
-        """Return the answers that are judged by now, in row order."""
-        judged = (self._judged[index] for index in sorted(self._judged))
-        return tuple(each.result() for each in judged if each.done())
+    def judged_answers(self) -> tuple[Answer, ...]:
+        """Return the answers that are judged already, in row order."""
+        answers = (self._answers[index] for index in sorted(self._answers))
+        return tuple(answer.result() for answer in answers if answer.done())
 
 
-def _judge(task: Task, row: Row, completion: Completion, called: str) -> Answer:
+def _judge(task: Task, row: Row, completion: Completion, row_label: str) -> Answer:
     """Judge a completion.
 
     Raises:
-        IncompatibleError: the task's code raises, as it would on every machine.
-        OSError: what it needs of this machine failed; another may do better.
+        IncompatibleError: the task's code raises an error, as it would on every machine.
+        OSError: a resource of this machine failed; another machine may succeed.
     """
-    with attribute_to_task(task, called, IncompatibleError, but=(OSError,)):
+    with attribute_to_task(task, row_label, IncompatibleError, but=(OSError,)):
         judgement = task.judge(row, completion.text)
         return Answer(
             row=completion.index,

@@ -1,6 +1,6 @@
 """Candidate scores, their ranking and the experts of every (N, K) (paper, eq. "candidate score").
 
-Ties keep candidate order. A failed candidate has no score, is given as None and is left out.
+Ties keep candidate order. The score of a failed candidate is None; it gets no rank.
 """
 
 import math
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from modnorm.errors import InvalidInputError, PreconditionError
 
 _DECIMALS = 12
-"""Of a mean reward."""
+"""Decimals of a mean reward."""
 
 Selection = Mapping[tuple[int, int], tuple[int, ...]]
 """Experts of each (N, K): candidate indices, best first."""
@@ -18,8 +18,8 @@ Selection = Mapping[tuple[int, int], tuple[int, ...]]
 def mean_reward(rewards: Sequence[float]) -> float:
     """Return R_i, the mean selection reward of one candidate, from an exact sum.
 
-    To twelve decimals, which never fall when a reward grows. Rewards like 1.1 are not exact in
-    binary: two candidates with equal sums would differ in the last bit, and be no tie.
+    It is rounded to twelve decimals. Rewards like 1.1 are not exact in binary: without rounding,
+    equal sums could differ in the last bit and would not tie. Rounding keeps the order of scores.
 
     Raises:
         InvalidInputError: there are no rewards.
@@ -33,16 +33,16 @@ def rank(rewards: Sequence[float | None], population: int) -> tuple[int, ...]:
     """Return the scored candidates among the first `population`, best first.
 
     Args:
-        rewards: Score of each candidate in candidate order; None where scoring failed.
+        rewards: Score of each candidate in candidate order; None if scoring failed.
         population: N, at most `len(rewards)`.
 
     Raises:
-        PreconditionError: fewer than `population` candidates are given.
+        PreconditionError: there are fewer than `population` candidates.
         InvalidInputError: a score is not finite, so it has no rank.
     """
     if population > len(rewards):
         raise PreconditionError(
-            f"only {len(rewards)} of {population} candidates are there", field="population.size"
+            f"only {len(rewards)} of {population} candidates exist", field="population.size"
         )
     scored = [(-reward, i) for i, reward in enumerate(rewards[:population]) if reward is not None]
     for negated, index in scored:
@@ -75,5 +75,5 @@ def select_experts(
 
 
 def expert_union(selection: Selection) -> tuple[int, ...]:
-    """Return every expert of any (N, K) once, ascending: each answers the held-out rows once."""
+    """Return every expert of any (N, K) once, ascending."""
     return tuple(sorted({index for experts in selection.values() for index in experts}))

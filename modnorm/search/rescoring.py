@@ -1,21 +1,20 @@
-"""A finished search by another scorer: new scores, new ranking, new votes.
+"""A finished search judged by another scorer: new scores, new ranking, new votes.
 
-The completions stay what they are. So the vote of the experts that were selected is known under
-any scorer; the vote of those that the new scorer would have selected is known where all of them
-answered the held-out rows.
+The completions stay the same. So the selected experts can vote under any scorer. The experts that
+the new scorer would select can vote only if all of them answered the held-out rows.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from modnorm.search.ballots import Ballot, count_votes
 from modnorm.search.ranking import rank, select_experts
+from modnorm.search.voting import Ballot, count_votes
 from modnorm.tasks.protocol import Row, Task
 
 
 class VotedEnsemble(Protocol):
-    """An ensemble as it was voted; `modnorm.v1.EnsembleResult` is one."""
+    """The stored vote of an ensemble, for example `modnorm.v1.EnsembleResult`."""
 
     @property
     def population(self) -> int:
@@ -40,7 +39,7 @@ class VotedEnsemble(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure by the old scorer and by the new one; None where it is not known."""
+    """One figure by the old scorer and by the new one; None if unknown."""
 
     old: float | None
     new: float | None
@@ -48,31 +47,31 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class RescoredModel:
-    """A candidate, or the base, by both scorers."""
+    """A candidate, or the base, judged by both scorers."""
 
     index: int
     """-1 for the base."""
     selection_reward: Figure
-    """Mean; None where scoring failed."""
+    """Mean reward; None if scoring failed."""
     heldout_metric: Figure
-    """Of the model alone; None where it did not answer the held-out rows."""
+    """Metric of the model alone; None if it did not answer the held-out rows."""
     changed_selection: int
-    """Selection answers that are judged otherwise."""
+    """Selection answers that the two scorers judge differently."""
     changed_heldout: int
 
 
 @dataclass(frozen=True, slots=True)
 class RescoredSingle:
-    """The candidate that is ranked first in the whole population."""
+    """The best candidate of the whole population, by both scorers."""
 
     index: int
-    """The one that the old scorer ranks first."""
+    """The candidate that the old scorer ranks first."""
     metric: Figure
     """Its held-out metric."""
     reselected: int
-    """The one that the new scorer ranks first."""
+    """The candidate that the new scorer ranks first."""
     reselected_metric: float | None
-    """Its held-out metric by the new scorer; None where it did not answer the held-out rows."""
+    """Its held-out metric by the new scorer; None if it did not answer the held-out rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,19 +81,19 @@ class Reselection:
     experts: tuple[int, ...]
     """Candidate indices, best first."""
     missing: tuple[int, ...]
-    """Those that did not answer the held-out rows, ascending; with any of them, no vote."""
+    """Experts that did not answer the held-out rows, ascending; if there are any, no vote."""
     metric: float | None
     correct: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class RescoredEnsemble:
-    """One (N, K) by both scorers."""
+    """One (N, K) judged by both scorers."""
 
     population: int
     ensemble_size: int
     experts: tuple[int, ...]
-    """As they were selected, best first."""
+    """The selected experts, best first."""
     metric: Figure
     """Held-out metric of their vote."""
     correct: Figure
@@ -103,7 +102,7 @@ class RescoredEnsemble:
 
 
 def rescored_single(models: Sequence[RescoredModel]) -> RescoredSingle:
-    """Return what becomes of the best candidate.
+    """Return the best candidate by each scorer.
 
     Args:
         models: The population in candidate order, without the base.
@@ -125,12 +124,12 @@ def rescored_ensembles(
     task: Task,
     rows: Sequence[Row],
 ) -> tuple[RescoredEnsemble, ...]:
-    """Vote anew in every ensemble, with its old experts and with its new ones.
+    """Repeat the vote of every ensemble, with its old experts and with its new ones.
 
     Args:
-        ensembles: The ensembles as they were voted: every (N, K) of some N and some K.
+        ensembles: The stored votes of all combinations of some N and some K.
         models: The population in candidate order, without the base.
-        ballots: By the new scorer, of each candidate that answered the held-out rows.
+        ballots: By the new scorer, for each candidate that answered the held-out rows.
         task: The new scorer.
         rows: The held-out rows.
     """
@@ -139,20 +138,20 @@ def rescored_ensembles(
         sorted({ensemble.population for ensemble in ensembles}),
         sorted({ensemble.ensemble_size for ensemble in ensembles}),
     )
-    vote = _Vote(ballots, task, rows)
+    revote = _Revote(ballots, task, rows)
     return tuple(
-        vote.again(ensemble, selection[ensemble.population, ensemble.ensemble_size])
+        revote.compare(ensemble, selection[ensemble.population, ensemble.ensemble_size])
         for ensemble in sorted(ensembles, key=lambda each: (each.population, each.ensemble_size))
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Vote:
+class _Revote:
     ballots: Mapping[int, Ballot]
     task: Task
     rows: Sequence[Row]
 
-    def again(self, ensemble: VotedEnsemble, reselected: tuple[int, ...]) -> RescoredEnsemble:
+    def compare(self, ensemble: VotedEnsemble, reselected: tuple[int, ...]) -> RescoredEnsemble:
         metric, correct = self._count(ensemble.experts)
         return RescoredEnsemble(
             population=ensemble.population,

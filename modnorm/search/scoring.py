@@ -1,4 +1,4 @@
-"""One candidate on one set of rows: answers, rewards and votes."""
+"""The scoring of one candidate on one set of rows."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -11,9 +11,9 @@ from typing import Self
 from modnorm.engines.protocol import Engine, GenerationLimits
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
-from modnorm.search.judging import Answer, Judging
+from modnorm.search.judging import Answer, AnswerJudge
+from modnorm.search.polling import CandidatePoll, ExcludedError, Parking, ParkingPolicy
 from modnorm.search.stopping import EarlyStop, Interval, score_interval
-from modnorm.search.watching import OutOfReachError, Rest, Resting, Watch
 from modnorm.tasks.protocol import Row, Task
 
 
@@ -22,19 +22,19 @@ class CandidateResult:
     """A candidate's answers, in row order."""
 
     descriptor: Descriptor
-    """Resolved: it rebuilds the very weights that answered."""
+    """Resolved: its coefficients rebuild the weights that gave the answers."""
     answers: tuple[Answer, ...]
-    """To all rows; of a candidate that was stopped early, those that it gave until then."""
+    """Answers to all rows, or those that a candidate gave before it was stopped early."""
     switch_seconds: float
-    """Making the candidate and restoring the base."""
+    """Seconds of writing the candidate's weights and restoring the base."""
     generate_seconds: float
     score_seconds: float
-    """Judging after the last answer; the rest of it ran beside the generation."""
+    """Seconds of judging after the last answer; other judging overlaps generation."""
     stopped: Interval | None = None
-    """What the score of a candidate that was stopped early can be; None where it is complete."""
+    """Bounds of the score of a candidate that was stopped early; None if it is complete."""
 
 
-def answer_candidate(  # noqa: PLR0913, PLR0917 - one call, all of what a score depends on
+def answer_candidate(  # noqa: PLR0913, PLR0917 - one call, everything that a score depends on
     engine: Engine,
     task: Task,
     rows: Sequence[Row],
@@ -46,28 +46,27 @@ def answer_candidate(  # noqa: PLR0913, PLR0917 - one call, all of what a score 
     judges: Executor,
     on_progress: Callable[[int], None],
     stop: EarlyStop | None = None,
-    resting: Resting | None = None,
-    called: Callable[[int], str] = "row {}".format,
-) -> "Answered":
-    """Turn the engine into a candidate and let it answer all rows; judges work beside it.
+    parking: ParkingPolicy | None = None,
+    row_label: Callable[[int], str] = "row {}".format,
+) -> "PendingResult":
+    """Generate a candidate's answers to all rows while threads judge them.
 
-    Returns before the last answers are judged: the engine is free for another candidate.
+    Returns before the last answers are judged: the engine is then free for another candidate.
 
     Args:
-        engine: Holds the base; holds it again afterwards, whatever happens.
+        engine: Holds the base before and after, even if this raises.
         task: Judges the completions.
         rows: Rows to answer.
         prompts: Token ids of each row's prompt.
         descriptor: The candidate.
         scale_map: The scale map that it was drawn with.
         limits: Bounds of each completion.
-        judges: Threads that judge answers while the others are still being generated.
-        on_progress: Called between decode steps with the number of finished answers; what it
-            raises (`CancelledError`, say) aborts the work.
-        stop: Looked at between decode steps too: a candidate that is out is not scored to its
-            end. None scores it to its end whatever it says.
-        resting: Says when the candidate is parked for others; None where it runs through.
-        called: What the row of an index is called in errors.
+        judges: Threads that judge answers during generation.
+        on_progress: Called between decode steps with the number of finished answers. An error that
+            it raises, for example `CancelledError`, aborts the work.
+        stop: When to stop an excluded candidate; None to score all candidates completely.
+        parking: When to park the candidate for others; None to never park it.
+        row_label: Returns the name of a row in error messages, by its index.
 
     Raises:
         CandidateError: the candidate cannot be evaluated.
@@ -75,72 +74,73 @@ def answer_candidate(  # noqa: PLR0913, PLR0917 - one call, all of what a score 
         EngineError: the infrastructure failed.
     """
     started = time.perf_counter()
-    with ExitStack() as undone:
-        judging = undone.enter_context(Judging(judges, task, rows, called))
+    with ExitStack() as on_error:
+        answers = on_error.enter_context(AnswerJudge(judges, task, rows, row_label))
         has_room = partial(engine.has_room, prompts, limits)
-        rest = Rest(engine.parked, has_room, judging, resting)
-        watch = Watch(judging, stop, on_progress, rest)
+        parked = Parking(engine.parked, has_room, answers, parking)
+        poll = CandidatePoll(answers, stop, on_progress, parked)
         with engine.candidate(descriptor, scale_map) as resolved:
             ready = time.perf_counter()
-            whole = _complete(engine, prompts, limits, judging, watch)
+            complete = _generate(engine, prompts, limits, answers, poll)
             generated = time.perf_counter()
         restored = time.perf_counter()
-        some = None if whole else judging.finished()
-        undone.pop_all()
-    stopped = None if some is None or stop is None else _interval(some, len(rows), stop)
-    return Answered(
-        judging,
+        partial_answers = None if complete else answers.judged_answers()
+        on_error.pop_all()
+    stopped = None
+    if partial_answers is not None and stop is not None:
+        stopped = _interval(partial_answers, len(rows), stop)
+    return PendingResult(
+        answers,
         CandidateResult(
             descriptor=resolved,
-            answers=some or (),
-            switch_seconds=(ready - started) + (restored - generated) + rest.switching,
-            generate_seconds=generated - ready - rest.seconds,
+            answers=partial_answers or (),
+            switch_seconds=(ready - started) + (restored - generated) + parked.switching,
+            generate_seconds=generated - ready - parked.seconds,
             score_seconds=0.0,
             stopped=stopped,
         ),
-        whole=whole,
+        complete=complete,
     )
 
 
-class Answered:
-    """A candidate that has given its answers, some of which may not be judged yet.
+class PendingResult:
+    """A candidate's result, some of whose answers may not be judged yet.
 
-    A context, which drops on leaving what is not judged by then.
+    Leaving the context cancels judgements that have not begun.
 
     Args:
-        judging: Its answers.
-        result: What is known besides.
-        whole: Whether all of them count; only those in `result` otherwise.
+        answers: The candidate's answers.
+        result: The result without them, or with the answers of a stopped candidate.
+        complete: Whether the candidate answered all rows.
     """
 
-    def __init__(self, judging: "Judging", result: CandidateResult, *, whole: bool) -> None:
-        self._judging = judging
+    def __init__(self, answers: AnswerJudge, result: CandidateResult, *, complete: bool) -> None:
+        self._answers = answers
         self._result = result
-        self._whole = whole
+        self._complete = complete
         self._since = time.perf_counter()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._judging.drop()
+        self._answers.cancel()
 
-    def is_judged(self, within: float) -> bool:
-        """Wait for so many seconds at most; return whether `result` waits for nothing more."""
-        return not self._whole or self._judging.is_over(within)
+    def wait(self, timeout: float) -> bool:
+        """Wait at most `timeout` seconds; return whether the result is ready."""
+        return not self._complete or self._answers.wait(timeout)
 
     def result(self) -> CandidateResult:
-        """Wait for the last judgement; whatever it raises is raised here.
+        """Wait for the last judgement and return the result; errors of judging are raised here.
 
-        Returns:
-            The result; its `score_seconds` reach from the last answer until now.
+        Its `score_seconds` count from the last answer until now.
         """
-        answers = self._judging.answers() if self._whole else self._result.answers
+        answers = self._answers.answers() if self._complete else self._result.answers
         waited = time.perf_counter() - self._since
         return replace(self._result, answers=answers, score_seconds=waited)
 
     def judged(self) -> CandidateResult:
-        """Return the result, and leave the context."""
+        """Return `result()` and leave the context."""
         with self:
             return self.result()
 
@@ -149,19 +149,19 @@ def _interval(answers: Sequence[Answer], rows: int, stop: EarlyStop) -> Interval
     return score_interval([answer.reward for answer in answers], rows, stop.bounds)
 
 
-def _complete(
+def _generate(
     engine: Engine,
     prompts: Sequence[Sequence[int]],
     limits: GenerationLimits,
-    judging: Judging,
-    watch: Watch,
+    answers: AnswerJudge,
+    poll: CandidatePoll,
 ) -> bool:
-    """Have the prompts completed, and every completion judged; return whether all of them are."""
+    """Generate the completions and queue them for judging; return False if stopped early."""
     try:
-        with closing(engine.generate(prompts, limits, poll=watch)) as completions:
+        with closing(engine.generate(prompts, limits, poll=poll)) as completions:
             for completion in completions:
-                judging.judge(completion)
-                watch()
-    except OutOfReachError:
+                answers.judge(completion)
+                poll()
+    except ExcludedError:
         return False
     return True

@@ -1,11 +1,10 @@
-"""Exact early stop: which candidates need not be scored to their end.
+"""Exact early stop: it ends candidates that can be no expert any more.
 
-Experts are the K best of the first N candidates (`modnorm.search.ranking`: the higher score first,
-the lower index first on ties), for some N and K. A candidate is out of all of them once, for every
-N that includes it and for the largest K, that many candidates with complete scores rank before the
-best score that it can still reach. Complete scores never vanish and never change, so what is once
-out stays out, whatever else is scored, fails, is stopped or is done again: a stop that was decided
-on few complete scores is as exact as one that was decided on all of them.
+Experts are the K best of the first N candidates, for each reported N and K (`ranking`: the higher
+score first, on ties the lower index). A candidate is excluded once, in every N that includes it,
+K complete scores rank before its best possible score, for the largest K. Complete scores never
+change, so an excluded candidate stays excluded. A stop decided with few complete scores is
+therefore as exact as one decided with all of them.
 """
 
 from bisect import bisect_left
@@ -17,25 +16,26 @@ from modnorm.search.ranking import mean_reward
 from modnorm.tasks.protocol import RewardBounds
 
 _Key = tuple[float, int]
-"""Negated score and index: sorts as candidates rank."""
+"""Negated score and index; sorts as candidates rank."""
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
-    """The weakest place that still counts: a complete score and the candidate that has it."""
+class Threshold:
+    """The weakest complete score that still makes a candidate an expert."""
 
     reward: float
     index: int
+    """The candidate that has this score."""
 
-    def shuts_out(self, reward: float, index: int) -> bool:
-        """Tell whether a candidate with this score ranks after the place."""
+    def excludes(self, reward: float, index: int) -> bool:
+        """Return whether a candidate with this score ranks after the threshold."""
         return (-self.reward, self.index) < (-reward, index)
 
 
-class Bars:
-    """The bar of every candidate, kept up to date as scores become complete.
+class Thresholds:
+    """The threshold of every candidate, updated as scores become complete.
 
-    Bars only rise. With fewer complete scores than there are they are lower, and still exact.
+    Thresholds only rise. With some complete scores missing they are lower, and still exact.
 
     Args:
         prefixes: The reported population sizes N, ascending.
@@ -47,11 +47,11 @@ class Bars:
         self._size = size
         self._best: tuple[list[_Key], ...] = tuple([] for _ in self._prefixes)
 
-    def complete(self, index: int, reward: float) -> None:
-        """Take in a complete score; one that is known already changes nothing.
+    def add(self, index: int, reward: float) -> None:
+        """Add a complete score; a repeated score changes nothing.
 
         Args:
-            index: The candidate; that of the base, which is negative, is left out.
+            index: The candidate; the base, whose index is negative, is ignored.
             reward: Its mean selection reward.
         """
         if index < 0:
@@ -64,40 +64,39 @@ class Bars:
                     best.insert(place, key)
                     del best[self._size :]
 
-    def of(self, index: int) -> Bar | None:
-        """Return the bar of a candidate; None where it has none, as the base never has.
+    def of(self, index: int) -> Threshold | None:
+        """Return the threshold of a candidate; None if it has none. The base never has one.
 
-        The candidate has to rank after the K-th best of every prefix that includes it. Of these
-        the smallest prefix has the weakest, since its candidates are in the others too. May be
-        called while another thread takes scores in: it then returns the bar before or after.
+        An excluded candidate ranks after the K-th best of every prefix that includes it. The
+        smallest such prefix decides, since larger ones contain its candidates. May be called while
+        another thread adds scores: it returns the threshold before or after.
         """
         if index < 0:
             return None
         for prefix, best in zip(self._prefixes, self._best, strict=True):
             if index < prefix:
                 full, last = len(best) == self._size, best[-1] if best else (0.0, 0)
-                return Bar(-last[0], last[1]) if full else None
+                return Threshold(-last[0], last[1]) if full else None
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Between which values a score lies that is not known to its end, both included."""
+    """Bounds of a score that is not complete, both included."""
 
     lower: float
     upper: float
 
 
 def score_interval(rewards: Sequence[float], rows: int, bounds: RewardBounds) -> Interval:
-    """Return what a score can still become, in the arithmetic of `mean_reward`.
+    """Return the interval in which the complete score lies, in the arithmetic of `mean_reward`.
 
-    `mean_reward` never falls when a reward grows, rounded as it is: the complete score, as it will
-    be compared, lies in the interval.
+    It is exact: `mean_reward`, with its rounding, never falls when a reward grows.
 
     Args:
-        rewards: The rewards that are known, in any order.
-        rows: Number of selection rows; at least that many as rewards, at least one.
-        bounds: What the others can be.
+        rewards: The rewards so far, in any order.
+        rows: Number of selection rows: at least one, and at least the number of rewards.
+        bounds: Bounds of the missing rewards.
 
     Raises:
         InvalidInputError: there are more rewards than rows, or no rows.
@@ -111,7 +110,7 @@ def score_interval(rewards: Sequence[float], rows: int, bounds: RewardBounds) ->
             raise IncompatibleError(
                 f"the task states rewards from {bounds.least:g} to {bounds.largest:g} and gave "
                 f"{reward:g}",
-                remedy="correct its reward_bounds, or leave the statement out",
+                remedy="correct its reward_bounds, or remove them",
             )
     lower, upper = (
         mean_reward([*rewards, *[value] * unknown]) for value in (bounds.least, bounds.largest)
@@ -121,43 +120,42 @@ def score_interval(rewards: Sequence[float], rows: int, bounds: RewardBounds) ->
 
 @dataclass(frozen=True, slots=True)
 class EarlyStop:
-    """When to stop scoring a candidate."""
+    """Decides when to stop scoring a candidate."""
 
     index: int
     """The candidate."""
     bounds: RewardBounds
-    """What rewards of the task can be."""
-    bar: Callable[[], Bar | None]
-    """Returns the bar as it is now; from any thread, and often."""
+    """Bounds of the task's rewards."""
+    threshold: Callable[[], Threshold | None]
+    """Returns the current threshold; called often, from any thread."""
 
     def decide(self, rewards: Sequence[float], rows: int) -> Interval | None:
-        """Return the interval of a score that is out of every top K; None while it is not.
+        """Return the score's interval if the candidate is excluded, otherwise None.
 
         Args:
-            rewards: The rewards that are known.
+            rewards: The rewards so far.
             rows: Number of selection rows.
 
         Raises:
             IncompatibleError: a reward is out of bounds.
         """
         interval = score_interval(rewards, rows, self.bounds)
-        bar = self.bar()
-        out = bar is not None and bar.shuts_out(interval.upper, self.index)
-        return interval if out else None
+        threshold = self.threshold()
+        excluded = threshold is not None and threshold.excludes(interval.upper, self.index)
+        return interval if excluded else None
 
 
 def certain_ranks(
     rewards: Sequence[float | None], stopped: Mapping[int, Interval]
 ) -> dict[int, int]:
-    """Return the rank of each scored candidate in the whole population, where it is certain.
+    """Return the ranks that no stopped candidate can change, in the whole population.
 
     Args:
-        rewards: Complete score of each candidate, in candidate order; None where there is none.
-        stopped: Intervals of those that were stopped early.
+        rewards: Complete score of each candidate, in candidate order; None if it has none.
+        stopped: Score intervals of the candidates that were stopped early.
 
     Returns:
-        Ranks from 1, by candidate, in ranking order; left out where a stopped candidate may rank
-        before or after.
+        Ranks from 1, by candidate, in ranking order.
     """
     order = sorted((-reward, index) for index, reward in enumerate(rewards) if reward is not None)
     surely = sorted((-interval.lower, index) for index, interval in stopped.items())

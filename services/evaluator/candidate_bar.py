@@ -1,6 +1,6 @@
 """The bar of a candidate: the score below which early stop ends it."""
 
-from modnorm.search.stopping import Bar, EarlyStop
+from modnorm.search.stopping import EarlyStop, Threshold
 from modnorm.tasks import Task, stated_bounds
 from modnorm.v1 import evaluation_pb2 as messages
 
@@ -16,18 +16,18 @@ class CandidateBar:
         self.is_followed = job.split == messages.SPLIT_SELECTION and job.candidate >= 0
         self.about = (job.experiment_id, job.candidate) if self.is_followed else ("", 0)
         """Experiment and candidate that heartbeats ask about; no experiment for no bar."""
-        self._bar: Bar | None = None
+        self._bar: Threshold | None = None
         if self.is_followed and job.HasField("bar"):
             self.rise(job.bar)
 
-    def get(self) -> Bar | None:
+    def get(self) -> Threshold | None:
         """Return the bar, or None while there is none."""
         return self._bar
 
     def rise(self, bar: messages.Bar) -> None:
         """Take a bar over unless it is lower."""
-        new, old = Bar(bar.reward, bar.index), self._bar
-        if old is None or new.shuts_out(old.reward, old.index):
+        new, old = Threshold(bar.reward, bar.index), self._bar
+        if old is None or new.excludes(old.reward, old.index):
             self._bar = new
 
 

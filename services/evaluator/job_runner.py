@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 
 from modnorm.errors import CancelledError, ModnormError, StaleLeaseError, UnavailableError
-from modnorm.search.racing import Turn
+from modnorm.search.scheduling import Turn
 from modnorm.v1 import evaluation_pb2 as messages
 from services.common.logging import naming
 from services.evaluator.aggregator_client import AggregatorClient
@@ -196,10 +196,10 @@ class JobRunner:
         try:
             return self._answer(job, turn)
         except Exception as error:
-            if turn.given_up is None or turn.given_up is error:
+            if turn.abandoned_with is None or turn.abandoned_with is error:
                 raise
             # A broken engine may also fail to abort the job's requests.
-            raise turn.given_up from error
+            raise turn.abandoned_with from error
 
     def _answer(self, job: messages.Job, turn: Turn) -> Work:
         """Have the rows of a job answered; return the remaining work, which holds the lease."""

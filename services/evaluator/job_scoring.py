@@ -19,9 +19,9 @@ from modnorm.errors import (
 )
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.sandbox import Runner
-from modnorm.search.scoring import Answered, CandidateResult, answer_candidate
+from modnorm.search.polling import ParkingPolicy
+from modnorm.search.scoring import CandidateResult, PendingResult, answer_candidate
 from modnorm.search.stopping import EarlyStop
-from modnorm.search.watching import Resting
 from modnorm.tasks import Task
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.conversions import descriptor_from_proto
@@ -51,7 +51,7 @@ class _Request:
     numbers: Sequence[int]
     """Rows that need an answer, by their numbers in the whole split."""
     stop: EarlyStop | None
-    turn: Resting | None
+    turn: ParkingPolicy | None
 
 
 class JobScorer:
@@ -90,7 +90,11 @@ class JobScorer:
         """Whether it is spent because the model needs a larger share of the GPU's memory."""
 
     def answer(
-        self, job: messages.Job, lease: HeldLease, bar: CandidateBar, turn: Resting | None = None
+        self,
+        job: messages.Job,
+        lease: HeldLease,
+        bar: CandidateBar,
+        turn: ParkingPolicy | None = None,
     ) -> Work:
         """Have a job's rows answered; return the remaining work, which needs no engine.
 
@@ -125,7 +129,7 @@ class JobScorer:
 
         def report() -> None:
             with answered:
-                while not answered.is_judged(POLL_SECONDS):
+                while not answered.wait(POLL_SECONDS):
                     lease.progress(len(rows))
                 result = answered.result()
             switch_seconds = reached.seconds + result.switch_seconds
@@ -179,7 +183,7 @@ class JobScorer:
         model: LoadedModel,
         lease: HeldLease,
         descriptor: Descriptor,
-    ) -> Answered:
+    ) -> PendingResult:
         """Have rows answered; the result counts them from 0."""
         numbers, split = request.numbers, split_name(job)
         rows = self._artifacts.rows(job.rows_digest)
@@ -197,8 +201,8 @@ class JobScorer:
             judges=self._judges,
             on_progress=partial(self._progress, lease),
             stop=request.stop,
-            resting=request.turn,
-            called=lambda index: f"{split} row {numbers[index]}",
+            parking=request.turn,
+            row_label=lambda index: f"{split} row {numbers[index]}",
         )
 
     def _report(

@@ -15,7 +15,7 @@ def serve(connection: Connection, settings: Settings) -> None:
             raise RuntimeError("as told")
         if isinstance(message, Turn):
             score, bar = scores[message.candidate], message.bar
-            out = bar is not None and bar.shuts_out(score, message.candidate)
+            out = bar is not None and bar.excludes(score, message.candidate)
             found = None if out else score
             connection.send(
                 Outcome(message.candidate, found, 0.0, 1.0, 0.1, 0.8, 0.1, {4: (9, 1.0, 0.5)})

@@ -1,4 +1,4 @@
-"""A candidate of the bundled model on a few rows, to be scored."""
+"""A candidate of the bundled model and a few rows that score it."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -11,9 +11,9 @@ from modnorm.engines import Engine, GenerationLimits, load_engine
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.methods import build_scale_map
+from modnorm.search.polling import ParkingPolicy
 from modnorm.search.scoring import CandidateResult, answer_candidate
 from modnorm.search.stopping import EarlyStop
-from modnorm.search.watching import Resting
 from modnorm.spec import DataSpec, Masses
 from modnorm.tasks import Row
 from modnorm.tasks.countdown import Countdown
@@ -22,7 +22,7 @@ from modnorm.tasks.row_loading import load_rows
 
 @pytest.fixture(scope="session")
 def limits() -> GenerationLimits:
-    """Most answers end within them; a few are cut off."""
+    """Return limits that most answers meet; a few are cut off."""
     return GenerationLimits(max_tokens=112)
 
 
@@ -78,14 +78,14 @@ def descriptor(scale_map: ScaleMap) -> Descriptor:
 
 @pytest.fixture(scope="session")
 def judges() -> Iterator[Executor]:
-    """One judge, who takes the answers in the order in which they come."""
+    """Run one judge, so that answers are judged in the order in which they arrive."""
     with ThreadPoolExecutor(1) as judges:
         yield judges
 
 
 @pytest.fixture(scope="session")
 def all_are_judged(judges: Executor) -> Callable[[], object]:
-    """Return what waits until all answers so far are judged."""
+    """Return a function that waits until all answers so far are judged."""
     return lambda: judges.submit(int).result()
 
 
@@ -100,7 +100,7 @@ def score(
     limits: GenerationLimits,
     judges: Executor,
 ) -> Callable[..., CandidateResult]:
-    """Return the scoring of a candidate: the one above through all rows, unless told otherwise."""
+    """Return a function that scores a candidate, by default the fixture `descriptor`."""
     encoder = PromptEncoder(checkpoint)
     prompts = [encoder.encode(task.messages(row)) for row in rows]
 
@@ -110,7 +110,7 @@ def score(
         *,
         on_progress: Callable[[int], None] = lambda _: None,
         stop: EarlyStop | None = None,
-        resting: Resting | None = None,
+        parking: ParkingPolicy | None = None,
     ) -> CandidateResult:
         return answer_candidate(
             engine,
@@ -123,7 +123,7 @@ def score(
             judges=judges,
             on_progress=on_progress,
             stop=stop,
-            resting=resting,
+            parking=parking,
         ).judged()
 
     return score
@@ -131,5 +131,5 @@ def score(
 
 @pytest.fixture(scope="session")
 def result(score: Callable[..., CandidateResult]) -> CandidateResult:
-    """What the candidate scores, whole and undisturbed."""
+    """Score the candidate without parking or early stop."""
     return score()

@@ -19,31 +19,31 @@ from modnorm.search.budgets import (
 COUNTDOWN, GSM8K = 1500, 1319
 
 
-def test_iterative_es_costs_what_the_paper_says():
+def test_iterative_es_costs_as_in_the_paper():
     assert evolution_budget(COUNTDOWN).total == 601_500
     assert evolution_budget(GSM8K).total == 601_319
     assert evolution_budget(COUNTDOWN) == Budget(search=600_000, final=1500)
 
 
-def test_two_point_methods_cost_what_the_paper_says():
+def test_two_point_methods_cost_as_in_the_paper():
     assert two_point_budget(COUNTDOWN).total == 609_500
     assert two_point_budget(GSM8K).total == 609_319
     assert two_point_budget(GSM8K) == Budget(search=600_000, development=8_000, final=1319)
 
 
-def test_the_last_model_is_chosen_among_too():
+def test_the_last_model_is_a_checkpoint_too():
     assert two_point_budget(1, updates=150).development == 3 * 500
     assert two_point_budget(1, updates=200).development == 3 * 500
 
 
-def test_ensembles_cost_what_the_paper_says():
+def test_ensembles_cost_as_in_the_paper():
     assert ensemble_budget(100, 25, COUNTDOWN).total == 57_500
     assert ensemble_budget(100, 25, GSM8K).total == 52_975
     assert ensemble_budget(2820, 25, COUNTDOWN).total == 601_500
     assert ensemble_budget(2841, 25, GSM8K).total == 601_175
 
 
-def test_a_learning_rate_sweep_costs_what_the_paper_says():
+def test_a_learning_rate_sweep_costs_as_in_the_paper():
     assert learning_rate_sweep() == Budget(search=600_000, development=9_000)
 
 

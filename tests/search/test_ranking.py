@@ -14,7 +14,7 @@ REWARDS = st.lists(st.none() | st.sampled_from([0.0, 0.1, 0.25, 0.1325, 1.1]), m
 
 
 def literal_rank(rewards, population):
-    """Take the best candidate again and again; among equals the first."""
+    """Take the best candidate repeatedly; among equal ones the first."""
     left = [i for i in range(population) if rewards[i] is not None]
     order = []
     while left:
@@ -28,12 +28,12 @@ def literal_rank(rewards, population):
 
 
 @given(REWARDS, st.data())
-def test_rank_is_that_of_a_literal_loop(rewards, data):
+def test_rank_equals_that_of_a_literal_loop(rewards, data):
     population = data.draw(st.integers(0, len(rewards)))
     assert rank(rewards, population) == literal_rank(rewards, population)
 
 
-def test_ties_keep_candidate_order_and_failures_are_left_out():
+def test_ties_keep_candidate_order_and_failures_get_no_rank():
     assert rank([0.1, None, 0.3, 0.1, 0.3], 5) == (2, 4, 0, 3)
 
 

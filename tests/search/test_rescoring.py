@@ -2,7 +2,6 @@ from dataclasses import dataclass
 
 import pytest
 
-from modnorm.search.ballots import Ballot
 from modnorm.search.rescoring import (
     Figure,
     RescoredModel,
@@ -10,6 +9,7 @@ from modnorm.search.rescoring import (
     rescored_ensembles,
     rescored_single,
 )
+from modnorm.search.voting import Ballot
 from modnorm.tasks import get_task
 
 TASK = get_task("gsm8k")
@@ -47,7 +47,7 @@ def test_the_selected_experts_vote_by_the_new_scorer_beside_the_old_figures():
     assert found.correct == Figure(7, 1)
 
 
-def test_experts_that_stay_vote_the_same_twice():
+def test_experts_that_stay_selected_vote_the_same():
     models = [model(0, 0.2, 0.1), model(1, 0.9, 0.8)]
     (found,) = vote([Voted(2, 1, (1,))], models, {1: ballot(True, True)})
     assert found.reselected == Reselection((1,), (), metric=1.0, correct=2)
@@ -87,7 +87,7 @@ def test_a_failed_candidate_is_not_selected():
 
 
 @pytest.mark.parametrize("heldout", [Figure(0.5, 0.25), UNKNOWN])
-def test_the_best_candidate_of_either_scorer_is_told(heldout):
+def test_the_best_candidate_of_either_scorer_is_reported(heldout):
     models = [
         model(0, 0.9, 0.1, Figure(0.5, 1.0)),
         model(1, 0.2, 0.5, heldout),

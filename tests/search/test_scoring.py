@@ -7,7 +7,7 @@ from modnorm.errors import CancelledError, IncompatibleError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.search.ranking import mean_reward
 from modnorm.search.scoring import CandidateResult
-from modnorm.search.stopping import Bar, EarlyStop
+from modnorm.search.stopping import EarlyStop, Threshold
 from modnorm.tasks import Row
 from modnorm.tasks.countdown import Countdown
 
@@ -82,7 +82,7 @@ def test_scale_map_of_another_candidate_is_refused(
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_a_candidate_that_is_out_is_not_scored_to_its_end(
+def test_an_excluded_candidate_is_not_scored_completely(
     engine: Engine,
     score: Score,
     task: Countdown,
@@ -93,20 +93,20 @@ def test_a_candidate_that_is_out_is_not_scored_to_its_end(
     late: bool,
 ) -> None:
     whole = mean_reward([answer.reward for answer in result.answers])
-    # Out with the first answer that is wrong, or before it says anything: 3 ranks before 7.
+    # Excluded with the first wrong answer, or before any answer: 3 ranks before 7.
     largest = task.reward_bounds.largest
-    bar = Bar(largest - 0.5 / len(rows) if late else largest, 3)
+    threshold = Threshold(largest - 0.5 / len(rows) if late else largest, 3)
     before = engine.weights_sha256()
     seen: list[int] = []
 
-    def look(answered: int) -> None:
+    def poll(answered: int) -> None:
         seen.append(answered)
         all_are_judged()
 
-    stopped = score(on_progress=look, stop=EarlyStop(7, task.reward_bounds, lambda: bar))
+    stopped = score(on_progress=poll, stop=EarlyStop(7, task.reward_bounds, lambda: threshold))
     assert stopped.stopped is not None
     assert stopped.stopped.lower <= whole <= stopped.stopped.upper
-    assert bar.shuts_out(stopped.stopped.upper, 7)
+    assert threshold.excludes(stopped.stopped.upper, 7)
     assert set(stopped.answers) < set(result.answers)
     assert bool(stopped.answers) is late
     assert stopped.descriptor == result.descriptor
@@ -115,10 +115,12 @@ def test_a_candidate_that_is_out_is_not_scored_to_its_end(
 
 
 @pytest.mark.parametrize("raised", [False, True])
-def test_a_candidate_that_can_still_be_an_expert_is_scored_to_its_end(
+def test_a_candidate_that_can_still_be_an_expert_is_scored_completely(
     score: Score, task: Countdown, result: CandidateResult, *, raised: bool
 ) -> None:
-    bar = Bar(mean_reward([answer.reward for answer in result.answers]), 8) if raised else None
-    scored = score(stop=EarlyStop(7, task.reward_bounds, lambda: bar))
+    threshold = (
+        Threshold(mean_reward([answer.reward for answer in result.answers]), 8) if raised else None
+    )
+    scored = score(stop=EarlyStop(7, task.reward_bounds, lambda: threshold))
     assert scored.stopped is None
     assert scored.answers == result.answers

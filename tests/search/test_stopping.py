@@ -1,4 +1,4 @@
-"""The early stop against the plain loop: whatever runs when, the same experts."""
+"""Early stop selects the experts of the plain loop, in any order of work."""
 
 from functools import partial
 from random import Random
@@ -10,32 +10,32 @@ from hypothesis import strategies as st
 from modnorm.errors import IncompatibleError, InvalidInputError, PreconditionError
 from modnorm.search.ranking import mean_reward, rank, select_experts
 from modnorm.search.stopping import (
-    Bar,
-    Bars,
     EarlyStop,
     Interval,
+    Threshold,
+    Thresholds,
     certain_ranks,
     score_interval,
 )
 from modnorm.tasks.protocol import RewardBounds
 
 BOUNDS = RewardBounds(0.0, 1.1)
-# Few values, so that ties are common; sums of them round.
+# Few values, so that ties are common; their sums round.
 REWARDS = (0.0, 0.0, 0.1, 0.05, 1.0, 1.1)
 
 
-def literal_bar(complete: dict[int, float], prefixes, size, index) -> Bar | None:
-    """Take the weakest of the K-th best of all prefixes that include the candidate."""
+def literal_threshold(complete: dict[int, float], prefixes, size, index) -> Threshold | None:
+    """Return the weakest K-th best score of all prefixes that include the candidate."""
     weakest = []
     for prefix in prefixes:
         if index >= prefix:
             continue
-        found = sorted((-r, i) for i, r in complete.items() if i < prefix)
-        if len(found) < size:
+        ranked = sorted((-r, i) for i, r in complete.items() if i < prefix)
+        if len(ranked) < size:
             return None
-        weakest.append(found[size - 1])
+        weakest.append(ranked[size - 1])
     worst = max(weakest, default=None)
-    return None if worst is None else Bar(-worst[0], worst[1])
+    return None if worst is None else Threshold(-worst[0], worst[1])
 
 
 @st.composite
@@ -48,52 +48,52 @@ def populations(draw):
 
 
 @given(populations(), st.data())
-def test_the_bar_is_that_of_the_definition(population, data):
+def test_the_threshold_is_that_of_the_definition(population, data):
     size, prefixes, ensemble_sizes = population
-    bars = Bars(prefixes, ensemble_sizes[-1])
+    thresholds = Thresholds(prefixes, ensemble_sizes[-1])
     complete: dict[int, float] = {}
     indices = data.draw(st.lists(st.integers(-1, size - 1), max_size=40))
     for index in indices:
         reward = complete.setdefault(index, data.draw(st.sampled_from(REWARDS)))
-        bars.complete(index, reward)
+        thresholds.add(index, reward)
         candidates = {i: r for i, r in complete.items() if i >= 0}
         for each in range(size):
-            expected = literal_bar(candidates, prefixes, ensemble_sizes[-1], each)
-            assert bars.of(each) == expected
-    assert bars.of(-1) is None
-    assert bars.of(size) is None
+            expected = literal_threshold(candidates, prefixes, ensemble_sizes[-1], each)
+            assert thresholds.of(each) == expected
+    assert thresholds.of(-1) is None
+    assert thresholds.of(size) is None
 
 
 @given(populations(), st.data())
-def test_bars_only_rise(population, data):
+def test_thresholds_only_rise(population, data):
     size, prefixes, ensemble_sizes = population
-    bars = Bars(prefixes, ensemble_sizes[-1])
-    before: list[Bar | None] = [None] * size
+    thresholds = Thresholds(prefixes, ensemble_sizes[-1])
+    before: list[Threshold | None] = [None] * size
     for index in data.draw(st.permutations(range(size))):
-        bars.complete(index, data.draw(st.sampled_from(REWARDS)))
+        thresholds.add(index, data.draw(st.sampled_from(REWARDS)))
         for each, old in enumerate(before):
-            new = before[each] = bars.of(each)
+            new = before[each] = thresholds.of(each)
             assert old is None or (
-                new is not None and (new == old or new.shuts_out(old.reward, old.index))
+                new is not None and (new == old or new.excludes(old.reward, old.index))
             )
 
 
 class Worker:
-    """Scores candidates one row at a time, with whatever bar it last heard of."""
+    """Scores candidates one row at a time, with the last threshold that it received."""
 
     def __init__(self, table, failing, rows, random):
         self.table, self.failing, self.rows, self.random = table, failing, rows, random
         self.index = None
 
-    def claim(self, index, bar):
-        self.index, self.bar = index, bar
+    def claim(self, index, threshold):
+        self.index, self.threshold = index, threshold
         self.order = self.random.sample(range(self.rows), self.rows)
         self.known = []
         self.fails_at = self.random.randrange(self.rows) if index in self.failing else None
-        self.stop = EarlyStop(index, BOUNDS, lambda: self.bar)
+        self.stop = EarlyStop(index, BOUNDS, lambda: self.threshold)
 
     def step(self):
-        """Answer a row; return what became of the candidate, None while it goes on."""
+        """Answer a row; return the candidate's outcome, or None while it continues."""
         stopped = self.stop.decide(self.known, self.rows)
         if stopped is not None:
             return stopped
@@ -106,7 +106,7 @@ class Worker:
 
 
 class Search:
-    """Several workers, lost attempts, stale bars, repeated reports and restarts, at random."""
+    """Several workers with lost attempts, stale thresholds, repeated reports and restarts."""
 
     def __init__(self, table, prefixes, size, random):
         self.prefixes, self.size, self.random = prefixes, size, random
@@ -115,30 +115,30 @@ class Search:
         self.restart()
 
     def restart(self):
-        """Begin anew from what is stored."""
-        self.bars = Bars(self.prefixes, self.size)
+        """Restart from the stored scores."""
+        self.thresholds = Thresholds(self.prefixes, self.size)
         for index, reward in enumerate(self.rewards):
             if reward is not None:
-                self.bars.complete(index, reward)
+                self.thresholds.add(index, reward)
 
     def run(self, crew):
         while self.pending or any(worker.index is not None for worker in crew):
             worker = self.random.choice(crew)
             if worker.index is not None:
-                self.go_on(worker)
+                self.advance(worker)
             elif self.pending:
                 index = self.pending.pop(0)
-                worker.claim(index, self.bars.of(index))
+                worker.claim(index, self.thresholds.of(index))
         return self.rewards, self.stopped
 
-    def go_on(self, worker):
+    def advance(self, worker):
         event = self.random.random()
-        if event < 0.02:  # the lease is lost: done again, by anyone
+        if event < 0.02:  # the lease is lost; the candidate is pending again
             place = self.random.randint(0, len(self.pending))
             self.pending.insert(place, worker.index)
             worker.index = None
         elif event < 0.1:  # a heartbeat
-            worker.bar = self.bars.of(worker.index)
+            worker.threshold = self.thresholds.of(worker.index)
         elif (outcome := worker.step()) is not None:
             self.store(worker.index, outcome)
             worker.index = None
@@ -149,7 +149,7 @@ class Search:
         elif outcome != "failed":
             self.rewards[index] = outcome
             for _ in range(self.random.choice([1, 1, 1, 2])):  # a report may be repeated
-                self.bars.complete(index, outcome)
+                self.thresholds.add(index, outcome)
         if self.random.random() < 0.05:
             self.restart()
 
@@ -194,30 +194,30 @@ def test_any_interleaving_selects_the_experts_of_the_plain_loop(
 
 
 def test_most_of_a_long_tail_is_stopped():
-    """The sure case: late candidates that begin badly do not finish."""
+    """A clear case: late candidates that begin badly do not finish."""
     random = Random(7)
     rates = [0.6] * 4 + [0.2] * 28
     table = [[float(random.random() < rate) for _ in range(50)] for rate in rates]
-    bars, answered, stopped = Bars((32,), 4), 0, 0
+    thresholds, answered, stopped = Thresholds((32,), 4), 0, 0
     for index, rewards in enumerate(table):
-        stop = EarlyStop(index, RewardBounds(0.0, 1.0), partial(bars.of, index))
+        stop = EarlyStop(index, RewardBounds(0.0, 1.0), partial(thresholds.of, index))
         done = next((n for n in range(51) if stop.decide(rewards[:n], 50)), 50)
         answered += done
         if done == 50:
-            bars.complete(index, mean_reward(rewards))
+            thresholds.add(index, mean_reward(rewards))
         stopped += done < 50
     assert stopped == 28
     assert answered < 0.75 * 32 * 50
 
 
 def test_ties_keep_the_earlier_candidate_alive():
-    bars = Bars((4,), 1)
-    bars.complete(2, 0.5)
-    bar = bars.of(0)
-    assert bar == Bar(0.5, 2)
-    assert not bar.shuts_out(0.5, 0)
-    assert bar.shuts_out(0.5, 3)
-    assert not bar.shuts_out(0.6, 3)
+    thresholds = Thresholds((4,), 1)
+    thresholds.add(2, 0.5)
+    threshold = thresholds.of(0)
+    assert threshold == Threshold(0.5, 2)
+    assert not threshold.excludes(0.5, 0)
+    assert threshold.excludes(0.5, 3)
+    assert not threshold.excludes(0.6, 3)
 
 
 @given(st.lists(st.sampled_from(REWARDS), min_size=1, max_size=12), st.data())
@@ -232,7 +232,7 @@ def test_the_score_lies_in_every_interval_on_the_way(rewards, data):
     assert before == Interval(score, score)
 
 
-def test_a_reward_beyond_the_statement_is_an_error():
+def test_a_reward_out_of_bounds_is_an_error():
     for reward in (1.2, -0.1, float("nan")):
         with pytest.raises(IncompatibleError, match="the task states rewards"):
             score_interval([0.5, reward], 3, BOUNDS)
@@ -243,6 +243,6 @@ def test_more_rewards_than_rows_are_an_error():
         score_interval([0.5, 0.5], 1, BOUNDS)
 
 
-def test_ranks_that_a_stopped_candidate_may_change_are_left_out():
+def test_ranks_that_a_stopped_candidate_may_change_are_omitted():
     stopped = {1: Interval(0.1, 0.4), 4: Interval(0.8, 0.9)}
     assert certain_ranks([0.5, None, 0.3, 0.05, None, 0.8], stopped) == {5: 2, 0: 3, 3: 6}

@@ -1,9 +1,10 @@
 from collections import Counter
+from typing import NamedTuple
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modnorm.search.voting import Tally, plurality
+from modnorm.search.voting import Ballot, RowVote, Tally, count_votes, plurality
 
 VOTES = st.lists(st.none() | st.sampled_from(["1", "2", "3", "98"]), max_size=25)
 
@@ -24,14 +25,14 @@ def literal_vote(votes):
 
 
 @given(VOTES)
-def test_the_vote_is_that_of_a_literal_loop(votes):
+def test_the_vote_equals_that_of_a_literal_loop(votes):
     tally = plurality(votes)
     assert (tally.answer, tally.support) == literal_vote(votes)
     assert tally.valid == sum(vote is not None for vote in votes)
 
 
 @given(VOTES)
-def test_the_vote_is_that_of_the_published_counter(votes):
+def test_the_vote_equals_that_of_the_published_counter(votes):
     valid = [vote for vote in votes if vote]
     expected = Counter(valid).most_common(1)[0][0] if valid else None
     assert plurality(votes).answer == expected
@@ -44,3 +45,57 @@ def test_ties_go_to_the_answer_of_the_best_ranked_expert():
 def test_invalid_answers_receive_no_vote():
     assert plurality([None, None, "7"]) == Tally(answer="7", valid=1, support=1)
     assert plurality([None, None]) == plurality([]) == Tally(answer=None, valid=0, support=0)
+
+
+RIGHT = "a"
+KEYS = st.sampled_from([None, "a", "b", "c"])
+COLUMNS = st.integers(1, 5).flatmap(
+    lambda rows: st.lists(st.lists(KEYS, min_size=rows, max_size=rows), min_size=1, max_size=7)
+)
+
+
+class Judged(NamedTuple):
+    vote: str | None
+    correct: bool
+
+
+def ballot(votes):
+    return Ballot.from_answers(Judged(vote, vote == RIGHT) for vote in votes)
+
+
+def literal_row(votes):
+    """Vote on one row by the paper's definition, step by step."""
+    best, best_count = None, 0
+    for vote in votes:
+        count = sum(other == vote for other in votes)
+        if vote is not None and count > best_count:
+            best, best_count = vote, count
+    valid = sum(vote is not None for vote in votes)
+    return RowVote(best, best == RIGHT, valid, best_count, votes.count(RIGHT))
+
+
+@given(COLUMNS)
+def test_every_row_is_voted_on_by_the_papers_definition(columns):
+    counted = count_votes([ballot(votes) for votes in columns])
+    assert counted == tuple(literal_row(list(votes)) for votes in zip(*columns, strict=True))
+
+
+def test_the_best_ranked_expert_decides_whether_the_winner_is_right():
+    first, second = (
+        Ballot.from_answers([Judged("x", True)]),
+        Ballot.from_answers([Judged("x", False)]),
+    )
+    assert count_votes([first, second])[0].correct
+    assert not count_votes([second, first])[0].correct
+
+
+def test_a_row_without_a_valid_answer_is_wrong():
+    assert count_votes([ballot([None]), ballot([None])]) == (RowVote(None, False, 0, 0, 0),)
+
+
+def test_skipped_rows_are_counted_separately():
+    some = Ballot.from_partial_answers({1: Judged("a", True)}, 2)
+    assert count_votes([some, ballot(["b", "a"])]) == (
+        RowVote("b", False, 1, 1, 0, skipped=1),
+        RowVote("a", True, 2, 2, 2),
+    )

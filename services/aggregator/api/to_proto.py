@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from modnorm.search.stopping import Bar
+from modnorm.search.stopping import Threshold
 from modnorm.v1 import common_pb2, evaluation_pb2, experiment_pb2
 from modnorm.wire.conversions import spec_to_proto
 from services.aggregator.experiments.experiment_store import ExperimentRecord
@@ -182,7 +182,7 @@ def _specified(spec_json: str) -> evaluation_pb2.Job:
     )
 
 
-def fill_bar(message: evaluation_pb2.Bar, bar: Bar) -> None:
+def fill_bar(message: evaluation_pb2.Bar, bar: Threshold) -> None:
     """Fill in a bar."""
     message.reward, message.index = bar.reward, bar.index
     message.SetInParent()

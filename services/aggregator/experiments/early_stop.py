@@ -15,8 +15,8 @@ from typing import TypeVar
 from sqlalchemy import Select, select
 from sqlmodel import Session, col
 
-from modnorm.search.settling import Settling
-from modnorm.search.stopping import Bar, Bars
+from modnorm.search.settled_votes import SettledVotes
+from modnorm.search.stopping import Threshold, Thresholds
 from services.aggregator.experiments.expert_selection import ballots_of, selection_of
 from services.aggregator.storage.states import BASE_INDEX, JobState, Split
 from services.aggregator.storage.tables import Experiment, Job
@@ -36,21 +36,21 @@ def _stops_early(experiment: Experiment) -> bool:
 
 @dataclass(slots=True)
 class _CachedBars:
-    bars: Bars
+    bars: Thresholds
     time: float
 
 
 class EarlyStopCache:
-    """Bars and settled rows of recently used experiments; used by several threads."""
+    """Thresholds and settled rows of recently used experiments; used by several threads."""
 
     def __init__(self) -> None:
         self._bars: OrderedDict[str, _CachedBars] = OrderedDict()
-        self._votes: OrderedDict[str, Settling] = OrderedDict()
+        self._votes: OrderedDict[str, SettledVotes] = OrderedDict()
         self._lock = Lock()
 
     def bar(
         self, session: Session, experiment: Experiment, candidate: int, *, fresh: bool = False
-    ) -> Bar | None:
+    ) -> Threshold | None:
         """Return the bar of a candidate; None if it is scored to its end.
 
         Args:
@@ -70,7 +70,7 @@ class EarlyStopCache:
                 _look_up(session, experiment, known.bars)
             return known.bars.of(candidate)
 
-    def known_bar(self, experiment_id: str, candidate: int) -> Bar | None:
+    def known_bar(self, experiment_id: str, candidate: int) -> Threshold | None:
         """Return the cached bar of a candidate; never waits."""
         known = self._bars.get(experiment_id)
         return known.bars.of(candidate) if known else None
@@ -81,7 +81,7 @@ class EarlyStopCache:
             return
         with self._lock:
             if known := self._bars.get(job.experiment_id):
-                known.bars.complete(job.candidate, job.metric)
+                known.bars.add(job.candidate, job.metric)
 
     def forget(self, experiment_id: str) -> None:
         """Drop an experiment that has ended: votes on many rows take much memory."""
@@ -107,21 +107,21 @@ class EarlyStopCache:
         if candidate == BASE_INDEX or not _stops_early(experiment):
             return ()
         with self._lock:
-            votes = self._votes.get(experiment.id) or Settling(
+            votes = self._votes.get(experiment.id) or SettledVotes(
                 selection_of(session, experiment), experiment.heldout_rows
             )
             _keep(self._votes, experiment.id, votes)
-            for expert, ballot in ballots_of(session, experiment, but=votes.taken):
-                votes.take(expert, ballot)
+            for expert, ballot in ballots_of(session, experiment, but=votes.counted):
+                votes.add(expert, ballot)
             return votes.skippable(candidate)
 
 
-def _bars_of(experiment: Experiment) -> Bars:
+def _bars_of(experiment: Experiment) -> Thresholds:
     population = experiment.spec.population
-    return Bars(population.reported_prefixes, population.ensemble_sizes[-1])
+    return Thresholds(population.reported_prefixes, population.ensemble_sizes[-1])
 
 
-def _look_up(session: Session, experiment: Experiment, bars: Bars) -> None:
+def _look_up(session: Session, experiment: Experiment, bars: Thresholds) -> None:
     """Take in the best scores of every prefix, as many as its bar depends on."""
     population = experiment.spec.population
     size = population.ensemble_sizes[-1]
@@ -133,7 +133,7 @@ def _look_up(session: Session, experiment: Experiment, bars: Bars) -> None:
         tied = scores.where(col(Job.metric) == last).order_by(col(Job.candidate)).limit(size)
         for candidate, score in (*best, *session.execute(tied)):
             if score is not None:
-                bars.complete(candidate, score)
+                bars.add(candidate, score)
 
 
 def _scores(experiment: Experiment, prefix: int) -> Select[int, float | None]:

@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterator
 
 from sqlmodel import Session, col, select
 
-from modnorm.search.ballots import Ballot
 from modnorm.search.ranking import Selection, select_experts
+from modnorm.search.voting import Ballot
 from services.aggregator.storage.codec import unpack_answers
 from services.aggregator.storage.states import BASE_INDEX, JobState, Split
 from services.aggregator.storage.tables import AnswerSheet, Experiment, Job
@@ -49,7 +49,7 @@ def ballot_of(session: Session, experiment: Experiment, candidate: int) -> Ballo
         )
     ).one()
     answers = {answer.row: answer for answer in unpack_answers(content)}
-    return Ballot.of_some(answers, experiment.heldout_rows)
+    return Ballot.from_partial_answers(answers, experiment.heldout_rows)
 
 
 def ballots_of(
@@ -77,4 +77,4 @@ def ballots_of(
         sheets = sheets.execution_options(yield_per=_SHEETS)
     for candidate, content in session.exec(sheets):
         answers = {answer.row: answer for answer in unpack_answers(content)}
-        yield candidate, Ballot.of_some(answers, experiment.heldout_rows)
+        yield candidate, Ballot.from_partial_answers(answers, experiment.heldout_rows)

@@ -9,8 +9,8 @@ from collections.abc import Collection, Sequence
 from sqlmodel import Session, func, select
 
 from modnorm.errors import InvalidInputError, PreconditionError
-from modnorm.search.ballots import Ballot, RowVote, count_votes
 from modnorm.search.ranking import Selection, expert_union
+from modnorm.search.voting import Ballot, RowVote, count_votes
 from services.aggregator.experiments.expert_selection import ballot_of, ballots_of, selection_of
 from services.aggregator.experiments.iterative_updates import (
     final_candidates,

@@ -17,7 +17,7 @@ from sqlalchemy import bindparam, insert, update
 from sqlalchemy import select as select_columns
 from sqlmodel import Session, col, func, select
 
-from modnorm.search.stopping import Bars
+from modnorm.search.stopping import Thresholds
 from modnorm.spec import ExperimentSpec, PopulationSpec
 from services.aggregator.experiments.expert_selection import selection_of
 from services.aggregator.storage.states import ExperimentState, JobState, Split
@@ -221,16 +221,16 @@ def _validity_of_scores(population: PopulationSpec, common: Iterable[Sequence[Pa
     Complete scores do. The interval of a candidate that was stopped early holds if the complete
     scores that are copied with it shut the candidate out.
     """
-    bars = Bars(population.reported_prefixes, population.ensemble_sizes[-1])
+    bars = Thresholds(population.reported_prefixes, population.ensemble_sizes[-1])
     for pair in chain.from_iterable(common):
         if pair.metric is not None:
-            bars.complete(pair.candidate, pair.metric)
+            bars.add(pair.candidate, pair.metric)
 
     def holds(pair: Pair) -> bool:
         if pair.metric is not None or pair.upper is None:
             return pair.metric is not None
         bar = bars.of(pair.candidate)
-        return bar is not None and bar.shuts_out(pair.upper, pair.candidate)
+        return bar is not None and bar.excludes(pair.upper, pair.candidate)
 
     return holds
 

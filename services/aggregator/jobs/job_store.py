@@ -11,7 +11,7 @@ from dataclasses import replace
 from sqlalchemy import func, or_, update
 from sqlmodel import Session, col, select
 
-from modnorm.search.stopping import Bar
+from modnorm.search.stopping import Threshold
 from services.aggregator.experiments.early_stop import EarlyStopCache
 from services.aggregator.experiments.lifecycle import (
     Change,
@@ -88,7 +88,7 @@ class JobStore:
                     self._early_stop.forget(answer.experiment.id)
         return answers
 
-    def known_bar(self, experiment_id: str, candidate: int) -> Bar | None:
+    def known_bar(self, experiment_id: str, candidate: int) -> Threshold | None:
         """Return the cached bar of a candidate; None if there is none."""
         return self._early_stop.known_bar(experiment_id, candidate)
 

@@ -131,7 +131,7 @@ class ReportChecks:
         interval = score_interval([answer.reward for answer in report.answers], rows, bounds)
         for fresh in (False, True):
             bar = self._early_stop.bar(session, experiment, job.candidate, fresh=fresh)
-            if bar is not None and bar.shuts_out(interval.upper, job.candidate):
+            if bar is not None and bar.excludes(interval.upper, job.candidate):
                 return interval
         raise InvalidInputError(
             f"candidate {job.candidate} can still reach {interval.upper:g} and be an expert",

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from modnorm.errors import StaleLeaseError
-from modnorm.search.stopping import Bar
+from modnorm.search.stopping import Threshold
 from services.aggregator.storage.tables import Candidate, Experiment, Job
 
 
@@ -23,7 +23,7 @@ class Claim:
     job: Job
     candidate: Candidate
     experiment: Experiment
-    bar: Bar | None = None
+    bar: Threshold | None = None
     """The bar that the candidate must be able to reach; None if it is scored to its end."""
     skipped: Sequence[int] = ()
     """Held-out rows that need no answer, ascending."""

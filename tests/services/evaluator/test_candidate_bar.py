@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from modnorm.perturbation.descriptor import Descriptor
-from modnorm.search.stopping import Bar
+from modnorm.search.stopping import Threshold
 from modnorm.tasks.countdown import Countdown
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.conversions import descriptor_from_proto, descriptor_to_proto
@@ -84,7 +84,7 @@ def test_a_bar_never_falls() -> None:
     for reward, index in ((0.5, 2), (0.4, 0), (0.5, 7), (0.5, 1), (0.6, 9)):
         bar.rise(messages.Bar(reward=reward, index=index))
         seen.append(bar.get())
-    assert seen == [Bar(0.5, 2)] * 3 + [Bar(0.5, 1), Bar(0.6, 9)]
+    assert seen == [Threshold(0.5, 2)] * 3 + [Threshold(0.5, 1), Threshold(0.6, 9)]
 
 
 def test_a_task_that_states_no_bounds_is_never_stopped() -> None:

@@ -9,7 +9,7 @@ import pytest
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines import Completion, Engine, EngineSettings, GenerationLimits, load_engine
 from modnorm.errors import EngineError, StaleLeaseError, UnavailableError
-from modnorm.search.judging import Judging
+from modnorm.search.judging import AnswerJudge
 from modnorm.v1 import evaluation_pb2 as messages
 from services.evaluator.job_runner import JobRunner
 from services.evaluator.model_cache import Loading
@@ -372,11 +372,11 @@ def test_answers_that_cannot_be_judged_fail_the_job_that_gave_them(
     add("a")
     rests.begin("a")
 
-    def out_of_bounds(self: Judging) -> None:
+    def out_of_bounds(self: AnswerJudge) -> None:
         self.rewards.append(1e9)
 
     with monkeypatch.context() as changed:
-        changed.setattr(Judging, "look", out_of_bounds)
+        changed.setattr(AnswerJudge, "collect_rewards", out_of_bounds)
         rests.continue_parked()
     assert kinds(aggregator) == {"a": messages.FAILURE_KIND_FATAL}
     assert not rests.has_parked

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from modnorm.errors import InvalidInputError
-from modnorm.search.stopping import Bar, EarlyStop
+from modnorm.search.stopping import EarlyStop, Threshold
 from modnorm.tasks import RewardBounds
 from services.aggregator.jobs.job_store import Claim, FailureKind
 from services.aggregator.jobs.report_checks import Report
@@ -31,7 +31,7 @@ class Worker:
     claim: Claim
     whole: Report
     left: list[int]
-    bar: Bar | None
+    bar: Threshold | None
     known: list[StoredAnswer] = field(default_factory=list)
 
     def step(self) -> Report | None:
@@ -169,8 +169,8 @@ def scored_to_the_bar(world, **changes):
 
 def test_claims_and_heartbeats_tell_the_bar_and_reports_are_held_to_it(world):
     created, claim = scored_to_the_bar(world)
-    assert claim.bar == Bar(1.0, 1)
-    assert world.stores.jobs.known_bar(created, 3) == Bar(1.0, 1)
+    assert claim.bar == Threshold(1.0, 1)
+    assert world.stores.jobs.known_bar(created, 3) == Threshold(1.0, 1)
     assert world.stores.jobs.known_bar(created, -1) is None
     world.stores.jobs.report(stopped(world.report_of(claim)))
     record = world.stores.results.candidates(created, 2, 1)[0]
@@ -239,7 +239,7 @@ def test_equal_scores_are_found_again_first_candidates_first(world):
     pending = world.stores.jobs.pending(created)
     again = restarted(world).claim(pending[0], "w")
     assert again is not None
-    assert (claim.bar, again.bar) == (Bar(1.0, 1), Bar(1.0, 1))
+    assert (claim.bar, again.bar) == (Threshold(1.0, 1), Threshold(1.0, 1))
 
 
 def test_what_was_left_out_is_taken_over_with_what_justifies_it(world):

@@ -4,7 +4,7 @@ import json
 import pytest
 
 from modnorm.errors import InvalidInputError, NotFoundError
-from modnorm.search.ballots import Ballot, count_votes
+from modnorm.search.voting import Ballot, count_votes
 from services.aggregator.storage.states import ArtifactKind, Split
 
 
@@ -58,7 +58,7 @@ def test_every_vote_is_stored_as_it_was_counted(world, monkeypatch):
         sheets = [
             results.answers(created, expert, Split.HELDOUT) for expert in json.loads(one.experts)
         ]
-        counted = count_votes([Ballot.of(sheet) for sheet in sheets])
+        counted = count_votes([Ballot.from_answers(sheet) for sheet in sheets])
         stored = results.votes(created, one.population, one.ensemble_size, -1, 100)
         assert [vote.row for vote in stored] == list(range(9))
         for vote, expected in zip(stored, counted, strict=True):

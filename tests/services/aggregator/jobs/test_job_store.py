@@ -7,9 +7,8 @@ import pytest
 from sqlmodel import select
 
 from modnorm.errors import InvalidInputError, NotFoundError, StaleLeaseError
-from modnorm.search.ballots import RowVote, count_votes
 from modnorm.search.ranking import select_experts
-from modnorm.search.voting import plurality
+from modnorm.search.voting import RowVote, count_votes, plurality
 from services.aggregator.experiments import phases
 from services.aggregator.jobs.job_store import Claim, ClaimRequest, FailureKind
 from services.aggregator.storage.states import JobState, Split

@@ -1,4 +1,4 @@
-"""The short-circuit of votes against the plain loop: the same winners, rightly or wrongly."""
+"""The short-circuit of votes gives the winners of the plain loop, right or wrong."""
 
 from dataclasses import dataclass
 from itertools import product
@@ -7,16 +7,15 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from modnorm.search.ballots import Ballot, count_votes
 from modnorm.search.ranking import expert_union, select_experts
-from modnorm.search.settling import Settling
-from modnorm.search.voting import plurality
+from modnorm.search.settled_votes import SettledVotes
+from modnorm.search.voting import Ballot, count_votes, plurality
 
 RIGHT = "a"
 
 
 @dataclass
-class Said:
+class Judged:
     vote: str | None
 
     @property
@@ -24,14 +23,14 @@ class Said:
         return self.vote == RIGHT
 
 
-def ballot(votes, left_out=()):
-    answers = {row: Said(vote) for row, vote in enumerate(votes) if row not in left_out}
-    return Ballot.of_some(answers, len(votes))
+def ballot(votes, skipped_rows=()):
+    answers = {row: Judged(vote) for row, vote in enumerate(votes) if row not in skipped_rows}
+    return Ballot.from_partial_answers(answers, len(votes))
 
 
 @st.composite
 def known_votes(draw):
-    """Draw the votes of one row, best-ranked expert first; '?' for those that are missing."""
+    """Draw the votes of one row, best-ranked expert first; '?' for a missing vote."""
     size = draw(st.integers(1, 6))
     known = draw(st.lists(st.sampled_from([None, "a", "b", "c"]), min_size=size, max_size=size))
     missing = draw(st.sets(st.integers(0, size - 1), max_size=3))
@@ -41,12 +40,15 @@ def known_votes(draw):
 @settings(max_examples=300)
 @given(known_votes())
 def test_a_row_is_settled_exactly_when_no_missing_answer_can_change_the_winner(votes):
-    experts = (9, *range(len(votes)))  # the first, who answers every row, has no valid answer
-    settling = Settling({(20, len(experts)): experts}, 1)
-    settling.take(9, ballot([None]))
+    experts = (
+        9,
+        *range(len(votes)),
+    )  # the first expert answers every row, here without a valid answer
+    settled_votes = SettledVotes({(20, len(experts)): experts}, 1)
+    settled_votes.add(9, ballot([None]))
     for expert, vote in enumerate(votes):
         if vote != "?":
-            settling.take(expert, ballot([vote]))
+            settled_votes.add(expert, ballot([vote]))
     missing = [i for i, vote in enumerate(votes) if vote == "?"]
     winners = set()
     for completion in product([None, "a", "b", "c", "new"], repeat=len(missing)):
@@ -55,7 +57,7 @@ def test_a_row_is_settled_exactly_when_no_missing_answer_can_change_the_winner(v
             whole[place] = vote
         winners.add(plurality(whole).answer)
     asked = missing[0] if missing else 0
-    assert (settling.skippable(asked) == (0,)) is (len(winners) == 1)
+    assert (settled_votes.skippable(asked) == (0,)) is (len(winners) == 1)
 
 
 @st.composite
@@ -74,23 +76,23 @@ def vote(selection, table, base, workers, random):
     pending = [*expert_union(selection), base]
     random.shuffle(pending)
     ballots: dict[int, Ballot] = {}
-    settling = Settling(selection, rows)
+    settled_votes = SettledVotes(selection, rows)
     busy: list[tuple[int, tuple[int, ...]]] = []
     while pending or busy:
         if pending and len(busy) < workers:
             expert = pending.pop()
-            busy.append((expert, settling.skippable(expert)))
+            busy.append((expert, settled_votes.skippable(expert)))
             continue
-        expert, left_out = busy.pop(random.randrange(len(busy)))
+        expert, skipped_rows = busy.pop(random.randrange(len(busy)))
         if random.random() < 0.1:  # the attempt is lost
             pending.append(expert)
             continue
-        ballots[expert] = ballot(table[expert], left_out)
-        settling.take(expert, ballots[expert])
-        if random.random() < 0.2:  # the aggregator starts anew, from what is stored
-            settling = Settling(selection, rows)
+        ballots[expert] = ballot(table[expert], skipped_rows)
+        settled_votes.add(expert, ballots[expert])
+        if random.random() < 0.2:  # the aggregator restarts from the stored ballots
+            settled_votes = SettledVotes(selection, rows)
             for each in random.sample(list(ballots), len(ballots)):
-                settling.take(each, ballots[each])
+                settled_votes.add(each, ballots[each])
     return ballots
 
 
@@ -124,20 +126,20 @@ def test_any_interleaving_gives_the_votes_of_the_plain_loop(
     assert not any(any(ballots[expert].skipped) for expert in alone)
 
 
-def test_experts_that_agree_leave_the_others_nothing_to_do():
+def test_rows_on_which_experts_agree_are_skipped_by_the_others():
     experts = tuple(range(9))
-    settling = Settling({(9, 9): experts}, 4)
+    settled_votes = SettledVotes({(9, 9): experts}, 4)
     for expert in experts[:4]:
-        settling.take(expert, ballot(["a", "a", "b", None]))
-        assert settling.skippable(8) == ()
-    settling.take(4, ballot(["a", "b", "b", None]))
-    assert settling.skippable(8) == (0, 2)
-    assert settling.taken == {0, 1, 2, 3, 4}
+        settled_votes.add(expert, ballot(["a", "a", "b", None]))
+        assert settled_votes.skippable(8) == ()
+    settled_votes.add(4, ballot(["a", "b", "b", None]))
+    assert settled_votes.skippable(8) == (0, 2)
+    assert settled_votes.counted == {0, 1, 2, 3, 4}
 
 
-def test_a_tie_is_settled_only_where_the_leader_ranks_first():
+def test_a_tie_is_settled_only_if_the_leader_ranks_first():
     for answers, settled in (("aab", True), ("baa", False)):
-        settling = Settling({(5, 4): (0, 1, 2, 3)}, 1)
+        settled_votes = SettledVotes({(5, 4): (0, 1, 2, 3)}, 1)
         for expert, answer in enumerate(answers):
-            settling.take(expert, ballot([answer]))
-        assert (settling.skippable(3) == (0,)) is settled
+            settled_votes.add(expert, ballot([answer]))
+        assert (settled_votes.skippable(3) == (0,)) is settled

@@ -1,33 +1,32 @@
-"""Exact short-circuit of votes: which held-out rows an expert need not answer.
+"""Exact short-circuit of votes: the held-out rows that an expert need not answer.
 
-The vote on a row is settled in an ensemble once no answer of the experts that are missing, valid
-or not, old or new, can change the winner (`modnorm.search.voting`: most votes, on ties the answer
-that the best-ranked expert gave). What is settled stays so, whatever else is answered or left out.
-An expert leaves out the rows that are settled in every ensemble that it is in. The first of each
-population leaves out none: it is also reported alone.
+A row is settled in an ensemble once no missing answer, valid or not, can change its winner. The
+winner has most votes; ties go to the answer of the best-ranked expert (`modnorm.search.voting`).
+A settled row stays settled. An expert skips the rows that are settled in all its ensembles. The
+best expert of each population skips none, since its own accuracy is reported too.
 """
 
-from modnorm.search.ballots import Ballot
 from modnorm.search.ranking import Selection
+from modnorm.search.voting import Ballot
 
 _Place = tuple[int, int]
 """Votes of an answer, and the rank of the best expert that gave it."""
 
 
 class _Row:
-    """The votes on one row of one ensemble that are known."""
+    """The counted votes of one ensemble on one row."""
 
     __slots__ = ("_answers", "_missing", "_most", "settled")
 
     def __init__(self, size: int) -> None:
         self._answers: dict[str, _Place] = {}
         self._missing = (1 << size) - 1
-        """A bit for each expert whose vote is not known, the best-ranked one the lowest."""
+        """A bit for each expert whose vote is missing, best-ranked expert lowest."""
         self._most = 0
         self.settled = False
 
-    def take(self, rank: int, vote: str | None) -> None:
-        """Take in one expert's vote; None for an answer that is not valid."""
+    def add(self, rank: int, vote: str | None) -> None:
+        """Count one expert's vote; None for an answer that is not valid."""
         self._missing &= ~(1 << rank)
         if vote is not None:
             votes, first = self._answers.get(vote, (0, rank))
@@ -41,7 +40,7 @@ class _Row:
             return not missing
         leader = min(self._answers, key=lambda answer: _order(self._answers[answer]))
         best_missing = (self._missing & -self._missing).bit_length() - 1
-        # The worst that can happen: all that are missing give one answer, known or new.
+        # In the worst case all missing experts give the same answer, old or new.
         rivals = [(0, best_missing)]
         rivals += [place for answer, place in self._answers.items() if answer != leader]
         worst = ((votes + missing, min(first, best_missing)) for votes, first in rivals)
@@ -49,13 +48,13 @@ class _Row:
 
 
 def _order(place: _Place) -> tuple[int, int]:
-    """Sort key by which the answer that wins comes first."""
+    """Return the sort key by which the winning answer comes first."""
     votes, first = place
     return -votes, first
 
 
-class Settling:
-    """The held-out votes of an experiment while its experts answer.
+class SettledVotes:
+    """The held-out rows of an experiment whose votes are settled, while its experts answer.
 
     Args:
         selection: Experts of each (N, K), best first.
@@ -68,37 +67,37 @@ class Settling:
             {expert: rank for rank, expert in enumerate(experts)} for experts in selection.values()
         ]
         self._votes = [[_Row(len(ranks)) for _ in range(rows)] for ranks in self._ranks]
-        self._alone = {experts[0] for experts in selection.values()}
-        self._taken: set[int] = set()
+        self._first = {experts[0] for experts in selection.values()}
+        self._counted: set[int] = set()
 
     @property
-    def taken(self) -> frozenset[int]:
-        """Experts whose answers are taken in."""
-        return frozenset(self._taken)
+    def counted(self) -> frozenset[int]:
+        """Experts whose ballots are counted."""
+        return frozenset(self._counted)
 
-    def take(self, expert: int, ballot: Ballot) -> None:
-        """Take in what an expert says; what is taken in already changes nothing.
+    def add(self, expert: int, ballot: Ballot) -> None:
+        """Count an expert's ballot; a repeated ballot changes nothing.
 
         Args:
-            expert: Candidate index; one that is no expert changes nothing either.
-            ballot: Its answers; rows that it left out tell nothing.
+            expert: Candidate index; the ballot of a candidate that is no expert is ignored.
+            ballot: Its votes; skipped rows add none.
         """
-        if expert in self._taken:
+        if expert in self._counted:
             return
-        self._taken.add(expert)
+        self._counted.add(expert)
         for ranks, rows in zip(self._ranks, self._votes, strict=True):
             if expert in ranks:
                 for row, vote, skipped in zip(rows, ballot.votes, ballot.skipped, strict=True):
                     if not row.settled and not skipped:
-                        row.take(ranks[expert], vote)
+                        row.add(ranks[expert], vote)
 
     def skippable(self, expert: int) -> tuple[int, ...]:
-        """Return the rows that an expert may leave out, ascending.
+        """Return the rows that an expert may skip, ascending.
 
         Args:
-            expert: Candidate index; one that is no expert, as the base, leaves out none.
+            expert: Candidate index; a candidate that is no expert, or the base, skips none.
         """
         mine = [v for ranks, v in zip(self._ranks, self._votes, strict=True) if expert in ranks]
-        if not mine or expert in self._alone:
+        if not mine or expert in self._first:
             return ()
         return tuple(row for row in range(self._rows) if all(votes[row].settled for votes in mine))
