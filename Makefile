@@ -27,7 +27,7 @@ LEFT_OUT  := $(shell $(PYTHON) scripts/check_python.py --vllm 2>&1)
 TEST_AVX2 := ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 OMP_NUM_THREADS=1 \
 	$(BIN)/python -m pytest -q -n $(WORKERS) --maxprocesses 4
 AVX2_TESTS := tests/engines/test_transformers_engine.py tests/engines/test_slots.py \
-	tests/perturbation/test_digests.py tests/perturbation/test_views.py \
+	tests/perturbation/test_digests.py tests/perturbation/test_held_tensor.py \
 	tests/end_to_end/test_run.py::test_a_run_leaves_results_tables_plots_and_a_report
 
 PROCESSES := tests/engines/vllm/test_vllm_layouts.py tests/engines/vllm/test_numerics.py

@@ -29,7 +29,7 @@ from modnorm.engines.transformers_engine import TransformersEngine
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.methods import build_scale_map
-from modnorm.perturbation.population import population_seeds
+from modnorm.perturbation.sampling import population_seeds
 from modnorm.spec import DataSpec, Masses
 from modnorm.tasks import get_task
 from modnorm.tasks.row_loading import load_rows

@@ -22,8 +22,8 @@ from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.geometry.scales import base_scale_map
 from modnorm.noise import Block, get_scheme
+from modnorm.perturbation.candidate_weights import CandidateWeights, WeightView
 from modnorm.perturbation.descriptor import Descriptor
-from modnorm.perturbation.weights import CandidateWeights, WeightView
 from modnorm.spec import Masses
 
 MODEL = "0" * 64

@@ -29,9 +29,9 @@ from modnorm.engines import Engine, EngineSettings, GenerationLimits
 from modnorm.engines.parameter_views import weight_views
 from modnorm.engines.transformers_engine import TransformersEngine
 from modnorm.geometry.scale_map import ScaleMap
+from modnorm.perturbation.candidate_weights import CandidateWeights
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.methods import build_scale_map
-from modnorm.perturbation.weights import CandidateWeights
 from modnorm.spec import DataSpec, Masses
 from modnorm.tasks import get_task
 from modnorm.tasks.row_loading import load_rows

@@ -4,7 +4,7 @@ from modnorm.checkpoint.reference import Checkpoint
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.methods import build_scale_map
-from modnorm.perturbation.population import population_seeds
+from modnorm.perturbation.sampling import population_seeds
 from modnorm.spec import Masses
 
 METHOD = "no_sensitivity"

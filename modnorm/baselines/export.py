@@ -6,7 +6,7 @@ from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights, weights_sha256
 from modnorm.checkpoint.writing import require_new, write_checkpoint
 from modnorm.errors import IncompatibleError
-from modnorm.perturbation.export import in_memory
+from modnorm.perturbation.candidate_export import in_memory
 from modnorm.perturbation.lineage import Lineage
 
 LINEAGE = "lineage.json"

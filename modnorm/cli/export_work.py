@@ -99,7 +99,7 @@ def _export_candidate(
     run: str, server: str | None, place: BasePlace, out: Path, rank: int
 ) -> _Written:
     from modnorm.client.ranked import ranked_candidate
-    from modnorm.perturbation.export import export_candidate
+    from modnorm.perturbation.candidate_export import export_candidate
 
     with _opened(run, server) as (client, experiment):
         ranked = ranked_candidate(client, experiment, rank)

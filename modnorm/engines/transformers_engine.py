@@ -28,9 +28,9 @@ from modnorm.engines.slots import ATTENTION, bytes_per_token
 from modnorm.engines.vllm.memory import weight_bytes
 from modnorm.errors import DoesNotFitError, EngineError, PreconditionError
 from modnorm.geometry.scale_map import ScaleMap
+from modnorm.perturbation.candidate_weights import CandidateWeights
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.lineage import Lineage
-from modnorm.perturbation.weights import CandidateWeights
 
 MAX_ROWS = 256
 """Sequences decoded at once."""

@@ -1,9 +1,9 @@
-"""From the norm of noise to the coefficient that it is multiplied with."""
+"""The coefficient that multiplies a tensor's noise, from the norm of that noise."""
 
 import torch
 
 NORM_FLOOR = 1e-12
-"""Noise norms count as at least this (the published floor)."""
+"""Lower bound of noise norms, as published."""
 
 
 def coefficients_of(
@@ -17,7 +17,7 @@ def coefficients_of(
         radius: R.
 
     Returns:
-        fp32 of the same shape, on the same device; nothing waits for the device.
+        fp32 of the same shape, on the same device, without waiting for it.
     """
     size = norms.to(torch.float64).clamp_min(NORM_FLOOR) * scales
     return torch.full_like(size, radius).div_(size).to(torch.float32)

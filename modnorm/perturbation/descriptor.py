@@ -9,13 +9,13 @@ BASE = "base"
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """A candidate as a function of its seed; no weights ever travel.
+    """A candidate as a function of its seed, without weights.
 
-    The unperturbed base is the descriptor of method `base`: no tensor is active in its scale map.
+    The descriptor of method `base` is the unperturbed model: its scale map has no active tensor.
     """
 
     noise: str
-    """Noise scheme by name, `portable-v1` for instance."""
+    """Name of the noise scheme, for example `portable-v1`."""
     seed: int
     method: str
     radius: float
@@ -25,11 +25,11 @@ class Descriptor:
     coefficients: tuple[float, ...] | None = None
     """R / (s_p * norm(Z_p)) of each active tensor, each exactly a float32; None until resolved.
 
-    Norms are reductions, which no two devices sum alike. Whoever evaluates a candidate first
-    resolves them, and every later rebuild uses these.
+    Devices sum norms in different orders and round them differently. So the first evaluator of a
+    candidate resolves its coefficients, and every later rebuild uses them.
     """
     lineage: str = ""
-    """Digest of the trained state that the candidate is drawn around; empty for the base model."""
+    """Digest of the trained state that is perturbed; empty for the base model."""
 
     def resolved(self, coefficients: tuple[float, ...]) -> Self:
         """Return the same descriptor with its coefficients filled in."""
@@ -37,10 +37,10 @@ class Descriptor:
 
 
 def base_descriptor(scale_map_digest: str, noise: str) -> Descriptor:
-    """Return the descriptor of the unperturbed model: seed 0, radius 0, no coefficients to find.
+    """Return the descriptor of the unperturbed model: seed 0, radius 0, no coefficients.
 
     Args:
-        scale_map_digest: Digest of a scale map of method `base`, where no tensor is active.
-        noise: Noise scheme by name; nothing is drawn from it.
+        scale_map_digest: Digest of a scale map of method `base`, which has no active tensor.
+        noise: Name of the noise scheme; it generates nothing here.
     """
     return Descriptor(noise, 0, BASE, 0.0, scale_map_digest, coefficients=())

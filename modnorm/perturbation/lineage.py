@@ -1,16 +1,16 @@
 """The lineage: a trained model as steps of seeds and coefficients applied to a base.
 
-An element of physical tensor `p`, of weight `w`, becomes by a step with seeds `s_i`
+A step with seeds `s_i` changes an element `w` of physical tensor `p` to
 
     round_to_dtype( fl32( w + u ) )
     u = fl32( rate * sum_i fl32( coefficient_i * fl32( a_p * z_i ) ) )
 
-where the sum is taken in fp32 in the order of the seeds, `z_i` is the noise of `s_i`, and `a_p` is
-the tensor's amplitude where the step has any. So a few numbers a step rebuild the model, bit for
-bit, wherever the noise is portable; no weights ever travel. With the rounding `published` the
-update `u` is rounded to the weight dtype before it is added, and so is a candidate's perturbation.
+The sum is computed in fp32 in the order of the seeds, `z_i` is the noise of `s_i`, and `a_p` is
+the tensor's amplitude, 1 by default. So a few numbers a step rebuild the model bit for bit, if the
+noise is portable. With the rounding `published` the update `u`, and a candidate's perturbation,
+are rounded to the weight dtype before they are added.
 
-Nothing here needs torch.
+This module does not need torch.
 """
 
 import hashlib
@@ -29,11 +29,11 @@ from modnorm.errors import InvalidInputError
 
 _EXACT = ConfigDict(extra="forbid", strict=True)
 NO_LINEAGE = ""
-"""Digest that stands for the base model as it is on disk."""
+"""The digest of the base model on disk."""
 
 
 class Rounding(StrEnum):
-    """How often a perturbation or an update is rounded on its way into a weight."""
+    """Whether a perturbation or an update is rounded before it is added to a weight."""
 
     ONCE = "once"
     PUBLISHED = "published"
@@ -41,22 +41,22 @@ class Rounding(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One update of the model; all its numbers but `scores` and `normaliser` are float32."""
+    """One update of the model; all numbers except `scores` and `normaliser` are float32."""
 
     __pydantic_config__: ClassVar = _EXACT
 
     kind: str
-    """The method that made it: `es`, `mezo`, `zo_finetuner`."""
+    """The method that made the step: `es`, `mezo`, `zo_finetuner`."""
     seeds: tuple[int, ...]
     coefficients: tuple[float, ...]
-    """One a seed."""
+    """One for each seed."""
     rate: float
     scores: tuple[float | None, ...] = ()
-    """What it follows from: the mean reward of each candidate; None where one failed."""
+    """Mean reward of each candidate that the step was computed from; None if it failed."""
     amplitudes: tuple[float, ...] = ()
-    """One a physical tensor, in canonical order; none where all are 1."""
+    """One for each physical tensor, in canonical order; empty if all are 1."""
     normaliser: float = 1.0
-    """What the amplitudes were multiplied with, by whoever proposed them."""
+    """The factor that the evaluator multiplied the amplitudes by."""
 
     def __post_init__(self) -> None:
         if len(self.coefficients) != len(self.seeds):
@@ -77,17 +77,17 @@ class Step:
         """Read what `to_json` wrote.
 
         Raises:
-            InvalidInputError: it is something else.
+            InvalidInputError: the text is not a step.
         """
         try:
-            return _steps().validate_json(text)
+            return _step_adapter().validate_json(text)
         except ValidationError as error:
             raise _malformed(str(error)) from error
 
 
 @dataclass(frozen=True)
 class Lineage:
-    """A base model and the steps that were taken from it."""
+    """A base model and the steps that lead from it to a trained state."""
 
     __pydantic_config__: ClassVar = _EXACT
 
@@ -100,36 +100,40 @@ class Lineage:
 
     @property
     def digest(self) -> str:
-        """What equal states are known by."""
+        """Digest of the state; equal states have equal digests."""
         return self.digests[-1]
 
     @cached_property
     def digests(self) -> tuple[str, ...]:
-        """Digest of the state before the first step and after each one, a hash chain."""
+        """Digests of the state before the first step and after each step, a hash chain."""
         origin = f"{self.model_digest}\n{self.noise}\n{self.rounding}"
-        found = [hashlib.sha256(origin.encode()).hexdigest()]
+        chain = [hashlib.sha256(origin.encode()).hexdigest()]
         for step in self.steps:
-            found.append(next_digest(found[-1], step))
-        return tuple(found)
+            chain.append(next_digest(chain[-1], step))
+        return tuple(chain)
 
     def extended(self, *steps: Step) -> "Lineage":
-        """Return the lineage with further steps at its end."""
-        found = replace(self, steps=(*self.steps, *steps))
+        """Return the lineage with further steps appended."""
+        lineage = replace(self, steps=(*self.steps, *steps))
         digests = list(self.digests)
         for step in steps:
             digests.append(next_digest(digests[-1], step))
-        # The chain before the new steps is known: a long run asks for its end after each step.
-        found.__dict__["digests"] = tuple(digests)
-        return found
+        # Keep the computed chain: a long run reads the last digest after each step.
+        lineage.__dict__["digests"] = tuple(digests)
+        return lineage
 
     def until(self, count: int) -> "Lineage":
         """Return the lineage of the first `count` steps."""
-        found = replace(self, steps=self.steps[:count])
-        found.__dict__["digests"] = self.digests[: count + 1]
-        return found
+        lineage = replace(self, steps=self.steps[:count])
+        lineage.__dict__["digests"] = self.digests[: count + 1]
+        return lineage
 
     def missing(self, state: str) -> tuple[Step, ...] | None:
-        """Return the steps from a state, by digest, to this one; None if it is not on the way."""
+        """Return the steps that lead from a state to this one; None if none do.
+
+        Args:
+            state: Digest of the state.
+        """
         if state == NO_LINEAGE:
             return self.steps
         if state not in self.digests:
@@ -137,20 +141,21 @@ class Lineage:
         return self.steps[self.digests.index(state) :]
 
     def stages(self, state: str | None, seeds: int) -> Iterator["Lineage"]:
-        """Yield the lineages of some states on the way from a state to this one, this one last.
+        """Yield intermediate lineages between a state and this one, this one last.
 
         Args:
-            state: Digest of the state; one that is not on the way is left by the first stage.
-            seeds: Seeds of the steps between two stages, or those of one step if it has more.
+            state: Digest of the state; if no steps lead from it to this one, stages begin at the
+                base model.
+            seeds: Seeds of the steps between two stages; a step with more seeds is one stage.
         """
         missing = None if state is None else self.missing(state)
-        known = 0 if missing is None else len(self.steps) - len(missing)
-        taken = 0
-        for count in range(known, len(self.steps) - 1):
-            taken += len(self.steps[count].seeds)
-            if taken >= seeds:
+        first = 0 if missing is None else len(self.steps) - len(missing)
+        pending = 0
+        for count in range(first, len(self.steps) - 1):
+            pending += len(self.steps[count].seeds)
+            if pending >= seeds:
                 yield self.until(count + 1)
-                taken = 0
+                pending = 0
         yield self
 
     def to_json(self) -> str:
@@ -168,28 +173,28 @@ class Lineage:
         """Read what `to_json` wrote.
 
         Raises:
-            InvalidInputError: it is something else.
+            InvalidInputError: the text is not a lineage.
         """
         try:
-            return _lineages().validate_json(text)
+            return _lineage_adapter().validate_json(text)
         except ValidationError as error:
             raise InvalidInputError(f"not a lineage: {error}", field="lineage") from error
 
 
 @cache
-def _steps() -> TypeAdapter[Step]:
-    """Return what checks the JSON of a step; it takes milliseconds to make."""
+def _step_adapter() -> TypeAdapter[Step]:
+    """Return the parser of a step; cached, since it takes milliseconds to build."""
     return TypeAdapter(Step)
 
 
 @cache
-def _lineages() -> TypeAdapter[Lineage]:
-    """The same of a lineage."""
+def _lineage_adapter() -> TypeAdapter[Lineage]:
+    """Return the parser of a lineage."""
     return TypeAdapter(Lineage)
 
 
 def next_digest(state: str, step: Step) -> str:
-    """Return the digest of the state that a step leads to."""
+    """Return the digest of the state after a step."""
     return hashlib.sha256(f"{state}\n{step.to_json()}".encode()).hexdigest()
 
 
@@ -200,7 +205,7 @@ def as_float32(value: float) -> float:
 
 
 def all_float32(values: Sequence[float]) -> tuple[float, ...]:
-    """Round numbers to the nearest float32 each."""
+    """Round each number to the nearest float32."""
     return tuple(map(as_float32, values))
 
 

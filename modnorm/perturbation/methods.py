@@ -1,7 +1,6 @@
 """Methods and baselines by name: each is a function from a model to a scale map.
 
-An ablation is one more entry of `METHODS`: a function that builds a map, and whether it needs a
-profile.
+To add an ablation, add an entry to `METHODS`: the function, and whether it needs a profile.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,19 +22,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MethodInputs:
-    """All that a method may look at."""
+    """The inputs of a method."""
 
     layout: Layout
     masses: Masses
     weights: "CheckpointWeights | None"
     sensitivities: Sequence[Mapping[str, float]] | None
     corrected: bool = True
-    """Whether scales are corrected by sensitivities; base scales alone show what is perturbed."""
+    """Whether to correct scales by sensitivities; base scales suffice to check usability."""
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A way to shape perturbations."""
+    """A registered method."""
 
     build: Callable[[MethodInputs], Scales]
     needs_profile: bool
@@ -49,7 +48,7 @@ def _modular(inputs: MethodInputs, masses: Masses) -> Scales:
         raise InvalidInputError(
             "the method needs the weights and a sensitivity profile",
             field="method.profile",
-            remedy="calibrate the model, or give its profile",
+            remedy="calibrate the model, or set its profile",
         )
     return modular_scales(
         inputs.layout,
@@ -68,9 +67,9 @@ def _rmsnorm_only(inputs: MethodInputs) -> Scales:
     """The paper's baseline that perturbs RMSNorm weights alone (table 1)."""
     if inputs.masses.norm <= 0:
         raise InvalidInputError(
-            "rmsnorm_only perturbs the norms, whose mass is 0",
+            "rmsnorm_only perturbs norm weights only, and their mass is 0",
             field="method.masses.norm",
-            remedy="leave the masses at their defaults",
+            remedy="use the default masses",
         )
     norm = inputs.masses.norm
     return _modular(inputs, Masses(embedding=0, attention=0, mlp=0, head=0, norm=norm, other=0))
@@ -97,7 +96,7 @@ def _no_recursive_scaling(inputs: MethodInputs) -> Scales:
 
 
 def _no_recursive_scaling_published(inputs: MethodInputs) -> Scales:
-    """The first reading with the published groups, which are told by words in names."""
+    """The first reading with the published groups, which depend on words in tensor names."""
     return controls.group_share_scales(inputs.layout, inputs.masses, published=True)
 
 
@@ -112,22 +111,22 @@ def _frobenius(inputs: MethodInputs) -> Scales:
 
 
 def _attention_only(inputs: MethodInputs) -> Scales:
-    """Control: the full method's scales, attention perturbed alone."""
+    """Control: the full method's scales, with only attention perturbed."""
     return controls.masked_scales(_modular_norm(inputs), "attention")
 
 
 def _attention_only_published(inputs: MethodInputs) -> Scales:
-    """The same with the published mask, which keeps the norm after attention."""
+    """`attention_only` with the published mask, which includes the norm after attention."""
     return controls.masked_scales(_modular_norm(inputs), "attention", published=True)
 
 
 def _mlp_only(inputs: MethodInputs) -> Scales:
-    """Control: the full method's scales, the MLP perturbed alone."""
+    """Control: the full method's scales, with only the MLP perturbed."""
     return controls.masked_scales(_modular_norm(inputs), "mlp")
 
 
 def _base(inputs: MethodInputs) -> Scales:
-    """The pretrained model itself."""
+    """The unperturbed model."""
     return still_scales(inputs.layout)
 
 
@@ -155,7 +154,7 @@ METHODS: Mapping[str, Method] = MappingProxyType(
         "zo_finetuner": Method(_randopt, needs_profile=False),
     }
 )
-"""Methods by the name that specs and scale maps carry."""
+"""Methods by their name in specs and scale maps."""
 
 
 def method_names() -> tuple[str, ...]:
@@ -164,7 +163,7 @@ def method_names() -> tuple[str, ...]:
 
 
 def needs_profile(method: str) -> bool:
-    """Whether a method needs weights and a calibrated profile.
+    """Return whether a method needs weights and a calibrated profile.
 
     Raises:
         InvalidInputError: there is no such method.
@@ -180,16 +179,16 @@ def refuse_unused_profile(method: MethodSpec, *, needed: bool) -> None:
         needed: Whether it needs a profile.
 
     Raises:
-        InvalidInputError: there is one.
+        InvalidInputError: the spec has an unused profile.
     """
     if method.profile is not None and not needed:
         raise InvalidInputError(
-            f"{method.name} uses no profile", field="method.profile", remedy="leave it out"
+            f"{method.name} uses no profile", field="method.profile", remedy="remove the field"
         )
 
 
 def require_usable(method: str, *, config: Mapping[str, object], masses: Masses) -> None:
-    """Refuse a method that no profile makes usable on a model.
+    """Refuse a method that cannot be used on a model, with or without a profile.
 
     Args:
         method: Registered name.
@@ -204,7 +203,7 @@ def require_usable(method: str, *, config: Mapping[str, object], masses: Masses)
     _method(method).build(MethodInputs(layout, masses, None, None, corrected=False))
 
 
-def build_scale_map(  # noqa: PLR0913 - all by keyword; they are what identifies a map
+def build_scale_map(  # noqa: PLR0913 - keyword arguments that identify a map
     method: str,
     *,
     config: Mapping[str, object],
@@ -221,11 +220,11 @@ def build_scale_map(  # noqa: PLR0913 - all by keyword; they are what identifies
         model_digest: Digest of the checkpoint.
         masses: Total mass of each group; methods without masses ignore them.
         weights: The checkpoint's weights; None only for methods without a profile.
-        sensitivities: Gamma of each functional map, by layer; None likewise.
+        sensitivities: Gamma of each functional map, by layer; None only for such methods.
 
     Raises:
-        InvalidInputError: no such method, an unsupported model, or a profile that is missing or
-            does not belong to the model.
+        InvalidInputError: no such method, an unsupported model, a missing profile, or the profile
+            of another model.
     """
     chosen = _method(method)
     inputs = MethodInputs(physical_layout(config), masses, weights, sensitivities)

@@ -1,34 +1,79 @@
-"""From a population to the descriptors of its candidates."""
+"""Population seeds, and the descriptors of a population's candidates."""
 
 from collections.abc import Iterator
-from typing import Protocol
+from itertools import count, islice
+from typing import Literal, Protocol
 
+import numpy as np
+import torch
+
+from modnorm.errors import InvalidInputError
 from modnorm.noise import get_scheme
+from modnorm.noise.philox import philox4x32, stream_key
 from modnorm.perturbation.descriptor import Descriptor
-from modnorm.perturbation.population import Pool, population_seeds
+
+Pool = Literal["nested", "published"]
+SEED_LIMIT = 2**31
+"""Candidate seeds are in [0, 2^31), as in the published pools."""
+_NESTED = "nested-v1"
+_COUNTERS = 1024
 
 
-class Geometry(Protocol):
-    """What a descriptor says of its scale map: a `ScaleMap`, or a reference to one."""
+def population_seeds(seed: int, size: int, pool: Pool) -> tuple[int, ...]:
+    """Return the candidate seeds of a population: distinct, in [0, 2^31), in candidate order.
+
+    `nested` is a stream: its first n members do not depend on `size`, so that a population can
+    grow. Philox4x32-10 with the key of the text `nested-v1 LF seed LF` (see
+    `modnorm.noise.philox.stream_key`) turns the counters (0, 0, 0, 0), (1, 0, 0, 0), ... into four
+    words each. The members are the words in order, without their lowest bit and without repeats.
+
+    `published` is `numpy.random.default_rng(seed).choice(2**31, size, replace=False)`, as in the
+    published runs. Its pools of different sizes have nothing in common.
+
+    Args:
+        seed: Population seed, not negative.
+        size: Number of candidates.
+        pool: `nested` or `published`.
+
+    Raises:
+        InvalidInputError: there is no such pool, or `size` or `seed` is out of range.
+    """
+    if not 1 <= size <= SEED_LIMIT:
+        raise InvalidInputError(f"{size} is not in [1, 2^31]", field="population.size")
+    if seed < 0:
+        raise InvalidInputError(f"{seed} is negative", field="population.seed")
+    match pool:
+        case "nested":
+            return _nested(seed, size)
+        case "published":
+            drawn = np.random.default_rng(seed).choice(SEED_LIMIT, size=size, replace=False)
+            return tuple(drawn.tolist())
+    raise InvalidInputError(
+        f"there is no pool {pool!r}", field="population.pool", remedy="one of nested, published"
+    )
+
+
+class ScaleMapReference(Protocol):
+    """The part of a scale map that a descriptor records: a `ScaleMap` or a reference to one."""
 
     @property
     def method(self) -> str:
-        """Method that it is of."""
+        """Method of the scale map."""
 
     @property
     def digest(self) -> str:
         """SHA-256 of its canonical JSON."""
 
 
-def sample_descriptors(  # noqa: PLR0913 - a population is named by all of these
-    scale_map: Geometry, *, radius: float, noise: str, seed: int, size: int, pool: Pool
+def sample_descriptors(  # noqa: PLR0913 - all of these identify a population
+    scale_map: ScaleMapReference, *, radius: float, noise: str, seed: int, size: int, pool: Pool
 ) -> Iterator[Descriptor]:
     """Return the descriptors of a population in candidate order, coefficients unresolved.
 
     Args:
-        scale_map: Geometry that the candidates are drawn with; it names the method.
+        scale_map: Scale map that the candidates are drawn with.
         radius: R, or sigma for isotropic noise.
-        noise: Noise scheme by name.
+        noise: Name of the noise scheme.
         seed: Population seed.
         size: Number of candidates.
         pool: `nested` or `published`, see `population_seeds`.
@@ -43,3 +88,16 @@ def sample_descriptors(  # noqa: PLR0913 - a population is named by all of these
         Descriptor(noise=scheme, seed=member, method=method, radius=radius, scale_map=digest)
         for member in seeds
     )
+
+
+def _nested(seed: int, size: int) -> tuple[int, ...]:
+    key = stream_key(_NESTED, seed)
+    members: dict[int, None] = {}
+    for start in count(0, _COUNTERS):
+        counters = torch.arange(start, start + _COUNTERS, dtype=torch.int64)
+        zero = torch.zeros_like(counters)
+        words = torch.stack(philox4x32((counters, zero, zero, zero), key), dim=1)
+        members.update(dict.fromkeys((words >> 1).flatten().tolist()))
+        if len(members) >= size:
+            break
+    return tuple(islice(members, size))

@@ -1,4 +1,4 @@
-"""What a step of a lineage adds to a weight; see `modnorm.perturbation.lineage`."""
+"""The update that a step of a lineage adds to weights (`modnorm.perturbation.lineage`)."""
 
 from collections.abc import Callable
 
@@ -10,12 +10,12 @@ from modnorm.perturbation.lineage import Rounding, Step
 def step_update(step: Step, place: int, sample: Callable[[int], torch.Tensor]) -> torch.Tensor:
     """Return the update `u` of some elements of one physical tensor, fp32.
 
-    Products and sums are separate operations, so that no fused multiply-add takes part.
+    Products and sums are separate operations, so that no fused multiply-add is used.
 
     Args:
         step: The step.
         place: Position of the physical tensor in the layout.
-        sample: Gives the fp32 noise of a seed for these elements, in new memory.
+        sample: Returns the fp32 noise of a seed for these elements, in new memory.
     """
     total: torch.Tensor | None = None
     for seed, coefficient in zip(step.seeds, step.coefficients, strict=True):
@@ -30,7 +30,7 @@ def step_update(step: Step, place: int, sample: Callable[[int], torch.Tensor]) -
 
 
 def rounded(values: torch.Tensor, dtype: torch.dtype, rounding: Rounding) -> torch.Tensor:
-    """Return fp32 values as they are added to weights of a dtype, still fp32."""
+    """Return fp32 values rounded for weights of a dtype if `rounding` requires it, as fp32."""
     if rounding is Rounding.PUBLISHED:
         return values.to(dtype).to(torch.float32)
     return values

@@ -10,8 +10,8 @@ from modnorm.engines.failures import engine_failures
 from modnorm.engines.parameter_views import weight_views
 from modnorm.errors import CandidateError, EngineError
 from modnorm.geometry.scale_map import ScaleMap
+from modnorm.perturbation.candidate_weights import CandidateWeights
 from modnorm.perturbation.descriptor import Descriptor
-from modnorm.perturbation.weights import CandidateWeights
 from modnorm.radius.displacement import Displacement
 from modnorm.radius.probe import Probe
 

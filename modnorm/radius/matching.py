@@ -13,7 +13,7 @@ from modnorm.errors import InvalidInputError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.noise import get_scheme
 from modnorm.perturbation.descriptor import Descriptor
-from modnorm.perturbation.population import population_seeds
+from modnorm.perturbation.sampling import population_seeds
 from modnorm.radius.bench import Bench, environment
 from modnorm.radius.digests import json_digest
 from modnorm.radius.journal import Journal

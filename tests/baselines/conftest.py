@@ -6,7 +6,7 @@ import torch
 from modnorm.checkpoint.layout import Layout, Part, PhysicalTensor
 from modnorm.geometry.scale_map import Norm, ScaleMap, TensorScale
 from modnorm.noise import Block
-from modnorm.perturbation.weights import CandidateWeights, WeightView
+from modnorm.perturbation.candidate_weights import CandidateWeights, WeightView
 
 SHAPES: tuple[tuple[str, tuple[int, ...]], ...] = (
     ("model.embed_tokens.weight", (37, 16)),

@@ -12,9 +12,9 @@ from modnorm.baselines.mezo import mezo_step, step_seed
 from modnorm.baselines.zo import zo_step
 from modnorm.errors import CancelledError, IncompatibleError, PreconditionError
 from modnorm.noise import Block, get_scheme
+from modnorm.perturbation.candidate_weights import CandidateWeights, WeightView
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.lineage import Lineage, Rounding
-from modnorm.perturbation.weights import CandidateWeights, WeightView
 
 CPU = torch.device("cpu")
 MODEL = "5" * 64

@@ -7,8 +7,8 @@ import pytest
 
 from modnorm.baselines.export import export_state
 from modnorm.checkpoint.reference import resolve_checkpoint
+from modnorm.perturbation.candidate_export import export_candidate
 from modnorm.perturbation.descriptor import Descriptor
-from modnorm.perturbation.export import export_candidate
 from modnorm.perturbation.lineage import Lineage, Step
 from modnorm.perturbation.methods import build_scale_map
 from modnorm.spec import Masses, parse_spec

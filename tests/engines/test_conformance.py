@@ -22,9 +22,9 @@ from modnorm.errors import (
 )
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.noise import Block
+from modnorm.perturbation.candidate_weights import CandidateWeights, WeightView
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.lineage import Lineage, Step
-from modnorm.perturbation.weights import CandidateWeights, WeightView
 from modnorm.tasks.protocol import Message
 
 LIMITS = GenerationLimits(max_tokens=24)

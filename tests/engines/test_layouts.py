@@ -11,9 +11,9 @@ from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.engines import Engine
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.noise import Block
+from modnorm.perturbation.candidate_weights import CandidateWeights, WeightView
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.methods import build_scale_map
-from modnorm.perturbation.weights import CandidateWeights, WeightView
 from modnorm.spec import Masses
 
 SEED = 7

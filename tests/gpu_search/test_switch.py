@@ -10,7 +10,7 @@ from benchmarks import gpu_kernels
 from benchmarks.gpu_search import switch
 from benchmarks.gpu_search.model import make_model
 from modnorm.engines import load_engine
-from modnorm.perturbation.views import HeldTensor
+from modnorm.perturbation.held_tensor import HeldTensor
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

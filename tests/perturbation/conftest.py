@@ -1,4 +1,4 @@
-"""A small model's tensors, in the shapes that matter: fused, tied once, matrices and vectors."""
+"""A small model with fused, tied, matrix and vector tensors."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ import torch
 from modnorm.checkpoint.layout import Layout, Part, PhysicalTensor
 from modnorm.geometry.scale_map import Norm, ScaleMap, TensorScale
 from modnorm.noise import Block
+from modnorm.perturbation.candidate_weights import CandidateWeights, WeightView
 from modnorm.perturbation.descriptor import Descriptor
-from modnorm.perturbation.weights import CandidateWeights, WeightView
 
 QKV = "model.layers.0.self_attn.qkv_proj.weight"
 BIAS = "model.layers.0.self_attn.qkv_proj.bias"
@@ -57,7 +57,7 @@ def scale_map_of(
 
 @dataclass(frozen=True)
 class TinyModel:
-    """A layout, a scale map on it, and weights that are the same on each call."""
+    """A layout, a scale map, and weights that are equal on each call."""
 
     scale_map: ScaleMap
 
@@ -69,7 +69,7 @@ class TinyModel:
         )
 
     def base(self, dtype: torch.dtype = torch.bfloat16) -> dict[str, torch.Tensor]:
-        """Return new weights of the usual sizes: matrices near 0, vectors near 1."""
+        """Return new weights of usual magnitudes: matrices near 0, vectors near 1."""
         generator = torch.Generator().manual_seed(1)
         return {
             tensor.name: (
@@ -83,7 +83,7 @@ class TinyModel:
         blocks: Mapping[str, Sequence[Block]] | None = None,
         base: Mapping[str, torch.Tensor] | None = None,
     ) -> dict[str, list[WeightView]]:
-        """Return the weights in new memory, cut into `blocks` where given and whole elsewhere."""
+        """Return the weights in new memory, tensors in `blocks` in blocks and others whole."""
         base = base or self.base()
         cuts = {name: [Block.whole(tuple(tensor.shape))] for name, tensor in base.items()}
         cuts.update({name: list(parts) for name, parts in (blocks or {}).items()})
@@ -111,7 +111,7 @@ class TinyModel:
 
 @pytest.fixture
 def model() -> TinyModel:
-    """Under the modular norm, with one tensor that is not perturbed."""
+    """Return a model under the modular norm, with one tensor that is not perturbed."""
     return TinyModel(scale_map_of("modular_norm", ROWS))
 
 
@@ -131,5 +131,5 @@ def unperturbed() -> TinyModel:
 
 @pytest.fixture
 def model_of() -> Callable[..., TinyModel]:
-    """Return a maker of models with other tensors: method, rows."""
+    """Return a function that makes a model of other tensors: method, rows."""
     return lambda method, rows: TinyModel(scale_map_of(method, rows))

@@ -174,7 +174,7 @@ def test_methods_are_usable_before_there_is_a_profile(method):
         ("attention_only_published", {"model_type": "olmo3"}, {}, "name"),
     ],
 )
-def test_what_no_profile_makes_usable_is_refused_without_one(method, changes, masses, field):
+def test_an_unusable_method_is_refused_before_there_is_a_profile(method, changes, masses, field):
     config = {**resolve_checkpoint("tiny-thicket").config, **changes}
     with pytest.raises(InvalidInputError) as caught:
         require_usable(method, config=config, masses=Masses(**masses))
@@ -182,7 +182,7 @@ def test_what_no_profile_makes_usable_is_refused_without_one(method, changes, ma
 
 
 @pytest.mark.parametrize("ask", [needs_profile, lambda name: build(name, None)])
-def test_an_unknown_method_is_told_the_known_ones(ask):
+def test_the_error_for_an_unknown_method_lists_all_methods(ask):
     with pytest.raises(InvalidInputError, match="modular_norm") as caught:
         ask("adam")
     assert caught.value.field == "method.name"

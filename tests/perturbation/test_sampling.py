@@ -1,9 +1,116 @@
 import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from modnorm.errors import InvalidInputError
+from modnorm.noise.philox import philox4x32, stream_key
 from modnorm.perturbation.descriptor import base_descriptor
-from modnorm.perturbation.population import population_seeds
-from modnorm.perturbation.sampling import sample_descriptors
+from modnorm.perturbation.sampling import population_seeds, sample_descriptors
+
+
+@pytest.mark.parametrize(
+    ("seed", "size", "first", "last"),
+    [
+        (42, 100, (938776589, 2019291947, 1438414587, 1002275702, 967354493), 1788162796),
+        (43, 100, (1074513892, 1209421345, 1634662023, 159033750, 1400801936), 901895659),
+        (44, 100, (1215746718, 2112311244, 1792573174, 594047895, 1323997002), 350137039),
+        (42, 300, (1102145528, 1676602680, 273969188, 947401225, 193376296), 1514330985),
+        (43, 300, (1090725831, 652760037, 1475403653, 1850989157, 371840979), 136878906),
+        (44, 300, (1391314893, 673308854, 1027014137, 1944195680, 2050709531), 1739596362),
+    ],
+)
+def test_published_pools(seed, size, first, last):
+    seeds = population_seeds(seed, size, "published")
+
+    assert seeds[:5] == first
+    assert seeds[-1] == last
+    assert len(set(seeds)) == size
+
+
+@pytest.mark.parametrize(
+    ("seed", "first"),
+    [
+        (42, (1263273133, 1705881553, 1227775092)),
+        (43, (145961609, 2115022416, 933855159)),
+        (44, (646910659, 1081470764, 370650829)),
+    ],
+)
+def test_published_pools_of_3000(seed, first):
+    assert population_seeds(seed, 3000, "published")[:3] == first
+
+
+def test_published_pools_of_two_sizes_have_nothing_in_common():
+    small = population_seeds(42, 100, "published")
+
+    assert not set(small) & set(population_seeds(42, 300, "published"))
+
+
+def test_nested_golden_values():
+    assert population_seeds(42, 5, "nested") == (
+        1590123842,
+        1751634083,
+        368001141,
+        1791758915,
+        729053726,
+    )
+
+
+@settings(deadline=None)
+@given(st.integers(0, 2**63 - 1), st.integers(1, 9000), st.data())
+def test_nested_prefix_does_not_depend_on_the_size(seed, size, data):
+    prefix = data.draw(st.integers(1, size))
+    seeds = population_seeds(seed, size, "nested")
+
+    assert population_seeds(seed, prefix, "nested") == seeds[:prefix]
+    assert len(set(seeds)) == size
+    assert 0 <= min(seeds) <= max(seeds) < 2**31
+
+
+def test_nested_pool_is_the_words_in_order_without_repeats():
+    """100,000 words of 31 bits have 2.3 repeats on average, by the birthday rule."""
+    counters = torch.arange(25_000)
+    zero = torch.zeros_like(counters)
+    repeats = []
+    for seed in range(4):
+        words = philox4x32((counters, zero, zero, zero), stream_key("nested-v1", seed))
+        members = (torch.stack(words, dim=1) >> 1).flatten().tolist()
+        distinct = list(dict.fromkeys(members))
+        repeats.append(len(members) - len(distinct))
+
+        assert population_seeds(seed, len(distinct), "nested") == tuple(distinct)
+
+    assert sum(repeats) > 0
+
+
+def test_nested_pool_is_spread_evenly():
+    seeds = population_seeds(7, 40_000, "nested")
+    eighths = [sum(seed >> 28 == part for seed in seeds) for part in range(8)]
+
+    assert max(abs(count - 5000) for count in eighths) < 5 * (40_000 * 7 / 64) ** 0.5
+    assert abs(sum(seed & 1 for seed in seeds) - 20_000) < 5 * 100
+
+
+def test_nested_pools_of_two_seeds_differ():
+    assert not set(population_seeds(1, 300, "nested")) & set(population_seeds(2, 300, "nested"))
+
+
+@pytest.mark.parametrize(
+    ("seed", "size", "pool", "field"),
+    [
+        (1, 0, "nested", "population.size"),
+        (1, -1, "published", "population.size"),
+        (1, 2**31 + 1, "nested", "population.size"),
+        (-1, 5, "published", "population.seed"),
+        (-1, 5, "nested", "population.seed"),
+        (1, 5, "other", "population.pool"),
+    ],
+)
+def test_bad_input_names_the_field(seed, size, pool, field):
+    with pytest.raises(InvalidInputError) as error:
+        population_seeds(seed, size, pool)
+
+    assert error.value.field == field
 
 
 @pytest.mark.parametrize("pool", ["nested", "published"])
@@ -29,10 +136,10 @@ def test_descriptors_follow_the_pool_in_order(model, pool):
     ],
 )
 def test_bad_input_is_refused_before_the_first_descriptor(model, change, field):
-    settings = {"radius": 0.1, "noise": "portable-v1", "seed": 1, "size": 3, "pool": "nested"}
+    population = {"radius": 0.1, "noise": "portable-v1", "seed": 1, "size": 3, "pool": "nested"}
 
     with pytest.raises(InvalidInputError) as error:
-        sample_descriptors(model.scale_map, **(settings | change))
+        sample_descriptors(model.scale_map, **(population | change))
 
     assert error.value.field == field
 

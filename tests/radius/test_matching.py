@@ -11,7 +11,7 @@ from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.errors import CandidateError, ConflictError, InvalidInputError
 from modnorm.noise import get_scheme
 from modnorm.perturbation.descriptor import Descriptor
-from modnorm.perturbation.population import population_seeds
+from modnorm.perturbation.sampling import population_seeds
 from modnorm.radius.artifact import RadiusArtifact
 from modnorm.radius.bench import Bench
 from modnorm.radius.matching import MatchingPlan, match

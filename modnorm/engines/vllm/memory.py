@@ -18,7 +18,7 @@ CPU_CACHE_BYTES = 4 * 2**30
 _BLOCK = 128
 """Tokens of a cache block on the CPU."""
 _NOISE_BYTES = 2**30
-"""Scratch memory of the noise norms (`modnorm.perturbation.kernels.tuning`)."""
+"""Scratch memory of the noise norms (`modnorm.perturbation.kernels.launch_sizes`)."""
 _LOGITS_SHARE = 0.02
 """Share of the memory for the logits of parked sequences. Sampling takes a few times as much."""
 _MIN_SHARE = 0.05

@@ -22,7 +22,7 @@ from modnorm.engines.vllm.serialization import (
 )
 from modnorm.errors import IncompatibleError
 from modnorm.geometry.scale_map import ScaleMap
-from modnorm.perturbation.weights import CandidateWeights, WeightView
+from modnorm.perturbation.candidate_weights import CandidateWeights, WeightView
 
 if TYPE_CHECKING:
     from modnorm.perturbation.lineage import Lineage

@@ -1,6 +1,6 @@
-"""Triton kernels that write candidates; the plain version says what they must do.
+"""Triton kernels that write candidates; the plain version defines their results.
 
-Nothing here imports Triton before `fused_weights` is asked for it.
+Only `fused_weights` imports Triton.
 """
 
 import logging
@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from subprocess import CalledProcessError
 from typing import TYPE_CHECKING
 
-from modnorm.perturbation.views import HeldTensor
+from modnorm.perturbation.held_tensor import HeldTensor
 
 if TYPE_CHECKING:
     from modnorm.perturbation.kernels.fused import FusedWeights
@@ -18,11 +18,11 @@ _LOG = logging.getLogger(__name__)
 
 
 def fused_weights(held: Mapping[str, HeldTensor]) -> "FusedWeights | None":
-    """Return the kernels for these tensors, or None where the plain version must do.
+    """Return the kernels for these tensors, or None if the plain version must write them.
 
-    That is without CUDA or Triton, for layouts beyond the kernels and weights kept in a wider
-    dtype, where Triton cannot build them (its launcher needs a C compiler), and where its build
-    deviates from the plain version on small blocks. The last two are logged.
+    None without CUDA or Triton, for memory layouts that kernels cannot address and for weights in
+    a wider dtype. Also None, and logged, if Triton cannot build the kernels (its launcher needs a
+    C compiler) or if they deviate from the plain version on small blocks.
     """
     on_gpu = bool(held) and all(
         tensor.device.type == "cuda" and not tensor.is_widened for tensor in held.values()
@@ -39,10 +39,10 @@ def fused_weights(held: Mapping[str, HeldTensor]) -> "FusedWeights | None":
 
 
 def _checked(held: Mapping[str, HeldTensor]) -> "tuple[str | None, FusedWeights | None]":
-    """Return what is wrong with the kernels, and the kernels if nothing is and they fit."""
+    """Return the fault of the kernels, if any, and the usable kernels, if any."""
     from triton.errors import TritonError  # noqa: PLC0415 - only with Triton
 
-    from modnorm.perturbation.kernels import fused, self_check  # noqa: PLC0415 - the same
+    from modnorm.perturbation.kernels import fused, self_check  # noqa: PLC0415 - only with Triton
 
     if not fused.addressable(held):
         return None, None

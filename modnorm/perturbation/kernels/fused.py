@@ -1,4 +1,4 @@
-"""Candidates written by kernels: the fast equal of the plain version in `perturbation.weights`."""
+"""Candidates written by kernels, bit for bit as by `perturbation.candidate_weights`."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -11,92 +11,92 @@ from modnorm.noise.gaussian import magnitudes
 from modnorm.noise.philox import stream_key
 from modnorm.noise.portable import PortableNoise
 from modnorm.perturbation.coefficients import coefficients_of
+from modnorm.perturbation.held_tensor import HeldTensor
 from modnorm.perturbation.kernels import launch
+from modnorm.perturbation.kernels.launch_plan import MemoryBlock, memory_block, plan_launches
+from modnorm.perturbation.kernels.launch_sizes import LaunchSizes
 from modnorm.perturbation.kernels.noise_norms import NoiseNorms, supported
-from modnorm.perturbation.kernels.tuning import Tuning
-from modnorm.perturbation.kernels.work import Surface, plan_work, surface
-from modnorm.perturbation.views import HeldTensor
 
-_PLANS = 8
-"""Scale maps whose tables are kept: those of the experiments that an engine serves in turn."""
+_CACHED_MAPS = 8
+"""Scale maps whose tables are cached: an engine alternates between experiments."""
 
 
 class FusedWeights:
-    """Writes candidates of `portable-v1`, restores and compares, a few launches each.
+    """Writes candidates of `portable-v1`, restores and compares, in a few launches each.
 
-    The weights are those of the plain version, bit for bit, for the same coefficients. The norms
-    of noise are sums, which this version takes in another order.
+    Equal coefficients give the weights of the plain version, bit for bit. The norms of noise are
+    sums, which this version adds in another order.
 
     Args:
         held: All physical tensors, by name.
-        tuning: Launch sizes.
+        sizes: Launch sizes.
 
     Raises:
-        IncompatibleError: a view's strides or size are beyond the kernels; see `addressable`.
+        IncompatibleError: the kernels cannot address a view; see `addressable`.
     """
 
-    def __init__(self, held: Mapping[str, HeldTensor], tuning: Tuning | None = None) -> None:
+    def __init__(self, held: Mapping[str, HeldTensor], sizes: LaunchSizes | None = None) -> None:
         self._held = held
-        self._tuning = tuning or Tuning()
+        self._sizes = sizes or LaunchSizes()
         self._device = next(iter(held.values())).device
-        self._everything = plan_work(
+        self._all_plans = plan_launches(
             [
                 (tensor.dtype, one)
                 for index, tensor in enumerate(held.values())
-                for one in _surfaces(tensor, index)
+                for one in _memory_blocks(tensor, index)
             ],
-            self._tuning.copy_blocks,
+            self._sizes.copy_blocks,
             self._device,
         )
         table = torch.tensor(magnitudes(), dtype=torch.int32).to(torch.int16)
         self._magnitudes = table.to(self._device)
-        self._plans: dict[str, _Plan] = {}
+        self._tables: dict[str, _ScaleMapTables] = {}
 
     def write(
         self, seed: int, radius: float, scale_map: ScaleMap, given: Sequence[float] | None
     ) -> tuple[float, ...]:
         """Write all active tensors; return their coefficients.
 
-        The device is waited for once, at the end, and only if the coefficients were not given.
+        Waits for the device once, at the end, and only to compute coefficients (`given` is None).
         """
         if not scale_map.active:
             return ()
         with self._on_device():
-            plan = self._plan(scale_map)
-            keys = self._tensor(plan.keys(seed), torch.int64)
+            tables = self._tables_of(scale_map)
+            keys = self._tensor(tables.keys(seed), torch.int64)
             if given is not None:
-                plan.write(keys, self._tensor(given, torch.float32))
+                tables.write(keys, self._tensor(given, torch.float32))
                 return tuple(given)
-            coefficients = coefficients_of(plan.norms.compute(keys), plan.scales, radius)
-            plan.write(keys, coefficients)
+            coefficients = coefficients_of(tables.norms.compute(keys), tables.scales, radius)
+            tables.write(keys, coefficients)
             return tuple(coefficients.tolist())
 
     def restore(self) -> None:
         """Copy the pristine weights back."""
         with self._on_device():
-            for work in self._everything:
-                launch.restore(work, self._tuning)
+            for plan in self._all_plans:
+                launch.restore(plan, self._sizes)
 
     def is_pristine(self) -> bool:
-        """Whether the weights are the pristine ones, bit for bit; waits for the device once."""
+        """Return whether the weights equal the pristine ones bit for bit; wait for the device."""
         differs = torch.zeros(1, dtype=torch.int32, device=self._device)
         with self._on_device():
-            for work in self._everything:
-                launch.compare(work, differs, self._tuning)
+            for plan in self._all_plans:
+                launch.compare(plan, differs, self._sizes)
         return not differs.item()
 
     def supports(self, scale_map: ScaleMap) -> bool:
-        """Whether the norms of a scale map are among those that kernels compute."""
+        """Return whether the kernels compute all norms of a scale map."""
         return all(supported(scale) for scale in scale_map.active)
 
-    def _plan(self, scale_map: ScaleMap) -> "_Plan":
-        if scale_map.digest not in self._plans:
-            if len(self._plans) == _PLANS:
-                self._plans.clear()
-            self._plans[scale_map.digest] = _Plan(
-                scale_map.active, self._held, self._magnitudes, self._tuning
+    def _tables_of(self, scale_map: ScaleMap) -> "_ScaleMapTables":
+        if scale_map.digest not in self._tables:
+            if len(self._tables) == _CACHED_MAPS:
+                self._tables.clear()
+            self._tables[scale_map.digest] = _ScaleMapTables(
+                scale_map.active, self._held, self._magnitudes, self._sizes
             )
-        return self._plans[scale_map.digest]
+        return self._tables[scale_map.digest]
 
     def _tensor(self, values: Sequence[object], dtype: torch.dtype) -> torch.Tensor:
         return torch.tensor(values, dtype=dtype).to(self._device)
@@ -106,30 +106,30 @@ class FusedWeights:
         return torch.cuda.device(self._device) if on_gpu else nullcontext()
 
 
-class _Plan:
-    """The tables of one scale map."""
+class _ScaleMapTables:
+    """The kernels' tables for one scale map."""
 
     def __init__(
         self,
         active: Sequence[TensorScale],
         held: Mapping[str, HeldTensor],
         table: torch.Tensor,
-        tuning: Tuning,
+        sizes: LaunchSizes,
     ) -> None:
         self._names = [scale.name for scale in active]
         self._magnitudes = table
-        self._tuning = tuning
+        self._sizes = sizes
         device = table.device
         scales = [scale.scale for scale in active]
         self.scales = torch.tensor(scales, dtype=torch.float64).to(device)
-        self.norms = NoiseNorms(active, device, table, tuning)
-        self._work = plan_work(
+        self.norms = NoiseNorms(active, device, table, sizes)
+        self._plans = plan_launches(
             [
                 (held[name].dtype, one)
                 for index, name in enumerate(self._names)
-                for one in _surfaces(held[name], index)
+                for one in _memory_blocks(held[name], index)
             ],
-            tuning.write_blocks,
+            sizes.write_blocks,
             device,
         )
 
@@ -137,32 +137,32 @@ class _Plan:
         return [stream_key(PortableNoise.name, seed, name) for name in self._names]
 
     def write(self, keys: torch.Tensor, coefficients: torch.Tensor) -> None:
-        for work in self._work:
+        for plan in self._plans:
             launch.write(
-                work,
+                plan,
                 keys=keys,
                 coefficients=coefficients,
                 magnitudes=self._magnitudes,
-                tuning=self._tuning,
+                sizes=self._sizes,
             )
 
 
 def addressable(held: Mapping[str, HeldTensor]) -> bool:
-    """Whether the kernels can write all of these views."""
+    """Return whether the kernels can write all views of these tensors."""
     devices = {tensor.device for tensor in held.values()}
     shapes = [
-        surface(tensor.tensor.shape, *copy, 0)
+        memory_block(tensor.tensor.shape, *copy, 0)
         for tensor in held.values()
         for copy in tensor.copies
     ]
     return len(devices) == 1 and all(one is not None and one.addressable for one in shapes)
 
 
-def _surfaces(held: HeldTensor, index: int) -> list[Surface]:
-    found = [surface(held.tensor.shape, *copy, index) for copy in held.copies]
-    surfaces = [one for one in found if one is not None and one.addressable]
-    if len(surfaces) != len(found):
+def _memory_blocks(held: HeldTensor, index: int) -> list[MemoryBlock]:
+    found = [memory_block(held.tensor.shape, *copy, index) for copy in held.copies]
+    blocks = [one for one in found if one is not None and one.addressable]
+    if len(blocks) != len(found):
         raise IncompatibleError(
-            f"{held.tensor.name} is laid out in a way that kernels cannot write"
+            f"the kernels cannot write the memory layout of {held.tensor.name}"
         )
-    return surfaces
+    return blocks

@@ -1,4 +1,4 @@
-"""`portable-v1` in registers: counters in, standard Gaussians out (modnorm.noise.portable)."""
+"""`portable-v1` in registers: Gaussian noise from counters (`modnorm.noise.portable`)."""
 
 import triton
 import triton.language as tl
@@ -21,8 +21,8 @@ def values(
         key1: Second key word.
         magnitudes: Pointer to the 32,768 magnitudes as 16-bit integers.
         COUNT: Number of counters, a power of two.
-        SHARED: Stage the table in shared memory, where random reads cost a few bank conflicts;
-            otherwise they go to the level-1 cache, one line after another.
+        SHARED: Copy the table to shared memory, where random reads cost a few bank conflicts.
+            Otherwise the level-1 cache serves them, one line after another.
     """
     word0 = (block & 0xFFFFFFFF).to(tl.uint32)
     word1 = (block >> 32).to(tl.uint32)
@@ -45,6 +45,6 @@ def values(
     else:
         found = tl.load(magnitudes + index)
     magnitude = found.to(tl.int32) & 0xFFFF
-    # The sign is given to the integer, so that zero has none.
+    # The integer gets the sign, so that zero has none.
     signed = tl.where(bits > 0x7FFF, -magnitude, magnitude)
     return tl.reshape(signed.to(tl.float32) * 0.0001220703125, [COUNT, 8])

@@ -1,4 +1,4 @@
-"""Launches of the kernels that touch weights."""
+"""Launches of the kernels that read or write weights."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -6,92 +6,92 @@ from types import MappingProxyType
 import torch
 import triton.language as tl
 
-from modnorm.perturbation.kernels import writing
-from modnorm.perturbation.kernels.tuning import Tuning
-from modnorm.perturbation.kernels.work import Work
+from modnorm.perturbation.kernels import weight_kernels
+from modnorm.perturbation.kernels.launch_plan import LaunchPlan
+from modnorm.perturbation.kernels.launch_sizes import LaunchSizes
 
 DTYPES: Mapping[torch.dtype, tl.dtype] = MappingProxyType(
     {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
 )
-"""Weight dtypes as Triton calls them."""
+"""Triton's names of the weight dtypes."""
 
 EXACT: Mapping[str, bool] = MappingProxyType({"enable_fp_fusion": False})
-"""Compiler options of the kernel that writes weights: no multiply and add become one."""
+"""Compiler options of the kernel that writes weights: no fused multiply-add."""
 
 
 def write(
-    work: Work,
+    plan: LaunchPlan,
     *,
     keys: torch.Tensor,
     coefficients: torch.Tensor,
     magnitudes: torch.Tensor,
-    tuning: Tuning,
+    sizes: LaunchSizes,
 ) -> None:
-    """Write the candidate into all surfaces of `work`; see `writing.write_kernel`."""
-    writing.write_kernel[(len(work.tiles),)](
-        work.tiles,
-        work.views,
+    """Write the candidate into all blocks of `plan`; see `weight_kernels.write_kernel`."""
+    weight_kernels.write_kernel[(len(plan.tiles),)](
+        plan.tiles,
+        plan.views,
         keys,
         coefficients,
         magnitudes,
-        DTYPE=DTYPES[work.dtype],
-        COUNT=work.count,
-        ROWS=work.rows,
-        ALIGNED=work.aligned,
-        SHARED=tuning.shared_table and work.aligned,
-        num_warps=tuning.write_warps,
+        DTYPE=DTYPES[plan.dtype],
+        COUNT=plan.count,
+        ROWS=plan.rows,
+        ALIGNED=plan.aligned,
+        SHARED=sizes.shared_table and plan.aligned,
+        num_warps=sizes.write_warps,
         **EXACT,
     )
 
 
 def fill(
-    work: Work,
+    plan: LaunchPlan,
     *,
     keys: torch.Tensor,
     magnitudes: torch.Tensor,
     scratch: torch.Tensor,
-    tuning: Tuning,
+    sizes: LaunchSizes,
 ) -> None:
-    """Write fp32 noise into `scratch`; see `writing.fill_kernel`."""
-    writing.fill_kernel[(len(work.tiles),)](
-        work.tiles,
-        work.views,
+    """Write fp32 noise into `scratch`; see `weight_kernels.fill_kernel`."""
+    weight_kernels.fill_kernel[(len(plan.tiles),)](
+        plan.tiles,
+        plan.views,
         keys,
         magnitudes,
         scratch,
-        COUNT=work.count,
-        ROWS=work.rows,
-        ALIGNED=work.aligned,
-        TALL=work.tall,
-        SHARED=tuning.shared_table and work.aligned,
-        num_warps=tuning.write_warps,
+        COUNT=plan.count,
+        ROWS=plan.rows,
+        ALIGNED=plan.aligned,
+        TALL=plan.tall,
+        SHARED=sizes.shared_table and plan.aligned,
+        num_warps=sizes.write_warps,
     )
 
 
-def restore(work: Work, tuning: Tuning) -> None:
-    """Copy the pristine weights back into all surfaces of `work`."""
-    writing.restore_kernel[(len(work.tiles),)](
-        work.tiles,
-        work.views,
-        BITS=_bits(work.dtype),
-        COUNT=work.count,
-        ROWS=work.rows,
-        ALIGNED=work.aligned,
-        num_warps=tuning.copy_warps,
+def restore(plan: LaunchPlan, sizes: LaunchSizes) -> None:
+    """Copy the pristine weights back into all blocks of `plan`."""
+    weight_kernels.restore_kernel[(len(plan.tiles),)](
+        plan.tiles,
+        plan.views,
+        BITS=_bits(plan.dtype),
+        COUNT=plan.count,
+        ROWS=plan.rows,
+        ALIGNED=plan.aligned,
+        num_warps=sizes.copy_warps,
     )
 
 
-def compare(work: Work, differs: torch.Tensor, tuning: Tuning) -> None:
-    """Set `differs[0]`, int32, to 1 where weights are not the pristine ones."""
-    writing.compare_kernel[(len(work.tiles),)](
-        work.tiles,
-        work.views,
+def compare(plan: LaunchPlan, differs: torch.Tensor, sizes: LaunchSizes) -> None:
+    """Set `differs[0]`, int32, to 1 if a weight differs from the pristine one."""
+    weight_kernels.compare_kernel[(len(plan.tiles),)](
+        plan.tiles,
+        plan.views,
         differs,
-        BITS=_bits(work.dtype),
-        COUNT=work.count,
-        ROWS=work.rows,
-        ALIGNED=work.aligned,
-        num_warps=tuning.copy_warps,
+        BITS=_bits(plan.dtype),
+        COUNT=plan.count,
+        ROWS=plan.rows,
+        ALIGNED=plan.aligned,
+        num_warps=sizes.copy_warps,
     )
 
 

@@ -1,7 +1,7 @@
-"""Small blocks written by kernels and by the plain version, before kernels write a model.
+"""A check at start: kernels and the plain version must write equal small blocks.
 
-A compiler may build the kernels otherwise than the one that they were tested with. What it builds
-here is what writes candidates: the launch sizes are the real ones.
+The compiler at hand may build the kernels differently from the one that they were tested with. The
+check compiles them with the launch sizes that candidates use.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,12 +15,12 @@ from modnorm.geometry.scale_map import Norm, ScaleMap, TensorScale
 from modnorm.noise import Block, get_scheme
 from modnorm.noise.portable import PortableNoise
 from modnorm.perturbation.coefficients import coefficients_of
+from modnorm.perturbation.held_tensor import HeldTensor, WeightView
 from modnorm.perturbation.kernels.fused import FusedWeights
-from modnorm.perturbation.kernels.tuning import Tuning
-from modnorm.perturbation.views import HeldTensor, WeightView
+from modnorm.perturbation.kernels.launch_sizes import LaunchSizes
 
 NORM_TOLERANCE = 1e-5
-"""Relative difference that another order of summation may make."""
+"""Relative difference that another order of summation may cause."""
 _SEED, _RADIUS = 11, 0.5
 _CPU = torch.device("cpu")
 
@@ -35,31 +35,31 @@ _BLOCKS: Mapping[tuple[tuple[int, ...], Norm], tuple[Block, ...]] = {
     ((40,), Norm.MAX_ABS): (Block((0, 40)),),
     ((13,), Norm.MAX_ABS): (Block((3, 13)),),
 }
-"""Tensors by shape and norm, and what is held of them: aligned, cut by columns, and neither."""
+"""Held blocks of tensors by shape and norm: aligned, cut by columns, and neither."""
 
 
 def deviation(
-    dtypes: Iterable[torch.dtype], device: torch.device, tuning: Tuning | None = None
+    dtypes: Iterable[torch.dtype], device: torch.device, sizes: LaunchSizes | None = None
 ) -> str | None:
-    """Return how kernels deviate from the plain version, or None where they do not.
+    """Return how kernels deviate from the plain version; None if they do not.
 
     Args:
         dtypes: Weight dtypes to write.
-        device: Where the kernels run.
-        tuning: Launch sizes.
+        device: Device of the kernels.
+        sizes: Launch sizes.
     """
     scale_map = _scale_map()
     for dtype in dtypes:
         base = _base(scale_map, dtype)
         views = {name: _views(tensor, device) for name, tensor in base.items()}
         held = _hold(scale_map, views)
-        found = FusedWeights(held, tuning)
-        coefficients = found.write(_SEED, _RADIUS, scale_map, None)
+        fused = FusedWeights(held, sizes)
+        coefficients = fused.write(_SEED, _RADIUS, scale_map, None)
         if name := _wrong_norm(coefficients, scale_map):
             return f"the norm of {name} differs"
         if name := _wrong_weight(coefficients, scale_map, base, views):
             return f"weights of {name} in {dtype} differ"
-        if fault := _wrong_copy(found, held):
+        if fault := _wrong_copy(fused, held):
             return fault
     return None
 
@@ -84,7 +84,7 @@ def _scale_map() -> ScaleMap:
 
 
 def _base(scale_map: ScaleMap, dtype: torch.dtype) -> dict[str, torch.Tensor]:
-    """Return weights of all tensors on the CPU, of many magnitudes and both signs."""
+    """Return weights of all tensors on the CPU, with many magnitudes and both signs."""
     generator = torch.Generator().manual_seed(_SEED)
     return {
         row.name: torch.randn(row.shape, generator=generator).pow(3).to(dtype)
@@ -109,10 +109,10 @@ def _hold(scale_map: ScaleMap, views: Mapping[str, Sequence[WeightView]]) -> dic
 
 
 def _wrong_norm(coefficients: Sequence[float], scale_map: ScaleMap) -> str | None:
-    for found, row in zip(coefficients, scale_map.active, strict=True):
+    for coefficient, row in zip(coefficients, scale_map.active, strict=True):
         norm = natural_norm(_noise(row, Block.whole(row.shape)), row.norm)
         expected = coefficients_of(norm, 1.0, _RADIUS).item()
-        if not abs(found - expected) <= NORM_TOLERANCE * expected:
+        if not abs(coefficient - expected) <= NORM_TOLERANCE * expected:
             return row.name
     return None
 
@@ -133,14 +133,14 @@ def _wrong_weight(
     return None
 
 
-def _wrong_copy(found: FusedWeights, held: Mapping[str, HeldTensor]) -> str | None:
-    """Restore and compare, against the same by torch."""
-    if found.is_pristine():
-        return "a candidate passes for the base"
-    found.restore()
+def _wrong_copy(fused: FusedWeights, held: Mapping[str, HeldTensor]) -> str | None:
+    """Check restore and compare against torch."""
+    if fused.is_pristine():
+        return "a candidate compares equal to the base"
+    fused.restore()
     if not all(tensor.is_pristine() for tensor in held.values()):
         return "restored weights differ from the base"
-    return None if found.is_pristine() else "the base does not pass for the base"
+    return None if fused.is_pristine() else "the base compares unequal to itself"
 
 
 def _noise(row: TensorScale, block: Block) -> torch.Tensor:

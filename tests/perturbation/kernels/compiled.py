@@ -1,4 +1,4 @@
-"""Compile every kernel for a GPU that need not be there, with the sizes of real launches.
+"""Compile every kernel with real launch sizes, for a GPU that this machine may lack.
 
     python tests/perturbation/kernels/compiled.py
 
@@ -17,12 +17,12 @@ import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from modnorm.perturbation.kernels import norms, writing
+from modnorm.perturbation.kernels import norm_kernels, weight_kernels
 from modnorm.perturbation.kernels.launch import EXACT
-from modnorm.perturbation.kernels.tuning import Tuning
+from modnorm.perturbation.kernels.launch_sizes import LaunchSizes
 
 TARGET = GPUTarget("cuda", 90, 32)
-TUNING = Tuning()
+SIZES = LaunchSizes()
 TYPES = {
     "tiles": "*i32",
     "counts": "*i32",
@@ -38,7 +38,7 @@ WIDTH = 2048
 
 
 def compiled(kernel, warps, options=None, **constants):
-    """Return what the machine code of one kernel holds."""
+    """Return properties of one kernel's machine code."""
     names = list(enumerate(kernel.arg_names))
     types = {name: TYPES.get(name, "*fp32") for _, name in names}
     source = ASTSource(
@@ -71,37 +71,37 @@ def _tool(name, option, binary):
 
 
 def write(dtype=tl.bfloat16, *, rows=False, aligned=True, options=EXACT):
-    count = TUNING.write_blocks if aligned else TUNING.write_blocks // 8
+    count = SIZES.write_blocks if aligned else SIZES.write_blocks // 8
     return compiled(
-        writing.write_kernel, TUNING.write_warps, options,
+        weight_kernels.write_kernel, SIZES.write_warps, options,
         DTYPE=dtype, COUNT=count, ROWS=rows, ALIGNED=aligned, SHARED=aligned,
     )  # fmt: skip
 
 
 def fill():
     return compiled(
-        writing.fill_kernel, TUNING.write_warps,
-        COUNT=TUNING.write_blocks, ROWS=True, ALIGNED=True, TALL=True, SHARED=True,
+        weight_kernels.fill_kernel, SIZES.write_warps,
+        COUNT=SIZES.write_blocks, ROWS=True, ALIGNED=True, TALL=True, SHARED=True,
     )  # fmt: skip
 
 
 def copies(kernel):
     return compiled(
-        kernel, TUNING.copy_warps,
-        BITS=tl.int16, COUNT=TUNING.copy_blocks, ROWS=False, ALIGNED=True,
+        kernel, SIZES.copy_warps,
+        BITS=tl.int16, COUNT=SIZES.copy_blocks, ROWS=False, ALIGNED=True,
     )  # fmt: skip
 
 
 def statistic(*, absolute, add, aligned):
     return compiled(
-        norms.statistic_kernel, TUNING.write_warps,
-        LINES=TUNING.statistic_lines, COUNT=TUNING.statistic_blocks,
-        ABSOLUTE=absolute, SUM=add, ALIGNED=aligned, SHARED=TUNING.shared_table,
+        norm_kernels.statistic_kernel, SIZES.write_warps,
+        LINES=SIZES.statistic_lines, COUNT=SIZES.statistic_blocks,
+        ABSOLUTE=absolute, SUM=add, ALIGNED=aligned, SHARED=SIZES.shared_table,
     )  # fmt: skip
 
 
 def main():
-    lines = TUNING.power_elements // WIDTH
+    lines = SIZES.power_elements // WIDTH
     found = {
         "write": write(),
         "write fp32": write(tl.float32),
@@ -109,20 +109,22 @@ def main():
         "write unaligned": write(rows=True, aligned=False),
         "write fused": write(options={}),
         "fill tall": fill(),
-        "restore": copies(writing.restore_kernel),
-        "compare": copies(writing.compare_kernel),
+        "restore": copies(weight_kernels.restore_kernel),
+        "compare": copies(weight_kernels.compare_kernel),
         "max row": statistic(absolute=False, add=False, aligned=True),
         "max abs": statistic(absolute=True, add=False, aligned=False),
-        "combine": compiled(norms.combine_kernel, 4, ABSOLUTE=False, SUM=True, WIDTH=1024),
+        "combine": compiled(norm_kernels.combine_kernel, 4, ABSOLUTE=False, SUM=True, WIDTH=1024),
         "power": compiled(
-            norms.power_kernel, TUNING.power_warps,
-            LINES=lines, STEPS=TUNING.power_steps, WIDTH=WIDTH, ALIGNED=True,
+            norm_kernels.power_kernel, SIZES.power_warps,
+            LINES=lines, STEPS=SIZES.power_steps, WIDTH=WIDTH, ALIGNED=True,
         ),
         "total": compiled(
-            norms.total_kernel, 4,
-            LINES=TUNING.total_lines, COLUMNS=TUNING.total_columns, WIDTH=WIDTH,
+            norm_kernels.total_kernel, 4,
+            LINES=SIZES.total_lines, COLUMNS=SIZES.total_columns, WIDTH=WIDTH,
         ),
-        "advance": compiled(norms.advance_kernel, TUNING.power_warps, LINES=1024, WIDTH=WIDTH),
+        "advance": compiled(
+            norm_kernels.advance_kernel, SIZES.power_warps, LINES=1024, WIDTH=WIDTH,
+        ),
     }  # fmt: skip
     print(json.dumps(found))  # noqa: T201 - the output of a program
 

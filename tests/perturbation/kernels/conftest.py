@@ -1,4 +1,4 @@
-"""The kernels on a GPU where there is one, and in Triton's interpreter elsewhere.
+"""The kernels on a GPU if there is one, otherwise in Triton's interpreter.
 
 The interpreter is chosen in `tests/conftest.py`, before anything imports Triton.
 """
@@ -13,11 +13,11 @@ import torch
 
 ON_GPU = torch.cuda.is_available()
 EXPECTED = (sys.platform, platform.machine()) == ("linux", "x86_64")
-"""Where the development requirements bring Triton: its absence is a failure there."""
+"""Platforms on which the development requirements install Triton; it must be there."""
 
 if EXPECTED or find_spec("triton"):
     from modnorm.perturbation.kernels.fused import FusedWeights
-    from modnorm.perturbation.kernels.tuning import Tuning
+    from modnorm.perturbation.kernels.launch_sizes import LaunchSizes
 
 
 @pytest.fixture
@@ -26,13 +26,13 @@ def device() -> torch.device:
 
 
 @pytest.fixture
-def small() -> "Tuning":
+def small() -> "LaunchSizes":
     """Programs so small that each tensor of the tests has several, and one that is not full.
 
     Each stages the quantile table: a single warp would hold a thousand entries a thread, which
     takes the compiler minutes.
     """
-    return Tuning(
+    return LaunchSizes(
         write_blocks=64,
         write_warps=4,
         copy_blocks=64,
@@ -50,10 +50,10 @@ def small() -> "Tuning":
 
 @pytest.fixture
 def fuse(small) -> Callable[..., object]:
-    """Return a function that gives weights kernels, whatever device they are on."""
+    """Return a function that makes weights use kernels on any device."""
 
-    def give(weights, tuning=small):
-        weights._fused = FusedWeights(weights._held, tuning)
+    def give(weights, sizes=small):
+        weights._fused = FusedWeights(weights._held, sizes)
         return weights
 
     return give

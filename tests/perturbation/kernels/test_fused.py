@@ -8,14 +8,14 @@ import torch
 from modnorm.errors import CandidateError, PreconditionError
 from modnorm.geometry.scale_map import Norm
 from modnorm.noise import Block, get_scheme
-from modnorm.perturbation.views import WeightView
+from modnorm.perturbation.held_tensor import WeightView
 
 pytest.importorskip("triton", reason="no Triton for this platform")
 
 from modnorm.noise.philox import stream_key
 from modnorm.perturbation.kernels import launch
 from modnorm.perturbation.kernels.fused import addressable
-from modnorm.perturbation.kernels.work import Surface, plan_work
+from modnorm.perturbation.kernels.launch_plan import MemoryBlock, plan_launches
 
 QKV = "model.layers.0.self_attn.qkv_proj.weight"
 BIAS = "model.layers.0.self_attn.qkv_proj.bias"
@@ -56,7 +56,7 @@ def same(ours, theirs):
 
 @pytest.fixture
 def pair(fuse, device):
-    """Return a function that holds a model twice: with kernels, and plainly on the CPU."""
+    """Return a function that loads a model twice: with kernels, and plainly on the CPU."""
 
     def hold(model, blocks=None, dtype=torch.bfloat16):
         views = model.views(blocks, on(device, model.base(dtype)))
@@ -167,12 +167,12 @@ def test_rounding_of_all_sizes(isotropic, fuse, device, dtype, size):
 def test_elements_past_the_first_counter_word(device, small, fuse, model, start, shared):
     """A shard far inside a tensor too large to hold: block numbers of more than 32 bits."""
     held = torch.zeros(48, device=device)
-    one = Surface(
+    one = MemoryBlock(
         held=held.data_ptr(), base=held.clone().data_ptr(), start=start, stride=0, rows=1,
         columns=48, held_strides=(0, 1), base_strides=(0, 1), tensor=0,
     )  # fmt: skip
     base = torch.zeros(48, device=device)
-    (work,) = plan_work([(held.dtype, replace(one, base=base.data_ptr()))], 8, device)
+    (work,) = plan_launches([(held.dtype, replace(one, base=base.data_ptr()))], 8, device)
     table = fuse(model.hold(model.views(base=on(device, model.base()))))._fused._magnitudes
 
     launch.write(
@@ -180,7 +180,7 @@ def test_elements_past_the_first_counter_word(device, small, fuse, model, start,
         keys=torch.tensor([stream_key("portable-v1", 1, "far")], device=device),
         coefficients=torch.ones(1, device=device),
         magnitudes=table,
-        tuning=replace(small, shared_table=shared),
+        sizes=replace(small, shared_table=shared),
     )
 
     expected = get_scheme("portable-v1").sample(
@@ -192,8 +192,8 @@ def test_elements_past_the_first_counter_word(device, small, fuse, model, start,
 
 @pytest.mark.parametrize("change", ["shared_table", "write_blocks", "copy_blocks"])
 def test_launch_sizes_change_no_weight(model, fuse, device, small, change):
-    tuning = replace(small, **{change: {"shared_table": False}.get(change, 16)})
-    fused = fuse(model.hold(model.views(UNFUSED, on(device, model.base()))), tuning)
+    sizes = replace(small, **{change: {"shared_table": False}.get(change, 16)})
+    fused = fuse(model.hold(model.views(UNFUSED, on(device, model.base()))), sizes)
     plain = model.hold()
     resolved = plain.apply(model.descriptor(radius=2.0), model.scale_map)
 
@@ -263,7 +263,7 @@ def test_published_noise_is_written_plainly(model, pair):
         assert fused.sha256() == plain.sha256()
 
 
-def test_layouts_beyond_the_kernels_are_known(model_of, fuse):
+def test_layouts_that_kernels_cannot_address_are_refused(model_of, fuse):
     model = model_of("randopt", [("cube", (3, 4, 5), Norm.UNIT, 1.0)])
     turned = torch.zeros(3, 5, 4, dtype=torch.bfloat16).transpose(1, 2)
     weights = model.hold({"cube": [WeightView(turned, Block((0, 3)))]})

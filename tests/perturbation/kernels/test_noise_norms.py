@@ -1,4 +1,4 @@
-"""Norms by kernels against norms by torch; sums are taken in another order."""
+"""Norms by kernels agree with norms by torch, which sums in another order."""
 
 from dataclasses import replace
 
@@ -39,10 +39,10 @@ def scales(model_of):
     return model_of("modular_norm", ROWS).scale_map.active
 
 
-def compute(scales, device, tuning, seed=5):
+def compute(scales, device, sizes, seed=5):
     table = torch.tensor(magnitudes(), dtype=torch.int32).to(torch.int16).to(device)
     keys = [stream_key("portable-v1", seed, scale.name) for scale in scales]
-    return NoiseNorms(scales, device, table, tuning).compute(torch.tensor(keys, device=device))
+    return NoiseNorms(scales, device, table, sizes).compute(torch.tensor(keys, device=device))
 
 
 @pytest.mark.parametrize("shared_table", [True, False])
@@ -59,8 +59,8 @@ def test_norms_are_those_of_the_noise(scales, device, small, shared_table):
 
 
 @pytest.mark.parametrize("change", [{"scratch_bytes": 2**20}, {"write_blocks": 256}])
-def test_company_changes_no_norm(scales, device, small, change):
-    """A norm depends on its own tensor: not on what shares the scratch buffer or the launch."""
+def test_other_tensors_change_no_norm(scales, device, small, change):
+    """A norm depends on its own tensor, not on others in the scratch buffer or the launch."""
     together = compute(scales, device, small)
 
     assert torch.equal(compute(scales, device, replace(small, **change)), together)
@@ -85,7 +85,7 @@ def test_norms_are_the_same_each_time(scales, device, small):
         ((), Norm.MAX_ABS, True),
     ],
 )
-def test_what_is_supported(model_of, shape, norm, taken):
+def test_supported_norms(model_of, shape, norm, taken):
     (scale,) = model_of("modular_norm", [("one", shape, norm, 1.0)]).scale_map.active
 
     assert supported(scale) is taken

@@ -1,4 +1,4 @@
-"""What is checked before kernels write a model: sound kernels pass, others do not."""
+"""The self-check: correct kernels pass, others do not."""
 
 import pytest
 import torch
@@ -14,12 +14,12 @@ from modnorm.perturbation.kernels.self_check import deviation
 
 @pytest.fixture
 def few(monkeypatch):
-    """One tensor to check, of two views: the interpreter takes its time."""
+    """Check one tensor of two views, since the interpreter is slow."""
     blocks = {((24, 16), Norm.SPECTRAL): (Block((0, 16)), Block((16, 24), (8, 16)))}
     monkeypatch.setattr(self_check, "_BLOCKS", blocks)
 
 
-def test_sound_kernels_pass(device, small):
+def test_correct_kernels_pass(device, small):
     assert deviation([torch.bfloat16], device, small) is None
 
 
@@ -27,7 +27,7 @@ def test_every_dtype_is_checked(device, small, few):
     assert deviation([torch.float32, torch.float16], device, small) is None
 
 
-def test_a_kernel_that_leaves_out_a_kind_of_view_is_found(device, small, few, monkeypatch):
+def test_a_kernel_that_skips_a_kind_of_view_is_found(device, small, few, monkeypatch):
     write = launch.write
     monkeypatch.setattr(launch, "write", lambda work, **rest: work.rows or write(work, **rest))
 
@@ -35,12 +35,12 @@ def test_a_kernel_that_leaves_out_a_kind_of_view_is_found(device, small, few, mo
 
 
 def test_a_restore_that_does_nothing_is_found(device, small, few, monkeypatch):
-    monkeypatch.setattr(launch, "restore", lambda work, tuning: None)
+    monkeypatch.setattr(launch, "restore", lambda work, sizes: None)
 
     assert deviation([torch.float16], device, small) == "restored weights differ from the base"
 
 
-def test_a_norm_beside_the_true_one_is_found(device, small, few, monkeypatch):
+def test_a_wrong_norm_is_found(device, small, few, monkeypatch):
     write = FusedWeights.write
 
     def beside(self, seed, radius, scale_map, given):

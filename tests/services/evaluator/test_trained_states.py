@@ -11,8 +11,8 @@ from modnorm.baselines.generator_file import read_generator
 from modnorm.checkpoint.families import physical_layout
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights
+from modnorm.perturbation.candidate_weights import CandidateWeights
 from modnorm.perturbation.lineage import Lineage, all_float32
-from modnorm.perturbation.weights import CandidateWeights
 from modnorm.v1 import evaluation_pb2 as messages
 from services.evaluator.job_runner import JobRunner
 from services.evaluator.watchdog import Watchdog

@@ -13,8 +13,7 @@ from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.errors import InvalidInputError, PreconditionError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.methods import build_scale_map
-from modnorm.perturbation.population import population_seeds
-from modnorm.perturbation.sampling import sample_descriptors
+from modnorm.perturbation.sampling import population_seeds, sample_descriptors
 from modnorm.spec import MAX_POPULATION, Masses
 from modnorm.tasks.protocol import Message
 from modnorm.v1 import common_pb2

@@ -1,8 +1,8 @@
-"""Kernels for the natural norms of noise; every order of summation is fixed by the launch.
+"""Kernels for the natural norms of noise; the launch fixes every order of summation.
 
-Maxima and sums of squares are taken where the noise is made. The power iteration reads noise from
-memory: `long` lines of `short` elements each, the shorter side of a matrix along a line, so that
-one pass over a line gives both products of a step: y = Z x and then Z^T y, line by line.
+Maxima and sums of squares are computed where the noise is generated. The power iteration reads
+noise from memory: `long` lines of `short` elements, the shorter side of a matrix along a line. So
+one pass over a line gives both products of a step: y = Z x and then Z^T y.
 """
 
 import triton
@@ -29,14 +29,14 @@ def statistic_kernel(
 
     Args:
         tiles: int32, the table row of each program.
-        tables: int64 [tensors, 6]: lines, elements a line, elements in all, first program, tensor,
+        tables: int64 [tensors, 6]: lines, elements a line, total elements, first program, tensor,
             counters that cover any line.
         keys: int64 [tensors, 2].
         magnitudes: See `values`.
         partial: fp32 [programs].
         LINES: Lines a program.
-        COUNT: Counters of a line at a time.
-        ABSOLUTE: The largest magnitude; otherwise sums of squares of each line.
+        COUNT: Counters of a line in one iteration.
+        ABSOLUTE: Take the largest magnitude; otherwise sum the squares of each line.
         SUM: Add the lines' sums of squares; otherwise take the largest.
         ALIGNED: Whether lines and tensors are whole counters.
         SHARED: See `values`.
@@ -68,7 +68,7 @@ def statistic_kernel(
             found = tl.reshape(tl.max(tl.abs(noise), axis=1), [LINES, COUNT])
         else:
             found = tl.reshape(tl.sum(noise * noise, axis=1), [LINES, COUNT])
-        # Whole counters past the end of a line are the next line's.
+        # Whole counters past the end of a line belong to the next line.
         found = tl.where((offset * 8 < reach)[None, :] & (line < lines)[:, None], found, 0.0)
         if ABSOLUTE:
             line_sum = tl.maximum(line_sum, tl.max(found, axis=1))
@@ -117,20 +117,20 @@ def power_kernel(
     WIDTH: tl.constexpr,
     ALIGNED: tl.constexpr,
 ) -> None:
-    """Add up Z^T (Z x) and |Z x|^2 over `STEPS * LINES` lines of one matrix.
+    """Sum Z^T (Z x) and |Z x|^2 over `STEPS * LINES` lines of one matrix.
 
     Args:
         tiles: int32, the table row of each program.
         tables: int64 [matrices, 6]: first element in `scratch`, long, short, first program,
-            tensor, whether the matrix lies transposed.
+            tensor, whether the matrix is stored transposed.
         scratch: fp32, the noise.
         vectors: fp32 [matrices, WIDTH], x.
         partial: fp32 [programs, WIDTH].
         squares: fp32 [programs].
         start: Whether this is the first pass; transposed matrices then begin with Z x = 1.
-        LINES: Lines at a time.
-        STEPS: How many times.
-        WIDTH: Power of two that no line exceeds.
+        LINES: Lines in one iteration.
+        STEPS: Iterations.
+        WIDTH: Power of two, at least the length of any line.
         ALIGNED: Whether lines are multiples of eight elements.
     """
     program = tl.program_id(0)
@@ -169,14 +169,14 @@ def total_kernel(
     COLUMNS: tl.constexpr,
     WIDTH: tl.constexpr,
 ) -> None:
-    """Add up what the programs of a pass found: Z^T (Z x), `COLUMNS` columns a program.
+    """Sum the partial results of a pass, Z^T (Z x), `COLUMNS` columns a program.
 
     Args:
         tables: See `power_kernel`.
-        counts: int32 [matrices], programs of each.
+        counts: int32 [matrices], programs of each matrix.
         partial: fp32 [programs, WIDTH].
         totals: fp32 [matrices, WIDTH].
-        LINES: Partial results at a time.
+        LINES: Partial results in one iteration.
         COLUMNS: Columns a program, a divisor of `WIDTH`.
         WIDTH: See `power_kernel`.
     """
@@ -203,10 +203,10 @@ def advance_kernel(
     LINES: tl.constexpr,
     WIDTH: tl.constexpr,
 ) -> None:
-    """Make the next unit vector of each matrix, and the norm that this pass gives.
+    """Write the next unit vector of each matrix and the norm that this pass gives.
 
-    With x a unit vector, it is |Z x| where Z lies as it is. Where it lies transposed, x is the
-    left vector, y = Z^T x the right one before scaling: it is |Z y| / |y|.
+    With a unit vector x, the norm is |Z x|. If Z is stored transposed, x is the left vector and
+    y = Z^T x the right one before scaling, and the norm is |Z y| / |y|.
     """
     matrix = tl.program_id(0)
     table = tables + matrix * 6

@@ -4,8 +4,8 @@ import torch
 from modnorm.checkpoint.layout import Part, PhysicalTensor
 from modnorm.errors import EngineError, IncompatibleError, PreconditionError
 from modnorm.noise import Block
+from modnorm.perturbation.held_tensor import HeldTensor, WeightView
 from modnorm.perturbation.lineage import Rounding
-from modnorm.perturbation.views import HeldTensor, WeightView
 
 MATRIX = PhysicalTensor("a.weight", (6, 4), (Part("a.weight", 6),))
 SCALAR = PhysicalTensor("a.gain", (), (Part("a.gain", 1),))
@@ -26,11 +26,11 @@ def add_one(block):
 @pytest.mark.parametrize(
     ("views", "message"),
     [
-        ([], "nothing holds"),
-        ([view(Block((0, 6)), 6, 3)], "held with shape"),
+        ([], "no view of"),
+        ([view(Block((0, 6)), 6, 3)], "in the engine"),
         ([view(Block((0, 7)), 7, 3)], "not inside"),
-        ([view(Block((0, 4)), 4, 4), view(Block((3, 6)), 3, 4)], "meet"),
-        ([view(Block((0, 6), (0, 3)), 6, 3), view(Block((2, 4), (2, 4)), 2, 2)], "meet"),
+        ([view(Block((0, 4)), 4, 4), view(Block((3, 6)), 3, 4)], "overlap"),
+        ([view(Block((0, 6), (0, 3)), 6, 3), view(Block((2, 4), (2, 4)), 2, 2)], "overlap"),
         ([view(Block((0, 6)), 6, 4, dtype=torch.float64)], "float64"),
         ([view(Block((0, 6)), 6, 4, dtype=torch.int8)], "int8"),
         (
@@ -141,7 +141,7 @@ def test_float32_memory_holds_weights_of_the_narrower_dtype(dtype):
     assert torch.equal(storage, weights.float())
 
 
-def test_pristine_is_of_the_memory_that_the_engine_reads():
+def test_is_pristine_reads_the_memory_of_the_engine():
     storage, held = widened(torch.bfloat16)
     storage[2, 1] += 1e-6
 
@@ -157,7 +157,7 @@ def test_pristine_is_of_the_memory_that_the_engine_reads():
 @pytest.mark.parametrize(
     ("values", "dtype", "message"),
     [
-        (torch.full((6, 4), 0.1), torch.bfloat16, "numbers that torch.bfloat16 does not"),
+        (torch.full((6, 4), 0.1), torch.bfloat16, "numbers that torch.bfloat16 cannot"),
         (torch.full((6, 4), 0.5, dtype=torch.float16), torch.bfloat16, "cannot be kept in"),
         (torch.full((6, 4), 0.5, dtype=torch.bfloat16), torch.float32, "cannot be kept in"),
         (torch.full((6, 4), 0.5), torch.float64, "cannot be kept in"),

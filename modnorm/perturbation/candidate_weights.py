@@ -21,39 +21,38 @@ from modnorm.noise import Block, NoiseScheme, get_scheme
 from modnorm.noise.portable import PortableNoise
 from modnorm.perturbation.coefficients import coefficients_of
 from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.held_tensor import HeldTensor, WeightView
 from modnorm.perturbation.kernels import fused_weights
 from modnorm.perturbation.lineage import NO_LINEAGE, Lineage, Rounding, Step
 from modnorm.perturbation.steps import step_update
-from modnorm.perturbation.views import HeldTensor, WeightView
 
 __all__ = ["CandidateWeights", "WeightView"]
 
 Origin = Callable[[Iterable[PhysicalTensor]], Iterator[torch.Tensor]]
-"""Yields the checkpoint's tensors; they are what they were once it has ended."""
+"""Reads tensors of the checkpoint; yields each in turn."""
 
 
 class CandidateWeights:
     """Turns the weights of an engine into any candidate and back, bit for bit.
 
-    Holds one pristine copy of the engine's weights. Candidates are written from it, never added to
-    or subtracted from what is there, so neither order nor number of candidates leaves a trace.
-    Beyond the copy, `apply` needs one fp32 tensor as large as the largest physical tensor while
-    coefficients are unresolved, and a few chunks of fixed size. (The published noise scheme needs
-    the large tensor always, and its draw in the weight dtype for a moment.)
+    Candidates are written from a pristine copy of the weights. Nothing is added to or subtracted
+    from the current weights, so earlier candidates leave no trace. While coefficients are
+    unresolved, `apply` also needs one fp32 tensor as large as the largest physical tensor, and a
+    few chunks of fixed size. The published noise scheme always needs the large tensor, and briefly
+    its noise in the weight dtype.
 
-    On a GPU with Triton, kernels do the same for the portable scheme, with equal weights for equal
+    On a GPU with Triton, kernels write the portable scheme, with equal weights for equal
     coefficients (`modnorm.perturbation.kernels`).
 
     Args:
         layout: All physical tensors, in canonical order.
-        views: Physical tensor name -> where the engine keeps it, in disjoint blocks. Blocks of a
-            tensor may be a part of it (a tensor-parallel rank); its noise and norm are those of
-            the whole tensor all the same.
-        model_digest: Digest of the checkpoint that the weights are from.
-        dtype: Weight dtype, which candidates are rounded to; that of the views when absent. The
+        views: The engine's disjoint memory blocks of each physical tensor, by name. They may be a
+            shard (a tensor-parallel rank); noise and norm are those of the whole tensor.
+        model_digest: Digest of the checkpoint of the weights.
+        dtype: Weight dtype, to which candidates are rounded; by default that of the views. The
             views may be wider, for an engine that computes in float32.
-        kernels: Whether to use kernels where they can be; False compares with the plain version.
-        origin: Reads tensors of the checkpoint, to come back to it from a trained state.
+        kernels: Whether to use kernels if possible; False forces the plain version.
+        origin: Reads tensors of the checkpoint, to return to it from a trained state.
 
     Raises:
         IncompatibleError: the views do not fit the layout.
@@ -71,7 +70,7 @@ class CandidateWeights:
         origin: Origin | None = None,
     ) -> None:
         if surplus := sorted(set(views) - {tensor.name for tensor in layout}):
-            raise IncompatibleError(f"{surplus[0]} is held, but is not a tensor of the model")
+            raise IncompatibleError(f"the engine holds {surplus[0]}, no tensor of the model")
         self._layout = layout
         self._model_digest = model_digest
         self._held = {
@@ -88,60 +87,60 @@ class CandidateWeights:
 
     @property
     def has_kernels(self) -> bool:
-        """Whether kernels write candidates; their norms sum in another order, for the record."""
+        """Whether kernels write candidates; they round norms differently, so results record it."""
         return self._fused is not None
 
     @property
     def state(self) -> str | None:
-        """Digest of the lineage whose end is the pristine copy; None after a failed `rebase`."""
+        """Digest of the pristine copy's lineage; None after a failed `rebase`."""
         return self._state
 
     @torch.inference_mode()
     def rebase(self, lineage: Lineage | None, *, poll: Callable[[], None] | None = None) -> None:
-        """Let the end of a lineage be the base of the candidates to come; None for the model.
+        """Make a trained state the base of later candidates.
 
-        Only the steps that are missing are applied, where the state held is on the way.
+        If the current state is an ancestor, only the missing steps are applied.
 
         Args:
-            lineage: What leads there.
-            poll: Called before each step; what it raises ends the way at a state that is known.
+            lineage: Lineage of the state; None for the base model.
+            poll: Called before each step. If it raises, `state` is that of the last whole step.
 
         Raises:
-            PreconditionError: a candidate is held, or the way leads back over the model and
-                nothing was given to read it with.
-            IncompatibleError: the lineage is of another model, or its noise is not known here.
+            PreconditionError: a candidate is applied, or `rebase` needs the base model and there
+                is no `origin`.
+            IncompatibleError: the lineage is of another model or an unknown noise scheme.
         """
         target = lineage.digest if lineage else NO_LINEAGE
         if self._busy:
             raise PreconditionError("a candidate is held", remedy="restore the base first")
         if target == self._state:
             return
-        steps: Sequence[Step] | None = () if lineage is None else self._missing(lineage)
+        steps: Sequence[Step] | None = () if lineage is None else self._missing_steps(lineage)
         if lineage is None or steps is None:
-            self._return_to_origin()
+            self._restore_origin()
         if lineage is not None:
-            self._walk(lineage, lineage.steps if steps is None else steps, poll)
+            self._apply_steps(lineage, lineage.steps if steps is None else steps, poll)
 
     @torch.inference_mode()
     def moments(self) -> tuple[tuple[float, float], ...]:
-        """Return mean and unbiased variance of each tensor held, in canonical order.
+        """Return mean and unbiased variance of each tensor, in canonical order.
 
         Raises:
-            PreconditionError: only a shard of some tensor is held.
+            PreconditionError: the engine holds only a shard of some tensor.
         """
-        found = []
+        moments = []
         for held in self._held.values():
             variance, mean = torch.var_mean(held.assemble().to(torch.float32))
-            found.append((float(mean), float(variance)))
-        return tuple(found)
+            moments.append((float(mean), float(variance)))
+        return tuple(moments)
 
     @torch.inference_mode()
     def apply(self, descriptor: Descriptor, scale_map: ScaleMap) -> Descriptor:
-        """Become exactly the candidate; on any error the base is back before it is raised.
+        """Write exactly the candidate; any error restores the base before it is raised.
 
-        Each element is `round(fl32(base + fl32(coefficient * z)))`. A coefficient that the
-        descriptor does not bring is `float32(R / (s_p * max(norm_p(Z_p), 1e-12)))`, where the norm
-        is computed in float32 and the rest in float64 (paper, eq. modular_perturbation).
+        Each element is `round(fl32(base + fl32(coefficient * z)))`. An unresolved coefficient is
+        `float32(R / (s_p * max(norm_p(Z_p), 1e-12)))`: the norm is computed in float32, the other
+        factors in float64 (paper, eq. modular_perturbation).
 
         Args:
             descriptor: The candidate, resolved or not.
@@ -151,9 +150,9 @@ class CandidateWeights:
             The descriptor with its coefficients; unchanged if it was resolved.
 
         Raises:
-            PreconditionError: a candidate is held already.
+            PreconditionError: a candidate is applied already.
             IncompatibleError: the scale map is of another candidate, model or layout, or the noise
-                scheme is not known here.
+                scheme is unknown.
             CandidateError: the coefficients do not match the scale map or are not finite.
         """
         if self._busy:
@@ -171,7 +170,7 @@ class CandidateWeights:
 
     @torch.inference_mode()
     def restore(self) -> None:
-        """Become the base again, whatever was held; every tensor is copied back."""
+        """Restore the base by copying every tensor back."""
         if self._fused:
             self._fused.restore()
         else:
@@ -180,7 +179,7 @@ class CandidateWeights:
         self._busy = False
 
     def is_pristine(self) -> bool:
-        """Whether the engine's weights are those of the base, bit for bit."""
+        """Return whether the engine's weights equal the base bit for bit."""
         if self._fused:
             return self._fused.is_pristine()
         return all(held.is_pristine() for held in self._held.values())
@@ -188,10 +187,10 @@ class CandidateWeights:
     def sha256(self) -> str:
         """Return SHA-256 over the current weights, in canonical order and layout.
 
-        One physical tensor at a time is assembled and copied to the host.
+        It assembles one physical tensor at a time and copies it to the host.
 
         Raises:
-            PreconditionError: only a shard of some tensor is held.
+            PreconditionError: the engine holds only a shard of some tensor.
         """
         return weights_sha256(self._layout, lambda tensor: self._held[tensor.name].assemble())
 
@@ -200,17 +199,17 @@ class CandidateWeights:
     ) -> tuple[float, ...]:
         plain = descriptor.noise != PortableNoise.name or self._rounding is Rounding.PUBLISHED
         if self._fused and not plain and self._fused.supports(scale_map):
-            found = self._fused.write(
+            coefficients = self._fused.write(
                 descriptor.seed, descriptor.radius, scale_map, descriptor.coefficients
             )
         else:
             writer = _Writer(scheme, descriptor, self._rounding)
-            found = writer.write(self._held, scale_map.active)
-        _check_finite(found, scale_map.active)
-        return found
+            coefficients = writer.write(self._held, scale_map.active)
+        _check_finite(coefficients, scale_map.active)
+        return coefficients
 
-    def _missing(self, lineage: Lineage) -> Sequence[Step] | None:
-        """Return the steps to take from the state held; None when it is not on the way."""
+    def _missing_steps(self, lineage: Lineage) -> Sequence[Step] | None:
+        """Return the steps from the current state to a lineage; None if it is no ancestor."""
         if lineage.model_digest != self._model_digest:
             raise IncompatibleError(
                 f"the lineage is of model {lineage.model_digest}, "
@@ -218,14 +217,14 @@ class CandidateWeights:
             )
         layout = len(self._layout)
         if any(len(step.amplitudes) not in {0, layout} for step in lineage.steps):
-            raise IncompatibleError(f"a step has not one amplitude for each of {layout} tensors")
+            raise IncompatibleError(f"a step needs one amplitude for each of {layout} tensors")
         _scheme(lineage.noise)
         return None if self._state is None else lineage.missing(self._state)
 
-    def _return_to_origin(self) -> None:
+    def _restore_origin(self) -> None:
         if self._origin is None:
             raise PreconditionError(
-                "the base model is not at hand any more", remedy="load the model again"
+                "the weights of the base model were replaced", remedy="load the model again"
             )
         self._state = None
         tensors = [held.tensor for held in self._held.values()]
@@ -233,26 +232,26 @@ class CandidateWeights:
             held.rebase(base)
         self._state, self._rounding = NO_LINEAGE, Rounding.ONCE
 
-    def _walk(
+    def _apply_steps(
         self, lineage: Lineage, steps: Sequence[Step], poll: Callable[[], None] | None
     ) -> None:
-        """Take the last steps of a lineage, knowing after each what is held."""
-        scheme, known = _scheme(lineage.noise), len(lineage.steps) - len(steps)
-        for step, digest in zip(steps, lineage.digests[known + 1 :], strict=True):
+        """Apply the last steps of a lineage and update `state` after each."""
+        scheme, first = _scheme(lineage.noise), len(lineage.steps) - len(steps)
+        for step, digest in zip(steps, lineage.digests[first + 1 :], strict=True):
             if poll is not None:
                 poll()
             self._state = None
-            self._take(step, scheme, lineage.rounding)
+            self._apply_step(step, scheme, lineage.rounding)
             self._state, self._rounding = digest, lineage.rounding
         self._state, self._rounding = lineage.digest, lineage.rounding
 
-    def _take(self, step: Step, scheme: NoiseScheme, rounding: Rounding) -> None:
-        for place, held in enumerate(self._held.values()):
+    def _apply_step(self, step: Step, scheme: NoiseScheme, rounding: Rounding) -> None:
+        for index, held in enumerate(self._held.values()):
             sample = partial(_sample, scheme, held)
             if scheme.portable:
-                held.advance(_updates(step, place, sample), rounding)
+                held.advance(_updates(step, index, sample), rounding)
             else:
-                whole = _updates(step, place, sample)(Block.whole(held.tensor.shape))
+                whole = _updates(step, index, sample)(Block.whole(held.tensor.shape))
                 held.advance(partial(_cut, whole), rounding)
 
     def _check_state(self, descriptor: Descriptor) -> None:
@@ -275,30 +274,30 @@ class CandidateWeights:
         theirs = [(scale.name, scale.shape) for scale in scale_map.tensors]
         ours = [(tensor.name, tensor.shape) for tensor in self._layout]
         if theirs != ours:
-            raise IncompatibleError("the scale map names other tensors than the model has")
+            raise IncompatibleError("the tensors of the scale map differ from those of the model")
 
 
 class _Writer:
-    """Writes one candidate, finding its coefficients on the way where they are not given."""
+    """Writes one candidate, and resolves its coefficients if necessary."""
 
     def __init__(self, scheme: NoiseScheme, descriptor: Descriptor, rounding: Rounding) -> None:
         self._scheme = scheme
         self._rounding = rounding
         self._seed = descriptor.seed
         self._radius = descriptor.radius
-        self._given = descriptor.coefficients
+        self._coefficients = descriptor.coefficients
 
     def write(
         self, tensors: Mapping[str, HeldTensor], scales: Sequence[TensorScale]
     ) -> tuple[float, ...]:
         """Write all active tensors; return the coefficients in the order of `scales`."""
-        if self._given is not None:
-            for scale, coefficient in zip(scales, self._given, strict=True):
+        if self._coefficients is not None:
+            for scale, coefficient in zip(scales, self._coefficients, strict=True):
                 held = tensors[scale.name]
                 held.write(coefficient, self._noise(held), self._rounding)
-            return self._given
-        found = [self._resolve_and_write(tensors[scale.name], scale) for scale in scales]
-        return tuple(torch.stack(found).tolist()) if found else ()
+            return self._coefficients
+        resolved = [self._resolve_and_write(tensors[scale.name], scale) for scale in scales]
+        return tuple(torch.stack(resolved).tolist()) if resolved else ()
 
     def _resolve_and_write(self, held: HeldTensor, scale: TensorScale) -> torch.Tensor:
         """Write one tensor; return its coefficient, 0-d fp32, without waiting for the device."""
@@ -316,7 +315,7 @@ class _Writer:
         return coefficients_of(norm, cast("float", scale.scale), self._radius)
 
     def _noise(self, held: HeldTensor) -> Callable[[Block], torch.Tensor]:
-        """Return the noise by block, made block by block where the scheme can."""
+        """Return the noise by block; a portable scheme generates each block alone."""
         if self._scheme.portable:
             return partial(self._sample, held)
         return partial(_cut, self._sample(held, None))
@@ -326,10 +325,10 @@ class _Writer:
 
 
 def _updates(
-    step: Step, place: int, sample: Callable[[int, Block], torch.Tensor]
+    step: Step, index: int, sample: Callable[[int, Block], torch.Tensor]
 ) -> Callable[[Block], torch.Tensor]:
     """Return the update of a tensor by block."""
-    return lambda block: step_update(step, place, lambda seed: sample(seed, block))
+    return lambda block: step_update(step, index, lambda seed: sample(seed, block))
 
 
 def _sample(scheme: NoiseScheme, held: HeldTensor, seed: int, block: Block | None) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""A candidate as a checkpoint."""
+"""Export of a candidate as a checkpoint."""
 
 import json
 
@@ -8,13 +8,13 @@ from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights, weights_sha256
 from modnorm.engines import load_engine
 from modnorm.errors import ConflictError
+from modnorm.perturbation.candidate_export import export_candidate
 from modnorm.perturbation.descriptor import Descriptor
-from modnorm.perturbation.export import export_candidate
 from modnorm.perturbation.methods import build_scale_map
 from modnorm.spec import Masses
 
 
-def test_an_exported_candidate_is_what_engines_hold(tmp_path):
+def test_an_exported_candidate_equals_the_weights_in_engines(tmp_path):
     checkpoint = resolve_checkpoint("tiny-thicket")
     scale_map = build_scale_map(
         "randopt",

@@ -10,8 +10,8 @@ from modnorm.errors import CandidateError, IncompatibleError, PreconditionError
 from modnorm.geometry.norms import natural_norm
 from modnorm.geometry.scale_map import Norm
 from modnorm.noise import Block, get_scheme
-from modnorm.perturbation import weights as module
-from modnorm.perturbation.weights import WeightView
+from modnorm.perturbation import candidate_weights as module
+from modnorm.perturbation.candidate_weights import WeightView
 
 QKV = "model.layers.0.self_attn.qkv_proj.weight"
 BIAS = "model.layers.0.self_attn.qkv_proj.bias"
@@ -113,7 +113,7 @@ def test_layout_and_order_of_slices_do_not_matter(model, blocks, noise):
 
 
 def test_tensor_parallel_ranks_hold_the_same_candidate(model):
-    """Two ranks: rows of each of q, k, v and of gate, up; columns of down; the rest whole."""
+    """Two ranks split rows of q, k, v, gate and up, and columns of down."""
     ranks = [
         {
             QKV: [Block((8 * r, 8 * r + 8)), Block((16 + 4 * r, 20 + 4 * r)),
@@ -211,7 +211,7 @@ def test_sha256_is_over_the_bytes_in_canonical_order(model):
     assert model.hold().sha256() == digest.hexdigest()
 
 
-def test_candidate_is_seen_by_the_engine_and_not_pristine(model):
+def test_the_engine_sees_the_candidate_which_is_not_pristine(model):
     views = model.views()
     weights = model.hold(views)
     places = [part.storage.data_ptr() for parts in views.values() for part in parts]
@@ -335,7 +335,7 @@ def test_views_must_name_exactly_the_tensors_of_the_layout(model):
     views = model.views()
     missing = {name: parts for name, parts in views.items() if name != DOWN}
 
-    with pytest.raises(IncompatibleError, match="nothing holds"):
+    with pytest.raises(IncompatibleError, match="no view of"):
         model.hold(missing)
     with pytest.raises(IncompatibleError, match="lm_head"):
         model.hold({**views, "lm_head.weight": views[DOWN]})
@@ -350,7 +350,7 @@ def test_two_tensors_in_one_memory_are_refused(model):
 
 
 def test_norm_of_zero_is_floored(model, monkeypatch):
-    """Real noise never has it; the coefficient stays finite all the same."""
+    """Real noise never has norm 0; the coefficient stays finite nevertheless."""
     monkeypatch.setattr(
         module, "natural_norm", lambda z, norm: torch.zeros((), dtype=torch.float32)
     )
@@ -366,7 +366,7 @@ def test_norms_cover_all_kinds_that_are_normalised(model):
     assert {row.norm for row in model.scale_map.active} == set(Norm) - {Norm.UNIT}
 
 
-def test_writes_under_inference_mode_and_outside_alike(model):
+def test_writes_inside_and_outside_of_inference_mode_are_equal(model):
     outside, inside = model.hold(), model.hold()
     outside.apply(model.descriptor(), model.scale_map)
     with torch.inference_mode():

@@ -1,6 +1,6 @@
-"""Kernels over tables of blocks of memory: candidate, pristine copy, comparison, noise.
+"""Kernels that write, restore and compare weights, and write noise to scratch memory.
 
-Each program finds its block of a tensor in a table (`modnorm.perturbation.kernels.work`), so that
+Each program reads its memory block from a table (`modnorm.perturbation.kernels.launch_plan`), so
 one launch serves any number of tensors.
 """
 
@@ -19,10 +19,10 @@ def _locate(
     ALIGNED: tl.constexpr,
     TALL: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor, tl.tensor, tl.tensor, tl.tensor]:
-    """Return what a program works on: table row, block numbers, offsets and mask [COUNT, 8].
+    """Return the block of a program: table row, counter numbers, offsets and mask [COUNT, 8].
 
-    Offsets are elements from the view's first: in the engine's memory and in the pristine copy.
-    `TALL` is for memory where columns lie together.
+    Offsets count elements from the block's first: in the engine's memory and in the pristine copy.
+    `TALL` is for memory with contiguous columns.
     """
     program = tl.program_id(0)
     view = views + tl.load(tiles + program).to(tl.int64) * 13
@@ -34,14 +34,14 @@ def _locate(
     first = tl.load(view + 7)
     lanes = tl.arange(0, COUNT)
     if TALL:
-        # Sixteen counters across and whatever is left down, so that stores go down a column.
+        # Sixteen counters across, the others down, so that stores follow a column.
         DOWN: tl.constexpr = COUNT // 16
         across = (blocks + 15) // 16
         local = program - first
         row = (local // across) * DOWN + lanes % DOWN
         place = (local % across) * 16 + lanes // DOWN
     elif ROWS:
-        # A view has fewer than 2^31 blocks: 32-bit division is several times cheaper.
+        # A block has fewer than 2^31 counters; 32-bit division is several times cheaper.
         small = ((program - first) * COUNT + lanes).to(tl.int32)
         row = (small // blocks.to(tl.int32)).to(tl.int64)
         place = (small % blocks.to(tl.int32)).to(tl.int64)
@@ -79,25 +79,23 @@ def _pointer(address: tl.tensor, DTYPE: tl.constexpr, ALIGNED: tl.constexpr) -> 
 
 @triton.jit
 def _widen(weight: tl.tensor, DTYPE: tl.constexpr) -> tl.tensor:
-    """Return stored weights as fp32; bfloat16 comes as its bits."""
+    """Return stored weights as fp32; bfloat16 is passed as its bits."""
     if tl.bfloat16 == DTYPE:
         return (weight.to(tl.uint32) << 16).to(tl.float32, bitcast=True)
-    else:
-        return weight.to(tl.float32)
+    return weight.to(tl.float32)
 
 
 @triton.jit
 def _round(value: tl.tensor, DTYPE: tl.constexpr) -> tl.tensor:
-    """Round fp32 to nearest, ties to even; bfloat16 as its bits.
+    """Round fp32 to nearest, ties to even; return bfloat16 as its bits.
 
-    In integers, since Triton's interpreter cuts bfloat16 off: what is tested is what runs. There
-    is no NaN among the values, as weights and coefficients are finite.
+    The rounding uses integers, since Triton's interpreter truncates to bfloat16 and tests would
+    differ from the GPU. No value is NaN, since weights and coefficients are finite.
     """
     if tl.bfloat16 == DTYPE:
         bits = value.to(tl.uint32, bitcast=True)
         return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).to(tl.uint16)
-    else:
-        return value.to(DTYPE)
+    return value.to(DTYPE)
 
 
 @triton.jit
@@ -117,14 +115,14 @@ def write_kernel(
 
     Args:
         tiles: int32, the view of each program.
-        views: int64 [views, 13], see `work.FIELDS`.
+        views: int64 [blocks, 13], see `LaunchPlan.views`.
         keys: int64 [tensors, 2], key words of this candidate.
         coefficients: fp32 [tensors].
         magnitudes: See `values`.
         DTYPE: Weight dtype.
         COUNT: Counters a program.
-        ROWS: Whether rows lie apart.
-        ALIGNED: Whether each counter's eight elements are 16 aligned bytes or more.
+        ROWS: Whether rows are separate.
+        ALIGNED: Whether each counter's eight elements are at least 16 aligned bytes.
         SHARED: See `values`.
     """
     view, block, held, base, inside = _locate(tiles, views, COUNT, ROWS, ALIGNED, False)
@@ -133,7 +131,7 @@ def write_kernel(
     key1 = tl.load(keys + 2 * tensor + 1).to(tl.uint32)
     STORED: tl.constexpr = tl.uint16 if tl.bfloat16 == DTYPE else DTYPE
     source = _pointer(tl.load(view + 1), STORED, ALIGNED)
-    # Read once: kept out of the level-1 cache, where the table is.
+    # Weights are read once, so they bypass the level-1 cache, which holds the table.
     weight = _widen(tl.load(source + base, mask=inside, cache_modifier=".cg"), DTYPE)
     noise = values(block, key0, key1, magnitudes, COUNT, SHARED)
     candidate = weight + tl.load(coefficients + tensor) * noise
@@ -154,7 +152,7 @@ def fill_kernel(
     TALL: tl.constexpr,
     SHARED: tl.constexpr,
 ) -> None:
-    """Write fp32 noise into `scratch`, at the element that field 0 of each view names."""
+    """Write fp32 noise into `scratch`, at the element in field 0 of each table row."""
     view, block, held, _, inside = _locate(tiles, views, COUNT, ROWS, ALIGNED, TALL)
     tensor = tl.load(view + 12)
     key0 = tl.load(keys + 2 * tensor).to(tl.uint32)
@@ -190,7 +188,7 @@ def compare_kernel(
     ROWS: tl.constexpr,
     ALIGNED: tl.constexpr,
 ) -> None:
-    """Set `differs[0]` to 1 when a weight is not the pristine one, bit for bit."""
+    """Set `differs[0]` to 1 if a weight differs from the pristine one in any bit."""
     view, _, held, base, inside = _locate(tiles, views, COUNT, ROWS, ALIGNED, False)
     ours = tl.load(_pointer(tl.load(view), BITS, ALIGNED) + held, mask=inside, other=0)
     theirs = tl.load(_pointer(tl.load(view + 1), BITS, ALIGNED) + base, mask=inside, other=0)

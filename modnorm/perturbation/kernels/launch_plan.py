@@ -1,4 +1,4 @@
-"""What the kernels work on: tables of blocks of tensors, cut into programs."""
+"""LaunchPlan plans: tables of memory blocks, each divided among the programs of a launch."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
@@ -9,21 +9,20 @@ import torch
 from modnorm.noise import Block
 
 LANES = 8
-"""Elements that one counter gives."""
+"""Elements of noise that one counter gives."""
 ALIGNMENT = 16
-"""Bytes that the widest access of a thread wants to be aligned to; elements, in a scratch."""
+"""Alignment of the widest access of a thread: bytes of addresses, elements of scratch."""
 _ACROSS = 16
-"""Counters of a row that a program takes where columns lie together."""
+"""Counters of a row that a program takes if columns are contiguous."""
 _LANES_APART = 8
-"""Counters are this many times fewer a program where each lane has an address of its own, which
-takes registers."""
+"""Divisor of the counters a program if each lane has its own address, which takes registers."""
 _MOST_BLOCKS = 2**31
-"""Blocks of a view with rows apart are numbered in 32 bits."""
+"""Counters of a block with separate rows have 32-bit numbers."""
 
 
 @dataclass(frozen=True, slots=True)
-class Surface:
-    """A block of a canonical tensor in memory, as rows of columns; strides are in elements."""
+class MemoryBlock:
+    """A block of a canonical tensor in memory, as rows of columns; strides count elements."""
 
     held: int
     """Address of the first element in the engine's memory, or its place in a scratch buffer."""
@@ -32,7 +31,7 @@ class Surface:
     start: int
     """Canonical number of the first element."""
     stride: int
-    """Canonical distance of rows."""
+    """Canonical distance between rows."""
     rows: int
     columns: int
     held_strides: tuple[int, int]
@@ -40,11 +39,11 @@ class Surface:
     tensor: int
     """Index of the tensor's keys and coefficient."""
     tall: bool = False
-    """Whether it is scratch memory where columns lie together."""
+    """Whether it is scratch memory with contiguous columns."""
 
     @property
     def aligned(self) -> bool:
-        """Whether rows are whole counters, each in one piece and fit for wide access."""
+        """Whether rows are contiguous whole counters whose addresses allow wide access."""
         elements = [self.start, self.columns]
         if self.rows > 1:
             elements.append(self.stride)
@@ -57,50 +56,50 @@ class Surface:
         )
 
     @property
-    def blocks(self) -> int:
-        """Counters that cover any row."""
+    def counters(self) -> int:
+        """Number of counters that cover any row."""
         if self.rows == 1 or self.stride % LANES == 0:
             return -(-(self.start % LANES + self.columns) // LANES)
         return covering(self.columns)
 
     @property
     def addressable(self) -> bool:
-        """Whether the kernels can number its blocks."""
-        return self.rows == 1 or self.rows * self.blocks < _MOST_BLOCKS
+        """Whether the kernels can number its counters."""
+        return self.rows == 1 or self.rows * self.counters < _MOST_BLOCKS
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """One launch: surfaces of one kind and the programs that they are cut into."""
+class LaunchPlan:
+    """One launch: memory blocks of one kind and the programs that they are divided among."""
 
     dtype: torch.dtype
     rows: bool
-    """Whether rows lie apart; otherwise each surface is one row."""
+    """Whether rows are separate; otherwise each block is one row."""
     aligned: bool
     tall: bool
-    """Whether columns lie together."""
+    """Whether columns are contiguous."""
     tiles: torch.Tensor
-    """int32 [programs]: the surface of each program."""
+    """int32 [programs]: the block of each program."""
     views: torch.Tensor
-    """int64 [surfaces, 13]: held address, base address, start, canonical row stride, rows,
+    """int64 [blocks, 13]: held address, base address, start, canonical row stride, rows,
     columns, blocks a row, first program, held strides, base strides, tensor."""
     count: int
     """Counters a program."""
 
 
 def covering(columns: int) -> int:
-    """Return the counters that cover `columns` elements wherever they begin."""
+    """Return the number of counters that cover `columns` elements from any offset."""
     return (columns + 2 * (LANES - 1)) // LANES
 
 
-def surface(
+def memory_block(
     shape: tuple[int, ...], block: Block, held: torch.Tensor, base: torch.Tensor, tensor: int
-) -> Surface | None:
-    """Return a block of a tensor as rows of columns, or None if its strides do not allow it.
+) -> MemoryBlock | None:
+    """Return a block of a tensor as rows of columns; None if its strides do not allow it.
 
     Args:
         shape: Canonical shape of the tensor.
-        block: What is held of it.
+        block: The part of the tensor in memory.
         held: The engine's memory, of the block's shape.
         base: The pristine copy, of the block's shape.
         tensor: Index of the tensor's keys and coefficient.
@@ -116,7 +115,7 @@ def surface(
         rows, columns = 1, rows * columns
     if contiguous:
         down = below = (0, 1)
-    return Surface(
+    return MemoryBlock(
         held=held.data_ptr(),
         base=base.data_ptr(),
         start=block.rows[0] * length + left,
@@ -129,18 +128,20 @@ def surface(
     )
 
 
-def plan_work(
-    surfaces: Iterable[tuple[torch.dtype, Surface]], count: int, device: torch.device
-) -> tuple[Work, ...]:
-    """Group surfaces into launches, the same for the same surfaces."""
-    kinds: dict[tuple[torch.dtype, bool, bool, bool], list[Surface]] = {}
-    for dtype, one in surfaces:
+def plan_launches(
+    blocks: Iterable[tuple[torch.dtype, MemoryBlock]], count: int, device: torch.device
+) -> tuple[LaunchPlan, ...]:
+    """Group memory blocks into launches; equal blocks give equal launches."""
+    kinds: dict[tuple[torch.dtype, bool, bool, bool], list[MemoryBlock]] = {}
+    for dtype, one in blocks:
         if one.rows and one.columns:
             kinds.setdefault((dtype, one.rows > 1, one.aligned, one.tall), []).append(one)
-    return tuple(_work(kind[0], group, count, device) for kind, group in kinds.items())
+    return tuple(_launch_plan(kind[0], group, count, device) for kind, group in kinds.items())
 
 
-def tiles_of(programs: Sequence[int], device: torch.device) -> tuple[torch.Tensor, list[int]]:
+def assign_programs(
+    programs: Sequence[int], device: torch.device
+) -> tuple[torch.Tensor, list[int]]:
     """Return the item of each program, int32, and the first program of each item."""
     counts = torch.tensor(programs, dtype=torch.int64)
     items = torch.arange(len(programs), dtype=torch.int32).repeat_interleave(counts)
@@ -148,15 +149,17 @@ def tiles_of(programs: Sequence[int], device: torch.device) -> tuple[torch.Tenso
     return items.to(device), first
 
 
-def _work(dtype: torch.dtype, group: Sequence[Surface], count: int, device: torch.device) -> Work:
+def _launch_plan(
+    dtype: torch.dtype, group: Sequence[MemoryBlock], count: int, device: torch.device
+) -> LaunchPlan:
     if not group[0].aligned:
         count = max(_ACROSS, count // _LANES_APART)
-    tiles, first = tiles_of([_programs(one, count) for one in group], device)
+    tiles, first = assign_programs([_programs(one, count) for one in group], device)
     rows = [
-        (*astuple(one)[:6], one.blocks, begin, *one.held_strides, *one.base_strides, one.tensor)
+        (*astuple(one)[:6], one.counters, begin, *one.held_strides, *one.base_strides, one.tensor)
         for one, begin in zip(group, first, strict=True)
     ]
-    return Work(
+    return LaunchPlan(
         dtype=dtype,
         rows=group[0].rows > 1,
         aligned=group[0].aligned,
@@ -167,14 +170,14 @@ def _work(dtype: torch.dtype, group: Sequence[Surface], count: int, device: torc
     )
 
 
-def _programs(one: Surface, count: int) -> int:
+def _programs(one: MemoryBlock, count: int) -> int:
     if one.tall:
-        return -(-one.rows // (count // _ACROSS)) * -(-one.blocks // _ACROSS)
-    return -(-one.rows * one.blocks // count)
+        return -(-one.rows // (count // _ACROSS)) * -(-one.counters // _ACROSS)
+    return -(-one.rows * one.counters // count)
 
 
 def _strides(memory: torch.Tensor) -> tuple[int, int] | None:
-    """Return the strides of rows and columns; None where columns are not one progression."""
+    """Return the strides of rows and columns; None if columns have no single stride."""
     if memory.ndim < 2:
         return 0, (memory.stride(0) if memory.ndim else 1)
     if memory.ndim == 2:

@@ -1,4 +1,4 @@
-"""Where an engine keeps a physical tensor, and the pristine copy of what it keeps."""
+"""A physical tensor in an engine's memory, and its pristine copy."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ from modnorm.perturbation.steps import rounded
 _BITS = MappingProxyType(
     {torch.bfloat16: torch.int16, torch.float16: torch.int16, torch.float32: torch.int32}
 )
-"""Weight dtypes that a candidate can be rounded to, and integers of the same width."""
+"""Weight dtypes of candidates, and integers of the same width."""
 _CPU_CHUNK = 2**18
-"""Elements per thread written at a time: the fp32 temporaries stay near the cores."""
+"""Elements per thread in one chunk, so that fp32 temporaries stay in the cores' caches."""
 _DEVICE_CHUNK = 2**23
-"""Elements written at a time elsewhere."""
+"""Elements in one chunk on other devices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,23 +29,25 @@ class WeightView:
     """A block of a physical tensor and the engine's own memory for it."""
 
     storage: torch.Tensor
-    """The engine's tensor, of the block's shape; it is written in place. Any strides. It may be
-    float32 for weights of a narrower dtype: then it holds each weight exactly."""
+    """The engine's tensor, of the block's shape, with any strides; it is written in place.
+
+    It may be float32 for weights of a narrower dtype, and then holds each weight exactly.
+    """
     block: Block
-    """What it holds of the canonical physical tensor."""
+    """Its part of the canonical physical tensor."""
 
 
 class HeldTensor:
-    """A physical tensor as far as one engine holds it, and its pristine copy.
+    """A physical tensor, or a shard of it, in one engine's memory, and its pristine copy.
 
     Args:
         tensor: The tensor in canonical layout.
-        views: Disjoint blocks of it, in any order; together all of it, or a shard.
-        dtype: Weight dtype, which the pristine copy has; that of the storage when absent.
+        views: Disjoint blocks in any order; together the whole tensor or a shard.
+        dtype: Dtype of weights and pristine copy; by default that of the storage.
 
     Raises:
-        IncompatibleError: a view does not fit the tensor or meets another, the views differ in
-            dtype or device, or the storage holds a number that is no weight of the dtype.
+        IncompatibleError: a view does not fit the tensor or overlaps another; views differ in
+            dtype or device; or the storage holds a number that the dtype cannot represent.
     """
 
     def __init__(
@@ -62,7 +64,7 @@ class HeldTensor:
         self._check_dtype()
         self._pristine = [storage.to(self._dtype, copy=True) for storage in self._storages]
         if not self.is_pristine():
-            raise self._misfit(f"the engine holds numbers that {self._dtype} does not")
+            raise self._misfit(f"the engine holds numbers that {self._dtype} cannot represent")
 
     @property
     def dtype(self) -> torch.dtype:
@@ -71,22 +73,22 @@ class HeldTensor:
 
     @property
     def is_widened(self) -> bool:
-        """Whether the engine keeps the weights in a wider dtype than their own."""
+        """Whether the engine stores the weights in a wider dtype than `dtype`."""
         return self._storages[0].dtype != self._dtype
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """Device of the weights."""
         return self._storages[0].device
 
     @property
     def copies(self) -> list[tuple[Block, torch.Tensor, torch.Tensor]]:
-        """What is held: block, the engine's memory, the pristine copy."""
+        """Each view: its block, the engine's memory, and the pristine copy."""
         return list(zip(self._blocks, self._storages, self._pristine, strict=True))
 
     @property
     def addresses(self) -> list[int]:
-        """Where each storage begins in memory."""
+        """Address of each storage."""
         return [storage.data_ptr() for storage in self._storages if storage.numel()]
 
     def write(
@@ -97,12 +99,12 @@ class HeldTensor:
     ) -> None:
         """Write round(fl32(base + fl32(coefficient * noise))) into the engine's memory.
 
-        The product and the sum are separate operations, so that no fused multiply-add takes part;
-        the one rounding to the weight dtype is to nearest, ties to even.
+        Product and sum are separate operations, so that no fused multiply-add is used. The one
+        rounding to the weight dtype is to nearest, ties to even.
 
         Args:
-            coefficient: A number that float32 holds exactly, or a 0-d fp32 tensor.
-            noise: Gives the fp32 noise of a block of the tensor.
+            coefficient: A number that float32 represents exactly, or a 0-d fp32 tensor.
+            noise: Returns the fp32 noise of a block of the tensor.
             rounding: `published` rounds the product, too.
         """
         for block, storage, base in self._chunks():
@@ -110,7 +112,7 @@ class HeldTensor:
             storage.copy_(candidate.add_(base).to(self.dtype))
 
     def rebase(self, origin: torch.Tensor) -> None:
-        """Take another pristine copy, and hold it.
+        """Replace the pristine copy and the weights.
 
         Args:
             origin: The whole tensor in canonical shape and weight dtype, on any device.
@@ -120,10 +122,10 @@ class HeldTensor:
         self.restore()
 
     def advance(self, update: Callable[[Block], torch.Tensor], rounding: Rounding) -> None:
-        """Add an update to the pristine copy, and hold the sum.
+        """Add an update to the pristine copy, and write the sum to the weights.
 
         Args:
-            update: Gives the fp32 update of a block of the tensor, in new memory.
+            update: Returns the fp32 update of a block of the tensor, in new memory.
             rounding: `published` rounds the update before it is added.
         """
         for block, storage, base in self._chunks():
@@ -136,22 +138,23 @@ class HeldTensor:
             storage.copy_(base)
 
     def is_pristine(self) -> bool:
-        """Whether the weights are the pristine ones, bit for bit, where the engine reads them."""
+        """Return whether the weights in the engine equal the pristine ones bit for bit."""
         return all(_same_bits(storage, base) for _, storage, base in self._chunks())
 
     def assemble(self) -> torch.Tensor:
         """Return the current weights in canonical shape and weight dtype.
 
-        It is the engine's own memory where one storage of the weight dtype holds the whole tensor.
+        If one storage of the weight dtype holds the whole tensor, it is returned without a copy.
 
         Raises:
-            PreconditionError: only a shard is held.
-            EngineError: the storage holds a number that is no weight of the dtype.
+            PreconditionError: the engine holds only a shard.
+            EngineError: the storage holds a number that the dtype cannot represent.
         """
         shape = self.tensor.shape
         if sum(storage.numel() for storage in self._storages) != self.tensor.numel:
             raise PreconditionError(
-                f"only a shard of {self.tensor.name} is held", remedy="gather the shards first"
+                f"the engine holds only a shard of {self.tensor.name}",
+                remedy="gather the shards first",
             )
         if len(self._storages) == 1 and not self.is_widened:
             return self._storages[0]
@@ -160,14 +163,14 @@ class HeldTensor:
             weights = block.of(whole).copy_(storage)
             if not _same_bits(storage, weights):
                 raise EngineError(
-                    f"{self.tensor.name} holds numbers that {self.dtype} does not: something else "
-                    "wrote to the weights",
+                    f"{self.tensor.name} holds numbers that {self.dtype} cannot represent: "
+                    "something else wrote to the weights",
                     remedy="load the model again",
                 )
         return whole
 
     def _chunks(self) -> Iterator[tuple[Block, torch.Tensor, torch.Tensor]]:
-        """Yield each view a few rows at a time: block, weights, pristine weights."""
+        """Yield chunks of rows of each view: block, weights, pristine weights."""
         cpu = self.device.type == "cpu"
         elements = _CPU_CHUNK * torch.get_num_threads() if cpu else _DEVICE_CHUNK
         for block, storage, base in zip(self._blocks, self._storages, self._pristine, strict=True):
@@ -183,22 +186,22 @@ class HeldTensor:
 
     def _check(self) -> None:
         if not self._blocks:
-            raise IncompatibleError(f"nothing holds {self.tensor.name}")
+            raise IncompatibleError(f"the engine has no view of {self.tensor.name}")
         for block, storage in zip(self._blocks, self._storages, strict=True):
             if self._shape_of(block) != storage.shape:
-                raise self._misfit(f"{block} is held with shape {tuple(storage.shape)}")
+                raise self._misfit(f"{block} has shape {tuple(storage.shape)} in the engine")
             if storage.dtype not in _BITS:
                 raise self._misfit(f"weights of {storage.dtype} cannot be perturbed")
             if (storage.dtype, storage.device) != (self._storages[0].dtype, self.device):
                 raise self._misfit("its views differ in dtype or device")
         for one, other in combinations(self._blocks, 2):
-            if self._meet(one, other):
-                raise self._misfit(f"{one} and {other} meet")
+            if self._do_overlap(one, other):
+                raise self._misfit(f"{one} and {other} overlap")
 
     def _check_dtype(self) -> None:
         storage = self._storages[0].dtype
         if self._dtype not in _BITS or storage not in {self._dtype, torch.float32}:
-            raise self._misfit(f"weights of {self._dtype} cannot be kept in {storage}")
+            raise self._misfit(f"{storage} cannot store weights of {self._dtype}")
 
     def _shape_of(self, block: Block) -> tuple[int, ...]:
         try:
@@ -206,7 +209,7 @@ class HeldTensor:
         except InvalidInputError as error:
             raise self._misfit(error.message) from error
 
-    def _meet(self, one: Block, other: Block) -> bool:
+    def _do_overlap(self, one: Block, other: Block) -> bool:
         shape = self.tensor.shape
         columns = one.column_range(shape), other.column_range(shape)
         return _overlap(one.rows, other.rows) and _overlap(*columns)
@@ -216,7 +219,7 @@ class HeldTensor:
 
 
 def _same_bits(storage: torch.Tensor, weights: torch.Tensor) -> bool:
-    """Whether a storage holds exactly these weights; widening them is exact."""
+    """Return whether a storage holds exactly these weights; widening them is exact."""
     bits = _BITS[storage.dtype]
     return torch.equal(storage.view(bits), weights.to(storage.dtype).view(bits))
 

@@ -1,4 +1,4 @@
-"""What `apply` allocates, seen at torch's dispatcher: every tensor that any operation returns."""
+"""The memory that `apply` allocates, as torch's dispatcher sees it."""
 
 import weakref
 from math import prod
@@ -9,13 +9,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from modnorm.geometry.scale_map import Norm
-from modnorm.perturbation import views as writing
+from modnorm.perturbation import held_tensor as writing
 
 MIB = 2**20
 LARGEST = (4096, 1024)
 NOISE = prod(LARGEST) * 4
 CHUNKS = 8 * MIB
-"""A chunk of noise in the making and a chunk of weights in fp32, on one thread."""
+"""Bytes of a chunk of noise during generation and a chunk of fp32 weights, on one thread."""
 ROWS = (
     ("embed", LARGEST, Norm.MAX_ROW, 2.0),
     ("linear", (1024, 2048), Norm.SPECTRAL, 3.0),

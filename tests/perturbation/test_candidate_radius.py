@@ -1,4 +1,4 @@
-"""Each tensor of a candidate of a real model is moved by R in its scaled natural norm."""
+"""Each tensor of a real model's candidate moves by R in its scaled natural norm."""
 
 import pytest
 import torch
@@ -7,9 +7,9 @@ from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.geometry.scale_map import Norm
 from modnorm.noise import Block, get_scheme
+from modnorm.perturbation.candidate_weights import CandidateWeights, WeightView
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.methods import build_scale_map
-from modnorm.perturbation.weights import CandidateWeights, WeightView
 from modnorm.spec import Masses
 
 RADIUS = 0.16
@@ -27,7 +27,7 @@ def unit(vector):
 
 
 def literal_norm(delta, norm):
-    """Compute a norm of the paper's table in float64, by its words alone."""
+    """Compute a norm of the paper's table in float64, from its definition."""
     z = delta.double()
     if norm is Norm.MAX_ROW:
         return max(float(row.square().sum().sqrt()) for row in z)
@@ -54,7 +54,7 @@ def stored(checkpoint):
 
 @pytest.fixture(scope="module")
 def held(stored, checkpoint):
-    """The model's weights in the fused layout, ready to become candidates."""
+    """Return the model's weights in the fused layout."""
     views = {
         tensor.name: [WeightView(stored.read(tensor), Block.whole(tensor.shape))]
         for tensor in stored.layout

@@ -1,11 +1,11 @@
-"""The tables alone: every element of a view belongs to one lane of one program."""
+"""The tables: every element of a block belongs to one lane of one program."""
 
 import pytest
 import torch
 
 from modnorm.noise import Block
-from modnorm.perturbation.kernels import work as module
-from modnorm.perturbation.kernels.work import covering, plan_work, tiles_of
+from modnorm.perturbation.kernels import launch_plan as module
+from modnorm.perturbation.kernels.launch_plan import assign_programs, covering, plan_launches
 
 CPU = torch.device("cpu")
 MATRIX = (12, 24)
@@ -15,20 +15,20 @@ def memory(*shape, dtype=torch.bfloat16):
     return torch.zeros(shape, dtype=dtype)
 
 
-def surface(*arguments):
-    found = module.surface(*arguments)
+def memory_block(*arguments):
+    found = module.memory_block(*arguments)
     assert found is not None
     return found
 
 
-def lanes(work):
+def lanes(plan):
     """Yield (view, canonical element, held address) of each lane that is inside its view."""
-    size = work.dtype.itemsize
-    for program, view in enumerate(work.tiles.tolist()):
-        held, _, start, stride, rows, columns, blocks, first, down, across, *_ = work.views[
+    size = plan.dtype.itemsize
+    for program, view in enumerate(plan.tiles.tolist()):
+        held, _, start, stride, rows, columns, blocks, first, down, across, *_ = plan.views[
             view
         ].tolist()
-        for index in range((program - first) * work.count, (program - first + 1) * work.count):
+        for index in range((program - first) * plan.count, (program - first + 1) * plan.count):
             row, place = divmod(index, blocks)
             begin = start + row * stride
             for lane in range(8):
@@ -52,36 +52,36 @@ def lanes(work):
 @pytest.mark.parametrize("count", [4, 64])
 def test_each_element_has_one_lane(block, aligned, rows, count):
     held = memory(*block.shape_in(MATRIX))
-    one = surface(MATRIX, block, held, held.clone(), 0)
-    (work,) = plan_work([(held.dtype, one)], count, CPU)
+    one = memory_block(MATRIX, block, held, held.clone(), 0)
+    (plan,) = plan_launches([(held.dtype, one)], count, CPU)
     numbers = block.of(torch.arange(288).reshape(MATRIX)).flatten().tolist()
 
-    assert (work.aligned, work.rows) == (aligned, rows)
-    assert sorted((element, address) for _, element, address in lanes(work)) == [
+    assert (plan.aligned, plan.rows) == (aligned, rows)
+    assert sorted((element, address) for _, element, address in lanes(plan)) == [
         (number, held.data_ptr() + 2 * index) for index, number in enumerate(numbers)
     ]
 
 
 def test_rows_that_do_not_fill_counters():
     block, held = Block((1, 7), (2, 11)), memory(6, 9)
-    one = surface((8, 13), block, held, held.clone(), 0)
-    (work,) = plan_work([(held.dtype, one)], 4, CPU)
+    one = memory_block((8, 13), block, held, held.clone(), 0)
+    (plan,) = plan_launches([(held.dtype, one)], 4, CPU)
 
     numbers = block.of(torch.arange(104).reshape(8, 13)).flatten().tolist()
-    assert sorted(element for _, element, _ in lanes(work)) == numbers
+    assert sorted(element for _, element, _ in lanes(plan)) == numbers
 
 
-def test_kinds_are_launches():
+def test_each_kind_of_block_is_one_launch():
     whole, odd = memory(12, 24), memory(12, 24, dtype=torch.float32)[:, 1:8]
-    surfaces = [
-        (whole.dtype, surface(MATRIX, Block((0, 12)), whole, whole.clone(), 0)),
-        (odd.dtype, surface(MATRIX, Block((0, 12), (1, 8)), odd, odd.clone(), 1)),
-        (whole.dtype, surface((5,), Block((0, 5)), memory(5), memory(5), 2)),
-        (whole.dtype, surface((5,), Block((2, 2)), memory(0), memory(0), 3)),
+    blocks = [
+        (whole.dtype, memory_block(MATRIX, Block((0, 12)), whole, whole.clone(), 0)),
+        (odd.dtype, memory_block(MATRIX, Block((0, 12), (1, 8)), odd, odd.clone(), 1)),
+        (whole.dtype, memory_block((5,), Block((0, 5)), memory(5), memory(5), 2)),
+        (whole.dtype, memory_block((5,), Block((2, 2)), memory(0), memory(0), 3)),
     ]
-    works = plan_work(surfaces, 16, CPU)
+    plans = plan_launches(blocks, 16, CPU)
 
-    assert [(work.dtype, work.rows, work.aligned, len(work.views)) for work in works] == [
+    assert [(plan.dtype, plan.rows, plan.aligned, len(plan.views)) for plan in plans] == [
         (torch.bfloat16, False, True, 1),
         (torch.float32, True, False, 1),
         (torch.bfloat16, False, False, 1),
@@ -91,13 +91,13 @@ def test_kinds_are_launches():
 def test_misaligned_memory_is_not_called_aligned():
     held = memory(12 * 24 + 4)[4:].reshape(12, 24)
 
-    assert not surface(MATRIX, Block((0, 12)), held, held.clone(), 0).aligned
+    assert not memory_block(MATRIX, Block((0, 12)), held, held.clone(), 0).aligned
 
 
 def test_strides_that_are_no_rows_of_columns():
     held = memory(4, 6, 5).transpose(1, 2)
 
-    assert module.surface((4, 5, 6), Block((0, 4)), held, held.contiguous(), 0) is None
+    assert module.memory_block((4, 5, 6), Block((0, 4)), held, held.contiguous(), 0) is None
 
 
 def test_covering_suffices_from_any_element():
@@ -107,7 +107,7 @@ def test_covering_suffices_from_any_element():
 
 
 def test_programs_of_items():
-    tiles, first = tiles_of([2, 0, 3], CPU)
+    tiles, first = assign_programs([2, 0, 3], CPU)
 
     assert tiles.tolist() == [0, 0, 2, 2, 2]
     assert first == [0, 2, 2]
