@@ -33,7 +33,7 @@ from modnorm.tasks.row_loading import load_rows
 CPU = torch.device("cpu")
 _USERS = (
     "modnorm.engines.transformers_engine",
-    "modnorm.calibration.model",
+    "modnorm.calibration.frozen_model",
     "modnorm.radius.bench",
 )
 """Modules that ask for the dtype of the arithmetic."""

@@ -43,5 +43,5 @@ def export_state(checkpoint: Checkpoint, lineage: Lineage, directory: Path) -> s
     tensors, weights = in_memory(stored, checkpoint.digest)
     weights.rebase(lineage)
     notes = {LINEAGE: lineage.to_json()}
-    write_checkpoint(stored, tensors, dict(stored.around()), directory, notes)
+    write_checkpoint(stored, tensors, dict(stored.other_tensors()), directory, notes)
     return weights_sha256(stored.layout, lambda tensor: tensors[tensor.name])

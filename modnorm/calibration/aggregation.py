@@ -1,4 +1,4 @@
-"""From estimates to sensitivities (paper, eq. app_aggregated_sensitivity)."""
+"""Sensitivities from estimated norms (paper, eq. app_aggregated_sensitivity)."""
 
 import math
 from collections.abc import Sequence
@@ -9,10 +9,10 @@ from modnorm.calibration.operator_norm import FLOOR
 
 
 def aggregate(estimates: Sequence[float], quantile: float) -> dict[str, object]:
-    """Return value and summary of some estimates, as profiles have them.
+    """Return value and summary of some estimates, in the form of profiles.
 
-    Logs are held in float32 and the median of an even count is the lower middle, both as in the
-    published profiles; a value can so lie a few 1e-7 (relative) outside of min and max.
+    As in the published profiles, logs are float32 and the median of an even count is the lower
+    middle one. So a value can lie a few 1e-7 (relative) outside of min and max.
 
     Args:
         estimates: At least one operator norm.

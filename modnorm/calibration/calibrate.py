@@ -1,4 +1,4 @@
-"""Sensitivity calibration of one model on some prompts (paper, app. A.2)."""
+"""Sensitivity calibration of one model (paper, app. A.2)."""
 
 import hashlib
 import json
@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 
 from modnorm.calibration.aggregation import aggregate
+from modnorm.calibration.frozen_model import FrozenModel, load_frozen
 from modnorm.calibration.maps import layer_maps
 from modnorm.calibration.measurement import FINAL_NORM, Estimate, measure
-from modnorm.calibration.model import FrozenModel, load_frozen
 from modnorm.calibration.profile import Profile
+from modnorm.calibration.profile_schema import APPLICATION, METHOD
 from modnorm.calibration.schedule import require_every_layer
-from modnorm.calibration.schema import APPLICATION, METHOD
 from modnorm.checkpoint.config import positive
 from modnorm.checkpoint.pretrained import best_device, dtype_name
 from modnorm.checkpoint.prompts import check_fit
@@ -22,10 +22,10 @@ from modnorm.geometry.scales import linear_gain
 from modnorm.spec import CalibrationSpec
 
 VERSION = "3"
-"""Changes whenever the same inputs come to give another profile. The precision is one of them."""
+"""Increased when equal inputs, precision included, begin to give another profile."""
 
 
-def calibrate(  # noqa: PLR0913 - all but the first three by keyword
+def calibrate(  # noqa: PLR0913 - keyword arguments after the first three
     checkpoint: Checkpoint,
     prompts: Sequence[Sequence[int]],
     settings: CalibrationSpec,
@@ -34,38 +34,38 @@ def calibrate(  # noqa: PLR0913 - all but the first three by keyword
     on_progress: Callable[[int, int], None] | None = None,
     device: torch.device | None = None,
 ) -> Profile:
-    """Estimate the sensitivities of all layers, one prompt at a time.
+    """Return a profile with the sensitivities of all layers, measured prompt by prompt.
 
-    The same inputs on the same device and threads give the same bytes: elapsed time is no part
-    of a profile.
+    Equal inputs on the same device and number of threads give equal bytes: a profile records no
+    times.
 
     Args:
-        checkpoint: The model; it is loaded from its directory, in the dtype of `arithmetic_dtype`.
-        prompts: Token ids; the leading `settings.max_length` of the first `settings.examples`.
+        checkpoint: The model; it is loaded in the dtype of `arithmetic_dtype`.
+        prompts: Token ids; the first `settings.max_length` of the first `settings.examples` count.
         settings: Estimator settings.
-        task: Name of the task that the prompts are of, for the record.
-        on_progress: Called with prompts done and prompts in all after each prompt; what it
-            raises ends the calibration.
-        device: Where to compute; the GPU when there is one.
+        task: Name of the prompts' task, for the record.
+        on_progress: Called after each prompt with the prompts done and their total. An error that
+            it raises ends the calibration.
+        device: Device for the computation; by default the GPU if there is one.
 
     Raises:
-        InvalidInputError: too few prompts or an unusable one, an unsupported model, or one whose
-            maps are not finite.
+        InvalidInputError: too few prompts, an unusable prompt, an unsupported model, or maps that
+            are not finite.
     """
-    used = calibration_prompts(prompts, settings)
+    measured = calibration_prompts(prompts, settings)
     maps = layer_maps(checkpoint.config.get("model_type"), settings.maps)
-    _check_prompts(checkpoint, used, settings)
+    _check_prompts(checkpoint, measured, settings)
     model = load_frozen(checkpoint, device or best_device())
     estimates: list[Estimate] = []
-    for example, prompt in enumerate(used):
+    for example, prompt in enumerate(measured):
         estimates.extend(measure(model, maps, prompt, example, settings))
         if on_progress is not None:
-            on_progress(example + 1, len(used))
+            on_progress(example + 1, len(measured))
     return Profile.from_content(
         {
-            **_identity(checkpoint, task, used),
+            **_identity(checkpoint, task, measured),
             "num_layers": len(model.layers),
-            "calibration": _record(settings, model, len(used)),
+            "calibration": _record(settings, model, len(measured)),
             "application": dict(APPLICATION),
             "global": _outside_layers(estimates, model, settings.quantile),
             "layers": _by_layer(estimates, maps.metrics, len(model.layers), settings.quantile),
@@ -76,7 +76,7 @@ def calibrate(  # noqa: PLR0913 - all but the first three by keyword
 def calibration_prompts(
     prompts: Sequence[Sequence[int]], settings: CalibrationSpec
 ) -> list[list[int]]:
-    """Return what of the prompts is measured: the first of them, their leading tokens."""
+    """Return the measured part of the prompts: the first prompts and their first tokens."""
     return [list(prompt[: settings.max_length]) for prompt in prompts[: settings.examples]]
 
 
@@ -131,7 +131,7 @@ def _record(settings: CalibrationSpec, model: FrozenModel, examples: int) -> Map
 def _outside_layers(
     estimates: Sequence[Estimate], model: FrozenModel, quantile: float
 ) -> Mapping[str, object]:
-    """Return what profiles call global; scales do not depend on it."""
+    """Return the section `global` of a profile; scales do not depend on it."""
     final = [estimate.norm for estimate in estimates if estimate.metric == FINAL_NORM]
     return {
         FINAL_NORM: aggregate(final, quantile),

@@ -1,8 +1,7 @@
 """Functional maps of a Transformer layer, at the activations of one plain forward (app. A.2).
 
-A layer is two branches around a residual stream, attention and MLP, each with a norm before it, a
-norm after it, or both. A family is one `LayerMaps`: which norms there are, and the order of the
-maps.
+A layer is two branches on a residual stream, attention and MLP, each with a norm before it, after
+it, or both. A family is one `LayerMaps`: its norms and the order of its maps.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,22 +16,22 @@ from modnorm.calibration.operator_norm import FunctionalMap
 from modnorm.errors import InvalidInputError
 
 _CACHES = frozenset({"past_key_value", "past_key_values", "use_cache", "cache_position"})
-"""Options of an attention call that would make it depend on more than its input."""
+"""Cache options of an attention call; with them the output would depend on earlier calls."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What a module was called with in the plain forward."""
+    """The arguments of a module in the plain forward."""
 
     hidden: torch.Tensor
-    """Its input activation, shape (1, tokens, hidden)."""
+    """Input activation, shape (1, tokens, hidden)."""
     options: Mapping[str, object]
-    """Its other arguments: masks, position embeddings; no caches."""
+    """Other arguments: masks, position embeddings; no caches."""
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A functional map f and the activation x that it is evaluated at."""
+    """A functional map f and the activation x at which it is evaluated."""
 
     function: FunctionalMap
     at: torch.Tensor
@@ -43,20 +42,19 @@ class LayerMaps:
     """The functional maps of a family's layers."""
 
     metrics: tuple[str, ...]
-    """Names of the maps; the position is the offset kappa of the estimator's seed."""
+    """Names of the maps; a map's position is the offset kappa of the estimator's seed."""
     norms: Mapping[str, str]
-    """Path inside the layer of each norm that is a map of its own, by the map's name."""
+    """Paths inside the layer of the norms that are maps, by the map's name."""
     normed_twice: bool = False
-    """Whether the maps of attention and MLP begin with the norm before them, although they are
-    evaluated at what that norm gives."""
+    """Whether the attention and MLP maps apply their input norm to the already normed input."""
 
     @property
     def watched(self) -> tuple[str, ...]:
-        """Modules of a layer whose calls are needed, by path; the empty path is the layer."""
+        """Paths of the modules whose calls are captured; the empty path is the layer."""
         return ("", "self_attn", "mlp", *self.norms.values())
 
     def sites(self, layer: nn.Module, calls: Mapping[str, Call]) -> tuple[Site, ...]:
-        """Return the maps of a layer at the watched calls, in the order of `metrics`."""
+        """Return the maps of a layer at the captured calls, in the order of `metrics`."""
         norm = {name: layer.get_submodule(path) for name, path in self.norms.items()}
         before_mlp = next((name for name in _BEFORE_MLP if name in norm), None)
         attention = _attention(layer.get_submodule("self_attn"), calls["self_attn"].options)
@@ -85,10 +83,10 @@ def layer_maps(model_type: object, maps: str = "default") -> LayerMaps:
 
     Args:
         model_type: The family.
-        maps: `default`, or `published` for what the published code evaluates (`CalibrationSpec`).
+        maps: `default`, or `published` for the maps of the published code (`CalibrationSpec`).
 
     Raises:
-        InvalidInputError: the family has none here.
+        InvalidInputError: the family is not supported.
     """
     family = FAMILIES.get(model_type) if isinstance(model_type, str) else None
     if family is None:
@@ -101,12 +99,12 @@ def layer_maps(model_type: object, maps: str = "default") -> LayerMaps:
 
 
 def capture(decoder: nn.Module, prompt: torch.Tensor, watched: Sequence[nn.Module]) -> list[Call]:
-    """Run one plain forward and return what each watched module was called with.
+    """Run one plain forward and return the call of each watched module.
 
     Args:
         decoder: The model without its head, in evaluation mode.
         prompt: Token ids, int64 (1, tokens), on the decoder's device.
-        watched: Modules that the forward calls once each.
+        watched: Modules that the forward calls exactly once.
     """
     calls: dict[nn.Module, Call] = {}
     with ExitStack() as hooks, torch.no_grad():
@@ -197,7 +195,7 @@ QWEN3 = LayerMaps(
     metrics=(*PRE_NORM.metrics, "q_norm", "k_norm"),
     norms=MappingProxyType({**PRE_NORM.norms, **_HEAD_NORMS}),
 )
-"""Those of Qwen2, so that they have its seeds, and the norms of query and key."""
+"""The maps of Qwen2, with equal seeds, then the norms of query and key."""
 OLMO3 = LayerMaps(
     metrics=(
         "q_norm",
@@ -251,4 +249,4 @@ FAMILIES: Mapping[str, LayerMaps] = MappingProxyType(
 PUBLISHED: Mapping[str, LayerMaps] = MappingProxyType(
     {"gemma3": _GEMMA3_PUBLISHED, "gemma3_text": _GEMMA3_PUBLISHED}
 )
-"""Families of which the published code evaluates other maps."""
+"""Families for which the published code evaluates other maps."""

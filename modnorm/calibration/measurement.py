@@ -1,4 +1,4 @@
-"""What one prompt says of a model: an operator norm for each functional map it is due for."""
+"""Estimation of operator norms of a model's functional maps on one prompt."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
+from modnorm.calibration.frozen_model import FrozenModel
 from modnorm.calibration.maps import Call, LayerMaps, Site, capture
-from modnorm.calibration.model import FrozenModel
 from modnorm.calibration.operator_norm import operator_norm
 from modnorm.calibration.schedule import final_norm_seed, map_seed, scheduled_layers
 from modnorm.errors import InvalidInputError
@@ -60,7 +60,7 @@ def measure(
 def _capture(
     model: FrozenModel, maps: LayerMaps, prompt: Sequence[int], layers: Sequence[int]
 ) -> tuple[dict[int, dict[str, Call]], Call]:
-    """Return the watched calls of each layer, by path, and the call of the final norm."""
+    """Return the captured calls of each layer, by path, and the call of the final norm."""
     places = [(layer, path) for layer in layers for path in maps.watched]
     modules = [model.layers[layer].get_submodule(path) for layer, path in places]
     ids = torch.tensor([list(prompt)], device=model.device)
@@ -74,9 +74,9 @@ def _capture(
 def _estimate(layer: int | None, metric: str, site: Site, seed: int, iterations: int) -> Estimate:
     norm = operator_norm(site.function, site.at, seed=seed, iterations=iterations)
     if not math.isfinite(norm):
-        where = metric if layer is None else f"{metric} of layer {layer}"
+        map_name = metric if layer is None else f"{metric} of layer {layer}"
         raise InvalidInputError(
-            f"the operator norm of {where} is {norm}",
+            f"the operator norm of {map_name} is {norm}",
             field="model.name",
             remedy="check that the weights are finite and were trained in their dtype",
         )

@@ -9,7 +9,7 @@ FunctionalMap = Callable[[torch.Tensor], torch.Tensor]
 """A smooth map of one activation to one activation."""
 
 FLOOR = 1e-12
-"""Smallest norm that anything is divided by, and the smallest estimate."""
+"""Lower bound of divisors and estimates."""
 
 
 def operator_norm(
@@ -17,8 +17,8 @@ def operator_norm(
 ) -> float:
     """Estimate the largest local amplification of a unit Euclidean perturbation.
 
-    JVP/VJP steps are taken in the dtype of the activation; norms are taken in float32 at least.
-    Short of rounding, the estimate never exceeds the true norm and grows with the iterations.
+    JVP and VJP are computed in the dtype of the activation, norms in float32 or wider. Apart from
+    rounding, the estimate never exceeds the true norm and grows with the iterations.
 
     Args:
         function: The map f.
@@ -27,8 +27,8 @@ def operator_norm(
         iterations: Power-iteration steps before the last JVP.
 
     Returns:
-        max(|J_f(x) v|_2, 1e-12), and 1e-12 at once when a product vanishes on the way. Not
-        finite when the map is not finite at `at`.
+        max(|J_f(x) v|_2, 1e-12); 1e-12 at once if a product vanishes earlier. Not finite if the
+        map is not finite at `at`.
     """
     push_forward, pull_back = _products(function, at)
     direction = start_vector(at, seed)
@@ -56,8 +56,8 @@ def start_vector(at: torch.Tensor, seed: int) -> torch.Tensor:
 def _products(function: FunctionalMap, at: torch.Tensor) -> tuple[FunctionalMap, FunctionalMap]:
     """Return the products of the Jacobian and of its transpose with a vector.
 
-    The map runs once. The product with the Jacobian is the derivative of the other product, which
-    is linear: torch's forward mode would run the map again, operation by operation in Python.
+    The map runs once. The product with the Jacobian is the derivative of the transposed product,
+    which is linear. Torch's forward mode would run the map again, each operation in Python.
     """
     image, pull_back = _transposed(function, at)
     _, push_forward = _transposed(pull_back, torch.zeros_like(image))
@@ -74,7 +74,7 @@ def _transposed(function: FunctionalMap, at: torch.Tensor) -> tuple[torch.Tensor
 
 
 def _unit(vector: torch.Tensor, length: torch.Tensor) -> torch.Tensor:
-    """Divide a vector by its length, in its dtype unless that ends below the length: fp16 does."""
+    """Divide a vector by its length, in its dtype unless the length overflows it (float16)."""
     divisor = length.to(vector.dtype)
     if divisor.isfinite():
         return vector / divisor

@@ -10,25 +10,25 @@ from types import MappingProxyType
 from typing import Self
 
 from modnorm.calibration.maps import layer_maps
-from modnorm.calibration.schema import MAX_PROFILE_BYTES, Document, parse_document
+from modnorm.calibration.profile_schema import MAX_PROFILE_BYTES, Document, parse_document
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.errors import InvalidInputError
 from modnorm.files import read_text
 
 FINGERPRINT_DIGITS = 16
-"""Leading digits of a digest that published results name a profile by."""
+"""Leading digits of the digest that identify a profile in published results."""
 
 
 @dataclass(frozen=True)
 class Profile:
-    """A profile by its content; two profiles are equal when their canonical JSON is."""
+    """A profile; two profiles are equal if their canonical JSON is equal."""
 
     canonical: str
-    """The whole document: sorted keys, no blanks."""
+    """The document as JSON with sorted keys and no blanks."""
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read a profile in the published schema, version 2 or 3, whatever its formatting.
+        """Read a profile in the published schema, version 2 or 3, in any formatting.
 
         Raises:
             InvalidInputError: names the field, and the layer, at fault.
@@ -56,7 +56,7 @@ class Profile:
         """Read a profile file.
 
         Raises:
-            InvalidInputError: it cannot be read or is not a profile.
+            InvalidInputError: the file cannot be read or is not a profile.
         """
         try:
             text = read_text(path, most=MAX_PROFILE_BYTES)
@@ -75,7 +75,7 @@ class Profile:
 
     @property
     def fingerprint(self) -> str:
-        """First 16 digits of the digest; for a published file the one that is published."""
+        """First 16 digits of the digest; for a published file the published fingerprint."""
         return self.digest[:FINGERPRINT_DIGITS]
 
     @cached_property
@@ -84,12 +84,12 @@ class Profile:
 
     @property
     def model_name(self) -> str:
-        """Name of the model that it was calibrated on."""
+        """Name of the calibrated model."""
         return self._document.model_name
 
     @property
     def model_digest(self) -> str | None:
-        """Digest of that model; None in published files."""
+        """Digest of the calibrated model; None in published files."""
         return self._document.model_digest
 
     @cached_property
@@ -102,10 +102,10 @@ class Profile:
         )
 
     def check_matches(self, checkpoint: Checkpoint) -> None:
-        """Refuse to be used for another model.
+        """Refuse a model that the profile was not calibrated on.
 
-        The model digest decides where the profile has one, and the name where it has none. A
-        model in a local directory is then known by the directory's name.
+        The model digest decides; without a digest the model's name. The name of a model in a local
+        directory is then the directory's name.
 
         Raises:
             InvalidInputError: number of layers, digest, name or functional maps differ.
@@ -137,7 +137,7 @@ def _mismatch(reason: str) -> InvalidInputError:
     return InvalidInputError(
         f"the profile belongs to another model: {reason}",
         field="method.profile",
-        remedy="give the profile of this model, or leave it out to have one calibrated",
+        remedy="set the profile of this model, or omit it to calibrate one",
     )
 
 
@@ -145,5 +145,5 @@ def _fault(message: str) -> InvalidInputError:
     return InvalidInputError(
         message,
         field="method.profile",
-        remedy="give a profile in the published schema, version 2 or 3",
+        remedy="use a profile in the published schema, version 2 or 3",
     )

@@ -1,4 +1,4 @@
-"""Which layers each prompt measures, and the seeds of the estimator (paper, app. A.2)."""
+"""The layers that each prompt measures, and the estimator's seeds (paper, app. A.2)."""
 
 from modnorm.errors import InvalidInputError
 
@@ -8,7 +8,7 @@ _FINAL_NORM_OFFSET = 90_001
 
 
 def scheduled_layers(example: int, per_example: int, layers: int) -> tuple[int, ...]:
-    """Return the layers of a prompt, each once: (n e + k) mod L (eq. app_layer_schedule)."""
+    """Return the distinct layers of a prompt: (n e + k) mod L (eq. app_layer_schedule)."""
     visits = ((per_example * example + k) % layers for k in range(per_example))
     return tuple(dict.fromkeys(visits))
 
@@ -35,5 +35,5 @@ def require_every_layer(examples: int, per_example: int, layers: int) -> None:
             f"{examples} prompts at {per_example} layers each leave some of {layers} layers "
             "without an estimate",
             field="calibration.examples",
-            remedy=f"give at least {needed} prompts, or raise calibration.layers_per_example",
+            remedy=f"use at least {needed} prompts, or raise calibration.layers_per_example",
         )

@@ -1,4 +1,4 @@
-"""A checkpoint in another dtype: the dtype decides what a perturbation or an update rounds to."""
+"""Conversion of a checkpoint to another dtype, which perturbations and updates round to."""
 
 from pathlib import Path
 
@@ -16,33 +16,32 @@ def cast_checkpoint(checkpoint: Checkpoint, dtype: torch.dtype, directory: Path)
     Args:
         checkpoint: The model on disk.
         dtype: bfloat16, float16 or float32.
-        directory: Where it goes; new or empty.
+        directory: Target directory, new or empty.
 
     Returns:
-        SHA-256 over the physical tensors that were written, as engines tell it.
+        SHA-256 over the written physical tensors, as engines compute it.
 
     Raises:
-        InvalidInputError: a weight is beyond what the dtype holds, or the directory cannot be
-            written.
-        ConflictError: there is something in the directory.
-        UnavailableError: writing it failed; nothing was left.
+        InvalidInputError: a weight overflows the dtype, or the directory cannot be written.
+        ConflictError: the directory is not empty.
+        UnavailableError: writing failed; nothing was left behind.
     """
     require_new(directory)
     stored = CheckpointWeights(checkpoint)
     tensors = {
         tensor.name: _cast(tensor.name, stored.read(tensor), dtype) for tensor in stored.layout
     }
-    around = {
+    others = {
         name: _cast(name, values, dtype) if values.is_floating_point() else values
-        for name, values in stored.around()
+        for name, values in stored.other_tensors()
     }
-    write_checkpoint(stored, tensors, around, directory)
+    write_checkpoint(stored, tensors, others, directory)
     return weights_sha256(stored.layout, lambda tensor: tensors[tensor.name])
 
 
 def _cast(tensor: str, values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    found = values.to(dtype)
-    if not torch.equal(found.isfinite(), values.isfinite()):
+    cast = values.to(dtype)
+    if not torch.equal(cast.isfinite(), values.isfinite()):
         largest = values[values.isfinite()].abs().max().item()
         name = str(dtype).removeprefix("torch.")
         raise InvalidInputError(
@@ -50,4 +49,4 @@ def _cast(tensor: str, values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor
             field="dtype",
             remedy="choose bfloat16 or float32",
         )
-    return found
+    return cast

@@ -1,4 +1,4 @@
-"""Reading of `config.json`: typed, and every fault named."""
+"""Typed reading of `config.json`; errors name the key."""
 
 import json
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ Config = Mapping[str, object]
 """A model's `config.json`."""
 
 MAX_JSON_BYTES = 64 * 2**20
-"""Of one JSON file of a checkpoint; the index of a model of 400 billion weights has 0.1 MB."""
+"""Size limit of a JSON file; the index of a model with 400 billion weights has 0.1 MB."""
 MAX_LAYERS, MAX_HEADS, MAX_WIDTH = 1_000, 2**12, 2**20
 MAX_VOCABULARY, MAX_POSITIONS = 2**24, 2**30
 _MOST: Mapping[str, int] = MappingProxyType(
@@ -27,15 +27,15 @@ _MOST: Mapping[str, int] = MappingProxyType(
         "max_position_embeddings": MAX_POSITIONS,
     }
 )
-"""Bounds that no model reaches: a layout is built of these sizes before a weight is looked at."""
+"""Bounds above every real model: these sizes build a layout before any weight is read."""
 
 
 def load_config(path: Path, *, field: str = "model.name") -> Config:
-    """Read a `config.json`, given as the file or as the directory that holds it.
+    """Read a `config.json`.
 
     Args:
-        path: The file or the directory.
-        field: What names it, for errors.
+        path: The file, or the directory that contains it.
+        field: Field for errors.
 
     Raises:
         InvalidInputError: the file is missing or is not a JSON object.
@@ -46,7 +46,7 @@ def load_config(path: Path, *, field: str = "model.name") -> Config:
         raise InvalidInputError(
             f"{file} is not a JSON object",
             field=field,
-            remedy="give the config.json of a Hugging Face model",
+            remedy="use the config.json of a Hugging Face model",
         )
     return data
 
@@ -56,7 +56,7 @@ def load_json(file: Path, *, field: str = "model.name") -> object:
 
     Args:
         file: The file.
-        field: What names the checkpoint, for errors.
+        field: Field of the checkpoint, for errors.
 
     Raises:
         InvalidInputError: the file cannot be read or is not JSON.
@@ -67,7 +67,7 @@ def load_json(file: Path, *, field: str = "model.name") -> object:
         raise InvalidInputError(
             f"cannot read {file}: {error}",
             field=field,
-            remedy="give a complete Hugging Face checkpoint",
+            remedy="use a complete Hugging Face checkpoint",
         ) from error
 
 
@@ -78,13 +78,13 @@ def positive(config: Config, key: str) -> int:
         raise InvalidInputError(
             f"config.json lacks {key}",
             field=f"model.config.{key}",
-            remedy="give the config.json that belongs to the weights",
+            remedy="use the config.json that belongs to the weights",
         )
     return value
 
 
 def optional_positive(config: Config, key: str) -> int | None:
-    """Return a positive integer, or None when the key is absent or null."""
+    """Return a positive integer, or None if the key is absent or null."""
     value = config.get(key)
     if value is None:
         return None
@@ -98,7 +98,7 @@ def optional_positive(config: Config, key: str) -> int | None:
         raise InvalidInputError(
             f"{key} is {value:,}; no supported model has more than {_MOST[key]:,}",
             field=f"model.config.{key}",
-            remedy="correct config.json, or give the one that belongs to the weights",
+            remedy="correct config.json, or use the one that belongs to the weights",
         )
     return value
 

@@ -1,4 +1,4 @@
-"""Fetching of checkpoints from the Hugging Face Hub: only files that a checkpoint needs."""
+"""Download of the necessary files of a checkpoint from the Hugging Face Hub."""
 
 from pathlib import Path
 
@@ -12,20 +12,27 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 
+from modnorm.checkpoint.checkpoint_files import (
+    ADAPTER,
+    INDEX,
+    METADATA,
+    SINGLE,
+    refuse_adapter,
+    shard_names,
+)
 from modnorm.checkpoint.config import load_config
 from modnorm.checkpoint.families import physical_layout
-from modnorm.checkpoint.files import ADAPTER, INDEX, METADATA, SINGLE, refuse_adapter, shard_names
 from modnorm.errors import InvalidInputError, UnavailableError
 
 _PROCESSORS = ("preprocessor_config.json", "processor_config.json")
-"""What a multimodal model that is exported needs to be given images again."""
+"""Files that an exported multimodal model needs to process images."""
 
 
 def fetch_checkpoint(name: str, revision: str | None) -> Path:
     """Return the local snapshot of a repository; the directory's name is the commit.
 
-    The configuration comes first, so that an unsupported model costs no download, and the index
-    with it, since shards have the names that it gives them.
+    It fetches configuration and index first. So an unsupported model costs no download, and the
+    index names the shards.
 
     Raises:
         InvalidInputError: no such repository, revision or access, or an unsupported model.
@@ -45,11 +52,11 @@ def _snapshot(name: str, revision: str | None, patterns: tuple[str, ...]) -> Pat
         raise InvalidInputError(
             f"{name} has no revision {revision!r}",
             field="model.revision",
-            remedy="give a commit, tag or branch of the repository",
+            remedy="use a commit, tag or branch of the repository",
         ) from error
     except (RepositoryNotFoundError, GatedRepoError, HFValidationError) as error:
         raise InvalidInputError(
-            f"the Hugging Face Hub does not give {name}: {error}",
+            f"the Hugging Face Hub refuses {name}: {error}",
             field="model.name",
             remedy="check the name; for a gated model, log in with `hf auth login`",
         ) from error
@@ -57,5 +64,5 @@ def _snapshot(name: str, revision: str | None, patterns: tuple[str, ...]) -> Pat
         raise UnavailableError(
             f"cannot fetch {name} from the Hugging Face Hub: {error}",
             field="model.name",
-            remedy="try again, or give a local directory",
+            remedy="try again, or use a local directory",
         ) from error

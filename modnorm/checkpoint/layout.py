@@ -1,7 +1,7 @@
 """Physical tensors: a model's parameters as an inference engine stores them.
 
 Masses, norms, scales and noise are all defined on physical tensors in their canonical, unsharded
-layout, whatever engine holds the weights (paper, app. A.1: "fused QKV and fused gate-up").
+layout, in every engine (paper, app. A.1: "fused QKV and fused gate-up").
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ class Part:
     """A checkpoint tensor inside a physical tensor: whole rows, in order."""
 
     name: str
-    """Name in the checkpoint, `model.layers.0.self_attn.q_proj.weight` for instance."""
+    """Name in the checkpoint, for example `model.layers.0.self_attn.q_proj.weight`."""
     rows: int
     """Length along the first dimension."""
 
@@ -24,11 +24,11 @@ class PhysicalTensor:
     """One parameter of the inference engine: a fused projection, a tied embedding once, a norm."""
 
     name: str
-    """Name in the engine, `model.layers.0.self_attn.qkv_proj.weight` for instance."""
+    """Name in the engine, for example `model.layers.0.self_attn.qkv_proj.weight`."""
     shape: tuple[int, ...]
-    """Canonical shape: unsharded, without the rows that an engine pads a vocabulary with."""
+    """Canonical shape: unsharded, without an engine's padding of the vocabulary."""
     parts: tuple[Part, ...]
-    """The checkpoint tensors it is made of, stacked along the first dimension."""
+    """Its checkpoint tensors, stacked along the first dimension."""
 
     @cached_property
     def numel(self) -> int:
@@ -37,4 +37,4 @@ class PhysicalTensor:
 
 
 Layout = tuple[PhysicalTensor, ...]
-"""All physical tensors of a model, in the canonical order: that of the engine's own parameters."""
+"""All physical tensors of a model in canonical order, that of the engine's parameters."""

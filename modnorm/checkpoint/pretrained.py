@@ -11,57 +11,59 @@ import transformers
 from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
+from modnorm.checkpoint.checkpoint_files import require_unchanged
 from modnorm.checkpoint.config import flag
 from modnorm.checkpoint.families import family_of
-from modnorm.checkpoint.files import require_unchanged
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.errors import IncompatibleError
 
 _LOADING = threading.Lock()
-"""While it loads, transformers changes its own classes and torch's default dtype for the whole
-process: a second thread would load untied weights, and leave both changed."""
+"""Held during loading: transformers changes its classes and torch's default dtype for the process.
+
+A second thread would load untied weights and leave both changed.
+"""
 
 
 def best_device() -> torch.device:
-    """Return the GPU when there is one."""
+    """Return the GPU if there is one, otherwise the CPU."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def arithmetic_dtype(weights: torch.dtype, device: torch.device) -> torch.dtype:
     """Return the dtype that a model computes in: float32 on a CPU, its weight dtype elsewhere.
 
-    Few CPUs multiply matrices in bfloat16; the others take up to ten times as long as in float32.
-    A model in float32 holds each weight exactly, so the weights stay rounded to their own dtype.
+    Few CPUs multiply matrices in bfloat16; others take up to ten times as long as in float32.
+    Float32 represents each weight exactly, so weights stay rounded to their own dtype.
 
     Args:
         weights: Dtype of the weights in the checkpoint.
-        device: Where the model computes.
+        device: Device of the model.
     """
     return torch.float32 if device.type == "cpu" else weights
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """Return a dtype as records name it, `bfloat16` for instance."""
+    """Return the name of a dtype in records, for example `bfloat16`."""
     return str(dtype).removeprefix("torch.")
 
 
 def load_pretrained(
     checkpoint: Checkpoint, *, dtype: torch.dtype, attention: str
 ) -> PreTrainedModel:
-    """Load a checkpoint from its directory alone: no network, no remote code, no pickles.
+    """Load a checkpoint from its directory only: no network, no remote code, no pickles.
 
-    Of a multimodal model only the decoder is loaded, as the causal language model that it is.
-    Threads that load at the same time take turns.
+    Of a multimodal model only the decoder is loaded, as a causal language model. Only one thread
+    loads at a time.
 
     Args:
         checkpoint: The model.
         dtype: Dtype that it computes in; weights of a narrower dtype are widened, exactly.
-        attention: Attention implementation by transformers' name.
+        attention: Name of the attention implementation in transformers.
 
     Raises:
-        IncompatibleError: transformers cannot make anything of the configuration, or finds no
-            weights for some of the model's parameters.
-        PreconditionError: other files were put in the model's place since it was looked at.
+        IncompatibleError: transformers refuses the configuration, or finds no weights for some
+            parameters.
+        PreconditionError: the model's files were replaced since its digest was computed.
     """
     digest = checkpoint.digest
     with _LOADING, _quiet(), _refusals(checkpoint):
@@ -77,8 +79,8 @@ def load_pretrained(
             output_loading_info=True,
         )
     require_unchanged(checkpoint.directory, digest)
-    model, found = cast("tuple[PreTrainedModel, Mapping[str, object]]", loaded)
-    if missing := found["missing_keys"]:
+    model, info = cast("tuple[PreTrainedModel, Mapping[str, object]]", loaded)
+    if missing := info["missing_keys"]:
         raise IncompatibleError(
             f"transformers finds no weights for {missing}",
             field="model.name",
@@ -92,20 +94,20 @@ def _decoder(checkpoint: Checkpoint) -> PreTrainedConfig:
         checkpoint.directory, local_files_only=True, trust_remote_code=False
     )
     decoder = config.get_text_config(decoder=True)
-    # What a whole model says of its head holds, as in the layout; its decoder may say otherwise.
+    # As in the layout, the whole model decides whether its head is tied, not its decoder.
     decoder.tie_word_embeddings = flag(checkpoint.config, "tie_word_embeddings")
     return decoder
 
 
 def _key_mapping(checkpoint: Checkpoint) -> dict[str, str] | None:
-    """Return the family's prefixes as transformers wants them: patterns and replacements."""
+    """Return the family's prefixes for transformers, as patterns and replacements."""
     prefixes = family_of(checkpoint.config).prefixes
     return {f"^{re.escape(prefix)}": name for prefix, name in prefixes.items()} or None
 
 
 @contextmanager
 def _refusals(checkpoint: Checkpoint) -> Iterator[None]:
-    """Tell what transformers raises for a configuration, which the next try meets again."""
+    """Convert transformers' errors about a configuration, which a retry would not fix."""
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError, StrictDataclassError) as error:
@@ -114,13 +116,13 @@ def _refusals(checkpoint: Checkpoint) -> Iterator[None]:
             f"transformers {transformers.__version__} cannot load {checkpoint.name}: "
             f"{type(error).__name__}: {error}",
             field="model.name",
-            remedy="correct config.json, or use a version of transformers that knows it",
+            remedy="correct config.json, or use a version of transformers that supports it",
         ) from error
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep transformers' loading bar and its report of unused tensors out of callers' displays."""
+    """Switch off transformers' progress bar and its report of unused tensors."""
     logging = transformers.utils.logging
     shown, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()

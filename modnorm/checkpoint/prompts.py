@@ -1,4 +1,4 @@
-"""From chat messages to token ids and back, with the model's own template and tokenizer."""
+"""Encoding of chat messages as token ids, and decoding, by the model's own tokenizer."""
 
 from collections.abc import Mapping, Sequence
 from datetime import date
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from modnorm.tasks.protocol import Message
 
 DATE = "11 Aug 2026"
-"""What templates that print today's date are given, so that prompts do not change overnight."""
+"""The date in templates that print today's date, so that prompts do not change overnight."""
 _DAY = date(2026, 8, 11)
-"""The same, for templates that format the date themselves."""
+"""The same date, for templates that format it themselves."""
 _VOCABULARIES = ("tokenizer.json", "vocab.json", "tokenizer.model")
 
 
@@ -35,10 +35,10 @@ class PromptEncoder:
         self.stop_ids: frozenset[int] = _stop_ids(checkpoint, self._tokenizer)
 
     def encode(self, messages: Sequence["Message"]) -> list[int]:
-        """Return the token ids of a conversation, up to where the assistant starts to answer.
+        """Return the token ids of a conversation, up to the start of the assistant's answer.
 
         Raises:
-            InvalidInputError: the template refuses the messages, or begins the text twice.
+            InvalidInputError: the template refuses the messages, or writes two beginning tokens.
         """
         ids = self.encode_text(self._render(messages))
         bos = self._tokenizer.bos_token_id
@@ -55,19 +55,19 @@ class PromptEncoder:
         """The token that ends an answer.
 
         Raises:
-            InvalidInputError: the tokenizer has none.
+            InvalidInputError: the tokenizer has no such token.
         """
-        found = self._tokenizer.eos_token_id
-        if not isinstance(found, int):
+        token = self._tokenizer.eos_token_id
+        if not isinstance(token, int):
             raise InvalidInputError(
                 "the tokenizer has no end-of-sequence token", field="model.name"
             )
-        return found
+        return token
 
     def encode_text(self, text: str) -> list[int]:
-        """Return the token ids of a plain text; no special tokens are added.
+        """Return the token ids of a plain text, without added special tokens.
 
-        Whoever uses them checks their number: the tokenizer's own remark on it is switched off.
+        The tokenizer's length warning is switched off, since `check_fit` checks the length.
         """
         return list(self._tokenizer(text, add_special_tokens=False, verbose=False).input_ids)
 
@@ -79,9 +79,9 @@ class PromptEncoder:
         return str(text)
 
     def answer(self, ids: Sequence[int]) -> str:
-        """Return the text of an answer: without special tokens, and without the one that ended it.
+        """Return the text of an answer, without special tokens and without its stop token.
 
-        That need not be special: `generation_config.json` may name any token.
+        The stop token need not be special: `generation_config.json` may name any token.
         """
         ended = bool(ids) and ids[-1] in self.stop_ids
         return self.decode(ids[:-1] if ended else ids)
@@ -96,31 +96,30 @@ class PromptEncoder:
                 date_string=DATE,
                 strftime_now=_DAY.strftime,
             )
-        except Exception as error:  # a template is a program, which raises what it likes
+        except Exception as error:  # a template is a program and may raise any error
             raise InvalidInputError(
                 f"the chat template refuses the messages: {error}",
                 field="model.name",
-                remedy="give a model whose template takes the roles of the task, and texts",
+                remedy="use a model whose template accepts the roles of the task, and texts",
             ) from error
         return str(text)
 
 
 def check_fit(prompts: Sequence[Sequence[int]], max_tokens: int, checkpoint: Checkpoint) -> int:
-    """Return the length of the longest prompt, 0 when there are none.
+    """Return the length of the longest prompt, 0 if there are no prompts.
 
     Args:
         prompts: Token ids of each row's prompt.
         max_tokens: Completion cap.
-        checkpoint: The model that is to answer.
+        checkpoint: The model that will answer.
 
     Raises:
-        InvalidInputError: a prompt is empty, it and its completion do not fit the model, or the
-            model has no embedding of one of its tokens; the field names the prompt by its index,
-            `prompts.12`.
+        InvalidInputError: a prompt is empty, too long with its completion, or has a token without
+            an embedding in the model; the field names the prompt by its index, `prompts.12`.
     """
     vocabulary = positive(checkpoint.config, "vocab_size")
     for index, prompt in enumerate(prompts):
-        _require_known(prompt, vocabulary, checkpoint, f"prompts.{index}")
+        _require_embeddings(prompt, vocabulary, checkpoint, f"prompts.{index}")
         room = checkpoint.max_position - len(prompt)
         if max_tokens > room:
             raise InvalidInputError(
@@ -134,15 +133,15 @@ def check_fit(prompts: Sequence[Sequence[int]], max_tokens: int, checkpoint: Che
     return max((len(prompt) for prompt in prompts), default=0)
 
 
-def _require_known(
+def _require_embeddings(
     prompt: Sequence[int], vocabulary: int, checkpoint: Checkpoint, field: str
 ) -> None:
-    """Refuse nothing, and what only the tokenizer was given: engines may read anything there."""
+    """Refuse an empty prompt, and tokens without embeddings, which engines may read anywhere."""
     if not prompt:
         raise InvalidInputError(
             "the prompt has no tokens",
             field=field,
-            remedy="give a model whose chat template takes texts, or correct the row",
+            remedy="use a model whose chat template accepts texts, or correct the row",
         )
     ends = min(prompt), max(prompt)
     for token in (token for token in ends if not 0 <= token < vocabulary):
@@ -150,31 +149,31 @@ def _require_known(
             f"the prompt has token {token}, {checkpoint.name} has embeddings of 0 to "
             f"{vocabulary - 1}",
             field=field,
-            remedy="give a model whose tokenizer and chat template are those it was trained with",
+            remedy="use a model with the tokenizer and chat template that it was trained with",
         )
 
 
 def _load_tokenizer(checkpoint: Checkpoint) -> PreTrainedTokenizerBase:
     """Load the tokenizer that was trained with the model.
 
-    `tokenizer.json` is taken as it is. `AutoTokenizer` would rebuild it for some families (Qwen2)
-    with the family's own splitting rule, whatever the file says.
+    `tokenizer.json` is used unchanged. For some families (Qwen2) `AutoTokenizer` would replace the
+    file's splitting rule by the family's.
     """
     present = [name for name in _VOCABULARIES if (checkpoint.directory / name).is_file()]
     if not present:
-        raise _unusable_tokenizer(checkpoint, f"none of {', '.join(_VOCABULARIES)} is there")
+        raise _unusable_tokenizer(checkpoint, f"none of {', '.join(_VOCABULARIES)} exists")
     loader = PreTrainedTokenizerFast if present[0] == "tokenizer.json" else AutoTokenizer
     try:
         tokenizer: PreTrainedTokenizerBase = loader.from_pretrained(
             checkpoint.directory, local_files_only=True, trust_remote_code=False
         )
-    except Exception as error:  # the parser of tokenizer.json raises nothing narrower
+    except Exception as error:  # the parser of tokenizer.json raises plain Exception
         raise _unusable_tokenizer(checkpoint, str(error)) from error
     if not tokenizer.chat_template:
         raise InvalidInputError(
             f"{checkpoint.name} has no chat template",
             field="model.name",
-            remedy="give an instruction-tuned checkpoint",
+            remedy="use an instruction-tuned checkpoint",
         )
     return tokenizer
 
@@ -188,7 +187,7 @@ def _unusable_tokenizer(checkpoint: Checkpoint, reason: str) -> InvalidInputErro
 
 
 def _stop_ids(checkpoint: Checkpoint, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """Collect the stop tokens as inference engines do: the model's and the tokenizer's."""
+    """Return the stop tokens as inference engines do: the model's and the tokenizer's."""
     generation = checkpoint.directory / "generation_config.json"
     settings = load_json(generation) if generation.is_file() else None
     eos = settings.get("eos_token_id") if isinstance(settings, Mapping) else None
@@ -196,7 +195,7 @@ def _stop_ids(checkpoint: Checkpoint, tokenizer: PreTrainedTokenizerBase) -> fro
         eos = checkpoint.config.get("eos_token_id")
     listed = eos if isinstance(eos, list) else [eos]
     stops = [token for token in (*listed, tokenizer.eos_token_id) if token is not None]
-    if not stops or not all(type(token) is int for token in stops):  # true is no token
+    if not stops or not all(type(token) is int for token in stops):  # a bool is no token
         raise InvalidInputError(
             f"{checkpoint.name} has no usable stop token (eos_token_id is {eos!r})",
             field="model.config.eos_token_id",

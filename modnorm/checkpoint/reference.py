@@ -1,4 +1,4 @@
-"""What a model name means: a bundled model, a local directory or a Hugging Face repository."""
+"""Resolution of a model name: bundled model, local directory or Hugging Face repository."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from modnorm.checkpoint.checkpoint_files import checkpoint_digest, refuse_adapter, weight_files
 from modnorm.checkpoint.config import load_config, positive
 from modnorm.checkpoint.families import decoder_config, physical_layout
-from modnorm.checkpoint.files import checkpoint_digest, refuse_adapter, weight_files
 from modnorm.errors import InvalidInputError
 
 __all__ = ["Checkpoint", "bundled_models", "load_config", "resolve_checkpoint"]
@@ -19,19 +19,19 @@ _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A supported model on disk: plain safetensors and what its prompts need."""
+    """A supported model on disk: safetensors, configuration and tokenizer."""
 
     name: str
-    """Name that it was resolved from."""
+    """The resolved name."""
     revision: str | None
     """Commit of a Hugging Face repository; None for a bundled or local model."""
     directory: Path
     config: Mapping[str, object]
-    """Its `config.json`, or the decoder's part of it (`decoder_config`)."""
+    """The `config.json`, or the decoder's part of it (`decoder_config`)."""
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 over configuration, tokenizer, chat template and weights: its identity."""
+        """SHA-256 over configuration, tokenizer, chat template and weights."""
         return checkpoint_digest(self.directory)
 
     @property
@@ -41,19 +41,19 @@ class Checkpoint:
 
 
 def bundled_models() -> tuple[str, ...]:
-    """Return the names of the models that ship with the package, sorted."""
+    """Return the names of the models in the package, sorted."""
     return tuple(sorted(path.parent.name for path in _BUNDLED.glob("*/config.json")))
 
 
 def resolve_checkpoint(
     name: str, revision: str | None = None, *, roots: Sequence[Path] | None = None
 ) -> Checkpoint:
-    """Find a model: bundled, then local, then on the Hugging Face Hub.
+    """Return the model of a name: bundled, then local, then on the Hugging Face Hub.
 
     Args:
         name: Bundled name, local directory, or Hugging Face repository (`owner/name`).
         revision: Commit, tag or branch of a repository.
-        roots: Directories under which local models must lie; anywhere when None.
+        roots: Directories that local models must lie under; None allows all.
 
     Raises:
         InvalidInputError: there is no such model, or it is not a supported plain checkpoint.
@@ -71,7 +71,7 @@ def resolve_checkpoint(
 def find_local_checkpoint(
     name: str, revision: str | None = None, *, roots: Sequence[Path] | None = None
 ) -> Checkpoint | None:
-    """Find a model on this machine; None for one that the Hugging Face Hub may have.
+    """Return a model on this machine; None if only the Hugging Face Hub may have it.
 
     Args:
         name: As `resolve_checkpoint`.
@@ -90,7 +90,7 @@ def find_local_checkpoint(
     raise InvalidInputError(
         f"there is no model {name!r}",
         field="model.name",
-        remedy=f"give a bundled model ({', '.join(bundled_models())}), an existing directory, "
+        remedy=f"use a bundled model ({', '.join(bundled_models())}), an existing directory, "
         "or a Hugging Face repository as owner/name",
     )
 
@@ -118,7 +118,7 @@ def _local_directory(name: str, roots: Sequence[Path] | None) -> Path | None:
         raise InvalidInputError(
             f"there is no directory {name!r}",
             field="model.name",
-            remedy="give an existing directory",
+            remedy="use an existing directory",
         )
     bounds = None if roots is None else [root.resolve() for root in roots]
     if bounds is None or _lies_under(directory, bounds):
@@ -130,13 +130,13 @@ def _local_directory(name: str, roots: Sequence[Path] | None) -> Path | None:
 
 
 def _refuse_links_out(name: str, directory: Path, bounds: Sequence[Path] | None) -> None:
-    """Refuse a model with files that are links to elsewhere."""
+    """Refuse a model with links to files outside of `bounds`."""
     if bounds is None:
         return
     try:
         links = [file for file in directory.iterdir() if file.is_symlink()]
         astray = [link.name for link in links if not _lies_under(link.resolve(), bounds)]
-    except (OSError, RuntimeError):  # not for us to read, or links in a circle
+    except (OSError, RuntimeError):  # unreadable, or links in a circle
         astray = ["."]
     if astray:
         raise _outside(f"{name}/{astray[0]}")
@@ -147,7 +147,7 @@ def _lies_under(path: Path, bounds: Sequence[Path]) -> bool:
 
 
 def _outside(name: str) -> InvalidInputError:
-    """Return the error of what is elsewhere or nowhere: which of them, is not for callers."""
+    """Return the error for a path outside of the roots; it hides whether the path exists."""
     return InvalidInputError(
         f"there is no directory {name!r} under this service's model directories",
         field="model.name",
@@ -168,5 +168,5 @@ def _refuse_revision(name: str, revision: str | None) -> None:
         raise InvalidInputError(
             f"{name!r} is a local model, which has no revision {revision!r}",
             field="model.revision",
-            remedy="leave the revision out",
+            remedy="remove the revision",
         )

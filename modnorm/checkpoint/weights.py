@@ -1,4 +1,4 @@
-"""Stored weights as physical tensors."""
+"""Physical tensors read from a checkpoint."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -10,8 +10,8 @@ from typing import Protocol
 import torch
 from safetensors import SafetensorError, safe_open
 
+from modnorm.checkpoint.checkpoint_files import require_unchanged, weight_files
 from modnorm.checkpoint.families import family_of, physical_layout
-from modnorm.checkpoint.files import require_unchanged, weight_files
 from modnorm.checkpoint.layout import Layout, PhysicalTensor
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.errors import InvalidInputError
@@ -21,7 +21,7 @@ _DTYPES: Mapping[str, torch.dtype] = MappingProxyType(
 )
 _HEAD, _EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 _BUFFER = "rotary_emb.inv_freq"
-"""Old Llama checkpoints store this rotary table, which is no parameter."""
+"""A rotary table in old Llama checkpoints; it is no parameter."""
 
 
 class _Header(Protocol):
@@ -30,7 +30,7 @@ class _Header(Protocol):
 
 
 class _StoredTensors(Protocol):
-    """What is used of safetensors' file handle, which carries no types itself."""
+    """The methods used of safetensors' file handle, which has no types."""
 
     def keys(self) -> list[str]: ...
     def get_slice(self, name: str) -> _Header: ...
@@ -38,7 +38,7 @@ class _StoredTensors(Protocol):
 
 
 class CheckpointWeights:
-    """The weights of a checkpoint, read and fused on demand; nothing is kept in memory.
+    """The weights of a checkpoint, read and fused on demand without a cache.
 
     Args:
         checkpoint: The model on disk.
@@ -54,7 +54,7 @@ class CheckpointWeights:
         self._place_of: dict[str, tuple[str, str]] = {}
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._dtypes: dict[str, str] = {}
-        self._around: dict[str, str] = {}
+        self._other_tensors: dict[str, str] = {}
         for shard in weight_files(checkpoint.directory):
             self._read_header(shard)
         self._check_names()
@@ -70,16 +70,19 @@ class CheckpointWeights:
         parts = [self._load(part.name) for part in tensor.parts]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
-    def read_again(self, digest: str, tensors: Iterable[PhysicalTensor]) -> Iterator[torch.Tensor]:
-        """Yield tensors of a model that was looked at some time ago.
+    def read_unchanged(
+        self, digest: str, tensors: Iterable[PhysicalTensor]
+    ) -> Iterator[torch.Tensor]:
+        """Yield tensors, and check before and after that the files were not replaced.
+
+        The tensors are valid only once the iterator has finished.
 
         Args:
-            digest: What the model was known by then.
+            digest: Expected digest of the model.
             tensors: The tensors.
 
         Raises:
-            PreconditionError: there are other files in its place, or have been meanwhile: what
-                was yielded counts once the end is reached.
+            PreconditionError: the files were replaced.
         """
         require_unchanged(self.directory, digest)
         for tensor in tensors:
@@ -87,12 +90,12 @@ class CheckpointWeights:
         require_unchanged(self.directory, digest)
 
     def stored_name(self, part: str) -> str:
-        """Return what the file calls a tensor of the decoder, inside a multimodal model too."""
+        """Return the name of a decoder's tensor in the file, which may be a multimodal model."""
         return self._place_of[part][1]
 
-    def around(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yield what is stored next to the decoder, a vision tower, each with its name there."""
-        for stored_name, shard in self._around.items():
+    def other_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield names and tensors that are not the decoder's, such as a vision tower."""
+        for stored_name, shard in self._other_tensors.items():
             with _open(self.directory / shard) as stored:
                 yield stored_name, stored.get_tensor(stored_name)
 
@@ -107,7 +110,7 @@ class CheckpointWeights:
             for stored_name in names:
                 name = self._family.decoder_name(stored_name)
                 if name is None:
-                    self._around[stored_name] = shard
+                    self._other_tensors[stored_name] = shard
                     continue
                 if name.endswith(_BUFFER):
                     continue
@@ -145,7 +148,7 @@ class CheckpointWeights:
                 if self._shapes[part.name] != expected:
                     raise _mismatch(
                         f"{part.name} is stored as {self._shapes[part.name]}, "
-                        f"config.json makes it {expected}"
+                        f"config.json requires {expected}"
                     )
 
     def _common_dtype(self, config: Mapping[str, object]) -> torch.dtype:
@@ -161,9 +164,9 @@ class CheckpointWeights:
         actual = _DTYPES[first]
         if declared is not None and declared != str(actual).removeprefix("torch."):
             raise InvalidInputError(
-                f"config.json says {declared}, the weights are {actual}",
+                f"config.json states {declared}, the weights are {actual}",
                 field="model.config.dtype",
-                remedy="make the two agree: the dtype decides what a perturbation rounds to",
+                remedy="correct either: the dtype decides how perturbations are rounded",
             )
         return actual
 
@@ -173,7 +176,7 @@ def weights_sha256(layout: Layout, read: Callable[[PhysicalTensor], torch.Tensor
 
     Args:
         layout: All physical tensors.
-        read: Gives a tensor in canonical shape and weight dtype, on any device.
+        read: Returns a tensor in canonical shape and weight dtype, on any device.
     """
     digest = hashlib.sha256()
     for tensor in layout:
@@ -200,5 +203,5 @@ def _open(path: Path) -> Iterator[_StoredTensors]:
 
 def _mismatch(message: str) -> InvalidInputError:
     return InvalidInputError(
-        message, field="model.name", remedy="give the config.json that belongs to the weights"
+        message, field="model.name", remedy="use the config.json that belongs to the weights"
     )

@@ -1,4 +1,4 @@
-"""Writing a checkpoint that was made from another."""
+"""Writing of a checkpoint derived from another one."""
 
 import json
 import shutil
@@ -12,30 +12,30 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
+from modnorm.checkpoint.checkpoint_files import SINGLE, weight_files
 from modnorm.checkpoint.config import load_config
-from modnorm.checkpoint.files import SINGLE, weight_files
 from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.errors import ConflictError, InvalidInputError, UnavailableError
 
 _CONFIG = "config.json"
 _DTYPE_KEYS = ("dtype", "torch_dtype")
-"""As transformers 5 and those before call it."""
+"""The key in transformers 5 and in older versions."""
 _WEIGHTS = (
     *(".safetensors", ".bin", ".pt", ".pth", ".ckpt"),
     *(".h5", ".msgpack", ".ot", ".onnx", ".gguf"),
     ".index.json",
 )
-"""How the names of weights end, in any framework: beside new ones they would be another model."""
+"""Name endings of weights in any framework; old weights must not lie beside new ones."""
 _TEMPLATES = "additional_chat_templates"
-"""The one folder of a checkpoint that its tokenizer reads."""
+"""The only folder of a checkpoint that its tokenizer reads."""
 
 
 def require_new(directory: Path) -> None:
-    """Make sure that nothing would be mixed with what is written, and that it can be written.
+    """Refuse a target directory that is not empty or cannot be written.
 
     Raises:
-        ConflictError: there is something in the directory.
-        InvalidInputError: it cannot be made or written.
+        ConflictError: the directory is not empty.
+        InvalidInputError: the directory cannot be created or written.
     """
     try:
         if directory.exists() and any(directory.iterdir()):
@@ -43,53 +43,53 @@ def require_new(directory: Path) -> None:
                 f"{directory} is not empty", field="out", remedy="name a new directory"
             )
         if directory.is_symlink() and not directory.exists():
-            raise FileNotFoundError(ENOENT, "it is a link to what is not there")
+            raise FileNotFoundError(ENOENT, "it is a link to a missing file")
         _draft(directory).rmdir()
     except OSError as error:
         raise InvalidInputError(
             f"cannot write {directory}: {error.strerror}",
             field="out",
-            remedy="name a directory that can be written",
+            remedy="name a writable directory",
         ) from error
 
 
 def write_checkpoint(
     stored: CheckpointWeights,
     tensors: Mapping[str, torch.Tensor],
-    around: Mapping[str, torch.Tensor],
+    others: Mapping[str, torch.Tensor],
     directory: Path,
     notes: Mapping[str, str] | None = None,
 ) -> None:
-    """Write weights, and beside them every file of another checkpoint that is not weights.
+    """Write weights and copy all other files of the original checkpoint.
 
     Args:
-        stored: Whose configuration, tokenizer and names it has; the dtype is that of the tensors.
+        stored: The original checkpoint: configuration, tokenizer and tensor names.
         tensors: Each physical tensor by its name, all in one dtype, on the CPU.
-        around: What lies around the decoder, under the names that it is stored by.
-        directory: Where it goes; see `require_new`.
-        notes: Texts that are put beside the weights, by file name.
+        others: Tensors that are not the decoder's, by their stored names.
+        directory: Target directory; see `require_new`.
+        notes: Contents of additional text files, by file name.
 
     Raises:
-        UnavailableError: it could not be written, to a full disk for instance.
+        UnavailableError: writing failed, for example on a full disk.
     """
     dtype = next(iter(tensors.values())).dtype
     with _whole_or_nothing(directory) as draft:
         _copy_files(stored.directory, draft)
-        _declare(draft / _CONFIG, str(dtype).removeprefix("torch."))
+        _set_dtype(draft / _CONFIG, str(dtype).removeprefix("torch."))
         for name, text in (notes or {}).items():
             (draft / name).write_text(text, encoding="utf-8")
-        contents = {**around, **_parts(stored, tensors)}
+        contents = {**others, **_parts(stored, tensors)}
         save_file(contents, draft / SINGLE, metadata={"format": "pt"})
-        # safetensors makes its file readable for its owner alone.
+        # safetensors makes its file readable only for its owner.
         (draft / SINGLE).chmod((draft / _CONFIG).stat().st_mode & 0o777)
 
 
 @contextmanager
 def _whole_or_nothing(directory: Path) -> Iterator[Path]:
-    """Give a directory to write in, whose files are those of another at the end.
+    """Yield a draft directory and move its files to the target at the end.
 
     Raises:
-        UnavailableError: something could not be written; nothing is left of the rest.
+        UnavailableError: writing failed; the draft was removed.
     """
     draft = None
     try:
@@ -100,7 +100,7 @@ def _whole_or_nothing(directory: Path) -> Iterator[Path]:
         raise UnavailableError(
             f"cannot write {directory}: {error}",
             field="out",
-            remedy="make room or name another place; nothing half-written was left",
+            remedy="free disk space or name another directory; nothing was left behind",
         ) from error
     finally:
         if draft is not None:
@@ -108,10 +108,9 @@ def _whole_or_nothing(directory: Path) -> Iterator[Path]:
 
 
 def _draft(directory: Path) -> Path:
-    """Make a directory for drafts on the file system of another one.
+    """Create a draft directory on the target's file system.
 
-    One that is there may be the root of a volume, which nothing can be renamed to: then it lies
-    inside.
+    An existing target may be the root of a volume, which cannot be renamed: the draft lies in it.
     """
     target = directory.absolute()
     home = target if target.exists() else target.parent
@@ -120,8 +119,8 @@ def _draft(directory: Path) -> Path:
 
 
 def _put_in_place(draft: Path, directory: Path) -> None:
-    """Rename a draft, or its files: the weights, without which it is no checkpoint, last."""
-    directory.mkdir(exist_ok=True)  # has the mode that directories usually have
+    """Rename the draft to the target, or move its files, the weights last."""
+    directory.mkdir(exist_ok=True)  # to learn the usual mode of directories
     if draft.parent != directory.absolute():
         draft.chmod(directory.stat().st_mode & 0o777)
         draft.rename(directory)
@@ -130,19 +129,19 @@ def _put_in_place(draft: Path, directory: Path) -> None:
         path.rename(directory / path.name)
 
 
-def _declare(config: Path, dtype: str) -> None:
-    """Have a configuration that tells a dtype, its own or its decoder's, tell this one."""
+def _set_dtype(config: Path, dtype: str) -> None:
+    """Replace the dtype in a configuration that states one, also in its decoder's part."""
     content = load_config(config)
-    changed = _declaring(content, dtype)
+    changed = _with_dtype(content, dtype)
     if changed != content:
         config.write_text(json.dumps(changed, indent=2) + "\n", encoding="utf-8")
 
 
-def _declaring(content: Mapping[str, object], dtype: str) -> dict[str, object]:
+def _with_dtype(content: Mapping[str, object], dtype: str) -> dict[str, object]:
     return {
         name: dtype
         if name in _DTYPE_KEYS and value is not None
-        else _declaring(value, dtype)
+        else _with_dtype(value, dtype)
         if isinstance(value, dict)
         else value
         for name, value in content.items()
@@ -152,14 +151,14 @@ def _declaring(content: Mapping[str, object], dtype: str) -> dict[str, object]:
 def _parts(
     stored: CheckpointWeights, tensors: Mapping[str, torch.Tensor]
 ) -> dict[str, torch.Tensor]:
-    """Return the tensors of a checkpoint, each in memory of its own."""
-    found: dict[str, torch.Tensor] = {}
+    """Return the tensors of a checkpoint, each in separate memory."""
+    parts: dict[str, torch.Tensor] = {}
     for tensor in stored.layout:
         rows = [part.rows for part in tensor.parts]
         pieces = torch.split(tensors[tensor.name], rows) if tensor.shape else ()
         for part, piece in zip(tensor.parts, pieces, strict=True):
-            found[stored.stored_name(part.name)] = piece.clone()
-    return found
+            parts[stored.stored_name(part.name)] = piece.clone()
+    return parts
 
 
 def _copy_files(source: Path, target: Path) -> None:

@@ -79,7 +79,7 @@ class TransformersEngine:
                 weight_views(self._layout, model, arithmetic),
                 model_digest=checkpoint.digest,
                 dtype=stored.dtype,
-                origin=partial(stored.read_again, checkpoint.digest),
+                origin=partial(stored.read_unchanged, checkpoint.digest),
             )
         self._model = CausalModel(model)
         self._max_rows = max_rows

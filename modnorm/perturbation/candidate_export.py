@@ -40,7 +40,7 @@ def export_candidate(
     tensors, weights = load_tensors(stored, checkpoint.digest)
     weights.apply(descriptor, scale_map)
     text = json.dumps(asdict(descriptor), indent=2, sort_keys=True) + "\n"
-    write_checkpoint(stored, tensors, dict(stored.around()), directory, {CANDIDATE: text})
+    write_checkpoint(stored, tensors, dict(stored.other_tensors()), directory, {CANDIDATE: text})
     return weights_sha256(stored.layout, lambda tensor: tensors[tensor.name])
 
 

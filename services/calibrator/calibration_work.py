@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from modnorm.calibration.calibrate import VERSION, calibrate, calibration_prompts
-from modnorm.calibration.model import calibration_precision
+from modnorm.calibration.frozen_model import calibration_precision
 from modnorm.checkpoint.pretrained import best_device
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from modnorm.calibration.profile import Profile
-from modnorm.checkpoint.files import require_unchanged
+from modnorm.checkpoint.checkpoint_files import require_unchanged
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.errors import InvalidInputError

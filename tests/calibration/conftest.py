@@ -5,7 +5,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from modnorm.calibration.maps import PRE_NORM
-from modnorm.calibration.schema import APPLICATION, METHOD
+from modnorm.calibration.profile_schema import APPLICATION, METHOD
 from modnorm.checkpoint.reference import resolve_checkpoint
 
 SIZES = {
@@ -33,7 +33,7 @@ FAMILIES = {"qwen2": _qwen2, "llama": _llama}
 
 @pytest.fixture(params=FAMILIES)
 def small_model(request):
-    """A random float32 model of each family with eager attention."""
+    """Return a random float32 model of each family with eager attention."""
     with torch.random.fork_rng():
         torch.manual_seed(3)
         model = FAMILIES[request.param]()
@@ -43,7 +43,7 @@ def small_model(request):
 
 @pytest.fixture
 def small_checkpoint(small_model, tmp_path):
-    """The same on disk."""
+    """Return the random model of each family on disk."""
     directory = tmp_path / "small"
     small_model.save_pretrained(directory)
     return resolve_checkpoint(str(directory))
@@ -51,7 +51,7 @@ def small_checkpoint(small_model, tmp_path):
 
 @pytest.fixture
 def document():
-    """A valid profile of two layers, version 2, without the fields that published files lack."""
+    """Return a valid profile of two layers, version 2, with the fields of published files."""
 
     def entry(value):
         return {

@@ -6,8 +6,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from modnorm.calibration.calibrate import calibrate
+from modnorm.calibration.frozen_model import load_frozen
 from modnorm.calibration.maps import capture
-from modnorm.calibration.model import load_frozen
 from modnorm.calibration.operator_norm import operator_norm
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.errors import CancelledError, InvalidInputError
@@ -36,14 +36,14 @@ def test_only_the_leading_tokens_of_the_first_prompts_count(small_checkpoint):
     assert calibrate(small_checkpoint, other, SETTINGS, task="countdown", device=CPU) != first
 
 
-def test_the_seed_matters(small_checkpoint):
+def test_another_seed_gives_another_profile(small_checkpoint):
     one = calibrate(small_checkpoint, PROMPTS, SETTINGS, task="countdown", device=CPU)
     seeded = SETTINGS.model_copy(update={"seed": 1730})
     other = calibrate(small_checkpoint, PROMPTS, seeded, task="countdown", device=CPU)
     assert one.sensitivities != other.sensitivities
 
 
-def test_the_profile_says_what_it_is(small_checkpoint):
+def test_the_profile_records_its_origin(small_checkpoint):
     profile = calibrate(small_checkpoint, PROMPTS, SETTINGS, task="countdown", device=CPU)
     data = content(profile)
     assert data["schema_version"] == 2
@@ -117,7 +117,7 @@ def test_progress_counts_prompts(small_checkpoint):
     assert seen == [(1, 3), (2, 3), (3, 3)]
 
 
-def test_progress_can_end_it(small_checkpoint):
+def test_an_error_of_on_progress_ends_the_calibration(small_checkpoint):
     seen = []
 
     def stop(done, total):

@@ -14,8 +14,8 @@ from transformers import (
 )
 
 from modnorm.calibration.calibrate import calibrate
+from modnorm.calibration.frozen_model import freeze
 from modnorm.calibration.maps import FAMILIES, PUBLISHED, capture, layer_maps
-from modnorm.calibration.model import freeze
 from modnorm.calibration.operator_norm import operator_norm, start_vector
 from modnorm.checkpoint.families import FAMILIES as LAID_OUT
 from modnorm.checkpoint.reference import resolve_checkpoint
@@ -57,7 +57,7 @@ def make(family):
 
 
 def captured(family, layer, maps="default"):
-    """Return the sites of a layer by metric, and the input of whatever follows the layer."""
+    """Return the sites of a layer by metric, and the input of the next module."""
     frozen = freeze(make(family).double())
     chosen = layer_maps(family, maps)
     block = frozen.layers[layer]
@@ -73,7 +73,7 @@ def value(site):
         return site.function(site.at)
 
 
-def test_every_family_that_is_laid_out_is_calibrated():
+def test_every_family_with_a_layout_can_be_calibrated():
     assert set(FAMILIES) == set(LAID_OUT)
 
 
@@ -130,7 +130,7 @@ def test_estimates_are_those_of_the_exact_jacobian(family):
             vector = torch.nn.functional.normalize(pulled, dim=0)
         expected = (jacobian @ vector).norm().item()
         estimate = operator_norm(site.function, site.at, seed=7)
-        # transformers' norms compute in float32, whatever the model is in
+        # transformers' norms compute in float32 in every dtype
         assert estimate == pytest.approx(expected, rel=1e-5), metric
         assert estimate <= torch.linalg.svdvals(jacobian)[0].item() * (1 + 1e-5)
 
@@ -165,7 +165,7 @@ def test_other_families_have_one_reading(family):
     assert layer_maps(family, "published") == layer_maps(family)
 
 
-def test_a_profile_says_which_maps_it_is_of(tmp_path):
+def test_a_profile_records_its_maps(tmp_path):
     make("gemma3_text").save_pretrained(tmp_path)
     checkpoint = resolve_checkpoint(str(tmp_path))
     profiles = [
@@ -186,6 +186,6 @@ def test_a_profile_says_which_maps_it_is_of(tmp_path):
         profile.check_matches(checkpoint)
 
 
-def test_default_maps_leave_the_digests_of_settings_alone():
+def test_default_maps_do_not_change_the_digests_of_settings():
     assert "maps" not in SETTINGS.model_dump()
     assert CalibrationSpec(maps="published").model_dump()["maps"] == "published"

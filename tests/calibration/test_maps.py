@@ -1,8 +1,8 @@
 import pytest
 import torch
 
+from modnorm.calibration.frozen_model import freeze
 from modnorm.calibration.maps import PRE_NORM, capture, layer_maps
-from modnorm.calibration.model import freeze
 from modnorm.calibration.operator_norm import operator_norm
 from modnorm.errors import InvalidInputError
 
@@ -10,7 +10,7 @@ PROMPT = torch.tensor([[3, 1, 4, 1, 5, 9]])
 
 
 def captured(model, layer):
-    """Return the sites of a layer by metric, and the input of whatever follows the layer."""
+    """Return the sites of a layer by metric, and the input of the next module."""
     frozen = freeze(model)
     follower = frozen.layers[layer + 1] if layer + 1 < len(frozen.layers) else frozen.final_norm
     block = frozen.layers[layer]

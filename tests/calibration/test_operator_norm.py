@@ -141,7 +141,7 @@ def test_the_start_vector_is_the_seeded_gaussian_of_unit_length():
     assert not torch.equal(start_vector(at, 1730), expected)
 
 
-def test_a_map_that_is_not_finite_says_so():
+def test_the_norm_of_a_map_that_is_not_finite_is_not_finite():
     at = torch.ones(3)
     assert not operator_norm(lambda x: x * float("nan"), at, seed=1) < float("inf")
 

@@ -25,7 +25,7 @@ PUBLISHED = """{
   "notes": ["métis 🌳", true]
 }
 """
-"""A file of version 2 as people write them: keys in their own order, numbers in their own form."""
+"""A handwritten file of version 2: keys and numbers in no canonical form."""
 
 
 def checkpoint(tmp_path, name="somebody/Small-Instruct", layers=2):
@@ -53,7 +53,7 @@ def test_digest_and_fingerprint_are_of_the_canonical_json(document):
 
 
 def test_the_fingerprint_of_a_file_is_frozen(tmp_path):
-    """Experiments record it: neither a release nor the formatting of the file may change it."""
+    """Experiments record it, so neither a release nor the file's formatting may change it."""
     path = tmp_path / "profile.json"
     path.write_text(PUBLISHED, encoding="utf-8")
     canonical = json.dumps(json.loads(PUBLISHED), sort_keys=True, separators=(",", ":"))
@@ -66,7 +66,7 @@ def test_the_fingerprint_of_a_file_is_frozen(tmp_path):
     assert Profile.load(path).fingerprint == profile.fingerprint
 
 
-def test_what_is_not_interpreted_is_kept_and_digested(document):
+def test_fields_that_are_not_interpreted_are_kept_and_digested(document):
     plain = Profile.from_content(document)
     noted = Profile.from_content({**document, "notes": ["another note"]})
     assert json.loads(noted.to_json())["notes"] == ["another note"]
@@ -99,7 +99,7 @@ def test_version_3_is_read_like_version_2(document):
 
 
 @pytest.mark.parametrize("value", [0, -1.0, "4", None, True])
-def test_a_value_that_is_no_sensitivity_is_named_with_its_layer(document, value):
+def test_an_invalid_sensitivity_is_named_with_its_layer(document, value):
     document["layers"]["1"]["mlp_module"]["value"] = value
     refused(lambda: Profile.from_content(document), "layers.1.mlp_module.value")
 
@@ -131,7 +131,7 @@ def test_a_wrong_field_is_named(document, field, value):
     refused(lambda: Profile.from_content(document), field)
 
 
-@pytest.mark.timeout(120)  # nothing is counted up to the number
+@pytest.mark.timeout(120)  # the code must not loop over the stated number of layers
 @pytest.mark.parametrize("layers", [3, 10**15])
 def test_layers_must_be_whole(document, layers):
     document["num_layers"] = layers
@@ -184,7 +184,7 @@ def test_a_published_profile_matches_by_name(document, tmp_path):
     refused(lambda: profile.check_matches(namesake), "elsewhere/Small-Instruct")
 
 
-def test_a_local_copy_is_known_by_the_name_of_its_directory(document, tmp_path):
+def test_the_name_of_a_local_copy_is_that_of_its_directory(document, tmp_path):
     profile = Profile.from_content(document)
     directory = tmp_path / "Small-Instruct"
     directory.mkdir()
@@ -193,7 +193,7 @@ def test_a_local_copy_is_known_by_the_name_of_its_directory(document, tmp_path):
     refused(lambda: profile.check_matches(checkpoint(renamed, str(renamed))), "Small-Instruct")
 
 
-def test_the_digest_decides_where_there_is_one(document, tmp_path):
+def test_the_digest_decides_if_there_is_one(document, tmp_path):
     ours = checkpoint(tmp_path, "renamed")
     Profile.from_content({**document, "model_digest": ours.digest}).check_matches(ours)
     other = Profile.from_content({**document, "model_digest": "0" * 64})

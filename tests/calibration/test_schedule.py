@@ -43,7 +43,7 @@ def test_seeds_are_the_published_ones():
 
 
 @given(layers=st.integers(1, 60), per_example=st.integers(1, 8), examples=st.integers(1, 80))
-def test_accepted_is_exactly_what_visits_every_layer(layers, per_example, examples):
+def test_a_schedule_is_accepted_exactly_if_it_visits_every_layer(layers, per_example, examples):
     if len(visits(layers, examples, per_example)) == layers:
         require_every_layer(examples, per_example, layers)
     else:

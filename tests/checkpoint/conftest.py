@@ -1,4 +1,4 @@
-"""Small random checkpoints, written by transformers as a user's would be."""
+"""Small random checkpoints, written by transformers."""
 
 import json
 from collections.abc import Callable

@@ -30,7 +30,7 @@ def test_each_weight_is_rounded_once(tmp_path, dtype):
     engine.close()
 
 
-def test_there_and_back_is_the_model(tmp_path):
+def test_casting_to_float32_and_back_gives_the_model(tmp_path):
     cast_checkpoint(TINY, torch.float32, tmp_path / "wide")
     cast_checkpoint(resolve_checkpoint(str(tmp_path / "wide")), torch.bfloat16, tmp_path / "back")
 
@@ -40,7 +40,7 @@ def test_there_and_back_is_the_model(tmp_path):
     assert weights_sha256(back.layout, back.read) == weights_sha256(stored.layout, stored.read)
 
 
-def test_every_dtype_that_the_configuration_tells_is_told(tmp_path):
+def test_every_dtype_in_the_configuration_is_replaced(tmp_path):
     source = tmp_path / "source"
     cast_checkpoint(TINY, torch.bfloat16, source)
     config = json.loads((source / "config.json").read_text())
@@ -54,7 +54,7 @@ def test_every_dtype_that_the_configuration_tells_is_told(tmp_path):
     assert written["text"] == {"dtype": "float16", "size": 3}
 
 
-def test_what_a_dtype_does_not_hold_is_refused_before_anything_is_written(tmp_path):
+def test_overflowing_weights_are_refused_before_anything_is_written(tmp_path):
     source = tmp_path / "source"
     cast_checkpoint(TINY, torch.bfloat16, source)
     tensors = load_file(source / "model.safetensors")

@@ -20,7 +20,7 @@ def test_config_is_read_from_file_or_directory(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "[1]", "{", "3", "[" * 100_000])
-def test_what_is_not_an_object_is_refused(tmp_path, text):
+def test_a_config_that_is_not_an_object_is_refused(tmp_path, text):
     (tmp_path / "config.json").write_text(text)
     with pytest.raises(InvalidInputError, match=r"config\.json"):
         load_config(tmp_path)
@@ -73,7 +73,7 @@ def test_sizes_that_no_model_has_are_refused_by_their_key(key, value):
     assert caught.value.remedy
 
 
-def test_a_layout_of_more_layers_than_any_model_has_is_not_built():
+def test_a_layout_with_too_many_layers_is_not_built():
     config = dict(load_config(resolve_checkpoint("tiny-thicket").directory))
     with pytest.raises(InvalidInputError, match="num_hidden_layers is 1,001") as caught:
         physical_layout({**config, "num_hidden_layers": MAX_LAYERS + 1})

@@ -112,6 +112,6 @@ def test_unsupported_configurations_name_the_key(field, changes):
     assert caught.value.field == f"model.config.{field}"
 
 
-def test_unsupported_families_are_told_the_supported_ones():
+def test_the_error_for_an_unsupported_family_lists_the_supported_ones():
     with pytest.raises(InvalidInputError, match="llama, olmo3, qwen2, qwen3"):
         physical_layout({**CONFIG, "model_type": "mamba"})

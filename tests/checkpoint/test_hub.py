@@ -21,7 +21,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 class Repository:
-    """A repository of the Hub, as far as `snapshot_download` shows it."""
+    """A repository of the Hub, as `snapshot_download` shows it."""
 
     def __init__(self, files: Path, cache: Path) -> None:
         self.files, self.cache = files, cache
@@ -64,7 +64,7 @@ def test_only_the_files_of_a_checkpoint_are_fetched(repository):
 
 
 @pytest.mark.parametrize("shape", ["model.safetensors-{}", "pytorch_{}", "{}.other.safetensors"])
-def test_weights_are_fetched_by_the_names_that_the_index_has(repository, shape):
+def test_weights_are_fetched_by_their_names_in_the_index(repository, shape):
     index = repository.files / "model.safetensors.index.json"
     content = json.loads(index.read_text())
     shards = {name: shape.format(name) for name in set(content["weight_map"].values())}
@@ -102,7 +102,7 @@ def test_an_adapter_costs_no_download(repository):
         (OSError, UnavailableError, "model.name"),
     ],
 )
-def test_faults_of_the_hub_are_told_apart(monkeypatch, raised, expected, field):
+def test_errors_of_the_hub_are_distinguished(monkeypatch, raised, expected, field):
     def fail(*_args, **_options):
         if issubclass(raised, RepositoryNotFoundError | RevisionNotFoundError):
             request = httpx.Request("GET", "https://localhost/owner/name")

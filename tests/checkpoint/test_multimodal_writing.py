@@ -1,4 +1,4 @@
-"""The decoder of a multimodal model is written back into it: any tool loads what comes out."""
+"""The decoder of a multimodal model is written back into it, and any tool loads the result."""
 
 from typing import Any
 
@@ -47,7 +47,7 @@ def gemma(tmp_path):
 
 
 def load_whole(directory):
-    """Load a model as anybody would; every weight of it is in the file."""
+    """Load a model by transformers, and check that the file has every weight."""
     loaded: Any = Gemma3ForConditionalGeneration.from_pretrained(
         directory, output_loading_info=True
     )
@@ -66,7 +66,7 @@ def test_a_cast_model_is_the_whole_model_rounded(gemma, tmp_path, dtype):
     assert weights_sha256(stored.layout, stored.read) == digest
 
 
-def test_what_a_dtype_does_not_hold_is_refused_around_the_decoder_too(gemma, tmp_path):
+def test_overflowing_weights_outside_of_the_decoder_are_refused_too(gemma, tmp_path):
     model = Gemma3ForConditionalGeneration.from_pretrained(gemma)
     tower = next(name for name, _ in model.named_parameters() if "vision_tower" in name)
     model.get_parameter(tower).data.view(-1)[0] = 1e6
@@ -76,7 +76,7 @@ def test_what_a_dtype_does_not_hold_is_refused_around_the_decoder_too(gemma, tmp
     assert not (tmp_path / "out").exists()
 
 
-def test_an_exported_candidate_keeps_what_is_around_its_decoder(gemma, tmp_path):
+def test_an_exported_candidate_keeps_the_tensors_outside_of_its_decoder(gemma, tmp_path):
     checkpoint = resolve_checkpoint(str(gemma))
     scale_map = build_scale_map(
         "randopt",

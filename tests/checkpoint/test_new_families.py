@@ -1,4 +1,4 @@
-"""What the newer families store, as transformers writes it, and where a decoder lies in it."""
+"""The stored tensors of newer families as transformers writes them, and their decoder."""
 
 import json
 
@@ -175,7 +175,7 @@ def test_a_decoder_is_found_under_either_prefix(save, prefix):
     assert not [name for name in held if "vision" in name]
 
 
-def test_a_head_is_tied_as_the_whole_model_says(save):
+def test_the_whole_model_decides_whether_its_head_is_tied(save):
     directory = save("gemma3_text")
     wrap(directory, "language_model.model.")
     file = directory / "config.json"
@@ -187,7 +187,7 @@ def test_a_head_is_tied_as_the_whole_model_says(save):
     assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
 
 
-def test_what_is_neither_decoder_nor_vision_is_named(save):
+def test_a_tensor_of_neither_decoder_nor_vision_is_named(save):
     directory = save("gemma3_text")
     wrap(directory, "language_model.model.")
     rewrite(directory, lambda t: t.update({"audio_tower.weight": torch.ones(2)}))
@@ -201,7 +201,7 @@ def test_a_tensor_under_two_names_is_refused(save):
     assert "model.norm.weight twice" in refused(directory)
 
 
-def test_a_published_config_leaves_out_what_is_usual():
+def test_a_published_config_omits_the_defaults():
     config = decoder_config(GEMMA_4B)
     assert config["model_type"] == "gemma3"
     assert config["max_position_embeddings"] == 131_072

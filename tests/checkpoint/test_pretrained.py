@@ -46,9 +46,7 @@ def test_threads_that_load_at_once_get_whole_models_and_change_nothing():
         ({"head_dim": None}, "NoneType"),
     ],
 )
-def test_a_configuration_that_transformers_refuses_is_no_passing_failure(
-    save_model, changes, told
-):
+def test_a_configuration_that_transformers_refuses_is_incompatible(save_model, changes, told):
     directory = save_model()
     file = directory / "config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
@@ -58,7 +56,7 @@ def test_a_configuration_that_transformers_refuses_is_no_passing_failure(
     assert caught.value.field == "model.name"
 
 
-def test_a_model_in_place_of_the_one_that_was_looked_at_is_refused(tmp_path):
+def test_a_replaced_model_is_refused(tmp_path):
     source = resolve_checkpoint("tiny-thicket").directory
     directory = tmp_path / "model"
     shutil.copytree(source, directory)

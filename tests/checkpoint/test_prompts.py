@@ -15,7 +15,7 @@ QUESTION = (Message("user", "Using the numbers [3, 7, 25], make 46.\nÉtape  2")
 
 @pytest.fixture
 def copy(tmp_path):
-    """A copy of the bundled model whose files a test may change."""
+    """Return a copy of the bundled model whose files a test may change."""
     directory = tmp_path / "model"
     shutil.copytree(resolve_checkpoint("tiny-thicket").directory, directory)
     return directory
@@ -36,7 +36,7 @@ def refused(directory):
     return caught.value
 
 
-def test_the_tokenizer_file_is_taken_as_it_is():
+def test_the_tokenizer_file_is_used_unchanged():
     raw = Tokenizer.from_file(str(resolve_checkpoint("tiny-thicket").directory / "tokenizer.json"))
     text = f"<|im_start|>user\n{QUESTION[0].content}<|im_end|>\n<|im_start|>assistant\n"
     assert encoder().encode(QUESTION) == raw.encode(text, add_special_tokens=False).ids
@@ -47,7 +47,7 @@ def test_decoding_gives_the_text_without_special_tokens():
     assert prompts.decode(prompts.encode(QUESTION)) == f"user\n{QUESTION[0].content}\nassistant\n"
 
 
-def test_an_answer_is_without_the_token_that_ended_it(copy):
+def test_an_answer_omits_its_stop_token(copy):
     prompts = encoder()
     four, blank = prompts.encode_text("4"), prompts.encode_text(" ")
     assert prompts.answer([*four, *blank, 2]) == prompts.answer([*four, *blank]) == "4 "
@@ -88,7 +88,7 @@ def test_the_date_is_pinned(copy, printed):
     assert prompts.decode(prompts.encode([Message("user", "hi")])) == "11 Aug 2026: hi"
 
 
-def test_two_beginnings_are_refused(copy):
+def test_two_beginning_tokens_are_refused(copy):
     edit(copy / "tokenizer_config.json", bos_token="<|im_start|>")
     (copy / "chat_template.jinja").write_text("{{ bos_token }}{{ messages[0]['content'] }}")
     prompts = encoder(copy)
@@ -138,7 +138,7 @@ def test_prompts_must_leave_room_for_the_completion():
         assert caught.value.remedy == f"{cap if room else ''}shorten or drop the row"
 
 
-def test_a_prompt_that_a_template_makes_nothing_of_is_refused(copy):
+def test_an_empty_rendered_prompt_is_refused(copy):
     template = "{% for part in messages[0]['content'] %}{{ part['text'] }}{% endfor %}"
     (copy / "chat_template.jinja").write_text(template)
     prompts = [[5], encoder(copy).encode(QUESTION)]
@@ -148,14 +148,14 @@ def test_a_prompt_that_a_template_makes_nothing_of_is_refused(copy):
 
 
 @pytest.mark.parametrize("token", [1024, -1])
-def test_tokens_that_the_model_has_no_embeddings_of_are_refused(token):
+def test_tokens_without_embeddings_are_refused(token):
     with pytest.raises(InvalidInputError, match=f"token {token}, .* of 0 to 1023") as caught:
         check_fit([[0, 1023], [5, token, 6]], 1, resolve_checkpoint("tiny-thicket"))
     assert caught.value.field == "prompts.1"
     assert "tokenizer" in (caught.value.remedy or "")
 
 
-def test_a_prompt_that_is_too_long_is_left_to_the_check_that_names_its_row(caplog, monkeypatch):
+def test_a_prompt_that_is_too_long_logs_no_warning_of_the_tokenizer(caplog, monkeypatch):
     monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
     ids = encoder().encode((Message("user", "x " * 3000),))
     assert len(ids) > resolve_checkpoint("tiny-thicket").max_position

@@ -13,7 +13,7 @@ def refused(name, **options):
     return caught.value
 
 
-def test_the_bundled_model_is_found_by_name_whatever_the_roots():
+def test_the_bundled_model_is_found_by_name_with_any_roots():
     checkpoint = resolve_checkpoint("tiny-thicket", roots=())
     assert "tiny-thicket" in bundled_models()
     assert checkpoint.config["model_type"] == "qwen2"
@@ -60,7 +60,7 @@ def test_unknown_names_are_refused(name):
     assert refused(name, roots=()).field == "model.name"
 
 
-def test_unknown_names_are_told_the_bundled_ones():
+def test_the_error_for_an_unknown_name_lists_the_bundled_models():
     assert "tiny-thicket" in str(refused("tiny-thickett"))
 
 

@@ -46,7 +46,7 @@ def test_a_disk_that_is_full_leaves_nothing_and_the_next_try_succeeds(
     assert resolve_checkpoint(str(out)).digest
 
 
-def test_weights_of_other_formats_do_not_follow_and_every_template_does(tmp_path):
+def test_weights_of_other_formats_are_not_copied_and_every_template_is(tmp_path):
     source = tmp_path / "source"
     shutil.copytree(TINY.directory, source, copy_function=shutil.copyfile)
     source.chmod(0o755)
@@ -68,7 +68,7 @@ def test_weights_of_other_formats_do_not_follow_and_every_template_does(tmp_path
         assert templates.keys() == {"default", "tool_use"}
 
 
-def test_weights_are_as_readable_as_what_lies_beside_them(tmp_path):
+def test_weights_are_as_readable_as_the_other_files(tmp_path):
     (tmp_path / "usual").mkdir()
     (tmp_path / "usual" / "file").touch()
     cast_checkpoint(TINY, torch.float16, tmp_path / "out")
@@ -77,7 +77,7 @@ def test_weights_are_as_readable_as_what_lies_beside_them(tmp_path):
     assert {path.stat().st_mode for path in (tmp_path / "out").iterdir()} == {usual}
 
 
-def test_a_place_that_cannot_be_written_is_refused_before_any_work(tmp_path, monkeypatch):
+def test_a_directory_that_cannot_be_written_is_refused_before_any_work(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     for out in (tmp_path / "file", tmp_path / "file" / "out", tmp_path / "link"):

@@ -4,7 +4,7 @@ import shutil
 import pytest
 
 from modnorm.calibration.profile import Profile
-from modnorm.calibration.schema import METHOD
+from modnorm.calibration.profile_schema import METHOD
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.client.inputs import check_inputs
 from modnorm.errors import ConflictError, InvalidInputError

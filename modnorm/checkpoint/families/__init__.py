@@ -15,7 +15,7 @@ from modnorm.errors import InvalidInputError
 
 __all__ = ["FAMILIES", "Dimensions", "decoder_config", "family_of", "physical_layout"]
 
-_AROUND = frozenset({"text_config", "vision_config"})
+_MULTIMODAL_KEYS = frozenset({"text_config", "vision_config"})
 
 FAMILIES: Mapping[str, Family] = MappingProxyType(
     {family.model_type: family for family in (GEMMA3, GEMMA3_TEXT, LLAMA, OLMO3, QWEN2, QWEN3)}
@@ -34,14 +34,13 @@ def physical_layout(config: Config) -> Layout:
 
 
 def decoder_config(config: Config) -> Config:
-    """Return the decoder's configuration, with what its family takes for granted.
+    """Return the decoder's configuration, with the defaults of its family.
 
-    A multimodal model keeps it in `text_config`. What is said next to that holds for the whole
-    model and goes first (tied embeddings, stop tokens); `model_type` stays the whole model's. A
-    decoder's configuration is its own.
+    In a multimodal model it is `text_config`. Keys beside `text_config` hold for the whole model
+    and take precedence (tied embeddings, stop tokens); `model_type` stays the whole model's.
 
     Raises:
-        InvalidInputError: as `physical_layout`, but for the sizes.
+        InvalidInputError: as `physical_layout`, except for sizes.
     """
     defaults = family_of(config).defaults
     inner = config.get("text_config")
@@ -51,16 +50,16 @@ def decoder_config(config: Config) -> Config:
             field="model.config.text_config",
             remedy="correct config.json",
         )
-    merged = {**defaults, **_said(inner or {}), **_said(config)}
+    merged = {**defaults, **_without_nulls(inner or {}), **_without_nulls(config)}
     _require_plain(merged)
-    return {key: value for key, value in merged.items() if key not in _AROUND}
+    return {key: value for key, value in merged.items() if key not in _MULTIMODAL_KEYS}
 
 
 def family_of(config: Config) -> Family:
     """Return the family that a `config.json` names.
 
     Raises:
-        InvalidInputError: it is not supported.
+        InvalidInputError: the family is not supported.
     """
     model_type = config.get("model_type")
     family = FAMILIES.get(model_type) if isinstance(model_type, str) else None
@@ -73,27 +72,27 @@ def family_of(config: Config) -> Family:
     return family
 
 
-def _said(config: Config) -> Config:
+def _without_nulls(config: Config) -> Config:
     return {key: value for key, value in config.items() if value is not None}
 
 
 def _require_plain(config: Config) -> None:
-    """Refuse what would make the stored tensors other than the plain weights."""
+    """Refuse configurations under which the stored tensors are not the plain weights."""
     if "quantization_config" in config:
         raise InvalidInputError(
             "the checkpoint is quantised; perturbations are defined on unquantised weights",
             field="model.config.quantization_config",
-            remedy="give the bfloat16, float16 or float32 checkpoint it was made from",
+            remedy="use the original bfloat16, float16 or float32 checkpoint",
         )
     if config.get("auto_map"):
         raise InvalidInputError(
             "the checkpoint needs its own code (auto_map), which is never run",
             field="model.config.auto_map",
-            remedy="give a checkpoint of a supported family without remote code",
+            remedy="use a checkpoint of a supported family without remote code",
         )
     if "transformers_weights" in config:
         raise InvalidInputError(
             "transformers_weights names other weights, which transformers loads and vLLM does not",
             field="model.config.transformers_weights",
-            remedy="save the model with save_pretrained, which leaves it out",
+            remedy="save the model with save_pretrained, which omits it",
         )

@@ -1,7 +1,7 @@
-"""What decoders have in common, and what a family says of its own.
+"""The common parts of decoders, and the definition of a family.
 
-A family is a `Family`: the modules of one decoder layer, in the order in which the inference
-engine registers their parameters, and what its `config.json` leaves unsaid.
+A `Family` lists the modules of one decoder layer, in the order in which the inference engine
+registers their parameters, and the defaults of its `config.json`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -28,11 +28,11 @@ class Dimensions:
     """Size of one attention head."""
     vocabulary: int
     tied: bool
-    """Whether the token embedding is the output head too."""
+    """Whether the token embedding is also the output head."""
 
     @classmethod
     def from_config(cls, config: Config) -> Self:
-        """Read the sizes; `head_dim` and `num_key_value_heads` have their usual defaults.
+        """Return the sizes; `head_dim` and `num_key_value_heads` have their usual defaults.
 
         Raises:
             InvalidInputError: a size is missing, malformed or does not divide.
@@ -62,9 +62,9 @@ class Module:
     """A leaf module of a decoder layer: a (fused) projection or a norm."""
 
     name: str
-    """Name inside the layer, as the engine has it: `self_attn.qkv_proj`."""
+    """Name inside the layer in the engine: `self_attn.qkv_proj`."""
     parts: tuple[Part, ...]
-    """Modules of the checkpoint that it fuses, with their output rows."""
+    """The fused modules of the checkpoint, with their output rows."""
     inputs: int | None = None
     """Input size of a projection; None for a norm, whose weight is a vector."""
     bias: bool = False
@@ -90,14 +90,14 @@ class Family:
     layer: Callable[[Config, Dimensions], tuple[Module, ...]]
     """Modules of one decoder layer, in the engine's order."""
     defaults: Mapping[str, object] = field(default_factory=dict)
-    """What holds where `config.json` says nothing: public checkpoints leave out what is usual."""
+    """Defaults of keys that public checkpoints omit from `config.json`."""
     prefixes: Mapping[str, str] = field(default_factory=dict)
-    """Beginnings of stored names, and what they are without the model around the decoder."""
+    """Prefixes of stored names in a multimodal model, and the decoder's own prefixes."""
     ignored: tuple[str, ...] = ()
-    """Beginnings of the stored names of what is no part of the decoder: vision towers."""
+    """Prefixes of the stored names of other parts, such as vision towers."""
 
     def layout(self, config: Config) -> Layout:
-        """Return the physical tensors, in the order of the engine's own parameters."""
+        """Return the physical tensors, in the order of the engine's parameters."""
         size = Dimensions.from_config(config)
         layer = self.layer(config, size)
         embedding = linear("embed_tokens", size.vocabulary, size.hidden)
@@ -115,7 +115,7 @@ class Family:
         )
 
     def decoder_name(self, stored: str) -> str | None:
-        """Return what a stored tensor is called in the decoder; None when it is no part of it."""
+        """Return a stored tensor's name in the decoder; None if it belongs to another part."""
         if stored.startswith(self.ignored):
             return None
         for prefix, replacement in self.prefixes.items():
@@ -125,7 +125,7 @@ class Family:
 
 
 def linear(name: str, rows: int, inputs: int, *, bias: bool = False) -> Module:
-    """Return a projection that is stored as the engine has it."""
+    """Return a projection that checkpoint and engine store alike."""
     return Module(name, (Part(name, rows),), inputs, bias)
 
 

@@ -1,7 +1,7 @@
 """Gemma 3: norms before and after each branch, and over each head of query and key.
 
-The 1B checkpoints are of `gemma3_text`. The larger ones are of `gemma3`: the same decoder under
-`language_model`, next to a vision tower that is neither loaded nor perturbed.
+The 1B checkpoints are `gemma3_text`. Larger ones are `gemma3`: the same decoder under
+`language_model`, and a vision tower that is neither loaded nor perturbed.
 """
 
 from types import MappingProxyType
@@ -43,7 +43,7 @@ _DEFAULTS = MappingProxyType(
         "tie_word_embeddings": True,
     }
 )
-"""The `config.json` of gemma-3-4b-it has hidden size, MLP size and layers, and not these."""
+"""Keys that the `config.json` of gemma-3-4b-it omits."""
 _PREFIXES = MappingProxyType(
     {
         "language_model.model.": "model.",

@@ -1,4 +1,4 @@
-"""Llama 2 and 3: biases where `config.json` asks for them."""
+"""Llama 2 and 3: biases if `config.json` requires them."""
 
 from modnorm.checkpoint.config import Config, flag
 from modnorm.checkpoint.families.decoder import (

@@ -1,4 +1,4 @@
-"""Qwen3: a norm over each head of query and key, and no biases unless asked for."""
+"""Qwen3: a norm over each head of query and key; biases only if `config.json` requires them."""
 
 from types import MappingProxyType
 

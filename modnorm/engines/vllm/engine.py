@@ -12,7 +12,7 @@ from vllm.distributed import cleanup_dist_env_and_memory
 from vllm.platforms import current_platform
 from vllm.sampling_params import RequestOutputKind
 
-from modnorm.checkpoint.files import require_unchanged
+from modnorm.checkpoint.checkpoint_files import require_unchanged
 from modnorm.checkpoint.layout import Layout
 from modnorm.checkpoint.pretrained import dtype_name
 from modnorm.checkpoint.prompts import PromptEncoder, check_fit

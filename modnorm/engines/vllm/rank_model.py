@@ -51,7 +51,7 @@ class RankModel:
         stored = CheckpointWeights(resolve_checkpoint(str(directory.absolute())))
         views = shard_views(stored.layout, model, stored.dtype)
         _require_equal(stored, views)
-        origin = partial(stored.read_again, model_digest)
+        origin = partial(stored.read_unchanged, model_digest)
         self.weights = CandidateWeights(
             stored.layout, views, model_digest=model_digest, origin=origin
         )

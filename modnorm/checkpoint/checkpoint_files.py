@@ -27,23 +27,23 @@ METADATA = (
     "additional_chat_templates/default.jinja",
     "tokenizer.*.json",
 )
-"""What besides the weights decides a model's answers, as patterns.
+"""Patterns of the other files that decide a model's answers.
 
-transformers reads the last two in place of others: the template of `chat_template.jinja`, and a
-tokenizer that `fast_tokenizer_files` in `tokenizer_config.json` lists of `tokenizer.json`.
+The last two replace others in transformers: the template replaces `chat_template.jinja`, and a
+tokenizer listed in `fast_tokenizer_files` of `tokenizer_config.json` replaces `tokenizer.json`.
 """
 
 
 def refuse_adapter(directory: Path) -> None:
-    """Refuse the weights of an adapter, alone or beside a model.
+    """Refuse a directory with an adapter, alone or beside a model.
 
     Raises:
-        InvalidInputError: there are some.
+        InvalidInputError: the directory contains an adapter.
     """
     if (directory / ADAPTER).is_file():
         raise InvalidInputError(
-            f"{directory} holds an adapter ({ADAPTER}): transformers adds it to the weights where "
-            "peft is installed, and vLLM does not",
+            f"{directory} holds an adapter ({ADAPTER}): transformers adds it to the weights "
+            "if peft is installed, and vLLM does not",
             field="model.name",
             remedy="merge it into its base, and save that without the adapter's files",
         )
@@ -53,8 +53,8 @@ def weight_files(directory: Path) -> tuple[str, ...]:
     """Return the names of the safetensors files in use, sorted.
 
     Raises:
-        InvalidInputError: there are none, or the index is malformed or names a missing file, or
-            one cannot be read.
+        InvalidInputError: there are none, the index is malformed or names a missing file, or a
+            file cannot be read.
     """
     names = _weight_names(directory)
     for name in names:
@@ -83,7 +83,7 @@ def _weight_names(directory: Path) -> tuple[str, ...]:
 
 
 def shard_names(directory: Path) -> tuple[str, ...]:
-    """Return the files that the index names, there or not, sorted.
+    """Return the files that the index names, existing or not, sorted.
 
     Raises:
         InvalidInputError: the index is missing or malformed.
@@ -98,7 +98,7 @@ def _check_readable(file: Path) -> None:
         raise InvalidInputError(
             f"cannot read {file}: {error.strerror}",
             field="model.name",
-            remedy="let who runs this read the checkpoint",
+            remedy="make the checkpoint readable for this user",
         ) from error
 
 
@@ -112,12 +112,12 @@ def _shards(index: object) -> Mapping[str, str]:
 
 
 def checkpoint_digest(directory: Path) -> str:
-    """Return SHA-256 over names and contents of everything that decides the model's answers.
+    """Return SHA-256 over names and contents of all files that decide the model's answers.
 
-    Files are read side by side: one thread hashes less than two gigabytes a second.
+    Files are read in parallel, since one thread hashes less than two gigabytes a second.
     """
-    found = (path for pattern in METADATA for path in directory.glob(pattern))
-    present = (path.relative_to(directory).as_posix() for path in found if path.is_file())
+    paths = (path for pattern in METADATA for path in directory.glob(pattern))
+    present = (path.relative_to(directory).as_posix() for path in paths if path.is_file())
     names = sorted({*present, *weight_files(directory)})
     with ThreadPoolExecutor() as threads:
         contents = threads.map(lambda name: file_digest(directory / name), names)
@@ -126,22 +126,22 @@ def checkpoint_digest(directory: Path) -> str:
 
 
 def require_unchanged(directory: Path, digest: str) -> None:
-    """Make sure that a checkpoint is still the one that it was, as files may be put in its place.
+    """Refuse a checkpoint whose files were replaced.
 
     Raises:
-        PreconditionError: it has another digest.
+        PreconditionError: the checkpoint has another digest.
     """
-    found = checkpoint_digest(directory)
-    if found != digest:
+    current = checkpoint_digest(directory)
+    if current != digest:
         raise PreconditionError(
-            f"{directory} was model {digest[:12]}, and is model {found[:12]} now",
+            f"{directory} was model {digest[:12]}, and is model {current[:12]} now",
             field="model.name",
             remedy="put another model into a directory of its own",
         )
 
 
 def file_digest(path: Path) -> str:
-    """Return the SHA-256 of a file, remembered as long as its size and time stay the same."""
+    """Return the SHA-256 of a file, cached while its size and modification time are the same."""
     status = path.stat()
     return _file_digest(path, status.st_size, status.st_mtime_ns)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from modnorm.checkpoint.files import (
+from modnorm.checkpoint.checkpoint_files import (
     checkpoint_digest,
     file_digest,
     require_unchanged,
@@ -26,7 +26,7 @@ def test_digest_covers_every_file_that_decides_answers(tmp_path):
     (tmp_path / "additional_chat_templates").mkdir()
     names = (
         *("model.safetensors", "config.json", "tokenizer.json", "chat_template.jinja"),
-        # read in place of the two before
+        # they replace the two files before
         *("additional_chat_templates/default.jinja", "tokenizer.5.0.0.json"),
     )
     for name in names:
@@ -93,7 +93,7 @@ def test_weights_that_cannot_be_read_are_refused_by_their_name(tmp_path, monkeyp
     write(tmp_path, **shards, **{"model.safetensors.index.json": index})
     opened = Path.open
 
-    def refusing(path, *arguments, **options):  # to root, no mode of a file says no
+    def refusing(path, *arguments, **options):  # root can open a file of any mode
         if path.name == closed:
             raise PermissionError(errno.EACCES, "Permission denied", str(path))
         return opened(path, *arguments, **options)
@@ -104,7 +104,7 @@ def test_weights_that_cannot_be_read_are_refused_by_their_name(tmp_path, monkeyp
     assert caught.value.field == "model.name"
 
 
-def test_a_model_in_place_of_another_is_told(tmp_path):
+def test_a_replaced_model_is_refused(tmp_path):
     write(tmp_path, model__safetensors="w", config__json="{}")
     digest = checkpoint_digest(tmp_path)
     require_unchanged(tmp_path, digest)

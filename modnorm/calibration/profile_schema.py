@@ -1,6 +1,6 @@
-"""The published JSON schema of profiles, versions 2 and 3, as far as it is read here.
+"""The interpreted part of the published JSON schema of profiles, versions 2 and 3.
 
-Fields that are not named here are provenance: they are kept and digested, but not interpreted.
+Other fields are provenance: they are stored and digested, but not interpreted.
 """
 
 from collections.abc import Mapping
@@ -36,9 +36,9 @@ APPLICATION: Mapping[str, object] = {
     "local_ratio_clip_min": RATIO[0],
     "local_ratio_clip_max": RATIO[1],
 }
-"""How scales are made of sensitivities (paper, app. A.4), as profiles record it."""
+"""The computation of scales from sensitivities (paper, app. A.4), as profiles record it."""
 _IDLE = frozenset({"scale_normalization", "block_reconciliation"})
-"""Legacy fields without an effect, in the published code too."""
+"""Legacy fields that have no effect, also in the published code."""
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -64,7 +64,7 @@ class Sensitivity(_Schema):
 
 
 def _metrics(layer: object) -> object:
-    """Bring a layer of version 3, `{metadata, metrics}`, to that of version 2."""
+    """Convert a layer of version 3, `{metadata, metrics}`, to version 2."""
     return layer["metrics"] if isinstance(layer, dict) and "metrics" in layer else layer
 
 
@@ -93,7 +93,7 @@ class Document(_Schema):
 
     @model_validator(mode="after")
     def _layers_are_whole(self) -> Self:
-        # A number that a file says is not counted to before it is known to be that of its layers.
+        # Compare counts first: a file may state a huge number of layers.
         whole = len(self.layers) == self.num_layers
         if not whole or set(self.layers) != {str(index) for index in range(self.num_layers)}:
             raise ValueError(f"layers must be numbered 0 to {self.num_layers - 1}, each once")
@@ -121,5 +121,5 @@ def parse_document(data: object) -> Document:
         raise InvalidInputError(
             f"not a profile: {path + ': ' if path else ''}{reason}",
             field="method.profile",
-            remedy="give a profile in the published schema, version 2 or 3",
+            remedy="use a profile in the published schema, version 2 or 3",
         ) from error

@@ -1,4 +1,4 @@
-"""A model as the calibrator needs it: frozen, eager, without caches."""
+"""A model for calibration: frozen, with eager attention and without caches."""
 
 from dataclasses import dataclass
 from typing import Protocol, cast
@@ -21,11 +21,11 @@ class FrozenModel:
     layers: tuple[nn.Module, ...]
     final_norm: nn.Module
     head: torch.Tensor
-    """Weight of the output head, shape (vocabulary, hidden); the embedding where tied."""
+    """Weight of the output head, shape (vocabulary, hidden); the embedding if tied."""
 
     @property
     def device(self) -> torch.device:
-        """Where it is."""
+        """Device of the weights."""
         return self.head.device
 
     @property
@@ -35,7 +35,7 @@ class FrozenModel:
 
 
 class _CausalModel(Protocol):
-    """What is used of transformers' models, which carry no types here."""
+    """The methods used of transformers' models, which have no types here."""
 
     def eval(self) -> nn.Module: ...
     def get_decoder(self) -> nn.Module: ...
@@ -43,7 +43,7 @@ class _CausalModel(Protocol):
 
 
 def freeze(model: PreTrainedModel) -> FrozenModel:
-    """Take a causal language model apart; it must have been built with eager attention."""
+    """Return the parts of a causal language model, which must use eager attention."""
     causal = cast("_CausalModel", model)
     causal.eval().requires_grad_(requires_grad=False)
     decoder = causal.get_decoder()
@@ -56,19 +56,19 @@ def freeze(model: PreTrainedModel) -> FrozenModel:
 
 
 def calibration_precision(checkpoint: Checkpoint, device: torch.device) -> str:
-    """Return the dtype that a calibration computes in, as its profile records it.
+    """Return the name of the dtype that a calibration computes in, as in profiles.
 
     Raises:
-        InvalidInputError: the stored weights are not those of its family.
+        InvalidInputError: the stored weights do not match the family.
     """
     return dtype_name(arithmetic_dtype(CheckpointWeights(checkpoint).dtype, device))
 
 
 def load_frozen(checkpoint: Checkpoint, device: torch.device) -> FrozenModel:
-    """Load a checkpoint in the dtype that it computes in there, with eager attention.
+    """Load a checkpoint in its arithmetic dtype on the device, with eager attention.
 
     Raises:
-        InvalidInputError: the stored weights are not those of its family.
+        InvalidInputError: the stored weights do not match the family.
     """
     dtype = arithmetic_dtype(CheckpointWeights(checkpoint).dtype, device)
     model = load_pretrained(checkpoint, dtype=dtype, attention="eager")
