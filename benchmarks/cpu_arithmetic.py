@@ -23,9 +23,9 @@ from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import Checkpoint, resolve_checkpoint
 from modnorm.engines import GenerationLimits
 from modnorm.engines.transformers_engine import TransformersEngine
-from modnorm.radius.matching import match
-from modnorm.radius.plan import plan_matching
-from modnorm.radius.schema import MatchingSettings
+from modnorm.radius.artifact_schema import MatchingSettings
+from modnorm.radius.functional_matching import match
+from modnorm.radius.matching_plan import plan_matching
 from modnorm.spec import CalibrationSpec, DataSpec, MethodSpec
 from modnorm.tasks import get_task
 from modnorm.tasks.row_loading import load_rows
@@ -34,7 +34,7 @@ CPU = torch.device("cpu")
 _USERS = (
     "modnorm.engines.transformers_engine",
     "modnorm.calibration.frozen_model",
-    "modnorm.radius.bench",
+    "modnorm.radius.displacement_meter",
 )
 """Modules that ask for the dtype of the arithmetic."""
 _FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "bf16", "i8mm")

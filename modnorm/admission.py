@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from modnorm.baselines.generator_file import GeneratorFile, read_generator, unfit
+from modnorm.baselines.generator_file import GeneratorFile, read_generator, unusable_generator
 from modnorm.calibration.profile_schema import MAX_PROFILE_BYTES
 from modnorm.calibration.schedule import require_every_layer
 from modnorm.checkpoint.config import positive
@@ -224,7 +224,7 @@ def find_generator(name: str, roots: Sequence[Path] | None) -> GeneratorFile:
     try:
         return read_generator(read_text(path, most=MAX_GENERATOR_BYTES))
     except (OSError, ValueError) as error:
-        raise unfit(f"cannot read {path.name}: {error}") from error
+        raise unusable_generator(f"cannot read {path.name}: {error}") from error
 
 
 def is_digest(profile: str) -> bool:

@@ -5,7 +5,7 @@ from functools import partial
 from matplotlib.axes import Axes
 
 from modnorm.analysis.drawing import BARS, BASE, INK, RIGHT, WRONG, add_legend, name_axes, png
-from modnorm.radius.schema import GridDocument, MatchingDocument
+from modnorm.radius.artifact_schema import GridDocument, MatchingDocument
 
 
 def draw_radius(document: GridDocument | MatchingDocument) -> bytes:

@@ -1,5 +1,5 @@
-"""Iterative baselines: ES, MeZO and the task-adapted ZO-Finetuner, as makers of lineages.
+"""Iterative baselines: the steps of ES, MeZO and the task-adapted ZO-Finetuner.
 
-Nothing is imported here: the aggregator computes steps, and must not load torch for it. Only
-`generator`, `preparation` and `export` need torch.
+The package imports nothing, since the aggregator computes steps without torch. Only `generator`,
+`preparation` and `state_export` need torch.
 """

@@ -1,7 +1,7 @@
 """Iterative evolution strategies (paper, app. E.1; facts 9.1).
 
-Each update draws a population around the present model, shapes its mean rewards to z-scores and
-moves the model along the noise that they weight:
+Each update draws a population around the current model, turns its mean rewards into z-scores and
+moves the model along the weighted noise:
 
     w <- w + alpha / P * sum_i  (r_i - mean) / (SD + 1e-8) * z_i        SD of the population
 """
@@ -32,7 +32,7 @@ def es_seeds(seed: int, update: int, population: int) -> tuple[int, ...]:
 
 
 def z_scores(rewards: Sequence[float | None]) -> tuple[float, ...]:
-    """Return (r - mean) / (SD + 1e-8) of each reward, 0 where a candidate failed.
+    """Return (r - mean) / (SD + 1e-8) of each reward, 0 if a candidate failed.
 
     Raises:
         PreconditionError: no candidate has a reward.
@@ -42,7 +42,7 @@ def z_scores(rewards: Sequence[float | None]) -> tuple[float, ...]:
         raise PreconditionError(
             "no candidate of the update could be evaluated",
             field="method.radius",
-            remedy="see why the candidates failed; a smaller radius may do",
+            remedy="check why the candidates failed; try a smaller radius",
         )
     mean = fsum(scored) / len(scored)
     deviation = sqrt(fsum((reward - mean) ** 2 for reward in scored) / len(scored))
@@ -56,7 +56,7 @@ def es_step(seeds: Sequence[int], rewards: Sequence[float | None], alpha: float)
 
     Args:
         seeds: Noise seed of each candidate.
-        rewards: Mean reward of each; None where it failed, which then has no part in the step.
+        rewards: Mean reward of each; None if it failed, which excludes it from the step.
         alpha: Step size.
 
     Raises:

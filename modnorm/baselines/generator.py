@@ -1,9 +1,9 @@
-"""The generator of the ZO-Finetuner: how far each tensor moves (facts 9.3).
+"""The generator of the ZO-Finetuner: it proposes an amplitude for each tensor (facts 9.3).
 
-One small network a tensor, 5 -> 64 -> 1 with tanh. It looks at the tensor's mean and variance, at
-the losses of the last step's two sides and at its own last answer; the magnitude of what it says
-is the tensor's amplitude. The published one has a network for each tensor as transformers stores
-it and computes in fp16; this one has one for each physical tensor, in fp32.
+Each tensor has a small network, 5 -> 64 -> 1 with tanh. Its inputs are the tensor's mean and
+variance, the losses of the last step's two sides, and its own last output. The magnitude of its
+output is the amplitude. The published generator has a network for each tensor of transformers, in
+fp16; this one has a network for each physical tensor, in fp32.
 """
 
 import base64
@@ -13,7 +13,7 @@ from math import sqrt
 
 import torch
 
-from modnorm.baselines.generator_file import SCHEMA, WEIGHTS, read_generator, unfit
+from modnorm.baselines.generator_file import SCHEMA, WEIGHTS, read_generator, unusable_generator
 from modnorm.baselines.zo import (
     RUN_BATCH,
     last_amplitudes,
@@ -31,11 +31,11 @@ Moments = Sequence[tuple[float, float]]
 
 
 class Generator(torch.nn.Module):
-    """Networks for all tensors of a model, side by side.
+    """The networks of all tensors of a model, computed in one batch.
 
     Args:
         layout: The physical tensors.
-        seed: Of the first weights, which are uniform in +-1/sqrt(inputs).
+        seed: Seed of the initial weights, which are uniform in +-1/sqrt(inputs).
     """
 
     def __init__(self, layout: Layout, *, seed: int) -> None:
@@ -70,7 +70,7 @@ class Generator(torch.nn.Module):
         """Return the canonical JSON of the generator.
 
         Args:
-            preparation: How it was made, for the record.
+            preparation: Record of its preparation.
         """
         weights = {name: _pack(getattr(self, name)) for name in WEIGHTS}
         content = {
@@ -86,7 +86,7 @@ class Generator(torch.nn.Module):
         """Read what `to_json` wrote.
 
         Raises:
-            InvalidInputError: it is something else, or of another model.
+            InvalidInputError: the text is no generator, or one of another model.
         """
         stored = read_generator(text)
         stored.check_model([(tensor.name, tensor.shape) for tensor in layout])
@@ -101,7 +101,7 @@ class Generator(torch.nn.Module):
 def features_of(
     moments: Moments, losses: tuple[float, float], amplitudes: Sequence[float]
 ) -> torch.Tensor:
-    """Return what the networks look at, fp32 [tensors, 5].
+    """Return the inputs of the networks, fp32 [tensors, 5].
 
     Args:
         moments: Mean and variance of each tensor.
@@ -122,15 +122,15 @@ def propose(
     """Return raw amplitudes and their normaliser for the next step of a run.
 
     Args:
-        generator: Prepared.
-        moments: Of the present state.
-        steps: The lineage of that state.
+        generator: A prepared generator.
+        moments: Moments of the current state.
+        steps: Steps of the lineage of that state.
 
     Raises:
-        InvalidInputError: the generator gives no tensor an amplitude.
+        InvalidInputError: all amplitudes are 0.
     """
-    known = last_amplitudes(steps, len(generator.layout))
-    raw = generator(features_of(moments, last_losses(steps), known)).tolist()
+    previous = last_amplitudes(steps, len(generator.layout))
+    raw = generator(features_of(moments, last_losses(steps), previous)).tolist()
     shapes = {tensor.name: tensor.shape for tensor in generator.layout}
     return tuple(raw), normaliser(raw, tensor_weights(shapes, RUN_BATCH))
 
@@ -145,7 +145,7 @@ def _unpack(text: str, shape: tuple[int, ...]) -> torch.Tensor:
         values = torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.float32)
         whole = values.reshape(shape)
     except (RuntimeError, ValueError) as error:
-        raise unfit(f"not the weights of a generator: {error}") from error
+        raise unusable_generator(f"not the weights of a generator: {error}") from error
     if not whole.isfinite().all():
-        raise unfit("a weight of the generator is not finite")
+        raise unusable_generator("a weight of the generator is not finite")
     return whole

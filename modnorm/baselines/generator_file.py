@@ -1,4 +1,4 @@
-"""The file of a prepared generator, read without torch."""
+"""Reading of a prepared generator's file, without torch."""
 
 import hashlib
 import json
@@ -26,7 +26,7 @@ class _Content(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class GeneratorFile:
-    """A generator as text, and what it is of."""
+    """A generator's text and its model's tensors."""
 
     text: str
     """Canonical JSON."""
@@ -40,37 +40,37 @@ class GeneratorFile:
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     def check_model(self, tensors: Sequence[tuple[str, tuple[int, ...]]]) -> None:
-        """Make sure that the generator is of a model with these tensors.
+        """Refuse a generator of a model with other tensors.
 
         Raises:
-            InvalidInputError: it is of another one.
+            InvalidInputError: the tensors differ.
         """
         if self.tensors != tuple(tensors):
-            raise unfit("the generator is of a model with other tensors")
+            raise unusable_generator("the generator is of a model with other tensors")
 
 
 def read_generator(text: str) -> GeneratorFile:
-    """Check the JSON of a generator.
+    """Parse the JSON of a generator.
 
     Raises:
-        InvalidInputError: it is something else.
+        InvalidInputError: the text is no generator.
     """
     try:
-        found = json.loads(text)
-        content = _Content.model_validate(found)
-        canonical = json.dumps(found, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        data = json.loads(text)
+        content = _Content.model_validate(data)
+        canonical = json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
     except (RecursionError, ValueError, ValidationError) as error:
-        raise unfit(f"not a generator: {error}") from error
+        raise unusable_generator(f"not a generator: {error}") from error
     if content.weights.keys() != set(WEIGHTS):
-        raise unfit(f"the weights of a generator are {', '.join(WEIGHTS)}")
+        raise unusable_generator(f"the weights of a generator are {', '.join(WEIGHTS)}")
     tensors = tuple((name, tuple(shape)) for name, shape in content.tensors)
     return GeneratorFile(canonical, tensors, content.weights)
 
 
-def unfit(message: str) -> InvalidInputError:
+def unusable_generator(message: str) -> InvalidInputError:
     """Return the error of a generator that cannot be used."""
     return InvalidInputError(
         message,
         field="iterative.generator",
-        remedy="give a generator that was prepared on this model: modnorm prepare",
+        remedy="use a generator that was prepared on this model: modnorm prepare",
     )

@@ -1,4 +1,4 @@
-"""What a run cost, counted from what ran (paper, app. "Evaluation-Budget Accounting")."""
+"""The counted evaluations of a run (paper, app. "Evaluation-Budget Accounting")."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -7,16 +7,16 @@ from types import MappingProxyType
 
 
 class Purpose(StrEnum):
-    """What an evaluation was for."""
+    """Purpose of an evaluation."""
 
     SEARCH = "search"
-    """It decided an update: part of the main-run budget."""
+    """Decides an update; part of the main-run budget."""
     DEVELOPMENT = "development"
-    """It chose the reported state: part of the main-run budget."""
+    """Chooses the reported state; part of the main-run budget."""
     MONITORING = "monitoring"
-    """It chose nothing: outside the budget."""
+    """Chooses nothing; not part of the budget."""
     FINAL = "final"
-    """The reported state on the held-out rows: part of the main-run budget."""
+    """The reported state on the held-out rows; part of the main-run budget."""
 
 
 _MAIN_RUN = (Purpose.SEARCH, Purpose.DEVELOPMENT, Purpose.FINAL)
@@ -27,7 +27,7 @@ class Account:
     """The evaluations of one purpose."""
 
     attempted: int = 0
-    """Models whose evaluation was begun, each attempt counted."""
+    """Attempts to evaluate a model."""
     completed: int = 0
     """Models that answered all rows."""
     pairs: int = 0
@@ -36,7 +36,7 @@ class Account:
     """Tokens generated for them."""
 
     def plus(self, attempts: int, pairs: int, tokens: int) -> "Account":
-        """Return the account with one more model; one that failed has no pairs."""
+        """Return the account with one more model; a failed model has no pairs."""
         return Account(
             self.attempted + attempts,
             self.completed + (pairs > 0),
@@ -55,13 +55,13 @@ class Ledger:
         return self.accounts.get(purpose, Account())
 
     def charged(self, purpose: Purpose, *, attempts: int, pairs: int, tokens: int) -> "Ledger":
-        """Return the ledger with one more model evaluated.
+        """Return the ledger with one more evaluated model.
 
         Args:
-            purpose: What for.
-            attempts: Attempts that it took.
-            pairs: Prompts that it answered; 0 when it failed.
-            tokens: Tokens that it generated.
+            purpose: Purpose of the evaluation.
+            attempts: Number of attempts.
+            pairs: Answered prompts; 0 if the model failed.
+            tokens: Generated tokens.
         """
         account = self[purpose].plus(attempts, pairs, tokens)
         return replace(self, accounts=MappingProxyType({**self.accounts, purpose: account}))

@@ -1,4 +1,4 @@
-"""MeZO on task rewards (paper, app. E.1; facts 9.2): two sides of one direction a step.
+"""MeZO on task rewards (paper, app. E.1; facts 9.2): two sides of one direction in each step.
 
 g = (L_plus - L_minus) / (2 epsilon)        L = - mean reward at w +- epsilon z
 w <- w - rate * g * z
@@ -24,9 +24,9 @@ def slope(plus: float | None, minus: float | None, epsilon: float) -> float:
     """
     if plus is None or minus is None:
         raise PreconditionError(
-            "a side of the step could not be evaluated: it has no direction",
+            "a side of the step could not be evaluated, so it has no direction",
             field="method.radius",
-            remedy="see why the candidate failed; a smaller radius may do",
+            remedy="check why the candidate failed; try a smaller radius",
         )
     return (minus - plus) / (2 * epsilon)
 
@@ -38,7 +38,7 @@ def mezo_step(
 
     Args:
         seed: Noise seed of the step.
-        plus: Mean reward at w + epsilon z; None where it failed.
+        plus: Mean reward at w + epsilon z; None if it failed.
         minus: Mean reward at w - epsilon z.
         epsilon: Size of the perturbation.
         rate: Learning rate.

@@ -1,8 +1,8 @@
-"""The preparation of a generator: once, supervised, in fp32 (paper, app. E.1; facts 9.3).
+"""The supervised preparation of a generator, in fp32 (paper, app. E.1; facts 9.3).
 
-The model is trained by ordinary gradients for a few epochs at a time, and is set back; on the way
-the generator learns to propose perturbations after which a step of MeZO lowers the loss. Noise is
-the portable one by tensor and element, where the published code draws one stream over all tensors.
+The model is trained by gradients for a few epochs and then reset, several times. Meanwhile the
+generator learns to propose amplitudes with which a step of MeZO lowers the loss. Noise is
+`portable-v1` by tensor and element; the published code draws one stream over all tensors.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ from modnorm.errors import InvalidInputError
 from modnorm.noise import get_scheme
 
 _IGNORED = -100
-"""Label of a token that is no target."""
+"""Label of a token that is not a target."""
 
 Weights = Mapping[str, torch.Tensor]
 """Parameters of the model by their names in the checkpoint."""
@@ -28,37 +28,37 @@ Weights = Mapping[str, torch.Tensor]
 
 @dataclass(frozen=True, slots=True)
 class PreparationSettings:
-    """The settings of the paper; the model's own training is the published one."""
+    """The paper's settings; those of the model's training are the published ones."""
 
     epochs: int = 15
     batch: int = PREPARATION_BATCH
     seed: int = 38
     rate: float = 0.01
-    """Of the generator."""
+    """Learning rate of the generator."""
     epsilon: float = 1e-3
     step: float = 1e-6
-    """Learning rate of the step whose loss the generator learns from."""
+    """Learning rate of the MeZO step from whose loss the generator learns."""
     model_rate: float = 1e-5
     momentum: float = 0.8
     clip: float = 1.0
     """Largest norm of the model's gradient."""
     cycle: int = 5
-    """Epochs after which the model is set back."""
+    """Epochs after which the model is reset."""
     max_length: int = 2048
-    """Tokens of an example; longer ones are refused."""
+    """Tokens of an example; longer examples are refused."""
     noise: str = "portable-v1"
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A prompt and the answer that is to follow, as token ids."""
+    """A prompt and its target answer, as token ids."""
 
     prompt: tuple[int, ...]
     answer: tuple[int, ...]
 
 
 def solution_text(solution: str) -> str:
-    """Return the answer that an example of Countdown teaches: nothing thought, then the answer."""
+    """Return the target answer of a Countdown example: empty thoughts, then the solution."""
     return f"<think></think>\n<answer>{solution}</answer>"
 
 
@@ -70,14 +70,14 @@ def prepare(
     *,
     on_batch: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Generator:
-    """Return a generator that is prepared on a model; the model is left as it was.
+    """Return a generator prepared on a model; restore the model afterwards.
 
     Args:
-        model: In fp32; its parameters are named as in the checkpoint.
+        model: The model in fp32, with parameter names as in the checkpoint.
         layout: Its physical tensors.
-        examples: What it is prepared on.
-        settings: The paper's when absent.
-        on_batch: Told after each batch how many are done, and of how many.
+        examples: Training examples.
+        settings: By default the paper's.
+        on_batch: Called after each batch with the batches done and their total.
 
     Raises:
         InvalidInputError: there are no examples, or one is too long.
@@ -86,17 +86,17 @@ def prepare(
     _check(examples, chosen)
     on_gpu = model.device.type == "cuda"
     with torch.random.fork_rng([model.device] if on_gpu else []):
-        torch.manual_seed(chosen.seed)  # dropout draws from what the whole process shares
+        torch.manual_seed(chosen.seed)  # dropout uses the process-wide generator
         return _Preparation(model, layout, chosen).run(examples, on_batch)
 
 
 def preparation_record(settings: PreparationSettings, **made_from: object) -> dict[str, object]:
-    """Return what a generator's file says of how it was made."""
+    """Return the record of a preparation for the generator's file."""
     return {**asdict(settings), **made_from}
 
 
 class _Preparation:
-    """One preparation on its way."""
+    """The state of one preparation."""
 
     def __init__(
         self, model: PreTrainedModel, layout: Layout, settings: PreparationSettings
@@ -121,23 +121,23 @@ class _Preparation:
         try:
             for epoch in range(settings.epochs):
                 if epoch % settings.cycle == 0:
-                    optimiser = self._set_back()
-                for place, batch in enumerate(_batches(examples, epoch, settings)):
-                    done = batches * epoch + place
-                    self._teach(batch, settings.seed * SEED_STRIDE + done)
+                    optimiser = self._reset()
+                for index, batch in enumerate(_batches(examples, epoch, settings)):
+                    done = batches * epoch + index
+                    self._train_generator(batch, settings.seed * SEED_STRIDE + done)
                     share = (done % (batches * settings.cycle)) / (batches * settings.cycle)
-                    self._train(batch, optimiser, settings.model_rate * (1 - share))
+                    self._train_model(batch, optimiser, settings.model_rate * (1 - share))
                     on_batch(done + 1, batches * settings.epochs)
         finally:
-            self._set_back()
+            self._reset()
             self._model.train(training)
         return self._generator
 
-    def _teach(self, batch: Sequence[Example], seed: int) -> None:
-        """Take one step of the generator: the loss after a step of MeZO that it proposed."""
+    def _train_generator(self, batch: Sequence[Example], seed: int) -> None:
+        """Train the generator by the loss after the MeZO step that it proposes."""
         raw = self._generator(features_of(self._moments(), self._losses, self._amplitudes))
-        known = raw.detach().tolist()
-        directions = self._directions(seed, raw * normaliser(known, self._omega))
+        amplitudes = raw.detach().tolist()
+        directions = self._directions(seed, raw * normaliser(amplitudes, self._omega))
         epsilon = self._settings.epsilon
         with torch.no_grad():
             plus, minus = (
@@ -145,16 +145,16 @@ class _Preparation:
             )
         slope = (plus - minus) / (2 * epsilon)
         loss = self._loss(batch, self._moved(directions, -self._settings.step * slope))
-        # The model's weights are detached in `_moved`: this reaches the generator alone.
+        # `_moved` detaches the model's weights, so gradients reach only the generator.
         self._learning.zero_grad()
         torch.autograd.backward(loss)
         self._learning.step()
-        self._losses, self._amplitudes = (plus, minus), known
+        self._losses, self._amplitudes = (plus, minus), amplitudes
 
-    def _train(
+    def _train_model(
         self, batch: Sequence[Example], optimiser: torch.optim.Optimizer, rate: float
     ) -> None:
-        """Take one ordinary step of the model."""
+        """Train the model by one gradient step."""
         for group in optimiser.param_groups:
             group["lr"] = rate
         optimiser.zero_grad()
@@ -163,8 +163,8 @@ class _Preparation:
         optimiser.step()
         optimiser.zero_grad()
 
-    def _set_back(self) -> torch.optim.Optimizer:
-        """Give the model its first weights again, and an optimiser that knows nothing."""
+    def _reset(self) -> torch.optim.Optimizer:
+        """Restore the model's original weights; return a new optimiser."""
         with torch.no_grad():
             for name, value in self._weights.items():
                 value.copy_(self._original[name])
@@ -176,17 +176,17 @@ class _Preparation:
 
     @torch.no_grad()
     def _moments(self) -> list[tuple[float, float]]:
-        found = []
+        moments = []
         for tensor in self._layout:
             whole = torch.cat([self._weights[part.name] for part in tensor.parts])
             variance, mean = torch.var_mean(whole)
-            found.append((float(mean), float(variance)))
-        return found
+            moments.append((float(mean), float(variance)))
+        return moments
 
     def _directions(self, seed: int, amplitudes: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Return noise times amplitude of each parameter, with the amplitudes' gradients."""
+        """Return noise times amplitude for each parameter, differentiable by the amplitudes."""
         scheme = get_scheme(self._settings.noise)
-        found: dict[str, torch.Tensor] = {}
+        directions: dict[str, torch.Tensor] = {}
         for tensor, amplitude in zip(self._layout, amplitudes, strict=True):
             device = self._weights[tensor.parts[0].name].device
             noise = scheme.sample(
@@ -194,8 +194,8 @@ class _Preparation:
             )
             rows = [part.rows for part in tensor.parts]
             for part, piece in zip(tensor.parts, torch.split(noise, rows), strict=True):
-                found[part.name] = piece * amplitude.to(device)
-        return found
+                directions[part.name] = piece * amplitude.to(device)
+        return directions
 
     def _moved(self, directions: Mapping[str, torch.Tensor], length: float) -> Weights:
         return {
@@ -214,21 +214,21 @@ class _Preparation:
 def _check(examples: Sequence[Example], settings: PreparationSettings) -> None:
     if not examples:
         raise InvalidInputError(
-            "there are no examples", field="examples", remedy="give at least one"
+            "there are no examples", field="examples", remedy="use at least one"
         )
     longest = max(len(one.prompt) + len(one.answer) for one in examples)
     if longest > settings.max_length:
         raise InvalidInputError(
-            f"an example has {longest} tokens, {settings.max_length} may",
+            f"an example has {longest} tokens, more than {settings.max_length}",
             field="examples",
-            remedy="leave long ones out",
+            remedy="remove long examples",
         )
 
 
 def _batches(
     examples: Sequence[Example], epoch: int, settings: PreparationSettings
 ) -> Iterator[list[Example]]:
-    """Yield the batches of an epoch, in an order of its own."""
+    """Yield the batches of an epoch, shuffled by its number."""
     random = torch.Generator().manual_seed(settings.seed + epoch)
     order = torch.randperm(len(examples), generator=random).tolist()
     for start in range(0, len(order), settings.batch):
@@ -236,7 +236,7 @@ def _batches(
 
 
 def _padded(batch: Sequence[Example], device: torch.device) -> dict[str, torch.Tensor]:
-    """Return token ids, mask and labels, padded on the right; prompts are no targets."""
+    """Return token ids, mask and labels, padded on the right; prompts are not targets."""
     longest = max(len(one.prompt) + len(one.answer) for one in batch)
     ids = torch.zeros((len(batch), longest), dtype=torch.int64)
     mask = torch.zeros_like(ids)

@@ -1,8 +1,8 @@
 """Steps of the task-adapted ZO-Finetuner (paper, app. E.1; facts 9.3).
 
-MeZO with an amplitude a tensor: a small network looks at each tensor and says how far it moves.
-The published code divides by 20 epsilon and multiplies with 10 rate, for fp16's range; here both
-are left out, so that amplitudes of 1 are MeZO, bit for bit.
+MeZO with an amplitude for each tensor, which a small network proposes. For fp16's range the
+published code divides by 20 epsilon and multiplies by 10 rate. Both factors are omitted here, so
+that amplitudes of 1 give MeZO bit for bit.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,14 +15,14 @@ from modnorm.perturbation.lineage import Step, all_float32
 
 KIND = "zo_finetuner"
 RUN_BATCH = 15
-"""Batch that the published weights of embeddings assume in a run."""
+"""Batch size in a run that the published weights of embeddings assume."""
 PREPARATION_BATCH = 4
 _ROWS = 200
-"""Tokens of a prompt that they assume."""
+"""Tokens of a prompt that these weights assume."""
 
 
 def tensor_weights(shapes: Mapping[str, Sequence[int]], batch: int = RUN_BATCH) -> list[float]:
-    """Return omega of each tensor: its elements; of an embedding those that a batch touches.
+    """Return omega of each tensor: its elements, or for an embedding those that a batch reads.
 
     Args:
         shapes: Shape of each tensor by name, in order.
@@ -49,14 +49,14 @@ def normaliser(amplitudes: Sequence[float], weights: Sequence[float]) -> float:
     square = fsum(w * a * a for w, a in zip(weights, amplitudes, strict=True))
     if not square > 0:
         raise InvalidInputError(
-            "the generator gives no tensor an amplitude",
+            "the generator gives all tensors the amplitude 0",
             field="iterative.generator",
-            remedy="prepare another one, with other settings: modnorm prepare",
+            remedy="prepare another generator with other settings: modnorm prepare",
         )
     return sqrt(fsum(weights)) / sqrt(square)
 
 
-def zo_step(  # noqa: PLR0913 - by keyword; they are what defines a step
+def zo_step(  # noqa: PLR0913 - keyword arguments that define a step
     seed: int,
     plus: float | None,
     minus: float | None,
@@ -70,7 +70,7 @@ def zo_step(  # noqa: PLR0913 - by keyword; they are what defines a step
 
     Args:
         seed: Noise seed of the step.
-        plus: Mean reward at w + epsilon c a z; None where it failed.
+        plus: Mean reward at w + epsilon c a z; None if it failed.
         minus: Mean reward of the other side.
         raw: Amplitude a of each physical tensor, before the normaliser.
         scale: The normaliser c.
@@ -97,7 +97,7 @@ def last_losses(steps: Sequence[Step]) -> tuple[float, float]:
 
 
 def last_amplitudes(steps: Sequence[Step], count: int) -> tuple[float, ...]:
-    """Return the raw amplitude of each of `count` tensors in the last step; ones before it."""
+    """Return the raw amplitudes of `count` tensors in the last step; ones before the first."""
     if not steps:
         return (1.0,) * count
     last = steps[-1]

@@ -52,7 +52,7 @@ def match(  # noqa: PLR0913 - each argument is an option of the command
     DIR/radius.json, can stand in a spec in the place of the radius.
     """
     from modnorm.cli.match_plan import check_matching
-    from modnorm.radius.schema import MatchingSettings
+    from modnorm.radius.artifact_schema import MatchingSettings
     from modnorm.wire.radius_conversions import Matching
 
     spec = read_unsettled_spec(spec_file)

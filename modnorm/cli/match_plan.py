@@ -2,7 +2,7 @@
 
 from modnorm.admission import check_search_here
 from modnorm.cli.options import settings
-from modnorm.radius.scales import check_count, check_method
+from modnorm.radius.matching_checks import check_count, check_method
 from modnorm.spec import ExperimentSpec
 from modnorm.wire.radius_conversions import Matching
 

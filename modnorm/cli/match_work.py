@@ -9,14 +9,14 @@ from modnorm.cli.counts import Counts, counting
 from modnorm.cli.options import connect, settings
 from modnorm.cli.radius import conclude
 from modnorm.errors import ModnormError
-from modnorm.radius.schema import MatchingDocument
+from modnorm.radius.artifact_schema import MatchingDocument
 from modnorm.spec import ExperimentSpec
 from modnorm.wire.radius_conversions import Matching
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from modnorm.radius.matching import Step
+    from modnorm.radius.functional_matching import Measurement
 
 
 def match_all(  # noqa: PLR0913 - what the command is told
@@ -50,7 +50,7 @@ def _measure(
     spec: ExperimentSpec, wanted: Matching, out: Path, *, quiet: bool
 ) -> MatchingDocument:
     from modnorm.client.matching import make_plan
-    from modnorm.radius.matching import match as measure
+    from modnorm.radius.functional_matching import match as measure
 
     with counting(stderr(), quiet=quiet) as counts:
         plan = make_plan(
@@ -89,7 +89,7 @@ class _Measurements:
         self._counts = counts
         self._candidates = candidates
 
-    def __call__(self, step: "Step") -> None:
+    def __call__(self, step: "Measurement") -> None:
         self._counts.show("measuring", step.done, step.total)
         if step.done % self._candidates == 0:
             conditions = f"{step.done // self._candidates}/{step.total // self._candidates}"

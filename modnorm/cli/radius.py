@@ -15,7 +15,7 @@ from modnorm.files import write_file
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from modnorm.radius.schema import GridDocument, MatchingDocument
+    from modnorm.radius.artifact_schema import GridDocument, MatchingDocument
 
 Out = Annotated[
     Path | None,

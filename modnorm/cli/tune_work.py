@@ -13,7 +13,7 @@ from modnorm.client.embedded import embedded_client
 from modnorm.client.resumption import take_up_shared
 from modnorm.client.tuning import Trial, grid_document
 from modnorm.errors import EvaluationError
-from modnorm.radius.schema import GridDocument
+from modnorm.radius.artifact_schema import GridDocument
 from modnorm.spec import ExperimentSpec
 from modnorm.v1 import experiment_pb2 as experiments
 

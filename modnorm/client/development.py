@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from modnorm.errors import InvalidInputError, ModnormError
-from modnorm.radius.schema import GridDocument
+from modnorm.radius.artifact_schema import GridDocument
 from modnorm.spec import DataSpec, ExperimentSpec
 from modnorm.tasks.overlap import shared_prompts, shared_range
 from modnorm.tasks.protocol import Task

@@ -12,11 +12,10 @@ from modnorm.client.settings import ClientSettings
 from modnorm.errors import InvalidInputError
 from modnorm.files import write_file
 from modnorm.perturbation.methods import needs_profile
-from modnorm.radius.digests import json_digest
-from modnorm.radius.matching import MatchingPlan
-from modnorm.radius.plan import plan_matching
-from modnorm.radius.scales import check_method
-from modnorm.radius.schema import MatchingSettings
+from modnorm.radius.artifact_schema import MatchingSettings
+from modnorm.radius.functional_matching import MatchingPlan, json_digest
+from modnorm.radius.matching_checks import check_method
+from modnorm.radius.matching_plan import plan_matching
 from modnorm.spec import ExperimentSpec
 from modnorm.tasks.registry import get_task
 from modnorm.tasks.row_files import resolve_file

@@ -7,7 +7,7 @@ from pathlib import Path
 from modnorm.errors import InvalidInputError
 from modnorm.files import write_file
 from modnorm.radius.artifact import RadiusArtifact
-from modnorm.radius.schema import GridDocument
+from modnorm.radius.artifact_schema import GridDocument
 from modnorm.spec import ExperimentSpec
 from modnorm.tasks.row_files import resolve_file
 
@@ -38,7 +38,7 @@ def carry_radius(
     if source is None or spec.method.is_settled:
         return spec
     artifact = _find(source.artifact, cache)
-    settled = artifact.settle(spec)
+    settled = artifact.resolve(spec)
     if isinstance(artifact.document, GridDocument):
         # What reads data sets is not in every image that has a client.
         from modnorm.client.development import check_radius_rows  # noqa: PLC0415 - see above

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from modnorm.errors import ConflictError, InvalidInputError
-from modnorm.radius.objective import mean, smallest
-from modnorm.radius.schema import (
+from modnorm.radius.artifact_schema import (
     GridDocument,
     GridRadius,
     GridSettings,
@@ -13,6 +12,7 @@ from modnorm.radius.schema import (
     MethodSubject,
     Subject,
 )
+from modnorm.radius.objective import mean, smallest
 from modnorm.spec import DataSpec, ExperimentSpec, parse_section, parse_spec, read_yaml
 from modnorm.v1.experiment_pb2 import Provenance
 

@@ -1,1 +1,1 @@
-"""Choosing a radius: a grid of experiments, or matching isotropic noise (paper, app. B)."""
+"""Choice of a radius, by a grid of experiments or by functional matching (paper, app. B)."""

@@ -1,4 +1,4 @@
-"""The radius artifact: measurements and the radius that they choose, by content."""
+"""The radius artifact: measurements and the radius that they choose."""
 
 import hashlib
 import json
@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from modnorm.errors import InvalidInputError
 from modnorm.files import read_text
-from modnorm.radius.schema import Document, GridDocument, MatchingDocument
+from modnorm.radius.artifact_schema import Document, GridDocument, MatchingDocument
 from modnorm.spec import ExperimentSpec, RadiusSource
 
 _DOCUMENT: TypeAdapter[GridDocument | MatchingDocument] = TypeAdapter(Document)
@@ -20,10 +20,10 @@ _MAX_BYTES = 64 * 2**20
 
 @dataclass(frozen=True)
 class RadiusArtifact:
-    """An artifact by its content; two are equal when their canonical JSON is."""
+    """A radius artifact; two artifacts are equal if their canonical JSON is equal."""
 
     canonical: str
-    """The whole document: sorted keys, no blanks."""
+    """The document as JSON with sorted keys and no blanks."""
 
     @classmethod
     def of(cls, document: GridDocument | MatchingDocument) -> Self:
@@ -33,10 +33,10 @@ class RadiusArtifact:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read an artifact, whatever its formatting.
+        """Read an artifact in any formatting.
 
         Raises:
-            InvalidInputError: it is none, or its radius is not what its measurements choose.
+            InvalidInputError: the text is no artifact, or its measurements choose another radius.
         """
         try:
             return cls.of(_DOCUMENT.validate_json(text))
@@ -44,15 +44,15 @@ class RadiusArtifact:
             fault = error.errors(include_url=False, include_input=False)[0]
             path = "".join(f"{step}." for step in fault["loc"]).removesuffix(".")
             reason = fault["msg"].removeprefix("Value error, ")
-            where = f"{path}: " if path else ""
-            raise _fault(f"not a radius artifact: {where}{reason}") from error
+            location = f"{path}: " if path else ""
+            raise _fault(f"not a radius artifact: {location}{reason}") from error
 
     @classmethod
     def load(cls, path: Path) -> Self:
         """Read an artifact's file.
 
         Raises:
-            InvalidInputError: it cannot be read or is no artifact.
+            InvalidInputError: the file cannot be read or is no artifact.
         """
         try:
             text = read_text(path, most=_MAX_BYTES)
@@ -74,10 +74,10 @@ class RadiusArtifact:
         """The content."""
         return _DOCUMENT.validate_json(self.canonical)
 
-    def settle(self, spec: ExperimentSpec) -> ExperimentSpec:
-        """Return a spec with the radius chosen here, and where it is from.
+    def resolve(self, spec: ExperimentSpec) -> ExperimentSpec:
+        """Return the spec with this artifact's radius and its source.
 
-        Whether the model is the same is known to who has it: services compare its digest.
+        It does not compare models: services compare the model's digest.
 
         Args:
             spec: A spec that names this artifact.
@@ -85,36 +85,38 @@ class RadiusArtifact:
         Raises:
             InvalidInputError: the artifact is of another task or method, or of other masses.
         """
-        found = self.document
+        document = self.document
         named = spec.method.radius_source
         transfer = named is not None and named.transfer
-        if found.method.name != spec.method.name:
+        if document.method.name != spec.method.name:
             raise _misfit(
-                f"it is of method {found.method.name}, the spec is of {spec.method.name}",
-                f"tune {spec.method.name}, or give a number",
+                f"it is of method {document.method.name}, the spec is of {spec.method.name}",
+                f"tune {spec.method.name}, or set a number",
             )
-        if found.method.masses != spec.method.masses:
+        if document.method.masses != spec.method.masses:
             raise _misfit(
-                "it was chosen with other masses", "tune with the masses of the spec again"
+                "it was chosen with other masses", "tune again with the masses of the spec"
             )
-        if found.task != spec.task.name and not transfer:
+        if document.task != spec.task.name and not transfer:
             raise _misfit(
-                f"it was chosen on task {found.task}, the spec is of {spec.task.name}",
-                "choose one on this task, or say `transfer: true` beside the artifact",
+                f"it was chosen on task {document.task}, the spec is of {spec.task.name}",
+                "choose a radius on this task, or add `transfer: true` to the artifact",
             )
         source = RadiusSource(
             artifact=self.digest,
             transfer=transfer,
-            protocol=found.protocol,
-            task=found.task,
-            model_digest=found.model.digest,
+            protocol=document.protocol,
+            task=document.task,
+            model_digest=document.model.digest,
             development_digest=(
-                found.settings.development_digest if isinstance(found, GridDocument) else None
+                document.settings.development_digest
+                if isinstance(document, GridDocument)
+                else None
             ),
         )
         method = {
             **spec.method.model_dump(mode="json"),
-            "radius": found.radius,
+            "radius": document.radius,
             "radius_source": source.model_dump(mode="json"),
         }
         return spec.model_copy(update={"method": type(spec.method).model_validate(method)})
@@ -130,5 +132,5 @@ def _fault(message: str) -> InvalidInputError:
     return InvalidInputError(
         message,
         field="method.radius",
-        remedy="give what `modnorm tune` or `modnorm match` wrote, or a number",
+        remedy="use the file that `modnorm tune` or `modnorm match` wrote, or a number",
     )

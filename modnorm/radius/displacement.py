@@ -1,4 +1,4 @@
-"""How far a perturbed model's function is from the base's: logits and hidden states (facts 8)."""
+"""The distance between a perturbed model's outputs and the base's: logits and hidden states."""
 
 import math
 from dataclasses import dataclass
@@ -6,21 +6,23 @@ from dataclasses import dataclass
 import torch
 
 _ROWS = 128
-"""Positions whose distributions are held in fp32 at a time: a vocabulary is large."""
+"""Positions whose distributions are in fp32 at once, to bound memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """What a model gives at some positions."""
+    """A model's outputs at some positions."""
 
     logits: torch.Tensor
     """Next-token logits, shape (positions, vocabulary)."""
     states: torch.Tensor
-    """Hidden states, shape (states, positions, hidden): the embeddings, then what each layer
-    gives; the last is what the head sees, after the final norm."""
+    """Hidden states, shape (states, positions, hidden): the embeddings, then each layer's output.
+
+    The last is the input of the head, after the final norm.
+    """
 
     def to(self, device: torch.device) -> "Outputs":
-        """Return the same on a device."""
+        """Return the outputs on a device."""
         return Outputs(
             self.logits.to(device, non_blocking=True), self.states.to(device, non_blocking=True)
         )
@@ -28,14 +30,14 @@ class Outputs:
 
 @dataclass(frozen=True, slots=True)
 class Displacement:
-    """Distance of one perturbed model from the base, over all compared positions."""
+    """Distance between one perturbed model and the base, over all compared positions."""
 
     kl: float
     """Mean over positions of the symmetric KL divergence of next-token distributions, in nats."""
     hidden: float
     """Relative RMS of the last hidden state: sqrt(sum |h' - h|^2 / sum |h|^2)."""
     hidden_rms: float
-    """RMS over positions and coordinates of the change of the last hidden state."""
+    """RMS of the change of the last hidden state, over positions and coordinates."""
     states: tuple[float, ...]
     """Relative RMS of every hidden state; the last is `hidden`."""
 
@@ -66,8 +68,8 @@ def _symmetric_kl(base: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     return ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum(-1).double() / 2
 
 
-class Tally:
-    """Sums over positions of several batches, in float64."""
+class DisplacementSums:
+    """Sums over the positions of several batches, in float64."""
 
     def __init__(self) -> None:
         self._positions = 0
@@ -78,11 +80,11 @@ class Tally:
 
     @torch.inference_mode()
     def add(self, base: Outputs, other: Outputs) -> None:
-        """Count the positions of one batch.
+        """Add the positions of one batch.
 
         Args:
             base: Outputs of the unperturbed model.
-            other: Outputs of the perturbed one at the same positions, on the same device.
+            other: Outputs of the perturbed model at the same positions, on the same device.
         """
         self._positions += len(base.logits)
         self._coordinates += base.states[-1].numel()
@@ -93,7 +95,7 @@ class Tally:
         self._length = _added(self._length, length)
 
     def displacement(self) -> Displacement:
-        """Return the figures over all positions counted; at least one."""
+        """Return the figures over all added positions, at least one."""
         states = [
             math.sqrt(moved / length) if length else math.nan
             for moved, length in zip(self._moved, self._length, strict=True)
@@ -107,7 +109,7 @@ class Tally:
 
 
 def _squares(values: torch.Tensor, minus: torch.Tensor | None = None) -> float:
-    """Return the sum of squares of values, or of their difference to others."""
+    """Return the sum of squares of values, or of their difference from `minus`."""
     wide = values.double()
     return float((wide if minus is None else wide - minus.double()).square().sum())
 

@@ -1,4 +1,4 @@
-"""What a radius is chosen by (paper, eq. radius_matching_objective and "Scale selection")."""
+"""Objectives that choose a radius (paper, eq. radius_matching_objective, "Scale selection")."""
 
 import math
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from modnorm.errors import InvalidInputError
 
 _DECIMALS = 12
-"""To which objectives are compared."""
+"""Decimals to which objectives are compared."""
 
 
 def matching_objective(kl: float, hidden: float, *, iso_kl: float, iso_hidden: float) -> float:
@@ -15,11 +15,11 @@ def matching_objective(kl: float, hidden: float, *, iso_kl: float, iso_hidden: f
     Args:
         kl: Mean symmetric KL divergence at the radius, not negative.
         hidden: Mean relative hidden displacement at the radius, not negative.
-        iso_kl: The same of the isotropic reference, positive.
-        iso_hidden: The same of the isotropic reference, positive.
+        iso_kl: KL divergence of the isotropic reference, positive.
+        iso_hidden: Hidden displacement of the isotropic reference, positive.
 
     Returns:
-        J; infinite where the radius moves nothing at all.
+        J; infinite if the radius moves nothing.
     """
     if kl <= 0 or hidden <= 0:
         return math.inf
@@ -27,7 +27,7 @@ def matching_objective(kl: float, hidden: float, *, iso_kl: float, iso_hidden: f
 
 
 def smallest(objectives: Sequence[tuple[float, float]]) -> float:
-    """Return the radius with the smallest objective; of ties, the smaller radius.
+    """Return the radius with the smallest objective; on ties the smaller radius.
 
     Objectives are compared to twelve decimals: means of the same sum can differ in the last bit.
 
@@ -44,7 +44,7 @@ def smallest(objectives: Sequence[tuple[float, float]]) -> float:
     ]
     if not usable:
         raise InvalidInputError(
-            "no radius moves the model: rounding leaves nothing of any candidate",
+            "no radius moves the model: rounding removes every perturbation",
             field="radii",
             remedy="try larger radii",
         )

@@ -1,4 +1,4 @@
-"""A model's outputs on fixed prompts, and how far a candidate's are from the base's."""
+"""A model's outputs on fixed prompts, compared with those of its base."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,15 +11,15 @@ from modnorm.checkpoint.config import positive
 from modnorm.checkpoint.prompts import check_fit
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.errors import InvalidInputError
-from modnorm.radius.displacement import Displacement, Outputs, Tally
+from modnorm.radius.displacement import Displacement, DisplacementSums, Outputs
 
 _PADDING = 0
-"""Token of the padding; nothing attends to it and no position of it is compared."""
+"""Padding token; it gets no attention and its positions are not compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Prompts side by side, padded on the right."""
+    """A batch of prompts, padded on the right."""
 
     ids: torch.Tensor
     """Token ids, int64 (rows, columns)."""
@@ -28,20 +28,20 @@ class Batch:
 
     @property
     def compared(self) -> torch.Tensor:
-        """Positions that are compared: all of each prompt except its last, bool (rows, columns).
+        """Compared positions, bool (rows, columns): all of each prompt except its last.
 
-        What the last position predicts is the answer, of which there is none.
+        The last position predicts the answer, which does not exist.
         """
         following = torch.nn.functional.pad(self.mask[:, 1:], (0, 1))
         return following.bool()
 
     def to(self, device: torch.device) -> "Batch":
-        """Return the same on a device."""
+        """Return the batch on a device."""
         return Batch(self.ids.to(device), self.mask.to(device))
 
 
 def make_batches(prompts: Sequence[Sequence[int]], size: int) -> Iterator[Batch]:
-    """Yield the prompts in order, `size` at a time, each batch as long as its longest prompt."""
+    """Yield batches of `size` prompts in order, each padded to its longest prompt."""
     for start in range(0, len(prompts), size):
         rows = [torch.tensor(list(prompt)) for prompt in prompts[start : start + size]]
         ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=_PADDING)
@@ -50,29 +50,30 @@ def make_batches(prompts: Sequence[Sequence[int]], size: int) -> Iterator[Batch]
 
 
 def compared_positions(prompts: Sequence[Sequence[int]]) -> int:
-    """Return how many positions of the prompts are compared."""
+    """Return the number of compared positions of the prompts."""
     return sum(len(prompt) - 1 for prompt in prompts)
 
 
 def check_prompts(
     checkpoint: Checkpoint, prompts: Sequence[Sequence[int]], max_tokens: int
 ) -> None:
-    """Refuse prompts that are not measured whole.
+    """Refuse prompts that cannot be measured completely.
 
     Args:
         checkpoint: The model.
         prompts: Token ids of each prompt.
-        max_tokens: Longest prompt that is measured.
+        max_tokens: Length of the longest allowed prompt.
 
     Raises:
-        InvalidInputError: a prompt is too short or too long, or is not of the model's vocabulary.
+        InvalidInputError: a prompt is too short or too long, or has a token outside of the model's
+            vocabulary.
     """
     vocabulary = positive(checkpoint.config, "vocab_size")
     for index, prompt in enumerate(prompts):
         if not 2 <= len(prompt) <= max_tokens:
             raise InvalidInputError(
-                f"prompt {index} has {len(prompt)} tokens; prompts of 2 to {max_tokens} are "
-                "compared, none is cut",
+                f"prompt {index} has {len(prompt)} tokens; prompts need 2 to {max_tokens} tokens, "
+                "since none is cut",
                 field="task.selection",
                 remedy="name rows with shorter prompts",
             )
@@ -85,44 +86,44 @@ def check_prompts(
     check_fit(prompts, 0, checkpoint)
 
 
-class _Found(Protocol):
+class _ModelOutput(Protocol):
     logits: torch.Tensor
     hidden_states: tuple[torch.Tensor, ...]
 
 
-class _Causal(Protocol):
-    def __call__(self, **inputs: object) -> _Found: ...
+class _CausalModel(Protocol):
+    def __call__(self, **inputs: object) -> _ModelOutput: ...
 
 
 @torch.inference_mode()
 def outputs(model: PreTrainedModel, batch: Batch) -> Outputs:
-    """Run a model over a batch; return what it gives at the compared positions.
+    """Run a model on a batch and return its outputs at the compared positions.
 
     Args:
         model: A causal language model in evaluation mode.
         batch: The prompts, on the model's device.
     """
-    found = cast("_Causal", model)(
+    output = cast("_CausalModel", model)(
         input_ids=batch.ids,
         attention_mask=batch.mask,
         use_cache=False,
         output_hidden_states=True,
     )
     compared = batch.compared
-    states = torch.stack([state[compared] for state in found.hidden_states])
-    return Outputs(found.logits[compared], states)
+    states = torch.stack([state[compared] for state in output.hidden_states])
+    return Outputs(output.logits[compared], states)
 
 
 class Probe:
-    """What the base says on the prompts, to compare with whatever the model has become since.
+    """The base's outputs on the prompts, to compare with later weights of the same model.
 
-    The base's outputs are kept in the host's memory: of the device's, a vocabulary times some
-    thousand positions would be a large part.
+    The outputs are stored in the host's memory, since a vocabulary times some thousand positions
+    would take a large part of the device's.
 
     Args:
-        model: The model, holding the base now.
+        model: The model, which holds the base now.
         prompts: Token ids of each prompt.
-        batch_size: Prompts run at a time.
+        batch_size: Prompts in one forward.
     """
 
     def __init__(
@@ -134,13 +135,13 @@ class Probe:
         self._base = [self._host(outputs(model, batch)) for batch in self._batches]
 
     def displacement(self) -> Displacement:
-        """Return how far the model is from the base as it is now."""
-        tally = Tally()
+        """Return the displacement of the model's current weights from the base."""
+        sums = DisplacementSums()
         for batch, base in zip(self._batches, self._base, strict=True):
-            tally.add(base.to(self._device), outputs(self._model, batch))
-        return tally.displacement()
+            sums.add(base.to(self._device), outputs(self._model, batch))
+        return sums.displacement()
 
-    def _host(self, found: Outputs) -> Outputs:
+    def _host(self, results: Outputs) -> Outputs:
         if self._device.type != "cuda":
-            return found
-        return Outputs(found.logits.cpu().pin_memory(), found.states.cpu().pin_memory())
+            return results
+        return Outputs(results.logits.cpu().pin_memory(), results.states.cpu().pin_memory())

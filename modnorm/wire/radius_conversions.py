@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from modnorm.errors import InvalidInputError, ModnormError
 from modnorm.radius.artifact import RadiusArtifact
-from modnorm.radius.schema import MatchingSettings
+from modnorm.radius.artifact_schema import MatchingSettings
 from modnorm.v1 import calibration_pb2
 
 

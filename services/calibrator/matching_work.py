@@ -14,9 +14,9 @@ from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.errors import InvalidInputError
 from modnorm.perturbation.methods import needs_profile
 from modnorm.radius.artifact import RadiusArtifact
-from modnorm.radius.matching import MatchingPlan, match
-from modnorm.radius.plan import plan_matching
-from modnorm.radius.scales import check_method
+from modnorm.radius.functional_matching import MatchingPlan, match
+from modnorm.radius.matching_checks import check_method
+from modnorm.radius.matching_plan import plan_matching
 from modnorm.v1 import calibration_pb2
 from modnorm.wire.conversions import method_from_proto, prompts_from_proto
 from modnorm.wire.radius_conversions import matching_from_proto

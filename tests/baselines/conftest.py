@@ -1,4 +1,4 @@
-"""The tensors of a small model in their shapes: an embedding, matrices, vectors."""
+"""A small model's tensors: an embedding, matrices, vectors."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ MODEL = "5" * 64
 
 
 class Small:
-    """A layout, its isotropic scale map and weights that are the same on each call."""
+    """A layout, its isotropic scale map, and weights that are equal on each call."""
 
     layout: Layout = tuple(PhysicalTensor(n, s, (Part(n, s[0]),)) for n, s in SHAPES)
     scale_map = ScaleMap(

@@ -1,4 +1,4 @@
-"""The generator against literal networks, and its preparation on a model that can be trained."""
+"""The generator compared with literal networks, and its preparation on a small model."""
 
 import json
 from dataclasses import replace
@@ -75,7 +75,7 @@ def test_a_proposal_depends_on_the_state_and_on_the_last_step():
     assert propose(generator, [(9.0, 9.0), *moments[1:]], ())[0][1:] == raw[1:]
 
 
-def test_a_generator_survives_its_json_and_belongs_to_its_model():
+def test_a_generator_round_trips_and_belongs_to_its_model():
     generator = Generator(LAYOUT, seed=7)
     text = generator.to_json({"seed": 7})
 
@@ -104,7 +104,7 @@ def test_the_meta_gradient_touches_only_the_generator(monkeypatch):
             and all(torch.equal(value, before[name]) for name, value in model.named_parameters())
         )
 
-    monkeypatch.setattr(module._Preparation, "_train", leave_the_model)
+    monkeypatch.setattr(module._Preparation, "_train_model", leave_the_model)
     fresh = Generator(LAYOUT, seed=SETTINGS.seed)
     learned = prepare(model, LAYOUT, EXAMPLES, replace(SETTINGS, rate=1e6))
 
@@ -118,7 +118,7 @@ def test_the_meta_gradient_touches_only_the_generator(monkeypatch):
 
 
 def test_the_meta_gradient_is_that_of_the_step_of_mezo():
-    """The slope of the loss after the step, along an amplitude, by differences."""
+    """Compare with finite differences of the loss after the step, along one amplitude."""
     work = module._Preparation(make_model().double(), LAYOUT, SETTINGS)
     work._generator.double()
     base = {name: value.detach() for name, value in work._weights.items()}
@@ -141,7 +141,7 @@ def test_the_meta_gradient_is_that_of_the_step_of_mezo():
     assert all(torch.equal(base[name], value) for name, value in work._weights.items())
 
 
-def test_a_preparation_is_repeatable_and_leaves_the_model_as_it_was():
+def test_a_preparation_is_repeatable_and_restores_the_model():
     model, told = make_model(), []
     before = state_of(model)
 
@@ -156,7 +156,7 @@ def test_a_preparation_is_repeatable_and_leaves_the_model_as_it_was():
     assert all(value.grad is None for value in model.parameters())
 
 
-def test_a_preparation_with_dropout_is_repeatable_and_draws_from_no_one_elses_stream():
+def test_a_preparation_with_dropout_is_repeatable_and_keeps_the_global_generator():
     model = make_model()
     for attention in (layer.self_attn for layer in model.model.layers):
         attention.attention_dropout = 0.5
@@ -170,15 +170,15 @@ def test_a_preparation_with_dropout_is_repeatable_and_draws_from_no_one_elses_st
     assert first.to_json({}) != prepare(make_model(), LAYOUT, EXAMPLES, SETTINGS).to_json({})
 
 
-def test_the_model_is_trained_on_the_way_and_set_back(monkeypatch):
+def test_the_model_is_trained_and_reset(monkeypatch):
     model, losses = make_model(), []
-    plain = module._Preparation._train
+    plain = module._Preparation._train_model
 
     def watched(self, batch, optimiser, rate):
         losses.append((rate, float(self._loss(EXAMPLES, self._weights).detach())))
         plain(self, batch, optimiser, rate)
 
-    monkeypatch.setattr(module._Preparation, "_train", watched)
+    monkeypatch.setattr(module._Preparation, "_train_model", watched)
     prepare(model, LAYOUT, EXAMPLES, replace(SETTINGS, model_rate=0.5, cycle=1, epochs=2))
 
     assert [rate for rate, _ in losses] == [0.5, 0.25, 0.5, 0.25]
@@ -186,7 +186,7 @@ def test_the_model_is_trained_on_the_way_and_set_back(monkeypatch):
     assert losses[2][1] == losses[0][1]
 
 
-def test_prompts_and_padding_are_no_targets():
+def test_prompts_and_padding_are_not_targets():
     inputs = module._padded(EXAMPLES[:2], torch.device("cpu"))
 
     assert inputs["labels"].tolist() == [

@@ -1,4 +1,4 @@
-"""Steps against literal replays of the formulas and of the published arithmetic, bit for bit."""
+"""Steps equal literal replays of the formulas and of the published arithmetic, bit for bit."""
 
 from contextlib import nullcontext
 from dataclasses import replace
@@ -34,7 +34,7 @@ def es_run(noise, rounding, updates=3):
 
 
 def replay_es(small, lineage):
-    """Element by element in numpy's float32, the roundings written out."""
+    """Compute element by element in numpy's float32, with explicit rounding."""
     weights = {name: value.clone() for name, value in small.base.items()}
     for update, step in enumerate(lineage.steps):
         rewards = np.array(REWARDS[update:] + REWARDS[:update], dtype=np.float64)
@@ -140,7 +140,7 @@ def test_an_amplitude_moves_its_own_tensor(small):
     assert moved == ["model.layers.0.self_attn.qkv_proj.weight"]
 
 
-def test_any_way_to_a_state_leads_to_the_same_weights(small):
+def test_any_path_to_a_state_gives_the_same_weights(small):
     lineage = es_run("portable-v1", Rounding.ONCE)
     (straight, _), (winding, _) = small.hold(), small.hold()
     straight.rebase(lineage)
@@ -158,7 +158,7 @@ def test_any_way_to_a_state_leads_to_the_same_weights(small):
 
 
 @pytest.mark.parametrize("rounding", list(Rounding))
-def test_a_way_that_is_broken_off_goes_on_from_a_known_state(small, rounding):
+def test_an_interrupted_rebase_resumes_from_a_known_state(small, rounding):
     lineage = es_run("portable-v1", rounding)
     (straight, _), (broken, _) = small.hold(), small.hold()
     straight.rebase(lineage)
@@ -189,7 +189,7 @@ def test_a_way_that_is_broken_off_goes_on_from_a_known_state(small, rounding):
     assert broken.sha256() == fresh.sha256()
 
 
-def test_stages_lead_to_a_state_some_seeds_at_a_time():
+def test_stages_split_a_lineage_by_numbers_of_seeds():
     lineage = es_run("portable-v1", Rounding.ONCE, updates=5)
     digests = lineage.digests
 
@@ -207,8 +207,8 @@ def test_stages_lead_to_a_state_some_seeds_at_a_time():
 
 
 @pytest.mark.parametrize("noise", ["portable-v1", "randopt-reseed-v1"])
-def test_a_state_does_not_depend_on_how_tensors_are_cut(small, noise):
-    """Rows of a fused projection apart and out of order, and columns as ranks hold them."""
+def test_a_state_does_not_depend_on_how_tensors_are_split(small, noise):
+    """Rows of a fused projection are separate and unordered; columns are split as by ranks."""
     qkv, down = "model.layers.0.self_attn.qkv_proj.weight", "model.layers.0.mlp.down_proj.weight"
     blocks = {
         qkv: [Block((24, 32)), Block((0, 24))],
@@ -253,7 +253,7 @@ def test_candidates_of_another_state_are_refused(small):
         weights.rebase(None)
 
 
-def test_a_broken_way_is_walked_again_from_the_model(small):
+def test_a_failed_rebase_is_repeated_from_the_model(small):
     lineage = es_run("portable-v1", Rounding.ONCE)
     weights, _ = small.hold()
     bad = replace(lineage.steps[1], seeds=(1, 2, 3, 2**70), kind="mezo")

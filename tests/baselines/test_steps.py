@@ -1,4 +1,4 @@
-"""Seeds, shaping, slopes, normalisers, choice and counts: plain numbers."""
+"""Seeds, z-scores, slopes, normalisers, selection of states and ledgers."""
 
 import json
 import math
@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modnorm.baselines.checkpoints import DevelopmentResult, best_state
 from modnorm.baselines.es import es_seeds, es_step, z_scores
 from modnorm.baselines.ledger import Ledger, Purpose
 from modnorm.baselines.mezo import mezo_step, step_seed
+from modnorm.baselines.state_selection import DevelopmentResult, best_state
 from modnorm.baselines.zo import (
     last_amplitudes,
     last_losses,
@@ -41,7 +41,7 @@ def test_z_scores_have_mean_zero_and_no_more_than_unit_deviation(rewards):
     assert math.fsum(one * one for one in shaped) / len(shaped) <= 1 + 1e-9
 
 
-def test_a_failed_candidate_has_no_part_in_a_step():
+def test_a_failed_candidate_is_excluded_from_a_step():
     step = es_step((1, 2, 3), (0.0, None, 1.0), alpha=0.3)
 
     assert step.coefficients == (-as_float32(1 / (1 + 2e-8)), 0.0, as_float32(1 / (1 + 2e-8)))
@@ -50,7 +50,7 @@ def test_a_failed_candidate_has_no_part_in_a_step():
         es_step((1,), (None,), alpha=0.3)
 
 
-def test_mezo_goes_where_the_reward_is():
+def test_mezo_moves_towards_the_higher_reward():
     step = mezo_step(5, 0.75, 0.25, epsilon=1e-3, rate=1e-6)
 
     assert step.coefficients == (as_float32(-250.0),)
@@ -76,11 +76,11 @@ def test_normalised_amplitudes_have_the_mean_square_of_ones(pairs):
 
 
 def test_no_amplitude_at_all_is_refused():
-    with pytest.raises(InvalidInputError, match="no tensor"):
+    with pytest.raises(InvalidInputError, match="amplitude 0"):
         normaliser((0.0, 0.0), (1.0, 2.0))
 
 
-def test_the_last_step_tells_what_the_generator_wants_to_know():
+def test_the_last_step_gives_the_inputs_of_the_generator():
     assert last_losses(()) == (0.0, 0.0)
     assert last_amplitudes((), 2) == (1.0, 1.0)
     step = zo_step(1, 0.5, 0.25, raw=(0.5, 2.0), scale=4.0, epsilon=1e-3, rate=1e-6)
@@ -99,7 +99,7 @@ def test_ties_go_to_the_reward_then_to_the_earlier_state():
     assert best_state(results).step == 200
 
 
-def test_a_ledger_counts_each_purpose_apart():
+def test_a_ledger_counts_each_purpose_separately():
     ledger = Ledger()
     for _ in range(6):
         ledger = ledger.charged(Purpose.SEARCH, attempts=1, pairs=200, tokens=9)
@@ -120,7 +120,7 @@ def lineage_of(count):
     return Lineage("a" * 64, "portable-v1", Rounding.ONCE, steps)
 
 
-def test_a_lineage_survives_its_json():
+def test_a_lineage_round_trips():
     lineage = lineage_of(3).extended(es_step((1, 2), (None, 0.1), 0.1))
 
     again = Lineage.from_json(lineage.to_json())
@@ -164,6 +164,6 @@ def test_malformed_steps_are_refused(fault):
     assert caught.value.field == "lineage.steps"
 
 
-def test_something_else_is_no_lineage():
+def test_other_json_is_no_lineage():
     with pytest.raises(InvalidInputError, match="not a lineage"):
         Lineage.from_json("[]")

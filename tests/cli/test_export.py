@@ -5,7 +5,7 @@ import grpc
 import numpy as np
 import pytest
 
-from modnorm.baselines.export import export_state
+from modnorm.baselines.state_export import export_state
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.perturbation.candidate_export import export_candidate
 from modnorm.perturbation.descriptor import Descriptor

@@ -1,4 +1,4 @@
-"""Artifacts made by hand, and tiny random models of every family, in float32."""
+"""Handmade artifacts, and tiny random models of every family in float32."""
 
 from collections.abc import Callable, Mapping
 
@@ -22,8 +22,7 @@ from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.methods import build_scale_map
 from modnorm.radius.artifact import RadiusArtifact
-from modnorm.radius.objective import mean
-from modnorm.radius.schema import (
+from modnorm.radius.artifact_schema import (
     Candidate,
     GridDocument,
     GridRadius,
@@ -37,6 +36,7 @@ from modnorm.radius.schema import (
     Subject,
     objective,
 )
+from modnorm.radius.objective import mean
 from modnorm.spec import DataSpec, EngineSpec, Masses
 
 SIZES: dict[str, object] = {
@@ -158,13 +158,13 @@ def make_matching():
 
 @pytest.fixture
 def families():
-    """Families that `checkpoint` is made of."""
+    """Return the families that `checkpoint` covers."""
     return set(BUILDERS)
 
 
 @pytest.fixture(params=BUILDERS)
 def checkpoint(request, tmp_path):
-    """A random model of each family on disk, whose norms are not all one; no tokenizer."""
+    """Return a random model of each family on disk, with varied norms and no tokenizer."""
     with torch.random.fork_rng():
         torch.manual_seed(7)
         model = BUILDERS[request.param]()
@@ -197,5 +197,5 @@ PROMPTS = [[5, 6, 7], list(range(20, 33)), [3 * i % 59 for i in range(11, 20)], 
 
 @pytest.fixture
 def prompts():
-    """Prompts of very different lengths, from two tokens on."""
+    """Return prompts of very different lengths, at least two tokens."""
     return [list(prompt) for prompt in PROMPTS]

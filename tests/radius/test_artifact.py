@@ -77,7 +77,7 @@ def test_matching_figures_are_those_of_the_candidates(make_matching):
             RadiusArtifact.from_json(json.dumps(content))
 
 
-def test_an_objective_may_be_another_machines_to_its_last_digit(make_matching):
+def test_an_objective_of_another_machine_may_differ_in_its_last_digit(make_matching):
     artifact = make_matching([(1.0, 2.0)], {0.1: [(0.5, 1.0)], 0.2: [(2.0, 1.0)]}, 0.1)
     content = json.loads(artifact.to_json())
     there = math.nextafter(content["radii"][0]["objective"], math.inf)
@@ -94,7 +94,7 @@ def test_a_radius_that_moves_nothing_is_recorded_and_never_chosen(make_matching)
 
 def test_a_spec_gets_number_and_digest(make_grid, make_spec):
     artifact = make_grid(METRICS, 0.16)
-    settled = artifact.settle(make_spec("radius.json"))
+    settled = artifact.resolve(make_spec("radius.json"))
     assert settled.method.radius == 0.16
     assert settled.method.is_settled
     assert settled.method.radius_source.artifact == artifact.digest
@@ -108,14 +108,14 @@ def test_a_spec_gets_number_and_digest(make_grid, make_spec):
 )
 def test_a_spec_of_another_method_or_task_is_refused(make_grid, make_spec, more, message):
     with pytest.raises(InvalidInputError, match=message) as caught:
-        make_grid(METRICS, 0.16).settle(make_spec("radius.json", **more))
+        make_grid(METRICS, 0.16).resolve(make_spec("radius.json", **more))
     assert caught.value.field == "method.radius"
     assert caught.value.remedy
 
 
-def test_a_transfer_to_another_task_is_said_in_the_spec(make_grid, make_spec):
+def test_a_transfer_to_another_task_is_recorded_in_the_spec(make_grid, make_spec):
     spec = make_spec("radius.json", task="gsm8k", transfer=True)
-    settled = make_grid(METRICS, 0.16).settle(spec)
+    settled = make_grid(METRICS, 0.16).resolve(spec)
     assert settled.method.radius == 0.16
     assert settled.method.radius_source.transfer
     assert settled.method.radius_source.task == "countdown"
@@ -125,11 +125,11 @@ def test_other_masses_are_refused(make_grid, make_spec):
     content = make_spec("radius.json").model_dump(mode="json")
     content["method"]["masses"]["mlp"] = 2.0
     with pytest.raises(InvalidInputError, match="masses"):
-        make_grid(METRICS, 0.16).settle(parse_spec(content))
+        make_grid(METRICS, 0.16).resolve(parse_spec(content))
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"kind": "radius"}', "\ud800"])
-def test_what_is_no_artifact_is_refused(content, tmp_path):
+def test_text_that_is_no_artifact_is_refused(content, tmp_path):
     path = tmp_path / "radius.json"
     path.write_text(content, errors="surrogatepass")
     with pytest.raises(InvalidInputError) as caught:

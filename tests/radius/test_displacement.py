@@ -4,7 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from modnorm.radius.displacement import Outputs, Tally, symmetric_kl
+from modnorm.radius.displacement import DisplacementSums, Outputs, symmetric_kl
 
 
 def logits(seed, positions=5, vocabulary=40, spread=4.0):
@@ -14,7 +14,7 @@ def logits(seed, positions=5, vocabulary=40, spread=4.0):
 
 
 def plain_kl(p_logits, q_logits):
-    """Both directions written out, in float64."""
+    """Compute both directions literally, in float64."""
 
     def log_softmax(x):
         x = x - x.max(-1, keepdims=True)
@@ -27,10 +27,10 @@ def plain_kl(p_logits, q_logits):
 
 
 def tally(*batches):
-    counted = Tally()
+    sums = DisplacementSums()
     for base, other in batches:
-        counted.add(base, other)
-    return counted.displacement()
+        sums.add(base, other)
+    return sums.displacement()
 
 
 def test_identical_logits_have_no_divergence():
@@ -55,7 +55,7 @@ def test_a_shift_of_all_logits_is_no_change():
     assert symmetric_kl(base, base + 2.0).max() < 1e-10
 
 
-def test_many_positions_are_taken_in_parts():
+def test_many_positions_are_computed_in_parts():
     base, other = logits(4, positions=300), logits(5, positions=300)
     found = symmetric_kl(base, other)
     assert found.shape == (300,)
@@ -72,7 +72,7 @@ def test_hidden_states_times_one_and_a_half_are_half_away():
     assert found.kl == 0
 
 
-def test_every_position_weighs_the_same_in_whichever_batch_it_is():
+def test_every_position_has_equal_weight_in_any_batch():
     states = torch.randn(2, 7, 4, generator=torch.Generator().manual_seed(1)) * torch.arange(
         1.0, 8.0
     ).reshape(1, 7, 1)
@@ -92,7 +92,7 @@ def test_every_position_weighs_the_same_in_whichever_batch_it_is():
     assert whole.hidden == pytest.approx(float(change.norm() / last.norm()))
 
 
-def test_what_is_no_number_is_said():
+def test_a_displacement_that_is_not_finite_is_reported():
     broken = logits(1)
     broken[0, 0] = torch.nan
     states = torch.ones(1, 5, 2)

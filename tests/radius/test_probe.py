@@ -30,7 +30,7 @@ def test_padding_on_the_right_and_all_but_the_last_position_compared(prompts):
     assert total == compared_positions(prompts) == 23
 
 
-def test_the_last_state_is_what_the_head_sees(model, prompts):
+def test_the_last_state_is_the_input_of_the_head(model, prompts):
     for batch in make_batches(prompts, 2):
         found = outputs(model, batch)
         with torch.inference_mode():

@@ -8,7 +8,7 @@ import grpc.aio
 from typing_extensions import override
 
 from modnorm.errors import UnavailableError
-from modnorm.radius.scales import check_count, check_scales
+from modnorm.radius.matching_checks import check_count, check_scales
 from modnorm.spec import ExperimentSpec
 from modnorm.tasks import get_stored_task
 from modnorm.tasks.task_errors import render_prompts

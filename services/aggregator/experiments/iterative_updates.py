@@ -13,9 +13,9 @@ from math import fsum
 
 from sqlmodel import Session, col, select
 
-from modnorm.baselines.checkpoints import DevelopmentResult, best_state
 from modnorm.baselines.es import es_seeds, es_step
 from modnorm.baselines.mezo import mezo_step, step_seed
+from modnorm.baselines.state_selection import DevelopmentResult, best_state
 from modnorm.baselines.zo import zo_step
 from modnorm.errors import PreconditionError
 from modnorm.perturbation.descriptor import BASE, Descriptor

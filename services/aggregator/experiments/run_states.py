@@ -8,7 +8,7 @@ from threading import Lock
 
 from sqlmodel import Session, col, select
 
-from modnorm.baselines.checkpoints import DevelopmentResult
+from modnorm.baselines.state_selection import DevelopmentResult
 from modnorm.perturbation.lineage import Step
 from services.aggregator.experiments.iterative_updates import (
     development_results,

@@ -10,8 +10,8 @@ from modnorm.client.matching import make_plan
 from modnorm.client.settings import ClientSettings
 from modnorm.errors import InvalidInputError
 from modnorm.radius.artifact import RadiusArtifact
-from modnorm.radius.matching import match
-from modnorm.radius.schema import MatchingSettings
+from modnorm.radius.artifact_schema import MatchingSettings
+from modnorm.radius.functional_matching import match
 from modnorm.spec import parse_spec
 from modnorm.wire.radius_conversions import Matching
 

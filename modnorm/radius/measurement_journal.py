@@ -1,4 +1,4 @@
-"""Measurements on disk, one a line, so that what was measured is never measured again."""
+"""A file of measurements, one a line, so that none is repeated."""
 
 import json
 import os
@@ -8,41 +8,41 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from modnorm.errors import ConflictError, InvalidInputError
-from modnorm.radius.schema import Candidate
+from modnorm.radius.artifact_schema import Candidate
 
 Key = tuple[str, float, int]
 """Digest of the scale map, radius, seed."""
 
 
-class Journal:
-    """The measurements of one file; its first line says what they were made from.
+class MeasurementJournal:
+    """The measurements of one file, whose first line records their inputs.
 
     Args:
-        path: The file; made with the first measurement.
-        inputs: All that a measurement depends on besides its key, as JSON data.
+        path: The file; created with the first measurement.
+        inputs: All inputs of a measurement besides its key, as JSON data.
 
     Raises:
-        ConflictError: the file is of other inputs, or is no journal.
-        InvalidInputError: it cannot be read or written.
+        ConflictError: the file has other inputs, or is no journal.
+        InvalidInputError: the file cannot be read or written.
     """
 
     def __init__(self, path: Path, inputs: Mapping[str, object]) -> None:
         self._path = path
         self._inputs = json.loads(json.dumps(inputs))
-        self._found: dict[Key, Candidate] = {}
+        self._measurements: dict[Key, Candidate] = {}
         lines = self._whole_lines()
         if lines:
             self._check(lines[0])
             self._read(lines[1:])
 
     def __contains__(self, key: Key) -> bool:
-        return key in self._found
+        return key in self._measurements
 
     def __getitem__(self, key: Key) -> Candidate:
-        return self._found[key]
+        return self._measurements[key]
 
     def add(self, key: Key, measured: Candidate) -> None:
-        """Keep a measurement: it is on disk when this returns.
+        """Store a measurement; it is on disk when this returns.
 
         Raises:
             InvalidInputError: the file cannot be written.
@@ -51,7 +51,7 @@ class Journal:
         content = measured.model_dump(mode="json")
         line: dict[str, object] = {"scale_map": scale_map, "radius": radius, **content}
         self._append([line] if self._path.exists() else [{"inputs": self._inputs}, line])
-        self._found[key] = measured
+        self._measurements[key] = measured
 
     def _append(self, lines: list[dict[str, object]]) -> None:
         text = "".join(f"{json.dumps(line, sort_keys=True)}\n" for line in lines)
@@ -64,7 +64,7 @@ class Journal:
             raise self._unusable(error) from error
 
     def _whole_lines(self) -> list[bytes]:
-        """Return the lines, cutting off one that was broken off while it was written."""
+        """Return the complete lines; truncate the file after an interrupted write."""
         try:
             content = self._path.read_bytes()
             whole = content[: content.rfind(b"\n") + 1]
@@ -80,14 +80,14 @@ class Journal:
 
     def _check(self, line: bytes) -> None:
         try:
-            there = json.loads(line)["inputs"]
-            names = sorted(there.keys() | self._inputs.keys())
+            stored = json.loads(line)["inputs"]
+            names = sorted(stored.keys() | self._inputs.keys())
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise self._foreign("it is no journal of measurements") from error
+            raise self._conflict("it is no journal of measurements") from error
         for name in names:
-            if there.get(name) != self._inputs.get(name):
-                old, new = _brief(there.get(name)), _brief(self._inputs.get(name))
-                raise self._foreign(f"{name} is {old} there, {new} here")
+            if stored.get(name) != self._inputs.get(name):
+                old, new = _brief(stored.get(name)), _brief(self._inputs.get(name))
+                raise self._conflict(f"{name} is {old} there, {new} here")
 
     def _read(self, lines: list[bytes]) -> None:
         try:
@@ -95,15 +95,15 @@ class Journal:
                 content = json.loads(line)
                 scale_map, radius = content.pop("scale_map"), content.pop("radius")
                 measured = Candidate.model_validate(content)
-                self._found[scale_map, radius, measured.seed] = measured
+                self._measurements[scale_map, radius, measured.seed] = measured
         except (ValueError, KeyError, TypeError, AttributeError, ValidationError) as error:
-            raise self._foreign(f"a line of it is damaged: {error}") from error
+            raise self._conflict(f"a line of it is damaged: {error}") from error
 
-    def _foreign(self, reason: str) -> ConflictError:
+    def _conflict(self, reason: str) -> ConflictError:
         return ConflictError(
-            f"{self._path} holds measurements that do not go on here: {reason}",
+            f"the measurements in {self._path} cannot be continued here: {reason}",
             field="out",
-            remedy="name another directory with --out, or go on where they were made",
+            remedy="name another directory with --out, or continue on the original machine",
         )
 
     def _unusable(self, error: OSError) -> InvalidInputError:

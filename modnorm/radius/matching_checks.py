@@ -1,4 +1,4 @@
-"""What of a matching is refused before a model is looked at, by whoever is asked for it."""
+"""Checks of a matching that need no model; client, aggregator and calibrator share them."""
 
 from collections.abc import Sequence
 
@@ -7,15 +7,15 @@ from modnorm.perturbation.methods import needs_profile, refuse_unused_profile
 from modnorm.spec import MAX_RADIUS, MIN_RADIUS, MethodSpec
 
 MAX_RADII = 1_000
-"""Each is measured on its own: more are a mistake."""
+"""Limit against mistakes: each radius is measured separately."""
 
 
 def check_method(method: MethodSpec, radii: Sequence[float], sigma: float) -> None:
-    """Refuse what cannot be matched whatever the model is.
+    """Refuse a method or scales that cannot be matched on any model.
 
     Raises:
-        InvalidInputError: the method moves nothing, is not known or uses no profile but names
-            one, or a scale is out of range.
+        InvalidInputError: the method moves nothing, is unknown, or names a profile that it does
+            not use; or a scale is out of range.
     """
     if method.name == "base":
         raise InvalidInputError("base moves nothing", field="method.name", remedy="name a method")
@@ -24,35 +24,35 @@ def check_method(method: MethodSpec, radii: Sequence[float], sigma: float) -> No
 
 
 def check_scales(radii: Sequence[float], sigma: float) -> None:
-    """Refuse scales that no candidate can have.
+    """Refuse invalid radii or sigma.
 
     Raises:
-        InvalidInputError: a radius or sigma is out of range, there are no radii or too many, or
-            one stands there twice.
+        InvalidInputError: a radius or sigma is out of range, there are no or too many radii, or a
+            radius is repeated.
     """
     for name, values in (("radii", radii), ("sigma", (sigma,))):
         in_range = all(MIN_RADIUS <= value <= MAX_RADIUS for value in values)
         if not 0 < len(values) <= MAX_RADII or not in_range:
             raise InvalidInputError(
-                f"must be numbers from {MIN_RADIUS:g} to {MAX_RADIUS:g}, {MAX_RADII} at most",
+                f"must be numbers from {MIN_RADIUS:g} to {MAX_RADIUS:g}, at most {MAX_RADII}",
                 field=name,
-                remedy="for instance the paper's: --radii 0.08,0.16,0.32 --sigma 0.0005",
+                remedy="for example the paper's: --radii 0.08,0.16,0.32 --sigma 0.0005",
             )
     if len(set(radii)) < len(radii):
         raise InvalidInputError(
-            "a radius stands there twice", field="radii", remedy="name each radius once"
+            "a radius is repeated", field="radii", remedy="name each radius once"
         )
 
 
 def check_count(prompts: int, wanted: int) -> None:
-    """Refuse a matching on more prompts than there are.
+    """Refuse a matching with too few prompts.
 
     Raises:
-        InvalidInputError: it is one.
+        InvalidInputError: there are too few prompts.
     """
     if prompts < wanted:
         raise InvalidInputError(
-            f"there are {prompts} prompts, {wanted} are wanted",
+            f"there are {prompts} prompts, {wanted} are required",
             field="task.selection",
             remedy="name more rows, or lower --prompts",
         )

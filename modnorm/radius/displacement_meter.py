@@ -1,4 +1,4 @@
-"""A model that becomes one candidate after another and is compared with its base."""
+"""Measurement of the displacement of candidates of one loaded model."""
 
 import torch
 import transformers
@@ -16,11 +16,11 @@ from modnorm.radius.displacement import Displacement
 from modnorm.radius.probe import Probe
 
 ATTENTION = "eager"
-"""Attention as the published measurements have it."""
+"""Attention implementation of the published measurements."""
 
 
 def environment(checkpoint: Checkpoint, device: torch.device) -> dict[str, str]:
-    """Return what the rounding of measurements may depend on, for the record."""
+    """Return the properties that may affect the rounding of measurements, for the record."""
     on_gpu = device.type == "cuda"
     weights = CheckpointWeights(checkpoint).dtype
     return {
@@ -34,17 +34,17 @@ def environment(checkpoint: Checkpoint, device: torch.device) -> dict[str, str]:
     }
 
 
-class Bench:
-    """One model in the dtype that it computes in, its pristine copy, and the base's outputs.
+class DisplacementMeter:
+    """Measures candidates of one model; it holds a pristine copy and the base's outputs.
 
     Args:
         checkpoint: The model on disk.
         prompts: Token ids of each prompt.
-        batch_size: Prompts run at a time.
-        device: Where to compute.
+        batch_size: Prompts in one forward.
+        device: Device for the computation.
 
     Raises:
-        InvalidInputError: the stored tensors are not what `config.json` says.
+        InvalidInputError: the stored tensors do not match `config.json`.
         IncompatibleError: the model cannot be perturbed exactly.
         EngineError: the infrastructure failed.
     """
@@ -72,7 +72,7 @@ class Bench:
             self._probe = Probe(model, prompts, batch_size=batch_size)
 
     def displacement(self, descriptor: Descriptor, scale_map: ScaleMap) -> Displacement:
-        """Return how far one candidate is from the base; the base is back afterwards.
+        """Return the displacement of a candidate from the base, then restore the base.
 
         Raises:
             CandidateError: the candidate's outputs are not finite.
@@ -81,18 +81,18 @@ class Bench:
         with engine_failures("measuring a candidate"):
             if not self._weights.is_pristine():
                 raise EngineError(
-                    "the weights are not the base any more: something else wrote to them",
+                    "the weights are not the base: something else wrote to them",
                     remedy="start the command again",
                 )
             try:
                 self._weights.apply(descriptor, scale_map)
-                found = self._probe.displacement()
+                displacement = self._probe.displacement()
             finally:
                 self._weights.restore()
-        if not found.is_finite:
+        if not displacement.is_finite:
             raise CandidateError(
                 f"the outputs of seed {descriptor.seed} at {descriptor.radius:g} are not finite",
                 field="radii",
-                remedy="leave the radius out",
+                remedy="remove the radius",
             )
-        return found
+        return displacement

@@ -1,4 +1,4 @@
-"""A matching from a model, a method and prompts."""
+"""The plan of a matching from a model, a method and prompts."""
 
 from collections.abc import Sequence
 
@@ -7,15 +7,15 @@ from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.methods import build_scale_map
-from modnorm.radius.matching import MatchingPlan
-from modnorm.radius.schema import MatchingSettings
+from modnorm.radius.artifact_schema import MatchingSettings
+from modnorm.radius.functional_matching import MatchingPlan
 from modnorm.spec import Masses, MethodSpec
 
 REFERENCE = "randopt"
 """Method of the isotropic reference."""
 
 
-def plan_matching(  # noqa: PLR0913 - all by keyword; they are what a matching is made of
+def plan_matching(  # noqa: PLR0913 - keyword arguments that define a matching
     *,
     checkpoint: Checkpoint,
     task: str,
@@ -30,13 +30,13 @@ def plan_matching(  # noqa: PLR0913 - all by keyword; they are what a matching i
 
     Args:
         checkpoint: The model.
-        task: Name of the task that the prompts are of.
+        task: Name of the prompts' task.
         prompts: Token ids; the first `settings.prompts` are used.
-        method: The method; its radius does not matter.
+        method: The method; its radius is ignored.
         profile: The profile, for methods that need one.
         radii: Radii to try, in any order.
         sigma: Standard deviation of the isotropic reference.
-        settings: How displacement is measured.
+        settings: Settings of the measurement.
 
     Raises:
         InvalidInputError: the method cannot be used on this model, or with this profile.

@@ -1,4 +1,4 @@
-"""The JSON schema of radius artifacts: every measurement, and the radius that they choose."""
+"""The JSON schema of radius artifacts: all measurements and the radius that they choose."""
 
 import math
 from typing import Annotated, Literal, Self
@@ -28,7 +28,7 @@ class Subject(_Schema):
 
 
 class MethodSubject(_Schema):
-    """The method that the radius is of, with all that its scales depend on."""
+    """The method of the radius, with all inputs of its scales."""
 
     name: str = Field(min_length=1)
     masses: Masses
@@ -38,14 +38,14 @@ class MethodSubject(_Schema):
 
 
 class GridSettings(_Schema):
-    """What all trials of a grid have in common."""
+    """The common settings of all trials of a grid."""
 
     population: int = Field(ge=1)
     """N."""
     ensemble_size: int = Field(ge=1)
     """K."""
     seeds: tuple[int, ...] = Field(min_length=1)
-    """Population seeds, in the order given."""
+    """Population seeds, in the requested order."""
     pool: str
     noise: str
     scorer: str
@@ -54,7 +54,7 @@ class GridSettings(_Schema):
     selection: DataSpec
     selection_digest: Digest
     development: DataSpec
-    """Rows that the ensembles are compared on."""
+    """Rows on which the ensembles are compared."""
     development_digest: Digest
 
 
@@ -76,19 +76,19 @@ class GridRadius(_Schema):
 
 
 class MatchingSettings(_Schema):
-    """How functional displacement is measured (paper, table "Functional-matching protocol")."""
+    """Settings of functional matching (paper, table "Functional-matching protocol")."""
 
     prompts: int = Field(default=64, ge=1, le=100_000)
     candidates: int = Field(default=25, ge=1)
-    """Candidates measured of each condition: the first of the pool."""
+    """Measured candidates of each condition: the first of the pool."""
     pool_size: int = Field(default=100, ge=1)
-    """Size of the pool, of which the published seeds depend."""
+    """Size of the pool; the seeds of a published pool depend on it."""
     seed: int = Field(default=42, ge=0)
     """Population seed of the pool."""
     pool: Literal["nested", "published"] = "nested"
     noise: str = "portable-v1"
     batch: int = Field(default=4, ge=1)
-    """Prompts run at a time, padded on the right."""
+    """Prompts in one forward, padded on the right."""
     max_prompt_tokens: int = Field(default=512, ge=2)
     """A longer prompt is refused; none is cut."""
 
@@ -102,7 +102,7 @@ class MatchingSettings(_Schema):
 
 
 class Candidate(_Schema):
-    """One perturbed model against the base (`modnorm.radius.displacement.Displacement`)."""
+    """The displacement of one candidate (`modnorm.radius.displacement.Displacement`)."""
 
     seed: int = Field(ge=0)
     kl: Figure
@@ -112,7 +112,7 @@ class Candidate(_Schema):
 
 
 class Condition(_Schema):
-    """A scale with its candidates; its figures are their arithmetic means."""
+    """A scale and its candidates; its figures are their arithmetic means."""
 
     radius: Positive
     """R, or sigma of the reference."""
@@ -133,7 +133,7 @@ class MatchedCondition(Condition):
     """A radius and its objective."""
 
     objective: Figure | None
-    """J(R); None where the radius moves nothing."""
+    """J(R); None if the radius moves nothing."""
 
 
 class Reference(Condition):
@@ -150,18 +150,18 @@ class _Artifact(_Schema):
     """Name of the task whose rows or prompts were used."""
     method: MethodSubject
     radius: Positive
-    """The choice."""
+    """The chosen radius."""
 
 
 class GridDocument(_Artifact):
-    """A grid: the highest mean metric, of exact ties the smaller radius."""
+    """A grid; it chooses the highest mean metric, on exact ties the smaller radius."""
 
     protocol: Literal["grid"] = "grid"
     settings: GridSettings
     radii: tuple[GridRadius, ...] = Field(min_length=1)
 
     @model_validator(mode="after")
-    def _holds_together(self) -> Self:
+    def _is_consistent(self) -> Self:
         _check_ascending([one.radius for one in self.radii])
         for one in self.radii:
             if tuple(trial.seed for trial in one.trials) != self.settings.seeds:
@@ -173,7 +173,7 @@ class GridDocument(_Artifact):
 
 
 class MatchingDocument(_Artifact):
-    """Functional matching: the smallest J, of exact ties the smaller radius."""
+    """A functional matching; it chooses the smallest J, on exact ties the smaller radius."""
 
     protocol: Literal["functional-matching"] = "functional-matching"
     settings: MatchingSettings
@@ -181,12 +181,12 @@ class MatchingDocument(_Artifact):
     positions: int = Field(ge=1)
     """Positions compared for each candidate."""
     environment: dict[str, str]
-    """What rounding may depend on: dtype, device, library versions, threads."""
+    """Properties that may affect rounding: dtype, device, library versions, threads."""
     reference: Reference
     radii: tuple[MatchedCondition, ...] = Field(min_length=1)
 
     @model_validator(mode="after")
-    def _holds_together(self) -> Self:
+    def _is_consistent(self) -> Self:
         _check_ascending([one.radius for one in self.radii])
         seeds = [candidate.seed for candidate in self.reference.candidates]
         if len(seeds) != self.settings.candidates:
@@ -194,7 +194,7 @@ class MatchingDocument(_Artifact):
         for one in self.radii:
             if [candidate.seed for candidate in one.candidates] != seeds:
                 raise ValueError(f"radius {one.radius:g} was measured on other seeds")
-            if not _same(one.objective, objective(one, self.reference)):
+            if not _are_close(one.objective, objective(one, self.reference)):
                 raise ValueError(f"the objective of radius {one.radius:g} is not J")
         _check_choice(
             self.radius,
@@ -212,20 +212,20 @@ Document = Annotated[GridDocument | MatchingDocument, Field(discriminator="proto
 
 
 def objective(one: Condition, reference: Condition) -> float | None:
-    """Return J of a condition; None where it moves nothing."""
+    """Return J of a condition; None if it moves nothing."""
     if not (reference.kl and reference.hidden):
         raise ValueError("the reference moves nothing")
-    found = matching_objective(
+    value = matching_objective(
         one.kl, one.hidden, iso_kl=reference.kl, iso_hidden=reference.hidden
     )
-    return found if math.isfinite(found) else None
+    return value if math.isfinite(value) else None
 
 
-def _same(given: float | None, found: float | None) -> bool:
-    """Whether two objectives are equal up to the logarithms of two mathematical libraries."""
-    if given is None or found is None:
-        return given is found
-    return math.isclose(given, found, rel_tol=1e-9, abs_tol=1e-12)
+def _are_close(stored: float | None, computed: float | None) -> bool:
+    """Return whether two objectives agree; math libraries round logarithms differently."""
+    if stored is None or computed is None:
+        return stored is computed
+    return math.isclose(stored, computed, rel_tol=1e-9, abs_tol=1e-12)
 
 
 def _check_ascending(radii: list[float]) -> None:
@@ -233,6 +233,6 @@ def _check_ascending(radii: list[float]) -> None:
         raise ValueError("the radii must be ascending, each once")
 
 
-def _check_choice(given: float, chosen: float) -> None:
-    if given != chosen:
-        raise ValueError(f"radius is {given:g}, but the measurements choose {chosen:g}")
+def _check_choice(stored: float, chosen: float) -> None:
+    if stored != chosen:
+        raise ValueError(f"radius is {stored:g}, but the measurements choose {chosen:g}")

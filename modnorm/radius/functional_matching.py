@@ -1,5 +1,8 @@
-"""Functional matching: the radius that moves a model as isotropic noise does (app. B)."""
+"""Functional matching: the radius that moves a model as far as isotropic noise (app. B)."""
 
+import hashlib
+import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
@@ -14,13 +17,7 @@ from modnorm.geometry.scale_map import ScaleMap
 from modnorm.noise import get_scheme
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.sampling import population_seeds
-from modnorm.radius.bench import Bench, environment
-from modnorm.radius.digests import json_digest
-from modnorm.radius.journal import Journal
-from modnorm.radius.objective import mean, smallest
-from modnorm.radius.probe import check_prompts, compared_positions
-from modnorm.radius.scales import check_count, check_scales
-from modnorm.radius.schema import (
+from modnorm.radius.artifact_schema import (
     Candidate,
     Condition,
     MatchedCondition,
@@ -31,10 +28,15 @@ from modnorm.radius.schema import (
     Subject,
     objective,
 )
+from modnorm.radius.displacement_meter import DisplacementMeter, environment
+from modnorm.radius.matching_checks import check_count, check_scales
+from modnorm.radius.measurement_journal import MeasurementJournal
+from modnorm.radius.objective import mean, smallest
+from modnorm.radius.probe import check_prompts, compared_positions
 from modnorm.spec import Masses
 
 VERSION = "1"
-"""Changes whenever the same inputs come to give other measurements."""
+"""Increased when equal inputs begin to give other measurements."""
 SIGMA = 0.0005
 """Standard deviation of the paper's isotropic reference."""
 RADII = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64)
@@ -43,20 +45,20 @@ RADII = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64)
 
 @dataclass(frozen=True)
 class MatchingPlan:
-    """What is matched to what, on which prompts."""
+    """A method and a reference to match it to, on some prompts."""
 
     checkpoint: Checkpoint
     task: str
-    """Name of the task that the prompts are of."""
+    """Name of the prompts' task."""
     prompts: list[list[int]]
     """Token ids, whole prompts."""
     scale_map: ScaleMap
-    """Of the method whose radius is wanted."""
+    """Scale map of the method whose radius is to be chosen."""
     reference: ScaleMap
-    """Of isotropic noise."""
+    """Scale map of isotropic noise."""
     masses: Masses
     profile: str | None
-    """Digest of the profile that the scale map was made with."""
+    """Digest of the scale map's profile."""
     sigma: float = SIGMA
     radii: tuple[float, ...] = RADII
     """Ascending."""
@@ -64,7 +66,7 @@ class MatchingPlan:
 
     @cached_property
     def seeds(self) -> tuple[int, ...]:
-        """Seeds of the candidates: the first of the pool, the same for every condition."""
+        """Seeds of the candidates, the first of the pool; all conditions use them."""
         pool = population_seeds(self.settings.seed, self.settings.pool_size, self.settings.pool)
         return pool[: self.settings.candidates]
 
@@ -80,7 +82,7 @@ class MatchingPlan:
         return ((self.reference, self.sigma), *radii)
 
     def inputs(self, device: torch.device) -> Mapping[str, object]:
-        """Return all that a measurement depends on besides scale map, radius and seed."""
+        """Return all inputs of a measurement besides scale map, radius and seed."""
         return {
             "version": VERSION,
             "model": self.checkpoint.digest,
@@ -91,7 +93,7 @@ class MatchingPlan:
         }
 
     def check(self) -> None:
-        """Refuse what cannot be measured, before a model is loaded.
+        """Refuse a plan that cannot be measured, before a model is loaded.
 
         Raises:
             InvalidInputError: names the field at fault.
@@ -102,9 +104,15 @@ class MatchingPlan:
         check_prompts(self.checkpoint, self.prompts, self.settings.max_prompt_tokens)
 
 
+def json_digest(content: object) -> str:
+    """Return SHA-256 over canonical JSON: sorted keys, no blanks."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 @dataclass(frozen=True, slots=True)
-class Step:
-    """A measurement that is there, made now or before."""
+class Measurement:
+    """A measurement, made now or read from the journal."""
 
     done: int
     total: int
@@ -117,19 +125,19 @@ def match(
     plan: MatchingPlan,
     journal: Path,
     *,
-    on_step: Callable[[Step], None] | None = None,
+    on_step: Callable[[Measurement], None] | None = None,
     device: torch.device | None = None,
 ) -> MatchingDocument:
-    """Measure every candidate of every condition that is not measured yet, and choose.
+    """Measure all candidates that the journal lacks, and choose a radius.
 
-    Broken off at any point and called again with the same journal, it goes on, and gives the same
-    document as if nothing had happened.
+    An interrupted matching resumes with the same journal, and gives the document of an
+    uninterrupted one.
 
     Args:
-        plan: What is measured.
+        plan: The plan.
         journal: File of the measurements.
-        on_step: Called after each measurement, in order; what it raises ends the matching.
-        device: Where to compute; the GPU when there is one.
+        on_step: Called after each measurement, in order; its errors end the matching.
+        device: Device for the computation; by default the GPU if there is one.
 
     Raises:
         InvalidInputError: the plan cannot be measured, or its scales move nothing.
@@ -137,31 +145,38 @@ def match(
         EvaluationError: a measurement failed.
     """
     plan.check()
-    where = device or best_device()
-    kept = Journal(journal, plan.inputs(where))
-    _measure(plan, kept, where, on_step or _go_on)
-    return _conclude(plan, kept, environment(plan.checkpoint, where))
+    used = device or best_device()
+    measurements = MeasurementJournal(journal, plan.inputs(used))
+    _measure(plan, measurements, used, on_step or _ignore)
+    return _document(plan, measurements, environment(plan.checkpoint, used))
 
 
-def _go_on(step: Step) -> None:
-    """Show nothing."""
+def _ignore(_: Measurement) -> None:
+    """Report nothing."""
 
 
 def _measure(
-    plan: MatchingPlan, kept: Journal, device: torch.device, show: Callable[[Step], None]
+    plan: MatchingPlan,
+    measurements: MeasurementJournal,
+    device: torch.device,
+    on_step: Callable[[Measurement], None],
 ) -> None:
-    """Measure what is missing, in order; the model is loaded only if something is."""
+    """Measure the missing candidates in order; load the model only if one is missing."""
     wanted = [
         (scale_map, radius, seed) for scale_map, radius in plan.conditions for seed in plan.seeds
     ]
-    make_bench = partial(
-        Bench, plan.checkpoint, plan.prompts, batch_size=plan.settings.batch, device=device
+    make_meter = partial(
+        DisplacementMeter,
+        plan.checkpoint,
+        plan.prompts,
+        batch_size=plan.settings.batch,
+        device=device,
     )
-    bench: Bench | None = None
+    meter: DisplacementMeter | None = None
     for done, (scale_map, radius, seed) in enumerate(wanted, 1):
         key = scale_map.digest, radius, seed
-        if key not in kept:
-            bench = bench or make_bench()
+        if key not in measurements:
+            meter = meter or make_meter()
             descriptor = Descriptor(
                 noise=plan.settings.noise,
                 seed=seed,
@@ -169,24 +184,25 @@ def _measure(
                 radius=radius,
                 scale_map=scale_map.digest,
             )
-            found = bench.displacement(descriptor, scale_map)
-            kept.add(key, Candidate(seed=seed, **asdict(found)))
-        show(Step(done, len(wanted), scale_map.method, radius, kept[key]))
+            displacement = meter.displacement(descriptor, scale_map)
+            measurements.add(key, Candidate(seed=seed, **asdict(displacement)))
+        on_step(Measurement(done, len(wanted), scale_map.method, radius, measurements[key]))
 
 
-def _conclude(plan: MatchingPlan, kept: Journal, where: dict[str, str]) -> MatchingDocument:
-    iso = _condition(plan, kept, plan.reference, plan.sigma)
+def _document(
+    plan: MatchingPlan, measurements: MeasurementJournal, recorded: dict[str, str]
+) -> MatchingDocument:
+    """Return the document of a complete journal, with the environment for the record."""
+    iso = _condition(plan, measurements, plan.reference, plan.sigma)
     reference = Reference(**dict(iso), scale_map=plan.reference.digest)
     if not (reference.kl and reference.hidden):
         raise InvalidInputError(
-            f"isotropic noise of {plan.sigma:g} moves nothing: rounding leaves none of it",
+            f"isotropic noise of {plan.sigma:g} moves nothing: rounding removes all of it",
             field="sigma",
-            remedy="give a larger sigma",
+            remedy="use a larger sigma",
         )
-    radii = tuple(_matched(plan, kept, radius, reference) for radius in plan.radii)
-    scores = [
-        (one.radius, float("inf") if one.objective is None else one.objective) for one in radii
-    ]
+    radii = tuple(_matched(plan, measurements, radius, reference) for radius in plan.radii)
+    scores = [(one.radius, math.inf if one.objective is None else one.objective) for one in radii]
     return MatchingDocument(
         model=Subject(
             name=plan.checkpoint.name,
@@ -204,22 +220,24 @@ def _conclude(plan: MatchingPlan, kept: Journal, where: dict[str, str]) -> Match
         settings=plan.settings,
         prompts_sha256=plan.prompts_sha256,
         positions=compared_positions(plan.prompts),
-        environment=where,
+        environment=recorded,
         reference=reference,
         radii=radii,
     )
 
 
 def _matched(
-    plan: MatchingPlan, kept: Journal, radius: float, reference: Reference
+    plan: MatchingPlan, measurements: MeasurementJournal, radius: float, reference: Reference
 ) -> MatchedCondition:
-    found = _condition(plan, kept, plan.scale_map, radius)
-    return MatchedCondition(**dict(found), objective=objective(found, reference))
+    condition = _condition(plan, measurements, plan.scale_map, radius)
+    return MatchedCondition(**dict(condition), objective=objective(condition, reference))
 
 
-def _condition(plan: MatchingPlan, kept: Journal, scale_map: ScaleMap, radius: float) -> Condition:
+def _condition(
+    plan: MatchingPlan, measurements: MeasurementJournal, scale_map: ScaleMap, radius: float
+) -> Condition:
     """Return a condition with the means over its candidates."""
-    candidates = tuple(kept[scale_map.digest, radius, seed] for seed in plan.seeds)
+    candidates = tuple(measurements[scale_map.digest, radius, seed] for seed in plan.seeds)
     return Condition(
         radius=radius,
         kl=mean([one.kl for one in candidates]),

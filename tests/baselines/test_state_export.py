@@ -1,11 +1,11 @@
-"""A trained state as a checkpoint."""
+"""Export of a trained state as a checkpoint."""
 
 import json
 
 import pytest
 
 from modnorm.baselines.es import es_step
-from modnorm.baselines.export import export_state
+from modnorm.baselines.state_export import export_state
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights, weights_sha256
@@ -24,7 +24,7 @@ def lineage(checkpoint):
     return Lineage(checkpoint.digest, "portable-v1", steps=(es_step((1, 2), (0.0, 1.0), 0.2),))
 
 
-def test_an_exported_state_is_what_engines_hold(checkpoint, lineage, tmp_path):
+def test_an_exported_state_equals_the_weights_in_engines(checkpoint, lineage, tmp_path):
     digest = export_state(checkpoint, lineage, tmp_path / "model")
 
     exported = resolve_checkpoint(str(tmp_path / "model"))
@@ -48,7 +48,7 @@ def test_a_state_of_no_steps_is_the_model(checkpoint, lineage, tmp_path):
     assert digest == weights_sha256(stored.layout, stored.read)
 
 
-def test_what_cannot_be_exported_is_refused(checkpoint, lineage, tmp_path):
+def test_a_foreign_lineage_or_used_directory_is_refused(checkpoint, lineage, tmp_path):
     with pytest.raises(IncompatibleError, match="is of model 000"):
         export_state(checkpoint, Lineage("0" * 64, "portable-v1"), tmp_path / "model")
     (tmp_path / "note.txt").write_text("mine")

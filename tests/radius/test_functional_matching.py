@@ -13,9 +13,9 @@ from modnorm.noise import get_scheme
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.sampling import population_seeds
 from modnorm.radius.artifact import RadiusArtifact
-from modnorm.radius.bench import Bench
-from modnorm.radius.matching import MatchingPlan, match
-from modnorm.radius.schema import MatchingSettings
+from modnorm.radius.artifact_schema import MatchingSettings
+from modnorm.radius.displacement_meter import DisplacementMeter
+from modnorm.radius.functional_matching import MatchingPlan, match
 from modnorm.spec import Masses
 
 SIGMA = 0.01
@@ -52,7 +52,7 @@ def journal(tmp_path):
 
 
 def perturbed(checkpoint, seed, sigma):
-    """Isotropic noise added by hand, part by part."""
+    """Add isotropic noise by hand, part by part."""
     model = load_pretrained(checkpoint, dtype=torch.float32, attention="eager").eval()
     parameters = dict(model.named_parameters())
     noise = get_scheme("portable-v1")
@@ -68,7 +68,7 @@ def perturbed(checkpoint, seed, sigma):
 
 @torch.inference_mode()
 def plain_displacement(base, other, prompts):
-    """One prompt at a time without padding; float64 throughout; sums written out."""
+    """Measure one prompt at a time without padding, in float64, with literal sums."""
     kl, moved, length = [], 0.0, 0.0
     for prompt in prompts:
         ids = torch.tensor([prompt])
@@ -111,19 +111,19 @@ def test_isotropic_noise_matches_itself(plan, journal):
 
 @pytest.mark.parametrize("checkpoint", ["llama"], indirect=True)
 class TestOneFamily:
-    """What does not depend on the family."""
+    """Tests that do not depend on the family."""
 
-    def test_broken_off_and_started_again_it_ends_in_the_same_artifact(
+    def test_an_interrupted_matching_resumes_and_gives_the_same_artifact(
         self, plan, journal, tmp_path
     ):
         whole = RadiusArtifact.of(match(plan, tmp_path / "whole.jsonl", device=CPU))
 
-        def break_off(step):
+        def interrupt(step):
             if step.done == 3:
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            match(plan, journal, on_step=break_off, device=CPU)
+            match(plan, journal, on_step=interrupt, device=CPU)
         kept = journal.read_bytes()
         assert len(kept.splitlines()) == 1 + 3
         journal.write_bytes(kept + b'{"scale_map": "half a li')
@@ -140,7 +140,7 @@ class TestOneFamily:
         assert [json.loads(line)["radius"] for line in added] == [0.1, 0.1]
         assert len(document.radii) == 4
 
-    def test_measurements_of_other_prompts_are_not_taken_up(self, plan, journal):
+    def test_measurements_of_other_prompts_are_not_reused(self, plan, journal):
         match(plan, journal, device=CPU)
         other = replace(plan, prompts=[*plan.prompts[:-1], [4, 5]])
         with pytest.raises(ConflictError, match="prompts") as caught:
@@ -154,7 +154,7 @@ class TestOneFamily:
             match(plan, journal, device=CPU)
         assert journal.read_bytes() == content
 
-    def test_a_damaged_line_is_said(self, plan, journal):
+    def test_a_damaged_line_is_reported(self, plan, journal):
         match(plan, journal, device=CPU)
         journal.write_bytes(journal.read_bytes().replace(b'"kl": ', b'"kl": -', 1))
         with pytest.raises(ConflictError, match="damaged"):
@@ -172,13 +172,13 @@ class TestOneFamily:
             ({"settings": MatchingSettings(prompts=4, noise="pink")}, "population.noise"),
         ],
     )
-    def test_what_cannot_be_measured_is_refused_first(self, changes, field, plan, journal):
+    def test_an_invalid_plan_is_refused_first(self, changes, field, plan, journal):
         with pytest.raises(InvalidInputError) as caught:
             match(replace(plan, **changes), journal, device=CPU)
         assert caught.value.field == field
         assert not journal.exists()
 
-    def test_scales_that_rounding_swallows_are_not_chosen(
+    def test_scales_that_rounding_removes_are_not_chosen(
         self, make_plan, checkpoint, journal, tmp_path
     ):
         model = load_pretrained(checkpoint, dtype=torch.bfloat16, attention="eager")
@@ -197,11 +197,11 @@ class TestOneFamily:
         assert caught.value.field == "radii"
 
     def test_a_candidate_whose_outputs_overflow_is_named_and_leaves_the_base(self, plan):
-        bench = Bench(plan.checkpoint, plan.prompts, batch_size=2, device=CPU)
+        meter = DisplacementMeter(plan.checkpoint, plan.prompts, batch_size=2, device=CPU)
         isotropic = plan.reference
         usual = Descriptor("portable-v1", 3, "randopt", SIGMA, isotropic.digest)
-        before = bench.displacement(usual, isotropic)
+        before = meter.displacement(usual, isotropic)
         with pytest.raises(CandidateError, match="seed 3 at 2e") as caught:
-            bench.displacement(replace(usual, radius=2e38), isotropic)
+            meter.displacement(replace(usual, radius=2e38), isotropic)
         assert caught.value.field == "radii"
-        assert bench.displacement(usual, isotropic) == before
+        assert meter.displacement(usual, isotropic) == before

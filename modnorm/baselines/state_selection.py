@@ -1,4 +1,4 @@
-"""Which state of a run is reported (paper, app. E.1)."""
+"""Selection of a run's reported state (paper, app. E.1)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class DevelopmentResult:
-    """What a state answers on the development rows."""
+    """Figures of a state on the development rows."""
 
     step: int
-    """Updates that it is made of."""
+    """Number of updates that lead to the state."""
     accuracy: float
     reward: float
 
