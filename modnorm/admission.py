@@ -1,8 +1,8 @@
-"""Checks of a spec against what it names: method, noise, engine, rows, model, files.
+"""Checks of a spec against its method, noise, engine, rows, model and files.
 
-No model is loaded, and nothing here needs torch. The aggregator admits an experiment by these
-checks and others, which need a tokenizer, weights or a sandbox. A command that starts a lab makes
-them first, so that it refuses a spec within a second.
+They load no model and do not need torch. To admit an experiment, the aggregator makes these checks
+and others that need a tokenizer, weights or a sandbox. A command that starts a lab makes them
+first, so that it refuses a spec within a second.
 """
 
 import json
@@ -50,7 +50,7 @@ class Splits:
         """Return the messages of the rows of all splits.
 
         Raises:
-            InvalidInputError: the code of the task raises; the message names the row.
+            InvalidInputError: the task's code raises an error; the message names the row.
         """
         development = self.development.rows if self.development else ()
         return [
@@ -61,11 +61,11 @@ class Splits:
 
 
 def check_engine(spec: ExperimentSpec, engines: Collection[str] | None) -> None:
-    """Refuse an engine that no evaluator has: its jobs would be tried and tried again.
+    """Refuse an engine that no evaluator has, since its jobs would be retried for ever.
 
     Args:
         spec: The spec.
-        engines: All engines that evaluators have; None where that is not known.
+        engines: All engines of the evaluators; None if unknown.
     """
     if engines is not None and spec.engine.name not in engines:
         raise InvalidInputError(
@@ -75,18 +75,18 @@ def check_engine(spec: ExperimentSpec, engines: Collection[str] | None) -> None:
         )
 
 
-def check_settled(spec: ExperimentSpec) -> None:
-    """Refuse a radius that is still the name of an artifact: clients send a number."""
-    if not spec.method.is_settled:
+def check_resolved(spec: ExperimentSpec) -> None:
+    """Refuse a radius that still names an artifact; clients must send a number."""
+    if not spec.method.is_resolved:
         raise InvalidInputError(
             "names an artifact that the client has not read",
             field="method.radius",
-            remedy="submit with modnorm's client, or give the number",
+            remedy="submit with modnorm's client, or set the number",
         )
 
 
 def check_names(spec: ExperimentSpec) -> None:
-    """Refuse a method or a noise scheme that does not exist, and a profile that is not used.
+    """Refuse an unknown method or noise scheme, and an unused profile.
 
     Raises:
         InvalidInputError: names the field.
@@ -96,7 +96,7 @@ def check_names(spec: ExperimentSpec) -> None:
 
 
 def check_splits_differ(spec: ExperimentSpec) -> None:
-    """Refuse a spec that tests on the rows that it selects by.
+    """Refuse a spec that uses the same rows for selection and for evaluation.
 
     Raises:
         InvalidInputError: names the field.
@@ -106,19 +106,19 @@ def check_splits_differ(spec: ExperimentSpec) -> None:
         raise InvalidInputError(
             "names the same rows as task.selection",
             field="task.heldout",
-            remedy="name other rows, or another offset: what was selected for is no test",
+            remedy="name other rows, or another offset: selection rows are no test",
         )
     chosen_on = spec.iterative.development if spec.iterative else None
     if chosen_on is not None and chosen_on in {named.selection, named.heldout}:
         raise InvalidInputError(
             "names the same rows as the task does",
             field="iterative.development",
-            remedy="name other rows, or another offset: what was trained on chooses badly",
+            remedy="name other rows, or another offset: rows of the task choose badly",
         )
 
 
 def task_of(spec: ExperimentSpec) -> Task:
-    """Return the task of a spec; a task file is not read.
+    """Return the task of a spec without reading a task file.
 
     Raises:
         InvalidInputError: there is no such task or scorer.
@@ -134,12 +134,12 @@ def load_splits(
 
     Args:
         spec: The spec.
-        roots: Where data files may lie; anywhere when None.
-        folders: Where named splits are looked for before the hub.
+        roots: Directories that data files must lie under; None allows all.
+        folders: Folders of named splits, searched before the hub.
 
     Raises:
-        InvalidInputError: a source is missing or malformed, or two splits are the same.
-        PreconditionError: rows are not public and not here, or `datasets` is not installed.
+        InvalidInputError: a source is missing or malformed, or two splits are equal.
+        PreconditionError: rows are neither public nor on this machine, or `datasets` is missing.
         UnavailableError: the Hugging Face Hub cannot be reached.
     """
     check_splits_differ(spec)
@@ -169,7 +169,7 @@ def check_radius_is_tested_elsewhere(spec: ExperimentSpec, heldout_digest: str) 
             "the radius artifact was chosen on the rows of task.heldout",
             field="method.radius",
             remedy="name other rows in task.heldout, or choose the radius again with other rows "
-            "in `modnorm tune --heldout`: what was selected for is no test",
+            "in `modnorm tune --heldout`: rows that chose the radius are no test",
         )
 
 
@@ -177,23 +177,23 @@ def check_calibration(spec: ExperimentSpec, selection_rows: int, num_layers: int
     """Refuse a calibration that would leave a layer without an estimate.
 
     Args:
-        spec: The spec; its method needs a profile and it names none.
-        selection_rows: Rows whose prompts can be calibrated with.
+        spec: A spec that needs a profile and names none.
+        selection_rows: Number of rows for calibration.
         num_layers: Layers of the model.
 
     Raises:
-        InvalidInputError: names the number of examples.
+        InvalidInputError: there are too few examples.
     """
     examples = min(spec.calibration.examples, selection_rows)
     require_every_layer(examples, spec.calibration.layers_per_example, num_layers)
 
 
 def read_profile(name: str, roots: Sequence[Path] | None) -> str:
-    """Return the canonical JSON of a profile file; it may be no profile yet.
+    """Return the canonical JSON of a profile file, without validating its content.
 
     Args:
-        name: Its path.
-        roots: Where it may lie; anywhere when None.
+        name: Path of the file.
+        roots: Directories that the file must lie under; None allows all.
 
     Raises:
         InvalidInputError: there is no such file, or it is no JSON.
@@ -206,7 +206,7 @@ def read_profile(name: str, roots: Sequence[Path] | None) -> str:
         raise InvalidInputError(
             f"cannot read {name}: {error}",
             field="method.profile",
-            remedy="give a profile file, the digest of a stored profile, or leave it out",
+            remedy="use a profile file or the digest of a stored profile, or remove the field",
         ) from error
 
 
@@ -214,8 +214,8 @@ def find_generator(name: str, roots: Sequence[Path] | None) -> GeneratorFile:
     """Return the generator in a file.
 
     Args:
-        name: Its path.
-        roots: Where it may lie; anywhere when None.
+        name: Path of the file.
+        roots: Directories that the file must lie under; None allows all.
 
     Raises:
         InvalidInputError: there is no such file, or it is no generator.
@@ -228,23 +228,23 @@ def find_generator(name: str, roots: Sequence[Path] | None) -> GeneratorFile:
 
 
 def is_digest(profile: str) -> bool:
-    """Whether a spec names a stored profile rather than a file."""
+    """Return whether a spec names a stored profile instead of a file."""
     return _DIGEST.fullmatch(profile) is not None
 
 
 def check_here(spec: ExperimentSpec, *, folders: Sequence[Path], engines: Collection[str]) -> None:
-    """Check a spec as far as this machine can tell at once: nothing is fetched or loaded.
+    """Make all checks that need no download and no model.
 
     Args:
-        spec: The spec; task file and radius artifact are read.
-        folders: Where named splits are looked for.
+        spec: The spec, with task file and radius artifact already read.
+        folders: Folders of named splits.
         engines: All engines of this machine.
 
     Raises:
         InvalidInputError: names the field of the spec that is at fault.
-        PreconditionError: rows of the spec are not public and not on this machine.
+        PreconditionError: rows of the spec are neither public nor on this machine.
     """
-    check_settled(spec)
+    check_resolved(spec)
     check_engine(spec, engines)
     check_splits_differ(spec)
     check_search_here(spec, folders=folders)
@@ -260,15 +260,15 @@ def check_search_here(spec: ExperimentSpec, *, folders: Sequence[Path]) -> int |
     """Check method, model and selection rows of a spec, as `check_here` does.
 
     Args:
-        spec: The spec; its radius may be unknown.
-        folders: Where named splits are looked for.
+        spec: The spec; its radius may be an artifact.
+        folders: Folders of named splits.
 
     Returns:
-        The number of selection rows; None where the hub has them.
+        The number of selection rows; None if they are on the hub.
 
     Raises:
         InvalidInputError: names the field of the spec that is at fault.
-        PreconditionError: the rows are not public and not on this machine.
+        PreconditionError: the rows are neither public nor on this machine.
     """
     check_names(spec)
     selection = _rows_here(task_of(spec), spec.task.selection, "task.selection", folders)
@@ -284,7 +284,7 @@ def check_search_here(spec: ExperimentSpec, *, folders: Sequence[Path]) -> int |
 def _rows_here(
     task: Task, rows: DataSpec, field: str, folders: Sequence[Path]
 ) -> LoadedRows | None:
-    """Load rows that are on this machine; None for rows that the hub has."""
+    """Load rows from this machine; return None if they are on the hub."""
     if is_dataset(rows.source):
         check_dataset(rows, field=field)
         return None

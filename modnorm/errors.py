@@ -4,26 +4,26 @@
     ├── InvalidInputError      the caller must change the request
     │   └── TooLargeError      a message is over the size limit of a service or of its caller
     ├── NotFoundError          the named thing does not exist
-    ├── ConflictError          the name is taken by something else
-    ├── UnauthenticatedError   no token, or one that is not accepted
-    ├── ForbiddenError         the token is good, but not for this
-    ├── PreconditionError      right request, wrong state
-    │   └── StaleLeaseError    the lease was lost; the work belongs to someone else
+    ├── ConflictError          the name belongs to something else
+    ├── UnauthenticatedError   the token is missing or not accepted
+    ├── ForbiddenError         the token is accepted, but not for this call
+    ├── PreconditionError      the request is correct, but not in this state
+    │   └── StaleLeaseError    the lease expired; another worker has the work
     ├── UnavailableError       a dependency is down; try again
-    │   └── RateLimitedError   too many calls under one token; try again a little later
-    ├── CancelledError         somebody asked for the work to stop
+    │   └── RateLimitedError   too many calls with one token; try again later
+    ├── CancelledError         the work was cancelled
     └── EvaluationError        evaluating one candidate failed; never a score
-        ├── EngineError        infrastructure: try again, here or elsewhere
-        ├── CandidateError     this candidate cannot be evaluated anywhere (NaN logits, say)
-        └── IncompatibleError  no candidate of this experiment can be evaluated by this worker
-            └── DoesNotFitError  its memory is too small for the model
+        ├── EngineError        the infrastructure failed; try again, here or elsewhere
+        ├── CandidateError     this candidate cannot be evaluated anywhere (NaN logits)
+        └── IncompatibleError  this worker can evaluate no candidate of the experiment
+            └── DoesNotFitError  the worker has too little memory for the model
 
 `modnorm.wire.status` maps the tree to gRPC status codes and back, in one table.
 """
 
 
 class ModnormError(Exception):
-    """An error with a message for people, the field at fault and the remedy.
+    """An error with a message, the field at fault and the remedy.
 
     Args:
         message: What is wrong, in one sentence.
@@ -49,11 +49,11 @@ class ModnormError(Exception):
 
 
 class InvalidInputError(ModnormError):
-    """The request is wrong and will be wrong again: the caller must change it."""
+    """The request is invalid; the caller must change it."""
 
 
 class TooLargeError(InvalidInputError):
-    """A message is over the size limit of one of its two ends, and will be again."""
+    """A message is over the size limit of its sender or receiver."""
 
 
 class NotFoundError(ModnormError):
@@ -61,11 +61,11 @@ class NotFoundError(ModnormError):
 
 
 class ConflictError(ModnormError):
-    """The identifier is already taken by something else."""
+    """The identifier already belongs to something else."""
 
 
 class UnauthenticatedError(ModnormError):
-    """The caller has no token, or one that is forged, expired or revoked."""
+    """The caller's token is missing, forged, expired or revoked."""
 
 
 class ForbiddenError(ModnormError):
@@ -73,11 +73,11 @@ class ForbiddenError(ModnormError):
 
 
 class PreconditionError(ModnormError):
-    """The request is right, but the state of its subject does not allow it."""
+    """The request is correct, but the state of its subject does not allow it."""
 
 
 class StaleLeaseError(PreconditionError):
-    """The fencing token is not the current one: the work belongs to someone else now."""
+    """The fencing token is not the current one: another worker has the work."""
 
 
 class UnavailableError(ModnormError):
@@ -85,11 +85,11 @@ class UnavailableError(ModnormError):
 
 
 class RateLimitedError(UnavailableError):
-    """There were too many calls under one token.
+    """There were too many calls with one token.
 
     Args:
         message: What is wrong, in one sentence.
-        wait: Seconds after which a call is taken again.
+        wait: Seconds after which a call is accepted again.
     """
 
     def __init__(
@@ -105,11 +105,11 @@ class RateLimitedError(UnavailableError):
 
 
 class CancelledError(ModnormError):
-    """Somebody asked for the work to stop."""
+    """The work was cancelled."""
 
 
 class EvaluationError(ModnormError):
-    """Evaluating a candidate failed. It is never turned into a score."""
+    """Evaluating a candidate failed; it gets no score."""
 
 
 class EngineError(EvaluationError):
@@ -117,7 +117,7 @@ class EngineError(EvaluationError):
 
 
 class CandidateError(EvaluationError):
-    """This candidate cannot be evaluated anywhere (non-finite logits, for instance)."""
+    """This candidate cannot be evaluated anywhere, for example because logits are not finite."""
 
 
 class IncompatibleError(EvaluationError):
@@ -125,4 +125,4 @@ class IncompatibleError(EvaluationError):
 
 
 class DoesNotFitError(IncompatibleError):
-    """The model needs more memory than the engine may take."""
+    """The model needs more memory than the engine may use."""

@@ -1,4 +1,4 @@
-"""Files that a reader finds whole, and JSON that is the same bytes for the same data."""
+"""Atomic writes and bounded reads of files, and deterministic JSON."""
 
 import json
 import os
@@ -7,23 +7,23 @@ from collections.abc import Mapping
 from pathlib import Path
 
 MAX_YAML_BYTES = 2**18
-"""Of a spec, a suite file or a file of tokens: as much YAML takes a second to read."""
+"""Size limit of a spec, a suite file or a token file; reading this much YAML takes a second."""
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Replace a file at once: a reader finds the old content or the new, never a part.
+    """Replace a file atomically: a reader sees the old content or the new one, never a part.
 
-    What is no file, `/dev/null` for instance, is written to and stays what it is; of a link the
-    file is replaced that it leads to.
+    The target of a link is replaced, not the link. A special file such as `/dev/null` is written
+    in place.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     if path.exists() and not path.is_file():
         path.write_bytes(content)
         return
-    path = path.resolve()  # a part beside a link would take the link's place
-    part = part_of(path)
+    path = path.resolve()  # replace the target of a link
+    part = partial_path(path)
     with part.open("wb") as file:
         file.write(content)
         file.flush()
@@ -32,27 +32,27 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 def read_text(path: Path, *, most: int) -> str:
-    """Return the UTF-8 text of a file that a user names.
+    """Return the UTF-8 text of a regular file.
 
     Args:
-        path: A regular file: a device or a pipe may have no end.
-        most: Bytes that it may have.
+        path: The file; devices and pipes are refused, since they may not end.
+        most: Largest number of bytes.
 
     Raises:
-        OSError: it cannot be read.
-        ValueError: it is no regular file, is larger, or is no UTF-8.
+        OSError: the file cannot be read.
+        ValueError: the file is not regular, larger, or not UTF-8.
     """
     if not stat.S_ISREG(path.stat().st_mode):
         raise ValueError("it is no regular file; save the content as one")
     with path.open("rb") as file:
         content = file.read(most + 1)
     if len(content) > most:
-        raise ValueError(f"it has more than {most:,} bytes, which no such file needs")
+        raise ValueError(f"it has more than {most:,} bytes, the limit for such a file")
     return content.decode("utf-8")
 
 
-def part_of(path: Path) -> Path:
-    """Return where a file is written before it is whole: what a kill leaves of it."""
+def partial_path(path: Path) -> Path:
+    """Return the temporary path of a file that is being written; a kill may leave it behind."""
     return path.with_name(f".{path.name}.part")
 
 

@@ -153,7 +153,7 @@ def test_an_artifact_may_stand_in_the_place_of_the_radius():
     named = {"artifact": "runs/tune/radius.json"}
     spec = method_spec(name="randopt", sigma=named)
     assert spec == method_spec(name="randopt", radius=named)
-    assert not spec.method.is_settled
+    assert not spec.method.is_resolved
     assert parse_spec(spec.model_dump(mode="json")) == spec
 
 

@@ -127,7 +127,7 @@ class ModnormClient:
                 answer in time: submitted again under the same request id, it is one experiment.
         """
         whole = carry_declaration(spec)
-        if not whole.method.is_settled:
+        if not whole.method.is_resolved:
             found = ClientSettings()
             whole = carry_radius(whole, found.cache_dir, folders=found.split_folders)
         request_id = request_id or str(uuid.uuid4())

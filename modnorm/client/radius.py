@@ -35,7 +35,7 @@ def carry_radius(
             chosen on held-out rows of the spec.
     """
     source = spec.method.radius_source
-    if source is None or spec.method.is_settled:
+    if source is None or spec.method.is_resolved:
         return spec
     artifact = _find(source.artifact, cache)
     settled = artifact.resolve(spec)

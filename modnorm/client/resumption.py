@@ -103,7 +103,7 @@ def _find_live(client: ModnormClient, spec: ExperimentSpec) -> experiments.Exper
 
 def _makes_way(other: ExperimentSpec, spec: ExperimentSpec) -> bool:
     """Tell whether another spec's experiment would do what the experiment of a spec takes over."""
-    return other != spec and spec.takes_over_from(other)
+    return other != spec and spec.can_reuse(other)
 
 
 def _request_ids(spec: ExperimentSpec) -> Iterator[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from modnorm.errors import ConflictError, InvalidInputError, PreconditionError
-from modnorm.files import encode_json, part_of, write_file
+from modnorm.files import encode_json, partial_path, write_file
 from modnorm.spec import ExperimentSpec
 from modnorm.spec.differences import differences
 
@@ -89,7 +89,7 @@ class RunDirectory:
             )
 
     def _check_strangers(self) -> None:
-        ours = {_LOCK, _STATE, part_of(self._spec).name}
+        ours = {_LOCK, _STATE, partial_path(self._spec).name}
         strangers = {entry.name for entry in self.path.iterdir()} - ours
         if strangers:
             raise ConflictError(

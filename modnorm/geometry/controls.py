@@ -29,7 +29,7 @@ def rmsnorm_doubled_scales(layout: Layout, masses: Masses) -> Scales:
     """Return s_p^base, twice that for the two norms of each layer.
 
     Raises:
-        InvalidInputError: a layer has not exactly the two norms of a pre-norm layer.
+        InvalidInputError: a layer does not have exactly the two norms of a pre-norm layer.
     """
     rows = uncorrected_scales(layout, masses)
     _require_pre_norm(rows, "rmsnorm_scale_correction")
@@ -42,11 +42,11 @@ def group_share_scales(layout: Layout, masses: Masses, *, published: bool) -> Sc
     Args:
         layout: All physical tensors.
         masses: M_g.
-        published: Whether the norm after attention counts as attention, as it does in the
-            published code, which looks for the word in the tensor's name.
+        published: Whether the norm after attention counts as attention. It does in the published
+            code, which searches the tensor's name for the word.
 
     Raises:
-        InvalidInputError: no tensor has mass; `published`, and the layers are not pre-norm.
+        InvalidInputError: no tensor has mass, or layers are not pre-norm with `published`.
     """
     roles = classify(layout)
     groups = [_published_group(role) if published else role.group for role in roles]
@@ -66,7 +66,7 @@ def group_share_scales(layout: Layout, masses: Masses, *, published: bool) -> Sc
 
 
 def natural_norm_scales(layout: Layout) -> Scales:
-    """Give every tensor the natural norm R: no masses at all."""
+    """Return scales that give every tensor's perturbation the natural norm R, without masses."""
     return tuple(
         replace(row, norm=role.norm)
         for row, role in zip(isotropic_scales(layout), classify(layout), strict=True)
@@ -74,28 +74,27 @@ def natural_norm_scales(layout: Layout) -> Scales:
 
 
 def frobenius_scales(layout: Layout) -> Scales:
-    """Give every tensor the Frobenius norm R, whatever its size and role."""
+    """Return scales that give every tensor's perturbation the Frobenius norm R."""
     return tuple(replace(row, norm=Norm.FROBENIUS) for row in isotropic_scales(layout))
 
 
 def masked_scales(
     scales: Scales, group: Literal["attention", "mlp"], *, published: bool = False
 ) -> Scales:
-    """Keep the scales of one group and still the rest; nothing is shared out anew.
+    """Return the scales of one group and deactivate other tensors, without new shares.
 
     Args:
         scales: Scales of the full method.
-        group: The group that stays.
-        published: Whether the mask keeps the norm after attention with attention; see
-            `group_share_scales`.
+        group: The group to keep.
+        published: Whether the norm after attention counts as attention; see `group_share_scales`.
 
     Raises:
-        InvalidInputError: nothing is left; `published`, and the layers are not pre-norm.
+        InvalidInputError: no active tensor remains, or layers are not pre-norm with `published`.
     """
     if published:
         _require_pre_norm(scales, f"{group}_only_published")
     group_of: Callable[[TensorScale], str] = _published_group if published else _group
-    masked = tuple(row if group_of(row) == group else _stilled(row) for row in scales)
+    masked = tuple(row if group_of(row) == group else _inactive(row) for row in scales)
     require_mass([row.scale for row in masked])
     return masked
 
@@ -113,19 +112,18 @@ def _doubled(row: TensorScale) -> TensorScale:
     return replace(row, correction=2.0, scale=scale)
 
 
-def _stilled(row: TensorScale) -> TensorScale:
+def _inactive(row: TensorScale) -> TensorScale:
     return replace(row, base_scale=None, correction=1.0, scale=None)
 
 
 def _require_pre_norm(rows: Sequence[TensorScale], method: str) -> None:
-    """Refuse families for which the published control is not defined."""
+    """Refuse families without the layers of the published control."""
     layers = {row.layer for row in rows if row.layer is not None}
-    found = Counter((row.layer, row.role) for row in rows)
-    plain = all(found[layer, role] == 1 for layer in layers for role in BLOCK_NORMS)
+    counts = Counter((row.layer, row.role) for row in rows)
+    plain = all(counts[layer, role] == 1 for layer in layers for role in BLOCK_NORMS)
     if not plain or any(row.role in _OTHER_NORMS for row in rows):
         raise InvalidInputError(
-            f"{method} is defined for layers with an input norm and a norm after attention, "
-            "and no others",
+            f"{method} is defined only for layers with an input norm and a norm after attention",
             field="method.name",
             remedy="use it on a Qwen2 or Llama model",
         )

@@ -1,13 +1,12 @@
 """Raw corrections of the tensors of one Transformer layer (paper, app. A.4).
 
-A branch is a chain of stages from the residual stream and back to it:
+A branch is a chain of stages that begins and ends at the residual stream:
 
     input norm -> stages before the bond -> bond -> stages after it -> output norm
 
-Every stage has a sensitivity, and the raw correction of a tensor is the product of the
-sensitivities downstream of it in its branch. The bond carries what the measured sensitivity of
-the whole map has beyond the product of its stages. Stages that a family lacks drop out, so one
-table serves all families.
+Every stage has a sensitivity. The raw correction of a tensor is the product of the sensitivities
+downstream of it in its branch. The bond is the measured sensitivity of the whole map divided by
+the product of its stages. A family may lack stages, so one table serves all families.
 """
 
 import math
@@ -30,12 +29,12 @@ def clip(value: float, low: float, high: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Parallel roles at one place of a branch."""
+    """Parallel roles at one position of a branch."""
 
     roles: tuple[str, ...]
 
     def sensitivity(self, factors: Mapping[str, float]) -> float:
-        """Return the largest factor of its roles, 1 when the layer has none of them."""
+        """Return the largest factor of its roles; 1 if the layer has none of them."""
         return max((factors[role] for role in self.roles if role in factors), default=1.0)
 
 
@@ -51,18 +50,18 @@ class Branch:
     exit: Stage
 
     def bond(self, factors: Mapping[str, float]) -> float:
-        """Return phi: the map's sensitivity over that of its stages, clipped."""
+        """Return phi: the map's sensitivity divided by that of its stages, clipped."""
         inner = (stage.sensitivity(factors) for stage in (*self.before, *self.after))
         return clip(factors[self.metric] / math.prod(inner), *CLIP)
 
     def corrections(
         self, factors: Mapping[str, float], active: frozenset[str]
     ) -> Iterator[tuple[str, float]]:
-        """Yield role and raw correction, from the exit upstream.
+        """Yield roles and raw corrections, from the exit upstream.
 
         Args:
             factors: Clipped sensitivity of each role that the layer has, and of `metric`.
-            active: Roles that are perturbed; the stages of others leave the products.
+            active: Perturbed roles; stages without one are excluded from the products.
         """
         downstream = 1.0
         for stage in (self.exit, *reversed(self.after), None, *reversed(self.before), self.entry):
@@ -92,7 +91,7 @@ MLP = Branch(
 BRANCHES = (ATTENTION, MLP)
 
 _MEASURED_NORMS = frozenset({"q_norm", "k_norm", "attention_output_norm", "mlp_output_norm"})
-"""Norms with something upstream of them in their branch: theirs is read from the profile."""
+"""Norms inside a branch; the profile contains their sensitivities."""
 
 
 def raw_corrections(
@@ -101,7 +100,7 @@ def raw_corrections(
     present: frozenset[str],
     active: frozenset[str],
 ) -> dict[str, float]:
-    """Return r^raw of every role in one layer (paper, table "Raw correction").
+    """Return r^raw of every role of one layer (paper, table "Raw correction").
 
     Args:
         gains: lambda(W) of each linear role.
@@ -126,7 +125,7 @@ def layer_relative(raw: Sequence[float]) -> list[float]:
     """Return rho of one layer's perturbed tensors (paper, eq. app_final_scale).
 
     Args:
-        raw: Their raw corrections; a role with weight and bias counts twice.
+        raw: Raw corrections of these tensors; a role with weight and bias counts twice.
     """
     middle = median(raw) if raw else 1.0
     return [clip(value / middle, *RATIO) for value in raw]

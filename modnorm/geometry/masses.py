@@ -9,7 +9,7 @@ from modnorm.geometry.roles import TensorRole
 from modnorm.spec import Masses
 
 _LAYERED = frozenset({"attention", "mlp"})
-"""Groups whose mass is split by layer first; the others are one instance over the whole model."""
+"""Groups that split their mass by layer first; other groups are one instance."""
 
 
 def tensor_masses(roles: Sequence[TensorRole], totals: Masses) -> tuple[float, ...]:
@@ -39,10 +39,10 @@ def tensor_masses(roles: Sequence[TensorRole], totals: Masses) -> tuple[float, .
 
 
 def base_scales(masses: Sequence[float]) -> tuple[float | None, ...]:
-    """Return s_p^base = m_M / m_p (paper, eq. app_base_scale); None where there is no mass.
+    """Return s_p^base = m_M / m_p (paper, eq. app_base_scale); None for tensors without mass.
 
     Raises:
-        InvalidInputError: the masses are so far apart that a scale is not finite.
+        InvalidInputError: a scale overflows, since the masses are too far apart.
     """
     total = math.fsum(masses)
     scales = tuple(total / mass if mass > 0 else None for mass in masses)
@@ -56,5 +56,5 @@ def base_scales(masses: Sequence[float]) -> tuple[float | None, ...]:
 
 
 def _instance(role: TensorRole) -> Hashable:
-    """Name the instance that a tensor shares its group's mass in."""
+    """Return the instance within which a tensor shares its group's mass."""
     return (role.group, role.layer if role.group in _LAYERED else None)

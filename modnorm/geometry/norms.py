@@ -9,7 +9,7 @@ import torch
 from modnorm.geometry.scale_map import Norm
 
 EPSILON = 1e-12
-"""Floor of every norm that something is divided by."""
+"""Lower bound of norms, which are divisors."""
 ITERATIONS = 8
 """Power-iteration steps of the published spectral norm."""
 
@@ -18,11 +18,11 @@ def natural_norm(z: torch.Tensor, norm: Norm) -> torch.Tensor:
     """Return a norm of `z`, at least 1e-12.
 
     Args:
-        z: Tensor in float32, of any device; a matrix for `MAX_ROW` and `SPECTRAL`.
-        norm: Which norm.
+        z: Tensor in float32, on any device; a matrix for `MAX_ROW` and `SPECTRAL`.
+        norm: The norm to compute.
 
     Returns:
-        The norm: 0-d, in the dtype and on the device of `z`. Nothing waits for the device.
+        The norm: 0-d, in the dtype and on the device of `z`, without waiting for the device.
     """
     return _NORMS[norm](z).clamp_min(EPSILON)
 
@@ -56,7 +56,7 @@ def max_abs(z: torch.Tensor) -> torch.Tensor:
 
 
 def frobenius(z: torch.Tensor) -> torch.Tensor:
-    """Return the root of the sum of squares, summed by rows: one long float32 sum loses digits."""
+    """Return the root of the sum of squares, by rows, since one long float32 sum loses digits."""
     return _length(_row_lengths(z.flatten(1)) if z.ndim > 1 else z)
 
 

@@ -1,7 +1,7 @@
-"""What each physical tensor is: its group, its role in the layer, its logical module.
+"""The role of each physical tensor: its mass group, its place in the layer, its module.
 
 The tables cover the pre-norm families (Qwen2, Llama) and those with norms on queries, keys and
-outputs (OLMo 3, Gemma 3). A tensor that they do not name is an error, never a guess.
+outputs (OLMo 3, Gemma 3). A tensor that they do not name is an error.
 """
 
 import re
@@ -27,7 +27,7 @@ class TensorRole:
     module: str
     """Logical module: the name without `.weight` or `.bias`."""
     multiplicity: int
-    """w_u: 3 for a fused QKV, 2 for a fused gate-up, else 1."""
+    """w_u: 3 for a fused QKV, 2 for a fused gate-up, otherwise 1."""
     norm: Norm
 
 
@@ -61,7 +61,7 @@ def classify(layout: Layout) -> tuple[TensorRole, ...]:
     """Return the role of every physical tensor, in the order of the layout.
 
     Raises:
-        InvalidInputError: a tensor is none of the known ones; the message names it.
+        InvalidInputError: a tensor has no role in the tables; the message names it.
     """
     names = frozenset(tensor.name for tensor in layout)
     return tuple(_role(tensor, names) for tensor in layout)
@@ -76,7 +76,7 @@ def _role(tensor: PhysicalTensor, names: frozenset[str]) -> TensorRole:
         raise InvalidInputError(
             f"tensor {tensor.name} has no known role, so it has no mass and no norm",
             field="model.name",
-            remedy="give a model of a supported family",
+            remedy="use a model of a supported family",
         )
     group, role, multiplicity = entry
     layer = int(layered["index"]) if layered else None
@@ -86,12 +86,12 @@ def _role(tensor: PhysicalTensor, names: frozenset[str]) -> TensorRole:
 
 
 def _norms_outputs(layer: int | None, names: frozenset[str]) -> bool:
-    """Whether the layer norms what its branches give, rather than what they are given."""
+    """Return whether the layer norms the outputs of its branches instead of their inputs."""
     return f"model.layers.{layer}.post_feedforward_layernorm.weight" in names
 
 
 def _norm(group: str, shape: tuple[int, ...]) -> Norm:
-    """Choose the natural norm (paper, table "Leaf-module norms")."""
+    """Return the natural norm (paper, table "Leaf-module norms")."""
     match len(shape):
         case 0 | 1:
             return Norm.MAX_ABS

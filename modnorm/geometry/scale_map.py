@@ -1,4 +1,4 @@
-"""The scale map: how far each physical tensor moves, and in which norm."""
+"""The scale map: norm and scale of every physical tensor."""
 
 import hashlib
 import json
@@ -21,7 +21,7 @@ class Norm(StrEnum):
     MAX_ABS = "max_abs"
     """Largest absolute entry: vectors and scalars."""
     FROBENIUS = "frobenius"
-    """Root of the sum of squares: whatever else."""
+    """Root of the sum of squares: other shapes."""
     UNIT = "unit"
     """The constant 1: isotropic noise is not normalised."""
 
@@ -42,19 +42,19 @@ class TensorScale:
     mass: float
     """m_p, equation app_parameter_mass."""
     base_scale: float | None
-    """s_p^base = m_M / m_p; None when the tensor is not perturbed."""
+    """s_p^base = m_M / m_p; None if the tensor is not perturbed."""
     correction: float
     """rho_p, in [1/2, 2]."""
     scale: float | None
-    """s_p = s_p^base * rho_p; None when the tensor is not perturbed."""
+    """s_p = s_p^base * rho_p; None if the tensor is not perturbed."""
 
 
 @dataclass(frozen=True)
 class ScaleMap:
     """Scales of all physical tensors for one method on one model, in canonical order.
 
-    A perturbation is `R * Z / (scale * norm(Z))` per tensor (paper, eq. modular_perturbation);
-    rows whose scale is None stay as they are.
+    A tensor's perturbation is `R * Z / (scale * norm(Z))` (paper, eq. modular_perturbation); a
+    tensor whose scale is None is not perturbed.
     """
 
     method: str
@@ -68,7 +68,7 @@ class ScaleMap:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the canonical JSON: equal digests mean equal geometry."""
+        """SHA-256 of the canonical JSON; equal digests mean equal scale maps."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
     def to_json(self) -> str:

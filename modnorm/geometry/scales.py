@@ -1,4 +1,4 @@
-"""Scale maps: masses and corrections put together (paper, sec. 3.2 and app. A.4)."""
+"""Computation of scales from masses and corrections (paper, sec. 3.2 and app. A.4)."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -22,8 +22,8 @@ def linear_gain(weight: "torch.Tensor") -> float:
     """Return lambda(W) = sqrt(d_in / d_out) * sigma_max(W) (paper, eq. app_linear_gain).
 
     Args:
-        weight: Fused weight, shape (d_out, d_in), any floating dtype; measured in float32 by the
-            power iteration of the natural norm.
+        weight: Fused weight, shape (d_out, d_in), any floating dtype. Its largest singular value
+            is estimated in float32 by the power iteration of the natural norm.
     """
     from modnorm.geometry.norms import natural_norm  # noqa: PLC0415 - loads torch
 
@@ -32,11 +32,11 @@ def linear_gain(weight: "torch.Tensor") -> float:
 
 
 Scales = tuple[TensorScale, ...]
-"""One row for each physical tensor, in canonical order: a scale map but for its name."""
+"""The rows of a scale map, one for each physical tensor, in canonical order."""
 
 
-def still_scales(layout: Layout) -> Scales:
-    """Perturb nothing: no mass, no scale."""
+def inactive_scales(layout: Layout) -> Scales:
+    """Return scales that perturb nothing."""
     return tuple(
         _row(tensor, role, mass=0.0, base_scale=None, correction=None)
         for tensor, role in zip(layout, classify(layout), strict=True)
@@ -44,7 +44,7 @@ def still_scales(layout: Layout) -> Scales:
 
 
 def isotropic_scales(layout: Layout) -> Scales:
-    """Perturb every tensor by the same factor: RandOpt has no norms and no masses."""
+    """Return scales with one factor for all tensors: RandOpt has no norms and no masses."""
     return tuple(
         replace(_row(tensor, role, mass=0.0, base_scale=1.0, correction=1.0), norm=Norm.UNIT)
         for tensor, role in zip(layout, classify(layout), strict=True)
@@ -52,10 +52,10 @@ def isotropic_scales(layout: Layout) -> Scales:
 
 
 def base_scale_map(config: Mapping[str, object], masses: Masses) -> ScaleMap:
-    """Return masses and base scales, which a `config.json` alone determines.
+    """Return masses and base scales, which depend only on `config.json`.
 
-    The scales themselves need weights and a profile: they are None, so nothing can be perturbed
-    with this map, and it belongs to no checkpoint (its `model_digest` is empty).
+    Scales are None, since they need weights and a profile. So this map perturbs nothing, and it
+    belongs to no checkpoint (its `model_digest` is empty).
 
     Raises:
         InvalidInputError: the configuration is not that of a supported plain model.
@@ -64,7 +64,7 @@ def base_scale_map(config: Mapping[str, object], masses: Masses) -> ScaleMap:
 
 
 def masses_and_base_scales(layout: Layout, masses: Masses) -> Scales:
-    """Return rows with masses and base scales, whose scales are still None."""
+    """Return rows with masses and base scales; their scales are None."""
     roles = classify(layout)
     allocation = tensor_masses(roles, masses)
     return tuple(
@@ -87,12 +87,12 @@ def modular_scales(
     Args:
         layout: All physical tensors.
         masses: Total mass of each group.
-        read: Gives a fused weight in the checkpoint's dtype.
+        read: Returns a fused weight in the checkpoint's dtype.
         sensitivities: Gamma of each functional map, by layer.
 
     Raises:
         InvalidInputError: no tensor has mass; the profile has another number of layers or lacks
-            a map; a sensitivity or a weight is not finite.
+            a map; or a sensitivity or a weight is not finite.
     """
     roles = classify(layout)
     allocation = tensor_masses(roles, masses)
@@ -110,11 +110,11 @@ def modular_scales(
 
 
 def scale_table(scale_map: ScaleMap, radius: float) -> dict[str, dict[str, object]]:
-    """Describe a scale map for people and JSON, one entry a tensor.
+    """Return a description of a scale map, one entry for each tensor.
 
-    `radius_over_scale` is the natural norm of a perturbation of that radius. Where only base
-    scales are known (`base_scale_map`) it is R / s_base, and `correction` and `scale` are None;
-    a tensor that is not perturbed has None throughout.
+    `radius_over_scale` is the natural norm of a perturbation with that radius. In a map of base
+    scales (`base_scale_map`) it is R / s_base, and `correction` and `scale` are None. All three
+    are None for a tensor that is not perturbed.
     """
     return {tensor.name: _description(tensor, radius) for tensor in scale_map.tensors}
 
@@ -141,7 +141,7 @@ def _row(
     base_scale: float | None,
     correction: float | None,
 ) -> TensorScale:
-    """Build a row; without a base scale or a correction the tensor has no scale."""
+    """Return a row; without a base scale or a correction the tensor has no scale."""
     scale = None if base_scale is None or correction is None else base_scale * correction
     return TensorScale(
         name=tensor.name,
@@ -194,13 +194,13 @@ def require_mass(base: Sequence[float | None]) -> None:
     """Refuse scales that perturb nothing.
 
     Raises:
-        InvalidInputError: all of them are None.
+        InvalidInputError: all scales are None.
     """
     if all(scale is None for scale in base):
         raise InvalidInputError(
             "no tensor of this model has mass, so there is nothing to perturb",
             field="method.masses",
-            remedy="give mass to a group that the model has; a tied head counts as embedding",
+            remedy="set the mass of a group of the model; a tied head counts as embedding",
         )
 
 
@@ -212,5 +212,5 @@ def _require_layers(
         raise InvalidInputError(
             f"the profile has {len(sensitivities)} layers, the model {layers}",
             field="method.profile",
-            remedy="give the profile of this model",
+            remedy="use the profile of this model",
         )

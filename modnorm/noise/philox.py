@@ -24,8 +24,8 @@ _KEY_STEPS = (0x9E37_79B9, 0xBB67_AE85)
 def stream_key(scheme: str, seed: int, name: str = "") -> Key:
     """Return the key of one stream: SHA-256 of `scheme LF seed LF name`, first 8 bytes.
 
-    The text is UTF-8 and the seed decimal; no scheme name holds a line feed, so no two streams
-    share a text. Bytes 0-3 are key word 0 and bytes 4-7 key word 1, both little-endian.
+    The text is UTF-8 and the seed decimal. No scheme name contains a line feed, so every stream
+    has its own text. Bytes 0-3 are key word 0 and bytes 4-7 key word 1, both little-endian.
     """
     text = f"{scheme}\n{seed}\n{name}"
     first, second = struct.unpack("<II", hashlib.sha256(text.encode()).digest()[:8])
@@ -36,7 +36,7 @@ def philox4x32(counter: Words, key: Key) -> Words:
     """Return the four output words of each counter after ten rounds.
 
     Args:
-        counter: Counter words 0 to 3; left as they are.
+        counter: Counter words 0 to 3; not modified.
         key: Key words 0 and 1.
 
     Returns:

@@ -1,4 +1,4 @@
-"""`portable-v1`: the same noise, bit for bit, on every device, in every layout, for any block.
+"""`portable-v1`: noise equal bit for bit on every device, in every layout, for any block.
 
 Definition. All integers are unsigned. For a candidate with seed `s` and a physical tensor named
 `p`, element `e` being its position in row-major order of the canonical, unsharded shape:
@@ -23,26 +23,26 @@ from modnorm.noise.philox import WORD_MASK, Key, philox4x32, stream_key
 from modnorm.noise.protocol import Block
 
 _LANES = 8
-"""Elements that one Philox output gives."""
+"""Elements of one Philox output."""
 _CPU_CHUNK = 2**15
-"""Counters per thread at a time: the six int64 temporaries of a chunk fit a level-2 cache."""
+"""Counters per thread in a chunk, whose six int64 temporaries fit a level-2 cache."""
 _DEVICE_CHUNK = 2**20
-"""Counters at a time elsewhere: enough that arithmetic, not launches, takes the time."""
+"""Counters in a chunk on other devices, so many that launches take little of the time."""
 
 
 class PortableNoise:
-    """Philox counters, one key a tensor, and a quantile table; see the module's definition."""
+    """Noise from Philox counters and a quantile table, as the module defines it."""
 
     name = "portable-v1"
     portable = True
 
-    def sample(  # noqa: PLR0913 - a tensor of a candidate is named by all of these
+    def sample(  # noqa: PLR0913 - all of these identify a tensor of a candidate
         self,
         seed: int,
         tensor: str,
         shape: tuple[int, ...],
         *,
-        dtype: torch.dtype,  # noqa: ARG002 - of the protocol; no weight dtype matters here
+        dtype: torch.dtype,  # noqa: ARG002 - part of the protocol; unused here
         device: torch.device,
         block: Block | None = None,
     ) -> torch.Tensor:
@@ -61,7 +61,7 @@ class PortableNoise:
 
 
 class _Stream:
-    """The noise of one tensor, by element number, made a few thousand counters at a time."""
+    """The noise of one tensor by element number, generated in chunks."""
 
     def __init__(self, key: Key, device: torch.device) -> None:
         self._key = key
@@ -69,11 +69,11 @@ class _Stream:
         self._table = gaussian_table(device)
         cpu = device.type == "cpu"
         self._chunk = _CPU_CHUNK * torch.get_num_threads() if cpu else _DEVICE_CHUNK
-        # CUDA's index_select of a vector reads its index as int64, whatever it is.
+        # CUDA's index_select of a vector converts any index to int64.
         self._index = torch.int32 if cpu else torch.int64
 
     def fill_run(self, start: int, out: torch.Tensor) -> None:
-        """Fill a flat tensor with the elements from `start` on."""
+        """Fill a flat tensor with consecutive elements from `start`."""
         for target in torch.split(out, self._chunk * _LANES):
             skip = start % _LANES
             end = start + target.numel()
@@ -83,7 +83,7 @@ class _Stream:
             start = end
 
     def fill_rows(self, start: int, stride: int, out: torch.Tensor) -> None:
-        """Fill each row of a matrix with the elements from `start + row * stride` on."""
+        """Fill each row of a matrix with consecutive elements from `start + row * stride`."""
         width = out.shape[1]
         if not out.numel():
             return

@@ -1,4 +1,4 @@
-"""What the rest of the system asks of a noise scheme."""
+"""The protocol of noise schemes, and blocks of tensors."""
 
 from dataclasses import dataclass
 from math import prod
@@ -21,7 +21,7 @@ class Block:
 
     @classmethod
     def whole(cls, shape: tuple[int, ...]) -> "Block":
-        """Return the block that is all of a tensor; a scalar has one row."""
+        """Return the block of a whole tensor; a scalar has one row."""
         return cls(rows=(0, shape[0] if shape else 1))
 
     def shape_in(self, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -40,11 +40,11 @@ class Block:
         return (self.rows[1] - self.rows[0], *shape[1:]) if shape else ()
 
     def column_range(self, shape: tuple[int, ...]) -> tuple[int, int]:
-        """Return the range inside a row, a row being everything past the first dimension."""
+        """Return the range inside a row; a row is all dimensions after the first."""
         return self.columns if self.columns is not None else (0, prod(shape[1:]))
 
     def of(self, tensor: "torch.Tensor") -> "torch.Tensor":
-        """Return the view of the block in a tensor that holds all of the canonical elements."""
+        """Return the view of the block in a whole canonical tensor."""
         if not tensor.ndim:
             return tensor
         view = tensor[slice(*self.rows)]
@@ -64,13 +64,13 @@ class NoiseScheme(Protocol):
 
     @property
     def portable(self) -> bool:
-        """Whether element `e` is the same everywhere and costs the same alone as in the whole.
+        """Whether element `e` is equal on all devices and can be generated alone.
 
-        A scheme that is not portable makes the whole tensor to give any block of it, and its
-        values depend on the device.
+        Another scheme generates the whole tensor for any block, and its values depend on the
+        device.
         """
 
-    def sample(  # noqa: PLR0913 - a tensor of a candidate is named by all of these
+    def sample(  # noqa: PLR0913 - all of these identify a tensor of a candidate
         self,
         seed: int,
         tensor: str,
@@ -87,8 +87,8 @@ class NoiseScheme(Protocol):
             tensor: Name of the physical tensor.
             shape: Canonical, unsharded shape of the whole tensor.
             dtype: Weight dtype; a scheme may draw in it.
-            device: Where the noise is made.
-            block: What to return; the whole tensor when absent.
+            device: Device that generates the noise.
+            block: Block to return; by default the whole tensor.
 
         Returns:
             fp32 tensor of the block's shape, new memory.

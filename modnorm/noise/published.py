@@ -1,11 +1,9 @@
 """`randopt-reseed-v1`: the noise of the published RandOpt and Modular Norm RandOpt results.
 
-One torch generator on the weights' device is seeded with the candidate seed again for every
-tensor, and draws in the weight dtype. So tensors of one shape get the same noise, and tensors of
-one candidate are not independent. The values depend on the device type and, on CUDA, for large
-tensors on the model of the GPU, and on the torch release: a candidate can be rebuilt only on the
-kind of machine that scored it. Offered to compare with published numbers; `portable-v1` is the
-default for everything else.
+For every tensor a torch generator on the weights' device is seeded with the candidate seed, and
+draws in the weight dtype. So tensors of equal shape get equal noise; they are not independent. The values depend on the device type and the torch release, and for large tensors
+on the model of the GPU. A candidate can be rebuilt only on the kind of machine that scored it. Use
+this scheme only to compare with published numbers.
 """
 
 import torch
@@ -14,22 +12,22 @@ from modnorm.noise.protocol import Block
 
 
 class PublishedNoise:
-    """A torch generator that every tensor starts again from the candidate seed."""
+    """Noise from a torch generator that is seeded with the candidate seed for each tensor."""
 
     name = "randopt-reseed-v1"
     portable = False
 
-    def sample(  # noqa: PLR0913 - a tensor of a candidate is named by all of these
+    def sample(  # noqa: PLR0913 - all of these identify a tensor of a candidate
         self,
         seed: int,
-        tensor: str,  # noqa: ARG002 - of the protocol; every tensor shares the stream
+        tensor: str,  # noqa: ARG002 - part of the protocol; all tensors share the stream
         shape: tuple[int, ...],
         *,
         dtype: torch.dtype,
         device: torch.device,
         block: Block | None = None,
     ) -> torch.Tensor:
-        """Return the noise of a block, cut from that of the whole; see `NoiseScheme.sample`."""
+        """Return a block of the whole tensor's noise; see `NoiseScheme.sample`."""
         block = block or Block.whole(shape)
         size = block.shape_in(shape)
         generator = torch.Generator(device=device).manual_seed(seed)

@@ -1,4 +1,4 @@
-"""Noise schemes by name; the module of a scheme loads torch, so it is imported on demand."""
+"""Noise schemes by name; their modules load torch, so they are imported on demand."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -22,10 +22,10 @@ def scheme_names() -> tuple[str, ...]:
 
 
 def check_scheme(name: str) -> None:
-    """Check that there is a scheme of a name.
+    """Check that a scheme of this name exists.
 
     Raises:
-        InvalidInputError: there is none.
+        InvalidInputError: there is no such scheme.
     """
     if name not in _CLASSES:
         raise InvalidInputError(

@@ -13,7 +13,7 @@ from modnorm.checkpoint.layout import Layout
 from modnorm.errors import InvalidInputError
 from modnorm.geometry import controls
 from modnorm.geometry.scale_map import ScaleMap
-from modnorm.geometry.scales import Scales, isotropic_scales, modular_scales, still_scales
+from modnorm.geometry.scales import Scales, inactive_scales, isotropic_scales, modular_scales
 from modnorm.spec import Masses, MethodSpec
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def _mlp_only(inputs: MethodInputs) -> Scales:
 
 def _base(inputs: MethodInputs) -> Scales:
     """The unperturbed model."""
-    return still_scales(inputs.layout)
+    return inactive_scales(inputs.layout)
 
 
 METHODS: Mapping[str, Method] = MappingProxyType(

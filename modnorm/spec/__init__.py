@@ -1,8 +1,7 @@
-"""The experiment spec: what a user writes in YAML and what a service stores.
+"""The experiment spec, which users write in YAML and services store.
 
-Every limit is checked here, so that the command line, the client and the aggregator refuse the
-same things with the same words. What needs a model or data at hand (the prompt fits, the profile
-belongs to the model) is checked by the services before anything is stored.
+This package checks every limit, so that command line, client and aggregator refuse a spec with
+equal messages. Services also make the checks that need a model or data, before they store it.
 """
 
 from modnorm.spec.experiment import ExperimentSpec

@@ -1,23 +1,24 @@
-"""Where two specs differ."""
+"""Differences between two specs."""
 
 from collections.abc import Iterator, Mapping
 
 
 def differences(
-    there: Mapping[str, object], here: Mapping[str, object]
+    old: Mapping[str, object], new: Mapping[str, object]
 ) -> Mapping[str, tuple[object, object]]:
     """Return the values of the fields that differ, by dotted name in alphabetical order.
 
     Args:
-        there: A spec as JSON has it.
-        here: Another.
+        old: A spec as JSON.
+        new: Another spec as JSON.
 
     Returns:
-        There and here; None for a field that one of them lacks.
+        Old and new value; None for a field that a spec lacks.
     """
-    old, new = dict(_fields(there)), dict(_fields(here))
-    pairs = {name: (old.get(name), new.get(name)) for name in sorted(old.keys() | new.keys())}
-    return {name: (before, after) for name, (before, after) in pairs.items() if before != after}
+    before, after = dict(_fields(old)), dict(_fields(new))
+    names = sorted(before.keys() | after.keys())
+    pairs = {name: (before.get(name), after.get(name)) for name in names}
+    return {name: (one, other) for name, (one, other) in pairs.items() if one != other}
 
 
 def _fields(section: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:

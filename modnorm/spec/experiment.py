@@ -17,12 +17,12 @@ from modnorm.spec.task import ModelSpec, TaskSpec
 
 
 class ExperimentSpec(Section):
-    """Model, task, method, N, prefixes, K list and seed: everything that defines an experiment."""
+    """The whole definition of an experiment: model, task, method, N, prefixes, K list, seed."""
 
-    later: ClassVar[frozenset[str]] = frozenset({"iterative"})
+    added_fields: ClassVar[frozenset[str]] = frozenset({"iterative"})
 
     name: Name = Field(default="", max_length=200)
-    """A label for people."""
+    """A label."""
     model: Annotated[ModelSpec, Named]
     task: TaskSpec
     method: Annotated[MethodSpec, Named]
@@ -31,21 +31,22 @@ class ExperimentSpec(Section):
     engine: Annotated[EngineSpec, Named] = EngineSpec()
     failures: FailureSpec = FailureSpec()
     iterative: IterativeSpec | None = None
-    """Settings of an iterative method; None for all others."""
+    """Settings of an iterative method; None for other methods."""
 
     @model_validator(mode="before")
     @classmethod
     def _fill_in_iterative(cls, data: object) -> object:
-        """Give an iterative method its sections, each with the paper's settings."""
+        """Add the paper's settings to the sections of an iterative method."""
         method = named(data.get("method")) if isinstance(data, Mapping) else None
         if not isinstance(data, Mapping) or not isinstance(method, Mapping):
             return data
         name = method.get("name")
         if isinstance(name, str) and data.get("iterative") is not None:
-            _check_makes_updates(name)  # before the fields of a section that is not for it
+            _check_makes_updates(name)  # before pydantic checks the fields of the section
         defaults = ITERATIVE_DEFAULTS.get(str(name), {})
-        given = {**data, "method": method}
-        return {**given, **{name: _over(given.get(name), part) for name, part in defaults.items()}}
+        content = {**data, "method": method}
+        sections = {name: _merge(content.get(name), part) for name, part in defaults.items()}
+        return {**content, **sections}
 
     @model_validator(mode="after")
     def _iterative_fits(self) -> Self:
@@ -56,36 +57,40 @@ class ExperimentSpec(Section):
         if population.prefixes or population.ensemble_sizes != (1,):
             raise field_fault("population", f"{name} trains one model: no prefixes, no ensembles")
         if population.statistics != "full":
-            raise field_fault("population.statistics", f"{name} needs every reward: full")
+            raise field_fault("population.statistics", f"must be full: {name} needs every reward")
         if name != "es" and population.size != 2:
-            raise field_fault("population.size", f"{name} has two sides a step: 2")
+            raise field_fault(
+                "population.size", f"must be 2: {name} evaluates two sides in each step"
+            )
         if name != "es" and population.seed > MAX_TWO_SIDED_SEED:
             raise field_fault("population.seed", f"must be at most {MAX_TWO_SIDED_SEED}")
         if name != "es" and self.iterative.rounding != "once":
             raise field_fault("iterative.rounding", f"{name} rounds once")
         if (name == "zo_finetuner") != (self.iterative.generator is not None):
-            raise field_fault("iterative.generator", "zo_finetuner needs one, no other method")
+            raise field_fault(
+                "iterative.generator", "zo_finetuner requires it, no other method accepts it"
+            )
         if name == "zo_finetuner" and self.engine.tensor_parallel_size > 1:
             raise field_fault(
-                "engine.tensor_parallel_size", "zo_finetuner needs the whole model on one GPU: 1"
+                "engine.tensor_parallel_size",
+                "must be 1: zo_finetuner needs the whole model on one GPU",
             )
         return self
 
     @property
     def work(self) -> Self:
-        """The spec without what changes no answer: when to give up."""
+        """The spec without the limits of failures, which change no answer."""
         return self.model_copy(update={"failures": FailureSpec()})
 
-    def takes_over_from(self, other: Self) -> bool:
-        """Tell whether complete answers of another spec are answers of this one.
+    def can_reuse(self, other: Self) -> bool:
+        """Return whether complete answers of another spec are answers of this one.
 
-        They are where the work is the same, or the same but for what the other leaves out and
-        this one does not.
+        That is so if the work is equal, also if only this one requests full statistics.
         """
-        return self.work in (other.work, other.leaving_out_nothing.work)
+        return self.work in (other.work, other.with_full_statistics.work)
 
     @property
-    def leaving_out_nothing(self) -> Self:
+    def with_full_statistics(self) -> Self:
         """The spec with full statistics."""
         population = self.population.model_copy(update={"statistics": "full"})
         return self.model_copy(update={"population": population})
@@ -101,12 +106,13 @@ def _check_makes_updates(name: str) -> None:
     if name not in ITERATIVE_DEFAULTS:
         others = ", ".join(ITERATIVE_DEFAULTS)
         raise field_fault(
-            "iterative", f"{name} makes no updates, only {others} do; name one, or leave this out"
+            "iterative",
+            f"{name} makes no updates, only {others} do; name one of these, or remove the section",
         )
 
 
-def _over(given: object, defaults: Mapping[str, object]) -> object:
-    """Return a section over its defaults; what is no section is left to be refused."""
-    if given is None:
+def _merge(section: object, defaults: Mapping[str, object]) -> object:
+    """Return a section with its defaults; anything but a mapping is returned for validation."""
+    if section is None:
         return dict(defaults)
-    return {**defaults, **given} if isinstance(given, Mapping) else given
+    return {**defaults, **section} if isinstance(section, Mapping) else section

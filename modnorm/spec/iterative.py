@@ -1,4 +1,4 @@
-"""Iterative baselines: how a model is trained by perturbations alone."""
+"""Settings of iterative baselines, which train a model by perturbations alone."""
 
 from collections.abc import Mapping
 from typing import Literal, Self
@@ -23,38 +23,40 @@ ITERATIVE_DEFAULTS: Mapping[str, Mapping[str, Mapping[str, object]]] = {
     "mezo": _TWO_SIDED,
     "zo_finetuner": _TWO_SIDED,
 }
-"""Sections of a spec by iterative method, where it says nothing else (paper, app. E.1)."""
+"""Default sections of a spec for each iterative method (paper, app. E.1)."""
 
 
 class IterativeSpec(Section):
-    """How a model is trained by perturbations alone (paper, app. E.1; docs/baselines.md)."""
+    """Training of a model by perturbations alone (paper, app. E.1; docs/baselines.md)."""
 
     updates: Int = Field(ge=1, le=100_000)
     """Updates of the model; 100 for ES, 1,500 for the others."""
     rate: Float = Field(gt=0, le=1e6)
     """alpha of ES, learning rate of the others."""
     report: Literal["last", "best"]
-    """The state that the held-out rows are answered with: the last, or the best on the
-    development rows by accuracy, then mean reward, then fewest updates."""
+    """The state that answers the held-out rows: the last, or the best on the development rows.
+
+    The best has the highest accuracy, then mean reward, then the fewest updates.
+    """
     development: Rows | None = None
-    """Rows that choose among the states."""
+    """Rows that choose the reported state."""
     evaluate_every: Int = Field(default=100, ge=1, le=MAX_COUNT)
-    """Updates between two states that answer the development rows; the first one does, too."""
+    """Updates between two evaluations on the development rows, the first before any update."""
     monitor: tuple[Int, ...] = ()
-    """Updates after which the held-out rows are answered as well; this chooses nothing."""
+    """Updates after which the held-out rows are also answered; this chooses nothing."""
     rounding: Literal["once", "published"] = "once"
-    """`published`: updates and perturbations of ES are rounded before they are added, too."""
+    """`published`: updates and perturbations of ES are also rounded before they are added."""
     generator: str | None = None
-    """Prepared generator of `zo_finetuner`: a file."""
+    """File of the prepared generator of `zo_finetuner`."""
 
     @model_validator(mode="after")
     def _states_are_known(self) -> Self:
         if (self.report == "best") != (self.development is not None):
             raise field_fault(
                 "development",
-                "the best state is chosen on development rows: name them"
+                "development rows choose the best state: name them"
                 if self.development is None
-                else "nothing is chosen on these rows; set report to best, or leave them out",
+                else "these rows choose nothing; set report to best, or remove them",
             )
         if sorted(set(self.monitor)) != list(self.monitor):
             raise field_fault("monitor", "must be distinct and ascending")

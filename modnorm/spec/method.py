@@ -1,4 +1,4 @@
-"""How candidates are drawn, and how a model is calibrated for it."""
+"""The method that draws candidates, and the calibration of its profile."""
 
 from collections.abc import Mapping
 from typing import ClassVar, Literal, Self
@@ -11,7 +11,7 @@ from modnorm.spec.section import Float, Int, Name, Section, field_fault
 MAX_MASS = 1e6
 """Largest mass of a group; only ratios of masses matter."""
 MIN_RADIUS, MAX_RADIUS = 1e-9, 1e9
-"""Bounds of R and sigma: what rounds to nothing, and what no model survives."""
+"""Bounds of R and sigma: below, rounding removes all noise; above, it destroys any model."""
 
 
 class Masses(Section):
@@ -32,38 +32,40 @@ class Masses(Section):
 
 
 class RadiusSource(Section):
-    """The artifact that a radius was chosen in (docs/radius.md)."""
+    """The artifact that chose a radius (docs/radius.md)."""
 
-    later: ClassVar[frozenset[str]] = frozenset({"development_digest"})
+    added_fields: ClassVar[frozenset[str]] = frozenset({"development_digest"})
 
     artifact: str = Field(min_length=1)
-    """Digest of the artifact. Where a user writes it, a file or a digest."""
+    """Digest of the artifact; in a user's spec a file or a digest."""
     transfer: bool = False
-    """Whether it may be of another model or task, as the paper transfers radii."""
+    """Whether the artifact may be of another model or task, as in the paper's transfers."""
     protocol: Literal["grid", "functional-matching"] | None = None
-    """How it was chosen; put here, as the rest, by who reads the artifact."""
+    """Protocol of the choice. The client fills in this and the following fields."""
     task: str | None = None
-    """Task that it was chosen on."""
+    """Task of the choice."""
     model_digest: str | None = Field(default=None, pattern="^[0-9a-f]{64}$")
-    """Model that it was chosen for; None until the artifact was read."""
+    """Model of the choice; None until the client has read the artifact."""
     development_digest: str | None = Field(default=None, pattern="^[0-9a-f]{64}$")
-    """Rows that it was chosen on, which are no test of it; None for functional matching."""
+    """Rows of the choice, which cannot be held-out rows; None for functional matching."""
 
 
 class MethodSpec(Section):
-    """How candidates are drawn around the base."""
+    """The method that draws candidates around the base."""
 
-    later: ClassVar[frozenset[str]] = frozenset({"radius_source"})
+    added_fields: ClassVar[frozenset[str]] = frozenset({"radius_source"})
 
     name: Name = Field(min_length=1)
     """Registered name: `modular_norm`, `randopt`, `base`, or an ablation (docs/methods.md)."""
     radius: Float = Field(default=0.0, validation_alias=AliasChoices("radius", "sigma"))
-    """R of the modular norm; sigma of isotropic noise (`sigma` is accepted as its name). Where a
-    user writes it, an artifact may stand here instead: `{artifact: FILE}`."""
+    """R of the modular norm, or sigma of isotropic noise, which may also be named `sigma`.
+
+    A user's spec may contain an artifact instead: `{artifact: FILE}`.
+    """
     radius_source: RadiusSource | None = None
-    """The artifact that the radius is from; None where a number was given."""
+    """The artifact of the radius; None if the user set a number."""
     profile: str | None = None
-    """Profile to use: a file or a digest; calibrated on the spot when absent."""
+    """Profile to use, a file or a digest; by default the profile is calibrated."""
     masses: Masses = Masses()
 
     @model_validator(mode="before")
@@ -71,13 +73,13 @@ class MethodSpec(Section):
     def _sigma_is_of_isotropic_noise(cls, data: object) -> object:
         if isinstance(data, Mapping) and "sigma" in data and "name" in data:
             _check_sigma(data)
-        return _source_apart(data)
+        return _move_source(data)
 
     @model_validator(mode="after")
     def _radius_is_usable(self) -> Self:
         if self.name == "base" and (self.radius != 0 or self.radius_source is not None):
-            raise field_fault("radius", "base moves nothing; leave the radius out")
-        if not self.is_settled:
+            raise field_fault("radius", "base moves nothing; remove the radius")
+        if not self.is_resolved:
             if self.radius != 0:
                 raise field_fault("radius", "is a number already; the artifact is not needed")
             return self
@@ -89,15 +91,15 @@ class MethodSpec(Section):
         return self
 
     @property
-    def is_settled(self) -> bool:
-        """Whether the radius is a number: no artifact is named that nobody has read yet."""
+    def is_resolved(self) -> bool:
+        """Whether the radius is a number: the client has read any artifact that the spec names."""
         return self.radius_source is None or self.radius_source.model_digest is not None
 
 
 class CalibrationSpec(Section):
     """Sensitivity calibration (paper, app. A.2)."""
 
-    later: ClassVar[frozenset[str]] = frozenset({"maps"})
+    added_fields: ClassVar[frozenset[str]] = frozenset({"maps"})
 
     examples: Int = Field(default=64, ge=1, le=4096)
     layers_per_example: Int = Field(default=4, ge=1, le=MAX_COUNT)
@@ -108,28 +110,30 @@ class CalibrationSpec(Section):
     quantile: Float = Field(default=0.9, ge=0, le=1)
     seed: Int = Field(default=1729, ge=0, le=MAX_SEED)
     maps: Literal["default", "published"] = "default"
-    """`published`: for Gemma 3 the maps of attention and MLP norm their input twice, as in the
-    published code; for other families there is no difference."""
+    """`published`: for Gemma 3, the attention and MLP maps norm their input twice, as published.
+
+    Other families have no such difference.
+    """
 
 
 def _check_sigma(data: Mapping[str, object]) -> None:
-    """Refuse sigma where it is not the radius; who misspelt `randopt` is shown the name.
+    """Refuse sigma for other methods than randopt; the message shows a misspelt name.
 
     Raises:
-        PydanticCustomError: it is not.
+        PydanticCustomError: sigma is not the radius of the method.
     """
     if data["name"] != "randopt":
         raise field_fault(
             "sigma",
             f"sigma is the radius of randopt, but the name is {data['name']!r}; "
-            "give radius instead, or correct the name",
+            "use radius, or correct the name",
         )
     if "radius" in data:
-        raise field_fault("sigma", "is another name of radius, which is given; leave one out")
+        raise field_fault("sigma", "is another name of radius, which is set too; leave one out")
 
 
-def _source_apart(data: object) -> object:
-    """Take an artifact that stands in the place of the radius to where it belongs."""
+def _move_source(data: object) -> object:
+    """Move an artifact from the field of the radius to `radius_source`."""
     if not isinstance(data, Mapping):
         return data
     for name in ("radius", "sigma"):

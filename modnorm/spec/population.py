@@ -1,4 +1,4 @@
-"""How many candidates, and which ensembles of them."""
+"""The number of candidates and the reported ensembles."""
 
 from typing import ClassVar, Literal, Self
 
@@ -8,32 +8,35 @@ from modnorm.limits import MAX_SEED
 from modnorm.spec.section import Int, Section, field_fault
 
 MAX_POPULATION = 100_000
-"""Largest N accepted: the paper's largest population is 3,000."""
+"""Largest allowed N; the paper's largest population is 3,000."""
 MAX_REPORTED = 1_000
-"""Prefixes, and ensemble sizes, that one experiment reports; the paper has ten."""
+"""Largest number of prefixes and of ensemble sizes; the paper has ten."""
 
 
 class PopulationSpec(Section):
-    """How many candidates, which nested prefixes, which ensembles."""
+    """The number of candidates, the nested prefixes and the ensembles."""
 
-    later: ClassVar[frozenset[str]] = frozenset({"statistics"})
+    added_fields: ClassVar[frozenset[str]] = frozenset({"statistics"})
 
     size: Int = Field(ge=1, le=MAX_POPULATION)
     """N: candidates sampled and scored."""
     prefixes: tuple[Int, ...] = Field(default=(), max_length=MAX_REPORTED)
-    """Population sizes to report, nested; N alone when empty."""
+    """Nested population sizes to report; by default only N."""
     ensemble_sizes: tuple[Int, ...] = Field(default=(1,), max_length=MAX_REPORTED)
     """Ensemble sizes K to report."""
     seed: Int = Field(default=42, ge=0, le=MAX_SEED)
     pool: Literal["nested", "published"] = "nested"
-    """`nested`: the first n candidates do not depend on N. `published`: numpy's choice, as in
-    the published pools, which depends on N."""
+    """`nested`: the first n candidates do not depend on N.
+
+    `published`: numpy's choice, as in the published pools, which depends on N.
+    """
     noise: str = "portable-v1"
-    """Noise scheme by name; `randopt-reseed-v1` is the published one."""
+    """Name of the noise scheme; `randopt-reseed-v1` is the published one."""
     statistics: Literal["experts", "full"] = "experts"
-    """`experts`: candidates that can be no expert any more are not scored to their end, and
-    experts leave out rows whose vote is settled; experts, votes and metrics stay what they are.
-    `full`: every candidate and every expert answers every row (docs/early-stop.md)."""
+    """`experts`: skip work that can change no expert, no vote and no metric (docs/early-stop.md).
+
+    `full`: every candidate and every expert answers every row.
+    """
 
     @model_validator(mode="after")
     def _prefixes_fit(self) -> Self:
@@ -60,5 +63,5 @@ class PopulationSpec(Section):
 
     @property
     def reported_prefixes(self) -> tuple[int, ...]:
-        """The population sizes that results are reported for, ascending."""
+        """The reported population sizes, ascending."""
         return self.prefixes or (self.size,)

@@ -1,4 +1,4 @@
-"""Reading specs: everything that is wrong with one, as one error that names the first field."""
+"""Reading of specs; one error lists all faults and names the first field."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
@@ -18,9 +18,9 @@ from modnorm.spec.yaml_text import read_yaml
 
 SectionT = TypeVar("SectionT", bound=Section)
 
-_TOLD = 10
-"""Faults of a content that an error lists."""
-_PLAIN_WORDS = {
+_LISTED = 10
+"""Most faults that an error lists."""
+_MESSAGES = {
     "missing": "must be given",
     "string_unicode": "holds half a surrogate pair; write the character itself",
     "model_attributes_type": "must be a mapping of fields to values",
@@ -28,11 +28,11 @@ _PLAIN_WORDS = {
     "tuple_type": "must be a list",
     "union_tag_not_found": "must be given",
 }
-"""What is wrong, by pydantic's type of fault."""
+"""Messages by pydantic's type of fault."""
 
 
 def parse_spec(data: Mapping[str, object]) -> ExperimentSpec:
-    """Validate a spec as a whole.
+    """Validate a whole spec.
 
     Raises:
         InvalidInputError: names the first field at fault; the message lists all of them.
@@ -46,7 +46,7 @@ def parse_section(kind: type[SectionT], data: object, *, field: str | None = Non
     Args:
         kind: The section's class.
         data: Its content.
-        field: Its path in the spec, `calibration` for instance; None for a whole spec.
+        field: Its path in the spec, for example `calibration`; None for a whole spec.
 
     Raises:
         InvalidInputError: names the first field at fault; the message lists all of them.
@@ -62,7 +62,7 @@ def load_spec(path: str | PathLike[str]) -> ExperimentSpec:
     """Read a spec from a YAML file.
 
     Raises:
-        InvalidInputError: the file is missing, is not YAML, has a key twice, or breaks the schema.
+        InvalidInputError: the file is missing, is not YAML, repeats a key, or breaks the schema.
     """
     try:
         data = read_yaml(read_text(Path(path), most=MAX_YAML_BYTES))
@@ -76,27 +76,27 @@ def load_spec(path: str | PathLike[str]) -> ExperimentSpec:
 def first_fault(
     kind: type[BaseModel], error: ValidationError, start: Sequence[str] = (), *, whole: str
 ) -> InvalidInputError:
-    """Return what is wrong with a content as an error that says what would be right.
+    """Return the faults of a content as one error, with the first field and the remedies.
 
     Args:
-        kind: What it was to be.
-        error: What pydantic says.
+        kind: The expected class.
+        error: Pydantic's error.
         start: Path of the content in its file.
-        whole: Name of the content, for what no field of it is to blame for.
+        whole: Name of the content, for faults without a field.
     """
-    told = islice(plain_faults(kind, error), _TOLD)
-    faults = [(".".join(map(_step, (*start, *place))), text) for place, text in told]
+    listed = islice(plain_faults(kind, error), _LISTED)
+    faults = [(".".join(map(_step, (*start, *place))), text) for place, text in listed]
     field, message = faults[0]
     others = "; ".join(f"{name}: {text}" for name, text in faults[1:])
-    if error.error_count() > _TOLD:
-        others += f"; and {error.error_count() - _TOLD:,} more"
+    if error.error_count() > _LISTED:
+        others += f"; and {error.error_count() - _LISTED:,} more"
     return InvalidInputError(
         f"{message}; also {others}" if others else message, field=field or whole
     )
 
 
 def _step(step: int | str) -> str:
-    """Return a step of a path as it is read: one that would not be seen in quotes."""
+    """Return a step of a path as text, in quotes if it is blank."""
     text = str(step)
     return text if text.strip() else repr(text)
 
@@ -104,18 +104,18 @@ def _step(step: int | str) -> str:
 def plain_faults(
     kind: type[BaseModel], error: ValidationError
 ) -> Iterator[tuple[list[int | str], str]]:
-    """Yield the place of each fault in a content, and in plain words what is wrong.
+    """Yield path and message of each fault in a content.
 
     Args:
-        kind: What the content was to be.
-        error: What pydantic says.
+        kind: The expected class.
+        error: Pydantic's error.
     """
     for fault in error.errors(include_url=False, include_input=False):
-        yield _place(kind, fault), _words(kind, fault)
+        yield _path(kind, fault), _message(kind, fault)
 
 
-def _words(kind: type[BaseModel], fault: ErrorDetails) -> str:
-    """Say what is wrong, and what would be right."""
+def _message(kind: type[BaseModel], fault: ErrorDetails) -> str:
+    """Return the message of a fault, with the remedy."""
     match fault["type"]:
         case "extra_forbidden":
             _, sections = _walk(kind, fault["loc"][:-1])
@@ -128,11 +128,11 @@ def _words(kind: type[BaseModel], fault: ErrorDetails) -> str:
             return f"must have at least {fault['ctx']['min_length']}"
         case "too_long":
             return f"must have at most {fault['ctx']['max_length']:,}"
-    return _PLAIN_WORDS.get(fault["type"], fault["msg"].removeprefix("Value error, "))
+    return _MESSAGES.get(fault["type"], fault["msg"].removeprefix("Value error, "))
 
 
 def _names(kind: type[BaseModel]) -> Iterator[str]:
-    """Yield the fields of a section as they are written."""
+    """Yield the names of a section's fields in files."""
     for name, field in kind.model_fields.items():
         yield field.alias or name
 
@@ -143,8 +143,7 @@ def _walk(
     """Follow a path of pydantic.
 
     Returns:
-        The path as it is written in the file, without the tags that pydantic puts in, and the
-        classes of the sections that may stand at its end.
+        The path in the file, without pydantic's tags, and the possible section classes at its end.
     """
     written: list[int | str] = []
     here = [kind]
@@ -163,7 +162,7 @@ def _walk(
 
 
 def _is_tag(kind: type[BaseModel], step: int | str) -> bool:
-    """Tell whether a step is no field of a section, but what one of its fields always holds."""
+    """Return whether a step is pydantic's tag of a section, not a field."""
     fields = kind.model_fields
     return step not in fields and any(
         step in get_args(field.annotation) for field in fields.values()
@@ -171,22 +170,22 @@ def _is_tag(kind: type[BaseModel], step: int | str) -> bool:
 
 
 def _sections(hint: object) -> Iterator[type[BaseModel]]:
-    """Yield the sections that a type names: those of `Rows | None` for instance."""
+    """Yield the section classes in a type, for example in `Rows | None`."""
     if isinstance(hint, type) and issubclass(hint, BaseModel):
         yield hint
     for part in get_args(hint):
         yield from _sections(part)
 
 
-def _place(kind: type[BaseModel], fault: ErrorDetails) -> list[int | str]:
-    """Return where a fault lies; pydantic places some of them at the section."""
-    place, _ = _walk(kind, fault["loc"])
+def _path(kind: type[BaseModel], fault: ErrorDetails) -> list[int | str]:
+    """Return the path of a fault; pydantic reports some faults at the section."""
+    path, _ = _walk(kind, fault["loc"])
     match fault["type"]:
-        case "extra_forbidden":  # what is no field is no tag either, though a field may hold it
-            place, _ = _walk(kind, fault["loc"][:-1])
-            place.append(fault["loc"][-1])
+        case "extra_forbidden":  # an unknown field is no tag, even if a field has this value
+            path, _ = _walk(kind, fault["loc"][:-1])
+            path.append(fault["loc"][-1])
         case section.FIELD_FAULT:
-            place.append(fault["ctx"]["field"])
+            path.append(fault["ctx"]["field"])
         case "union_tag_invalid" | "union_tag_not_found":
-            place.append(fault["ctx"]["discriminator"].strip("'"))
-    return place
+            path.append(fault["ctx"]["discriminator"].strip("'"))
+    return path

@@ -1,4 +1,4 @@
-"""How evaluators run the model, and when to give up."""
+"""Settings of engines, and limits of failures."""
 
 from typing import ClassVar, Literal, Self
 
@@ -8,41 +8,43 @@ from modnorm.limits import MAX_COUNT
 from modnorm.spec.section import Int, Section, field_fault
 
 MAX_MODEL_LEN, MAX_SEQUENCES, MAX_RANKS = 2**20, 4096, 64
-"""Bounds of an engine's settings, beyond those of any model or host of today."""
+"""Bounds of an engine's settings, above those of any current model or host."""
 
 
 class EngineSpec(Section):
-    """How evaluators run the model."""
+    """Settings of the engine that runs the model."""
 
-    later: ClassVar[frozenset[str]] = frozenset(
+    added_fields: ClassVar[frozenset[str]] = frozenset(
         {"max_model_len", "max_num_seqs", "tensor_parallel_size", "numerics"}
     )
 
     name: Literal["auto", "transformers", "vllm"] = "auto"
-    """`auto` is vLLM where the evaluator has it and a GPU, else transformers (docs/engines.md)."""
+    """`auto`: vLLM if the evaluator has it and a GPU, else transformers (docs/engines.md)."""
     max_model_len: Int | None = Field(default=None, ge=2, le=MAX_MODEL_LEN)
-    """Longest sequence in tokens, prompt and completion together; the model's own when absent."""
+    """Longest sequence in tokens, prompt and completion together; by default the model's."""
     max_num_seqs: Int | None = Field(default=None, ge=1, le=MAX_SEQUENCES)
-    """Sequences that vLLM decodes at once; 256 when absent."""
+    """Sequences that vLLM decodes at once; by default 256."""
     tensor_parallel_size: Int = Field(default=1, ge=1, le=MAX_RANKS)
-    """GPUs that vLLM spreads one model over."""
+    """GPUs that vLLM uses for one model."""
     numerics: Literal["fast", "batch_invariant"] = "fast"
-    """`batch_invariant`: an answer does not depend on what shares its batch; vLLM on a GPU."""
+    """`batch_invariant`: an answer does not depend on its batch; for vLLM on a GPU."""
 
     @model_validator(mode="after")
     def _is_of_vllm(self) -> Self:
         for field in ("tensor_parallel_size", "numerics"):
-            asked = getattr(self, field) != type(self).model_fields[field].default
-            if asked and self.name == "transformers":
+            changed = getattr(self, field) != type(self).model_fields[field].default
+            if changed and self.name == "transformers":
                 raise field_fault(field, "the transformers engine has no such setting; use vllm")
         return self
 
 
 class FailureSpec(Section):
-    """When to try again and when to give up."""
+    """Limits of failures."""
 
     max_attempts: Int = Field(default=3, ge=1, le=100)
-    """Attempts a job gets before it fails for good."""
+    """Attempts of a job before it fails."""
     max_failed_candidates: Int = Field(default=0, ge=0, le=MAX_COUNT)
-    """Failed candidates that the experiment tolerates, in all updates together where it is
-    iterative; they are left out of the ranking, or of their update."""
+    """Failed candidates that the experiment tolerates, over all updates of an iterative method.
+
+    They are excluded from the ranking, or from their update.
+    """

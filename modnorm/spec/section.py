@@ -1,4 +1,4 @@
-"""What all sections of a spec have in common."""
+"""The base class of all sections of a spec, and its field types."""
 
 import unicodedata
 from collections.abc import Mapping
@@ -15,28 +15,28 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 FIELD_FAULT = "field_fault"
-_UNSEEN = frozenset({"Cc", "Cf", "Zl", "Zp"})
+_INVISIBLE = frozenset({"Cc", "Cf", "Zl", "Zp"})
 """Unicode categories: control, format (zero width, direction), line and paragraph separators."""
 
 
 def field_fault(field: str, message: str) -> PydanticCustomError:
-    """Blame one field of a section for a rule that binds several."""
+    """Return the error of one field, for a rule about several fields of a section."""
     return PydanticCustomError(FIELD_FAULT, "{message}", {"message": message, "field": field})
 
 
-def _no_truth_value(value: object) -> object:
-    """Refuse what pydantic would take for 0 or 1."""
+def _refuse_bool(value: object) -> object:
+    """Refuse booleans, which pydantic would accept as 0 or 1."""
     if isinstance(value, bool):
         raise PydanticCustomError("truth_value", "must be a number, not true or false")
     return value
 
 
-Int = Annotated[int, BeforeValidator(_no_truth_value)]
-Float = Annotated[float, BeforeValidator(_no_truth_value)]
+Int = Annotated[int, BeforeValidator(_refuse_bool)]
+Float = Annotated[float, BeforeValidator(_refuse_bool)]
 
 
 def named(value: object) -> object:
-    """Let a section be given by its name alone: `model: tiny-thicket`."""
+    """Expand a section that is only a name: `model: tiny-thicket`."""
     return {"name": value} if isinstance(value, str) else value
 
 
@@ -47,45 +47,45 @@ def _named_or_whole(value: object) -> object:
 
 
 Named = BeforeValidator(_named_or_whole)
-"""Of a section that may be given by its name alone."""
+"""Validator of a section that may be only a name."""
 
 
-def _seen(value: str) -> str:
-    """Refuse characters that are not seen, or that change how others are."""
+def _refuse_invisible(value: str) -> str:
+    """Refuse characters that are invisible or change the display of others."""
     for position, letter in enumerate(value, 1):
-        if unicodedata.category(letter) in _UNSEEN:
+        if unicodedata.category(letter) in _INVISIBLE:
             raise PydanticCustomError(
                 "unseen_character",
-                "has the control or format character {code} at position {position}; leave it out",
+                "has the control or format character {code} at position {position}; remove it",
                 {"code": f"U+{ord(letter):04X}", "position": position},
             )
     return value
 
 
-Name = Annotated[str, AfterValidator(_seen)]
-"""A text that is shown in a line: names of people's own, and those of things."""
+Name = Annotated[str, AfterValidator(_refuse_invisible)]
+"""A name, which must be readable in one line."""
 
 
 class Section(BaseModel):
-    """A part of a spec: no unknown fields, never changed."""
+    """A section of a spec: immutable, without unknown fields."""
 
     model_config = ConfigDict(
         extra="forbid",
         frozen=True,
         allow_inf_nan=False,
-        str_min_length=0,  # without any bound pydantic lets halves of surrogate pairs pass
+        str_min_length=0,  # without a bound pydantic accepts halves of surrogate pairs
     )
 
-    later: ClassVar[frozenset[str]] = frozenset()
-    """Fields that the section did not always have. They are written only where they are not at
-    their default, so that specs from before keep their digests."""
+    added_fields: ClassVar[frozenset[str]] = frozenset()
+    """Fields added after the first version.
+
+    They are written only if they are not at their default, so that older specs keep their digests.
+    """
 
     @model_serializer(mode="wrap")
-    def _leave_out_later_defaults(
-        self, handler: SerializerFunctionWrapHandler
-    ) -> dict[str, object]:
+    def _omit_added_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
         content: dict[str, object] = handler(self)
-        for name in self.later:
+        for name in self.added_fields:
             if getattr(self, name) == type(self).model_fields[name].default:
                 content.pop(name, None)
         return content

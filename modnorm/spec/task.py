@@ -34,34 +34,36 @@ class DataSpec(Section):
     revision: str | None = None
     """Commit of a Hugging Face dataset."""
     offset: Int = Field(default=0, ge=0, le=MAX_COUNT)
-    """Rows passed over at the start."""
+    """Rows skipped at the start."""
     limit: Int | None = Field(default=None, ge=1, le=MAX_COUNT)
-    """Rows taken; all that are left when absent."""
+    """Rows used; by default all remaining rows."""
 
 
-def _sourced(value: object) -> object:
+def _expand_source(value: object) -> object:
     if not isinstance(value, str | Mapping | Section):
         raise PydanticCustomError("no_rows", "must be a source, or a mapping of fields to values")
     return {"source": value} if isinstance(value, str) else value
 
 
-Rows = Annotated[DataSpec, BeforeValidator(_sourced)]
-"""Rows; a source alone stands for all of its rows."""
+Rows = Annotated[DataSpec, BeforeValidator(_expand_source)]
+"""Rows; a string is a source with all its rows."""
 
 
 class TaskSpec(Section):
     """A benchmark, the rows that rank candidates and the rows that are voted on."""
 
-    later: ClassVar[frozenset[str]] = frozenset({"declaration"})
+    added_fields: ClassVar[frozenset[str]] = frozenset({"declaration"})
 
     name: Name = Field(min_length=1)
-    """Registered name, or name of the declared task. Where a user writes it, a task file."""
+    """Registered name, or name of the declared task; in a user's spec also a task file."""
     declaration: str | None = Field(default=None, min_length=1, max_length=MAX_DECLARATION)
-    """Text of the task file, put here by who reads it; none where the task is registered."""
+    """Text of the task file, filled in by the client; None for a registered task."""
     selection: Rows
     heldout: Rows
     max_tokens: Int | None = Field(default=None, ge=1, le=131_072)
-    """Completion cap; the paper's for the task when absent."""
+    """Completion cap in tokens; by default the paper's for the task."""
     scorer: str | None = Field(default=None, min_length=1)
-    """Scorer by name; `reference` reproduces the published code, the default is right. `mbpp` has
-    `self-reported`, which believes a program's report of tests that nothing else can judge."""
+    """Name of the scorer; `reference` reproduces the published code, the default is correct.
+
+    For `mbpp`, `self-reported` trusts a program's report of tests that nothing else can judge.
+    """

@@ -1,7 +1,6 @@
-"""YAML as users write it: data alone, and no key of a mapping twice.
+"""Reading of YAML that contains only data and repeats no key.
 
-PyYAML takes the last of two keys alike, so that half of what stands in a file would be dropped
-without a word.
+PyYAML keeps the last of two equal keys, which would silently drop the first.
 """
 
 import re
@@ -11,14 +10,14 @@ from contextlib import contextmanager
 import yaml
 
 _PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
-"""What JSON writes for a letter beyond the first 65,536: `spec.json` of a run is read as YAML."""
+"""A surrogate pair, as JSON escapes characters above U+FFFF; `spec.json` is read as YAML."""
 
 
 def read_yaml(text: str) -> object:
-    """Return what a text holds.
+    """Return the data of a text.
 
     Raises:
-        ValueError: it is no YAML, or a key stands there twice; names the line.
+        ValueError: the text is no YAML, or a key appears twice; the message names the line.
     """
     with _loading(text) as loader:
         content: object = loader.get_single_data()
@@ -26,7 +25,7 @@ def read_yaml(text: str) -> object:
 
 
 def compose_yaml(text: str) -> yaml.Node | None:
-    """Return the nodes of a text, which know their lines.
+    """Return the nodes of a text, with their lines.
 
     Raises:
         ValueError: as `read_yaml`.
@@ -37,7 +36,7 @@ def compose_yaml(text: str) -> yaml.Node | None:
 
 
 class _Loader(yaml.SafeLoader):
-    """Looks at mappings as they are written, before merge keys (`<<`) put others' into them."""
+    """Checks mappings before merge keys (`<<`) add entries of other mappings."""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         node = super().compose_node(parent, index)
@@ -46,16 +45,16 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> str:
-        """Join what JSON takes apart."""
+        """Join surrogate pairs of JSON."""
         text: str = super().construct_scalar(node)
         return _PAIR.sub(_joined, text)
 
 
 @contextmanager
 def _loading(text: str) -> Iterator[_Loader]:
-    """Yield what reads a text; all that it meets in one that is no YAML is a ValueError."""
+    """Yield the loader of a text; convert its errors to ValueError."""
     try:
-        loader = _Loader(text)  # which looks for characters that no YAML has
+        loader = _Loader(text)  # refuses characters that YAML does not allow
         try:
             yield loader
         finally:
@@ -63,7 +62,7 @@ def _loading(text: str) -> Iterator[_Loader]:
     except (yaml.YAMLError, RecursionError) as error:
         raise ValueError(str(error)) from error
     except (LookupError, AttributeError) as error:
-        # PyYAML's own, where a value is not of the tag that it is given: `!!int ''`.
+        # PyYAML raises these if a value does not fit its tag: `!!int ''`.
         raise ValueError("a value is not of its tag") from error
 
 
@@ -75,7 +74,7 @@ def _refuse_double_keys(node: yaml.MappingNode) -> None:
     seen: set[tuple[str, str]] = set()
     for key, _ in node.value:
         if not isinstance(key, yaml.ScalarNode):
-            continue  # what it holds is no key, which the constructor says
+            continue  # the constructor refuses a key that is no scalar
         if (key.tag, key.value) in seen:
-            raise ValueError(f"line {key.start_mark.line + 1}: {key.value} stands there twice")
+            raise ValueError(f"line {key.start_mark.line + 1}: {key.value} appears twice")
         seen.add((key.tag, key.value))

@@ -87,7 +87,7 @@ def test_what_was_to_give_up_elsewhere_makes_way(client, lab, spec, patient):
 
 def test_what_leaves_out_makes_way_for_full_statistics(client, lab, spec):
     take_up(client, spec)
-    full = spec.leaving_out_nothing
+    full = spec.with_full_statistics
     assert take_up(client, full).request_id == full.digest != spec.digest
     assert lab.stored[spec.digest].state == CANCELLED
     take_up(client, spec)
@@ -96,7 +96,7 @@ def test_what_leaves_out_makes_way_for_full_statistics(client, lab, spec):
 
 def test_what_is_still_wanted_does_not_make_way(client, lab, spec):
     first = take_up(client, spec)
-    take_up(client, spec.leaving_out_nothing, wanted=[first.id])
+    take_up(client, spec.with_full_statistics, wanted=[first.id])
     assert lab.stored[spec.digest].state == PENDING
 
 

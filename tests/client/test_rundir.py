@@ -58,7 +58,7 @@ def test_full_statistics_may_be_asked_for_at_any_time_and_not_given_up(tmp_path,
     directory = RunDirectory(tmp_path)
     directory.claim(spec)
     (tmp_path / "results.json").touch()
-    full = spec.leaving_out_nothing
+    full = spec.with_full_statistics
     directory.check(full)
     with pytest.raises(ConflictError):
         directory.check(reseeded(full, 43))

@@ -11,11 +11,11 @@ from modnorm.errors import InvalidInputError
 from modnorm.geometry.scale_map import Norm, ScaleMap
 from modnorm.geometry.scales import (
     base_scale_map,
+    inactive_scales,
     isotropic_scales,
     linear_gain,
     modular_scales,
     scale_table,
-    still_scales,
 )
 from modnorm.spec import Masses
 
@@ -231,7 +231,7 @@ def test_isotropic_scales_are_one_everywhere(make_model):
 
 
 def test_still_scales_perturb_nothing(make_model):
-    assert not ScaleMap("base", "", still_scales(make_model().layout)).active
+    assert not ScaleMap("base", "", inactive_scales(make_model().layout)).active
 
 
 def test_scale_maps_survive_json(make_model):

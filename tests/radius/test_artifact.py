@@ -96,7 +96,7 @@ def test_a_spec_gets_number_and_digest(make_grid, make_spec):
     artifact = make_grid(METRICS, 0.16)
     settled = artifact.resolve(make_spec("radius.json"))
     assert settled.method.radius == 0.16
-    assert settled.method.is_settled
+    assert settled.method.is_resolved
     assert settled.method.radius_source.artifact == artifact.digest
     assert settled.method.radius_source.model_digest == "a" * 64
     assert settled.method.radius_source.protocol == "grid"

@@ -19,7 +19,7 @@ from modnorm.spec import compose_yaml, load_spec, read_yaml
 )
 def test_a_key_given_twice_is_refused_with_its_line(text, line):
     for read in (read_yaml, compose_yaml):
-        with pytest.raises(ValueError, match=f"line {line}: .* stands there twice"):
+        with pytest.raises(ValueError, match=f"line {line}: .* appears twice"):
             read(text)
 
 
@@ -49,7 +49,7 @@ def test_what_is_no_data_is_refused(text):
 def test_a_spec_that_gives_a_field_twice_is_refused(tmp_path):
     path = tmp_path / "spec.yaml"
     path.write_text("model: tiny-thicket\nmethod:\n  name: randopt\n  name: base\n")
-    with pytest.raises(InvalidInputError, match="line 4: name stands there twice") as caught:
+    with pytest.raises(InvalidInputError, match="line 4: name appears twice") as caught:
         load_spec(path)
     assert caught.value.field == "spec"
 

@@ -75,7 +75,7 @@ def test_faults_are_named_by_field(write, changes, field, message):
 
 def test_a_part_that_is_given_twice_is_refused_with_its_line(write, tmp_path):
     (tmp_path / "parts.yaml").write_text("short: {}\nlong: {}\nshort: {model: other}\n")
-    with pytest.raises(InvalidInputError, match="line 3: short stands there twice") as caught:
+    with pytest.raises(InvalidInputError, match="line 3: short appears twice") as caught:
         load_suite(write(parts="parts.yaml"))
     assert caught.value.field == "parts"
 

@@ -12,7 +12,7 @@ from modnorm.admission import (
     check_calibration,
     check_engine,
     check_radius_is_tested_elsewhere,
-    check_settled,
+    check_resolved,
     find_generator,
     is_digest,
     load_splits,
@@ -108,7 +108,7 @@ class Admissions:
             PreconditionError: the task runs programs, and there is no sandbox.
             UnavailableError: a service that knows more is down, or the sandbox does not isolate.
         """
-        check_settled(spec)
+        check_resolved(spec)
         check_engine(spec, self._engines)
         isolation = await self._threads.run(check_sandbox, spec.task.name, self._sandbox)
         data = await self._threads.run(self._load, spec)

@@ -280,4 +280,4 @@ def _predecessor(session: Session, experiment: Experiment, split: Split) -> str 
 def _precedes(other: Experiment, spec: ExperimentSpec) -> bool:
     """Tell whether an ended experiment left something of a spec's work undone."""
     left_out = other.spec.population.statistics != spec.population.statistics
-    return spec.takes_over_from(other.spec) and (other.state in _ENDED_EARLY or left_out)
+    return spec.can_reuse(other.spec) and (other.state in _ENDED_EARLY or left_out)
