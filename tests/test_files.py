@@ -12,7 +12,7 @@ def test_a_file_is_replaced_and_nothing_is_left_beside_it(tmp_path):
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("file", b"new")]
 
 
-def test_what_is_no_file_stays_what_it_is(tmp_path):
+def test_a_special_file_is_written_in_place(tmp_path):
     device = tmp_path / "device"
     device.symlink_to("/dev/null")
     write_file(device, b"new")
@@ -20,7 +20,7 @@ def test_what_is_no_file_stays_what_it_is(tmp_path):
     assert list(tmp_path.iterdir()) == [device]
 
 
-def test_of_a_link_the_file_is_replaced_that_it_leads_to(tmp_path):
+def test_the_target_of_a_link_is_replaced(tmp_path):
     link, folder = tmp_path / "link", tmp_path / "folder"
     folder.mkdir()
     link.symlink_to(folder / "file")
@@ -39,7 +39,7 @@ def test_a_text_is_read_up_to_its_bound(tmp_path):
         read_text(path, most=4)
 
 
-def test_what_may_not_end_is_not_read(tmp_path):
+def test_a_file_that_may_not_end_is_not_read(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     for path in (pipe, Path("/dev/zero"), tmp_path):

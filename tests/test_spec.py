@@ -1,4 +1,4 @@
-"""Files that are no spec."""
+"""Refused specs, their fields and their messages."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from modnorm.wire.conversions import spec_from_proto, spec_to_proto
 
 @pytest.fixture
 def refused_field():
-    """Change one value of a sound spec, by section and name; returns the field that is blamed."""
+    """Return a function that changes one value of a valid spec and returns the field at fault."""
 
     def parse(section, **values):
         sections: dict[str, dict[str, object]] = {
@@ -58,7 +58,7 @@ def test_a_rule_between_fields_blames_the_field_that_breaks_it(
         ("calibration", "quantile"),
     ],
 )
-def test_a_truth_value_is_no_number(section, name, refused_field):
+def test_a_boolean_is_no_number(section, name, refused_field):
     assert refused_field(section, **{name: True}) == f"{section}.{name}"
 
 
@@ -93,7 +93,7 @@ def test_half_a_surrogate_pair_is_no_text(section, name, refused_field):
     assert refused_field(section, **{name: "\ud83d"}) == f"{section}.{name}"
 
 
-def test_a_truth_value_in_a_list_is_blamed_by_its_place(refused_field):
+def test_a_boolean_in_a_list_is_named_by_its_index(refused_field):
     assert refused_field("population", ensemble_sizes=[True]) == "population.ensemble_sizes.0"
 
 
@@ -149,7 +149,7 @@ def test_sigma_under_a_misspelt_name_shows_the_name():
     assert caught.value.field == "method.name"
 
 
-def test_an_artifact_may_stand_in_the_place_of_the_radius():
+def test_the_radius_may_be_an_artifact():
     named = {"artifact": "runs/tune/radius.json"}
     spec = method_spec(name="randopt", sigma=named)
     assert spec == method_spec(name="randopt", radius=named)
@@ -157,7 +157,7 @@ def test_an_artifact_may_stand_in_the_place_of_the_radius():
     assert parse_spec(spec.model_dump(mode="json")) == spec
 
 
-def test_a_number_leaves_no_trace_of_artifacts_in_the_digest():
+def test_the_digest_of_a_spec_with_a_number_has_no_artifact():
     spec = method_spec(name="randopt", radius=0.1)
     assert "radius_source" not in spec.model_dump(mode="json")["method"]
 
@@ -210,7 +210,7 @@ def with_engine(engine):
     }
 
 
-def test_an_engine_without_settings_has_the_digest_that_it_had_before_there_were_any():
+def test_an_engine_without_settings_keeps_its_old_digest():
     before = "4da6b56ca52da94c537665fa9a2adeca17661cfa9130c22c1884700006525107"
     assert parse_spec(with_engine("vllm")).digest == before
     spelt = {"name": "vllm", "tensor_parallel_size": 1, "numerics": "fast"}
@@ -235,7 +235,7 @@ def test_a_setting_that_no_engine_has_is_refused(engine):
     assert caught.value.field == f"engine.{next(iter(engine))}"
 
 
-def test_statistics_of_experts_are_the_default_and_leave_the_digest_as_it_was():
+def test_statistics_of_experts_are_the_default_and_keep_the_digest():
     before = "4da6b56ca52da94c537665fa9a2adeca17661cfa9130c22c1884700006525107"
     spec = with_engine("vllm")
     for statistics, same in (("experts", True), ("full", False)):
@@ -339,7 +339,7 @@ def test_iterative_settings_that_do_not_fit_are_refused(sections, field):
         ({"population": {"size": 4, "full": True}}, "population.full", "statistics"),
     ],
 )
-def test_a_field_that_is_none_is_told_the_fields_that_are(changes, field, remedy):
+def test_the_error_for_an_unknown_field_lists_the_fields(changes, field, remedy):
     rows = {"selection": "rows.jsonl", "heldout": "rows.jsonl"}
     sound = {
         "model": "tiny-thicket",
@@ -363,7 +363,7 @@ def test_a_field_that_is_none_is_told_the_fields_that_are(changes, field, remedy
         ("population", [1], "must be a mapping of fields to values"),
     ],
 )
-def test_what_is_no_section_and_what_is_missing_is_said_plainly(section, given, wanted):
+def test_errors_for_an_invalid_and_a_missing_section_are_plain(section, given, wanted):
     with pytest.raises(InvalidInputError) as caught:
         parse_spec({"model": "tiny-thicket", section: given})
     message = str(caught.value)
@@ -371,7 +371,7 @@ def test_what_is_no_section_and_what_is_missing_is_said_plainly(section, given, 
     assert "task: must be given" in message
 
 
-def test_a_radius_that_is_given_twice_is_refused():
+def test_a_radius_that_is_set_twice_is_refused():
     with pytest.raises(InvalidInputError, match="leave one out") as caught:
         parse_spec(
             {
@@ -399,7 +399,7 @@ def refused(**changes):
     return caught.value
 
 
-def test_rows_that_are_none_are_said_plainly():
+def test_the_error_for_invalid_rows_is_plain():
     error = refused(task={**ROWS, "heldout": 3})
     assert error.field == "task.heldout"
     assert error.message == "must be a source, or a mapping of fields to values"
@@ -413,7 +413,7 @@ def test_rows_that_are_none_are_said_plainly():
         ({"population": {"size": 4, "": 1}}, "population.''"),
     ],
 )
-def test_a_key_that_is_not_seen_is_quoted(changes, field):
+def test_a_blank_key_is_quoted(changes, field):
     assert refused(**changes).field == field
 
 
@@ -431,7 +431,7 @@ def test_a_key_that_is_not_seen_is_quoted(changes, field):
         ("\ufeff", "U+FEFF"),
     ],
 )
-def test_a_name_has_no_character_that_is_not_seen(letter, code):
+def test_a_name_has_no_invisible_character(letter, code):
     for changes, field in (
         ({"name": f"ab{letter}c"}, "name"),
         ({"model": f"ab{letter}c"}, "model.name"),
@@ -454,14 +454,14 @@ def test_a_name_may_be_in_any_script():
 
 
 @pytest.mark.parametrize("field", ["prefixes", "ensemble_sizes"])
-def test_more_sizes_than_anybody_reports_are_refused_by_their_number(field):
+def test_too_many_sizes_are_refused(field):
     sizes = list(range(1, MAX_POPULATION + 1))
     error = refused(population={"size": MAX_POPULATION, field: sizes})
     assert error.field == f"population.{field}"
     assert error.message == "must have at most 1,000"
 
 
-def test_of_many_faults_the_first_are_told():
+def test_the_first_of_many_faults_are_listed():
     error = refused(population={"size": 4, "prefixes": ["x"] * 100})
     assert error.field == "population.prefixes.0"
     assert "population.prefixes.9: " in error.message
@@ -476,7 +476,7 @@ def test_a_device_is_no_spec(path):
     assert caught.value.field == "spec"
 
 
-def test_a_spec_is_no_larger_than_one_is(tmp_path):
+def test_a_spec_that_is_too_large_is_refused(tmp_path):
     path = tmp_path / "spec.yaml"
     path.write_text("#" * 2**19)
     with pytest.raises(InvalidInputError, match="more than 262,144 bytes"):

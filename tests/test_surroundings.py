@@ -1,4 +1,4 @@
-"""What tests take over from the shell that they are started in."""
+"""Tests ignore settings of the shell that starts them."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ print(*(name for name in os.environ if name.startswith(("MODNORM_", "OTEL_"))))
 """
 
 
-def test_settings_of_a_lab_are_not_taken_over():
+def test_settings_of_a_lab_are_ignored():
     shell = {"MODNORM_TLS_CERT": "/nowhere", "MODNORM_SERVER": "lab:1", "OTEL_SDK_DISABLED": "x"}
     conftest = Path(__file__).with_name("conftest.py")
     ran = subprocess.run(

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Sequence
 
 from modnorm.errors import InvalidInputError
-from modnorm.geometry.roles import TensorRole
+from modnorm.geometry.tensor_roles import TensorRole
 from modnorm.spec import Masses
 
 _LAYERED = frozenset({"attention", "mlp"})

@@ -10,8 +10,8 @@ from modnorm.checkpoint.layout import Layout, PhysicalTensor
 from modnorm.errors import InvalidInputError
 from modnorm.geometry.corrections import layer_relative, raw_corrections
 from modnorm.geometry.masses import base_scales, tensor_masses
-from modnorm.geometry.roles import TensorRole, classify
 from modnorm.geometry.scale_map import Norm, ScaleMap, TensorScale
+from modnorm.geometry.tensor_roles import TensorRole, classify
 from modnorm.spec import Masses
 
 if TYPE_CHECKING:

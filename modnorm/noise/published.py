@@ -1,9 +1,10 @@
 """`randopt-reseed-v1`: the noise of the published RandOpt and Modular Norm RandOpt results.
 
 For every tensor a torch generator on the weights' device is seeded with the candidate seed, and
-draws in the weight dtype. So tensors of equal shape get equal noise; they are not independent. The values depend on the device type and the torch release, and for large tensors
-on the model of the GPU. A candidate can be rebuilt only on the kind of machine that scored it. Use
-this scheme only to compare with published numbers.
+draws in the weight dtype. So tensors of equal shape get equal noise; they are not independent.
+The values depend on the device type and the torch release, and for large tensors on the model of
+the GPU. A candidate can be rebuilt only on the kind of machine that scored it. Use this scheme
+only to compare with published numbers.
 """
 
 import torch

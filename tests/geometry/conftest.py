@@ -37,13 +37,13 @@ MakeModel = Callable[..., RandomModel]
 
 @pytest.fixture
 def small_config() -> dict[str, object]:
-    """The configuration that `make_model` starts from."""
+    """Return the base configuration of `make_model`."""
     return dict(CONFIG)
 
 
 @pytest.fixture
 def make_model(small_config: dict[str, object]) -> MakeModel:
-    """Draw a model whose linear maps have gains from well below to well above the clips."""
+    """Return a function that draws a model with gains below, between and above the clips."""
 
     def make(seed: int = 0, **changes: object) -> RandomModel:
         layout = physical_layout({**small_config, **changes})

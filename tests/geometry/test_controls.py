@@ -13,9 +13,9 @@ from modnorm.geometry.controls import (
     rmsnorm_doubled_scales,
     uncorrected_scales,
 )
-from modnorm.geometry.roles import classify
 from modnorm.geometry.scale_map import Norm
 from modnorm.geometry.scales import masses_and_base_scales, modular_scales
+from modnorm.geometry.tensor_roles import classify
 from modnorm.spec import Masses
 
 QWEN_15B = {
@@ -51,7 +51,7 @@ def full(make_model):
 
 @pytest.fixture
 def output_norms():
-    """One layer of a family that norms what its branches give."""
+    """Return one layer of a family that norms the outputs of its branches."""
     linear = ("self_attn.qkv_proj", "self_attn.o_proj", "mlp.gate_up_proj", "mlp.down_proj")
     norms = ("post_attention_layernorm", "post_feedforward_layernorm")
     sizes: list[tuple[str, tuple[int, ...]]]
@@ -97,7 +97,7 @@ def test_equal_shares_of_groups(qwen):
     assert sum(row.mass for row in rows) == pytest.approx(2.1)
 
 
-def test_a_group_without_mass_stays_still(qwen):
+def test_a_group_without_mass_is_not_perturbed(qwen):
     for build in (
         uncorrected_scales,
         rmsnorm_doubled_scales,
@@ -155,7 +155,7 @@ def test_a_mask_that_leaves_nothing_is_refused(make_model):
         masked_scales(full, "mlp")
 
 
-def test_published_controls_are_refused_where_they_are_not_defined(output_norms):
+def test_published_controls_are_refused_for_other_layers(output_norms):
     for control in (
         lambda: rmsnorm_doubled_scales(output_norms, Masses()),
         lambda: group_share_scales(output_norms, Masses(), published=True),

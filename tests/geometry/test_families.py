@@ -1,4 +1,4 @@
-"""Scale maps of every family, against a second implementation, and at published sensitivities."""
+"""Scale maps of every family, compared with a second implementation and published values."""
 
 import math
 from statistics import median
@@ -27,8 +27,8 @@ VARIANTS = [
     for changes in ({"tie_word_embeddings": True}, {"tie_word_embeddings": False})
 ]
 
-# Appendix A once more in float64, extended to layers that norm query, key and outputs, from
-# tensor names and arrays alone.
+# An independent float64 implementation of appendix A, extended to layers that norm query, key
+# and outputs, from tensor names and arrays.
 
 
 def clipped(x, low=0.25, high=4.0):
@@ -116,7 +116,7 @@ def scaled(model, sensitivities):
     )
 
 
-def test_all_families_are_here():
+def test_all_families_are_tested():
     assert set(TENSORS) == set(FAMILIES)
 
 
@@ -146,7 +146,7 @@ def test_a_layer_is_measured_by_the_median_of_its_tensors(make_model, family):
 
 
 def allocation(config, radius):
-    """R / s_base by role, with three digits."""
+    """Return R / s_base by role, with three digits."""
     found: dict[str, set[str]] = {}
     for row in base_scale_map(config, Masses()).tensors:
         role = "norm" if row.group == "norm" else row.role
@@ -166,7 +166,7 @@ GEMMA_4B = {
     },
     "vision_config": {"hidden_size": 1152},
 }
-"""As published: what is usual is left out."""
+"""As published, without defaults."""
 OLMO_7B = {
     "model_type": "olmo3",
     "hidden_size": 4096,
@@ -197,8 +197,10 @@ def test_base_allocations_are_the_published_ones(config, tensors, norms, publish
 
 
 QWEN_05B = [(2.325, 4.368), (1.744, 2.098), (2.12, 147.591), (7.725, 51.568), (8.876, 1.871)]
-"""Of attention and MLP in layers 0 to 4 of Qwen2.5-0.5B, from the published profile with the
-fingerprint 6d4003726215f094."""
+"""Sensitivities of attention and MLP in layers 0 to 4 of Qwen2.5-0.5B.
+
+They are from the published profile with the fingerprint 6d4003726215f094.
+"""
 
 
 @pytest.mark.parametrize(
@@ -208,7 +210,7 @@ fingerprint 6d4003726215f094."""
         ("mlp_module", {"post_attention_norm", "gate_up"}, {1, 4}),
     ],
 )
-def test_published_sensitivities_saturate_where_they_are_known_to(make_model, metric, roles, free):
+def test_published_sensitivities_saturate_as_known(make_model, metric, roles, free):
     model = make_model(3)
     unit = {
         name: np.sqrt(w.shape[0] / w.shape[1]) * w.new_ones(w.shape) / np.sqrt(w.numel())
@@ -242,7 +244,7 @@ def test_saturated_sensitivities_change_nothing_beyond_the_clip(make_model, beyo
     assert scaled(model, [dict.fromkeys(METRICS, beyond)] * LAYERS) == at_clip
 
 
-def test_of_gemmas_calibration_one_number_reaches_the_scales(make_model):
+def test_one_number_of_gemmas_calibration_reaches_the_scales(make_model):
     model = make_model(1, model_type="gemma3_text", head_dim=12, num_hidden_layers=2)
     found, saturated = (scaled(model, layers) for layers in (GEMMA_LAYERS, [SATURATED] * 2))
     changed = {row.layer for row, other in zip(found, saturated, strict=True) if row != other}

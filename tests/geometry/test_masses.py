@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from modnorm.checkpoint.families import physical_layout
 from modnorm.errors import InvalidInputError
 from modnorm.geometry.masses import base_scales, tensor_masses
-from modnorm.geometry.roles import classify
+from modnorm.geometry.tensor_roles import classify
 from modnorm.spec import Masses
 
 masses = st.floats(1e-3, 1e3)

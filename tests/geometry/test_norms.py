@@ -17,7 +17,7 @@ def gaussian(shape, seed):
 
 
 def literal_power_iteration(z, steps):
-    """The published routine in float64, with explicit loops."""
+    """Compute the published routine in float64, with explicit loops."""
     rows, columns = z.shape
     v = [1 / math.sqrt(columns)] * columns
     for _ in range(steps):

@@ -1,4 +1,4 @@
-"""Base allocations R / s_base of public models, to the digits that were published for them."""
+"""Base allocations R / s_base of public models, to the published digits."""
 
 import json
 import subprocess
@@ -8,8 +8,8 @@ import pytest
 
 from modnorm.checkpoint.layout import Part, PhysicalTensor
 from modnorm.geometry.masses import base_scales, tensor_masses
-from modnorm.geometry.roles import classify
 from modnorm.geometry.scales import base_scale_map, scale_table
+from modnorm.geometry.tensor_roles import classify
 from modnorm.spec import Masses
 
 
@@ -37,7 +37,7 @@ LLAMA_3B = config("llama", 3072, 28, 24, 8, 8192, 128256, head_dim=128)
 
 
 def steps(model, radius):
-    """R / s_base by role, as printed with three digits; each role has one value."""
+    """Return R / s_base by role with three digits; each role has one value."""
     table = scale_table(base_scale_map(model, Masses()), radius)
     found: dict[str, set[str]] = {}
     for row in table.values():
@@ -98,7 +98,7 @@ def test_base_scales_need_neither_transformers_nor_weights(tmp_path):
 
 
 def decoder(layers, norms, *, tied):
-    """Physical tensors of a family that norms its outputs; their sizes do not matter here."""
+    """Return physical tensors of a family that norms its outputs, of arbitrary sizes."""
     names = ["model.embed_tokens.weight"]
     linear = ("self_attn.qkv_proj", "self_attn.o_proj", "mlp.gate_up_proj", "mlp.down_proj")
     for layer in range(layers):

@@ -41,8 +41,8 @@ def scales(model, sensitivities, masses=None):
     )
 
 
-# The scales of the paper's appendix A for Qwen2 and Llama, written out once more in float64
-# with nothing but tensor names and arrays.
+# An independent float64 implementation of appendix A for Qwen2 and Llama, from tensor names and
+# arrays.
 
 
 def paper_gain(weight):
@@ -230,7 +230,7 @@ def test_isotropic_scales_are_one_everywhere(make_model):
     assert {(row.norm, row.scale, row.correction) for row in rows} == {(Norm.UNIT, 1.0, 1.0)}
 
 
-def test_still_scales_perturb_nothing(make_model):
+def test_inactive_scales_perturb_nothing(make_model):
     assert not ScaleMap("base", "", inactive_scales(make_model().layout)).active
 
 

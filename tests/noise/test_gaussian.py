@@ -9,7 +9,7 @@ from modnorm.noise.gaussian import STEP, gaussian_table, magnitudes
 
 
 def test_magnitudes_are_the_nearest_multiples_of_the_quantiles():
-    """Against erf, which shares no code with the inverse that made the table."""
+    """Compare with erf, which shares no code with the inverse in the table."""
     for index, magnitude in enumerate(magnitudes()):
         value = magnitude * STEP
         mass = 0.5 * (1 + erf(value / sqrt(2)))

@@ -20,7 +20,7 @@ def sample(
 
 
 def defined_value(seed: int, name: str, element: int) -> float:
-    """One element by the definition in the module's docstring, in Python integers."""
+    """Compute one element by the module's definition, in Python integers."""
     key = hashlib.sha256(f"portable-v1\n{seed}\n{name}".encode()).digest()
     k0, k1 = struct.unpack("<II", key[:8])
     number = element // 8
@@ -97,7 +97,7 @@ def ranges(draw: st.DrawFn, length: int) -> tuple[int, int]:
 
 @settings(deadline=None)
 @given(blocks(), st.integers(0, 2**63 - 1), st.integers(1, 9))
-def test_any_block_is_a_slice_of_the_whole_whatever_the_chunk(
+def test_any_block_is_a_slice_of_the_whole_for_any_chunk(
     case: Case, seed: int, chunk: int
 ) -> None:
     shape, block = case

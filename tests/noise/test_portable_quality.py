@@ -1,4 +1,4 @@
-"""Whether `portable-v1` is standard Gaussian noise. Bounds are 5 standard errors, seeds fixed."""
+"""`portable-v1` is standard Gaussian noise. Bounds are 5 standard errors, seeds are fixed."""
 
 from math import erfc, sqrt
 

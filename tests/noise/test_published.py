@@ -45,5 +45,5 @@ def test_global_generator_is_left_alone():
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_says_that_it_is_not_portable():
+def test_is_not_portable():
     assert not SCHEME.portable

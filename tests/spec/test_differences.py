@@ -23,7 +23,7 @@ def test_fields_are_named_by_their_sections():
 
 
 @given(SECTIONS, SECTIONS)
-def test_both_sides_tell_the_same(there, here):
+def test_differences_are_symmetric(there, here):
     assert differences(there, there) == {}
     turned = {name: (old, new) for name, (new, old) in differences(here, there).items()}
     assert differences(there, here) == turned

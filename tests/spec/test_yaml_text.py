@@ -1,4 +1,4 @@
-"""YAML whose keys stand there once."""
+"""YAML that repeats no key."""
 
 import json
 
@@ -34,7 +34,7 @@ def test_keys_of_other_mappings_and_of_merged_ones_may_be_the_same():
     }
 
 
-def test_json_reads_as_what_was_written():
+def test_json_is_read_exactly():
     content = {"\U0001f600": "two \U0001d465\U0001d466, one \xe9"}
     assert read_yaml(json.dumps(content)) == content
     assert read_yaml(json.dumps(half := ["\ud83d", "\ude00\ud83d"])) == half

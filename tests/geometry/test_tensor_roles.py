@@ -3,8 +3,8 @@ import pytest
 from modnorm.checkpoint.families import physical_layout
 from modnorm.checkpoint.layout import Part, PhysicalTensor
 from modnorm.errors import InvalidInputError
-from modnorm.geometry.roles import classify
 from modnorm.geometry.scale_map import Norm
+from modnorm.geometry.tensor_roles import classify
 
 
 def tensor(name, *shape):
@@ -61,7 +61,7 @@ def test_tensors_have_their_place_in_the_paper_tables(name, shape, expected):
     assert role.module == name.rsplit(".", 1)[0]
 
 
-def test_post_attention_norm_is_an_output_norm_where_branches_norm_their_outputs():
+def test_post_attention_norm_is_an_output_norm_if_branches_norm_their_outputs():
     layer = "model.layers.0"
     roles = classify(
         tuple(
