@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from modnorm.analysis.run_data import EnsembleRow, VoteRow
-from modnorm.search.ballots import Ballot
+from modnorm.search.voting import Ballot
 
 
 @dataclass(frozen=True, slots=True)
