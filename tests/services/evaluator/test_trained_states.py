@@ -59,7 +59,7 @@ def test_a_worker_on_a_long_way_shows_signs_of_life(
     watchdog = Watchdog(60.0)
     runner, lineage, seen = make_runner(watchdog=watchdog), lineage_of(checkpoint), []
     aggregator.lineages["experiment"] = lineage
-    take = CandidateWeights._take
+    take = CandidateWeights._apply_step
 
     def slow(*told: object) -> None:
         # The engine was last alive an hour ago, but for what it showed since the step before.
@@ -67,7 +67,7 @@ def test_a_worker_on_a_long_way_shows_signs_of_life(
         watchdog._deadline -= 3600.0
         take(*told)  # type: ignore[arg-type]  # as it was told
 
-    monkeypatch.setattr(CandidateWeights, "_take", slow)
+    monkeypatch.setattr(CandidateWeights, "_apply_step", slow)
     job = add_job("a")
     job.experiment_id, job.descriptor.lineage_digest = "experiment", lineage.digest
     runner.run("a")
