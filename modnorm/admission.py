@@ -101,15 +101,15 @@ def check_splits_differ(spec: ExperimentSpec) -> None:
     Raises:
         InvalidInputError: names the field.
     """
-    named = spec.task
-    if named.selection == named.heldout:
+    task = spec.task
+    if task.selection == task.heldout:
         raise InvalidInputError(
             "names the same rows as task.selection",
             field="task.heldout",
             remedy="name other rows, or another offset: selection rows are no test",
         )
     chosen_on = spec.iterative.development if spec.iterative else None
-    if chosen_on is not None and chosen_on in {named.selection, named.heldout}:
+    if chosen_on is not None and chosen_on in {task.selection, task.heldout}:
         raise InvalidInputError(
             "names the same rows as the task does",
             field="iterative.development",
@@ -123,8 +123,8 @@ def task_of(spec: ExperimentSpec) -> Task:
     Raises:
         InvalidInputError: there is no such task or scorer.
     """
-    named = spec.task
-    return get_stored_task(named.name, scorer=named.scorer, declaration=named.declaration)
+    task = spec.task
+    return get_stored_task(task.name, scorer=task.scorer, declaration=task.declaration)
 
 
 def load_splits(

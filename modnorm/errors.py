@@ -26,9 +26,9 @@ class ModnormError(Exception):
     """An error with a message, the field at fault and the remedy.
 
     Args:
-        message: What is wrong, in one sentence.
+        message: The fault, in one sentence.
         field: Dotted path of the field at fault, as in the spec (`population.size`).
-        remedy: What the caller can do about it.
+        remedy: What the caller can do.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class UnauthenticatedError(ModnormError):
 
 
 class ForbiddenError(ModnormError):
-    """The caller is known, and its roles do not allow the call."""
+    """The caller is authenticated, but its roles do not allow the call."""
 
 
 class PreconditionError(ModnormError):
@@ -88,7 +88,7 @@ class RateLimitedError(UnavailableError):
     """There were too many calls with one token.
 
     Args:
-        message: What is wrong, in one sentence.
+        message: The fault, in one sentence.
         wait: Seconds after which a call is accepted again.
     """
 

@@ -82,12 +82,12 @@ def prepare(
     Raises:
         InvalidInputError: there are no examples, or one is too long.
     """
-    chosen = settings or PreparationSettings()
-    _check(examples, chosen)
+    used = settings or PreparationSettings()
+    _check(examples, used)
     on_gpu = model.device.type == "cuda"
     with torch.random.fork_rng([model.device] if on_gpu else []):
-        torch.manual_seed(chosen.seed)  # dropout uses the process-wide generator
-        return _Preparation(model, layout, chosen).run(examples, on_batch)
+        torch.manual_seed(used.seed)  # dropout uses the process-wide generator
+        return _Preparation(model, layout, used).run(examples, on_batch)
 
 
 def preparation_record(settings: PreparationSettings, **made_from: object) -> dict[str, object]:

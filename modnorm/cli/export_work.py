@@ -59,7 +59,7 @@ def write_model(  # noqa: PLR0913 - what the command is told
 
 
 def _export_trained(run: str, server: str | None, place: BasePlace, out: Path) -> _Written:
-    from modnorm.baselines.state_export import export_state
+    from modnorm.perturbation.checkpoint_export import export_state
 
     model, lineage = _read_trained(Path(run)) if server is None else _fetch_trained(run, server)
     digest = export_state(place.find(model, lineage.model_digest), lineage, out)
@@ -99,7 +99,7 @@ def _export_candidate(
     run: str, server: str | None, place: BasePlace, out: Path, rank: int
 ) -> _Written:
     from modnorm.client.ranked import ranked_candidate
-    from modnorm.perturbation.candidate_export import export_candidate
+    from modnorm.perturbation.checkpoint_export import export_candidate
 
     with _opened(run, server) as (client, experiment):
         ranked = ranked_candidate(client, experiment, rank)

@@ -195,7 +195,7 @@ class HeldTensor:
             if (storage.dtype, storage.device) != (self._storages[0].dtype, self.device):
                 raise self._misfit("its views differ in dtype or device")
         for one, other in combinations(self._blocks, 2):
-            if self._do_overlap(one, other):
+            if self._blocks_overlap(one, other):
                 raise self._misfit(f"{one} and {other} overlap")
 
     def _check_dtype(self) -> None:
@@ -209,7 +209,7 @@ class HeldTensor:
         except InvalidInputError as error:
             raise self._misfit(error.message) from error
 
-    def _do_overlap(self, one: Block, other: Block) -> bool:
+    def _blocks_overlap(self, one: Block, other: Block) -> bool:
         shape = self.tensor.shape
         columns = one.column_range(shape), other.column_range(shape)
         return _overlap(one.rows, other.rows) and _overlap(*columns)

@@ -85,41 +85,45 @@ class RadiusArtifact:
         Raises:
             InvalidInputError: the artifact is of another task or method, or of other masses.
         """
-        document = self.document
         named = spec.method.radius_source
         transfer = named is not None and named.transfer
-        if document.method.name != spec.method.name:
+        self._check(spec, transfer=transfer)
+        source = self._source(transfer=transfer)
+        method = {
+            **spec.method.model_dump(mode="json"),
+            "radius": self.document.radius,
+            "radius_source": source.model_dump(mode="json"),
+        }
+        return spec.model_copy(update={"method": type(spec.method).model_validate(method)})
+
+    def _check(self, spec: ExperimentSpec, *, transfer: bool) -> None:
+        method, task = self.document.method, self.document.task
+        if method.name != spec.method.name:
             raise _misfit(
-                f"it is of method {document.method.name}, the spec is of {spec.method.name}",
+                f"it is of method {method.name}, the spec is of {spec.method.name}",
                 f"tune {spec.method.name}, or set a number",
             )
-        if document.method.masses != spec.method.masses:
+        if method.masses != spec.method.masses:
             raise _misfit(
                 "it was chosen with other masses", "tune again with the masses of the spec"
             )
-        if document.task != spec.task.name and not transfer:
+        if task != spec.task.name and not transfer:
             raise _misfit(
-                f"it was chosen on task {document.task}, the spec is of {spec.task.name}",
+                f"it was chosen on task {task}, the spec is of {spec.task.name}",
                 "choose a radius on this task, or add `transfer: true` to the artifact",
             )
-        source = RadiusSource(
+
+    def _source(self, *, transfer: bool) -> RadiusSource:
+        document = self.document
+        grid = document.settings if isinstance(document, GridDocument) else None
+        return RadiusSource(
             artifact=self.digest,
             transfer=transfer,
             protocol=document.protocol,
             task=document.task,
             model_digest=document.model.digest,
-            development_digest=(
-                document.settings.development_digest
-                if isinstance(document, GridDocument)
-                else None
-            ),
+            development_digest=grid.development_digest if grid else None,
         )
-        method = {
-            **spec.method.model_dump(mode="json"),
-            "radius": document.radius,
-            "radius_source": source.model_dump(mode="json"),
-        }
-        return spec.model_copy(update={"method": type(spec.method).model_validate(method)})
 
 
 def _misfit(reason: str, remedy: str) -> InvalidInputError:

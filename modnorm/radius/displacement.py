@@ -53,7 +53,7 @@ def symmetric_kl(base: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     The sum of both directions is sum (p - q)(log p - log q), whose terms are never negative.
 
     Args:
-        base: Logits, shape (positions, vocabulary); probabilities are taken in fp32.
+        base: Logits, shape (positions, vocabulary); probabilities are computed in fp32.
         other: Logits of the same shape.
 
     Returns:

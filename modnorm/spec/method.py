@@ -138,6 +138,6 @@ def _move_source(data: object) -> object:
         return data
     for name in ("radius", "sigma"):
         if isinstance(data.get(name), Mapping):
-            rest = {key: value for key, value in data.items() if key != name}
-            return {**rest, "radius_source": data[name]}
+            others = {key: value for key, value in data.items() if key != name}
+            return {**others, "radius_source": data[name]}
     return data

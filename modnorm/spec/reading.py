@@ -119,8 +119,8 @@ def _message(kind: type[BaseModel], fault: ErrorDetails) -> str:
     match fault["type"]:
         case "extra_forbidden":
             _, sections = _walk(kind, fault["loc"][:-1])
-            known = ", ".join(_names(sections[0]))
-            return f"there is no such field here, only {known}"
+            names = ", ".join(_names(sections[0]))
+            return f"there is no such field here, only {names}"
         case "union_tag_invalid":
             expected = fault["ctx"]["expected_tags"].replace("'", "")
             return f"there is no {fault['ctx']['tag']!r} here, only {expected}"

@@ -10,7 +10,7 @@ from modnorm.checkpoint.casting import cast_checkpoint
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights, weights_sha256
 from modnorm.errors import InvalidInputError
-from modnorm.perturbation.candidate_export import export_candidate
+from modnorm.perturbation.checkpoint_export import export_candidate
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.methods import build_scale_map
 from modnorm.spec import Masses

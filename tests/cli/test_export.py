@@ -5,9 +5,8 @@ import grpc
 import numpy as np
 import pytest
 
-from modnorm.baselines.state_export import export_state
 from modnorm.checkpoint.reference import resolve_checkpoint
-from modnorm.perturbation.candidate_export import export_candidate
+from modnorm.perturbation.checkpoint_export import export_candidate, export_state
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.perturbation.lineage import Lineage, Step
 from modnorm.perturbation.methods import build_scale_map

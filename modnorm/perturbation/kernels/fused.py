@@ -41,9 +41,9 @@ class FusedWeights:
         self._device = next(iter(held.values())).device
         self._all_plans = plan_launches(
             [
-                (tensor.dtype, one)
+                (tensor.dtype, block)
                 for index, tensor in enumerate(held.values())
-                for one in _memory_blocks(tensor, index)
+                for block in _memory_blocks(tensor, index)
             ],
             self._sizes.copy_blocks,
             self._device,
@@ -53,20 +53,20 @@ class FusedWeights:
         self._tables: dict[str, _ScaleMapTables] = {}
 
     def write(
-        self, seed: int, radius: float, scale_map: ScaleMap, given: Sequence[float] | None
+        self, seed: int, radius: float, scale_map: ScaleMap, resolved: Sequence[float] | None
     ) -> tuple[float, ...]:
         """Write all active tensors; return their coefficients.
 
-        Waits for the device once, at the end, and only to compute coefficients (`given` is None).
+        Waits for the device only at the end, and only if `resolved` is None.
         """
         if not scale_map.active:
             return ()
         with self._on_device():
             tables = self._tables_of(scale_map)
             keys = self._tensor(tables.keys(seed), torch.int64)
-            if given is not None:
-                tables.write(keys, self._tensor(given, torch.float32))
-                return tuple(given)
+            if resolved is not None:
+                tables.write(keys, self._tensor(resolved, torch.float32))
+                return tuple(resolved)
             coefficients = coefficients_of(tables.norms.compute(keys), tables.scales, radius)
             tables.write(keys, coefficients)
             return tuple(coefficients.tolist())
@@ -125,9 +125,9 @@ class _ScaleMapTables:
         self.norms = NoiseNorms(active, device, table, sizes)
         self._plans = plan_launches(
             [
-                (held[name].dtype, one)
+                (held[name].dtype, block)
                 for index, name in enumerate(self._names)
-                for one in _memory_blocks(held[name], index)
+                for block in _memory_blocks(held[name], index)
             ],
             sizes.write_blocks,
             device,
@@ -159,9 +159,9 @@ def addressable(held: Mapping[str, HeldTensor]) -> bool:
 
 
 def _memory_blocks(held: HeldTensor, index: int) -> list[MemoryBlock]:
-    found = [memory_block(held.tensor.shape, *copy, index) for copy in held.copies]
-    blocks = [one for one in found if one is not None and one.addressable]
-    if len(blocks) != len(found):
+    candidates = [memory_block(held.tensor.shape, *copy, index) for copy in held.copies]
+    blocks = [block for block in candidates if block is not None and block.addressable]
+    if len(blocks) != len(candidates):
         raise IncompatibleError(
             f"the kernels cannot write the memory layout of {held.tensor.name}"
         )

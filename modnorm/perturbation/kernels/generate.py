@@ -41,10 +41,10 @@ def values(
     bits = tl.reshape(tl.join(words & 0xFFFF, words >> 16), [COUNT * 8]).to(tl.int32)
     index = bits & 0x7FFF
     if SHARED:
-        found = tl.gather(tl.load(magnitudes + tl.arange(0, 32768)), index, 0)
+        entry = tl.gather(tl.load(magnitudes + tl.arange(0, 32768)), index, 0)
     else:
-        found = tl.load(magnitudes + index)
-    magnitude = found.to(tl.int32) & 0xFFFF
+        entry = tl.load(magnitudes + index)
+    magnitude = entry.to(tl.int32) & 0xFFFF
     # The integer gets the sign, so that zero has none.
     signed = tl.where(bits > 0x7FFF, -magnitude, magnitude)
     return tl.reshape(signed.to(tl.float32) * 0.0001220703125, [COUNT, 8])

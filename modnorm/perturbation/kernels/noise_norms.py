@@ -231,47 +231,61 @@ class _Matrices:
                 scratch=scratch,
                 sizes=self._sizes,
             )
-        shape = len(self._counts), self._width
-        vectors = torch.ones(shape, dtype=torch.float32, device=scratch.device)
-        partial = scratch.new_empty(len(self._tiles), self._width)
-        squares = scratch.new_empty(len(self._tiles))
-        totals = torch.empty_like(vectors)
-        columns = min(self._sizes.total_columns, self._width)
+        buffers = _PassBuffers(len(self._tiles), len(self._counts), self._width, scratch)
         for step in range(ITERATIONS + 1):
-            norm_kernels.power_kernel[(len(self._tiles),)](
-                self._tiles,
-                self._tables,
-                scratch,
-                vectors,
-                partial,
-                squares,
-                int(step == 0),
-                LINES=self._lines,
-                STEPS=self._sizes.power_steps,
-                WIDTH=self._width,
-                ALIGNED=self._aligned,
-                num_warps=self._sizes.power_warps,
-            )
-            norm_kernels.total_kernel[(len(self._counts), self._width // columns)](
-                self._tables,
-                self._counts,
-                partial,
-                totals,
-                LINES=self._sizes.total_lines,
-                COLUMNS=columns,
-                WIDTH=self._width,
-            )
-            norm_kernels.advance_kernel[(len(self._counts),)](
-                self._tables,
-                self._counts,
-                vectors,
-                totals,
-                squares,
-                result,
-                LINES=_COMBINED,
-                WIDTH=self._width,
-                num_warps=self._sizes.power_warps,
-            )
+            self._multiply(scratch, buffers, first=step == 0)
+            self._advance(buffers, result)
+
+    def _multiply(self, scratch: torch.Tensor, buffers: "_PassBuffers", *, first: bool) -> None:
+        """Compute Z^T (Z x) of each matrix."""
+        norm_kernels.power_kernel[(len(self._tiles),)](
+            self._tiles,
+            self._tables,
+            scratch,
+            buffers.vectors,
+            buffers.partial,
+            buffers.squares,
+            int(first),
+            LINES=self._lines,
+            STEPS=self._sizes.power_steps,
+            WIDTH=self._width,
+            ALIGNED=self._aligned,
+            num_warps=self._sizes.power_warps,
+        )
+        columns = min(self._sizes.total_columns, self._width)
+        norm_kernels.total_kernel[(len(self._counts), self._width // columns)](
+            self._tables,
+            self._counts,
+            buffers.partial,
+            buffers.totals,
+            LINES=self._sizes.total_lines,
+            COLUMNS=columns,
+            WIDTH=self._width,
+        )
+
+    def _advance(self, buffers: "_PassBuffers", result: torch.Tensor) -> None:
+        """Write the next unit vectors, and the norms of this pass into `result`."""
+        norm_kernels.advance_kernel[(len(self._counts),)](
+            self._tables,
+            self._counts,
+            buffers.vectors,
+            buffers.totals,
+            buffers.squares,
+            result,
+            LINES=_COMBINED,
+            WIDTH=self._width,
+            num_warps=self._sizes.power_warps,
+        )
+
+
+class _PassBuffers:
+    """The vectors and sums of the power iteration, fp32, on the device of `scratch`."""
+
+    def __init__(self, programs: int, matrices: int, width: int, scratch: torch.Tensor) -> None:
+        self.vectors = torch.ones((matrices, width), dtype=torch.float32, device=scratch.device)
+        self.partial = scratch.new_empty(programs, width)
+        self.squares = scratch.new_empty(programs)
+        self.totals = torch.empty_like(self.vectors)
 
 
 def _groups(matrices: Sequence[_Tensor], sizes: LaunchSizes) -> Iterator[list[_Tensor]]:

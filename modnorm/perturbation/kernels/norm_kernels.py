@@ -65,15 +65,15 @@ def statistic_kernel(
             inside = (column >= 0) & (column < width) & (element < numel)
         noise = tl.where(inside, noise, 0.0)
         if ABSOLUTE:
-            found = tl.reshape(tl.max(tl.abs(noise), axis=1), [LINES, COUNT])
+            reduced = tl.reshape(tl.max(tl.abs(noise), axis=1), [LINES, COUNT])
         else:
-            found = tl.reshape(tl.sum(noise * noise, axis=1), [LINES, COUNT])
+            reduced = tl.reshape(tl.sum(noise * noise, axis=1), [LINES, COUNT])
         # Whole counters past the end of a line belong to the next line.
-        found = tl.where((offset * 8 < reach)[None, :] & (line < lines)[:, None], found, 0.0)
+        reduced = tl.where((offset * 8 < reach)[None, :] & (line < lines)[:, None], reduced, 0.0)
         if ABSOLUTE:
-            line_sum = tl.maximum(line_sum, tl.max(found, axis=1))
+            line_sum = tl.maximum(line_sum, tl.max(reduced, axis=1))
         else:
-            line_sum += tl.sum(found, axis=1)
+            line_sum += tl.sum(reduced, axis=1)
     if SUM:
         tl.store(partial + program, tl.sum(line_sum, axis=0))
     else:

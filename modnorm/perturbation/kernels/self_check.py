@@ -1,7 +1,7 @@
 """A check at start: kernels and the plain version must write equal small blocks.
 
-The compiler at hand may build the kernels differently from the one that they were tested with. The
-check compiles them with the launch sizes that candidates use.
+This machine's compiler may build the kernels differently from the one of the tests. The check
+compiles them with the launch sizes that candidates use.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

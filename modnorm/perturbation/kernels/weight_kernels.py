@@ -192,5 +192,5 @@ def compare_kernel(
     view, _, held, base, inside = _locate(tiles, views, COUNT, ROWS, ALIGNED, False)
     ours = tl.load(_pointer(tl.load(view), BITS, ALIGNED) + held, mask=inside, other=0)
     theirs = tl.load(_pointer(tl.load(view + 1), BITS, ALIGNED) + base, mask=inside, other=0)
-    found = tl.max(tl.max((ours != theirs).to(tl.int32), axis=1), axis=0)
-    tl.store(differs, 1, mask=found > 0)
+    differ = tl.max(tl.max((ours != theirs).to(tl.int32), axis=1), axis=0)
+    tl.store(differs, 1, mask=differ > 0)

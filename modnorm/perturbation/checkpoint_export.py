@@ -1,4 +1,4 @@
-"""Export of a candidate as a checkpoint that any tool can read."""
+"""Export of candidates and trained states as checkpoints that any tool can read."""
 
 import json
 from dataclasses import asdict
@@ -9,12 +9,14 @@ import torch
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights, weights_sha256
 from modnorm.checkpoint.writing import require_new, write_checkpoint
+from modnorm.errors import IncompatibleError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.noise import Block
 from modnorm.perturbation.candidate_weights import CandidateWeights, WeightView
 from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.lineage import Lineage
 
-CANDIDATE = "candidate.json"
+CANDIDATE, LINEAGE = "candidate.json", "lineage.json"
 
 
 def export_candidate(
@@ -37,14 +39,47 @@ def export_candidate(
     """
     require_new(directory)
     stored = CheckpointWeights(checkpoint)
-    tensors, weights = load_tensors(stored, checkpoint.digest)
+    tensors, weights = _load_tensors(stored, checkpoint.digest)
     weights.apply(descriptor, scale_map)
     text = json.dumps(asdict(descriptor), indent=2, sort_keys=True) + "\n"
     write_checkpoint(stored, tensors, dict(stored.other_tensors()), directory, {CANDIDATE: text})
     return weights_sha256(stored.layout, lambda tensor: tensors[tensor.name])
 
 
-def load_tensors(
+def export_state(checkpoint: Checkpoint, lineage: Lineage, directory: Path) -> str:
+    """Write a state's weights, the other files of its base, and its lineage.
+
+    Args:
+        checkpoint: The base.
+        lineage: A lineage of that base; published noise is generated on the CPU.
+        directory: Target directory, new or empty.
+
+    Returns:
+        SHA-256 over the state's physical tensors, as engines compute it.
+
+    Raises:
+        IncompatibleError: the lineage is of another model.
+        ConflictError: the directory is not empty.
+        InvalidInputError: the directory cannot be written.
+        UnavailableError: writing failed; nothing was left behind.
+    """
+    if lineage.model_digest != checkpoint.digest:
+        raise IncompatibleError(
+            f"the lineage is of model {lineage.model_digest}, "
+            f"{checkpoint.name} is {checkpoint.digest}",
+            field="model",
+            remedy="name the model and revision of the run",
+        )
+    require_new(directory)
+    stored = CheckpointWeights(checkpoint)
+    tensors, weights = _load_tensors(stored, checkpoint.digest)
+    weights.rebase(lineage)
+    notes = {LINEAGE: lineage.to_json()}
+    write_checkpoint(stored, tensors, dict(stored.other_tensors()), directory, notes)
+    return weights_sha256(stored.layout, lambda tensor: tensors[tensor.name])
+
+
+def _load_tensors(
     stored: CheckpointWeights, model_digest: str
 ) -> tuple[dict[str, torch.Tensor], CandidateWeights]:
     """Return the physical tensors of a checkpoint by name, and the weights that perturb them."""

@@ -5,12 +5,12 @@ import json
 import pytest
 
 from modnorm.baselines.es import es_step
-from modnorm.baselines.state_export import export_state
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.checkpoint.weights import CheckpointWeights, weights_sha256
 from modnorm.engines import load_engine
 from modnorm.errors import ConflictError, IncompatibleError
+from modnorm.perturbation.checkpoint_export import export_state
 from modnorm.perturbation.lineage import Lineage
 
 
