@@ -163,7 +163,7 @@ def test_published_controls_are_refused_for_other_layers(output_norms):
             uncorrected_scales(output_norms, Masses()), "attention", published=True
         ),
     ):
-        with pytest.raises(InvalidInputError, match="no others") as caught:
+        with pytest.raises(InvalidInputError, match="is defined only for") as caught:
             control()
         assert caught.value.field == "method.name"
     assert group_share_scales(output_norms, Masses(), published=False)

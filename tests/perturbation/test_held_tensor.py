@@ -158,9 +158,9 @@ def test_is_pristine_reads_the_memory_of_the_engine():
     ("values", "dtype", "message"),
     [
         (torch.full((6, 4), 0.1), torch.bfloat16, "numbers that torch.bfloat16 cannot"),
-        (torch.full((6, 4), 0.5, dtype=torch.float16), torch.bfloat16, "cannot be kept in"),
-        (torch.full((6, 4), 0.5, dtype=torch.bfloat16), torch.float32, "cannot be kept in"),
-        (torch.full((6, 4), 0.5), torch.float64, "cannot be kept in"),
+        (torch.full((6, 4), 0.5, dtype=torch.float16), torch.bfloat16, "cannot store"),
+        (torch.full((6, 4), 0.5, dtype=torch.bfloat16), torch.float32, "cannot store"),
+        (torch.full((6, 4), 0.5), torch.float64, "cannot store"),
     ],
 )
 def test_memory_that_cannot_hold_the_weights_exactly_is_refused(values, dtype, message):

@@ -82,7 +82,8 @@ def _widen(weight: tl.tensor, DTYPE: tl.constexpr) -> tl.tensor:
     """Return stored weights as fp32; bfloat16 is passed as its bits."""
     if tl.bfloat16 == DTYPE:
         return (weight.to(tl.uint32) << 16).to(tl.float32, bitcast=True)
-    return weight.to(tl.float32)
+    else:
+        return weight.to(tl.float32)
 
 
 @triton.jit
@@ -95,7 +96,8 @@ def _round(value: tl.tensor, DTYPE: tl.constexpr) -> tl.tensor:
     if tl.bfloat16 == DTYPE:
         bits = value.to(tl.uint32, bitcast=True)
         return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).to(tl.uint16)
-    return value.to(DTYPE)
+    else:
+        return value.to(DTYPE)
 
 
 @triton.jit
@@ -192,5 +194,5 @@ def compare_kernel(
     view, _, held, base, inside = _locate(tiles, views, COUNT, ROWS, ALIGNED, False)
     ours = tl.load(_pointer(tl.load(view), BITS, ALIGNED) + held, mask=inside, other=0)
     theirs = tl.load(_pointer(tl.load(view + 1), BITS, ALIGNED) + base, mask=inside, other=0)
-    differ = tl.max(tl.max((ours != theirs).to(tl.int32), axis=1), axis=0)
-    tl.store(differs, 1, mask=differ > 0)
+    unequal = tl.max(tl.max((ours != theirs).to(tl.int32), axis=1), axis=0)
+    tl.store(differs, 1, mask=unequal > 0)
