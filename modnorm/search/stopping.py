@@ -1,10 +1,10 @@
 """Exact early stop: it ends candidates that can be no expert any more.
 
 Experts are the K best of the first N candidates, for each reported N and K (`ranking`: the higher
-score first, on ties the lower index). A candidate is excluded once, in every N that includes it,
-K complete scores rank before its best possible score, for the largest K. Complete scores never
-change, so an excluded candidate stays excluded. A stop decided with few complete scores is
-therefore as exact as one decided with all of them.
+score first, on ties the lower index). In one N, a candidate is excluded once K complete scores
+rank before its best possible score. It is stopped once this holds for the largest K in every N
+that includes it. Complete scores never change, so an excluded candidate stays excluded. A stop
+decided with few complete scores is therefore as exact as one decided with all of them.
 """
 
 from bisect import bisect_left
