@@ -14,7 +14,7 @@ from modnorm.analysis.answers import ALL, AnswerFilter, AnswerRecord
 from modnorm.analysis.votes import ALL as ALL_VOTES
 from modnorm.analysis.votes import AnswerCount, VoteFilter, VoteRecord
 from modnorm.errors import InvalidInputError
-from modnorm.files import part_of
+from modnorm.files import partial_path
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -165,7 +165,7 @@ def _checked(directory: Path, name: str, schema: pa.Schema) -> Path:
 
 def _write(path: Path, schema: pa.Schema, records: Iterable[RecordT]) -> None:
     """Write a file whole or not at all."""
-    part = part_of(path)
+    part = partial_path(path)
     with parquet.ParquetWriter(part, schema, compression="zstd") as writer:
         for group in _groups(records):
             lines = [asdict(record) for record in group]
