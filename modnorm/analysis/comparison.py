@@ -35,11 +35,8 @@ class ComparisonRow(TypedDict):
     population: int | None
     """The largest N."""
     base: float | None
-    best_single: float | None
-    """Of the candidate that is ranked first."""
-    best_expert: float | None
-    """The highest of any expert, which is known only after the fact; None where experts left rows
-    out."""
+    rank_1: float | None
+    """Of the candidate at rank 1 by selection."""
     ensembles: dict[int, float]
     """Metric by K, at the largest N."""
     differs: list[str]
@@ -81,8 +78,6 @@ def _row(result: Results, expected: Mapping[str, object]) -> ComparisonRow:
     spec = document["spec"]
     method = _section(spec, "method")
     largest = max((e["population"] for e in document["ensembles"]), default=None)
-    alone = [expert["heldout_metric"] for expert in document["experts"]]
-    known = [metric for metric in alone if metric is not None]
     found = _conditions(document)
     return ComparisonRow(
         run=result.directory.name,
@@ -93,8 +88,7 @@ def _row(result: Results, expected: Mapping[str, object]) -> ComparisonRow:
         seed=_section(spec, "population").get("seed"),
         population=largest,
         base=document["base"]["heldout_metric"],
-        best_single=document["experts"][0]["heldout_metric"] if document["experts"] else None,
-        best_expert=max(known, default=None) if len(known) == len(alone) else None,
+        rank_1=document["experts"][0]["heldout_metric"] if document["experts"] else None,
         ensembles={
             e["ensemble_size"]: e["metric"]
             for e in document["ensembles"]

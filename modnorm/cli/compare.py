@@ -41,14 +41,14 @@ def _warn(run: str, differs: object, first: str) -> None:
 
 def _table(rows: Sequence[Mapping[str, object]]) -> "Table":
     sizes = sorted({size for row in rows for size in _ensembles(row)})
-    headings = ("run", "method", "scale", "seed", "N", "base", "best single")
+    headings = ("run", "method", "scale", "seed", "N", "base", "rank 1 by selection")
     return table(
         (*headings, *(f"K={size}" for size in sizes)),
         (
             (
                 *(str(row[name]) for name in ("run", "method", "radius", "seed", "population")),
                 _metric(row["base"]),
-                _metric(row["best_single"]),
+                _metric(row["rank_1"]),
                 *(_metric(_ensembles(row).get(size)) for size in sizes),
             )
             for row in rows

@@ -131,14 +131,14 @@ def _show(rescored: "Rescored") -> None:
 
 
 def _table(rescored: "Rescored") -> "Table":
-    base, best = rescored.base.heldout_metric, rescored.best_single
+    base, first = rescored.base.heldout_metric, rescored.rank_1
     rows = [
         ("base", percent(base.old), percent(base.new), ""),
         (
-            "best single",
-            percent(best.metric.old),
-            percent(best.metric.new),
-            percent(best.reselected_metric),
+            "rank 1 by selection",
+            percent(first.metric.old),
+            percent(first.metric.new),
+            percent(first.reselected_metric),
         ),
     ]
     rows += [

@@ -52,16 +52,16 @@ def read_results(directory: RunDirectory) -> "ResultsDocument":
 
 
 def results_table(document: "ResultsDocument") -> "Table":
-    """Return the held-out figures of a run: base, best single, every ensemble."""
+    """Return the held-out figures of a run: base, rank 1 by selection, every ensemble."""
     if iterative := document.get("iterative"):
         rows = [(_state_name(state, iterative), *_figures(state)) for state in iterative["states"]]
         headings = (_title(document["spec"]), "reward around", "development", "held-out")
         return table(headings, rows)
     experts, ensembles = document["experts"], document["ensembles"]
-    best = experts[0]["heldout_metric"] if experts else None
+    first = experts[0]["heldout_metric"] if experts else None
     rows = [
         ("base", percent(document["base"]["heldout_metric"])),
-        ("best single", percent(best)),
+        ("rank 1 by selection", percent(first)),
     ]
     rows += [
         (f"N={found['population']} K={found['ensemble_size']}", percent(found["metric"]))

@@ -16,9 +16,9 @@ from modnorm.search.rescoring import (
     Figure,
     RescoredEnsemble,
     RescoredModel,
-    RescoredSingle,
+    RescoredRankOne,
     rescored_ensembles,
-    rescored_single,
+    rescored_rank_one,
 )
 from modnorm.search.voting import Ballot
 from modnorm.spec import ExperimentSpec
@@ -51,7 +51,7 @@ class Rescored:
     base: RescoredModel
     candidates: tuple[RescoredModel, ...]
     """The whole population in candidate order."""
-    best_single: RescoredSingle
+    rank_1: RescoredRankOne
     ensembles: tuple[RescoredEnsemble, ...]
     """By N, then by K."""
 
@@ -69,7 +69,7 @@ class RescoredDocument(TypedDict):
     heldout: Mapping[str, object]
     base: Mapping[str, object]
     candidates: list[dict[str, object]]
-    best_single: Mapping[str, object]
+    rank_1: Mapping[str, object]
     ensembles: list[dict[str, object]]
 
 
@@ -131,7 +131,7 @@ def rescore_experiment(
         heldout=Judged(heldout.total, sum(model.changed_heldout for model in models)),
         base=base,
         candidates=tuple(candidates),
-        best_single=rescored_single(candidates),
+        rank_1=rescored_rank_one(candidates),
         ensembles=rescored_ensembles(
             experiment.ensembles, candidates, ballots, task, heldout.rows
         ),
@@ -154,7 +154,7 @@ def rescored_document(experiment: experiments.Experiment, rescored: Rescored) ->
         heldout=asdict(rescored.heldout),
         base=asdict(rescored.base),
         candidates=[asdict(candidate) for candidate in rescored.candidates],
-        best_single=asdict(rescored.best_single),
+        rank_1=asdict(rescored.rank_1),
         ensembles=[asdict(ensemble) for ensemble in rescored.ensembles],
     )
 

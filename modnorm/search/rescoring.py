@@ -61,8 +61,8 @@ class RescoredModel:
 
 
 @dataclass(frozen=True, slots=True)
-class RescoredSingle:
-    """The best candidate of the whole population, by both scorers."""
+class RescoredRankOne:
+    """The candidate at rank 1 by selection in the whole population, by both scorers."""
 
     index: int
     """The candidate that the old scorer ranks first."""
@@ -101,15 +101,15 @@ class RescoredEnsemble:
     reselected: Reselection
 
 
-def rescored_single(models: Sequence[RescoredModel]) -> RescoredSingle:
-    """Return the best candidate by each scorer.
+def rescored_rank_one(models: Sequence[RescoredModel]) -> RescoredRankOne:
+    """Return the candidate at rank 1 by selection, by each scorer.
 
     Args:
         models: The population in candidate order, without the base.
     """
     first = rank([model.selection_reward.old for model in models], len(models))[0]
     again = rank([model.selection_reward.new for model in models], len(models))[0]
-    return RescoredSingle(
+    return RescoredRankOne(
         index=first,
         metric=models[first].heldout_metric,
         reselected=again,

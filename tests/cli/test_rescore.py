@@ -55,7 +55,7 @@ def test_a_table_sets_both_scorers_side_by_side(modnorm, gsm8k_lab):
     lines = [line.split() for line in out.splitlines()]
     assert lines[0] == ["held-out", "gsm8k-v2", "gsm8k-reference-v1", "selected", "anew"]
     assert lines[1] == ["base", "50.0", "%", "50.0", "%"]
-    assert lines[2] == ["best", "single", "100.0", "%", "50.0", "%", "50.0", "%"]
+    assert lines[2] == ["rank", "1", "by", "selection", "100.0", "%", "50.0", "%", "50.0", "%"]
     assert lines[-3] == ["N=4", "K=2", "100.0", "%", "50.0", "%", "-"]
     assert out.splitlines()[-2:] == [
         "2 of 8 selection answers are judged otherwise",

@@ -32,7 +32,7 @@ def test_the_same_scorer_changes_nothing(client, gsm8k_experiment):
         assert ensemble.metric == Figure(1.0, 1.0)
         assert ensemble.correct == Figure(2, 2)
         assert ensemble.reselected == Reselection(ensemble.experts, (), 1.0, 2)
-    assert found.best_single.reselected == found.best_single.index
+    assert found.rank_1.reselected == found.rank_1.index
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_experts_vote_as_selected_and_as_selected_anew(reference):
     assert [e.reselected.experts for e in reference.ensembles] == [(1,), (1, 0), (1,), (1, 2)]
     assert [e.reselected.metric for e in reference.ensembles] == [0.5, 0.5, 0.5, None]
     assert [e.reselected.missing for e in reference.ensembles] == [(), (), (), (2,)]
-    assert (reference.best_single.index, reference.best_single.reselected) == (0, 1)
+    assert (reference.rank_1.index, reference.rank_1.reselected) == (0, 1)
 
 
 def test_progress_counts_models(client, gsm8k_experiment):

@@ -43,7 +43,7 @@ def test_the_same_scorer_gives_the_very_same_figures(modnorm, run):
         {"old": reward, "new": reward} for reward in rewards(run)
     ]
     best = results["experts"][0]
-    assert document["best_single"] == {
+    assert document["rank_1"] == {
         "index": best["index"],
         "metric": {"old": best["heldout_metric"], "new": best["heldout_metric"]},
         "reselected": best["index"],

@@ -7,7 +7,7 @@ from modnorm.search.rescoring import (
     RescoredModel,
     Reselection,
     rescored_ensembles,
-    rescored_single,
+    rescored_rank_one,
 )
 from modnorm.search.voting import Ballot
 from modnorm.tasks import get_task
@@ -93,6 +93,6 @@ def test_the_best_candidate_of_either_scorer_is_reported(heldout):
         model(1, 0.2, 0.5, heldout),
         model(2, 0.1, 0.5),
     ]
-    best = rescored_single(models)
+    best = rescored_rank_one(models)
     assert (best.index, best.metric) == (0, Figure(0.5, 1.0))
     assert (best.reselected, best.reselected_metric) == (1, heldout.new)
