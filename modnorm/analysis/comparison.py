@@ -7,10 +7,19 @@ from pathlib import Path
 from typing import TypedDict, cast
 
 from modnorm.analysis.document import SCHEMA, ResultsDocument
+from modnorm.analysis.pairing import (
+    PairedEnsembles,
+    describe_pairs,
+    pair_ensembles,
+    read_verdicts,
+)
+from modnorm.analysis.uncertainty import ConfidenceInterval
 from modnorm.errors import InvalidInputError
 from modnorm.tasks.registry import get_stored_task
 
 _PROFILE = "profile"
+_UNPAIRED = frozenset({"task", "scorer", "held-out rows"})
+"""Conditions under which an answer to one row is right; others may differ between paired runs."""
 
 
 @dataclass(frozen=True)
@@ -35,14 +44,23 @@ class ComparisonRow(TypedDict):
     population: int | None
     """The largest N."""
     base: float | None
+    base_interval: ConfidenceInterval | None
     rank_1: float | None
     """Of the candidate at rank 1 by selection."""
+    rank_1_interval: ConfidenceInterval | None
     ensembles: dict[int, float]
     """Metric by K, at the largest N."""
+    intervals: dict[int, ConfidenceInterval | None]
+    """Of these metrics."""
     differs: list[str]
     """What keeps the run from being compared with the first one; empty when nothing does."""
     mixed_environments: Mapping[str, Sequence[str]]
     """Settings in which the machines that answered this run differ."""
+    paired: list[PairedEnsembles]
+    """The first run against this one, row by row; empty in the first row, and where the held-out
+    rows, the task or the scorer differ."""
+    verdict: str | None
+    """Whether the data separates the first run from this one, in words; None in the first row."""
 
 
 def load_results(directory: Path) -> Results:
@@ -69,8 +87,41 @@ def comparison(results: Sequence[Results]) -> list[ComparisonRow]:
     """Return one row a run, in the order given; each says how it differs from the first."""
     if not results:
         return []
-    expected = _conditions(results[0].document)
-    return [_row(result, expected) for result in results]
+    first = results[0]
+    expected = _conditions(first.document)
+    rows = [_row(result, expected) for result in results]
+    for row, result in zip(rows[1:], results[1:], strict=True):
+        _pair(row, result, first)
+    return rows
+
+
+def differing_conditions(results: Sequence[Results]) -> list[tuple[str, str, list[str]]]:
+    """Return runs that cannot be compared with the first run of their model name and task.
+
+    Returns:
+        Name of the run, name of that first run, and the conditions in which they differ.
+    """
+    first: dict[tuple[object, object], Results] = {}
+    found = []
+    for result in results:
+        spec = result.document["spec"]
+        place = (_section(spec, "model").get("name"), _section(spec, "task").get("name"))
+        other = first.setdefault(place, result)
+        names = _differing(_conditions(result.document), _conditions(other.document))
+        if names:
+            found.append((result.directory.name, other.directory.name, names))
+    return found
+
+
+def _pair(row: ComparisonRow, result: Results, first: Results) -> None:
+    """Fill in what the rows of two runs say, where both answered and judged the same rows."""
+    name = first.directory.name
+    if faults := [fault for fault in row["differs"] if fault in _UNPAIRED]:
+        row["verdict"] = f"{name} and {row['run']} are not paired: {', '.join(faults)} differ."
+        return
+    pairs = pair_ensembles(read_verdicts(first.directory), read_verdicts(result.directory))
+    row["paired"] = pairs
+    row["verdict"] = describe_pairs(pairs, name, row["run"])
 
 
 def _row(result: Results, expected: Mapping[str, object]) -> ComparisonRow:
@@ -79,6 +130,8 @@ def _row(result: Results, expected: Mapping[str, object]) -> ComparisonRow:
     method = _section(spec, "method")
     largest = max((e["population"] for e in document["ensembles"]), default=None)
     found = _conditions(document)
+    base, rank_1 = document["base"], next(iter(document["experts"]), None)
+    ensembles = [each for each in document["ensembles"] if each["population"] == largest]
     return ComparisonRow(
         run=result.directory.name,
         model=_section(spec, "model").get("name"),
@@ -87,15 +140,16 @@ def _row(result: Results, expected: Mapping[str, object]) -> ComparisonRow:
         radius=method.get("radius"),
         seed=_section(spec, "population").get("seed"),
         population=largest,
-        base=document["base"]["heldout_metric"],
-        rank_1=document["experts"][0]["heldout_metric"] if document["experts"] else None,
-        ensembles={
-            e["ensemble_size"]: e["metric"]
-            for e in document["ensembles"]
-            if e["population"] == largest
-        },
+        base=base["heldout_metric"],
+        base_interval=base.get("heldout_interval"),
+        rank_1=rank_1 and rank_1["heldout_metric"],
+        rank_1_interval=rank_1 and rank_1.get("heldout_interval"),
+        ensembles={each["ensemble_size"]: each["metric"] for each in ensembles},
+        intervals={each["ensemble_size"]: each.get("interval") for each in ensembles},
         differs=_differing(found, expected),
         mixed_environments=document.get("mixed_environments", {}),
+        paired=[],
+        verdict=None,
     )
 
 

@@ -9,6 +9,7 @@ from modnorm.analysis.evaluations import BudgetEntry, ensemble_cost, run_budget
 from modnorm.analysis.run_data import EnsembleRow, RunData
 from modnorm.analysis.statistics import prefix_statistics, vote_agreement
 from modnorm.analysis.trajectory import IterativeEntry, iterative_entry
+from modnorm.analysis.uncertainty import ConfidenceInterval, accuracy_interval
 
 SCHEMA: Literal["modnorm-results-1"] = "modnorm-results-1"
 
@@ -18,6 +19,7 @@ class BaseEntry(TypedDict):
 
     selection_reward: float | None
     heldout_metric: float | None
+    heldout_interval: ConfidenceInterval | None
     selection_accuracy: float | None
 
 
@@ -33,6 +35,7 @@ class ExpertEntry(TypedDict):
     seed: int
     selection_reward: float
     heldout_metric: float | None
+    heldout_interval: ConfidenceInterval | None
 
 
 class EnsembleEntry(TypedDict):
@@ -42,6 +45,8 @@ class EnsembleEntry(TypedDict):
     ensemble_size: int
     experts: list[int]
     metric: float
+    interval: ConfidenceInterval | None
+    """Wilson interval of the metric; None where the metric is no fraction of the rows."""
     correct: int
     rows: int
     agreement: dict[str, object] | None
@@ -100,6 +105,7 @@ def results_document(run: RunData) -> ResultsDocument:
         base=BaseEntry(
             selection_reward=base,
             heldout_metric=run.base.heldout_metric,
+            heldout_interval=_heldout_interval(run, run.base.heldout_metric),
             selection_accuracy=_share(run.base.selection_correct, run.base.selection_answers),
         ),
         candidates=CandidatesEntry(
@@ -136,6 +142,7 @@ def _experts(run: RunData) -> list[ExpertEntry]:
                     seed=candidate.seed,
                     selection_reward=candidate.selection_reward,
                     heldout_metric=candidate.heldout_metric,
+                    heldout_interval=_heldout_interval(run, candidate.heldout_metric),
                 )
             )
     return entries
@@ -152,6 +159,7 @@ def _ensemble(run: RunData, ensemble: EnsembleRow) -> EnsembleEntry:
         ensemble_size=ensemble.ensemble_size,
         experts=list(ensemble.experts),
         metric=ensemble.metric,
+        interval=accuracy_interval(ensemble.metric, ensemble.rows),
         correct=ensemble.correct,
         rows=ensemble.rows,
         agreement=agreement,
@@ -176,6 +184,10 @@ def describe_shortcuts(document: ResultsDocument) -> str | None:
         f"{'; '.join(remarks)}. Experts, votes and accuracies are those of the whole work; "
         "figures that need all of it are left out (population.statistics: full has them)."
     )
+
+
+def _heldout_interval(run: RunData, metric: float | None) -> ConfidenceInterval | None:
+    return accuracy_interval(metric, run.data["heldout"].rows)
 
 
 def _share(part: int, whole: int) -> float | None:

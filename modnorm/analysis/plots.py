@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from operator import itemgetter
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -11,6 +12,7 @@ from matplotlib.ticker import MaxNLocator
 
 from modnorm.analysis.drawing import BARS, BASE, INK, RIGHT, WRONG, add_legend, name_axes, png
 from modnorm.analysis.run_data import EnsembleRow, RunData, VoteRow
+from modnorm.analysis.uncertainty import accuracy_interval
 
 # Series are ordered by size, so their colours are too.
 _SEQUENCE = LinearSegmentedColormap.from_list("sizes", ["#8fc1de", "#2a6f97", "#0b2f4a"])
@@ -71,7 +73,7 @@ def _apart(sizes: Sequence[int], place: Callable[[float], float]) -> list[int]:
     return kept
 
 
-_Points = list[tuple[int, float]]
+_Points = list[tuple[int, EnsembleRow]]
 
 
 def _grouped(
@@ -82,24 +84,36 @@ def _grouped(
 ) -> dict[int, _Points]:
     groups: dict[int, _Points] = {}
     for ensemble in ensembles:
-        groups.setdefault(by(ensemble), []).append((x(ensemble), ensemble.metric))
-    return {key: sorted(groups[key]) for key in sorted(groups)}
+        groups.setdefault(by(ensemble), []).append((x(ensemble), ensemble))
+    return {key: sorted(groups[key], key=itemgetter(0)) for key in sorted(groups)}
 
 
 def _accuracy(axes: Axes, run: RunData, series: Mapping[str, _Points]) -> None:
-    """Draw one line a series and the base; the axis starts at 0, so that heights compare."""
+    """Draw one line a series with its intervals, and the base; the axis starts at 0."""
     colours = _SEQUENCE(np.linspace(0, 1, len(series)) if len(series) > 1 else [0.5])
     # Between two colours that are named lie those of the sizes between.
     named = list(series)[::-1][:: -(-len(series) // _NAMED)]
     for (name, points), colour in zip(series.items(), colours, strict=True):
-        xs, ys = zip(*points, strict=True)
+        xs, ys = zip(*((x, ensemble.metric) for x, ensemble in points), strict=True)
         label = name if name in named else None
         axes.plot(xs, ys, marker="o", markersize=5, linewidth=2, color=colour, label=label)
+        _band(axes, points, colour)
     _base_line(axes.axhline, run.base.heldout_metric)
     axes.set_ylim(bottom=0)
     axes.margins(y=0.12)
     axes.yaxis.set_major_formatter(_percent)
     add_legend(axes)
+
+
+def _band(axes: Axes, points: _Points, colour: str) -> None:
+    """Shade the intervals of a series; a metric that is no fraction of the rows has none."""
+    bounds = [accuracy_interval(each.metric, each.rows) for _, each in points]
+    known = [interval for interval in bounds if interval is not None]
+    if len(known) == len(points):
+        lower, upper = zip(*known, strict=True)
+        axes.fill_between(
+            [x for x, _ in points], lower, upper, color=colour, alpha=0.1, linewidth=0
+        )
 
 
 def _percent(value: float, _position: float) -> str:

@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from modnorm.analysis.environments import describe_mixed
 BEST_SHOWN = 10
 
 _PLOTS = {
-    "accuracy-by-ensemble-size": "Accuracy of the vote for each ensemble size, and of the base.",
+    "accuracy-by-ensemble-size": "Accuracy of the vote with 95 % intervals, and of the base.",
     "accuracy-by-population": "The same accuracies against the nested population sizes.",
     "reward-histogram": "Selection rewards of all candidates; the base is the dashed line.",
     "vote-support": "Held-out rows by the number of experts that are right.",
@@ -43,7 +43,7 @@ def render_report(document: ResultsDocument, plots: Mapping[str, bytes]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"percent": _percent, "reward": _reward}
+    environment.filters |= {"percent": _percent, "interval": _interval, "reward": _reward}
     return environment.get_template("report.html").render(
         document=document,
         title=_title(document),
@@ -87,6 +87,11 @@ def _plot(name: str, caption: str, image: bytes) -> _Plot:
 
 def _percent(value: float | None) -> str:
     return "\u2013" if value is None else f"{100 * value:.1f} %"
+
+
+def _interval(bounds: Sequence[float] | None) -> str:
+    """Return an interval in percent, after a space; empty where there is none."""
+    return "" if bounds is None else f" [{100 * bounds[0]:.1f}, {100 * bounds[1]:.1f}]"
 
 
 def _reward(value: float | None) -> str:

@@ -5,6 +5,7 @@ from dataclasses import asdict
 from typing import TypedDict
 
 from modnorm.analysis.run_data import RunData, StateRow
+from modnorm.analysis.uncertainty import accuracy_interval
 from modnorm.baselines.ledger import Ledger, Purpose
 
 
@@ -12,7 +13,8 @@ class IterativeEntry(TypedDict):
     """What `results.json` says of an iterative run."""
 
     states: list[dict[str, object]]
-    """States that were evaluated, in order, each a `StateRow` without its counts."""
+    """States that were evaluated, in order, each a `StateRow` without its counts, with the
+    interval of its held-out metric."""
     reported: int
     """Updates of the one that the held-out figures are of."""
     ledger: dict[str, dict[str, int]]
@@ -33,11 +35,16 @@ def iterative_entry(run: RunData) -> IterativeEntry | None:
         return None
     ledger = ledger_of(run)
     return IterativeEntry(
-        states=[{name: getattr(state, name) for name in _FIGURES} for state in run.states],
+        states=[_state(state) for state in run.states],
         reported=next(state.updates for state in run.states if state.reported),
         ledger={str(purpose): asdict(ledger[purpose]) for purpose in Purpose},
         main_run=ledger.main_run,
     )
+
+
+def _state(state: StateRow) -> dict[str, object]:
+    interval = accuracy_interval(state.heldout_metric, state.heldout_answers)
+    return {name: getattr(state, name) for name in _FIGURES} | {"heldout_interval": interval}
 
 
 def ledger_of(run: RunData) -> Ledger:

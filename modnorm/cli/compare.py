@@ -1,65 +1,97 @@
 """`modnorm compare`: finished runs side by side."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from modnorm.cli.console import emit_json, percent, stderr, stdout, table
+from modnorm.cli.console import emit_json, interval, percent, stderr, stdout, table
 from modnorm.cli.options import Json
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from modnorm.analysis.comparison import ComparisonRow
+    from modnorm.analysis.pairing import PairedEnsembles
+
 Directories = Annotated[
     list[Path], typer.Argument(metavar="DIR...", help="Directories of finished runs.")
 ]
+_SIDE_BY_SIDE = 3
+"""Runs in one table: as many as a terminal of 100 columns shows."""
 
 
 def compare(directories: Directories, *, as_json: Json = False) -> None:
-    """Show finished runs side by side and say what keeps them from being compared."""
+    """Show finished runs side by side and say what keeps them from being compared.
+
+    The first run is paired with each other one, row by held-out row, at every (N, K) that both
+    have. McNemar's exact test and a paired bootstrap tell whether the data separates them.
+    """
     from modnorm.analysis.comparison import comparison, load_results
-    from modnorm.analysis.environments import describe_mixed
 
     rows = comparison([load_results(directory) for directory in directories])
     if as_json:
         emit_json(rows)
         return
-    stdout().print(_table(rows))
+    for start in range(0, len(rows), _SIDE_BY_SIDE):
+        stdout().print(_side_by_side(rows[start : start + _SIDE_BY_SIDE]))
+    for row in rows[1:]:
+        _show_pairs(row, rows[0]["run"])
     for row in rows:
-        if row["differs"]:
-            _warn(str(row["run"]), row["differs"], str(rows[0]["run"]))
-        if note := describe_mixed(row["mixed_environments"]):
-            stderr().print(f"{row['run']}: {note}", soft_wrap=True)
+        _warn(row, rows[0]["run"])
 
 
-def _warn(run: str, differs: object, first: str) -> None:
-    names = ", ".join(differs) if isinstance(differs, list) else differs
-    stderr().print(f"not comparable: {run} differs from {first} in {names}", soft_wrap=True)
+def _side_by_side(rows: Sequence["ComparisonRow"]) -> "Table":
+    """Return a column for each run: settings, then held-out metrics with their intervals."""
+    sizes = sorted({size for row in rows for size in row["ensembles"]})
+    columns = [_column(row, sizes) for row in rows]
+    names = ("method", "scale", "seed", "N", "base", "rank 1 by selection")
+    headings = (*names, *(f"K={size}" for size in sizes))
+    return table(("", *(row["run"] for row in rows)), zip(headings, *columns, strict=True))
 
 
-def _table(rows: Sequence[Mapping[str, object]]) -> "Table":
-    sizes = sorted({size for row in rows for size in _ensembles(row)})
-    headings = ("run", "method", "scale", "seed", "N", "base", "rank 1 by selection")
-    return table(
-        (*headings, *(f"K={size}" for size in sizes)),
-        (
-            (
-                *(str(row[name]) for name in ("run", "method", "radius", "seed", "population")),
-                _metric(row["base"]),
-                _metric(row["rank_1"]),
-                *(_metric(_ensembles(row).get(size)) for size in sizes),
-            )
-            for row in rows
-        ),
+def _column(row: "ComparisonRow", sizes: Sequence[int]) -> tuple[str, ...]:
+    return (
+        *(str(setting) for setting in (row["method"], row["radius"], row["seed"])),
+        str(row["population"]),
+        _metric(row["base"], row["base_interval"]),
+        _metric(row["rank_1"], row["rank_1_interval"]),
+        *(_metric(row["ensembles"].get(size), row["intervals"].get(size)) for size in sizes),
     )
 
 
-def _ensembles(row: Mapping[str, object]) -> Mapping[int, object]:
-    found = row["ensembles"]
-    return found if isinstance(found, dict) else {}
+def _metric(value: float | None, bounds: Sequence[float] | None) -> str:
+    return percent(value) if bounds is None else f"{percent(value)} {interval(bounds)}"
 
 
-def _metric(value: object) -> str:
-    return percent(value if isinstance(value, float) else None)
+def _show_pairs(row: "ComparisonRow", first: str) -> None:
+    other = row["run"]
+    if row["paired"]:
+        difference = f"{first} less {other}"
+        headings = (difference, "points", "95 % interval", f"only {first}", f"only {other}", "p")
+        stdout().print()
+        stdout().print(table(headings, map(_pair, row["paired"])))
+    stdout().print(row["verdict"], soft_wrap=True)
+
+
+def _pair(pair: "PairedEnsembles") -> tuple[str, ...]:
+    return (
+        f"N={pair['population']} K={pair['ensemble_size']}",
+        f"{100 * pair['difference']:+.1f}",
+        interval(pair["difference_interval"]),
+        str(pair["only_first"]),
+        str(pair["only_other"]),
+        f"{pair['p_value']:.3f}",
+    )
+
+
+def _warn(row: "ComparisonRow", first: str) -> None:
+    from modnorm.analysis.environments import describe_mixed
+
+    if row["differs"]:
+        names = ", ".join(row["differs"])
+        note = f"not comparable: {row['run']} differs from {first} in {names}"
+        stderr().print(note, soft_wrap=True)
+    if mixed := describe_mixed(row["mixed_environments"]):
+        stderr().print(f"{row['run']}: {mixed}", soft_wrap=True)

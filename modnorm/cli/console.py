@@ -68,6 +68,11 @@ def percent(fraction: float | None) -> str:
     return "-" if fraction is None else f"{100 * fraction:.1f} %"
 
 
+def interval(bounds: Sequence[float] | None) -> str:
+    """Return an interval of fractions in percent: `[32.2, 51.3]`."""
+    return "-" if bounds is None else f"[{100 * bounds[0]:.1f}, {100 * bounds[1]:.1f}]"
+
+
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> "Table":
     """Return a plain table; the first column is text, the others are figures."""
     from rich.table import Table

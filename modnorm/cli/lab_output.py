@@ -1,6 +1,6 @@
 """Experiments of a lab, as its commands print them."""
 
-from modnorm.cli.console import as_dict, emit_json, on_one_line, percent, stdout, table
+from modnorm.cli.console import as_dict, emit_json, interval, on_one_line, percent, stdout, table
 from modnorm.cli.progress import rewards
 from modnorm.client.finished import failure_text
 from modnorm.v1 import experiment_pb2 as experiments
@@ -52,7 +52,7 @@ def show_experiment(
     if experiment.states:
         console.print(table(("state", "development", "held-out"), _states(experiment)))
     elif rows := _ensembles(experiment):
-        console.print(table(("ensemble", "held-out", "right"), rows))
+        console.print(table(("ensemble", "held-out", "95 % interval", "right"), rows))
 
 
 def _standing(experiment: experiments.Experiment) -> list[str]:
@@ -84,14 +84,18 @@ def _states(experiment: experiments.Experiment) -> list[tuple[str, ...]]:
 
 
 def _ensembles(experiment: experiments.Experiment) -> list[tuple[str, ...]]:
-    base = experiment.base
+    from modnorm.analysis.uncertainty import accuracy_interval
+
+    base, heldout = experiment.base, experiment.provenance.heldout_rows
     rows: list[tuple[str, ...]] = []
     if base.HasField("heldout_metric"):
-        rows.append(("base", percent(base.heldout_metric), ""))
+        bounds = accuracy_interval(base.heldout_metric, heldout)
+        rows.append(("base", percent(base.heldout_metric), interval(bounds), ""))
     rows += [
         (
             f"N={found.population} K={found.ensemble_size}",
             percent(found.metric),
+            interval(accuracy_interval(found.metric, found.rows)),
             f"{found.correct}/{found.rows}",
         )
         for found in experiment.ensembles

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from modnorm.cli.console import percent, stderr, table
+from modnorm.cli.console import interval, percent, stderr, table
 from modnorm.client import ModnormClient
 from modnorm.client.rundir import RunDirectory, lineage_file
 from modnorm.files import write_file
@@ -13,7 +13,7 @@ from modnorm.v1 import experiment_pb2 as experiments
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from modnorm.analysis.document import ResultsDocument
+    from modnorm.analysis.document import BaseEntry, ExpertEntry, ResultsDocument
     from modnorm.analysis.trajectory import IterativeEntry
 
 
@@ -55,19 +55,25 @@ def results_table(document: "ResultsDocument") -> "Table":
     """Return the held-out figures of a run: base, rank 1 by selection, every ensemble."""
     if iterative := document.get("iterative"):
         rows = [(_state_name(state, iterative), *_figures(state)) for state in iterative["states"]]
-        headings = (_title(document["spec"]), "reward around", "development", "held-out")
-        return table(headings, rows)
+        headings = ("reward around", "development", "held-out", "95 % interval")
+        return table((_title(document["spec"]), *headings), rows)
     experts, ensembles = document["experts"], document["ensembles"]
-    first = experts[0]["heldout_metric"] if experts else None
-    rows = [
-        ("base", percent(document["base"]["heldout_metric"])),
-        ("rank 1 by selection", percent(first)),
-    ]
+    rows = [_model_row("base", document["base"])]
+    if experts:
+        rows.append(_model_row("rank 1 by selection", experts[0]))
     rows += [
-        (f"N={found['population']} K={found['ensemble_size']}", percent(found["metric"]))
+        (
+            f"N={found['population']} K={found['ensemble_size']}",
+            percent(found["metric"]),
+            interval(found.get("interval")),
+        )
         for found in ensembles
     ]
-    return table((_title(document["spec"]), "held-out"), rows)
+    return table((_title(document["spec"]), "held-out", "95 % interval"), rows)
+
+
+def _model_row(name: str, model: "BaseEntry | ExpertEntry") -> tuple[str, str, str]:
+    return name, percent(model["heldout_metric"]), interval(model.get("heldout_interval"))
 
 
 def _state_name(state: Mapping[str, object], iterative: "IterativeEntry") -> str:
@@ -80,7 +86,12 @@ def _figures(state: Mapping[str, object]) -> tuple[str, ...]:
     reward = state["mean_reward"]
     shown = f"{reward:.4f}" if isinstance(reward, float) else "-"
     metrics = (state["development_metric"], state["heldout_metric"])
-    return shown, *(percent(one if isinstance(one, float) else None) for one in metrics)
+    bounds = state.get("heldout_interval")
+    return (
+        shown,
+        *(percent(one if isinstance(one, float) else None) for one in metrics),
+        interval(bounds if isinstance(bounds, list | tuple) else None),
+    )
 
 
 def _title(spec: Mapping[str, object]) -> str:

@@ -6,7 +6,7 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from modnorm.analysis import plots
+from modnorm.analysis import EnsembleRow, plots
 from modnorm.analysis.plots import draw_plots
 
 
@@ -72,7 +72,11 @@ def test_labels_of_percent_say_where_their_ticks_are(make_run, highest):
     figure = Figure()
     canvas = FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    plots._accuracy(axes, make_run(), {"K = 1": [(1, 0.0), (2, highest)]})
+    points = [
+        (n, EnsembleRow(n, 1, (0,), metric=metric, correct=0, rows=1000))
+        for n, metric in ((1, 0.0), (2, highest))
+    ]
+    plots._accuracy(axes, make_run(), {"K = 1": points})
     axes.lines[-1].remove()  # the base, which would widen the axis
     axes.relim()
     canvas.draw()

@@ -4,6 +4,9 @@ import sys
 import pytest
 
 from modnorm.cli import main
+from tests.analysis.conftest import make_run
+
+__all__ = ["make_run", "modnorm", "modnorm_json"]
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ HEAVY = {
     "pandas",
     "pyarrow",
     "rich",
+    "scipy",
     "sqlalchemy",
     "torch",
     "transformers",

@@ -1,0 +1,76 @@
+"""The data files of a run directory, read back: votes, candidates, timings."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pandas as pd
+
+from modnorm.errors import InvalidInputError
+
+_VOTE_COLUMNS = ["population", "ensemble_size", "row", "correct", "correct_support", "skipped"]
+_CANDIDATE_COLUMNS = {
+    "index": "int64",
+    "selection_reward": "float64",
+    "selection_tokens": "int64",
+    "selection_answers": "int64",
+    "selection_correct": "int64",
+    "heldout_metric": "float64",
+}
+
+
+def read_vote_lines(directory: Path) -> pd.DataFrame:
+    """Return the counts of `votes.jsonl`, one row for each (N, K) and held-out row.
+
+    Raises:
+        InvalidInputError: the file is missing or damaged.
+    """
+    path = directory / "votes.jsonl"
+    try:
+        with path.open(encoding="utf-8") as lines:
+            votes = [[vote[name] for name in _VOTE_COLUMNS] for vote in map(json.loads, lines)]
+    except (OSError, ValueError, KeyError) as error:
+        raise _unreadable(path, error) from error
+    return pd.DataFrame(votes, columns=_VOTE_COLUMNS)
+
+
+def read_candidate_rows(directory: Path) -> pd.DataFrame:
+    """Return the figures of `candidates.csv`, one row a candidate in their order.
+
+    Raises:
+        InvalidInputError: the file is missing or damaged.
+    """
+    path = directory / "candidates.csv"
+    try:
+        return pd.read_csv(
+            path,
+            usecols=list(_CANDIDATE_COLUMNS),
+            dtype=_CANDIDATE_COLUMNS,
+            float_precision="round_trip",
+        )
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from error
+
+
+def read_timings(directory: Path) -> Mapping[str, object]:
+    """Return the content of `timings.json`.
+
+    Raises:
+        InvalidInputError: the file is missing or damaged.
+    """
+    path = directory / "timings.json"
+    try:
+        timings = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from error
+    if not isinstance(timings, dict):
+        raise InvalidInputError(f"{path} holds no object", field="directory")
+    return timings
+
+
+def _unreadable(path: Path, error: Exception) -> InvalidInputError:
+    return InvalidInputError(
+        f"cannot read {path}: {error}",
+        field="directory",
+        remedy="copy the whole directory of the run",
+    )

@@ -1,0 +1,68 @@
+"""Confidence intervals of accuracies and means, and the exact test of paired rows, by scipy."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy import stats
+
+LEVEL = 0.95
+"""Confidence level of all intervals; tests use 1 - LEVEL."""
+_RESAMPLES = 2000
+_SEED = 0
+"""Of the bootstrap: equal data give equal intervals."""
+_WHOLE = 1e-6
+
+
+class ConfidenceInterval(NamedTuple):
+    """A 95 % interval, in the unit of its value."""
+
+    lower: float
+    upper: float
+
+
+def accuracy_interval(accuracy: float | None, rows: int) -> ConfidenceInterval | None:
+    """Return the Wilson interval of an accuracy.
+
+    Args:
+        accuracy: Fraction of right rows; None where it was not measured.
+        rows: Number of rows.
+
+    Returns:
+        None where there is no accuracy, or where the metric is no fraction of the rows, as a
+        balanced accuracy is.
+    """
+    if accuracy is None or rows < 1:
+        return None
+    correct = round(accuracy * rows)
+    if abs(accuracy * rows - correct) > _WHOLE:
+        return None
+    found = stats.binomtest(correct, rows).proportion_ci(LEVEL, method="wilson")
+    return ConfidenceInterval(float(found.low), float(found.high))
+
+
+def mean_interval(values: Sequence[float]) -> ConfidenceInterval | None:
+    """Return the percentile bootstrap interval of a mean; None with fewer than two values."""
+    if len(values) < 2:
+        return None
+    found = stats.bootstrap(
+        (np.asarray(values, dtype=float),),
+        np.mean,
+        n_resamples=_RESAMPLES,
+        batch=100,
+        confidence_level=LEVEL,
+        method="percentile",
+        rng=np.random.default_rng(_SEED),
+    ).confidence_interval
+    return ConfidenceInterval(float(found.low), float(found.high))
+
+
+def mcnemar(only_first: int, only_second: int) -> float:
+    """Return the p-value of McNemar's exact test: do two runs differ on the same rows?
+
+    Args:
+        only_first: Rows that only the first run answers right.
+        only_second: Rows that only the second run answers right.
+    """
+    discordant = only_first + only_second
+    return float(stats.binomtest(only_first, discordant).pvalue) if discordant else 1.0

@@ -1,0 +1,60 @@
+import pytest
+
+from modnorm.analysis.pairing import describe_pairs, pair_ensembles, read_verdicts
+from modnorm.errors import InvalidInputError
+
+
+def _verdicts(both, only_first, only_other, neither):
+    first = [True] * (both + only_first) + [False] * (only_other + neither)
+    other = [True] * both + [False] * only_first + [True] * only_other + [False] * neither
+    return first, other
+
+
+def test_rows_are_paired_at_every_shared_place():
+    first, other = _verdicts(40, 17, 8, 35)
+    pairs = pair_ensembles(
+        {(10, 1): first, (20, 5): first, (20, 1): other}, {(20, 5): other, (20, 1): other}
+    )
+    assert [(pair["population"], pair["ensemble_size"]) for pair in pairs] == [(20, 1), (20, 5)]
+    same, pair = pairs
+    assert (same["difference"], same["p_value"], same["separated"]) == (0, 1, False)
+    assert (pair["rows"], pair["only_first"], pair["only_other"]) == (100, 17, 8)
+    assert (pair["accuracy"], pair["other_accuracy"]) == (0.57, 0.48)
+    assert pair["difference"] == pytest.approx(0.09)
+    assert pair["p_value"] == pytest.approx(0.10775, abs=1e-5)
+    interval = pair["difference_interval"]
+    assert interval is not None
+    lower, upper = interval
+    assert lower <= 0 < upper
+    assert lower == pytest.approx(0.09 - 1.96 * (0.2419 / 100) ** 0.5, abs=0.02)
+    assert not pair["separated"]
+
+
+def test_words_say_whether_the_data_separates_the_runs():
+    first, other = _verdicts(40, 17, 8, 35)
+    clear, worse = _verdicts(40, 25, 5, 30)
+    near = describe_pairs(pair_ensembles({(20, 5): first}, {(20, 5): other}), "mn", "iso")
+    assert near.startswith(
+        "At N=20 K=5 the data does not separate mn and iso: +9.0 points, 95 % interval "
+    )
+    assert near.endswith("right on 17 + 8 of 100 rows (exact McNemar p = 0.108).")
+    far = describe_pairs(
+        pair_ensembles({(20, 1): first, (20, 5): clear}, {(20, 1): other, (20, 5): worse}),
+        "mn",
+        "iso",
+    )
+    assert far.startswith("At N=20 K=5 the data separates mn and iso: +20.0 points")
+    assert "p < 0.001" in far
+    assert far.endswith("The data separates them at 1 of 2 (N, K), each tested alone at 5 %.")
+    assert "no difference" in describe_pairs(
+        pair_ensembles({(1, 1): first}, {(1, 1): first}), "a", "b"
+    )
+    assert describe_pairs([], "a", "b") == "a and b share no (N, K), so no rows are paired."
+
+
+@pytest.mark.parametrize("content", [None, "{", '{"population": 4}\n'])
+def test_a_directory_without_readable_votes_is_refused(tmp_path, content):
+    if content is not None:
+        (tmp_path / "votes.jsonl").write_text(content)
+    with pytest.raises(InvalidInputError, match=r"votes\.jsonl"):
+        read_verdicts(tmp_path)

@@ -1,0 +1,56 @@
+from dataclasses import replace
+
+import pytest
+
+from modnorm.analysis import write_run
+
+
+@pytest.fixture
+def runs(make_run, tmp_path):
+    """Two finished runs, the second without skill, and one on other rows."""
+    first = make_run(prefixes=(24,), sizes=(1, 5))
+    votes = {
+        key: [replace(vote, correct=False) for vote in rows] for key, rows in first.votes.items()
+    }
+    wrong = replace(
+        first,
+        votes=votes,
+        ensembles=[replace(each, metric=0.0, correct=0) for each in first.ensembles],
+    )
+    provenance = {**first.provenance, "heldout_digest": "cd" * 32}
+    written = {"good": first, "wrong": wrong, "other": replace(first, provenance=provenance)}
+    for name, run in written.items():
+        write_run(tmp_path / name, run)
+    return {name: tmp_path / name for name in written}
+
+
+def test_runs_stand_in_columns_with_intervals(modnorm, runs):
+    code, out, err = modnorm("compare", runs["good"], runs["wrong"])
+    assert code == 0, err
+    lines = {line.split("  ")[0]: " ".join(line.split()) for line in out.splitlines()}
+    assert lines["base"] == "base 20.0 % [11.8, 31.8] 20.0 % [11.8, 31.8]"
+    assert lines["rank 1 by selection"].count("%") == 2
+    assert lines["K=5"].endswith("0.0 % [0.0, 6.0]")
+
+
+def test_words_say_that_the_data_separates_them(modnorm, runs):
+    _, out, _ = modnorm("compare", runs["good"], runs["wrong"])
+    assert "At N=24 K=5 the data separates good and wrong: +" in out
+    assert "The data separates them at 2 of 2 (N, K)" in out
+    _, out, _ = modnorm("compare", runs["good"], runs["good"])
+    assert "the data does not separate good and good: no difference" in out
+
+
+def test_runs_on_other_rows_are_not_paired(modnorm, runs):
+    code, out, err = modnorm("compare", runs["good"], runs["other"])
+    assert code == 0
+    assert "good and other are not paired: held-out rows differ." in out
+    assert "not comparable: other differs from good in held-out rows" in err
+
+
+def test_json_holds_the_pairs_and_the_verdict(modnorm_json, runs):
+    first, second = modnorm_json("compare", runs["good"], runs["wrong"])
+    assert (first["paired"], first["verdict"]) == ([], None)
+    assert [pair["ensemble_size"] for pair in second["paired"]] == [1, 5]
+    assert all(pair["separated"] and pair["only_other"] == 0 for pair in second["paired"])
+    assert second["intervals"]["5"] == pytest.approx([0.0, 0.0602], abs=1e-3)
