@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from modnorm.baselines.generator_file import GeneratorFile, read_generator, unusable_generator
+from modnorm.calibration.layer_schedule import require_every_layer
 from modnorm.calibration.profile_schema import MAX_PROFILE_BYTES
-from modnorm.calibration.schedule import require_every_layer
 from modnorm.checkpoint.config import positive
 from modnorm.checkpoint.families import physical_layout
 from modnorm.checkpoint.reference import Checkpoint, find_local_checkpoint

@@ -8,11 +8,11 @@ import torch
 
 from modnorm.calibration.aggregation import aggregate
 from modnorm.calibration.frozen_model import FrozenModel, load_frozen
+from modnorm.calibration.layer_schedule import require_every_layer
 from modnorm.calibration.maps import layer_maps
 from modnorm.calibration.measurement import FINAL_NORM, Estimate, measure
 from modnorm.calibration.profile import Profile
 from modnorm.calibration.profile_schema import APPLICATION, METHOD
-from modnorm.calibration.schedule import require_every_layer
 from modnorm.checkpoint.config import positive
 from modnorm.checkpoint.pretrained import best_device, dtype_name
 from modnorm.checkpoint.prompts import check_fit

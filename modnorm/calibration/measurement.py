@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 
 from modnorm.calibration.frozen_model import FrozenModel
+from modnorm.calibration.layer_schedule import final_norm_seed, map_seed, scheduled_layers
 from modnorm.calibration.maps import Call, LayerMaps, Site, capture
 from modnorm.calibration.operator_norm import operator_norm
-from modnorm.calibration.schedule import final_norm_seed, map_seed, scheduled_layers
 from modnorm.errors import InvalidInputError
 from modnorm.spec import CalibrationSpec
 

@@ -7,7 +7,7 @@ import typer
 from modnorm.cli.interruption import interruptible
 from modnorm.cli.options import Json, Quiet, SpecFile, numbers, read_unsettled_spec
 from modnorm.cli.radius import GOES_ON, Out, held, home_of
-from modnorm.limits import MAX_SEED
+from modnorm.spec_limits import MAX_SEED
 
 Radii = Annotated[str, typer.Option("--radii", metavar="R,R,...", help="Radii to try.")]
 Sigma = Annotated[float, typer.Option("--sigma", help="Isotropic noise to match.")]

@@ -12,7 +12,7 @@ from modnorm.cli.files import check_writable
 from modnorm.cli.interruption import interruptible
 from modnorm.cli.options import Json, Quiet, settings
 from modnorm.files import write_file
-from modnorm.limits import MAX_TWO_SIDED_SEED
+from modnorm.spec_limits import MAX_TWO_SIDED_SEED
 
 Model = Annotated[str, typer.Option("--model", metavar="NAME|DIR", help="The model.")]
 Revision = Annotated[str | None, typer.Option(metavar="COMMIT", help="Revision of the model.")]

@@ -12,7 +12,7 @@ from modnorm.client.client import ModnormClient
 from modnorm.client.finished import check_succeeded
 from modnorm.errors import InvalidInputError, PreconditionError
 from modnorm.search.ranking import mean_reward
-from modnorm.search.rescoring import (
+from modnorm.search.rescored_votes import (
     Figure,
     RescoredEnsemble,
     RescoredModel,

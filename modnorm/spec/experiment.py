@@ -7,13 +7,13 @@ from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from modnorm.limits import MAX_TWO_SIDED_SEED
 from modnorm.spec.iterative import ITERATIVE_DEFAULTS, IterativeSpec
 from modnorm.spec.method import CalibrationSpec, MethodSpec
 from modnorm.spec.population import PopulationSpec
 from modnorm.spec.running import EngineSpec, FailureSpec
 from modnorm.spec.section import Name, Named, Section, field_fault, named
 from modnorm.spec.task import ModelSpec, TaskSpec
+from modnorm.spec_limits import MAX_TWO_SIDED_SEED
 
 
 class ExperimentSpec(Section):

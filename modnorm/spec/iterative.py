@@ -5,9 +5,9 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from modnorm.limits import MAX_COUNT
 from modnorm.spec.section import Float, Int, Section, field_fault
 from modnorm.spec.task import Rows
+from modnorm.spec_limits import MAX_COUNT
 
 _TWO_SIDED: Mapping[str, Mapping[str, object]] = {
     "method": {"radius": 0.001},

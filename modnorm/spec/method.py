@@ -5,8 +5,8 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import AliasChoices, Field, model_validator
 
-from modnorm.limits import MAX_COUNT, MAX_SEED
 from modnorm.spec.section import Float, Int, Name, Section, field_fault
+from modnorm.spec_limits import MAX_COUNT, MAX_SEED
 
 MAX_MASS = 1e6
 """Largest mass of a group; only ratios of masses matter."""

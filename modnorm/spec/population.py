@@ -4,8 +4,8 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from modnorm.limits import MAX_SEED
 from modnorm.spec.section import Int, Section, field_fault
+from modnorm.spec_limits import MAX_SEED
 
 MAX_POPULATION = 100_000
 """Largest allowed N; the paper's largest population is 3,000."""

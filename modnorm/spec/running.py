@@ -4,8 +4,8 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from modnorm.limits import MAX_COUNT
 from modnorm.spec.section import Int, Section, field_fault
+from modnorm.spec_limits import MAX_COUNT
 
 MAX_MODEL_LEN, MAX_SEQUENCES, MAX_RANKS = 2**20, 4096, 64
 """Bounds of an engine's settings, above those of any current model or host."""

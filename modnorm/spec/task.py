@@ -6,8 +6,8 @@ from typing import Annotated, ClassVar
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from modnorm.limits import MAX_COUNT
 from modnorm.spec.section import Int, Name, Section
+from modnorm.spec_limits import MAX_COUNT
 
 MAX_DECLARATION = 65_536
 """Largest text of a declared task, in bytes of UTF-8."""

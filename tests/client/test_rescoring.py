@@ -5,7 +5,7 @@ import pytest
 from modnorm.client import ModnormClient
 from modnorm.client.rescoring import Judged, rescore_experiment, rescored_document
 from modnorm.errors import InvalidInputError, PreconditionError
-from modnorm.search.rescoring import Figure, Reselection
+from modnorm.search.rescored_votes import Figure, Reselection
 from modnorm.tasks import get_task
 from modnorm.v1 import experiment_pb2 as experiments
 

@@ -2,7 +2,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from modnorm.search.rescoring import (
+from modnorm.search.rescored_votes import (
     Figure,
     RescoredModel,
     Reselection,
