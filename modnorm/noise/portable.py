@@ -3,15 +3,15 @@
 Definition. All integers are unsigned. For a candidate with seed `s` and a physical tensor named
 `p`, element `e` being its position in row-major order of the canonical, unsharded shape:
 
-1.  The key is the first 8 bytes of SHA-256 of the UTF-8 text `portable-v1 LF s LF p` (LF is byte
-    0x0A, `s` is decimal): key word 0 = bytes 0-3, key word 1 = bytes 4-7, both little-endian.
+1.  The key is the first 8 bytes of SHA-256 of the UTF-8 text `portable-v1 LF s LF p`. LF is byte
+    0x0A and `s` is decimal. Key word 0 is bytes 0-3, key word 1 bytes 4-7, both little-endian.
 2.  The block number is `b = e // 8`. The counter is (b mod 2^32, b // 2^32, 0, 0).
 3.  Philox4x32-10 of counter and key gives the words (w0, w1, w2, w3).
-4.  With `j = e mod 8`, the element's 16 bits are `u = (w[j // 2] >> (16 * (j mod 2))) mod 2^16`:
-    word 0 low half, word 0 high half, word 1 low half, and so on.
+4.  With `j = e mod 8`, the element's 16 bits are `u = (w[j // 2] >> (16 * (j mod 2))) mod 2^16`.
+    So the halves of word 0 come first, low before high, then those of word 1, and so on.
 5.  The magnitude is `m = T[u mod 2^15]`, with T as in `modnorm.noise.gaussian`: integers from 0
-    to 35,430. The integer `n` is `-m` when bit 15 of `u` is set and `m` otherwise.
-6.  The value is `n * 2^-13` in fp32, which is exact. When `m` is 0 the value is +0.
+    to 35,430. The integer `n` is `-m` if bit 15 of `u` is set, otherwise `m`.
+6.  The value is `n * 2^-13` in fp32, which is exact. If `m` is 0, the value is +0.
 """
 
 from math import prod
