@@ -72,9 +72,8 @@ class Parking:
             with self._engine_parked():
                 parked = time.perf_counter()
                 try:
-                    policy.park(
-                        mean_reward(answers.rewards) if answers.rewards else 0.0, is_excluded
-                    )
+                    reward = mean_reward(answers.rewards) if answers.rewards else 0.0
+                    policy.park(reward, is_excluded)
                     check()
                 finally:
                     others = time.perf_counter() - parked

@@ -1,4 +1,4 @@
-"""LaunchPlan plans: tables of memory blocks, each divided among the programs of a launch."""
+"""Launch plans: tables of memory blocks, each divided among the programs of a launch."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
