@@ -13,7 +13,7 @@ from modnorm.errors import InvalidInputError, ModnormError
 
 if TYPE_CHECKING:
     from modnorm.suites import Cell, LoadedSuite
-    from modnorm.suites.declaration import Fragment
+    from modnorm.suites.suite_file import Fragment
 
 app = typer.Typer(
     help="Run many experiments declared in one file, and print their tables.",
@@ -180,10 +180,10 @@ def _load(path: Path, set_: Sequence[str] | None) -> "LoadedSuite":
 
 def _settled(path: Path, laid_over: Sequence["Fragment"]) -> "LoadedSuite":
     from modnorm.suites import load_suite
-    from modnorm.suites.running.settling import settle
+    from modnorm.suites.loading import inline_files
 
     found = settings()
-    return settle(load_suite(path, laid_over), found.cache_dir, folders=found.split_folders)
+    return inline_files(load_suite(path, laid_over), found.cache_dir, folders=found.split_folders)
 
 
 def _reload(path: Path, out: Path | None) -> "LoadedSuite":

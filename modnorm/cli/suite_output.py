@@ -12,13 +12,13 @@ from modnorm.cli.options import connect
 if TYPE_CHECKING:
     from modnorm.suites import Cell, LoadedSuite
     from modnorm.suites.figures import BuiltTable
-    from modnorm.suites.plan import SuitePlan
-    from modnorm.suites.running.progress import CellStanding
+    from modnorm.suites.running.suite_status import CellStatus
+    from modnorm.suites.suite_plan import SuitePlan
 
 
 def show_plan(loaded: "LoadedSuite", cells: Sequence["Cell"], *, as_json: bool) -> None:
     """Print what cells would cost."""
-    from modnorm.suites.plan import plan_suite
+    from modnorm.suites.suite_plan import plan_suite
 
     found: SuitePlan = plan_suite(cells)
     if as_json:
@@ -57,11 +57,11 @@ def show_standing(  # noqa: PLR0913 - all by keyword but the first three; they a
         every: List every cell instead of those with an error.
         server: Lab to ask for what was broken off; None to ask none.
     """
-    from modnorm.suites.running.progress import count_states, suite_standing
+    from modnorm.suites.running.suite_status import count_states, suite_status
 
     with ExitStack() as stack:
         ask = stack.enter_context(connect(server)).get if server else None
-        standings = suite_standing(loaded.suite.name, cells, directory, ask)
+        standings = suite_status(loaded.suite.name, cells, directory, ask)
     counts = count_states(standings)
     if as_json:
         emit_json(
@@ -80,7 +80,7 @@ def show_standing(  # noqa: PLR0913 - all by keyword but the first three; they a
     stdout().print(f"{loaded.suite.name}: {summary}")
 
 
-def _standing_row(standing: "CellStanding") -> tuple[str, str, str]:
+def _standing_row(standing: "CellStatus") -> tuple[str, str, str]:
     record = standing.record
     extent = f"{record.phase} {record.done}/{record.total}" if record.total else record.phase
     going_on = f"{extent}, waiting: {record.waits_for}" if record.waits_for else extent
@@ -99,7 +99,7 @@ def written(built: Sequence["BuiltTable"], how: str) -> str:
 
 def draw(loaded: "LoadedSuite", built: Sequence["BuiltTable"], place: Path) -> None:
     """Write the figures of a suite into a directory, and their names to stderr."""
-    from modnorm.suites.drawing import draw_tables
+    from modnorm.suites.suite_plots import draw_tables
 
     images = draw_tables(loaded.suite.tables, built)
     if not images:

@@ -1,71 +1,216 @@
-"""The tables of a suite, filled from what is finished."""
+"""The tables of a suite, each computed from its tidy table."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
-from modnorm.suites.comparing import Filling, difference_table, speedup_table
-from modnorm.suites.developing import development_table
-from modnorm.suites.explaining import support_table, tail_table
-from modnorm.suites.figures import BuiltTable
+import pandas as pd
+
+from modnorm.errors import InvalidInputError
+from modnorm.suites.comparing import (
+    difference_table,
+    speedup_table,
+    support_table,
+    tail_table,
+)
+from modnorm.suites.figures import BuiltTable, fill
 from modnorm.suites.loading import LoadedSuite
-from modnorm.suites.metric import metric_table
+from modnorm.suites.measures import timing_scope
+from modnorm.suites.notes import choice_notes, contrast_notes
 from modnorm.suites.outcomes import Outcomes
-from modnorm.suites.populations import density_table, survival_table, wall_clock_table
-from modnorm.suites.tables import (
+from modnorm.suites.table_specs import (
+    NUMBERS,
+    CellTable,
     DensityTable,
     DevelopmentTable,
     DifferenceTable,
+    Labels,
     MetricTable,
     SpeedupTable,
     SupportTable,
     SurvivalTable,
     TableSpec,
     TailTable,
+    ThresholdTable,
+    WallClockTable,
 )
+from modnorm.suites.tidy import TidySuite, reaching, select
+
+_METRIC, _REDUCTION = "metric (%)", "Eval. red."
+_COUNTED = (
+    f"{_REDUCTION} counts the answers that were given: what the exact early stop left out costs "
+    "nothing, so that it may be above the paper's; population.statistics: full leaves out nothing"
+)
+_BASE_SECTIONS = frozenset({"model", "task", "engine"})
+"""Sections of a spec that change the results of the unperturbed model."""
 
 
 def build_tables(loaded: LoadedSuite, outcomes: Outcomes) -> tuple[BuiltTable, ...]:
-    """Fill the tables of a suite.
+    """Build the tables of a suite from its finished cells.
 
     Raises:
-        InvalidInputError: a table does not tell cells apart, points to none, or needs what a
-            run did not measure; names the table.
+        InvalidInputError: a table does not separate cells, names none, or needs values that a run
+            did not measure; names the table or the run.
     """
-    notes = _notes(loaded, outcomes)
-    return tuple(
-        _with_notes(_build(spec, loaded, outcomes, f"tables.{index}"), notes)
+    notes = _suite_notes(loaded, outcomes)
+    tables = [
+        _build(spec, TidySuite(loaded, outcomes, f"tables.{index}"))
         for index, spec in enumerate(loaded.suite.tables)
-    )
+    ]
+    return tuple(replace(table, notes=(*table.notes, *notes)) for table in tables)
 
 
-def _build(spec: TableSpec, loaded: LoadedSuite, outcomes: Outcomes, field: str) -> BuiltTable:  # noqa: PLR0911 - one a kind
-    filling = Filling(loaded.suite, loaded.cells, outcomes, field)
+def _build(spec: TableSpec, data: TidySuite) -> BuiltTable:  # noqa: PLR0911 - one for each kind
     match spec:
         case MetricTable():
-            return metric_table(spec, loaded.suite, loaded.cells, outcomes, field)
+            return _metric_table(spec, data)
         case DifferenceTable():
-            return difference_table(spec, filling)
+            return difference_table(spec, data)
         case SpeedupTable():
-            return speedup_table(spec, filling)
+            return speedup_table(spec, data)
         case SupportTable():
-            return support_table(spec, filling)
+            return support_table(spec, data)
         case TailTable():
-            return tail_table(spec, filling)
+            return tail_table(spec, data)
         case DensityTable():
-            return density_table(spec, filling)
-        case DevelopmentTable():
-            return development_table(spec, filling)
+            return _threshold_table(spec, data, "accuracy_gain", "t={:g}")
         case SurvivalTable():
-            return survival_table(spec, filling)
+            return _threshold_table(spec, data, "reward_gain", "{:g}")
+        case DevelopmentTable():
+            return _development_table(spec, data)
         case _:
-            return wall_clock_table(spec, filling)
+            return _wall_clock_table(spec, data)
 
 
-def _with_notes(table: BuiltTable, notes: tuple[str, ...]) -> BuiltTable:
-    return replace(table, notes=(*table.notes, *notes))
+def _metric_table(spec: MetricTable, data: TidySuite) -> BuiltTable:
+    """Build held-out metrics by axes, N and K."""
+    labels = list(dict.fromkeys([*spec.rows, *spec.columns, "seed"]))
+    places = _places(spec, data).sort_values(labels)
+    data.check_distinct(places, labels)
+    columns = _metric_columns(spec, places)
+    values = data.values("metric", places)
+    if spec.base_row is not None:
+        values = pd.concat([values, _base_rows(spec, spec.base_row, places, data)])
+    if spec.reduction:
+        return _with_reductions(spec, data, values)
+    table = fill(spec, values, spec.rows, data.field, axes=spec.columns, columns=columns)
+    return replace(table, notes=contrast_notes(spec, table, columns))
 
 
-def _notes(loaded: LoadedSuite, outcomes: Outcomes) -> tuple[str, ...]:
-    """Say what keeps figures of the suite from being read side by side."""
+def _places(spec: MetricTable, data: TidySuite) -> pd.DataFrame:
+    """Return the ensembles at the options that the table fixes."""
+    groups = data.ensembles.groupby(spec.rows[0], observed=True)
+    at = {str(label): {**spec.at, **spec.at_row.get(str(label), {})} for label in groups.groups}
+    return pd.concat([select(group, at[str(label)]) for label, group in groups])
+
+
+def _metric_columns(spec: MetricTable, places: pd.DataFrame) -> dict[Labels, str]:
+    """Return the headings of the columns by their options; N and K stand with their names."""
+    if not spec.columns:
+        return {(): _METRIC}
+    options = places[[*spec.columns]].drop_duplicates().sort_values([*spec.columns]).astype(str)
+    return {
+        labels: " ".join(
+            f"{axis}={label}" if axis in NUMBERS else label
+            for axis, label in zip(spec.columns, labels, strict=True)
+        )
+        for labels in options.itertuples(index=False, name=None)
+    }
+
+
+def _base_rows(
+    spec: MetricTable, label: str, places: pd.DataFrame, data: TidySuite
+) -> pd.DataFrame:
+    """Return the values of the unperturbed model, which every cell measures.
+
+    Its rows are the options of the axes that choose a model, task or engine. The label stands in
+    the place of the first other axis.
+    """
+    kept = [axis for axis in spec.rows if axis == "seed" or _chooses_base(axis, data)]
+    groups = list(dict.fromkeys([*kept, *spec.columns, "seed"]))
+    base = data.values("base", places).groupby(groups, observed=True)["value"].last().reset_index()
+    others = [axis for axis in spec.rows if axis not in kept]
+    for axis in others:
+        base[axis] = label if axis == others[0] else ""
+    if not others:
+        base[spec.rows[-1]] = base[spec.rows[-1]].astype(str) + f", {label}"
+    return base
+
+
+def _chooses_base(axis: str, data: TidySuite) -> bool:
+    suite = data.loaded.suite
+    fragments = [*suite.axes.get(axis, {}).values()]
+    fragments += [override.set for override in suite.overrides if axis in override.where]
+    return any(_BASE_SECTIONS & fragment.keys() for fragment in fragments)
+
+
+def _with_reductions(spec: MetricTable, data: TidySuite, metrics: pd.DataFrame) -> BuiltTable:
+    """Build metrics and, beside them, the cost of the reference over the cost of each row."""
+    costs = data.values("evaluations", metrics.drop(columns="value"))
+    kept = [*(axis for axis in spec.rows if axis not in spec.reduction), "seed"]
+    reference = select(costs, spec.reduction)[[*kept, "value"]]
+    both = costs.merge(reference, on=kept, how="left", suffixes=("", " of reference"))
+    ratios = both.assign(value=both["value of reference"] / both["value"].mask(both["value"] == 0))
+    tables = {_METRIC: metrics, _REDUCTION: ratios}
+    values = pd.concat(tables, names=["column"]).reset_index("column")
+    table = fill(spec, values, spec.rows, data.field)
+    counted = data.finished(costs.dropna(subset="value")["cell"])
+    is_early_stopped = any(each.cell.spec.population.statistics != "full" for each in counted)
+    notes = contrast_notes(spec, table, [()])
+    return replace(table, notes=(*notes, _COUNTED) if is_early_stopped else notes)
+
+
+def _threshold_table(
+    spec: ThresholdTable, data: TidySuite, measure: str, heading: str
+) -> BuiltTable:
+    """Build the percentage of candidates whose gain reaches each threshold."""
+    gains = data.by_row(measure, spec.rows)
+    columns = {heading.format(t): 100 * gains.agg(reaching, t) for t in spec.thresholds}
+    return _cell_table(spec, data, columns)
+
+
+def _development_table(spec: DevelopmentTable, data: TidySuite) -> BuiltTable:
+    """Build the accuracies of the first, best and last state, with notes on the chosen setting."""
+    for cell in data.loaded.cells:
+        if cell.spec.iterative is None:
+            raise InvalidInputError(
+                f"{cell.id} trains no model: it has no states",
+                field=data.field,
+                remedy="make a metric table of its ensembles",
+            )
+    states = data.by_row("state", spec.rows)
+    columns = {"First": states.first(), "Best": states.max(), "Last": states.last()}
+    table = _cell_table(spec, data, columns)
+    return replace(table, notes=choice_notes(spec, table))
+
+
+def _wall_clock_table(spec: WallClockTable, data: TidySuite) -> BuiltTable:
+    """Build times in minutes, with a note on runs that several workers shared."""
+    columns = {
+        heading: data.by_row(measure, spec.rows).first() / 60
+        for heading, measure in (("Search", "search"), ("Total", "end_to_end"))
+    }
+    shared = [
+        outcome.cell.id
+        for outcome in data.finished(data.cells["cell"])
+        if timing_scope(outcome).get("workers", 0) > 1
+    ]
+    note = (
+        f"not comparable with one engine a run: {', '.join(shared)} were spread over several "
+        "workers; search is the sum of their times, the total what passed"
+    )
+    return replace(_cell_table(spec, data, columns), notes=(note,) if shared else ())
+
+
+def _cell_table(
+    spec: CellTable, data: TidySuite, columns: Mapping[str, "pd.Series[float]"]
+) -> BuiltTable:
+    """Build a table from its columns, each indexed by the labels of a row and the seed."""
+    values = pd.concat(columns, names=["column"]).reset_index(name="value")
+    return fill(spec, values, spec.rows, data.field)
+
+
+def _suite_notes(loaded: LoadedSuite, outcomes: Outcomes) -> tuple[str, ...]:
+    """State what keeps figures of the suite from being compared."""
     notes = [
         f"left out: {cell} holds a run of other settings ({field})"
         for cell, field in outcomes.strangers.items()

@@ -3,24 +3,27 @@
 import hashlib
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import product
 
 from modnorm.errors import InvalidInputError
 from modnorm.perturbation.methods import METHODS
 from modnorm.spec import ExperimentSpec, parse_spec
-from modnorm.suites.declaration import Fragment, Suite, Where
+from modnorm.suites.suite_file import Fragment, Suite, Where
 
 _NOT_IN_NAMES = re.compile(r"(?:[^\w.]|_)+")
-"""Names keep the letters and digits of any script; the underscore stands between labels."""
+"""Names keep letters and digits of any script; an underscore separates labels."""
 _LONGEST_NAME = 100
-"""In bytes: a file system takes up to 255."""
+"""In bytes; file systems accept 255."""
 _SHORT_FORMS = {
     **dict.fromkeys(("model", "method", "engine"), "name"),
     **dict.fromkeys(("selection", "heldout", "development"), "source"),
 }
-"""Sections that a spec may give by one field alone, and that field."""
+"""Sections that may be written as one string, and the field that the string sets."""
 
 
 @dataclass(frozen=True)
@@ -28,17 +31,17 @@ class Cell:
     """One combination of options and a seed."""
 
     id: str
-    """Name of its directory: the labels, then the seed."""
+    """Name of the cell's directory: the labels, then the seed."""
     labels: Mapping[str, str]
     """Option by axis, and `seed`."""
     seed: int
     spec: ExperimentSpec
-    """Without a profile, where it is to use that of another cell."""
+    """Names no profile if the cell uses that of another cell."""
     profile_of: str | None = None
-    """Id of the cell whose profile it uses."""
+    """Id of the other cell whose profile this cell uses."""
 
     def with_profile(self, digest: str) -> ExperimentSpec:
-        """Return the spec with the profile that another cell calibrated."""
+        """Return the spec with the profile of another cell."""
         method = self.spec.method.model_copy(update={"profile": digest})
         return self.spec.model_copy(update={"method": method})
 
@@ -48,26 +51,25 @@ def make_cells(suite: Suite, settings: Sequence[Fragment] = ()) -> tuple[Cell, .
 
     Args:
         suite: The suite.
-        settings: Fragments laid over every cell at last.
+        settings: Fragments laid over every cell last.
 
     Raises:
-        InvalidInputError: a cell's spec is not sound, or two cells have one name; names the cell
+        InvalidInputError: a cell's spec is invalid, or two cells have one name; names the cell
             and the field.
     """
-    cells = [
-        _cell(suite, labels, seed, settings)
-        for labels in _combinations(suite)
-        for seed in suite.seeds
-        if not _is_excluded(suite, {**labels, "seed": str(seed)})
-    ]
+    cells = []
+    for options, seed in product(product(*suite.axes.values()), suite.seeds):
+        labels = dict(zip((*suite.axes, "seed"), (*options, str(seed)), strict=True))
+        if not any(matches(labels, where) for where in suite.exclude):
+            cells.append(_cell(suite, labels, seed, settings))
     _check_names(cells)
     return tuple(_with_origins(suite, cells))
 
 
 def overlay(lower: Fragment, upper: Fragment) -> dict[str, object]:
-    """Lay a fragment over another: mappings merge, all else is replaced.
+    """Lay a fragment over another: mappings merge, other values are replaced.
 
-    What lies below a mapping may be a section that is given by its name or source alone.
+    A mapping also merges with a section that is written as one string.
     """
     merged = dict(lower)
     for key, value in upper.items():
@@ -84,7 +86,7 @@ def overlay(lower: Fragment, upper: Fragment) -> dict[str, object]:
 def ensembles_of(spec: ExperimentSpec) -> tuple[tuple[int, int], ...]:
     """Return every (N, K) that an experiment reports.
 
-    An iterative method reports one model, after N = updates times candidates of an update.
+    An iterative method reports one model: N is its number of updates times candidates per update.
     """
     population = spec.population
     if spec.iterative is not None:
@@ -93,63 +95,54 @@ def ensembles_of(spec: ExperimentSpec) -> tuple[tuple[int, int], ...]:
 
 
 def matches(labels: Mapping[str, str], where: Where) -> bool:
-    """Tell whether a cell has one of the options named on every axis named."""
+    """Return whether a cell has one of the options on every named axis."""
     return all(
-        labels.get(axis) in ((found,) if isinstance(found, str) else found)
-        for axis, found in where.items()
+        labels.get(axis) in (options if isinstance(options, tuple) else (options,))
+        for axis, options in where.items()
     )
-
-
-def place_of(suite: Suite, axis: str, label: str) -> int:
-    """Return where an option stands on its axis; of N, K and the seed, which have none, itself."""
-    options = suite.axes.get(axis)
-    return int(label) if options is None else list(options).index(label)
-
-
-def _combinations(suite: Suite) -> Iterator[dict[str, str]]:
-    for options in product(*suite.axes.values()):
-        yield dict(zip(suite.axes, options, strict=True))
-
-
-def _is_excluded(suite: Suite, labels: Mapping[str, str]) -> bool:
-    return any(matches(labels, where) for where in suite.exclude)
 
 
 def _cell(
     suite: Suite, labels: Mapping[str, str], seed: int, settings: Sequence[Fragment]
 ) -> Cell:
-    named = {**labels, "seed": str(seed)}
-    content = overlay({}, suite.base)
-    for axis, label in labels.items():
-        content = overlay(content, suite.axes[axis][label])
-    for override in suite.overrides:
-        if matches(named, override.where):
-            content = overlay(content, override.set)
-    content = overlay(content, {"population": {"seed": seed}})
-    for fragment in settings:
-        content = overlay(content, fragment)
-    where = " / ".join(named.values())
-    try:
-        spec = parse_spec(content)
-    except InvalidInputError as error:
-        raise InvalidInputError(
-            f"{error.field}: {error.message}", field=f"cell {where}", remedy=error.remedy
-        ) from error
+    fragments = [
+        suite.base,
+        *(options[labels[axis]] for axis, options in suite.axes.items()),
+        *(override.set for override in suite.overrides if matches(labels, override.where)),
+        {"population": {"seed": seed}},
+        *settings,
+    ]
+    with naming_cell(labels):
+        spec = parse_spec(reduce(overlay, fragments, {}))
     if spec.population.seed != seed:
         raise InvalidInputError(
-            "population.seed would be one for all cells, and they are told apart by it",
+            "population.seed would be one for all cells, which must differ in it",
             field="set",
-            remedy="name other seeds in the suite file, or choose among its own with --only seed=",
+            remedy="name other seeds in the suite file, or choose some with --only seed=",
         )
     spec = spec.model_copy(update={"name": _title(spec)})
-    return Cell(_name(named), named, seed, spec)
+    return Cell(_name(labels), labels, seed, spec)
+
+
+@contextmanager
+def naming_cell(labels: Mapping[str, str]) -> Iterator[None]:
+    """Add the cell to an error in its spec."""
+    try:
+        yield
+    except InvalidInputError as error:
+        raise InvalidInputError(
+            f"{error.field}: {error.message}",
+            field=f"cell {' / '.join(labels.values())}",
+            remedy=error.remedy,
+        ) from error
 
 
 def _title(spec: ExperimentSpec) -> str:
-    """Name an experiment by its content, so that suites that share it make one experiment."""
+    """Name an experiment by its content, so that suites share equal experiments."""
     model = spec.model.name.rpartition("/")[2]
-    drawn = spec.population
-    return f"{model} {spec.task.name} {spec.method.name} N={drawn.size} seed {drawn.seed}"[:200]
+    population = spec.population
+    sizes = f"N={population.size} seed {population.seed}"
+    return f"{model} {spec.task.name} {spec.method.name} {sizes}"[:200]
 
 
 def _name(labels: Mapping[str, str]) -> str:
@@ -161,7 +154,7 @@ def _name(labels: Mapping[str, str]) -> str:
 
 
 def _name_of_label(label: str) -> str:
-    """Return a label as a part of a name; one that has neither letters nor digits is hashed."""
+    """Return a label as a part of a name; a label without letters and digits is hashed."""
     plain = unicodedata.normalize("NFC", label).lower()
     return _NOT_IN_NAMES.sub("-", plain).strip("-.") or _short_digest(label)
 
@@ -171,46 +164,38 @@ def _short_digest(text: str) -> str:
 
 
 def _check_names(cells: Sequence[Cell]) -> None:
-    names = [cell.id for cell in cells]
-    for name in names:
-        if names.count(name) > 1:
+    counts = Counter(cell.id for cell in cells)
+    for name, count in counts.items():
+        if count > 1:
             raise InvalidInputError(
-                f"two cells are named {name!r}", field="axes", remedy="tell their options apart"
+                f"two cells are named {name!r}",
+                field="axes",
+                remedy="give their options distinct names",
             )
-    if not cells:
+    if not counts:
         raise InvalidInputError("there are no cells left", field="exclude")
 
 
 def _with_origins(suite: Suite, cells: Sequence[Cell]) -> Iterator[Cell]:
-    """Name the cell whose profile each cell uses, where the suite shares profiles."""
+    """Set the cell whose profile each cell uses, if the suite shares profiles."""
     shared = suite.profiles
-    if shared is None:
-        yield from cells
-        return
-    origins = [
-        cell
-        for cell in cells
-        if cell.labels[shared.axis] == shared.origin and _calibrates(cell.spec)
-    ]
+    origins = {
+        (cell.spec.model, cell.spec.calibration): cell.id
+        for cell in reversed(cells)
+        if shared and cell.labels[shared.axis] == shared.origin and _calibrates(cell.spec)
+    }
     for cell in cells:
-        if not _calibrates(cell.spec) or cell.labels[shared.axis] == shared.origin:
+        if not shared or cell.labels[shared.axis] == shared.origin or not _calibrates(cell.spec):
             yield cell
             continue
-        yield replace(cell, profile_of=_origin(cell, origins))
-
-
-def _origin(cell: Cell, origins: Sequence[Cell]) -> str:
-    for origin in origins:
-        if (origin.spec.model, origin.spec.calibration) == (
-            cell.spec.model,
-            cell.spec.calibration,
-        ):
-            return origin.id
-    raise InvalidInputError(
-        f"no cell calibrates the model of {cell.id}",
-        field="profiles.from",
-        remedy="leave the option in, or name the profile with method.profile",
-    )
+        origin = origins.get((cell.spec.model, cell.spec.calibration))
+        if origin is None:
+            raise InvalidInputError(
+                f"no cell calibrates the model of {cell.id}",
+                field="profiles.from",
+                remedy="do not exclude the option, or name the profile with method.profile",
+            )
+        yield replace(cell, profile_of=origin)
 
 
 def _calibrates(spec: ExperimentSpec) -> bool:

@@ -1,192 +1,205 @@
-"""Tables that set two places against each other, seed by seed."""
+"""Tables that compare two places seed by seed."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 
-from modnorm.analysis.tail import gains
+import pandas as pd
+
+from modnorm.analysis.support import bin_name, count_support, decompose, support_bins
+from modnorm.analysis.tail import cutoff, required_population
 from modnorm.errors import InvalidInputError
-from modnorm.suites.cells import Cell, matches
-from modnorm.suites.declaration import Suite
-from modnorm.suites.figures import BuiltTable, Figure, FigureRow, PublishedTable
-from modnorm.suites.outcomes import Outcome, Outcomes
-from modnorm.suites.points import Point, by_seed, points_of
-from modnorm.suites.tables import (
+from modnorm.suites.figures import BuiltTable, fill
+from modnorm.suites.notes import share_notes
+from modnorm.suites.table_specs import (
+    ComparingTable,
     Comparison,
     DifferenceTable,
-    Pick,
+    Labels,
     SpeedupTable,
     SupportTable,
     TailTable,
 )
+from modnorm.suites.tidy import TidySuite, reaching
 
-Pair = tuple[Outcome, Outcome]
-_ComparingTables = DifferenceTable | SpeedupTable | SupportTable | TailTable
+_SHARES = {"of": "p of, %", "against": "p against, %"}
+_TERMS = {"Support redistribution": "support", "Conditional voting": "voting", "Total": "total"}
+_TIMES = {"Search": "search", "End-to-end": "end_to_end"}
 
-
-@dataclass(frozen=True)
-class Filling:
-    """What a table is filled from."""
-
-    suite: Suite
-    cells: Sequence[Cell]
-    outcomes: Outcomes
-    field: str
-    """Place of the table in the suite file, for errors."""
-
-    def published(self, spec: _ComparingTables) -> PublishedTable:
-        """Return the paper's numbers of a table."""
-        return PublishedTable(spec.paper.values if spec.paper else None, f"{self.field}.paper")
-
-    def chosen(self, pick: Pick) -> dict[int, Cell]:
-        """Return the cells that a pick points to, by seed.
-
-        Raises:
-            InvalidInputError: it points to none, or to two of a seed.
-        """
-        where = {axis: str(v) for axis, v in pick.items() if axis not in {"N", "K"}}
-        found: dict[int, Cell] = {}
-        for cell in self.cells:
-            if matches(cell.labels, where):
-                if cell.seed in found:
-                    raise InvalidInputError(
-                        f"{where} points to several cells of a seed",
-                        field=self.field,
-                        remedy="name an option of every axis",
-                    )
-                found[cell.seed] = cell
-        if not found:
-            raise InvalidInputError(f"{where} points to no cell", field=self.field)
-        return found
-
-    def pairs(self, pair: Comparison) -> tuple[dict[int, Pair], int]:
-        """Return the finished pairs of cells by seed, and how many there should be."""
-        one, other = self.chosen(pair.of), self.chosen(pair.against)
-        seeds = sorted(one.keys() & other.keys())
-        found = {}
-        for seed in seeds:
-            first, second = self.outcomes.of(one[seed]), self.outcomes.of(other[seed])
-            if first is not None and second is not None:
-                found[seed] = (first, second)
-        return found, len(seeds)
+Values = dict[Labels, pd.Series]
+"""Values by seed, by the labels of a row and the heading of a column."""
 
 
-def difference_table(spec: DifferenceTable, filling: Filling) -> BuiltTable:
-    """Fill a table of accuracy differences, paired by seed."""
-    published = filling.published(spec)
-
-    def figure(size: int, pair: Comparison) -> Figure:
-        one, seeds = _metrics(filling, {**pair.of, "K": size})
-        other, _ = _metrics(filling, {**pair.against, "K": size})
-        values = {seed: one[seed] - other[seed] for seed in one if seed in other}
-        return Figure(values, seeds, published.find((str(size), pair.label)))
-
-    rows = [
-        FigureRow((str(size),), tuple(figure(size, pair) for pair in spec.compare))
-        for size in spec.ensemble_sizes
-    ]
-    return built(spec, ("K",), tuple(pair.label for pair in spec.compare), rows)
+def difference_table(spec: DifferenceTable, data: TidySuite) -> BuiltTable:
+    """Build accuracy differences, paired by seed."""
+    values: Values = {}
+    for size in spec.ensemble_sizes:
+        for pair in spec.compare:
+            both = {
+                name: data.by_seed("metric", {**pick, "K": size})
+                for name, pick in pair.places.items()
+            }
+            metrics = _paired(both)
+            values[str(size), pair.label] = metrics["of"] - metrics["against"]
+    return _table(spec, data, ["K"], values)
 
 
-def speedup_table(spec: SpeedupTable, filling: Filling) -> BuiltTable:
-    """Fill a table of time ratios: mean of the ratios, not ratio of the means (paper)."""
-    published = filling.published(spec)
-    columns = {"Search": "search", "End-to-end": "end_to_end"}
-
-    def figure(pair: Comparison, column: str) -> Figure:
-        found, seeds = filling.pairs(pair)
-        values = {
-            seed: seconds(against, columns[column]) / seconds(of, columns[column])
-            for seed, (of, against) in found.items()
-        }
-        return Figure(values, seeds, published.find((pair.label, column)))
-
-    rows = [
-        FigureRow((pair.label,), tuple(figure(pair, column) for column in columns))
-        for pair in spec.compare
-    ]
-    return built(spec, ("",), tuple(columns), rows)
+def speedup_table(spec: SpeedupTable, data: TidySuite) -> BuiltTable:
+    """Build ratios of times by seed: the paper has the mean of ratios, not a ratio of means."""
+    values: Values = {}
+    for pair in spec.compare:
+        for heading, measure in _TIMES.items():
+            both = {name: data.by_seed(measure, pick) for name, pick in pair.places.items()}
+            seconds = _paired(both)
+            values[pair.label, heading] = seconds["against"] / seconds["of"]
+    return _table(spec, data, [""], values)
 
 
-def require_full(outcome: Outcome, field: str) -> None:
-    """Make sure that every candidate answered every selection row.
+def tail_table(spec: TailTable, data: TidySuite) -> BuiltTable:
+    """Build required populations by threshold, `against` over `of`.
 
-    Raises:
-        InvalidInputError: candidates that could not become experts were stopped.
+    Beside them stand the cutoffs of the selections, in points (fig. 4, top).
     """
-    if outcome.has_stopped_candidates:
-        raise InvalidInputError(
-            f"{outcome.cell.id} did not score all of its candidates to the end",
-            field=field,
-            remedy="set population.statistics to full for this suite",
+    values: Values = {}
+    cutoffs: Values = {}
+    for pair in spec.compare:
+        gains = {name: data.at("reward_gain", pick) for name, pick in pair.places.items()}
+        values |= _tails(spec, pair, gains)
+        cutoffs |= _cutoffs(spec, pair, gains)
+    table = _table(spec, data, ["", "threshold"], values)
+    if not cutoffs:
+        return table
+    title = f"Gain at which the top {spec.hits} of the first N begin"
+    headings = ["", "place", "N"]
+    beside = _table(spec, data, headings, cutoffs, lambda at: (at[0], "cutoff", at[1]))
+    return replace(table, beside=(_beside(beside, title),))
+
+
+def _tails(spec: TailTable, pair: Comparison, gains: Mapping[str, pd.DataFrame]) -> Values:
+    required = partial(required_population, hits=spec.hits, probability=spec.probability)
+    values: Values = {}
+    for least in spec.thresholds:
+        row = pair.label, f"{least:g}"
+        rates = _paired(
+            {
+                name: each.groupby("seed")["value"].agg(reaching, least)
+                for name, each in gains.items()
+            }
         )
+        needed = rates.map(required, na_action="ignore").astype(float)
+        values |= {(*row, column): 100 * rates[name] for name, column in _SHARES.items()}
+        values[*row, "N_req ratio"] = needed["against"] / needed["of"]
+    return values
 
 
-def seconds(outcome: Outcome, scope: str) -> float:
-    """Return a time of the paper's scope: `search` or `end_to_end`.
+def _cutoffs(spec: TailTable, pair: Comparison, gains: Mapping[str, pd.DataFrame]) -> Values:
+    """Return the gain of the last selected candidate for the places that name an N."""
+    values: Values = {}
+    for name, pick in pair.places.items():
+        population = int(pick.get("N", 0))
+        if population >= spec.hits:
+            first = gains[name]["value"].where(gains[name]["item"] < population)
+            by_seed = first.groupby(gains[name]["seed"])
+            values[pair.label, name, str(population), "points"] = by_seed.agg(_cutoff, spec.hits)
+    return values
 
-    Raises:
-        InvalidInputError: the run's times do not say.
+
+def _cutoff(gains: "pd.Series[float]", selected: int) -> float:
+    points = gains.dropna().tolist()
+    return cutoff(points, selected) if len(points) >= selected else math.nan
+
+
+def support_table(spec: SupportTable, data: TidySuite) -> BuiltTable:
+    """Build the decomposition of accuracy differences, in points: by seed, and the mean.
+
+    Beside it stands p(m), of which it is made, in percent (fig. 5 (a)).
     """
-    found = outcome.timings.get("scope")
-    value = found.get(scope) if isinstance(found, Mapping) else None
-    if not isinstance(value, int | float) or value <= 0:
-        raise InvalidInputError(
-            f"{outcome.directory / 'timings.json'} has no time of {scope}", field="directory"
+    values: Values = {}
+    shares: Values = {}
+    for pair in spec.compare:
+        size = int(pair.of["K"])
+        supports = _paired(
+            {name: _supports(data.at("votes", pick), size) for name, pick in pair.places.items()}
         )
-    return float(value)
-
-
-def _metrics(filling: Filling, pick: Pick) -> tuple[dict[int, float], int]:
-    points = ensembles(filling, pick)
-    return by_seed(points, filling.outcomes, field=filling.field)
-
-
-def ensembles(filling: Filling, pick: Pick) -> list[Point]:
-    """Return the ensembles that a pick points to.
-
-    Raises:
-        InvalidInputError: it points to none.
-    """
-    points = [point for point in points_of(filling.cells) if point.fits(pick)]
-    if not points:
-        raise InvalidInputError(f"{dict(pick)} points to no ensemble", field=filling.field)
-    return points
-
-
-def reward_gains(outcome: Outcome, population: int | None = None) -> tuple[float, ...]:
-    """Return the selection-reward gains of a population, in percentage points.
-
-    Args:
-        outcome: A finished cell.
-        population: N, whose first candidates count; all of them when None. Failed ones have none.
-
-    Raises:
-        InvalidInputError: the base was not measured.
-    """
-    base = outcome.document["base"]["selection_reward"]
-    if base is None:
-        raise InvalidInputError(f"{outcome.cell.id} has not measured the base", field="directory")
-    rewards = [
-        candidate.reward
-        for candidate in outcome.candidates
-        if population is None or candidate.index < population
-    ]
-    return gains(rewards, base)
-
-
-def built(
-    spec: _ComparingTables,
-    headings: tuple[str, ...],
-    columns: tuple[str, ...],
-    rows: Sequence[FigureRow],
-) -> BuiltTable:
-    """Return a table as declared, filled."""
-    return BuiltTable(
-        title=spec.title,
-        source=spec.source,
-        headings=headings,
-        columns=columns,
-        rows=tuple(rows),
-        digits=spec.digits,
-        paper_source=spec.paper.source if spec.paper else None,
+        values |= _terms(pair, supports)
+        shares |= _share_values(pair, supports, size)
+    table = _table(spec, data, ["", "seed"], values)
+    beside = _table(spec, data, ["", "m"], shares, lambda at: (at[0], "m", *at[1:]))
+    means = [row for row in table.rows if row.labels[1] == "mean"]
+    return replace(
+        table,
+        notes=tuple(note for row in means for note in share_notes(row)),
+        beside=(_beside(beside, "Held-out rows by right experts m"),),
     )
+
+
+def _supports(votes: pd.DataFrame, size: int) -> pd.Series:
+    """Return the support of an ensemble by seed, from its votes.
+
+    Raises:
+        InvalidInputError: experts skipped rows whose vote was settled.
+    """
+    cast_votes = votes.dropna(subset="value")
+    partial_votes = cast_votes[cast_votes["is_partial"].astype(bool)]
+    if len(partial_votes):
+        raise InvalidInputError(
+            f"experts of {partial_votes['cell'].iloc[0]} left rows out whose vote was settled",
+            field="population.statistics",
+            remedy="set it to full for this suite",
+        )
+    supports = {
+        seed: count_support(
+            list(zip(rows["value"].astype(int), rows["is_correct"], strict=True)), size
+        )
+        for seed, rows in cast_votes.groupby("seed")
+    }
+    return pd.Series(supports, index=votes["seed"].unique(), dtype=object).rename_axis("seed")
+
+
+def _terms(pair: Comparison, supports: pd.DataFrame) -> Values:
+    """Return the terms of a difference for each seed alone, then for all of them."""
+    found = [decompose(of, against) for of, against in supports.dropna().itertuples(index=False)]
+    terms = pd.DataFrame(
+        {name: [100 * getattr(each, term) for each in found] for name, term in _TERMS.items()},
+        index=supports.dropna().index,
+    ).reindex(supports.index)
+    rows = {str(seed): terms.loc[[seed]] for seed in terms.index} | {"mean": terms}
+    return {(pair.label, row, name): part[name] for row, part in rows.items() for name in _TERMS}
+
+
+def _share_values(pair: Comparison, supports: pd.DataFrame, size: int) -> Values:
+    """Return p(m) of both places in percent: every m, then the bins that span several."""
+    spanning = [counts for counts in support_bins(size) if len(counts) > 1]
+    return {
+        (pair.label, bin_name(counts), column): supports[name]
+        .map(lambda support, counts=counts: 100 * support.share(counts), na_action="ignore")
+        .astype(float)
+        for counts in (*(range(m, m + 1) for m in range(size + 1)), *spanning)
+        for name, column in _SHARES.items()
+    }
+
+
+def _paired(places: Mapping[str, pd.Series]) -> pd.DataFrame:
+    """Return the values of both places by seed; they are missing unless both are finished."""
+    both = pd.concat(places, axis=1, join="inner")
+    return both.dropna().reindex(both.index)
+
+
+def _table(
+    spec: ComparingTable,
+    data: TidySuite,
+    headings: Sequence[str],
+    values: Values,
+    printed_at: Callable[[Labels], Labels] = lambda labels: labels,
+) -> BuiltTable:
+    labels = [f"label {place}" for place in range(len(headings))]
+    tidy = pd.concat(values, names=[*labels, "column"]).reset_index(name="value")
+    return fill(spec, tidy, labels, data.field, headings=headings, printed_at=printed_at)
+
+
+def _beside(table: BuiltTable, title: str) -> BuiltTable:
+    """Return a table with the title that it has beside another one."""
+    is_printed = any(figure.paper for row in table.rows for figure in row.figures)
+    source = table.paper_source if is_printed else None
+    return replace(table, title=title, source="", paper_source=source)

@@ -1,19 +1,25 @@
-"""Numbers of a table: ours over the seeds, and what the paper prints in the same place."""
+"""Tables as built: each figure has our values by seed and the paper's."""
 
+import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from modnorm.errors import InvalidInputError
+from modnorm.suites.table_specs import Labels, Table
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, slots=True)
 class Printed:
-    """What the paper prints."""
+    """A figure of the paper."""
 
     mean: float
     sd: float | None = None
-    """Sample SD; None where only a mean is printed."""
+    """Sample SD; None if the paper prints only a mean."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,14 +27,14 @@ class Figure:
     """One number of a table."""
 
     values: Mapping[int, float]
-    """By seed, of the cells that are finished."""
+    """By seed, of the finished cells."""
     seeds: int
-    """How many seeds there are."""
+    """Number of seeds, finished or not."""
     paper: Printed | None = None
 
     @property
     def mean(self) -> float | None:
-        """Mean over the seeds; None while no cell is finished."""
+        """Mean over the seeds; None until a cell is finished."""
         return statistics.fmean(self.values.values()) if self.values else None
 
     @property
@@ -38,7 +44,7 @@ class Figure:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every seed is in."""
+        """Whether the cells of all seeds are finished."""
         return len(self.values) == self.seeds
 
 
@@ -46,64 +52,100 @@ class Figure:
 class FigureRow:
     """A row of a table."""
 
-    labels: tuple[str, ...]
+    labels: Labels
     figures: tuple[Figure, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class BuiltTable:
-    """A table as far as it can be filled by now."""
+    """A table with the figures of all finished cells."""
 
     title: str
     source: str
-    headings: tuple[str, ...]
-    """Of the labels of the rows."""
-    columns: tuple[str, ...]
+    headings: Labels
+    """Headings of the row labels."""
+    columns: Labels
     rows: tuple[FigureRow, ...]
     digits: int = 2
     notes: tuple[str, ...] = ()
     paper_source: str | None = None
-    """None where the paper has no such table."""
+    """None if the paper has no such table."""
     beside: "tuple[BuiltTable, ...]" = ()
-    """Tables of what its plot shows besides."""
+    """Tables of additional figures that the plot shows."""
 
     @property
     def missing(self) -> int:
-        """Figures that lack a seed or all of them."""
+        """Number of figures that lack the value of a seed."""
         return sum(not figure.is_complete for row in self.rows for figure in row.figures)
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedTable:
-    """The paper's numbers, found by the labels of a row and a column."""
+def fill(  # noqa: PLR0913 - a table has that many parts, most of them optional
+    spec: Table,
+    values: "pd.DataFrame",
+    rows: Sequence[str],
+    field: str,
+    *,
+    axes: Sequence[str] = ("column",),
+    columns: Mapping[Labels, str] | None = None,
+    headings: Sequence[str] | None = None,
+    printed_at: Callable[[Labels], Labels] = lambda labels: labels,
+) -> BuiltTable:
+    """Arrange values in rows and columns.
 
-    values: object
-    field: str
-    """Place in the suite file, for errors."""
+    Args:
+        spec: The declared table.
+        values: A row for each figure and seed: the labels, `seed`, and `value`, which is missing
+            until the cell is finished. Rows of the table keep the order of these rows.
+        rows: The columns of `values` that label the rows.
+        field: Place of the table in the suite file, for errors.
+        axes: The columns of `values` that label the columns.
+        columns: Headings by the labels of a column; when None, the labels in their order.
+        headings: Headings of the row labels; the names in `rows` when None.
+        printed_at: Returns the place of a figure in the paper's values from its labels.
+    """
+    figures: dict[Labels, dict[Labels, dict[int, float]]] = {}
+    labels = values[[*rows, *axes]].astype(str).itertuples(index=False, name=None)
+    for label, seed, value in zip(labels, values["seed"], values["value"], strict=True):
+        row, column = label[: len(rows)], label[len(rows) :]
+        figures.setdefault(row, {}).setdefault(column, {})[seed] = value
+    if columns is None:
+        columns = {column: column[0] for row in figures.values() for column in row}
 
-    def find(self, labels: Sequence[str]) -> Printed | None:
-        """Return what is printed in a place; None where the paper has nothing there.
+    def figure(row: Labels, column: Labels) -> Figure:
+        by_seed = figures[row].get(column, {})
+        measured = {seed: value for seed, value in by_seed.items() if not math.isnan(value)}
+        return Figure(measured, len(by_seed), _printed(spec, field, printed_at((*row, *column))))
 
-        Raises:
-            InvalidInputError: it is neither a number, nor a mean and a sample SD.
-        """
-        here = self.values
-        for label in labels:
-            if not isinstance(here, Mapping):
-                break
-            here = next((value for key, value in here.items() if str(key) == label), None)
-        if here is None or isinstance(here, Mapping):
-            return None
-        return self._printed(here, labels)
+    return BuiltTable(
+        title=spec.title,
+        source=spec.source,
+        headings=tuple(rows if headings is None else headings),
+        columns=tuple(columns.values()),
+        rows=tuple(
+            FigureRow(row, tuple(figure(row, column) for column in columns)) for row in figures
+        ),
+        digits=spec.digits,
+        paper_source=spec.paper.source if spec.paper else None,
+    )
 
-    def _printed(self, found: object, labels: Sequence[str]) -> Printed:
-        several = found if isinstance(found, list | tuple) else [found]
-        numbers = [
-            float(n) for n in several if isinstance(n, int | float) and not isinstance(n, bool)
-        ]
-        if len(numbers) != len(several) or len(numbers) not in {1, 2}:
-            raise InvalidInputError(
-                f"{found!r} is neither a mean nor a mean and a sample SD",
-                field=f"{self.field}.{'.'.join(labels)}",
-            )
-        return Printed(*numbers)
+
+def _printed(spec: Table, field: str, labels: Labels) -> Printed | None:
+    """Return the paper's figure in a place, whose empty labels do not count; None without one.
+
+    Raises:
+        InvalidInputError: it is neither a number, nor a mean and a sample SD.
+    """
+    here = spec.paper.values if spec.paper else None
+    for label in filter(None, labels):
+        if not isinstance(here, Mapping):
+            break
+        here = next((value for key, value in here.items() if str(key) == label), None)
+    if here is None or isinstance(here, Mapping):
+        return None
+    numbers = here if isinstance(here, list | tuple) else [here]
+    if len(numbers) not in {1, 2} or not all(type(number) in {int, float} for number in numbers):
+        raise InvalidInputError(
+            f"{here!r} is neither a mean nor a mean and a sample SD",
+            field=".".join((field, "paper.values", *labels)),
+        )
+    return Printed(*map(float, numbers))

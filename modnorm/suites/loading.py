@@ -1,18 +1,21 @@
-"""Reading suite files."""
+"""Reading suite files and the files that their cells name."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import reduce
 from os import PathLike
 from pathlib import Path
 
 from pydantic import ValidationError
 
+from modnorm.client.radius import carry_radius
 from modnorm.errors import InvalidInputError
 from modnorm.files import MAX_YAML_BYTES, read_text
 from modnorm.spec import read_yaml
 from modnorm.spec.reading import first_fault
-from modnorm.suites.cells import Cell, make_cells, overlay
-from modnorm.suites.declaration import Fragment, Suite
+from modnorm.suites.cells import Cell, make_cells, naming_cell, overlay
+from modnorm.suites.suite_file import Fragment, Suite
+from modnorm.tasks.declared_task import carry_declaration
 
 
 @dataclass(frozen=True)
@@ -22,19 +25,19 @@ class LoadedSuite:
     suite: Suite
     cells: tuple[Cell, ...]
     settings: tuple[Fragment, ...] = ()
-    """What was laid over every cell."""
+    """Fragments laid over every cell."""
 
 
 def load_suite(path: str | PathLike[str], settings: Sequence[Fragment] = ()) -> LoadedSuite:
-    """Read a suite file and expand it.
+    """Read a suite file and make its cells.
 
     Args:
         path: The file.
-        settings: Fragments laid over every cell at last.
+        settings: Fragments laid over every cell last.
 
     Raises:
-        InvalidInputError: the file or that of its parts is missing, is not YAML, breaks the
-            schema, or a cell's spec is not sound; names the field, or the cell and its field.
+        InvalidInputError: the file or its parts file is missing, is not YAML or breaks the schema,
+            or a cell's spec is invalid; names the field, or the cell and its field.
     """
     file = Path(path)
     content = _with_parts(_read(file, "suite"), file)
@@ -45,11 +48,32 @@ def load_suite(path: str | PathLike[str], settings: Sequence[Fragment] = ()) -> 
     return LoadedSuite(suite, make_cells(suite, settings), tuple(settings))
 
 
+def inline_files(
+    loaded: LoadedSuite, cache: Path, *, folders: Sequence[Path] | None = None
+) -> LoadedSuite:
+    """Replace file names in cells by content, as labs need it: task files and radius artifacts.
+
+    Args:
+        loaded: The suite.
+        cache: Cache directory of the client, which resolves digests of artifacts.
+        folders: Folders of named splits; the default folder when None.
+
+    Raises:
+        InvalidInputError: a file is missing or does not fit; names the cell and the field.
+    """
+    cells = []
+    for cell in loaded.cells:
+        with naming_cell(cell.labels):
+            spec = carry_radius(carry_declaration(cell.spec), cache, folders=folders)
+        cells.append(replace(cell, spec=spec))
+    return replace(loaded, cells=tuple(cells))
+
+
 def setting(text: str) -> Fragment:
     """Read `population.noise=randopt-reseed-v1` as a fragment; values are YAML.
 
     Raises:
-        InvalidInputError: it is not of this form.
+        InvalidInputError: the text has another form.
     """
     path, equals, value = text.partition("=")
     steps = path.split(".")
@@ -61,10 +85,8 @@ def setting(text: str) -> Fragment:
         content = read_yaml(value)
     except ValueError as error:
         raise InvalidInputError(f"cannot read {value!r}: {error}", field="set") from error
-    fragment = {steps[-1]: content}
-    for step in reversed(steps[:-1]):
-        fragment = {step: fragment}
-    return fragment
+    *sections, last = steps
+    return reduce(lambda inner, step: {step: inner}, reversed(sections), {last: content})
 
 
 def _read(path: Path, field: str) -> dict[str, object]:
@@ -78,30 +100,27 @@ def _read(path: Path, field: str) -> dict[str, object]:
 
 
 def _with_parts(content: dict[str, object], file: Path) -> dict[str, object]:
-    """Put fragments in the place of their names, in the base and in the options of the axes."""
+    """Replace names of parts by the parts, in the base and in the options of the axes."""
     name = content.get("parts")
     parts = _read(file.parent / name, "parts") if isinstance(name, str) else {}
     resolved = dict(content)
     if "base" in content:
         resolved["base"] = _resolve(content["base"], parts, "base")
-    axes = content.get("axes")
-    if isinstance(axes, Mapping):
+    if isinstance(axes := content.get("axes"), Mapping):
         resolved["axes"] = {
-            axis: _resolved_axis(options, parts, f"axes.{axis}") for axis, options in axes.items()
+            axis: {
+                label: _resolve(option, parts, f"axes.{axis}.{label}")
+                for label, option in options.items()
+            }
+            if isinstance(options, Mapping)
+            else options
+            for axis, options in axes.items()
         }
     return resolved
 
 
-def _resolved_axis(options: object, parts: Mapping[str, object], field: str) -> object:
-    if not isinstance(options, Mapping):
-        return options
-    return {
-        label: _resolve(option, parts, f"{field}.{label}") for label, option in options.items()
-    }
-
-
 def _resolve(option: object, parts: Mapping[str, object], field: str) -> object:
-    """Return a fragment: itself, that of a name, or several, each over the one before."""
+    """Return the fragment of an option: a part by name, or several, each over the one before."""
     if isinstance(option, str):
         if not isinstance(parts.get(option), Mapping):
             raise InvalidInputError(
@@ -113,9 +132,9 @@ def _resolve(option: object, parts: Mapping[str, object], field: str) -> object:
     if isinstance(option, list):
         merged: dict[str, object] = {}
         for each in option:
-            found = _resolve(each, parts, field)
-            if not isinstance(found, Mapping):
-                raise InvalidInputError(f"{found!r} is no part of a spec", field=field)
-            merged = overlay(merged, found)
+            fragment = _resolve(each, parts, field)
+            if not isinstance(fragment, Mapping):
+                raise InvalidInputError(f"{fragment!r} is no part of a spec", field=field)
+            merged = overlay(merged, fragment)
         return merged
     return option

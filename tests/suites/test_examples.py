@@ -9,7 +9,7 @@ from modnorm.search.budgets import learning_rate_sweep
 from modnorm.suites import load_suite
 from modnorm.suites.building import build_tables
 from modnorm.suites.outcomes import load_outcomes
-from modnorm.suites.plan import plan_suite
+from modnorm.suites.suite_plan import plan_suite
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FILES = sorted(

@@ -3,7 +3,7 @@ import yaml
 
 from modnorm.errors import InvalidInputError
 from modnorm.suites import load_suite
-from modnorm.suites.loading import setting
+from modnorm.suites.loading import inline_files, setting
 
 METRIC = {"kind": "metric", "title": "t", "rows": ["method"]}
 SURVIVAL = {"kind": "survival", "title": "t", "thresholds": [1.0]}
@@ -38,6 +38,7 @@ def test_an_option_may_be_a_part_or_several(write, tmp_path):
         ({"seeds": []}, "seeds", "at least 1"),
         ({"seeds": [1, 1]}, "suite", "seeds: each once"),
         ({"axes": {"seed": {"a": {}}}}, "suite", "no name of an axis"),
+        ({"axes": {"value": {"a": {}}}}, "suite", "'value' is no name of an axis, tables use it"),
         ({"axes": {"task": {}}}, "suite", "axes.task: has no options"),
         ({"colour": 1}, "colour", "no such field here, only name, title"),
         ({"profiles": {"axis": "task", "x": 1}}, "profiles.from", "must be given"),
@@ -55,6 +56,11 @@ def test_an_option_may_be_a_part_or_several(write, tmp_path):
             {"tables": [{**METRIC, "at": {"task": "x"}}]},
             "suite",
             "tables.0.at: task has no option",
+        ),
+        (
+            {"tables": [{**METRIC, "at": {"seed": 7}}]},
+            "suite",
+            "tables.0.at: seed has no option '7', only 42, 43",
         ),
         ({"tables": [{**METRIC, "reduction": {"N": 4}}]}, "tables.0", "N and K among"),
         ({"tables": [{**METRIC, "kind": "x"}]}, "tables.0.kind", "no 'x' here, only metric, diff"),
@@ -115,3 +121,47 @@ def test_a_device_is_no_suite():
     with pytest.raises(InvalidInputError, match="no regular file") as caught:
         load_suite("/dev/zero")
     assert caught.value.field == "suite"
+
+
+TASK = """
+name: capitals
+prompt: {user: "{country}?"}
+columns: [country, capital]
+answer: capital
+extract: {regex: "<answer>(.*?)</answer>"}
+compare: exact
+max_tokens: 8
+"""
+
+
+@pytest.fixture
+def capitals(load, tmp_path, monkeypatch):
+    """Load a cell that names a task file in the working directory."""
+    monkeypatch.chdir(tmp_path)
+
+    def make(**method):
+        task = {"name": "task.yaml", "selection": "a.jsonl", "heldout": "b.jsonl"}
+        axes = {
+            "method": {"r": {"method": {"name": "randopt", **method}}},
+            "task": {"t": {"task": task}},
+        }
+        return load(axes=axes, seeds=[1])
+
+    return make
+
+
+def test_the_text_of_a_task_file_replaces_its_name(capitals, tmp_path):
+    (tmp_path / "task.yaml").write_text(TASK)
+    (cell,) = inline_files(capitals(sigma=0.1), tmp_path).cells
+    assert cell.spec.task.name == "capitals"
+    assert cell.spec.task.declaration == TASK
+
+
+def test_a_missing_file_names_the_cell(capitals, tmp_path):
+    with pytest.raises(InvalidInputError) as caught:
+        inline_files(capitals(sigma=0.1), tmp_path)
+    assert caught.value.field == "cell r / t / 1"
+    (tmp_path / "task.yaml").write_text(TASK)
+    with pytest.raises(InvalidInputError, match="no file absent") as caught:
+        inline_files(capitals(sigma={"artifact": "absent.json"}), tmp_path)
+    assert caught.value.field == "cell r / t / 1"

@@ -1,4 +1,4 @@
-"""Running a suite: many experiments on one lab, resumed where they were broken off.
+"""Running a suite: its experiments on one lab, resumed after an interruption.
 
-Nothing is imported here: a suite is read and checked without a lab, and so without gRPC.
+This module imports nothing, so that a suite can be read and checked without gRPC.
 """

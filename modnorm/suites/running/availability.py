@@ -1,4 +1,4 @@
-"""Whether the lab of a suite can be reached, and how long it is waited for."""
+"""Whether the lab of a suite answers, and how long a runner waits for it."""
 
 import time
 
@@ -6,58 +6,58 @@ from modnorm.client.client import ModnormClient
 from modnorm.errors import UnavailableError
 
 
-class Reach:
-    """Waits for a lab that goes away, and tells that from a part of it that one cell alone needs.
+class LabAvailability:
+    """Separates a lab that is away from a lab that fails for one cell alone.
 
     Args:
         client: Connection to the lab.
-        patience: Seconds that it may be out of reach once it was there.
+        patience: Seconds that a lab may be away after it answered once.
     """
 
     def __init__(self, client: ModnormClient, patience: float) -> None:
         self._client = client
         self._patience = patience
-        self._reached = False
-        self._lost: float | None = None
+        self._has_answered = False
+        self._away_since: float | None = None
         self._refused: set[str] = set()
         self._unfetched: dict[str, float] = {}
 
     @property
-    def is_lost(self) -> bool:
-        """Whether the lab did not answer when it was asked last."""
-        return self._lost is not None
+    def is_away(self) -> bool:
+        """Whether the last call found no lab."""
+        return self._away_since is not None
 
-    def found(self) -> None:
-        """Take note that the lab answers."""
-        self._reached, self._lost = True, None
+    def note_answer(self) -> None:
+        """Record that the lab answers."""
+        self._has_answered, self._away_since = True, None
 
     def check(self) -> None:
-        """Ask the lab for anything.
+        """Call the lab.
 
         Raises:
-            UnavailableError: it is out of reach.
+            UnavailableError: the lab does not answer.
         """
         next(self._client.list(), None)
-        self.found()
+        self.note_answer()
 
-    def bear(self, error: UnavailableError) -> None:
-        """Put up with a lab that is out of reach, once it was there and for a while.
+    def tolerate(self, error: UnavailableError) -> None:
+        """Accept that the lab does not answer, unless it never did or is away for too long.
 
         Raises:
-            UnavailableError: the given one; it never was there, or has been away for too long.
+            UnavailableError: the error passed in.
         """
         now = time.monotonic()
-        self._lost = now if self._lost is None else self._lost
-        if not self._reached or now - self._lost >= self._patience:
+        self._away_since = now if self._away_since is None else self._away_since
+        if not self._has_answered or now - self._away_since >= self._patience:
             raise error
 
-    def may_take(self, cell: str) -> bool:
-        """Tell whether a lab that answers may not have when it was to take a cell: once."""
-        known = cell in self._refused
+    def may_resubmit(self, cell: str) -> bool:
+        """Return whether to submit a cell again after a lab that answers refused it: once."""
+        is_first = cell not in self._refused
         self._refused.add(cell)
-        return self._patience > 0 and not known
+        return self._patience > 0 and is_first
 
-    def may_give(self, cell: str) -> bool:
-        """Tell whether to ask once more for the files of a cell, which the lab did not give."""
+    def may_refetch(self, cell: str) -> bool:
+        """Return whether to fetch the files of a cell again after a failure."""
         now = time.monotonic()
         return now - self._unfetched.setdefault(cell, now) < self._patience

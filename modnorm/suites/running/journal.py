@@ -1,4 +1,4 @@
-"""What is known of the cells of a suite, in a file that outlives the command that runs them."""
+"""The journal of a suite: a file with the state of each cell, which later commands read."""
 
 import json
 import time
@@ -9,37 +9,37 @@ from pathlib import Path
 
 from modnorm.errors import ConflictError
 from modnorm.files import encode_json, write_file
-from modnorm.suites.declaration import Fragment
+from modnorm.suites.suite_file import Fragment
 
 FILE = "suite.json"
 SCHEMA = "modnorm-suite-1"
 
 
 class CellState(StrEnum):
-    """Where a cell is."""
+    """State of a cell."""
 
     WAITING = "waiting"
     SUBMITTED = "submitted"
-    """A lab has it; it may be there still when the command that submitted it has ended."""
+    """A lab has the cell, and may work on it after the command that submitted it has ended."""
     FINISHED = "finished"
     FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True)
 class CellRecord:
-    """What is known of one cell."""
+    """The journal's entry for one cell."""
 
     state: CellState = CellState.WAITING
     experiment: str = ""
     """Id in the lab."""
     error: str = ""
     done: int = 0
-    """Jobs done of the present phase."""
+    """Finished jobs of the present phase."""
     total: int = 0
     phase: str = ""
-    """State of the experiment, as the lab last told."""
+    """Last known state of the experiment."""
     waits_for: str = ""
-    """Why the experiment waits for a service, if it does."""
+    """Service that the experiment waits for, with the reason; empty if it waits for none."""
     updated: float = 0.0
     """Seconds since the epoch."""
 
@@ -47,11 +47,14 @@ class CellRecord:
 class Journal:
     """The records of a suite's cells, written whole at every change.
 
-    One process at a time writes it: the one that holds the directory.
+    Only the process that holds the directory writes it.
 
     Args:
         directory: The directory of the suite.
         suite: Name of the suite.
+
+    Raises:
+        ConflictError: the directory belongs to another suite, or its journal cannot be read.
     """
 
     def __init__(self, directory: Path, suite: str) -> None:
@@ -61,22 +64,17 @@ class Journal:
 
     @property
     def settings(self) -> tuple[Fragment, ...]:
-        """What was laid over every cell."""
-        found = self._content.get("settings")
-        return tuple(found) if isinstance(found, list) else ()
-
-    @property
-    def exists(self) -> bool:
-        """Whether a run was begun here."""
-        return self._file.exists()
+        """Fragments laid over every cell."""
+        settings = self._content.get("settings")
+        return tuple(settings) if isinstance(settings, list) else ()
 
     def check(self, settings: Sequence[Fragment]) -> None:
-        """Make sure that this is the directory of the same suite with the same settings.
+        """Check that the directory has no run with other settings.
 
         Raises:
-            ConflictError: it is not.
+            ConflictError: it has one.
         """
-        if self.exists and list(self.settings) != list(settings):
+        if self._file.exists() and list(self.settings) != list(settings):
             raise ConflictError(
                 f"{self._file.parent} was begun with other settings: {list(self.settings)}",
                 field="set",
@@ -84,19 +82,19 @@ class Journal:
             )
 
     def begin(self, settings: Sequence[Fragment]) -> None:
-        """Write down which suite works here."""
+        """Record the settings of a run."""
         self._content = {**self._content, "settings": list(settings)}
         self._write()
 
     def record(self, cell: str) -> CellRecord:
-        """Return what is known of a cell."""
-        found = self._cells.get(cell)
-        if not isinstance(found, dict):
+        """Return the record of a cell, which is waiting unless recorded otherwise."""
+        entry = self._cells.get(cell)
+        if not isinstance(entry, dict):
             return CellRecord()
-        return CellRecord(**{**found, "state": CellState(found["state"])})
+        return CellRecord(**{**entry, "state": CellState(entry["state"])})
 
     def note(self, cell: str, **changes: object) -> CellRecord:
-        """Change the record of a cell; nothing is written where nothing changes."""
+        """Change fields of a cell's record; write nothing if they are equal."""
         before = self.record(cell)
         after = replace(before, **changes)  # type: ignore[arg-type]  # fields of the record, by name
         if after == before:
@@ -108,26 +106,25 @@ class Journal:
 
     @property
     def _cells(self) -> Mapping[str, object]:
-        found = self._content.get("cells")
-        return found if isinstance(found, dict) else {}
+        cells = self._content.get("cells")
+        return cells if isinstance(cells, dict) else {}
 
     def _write(self) -> None:
         write_file(self._file, encode_json(self._content))
 
     def _read(self) -> Mapping[str, object]:
-        empty = {"schema": SCHEMA, "suite": self._suite, "settings": [], "cells": {}}
         if not self._file.exists():
-            return empty
+            return {"schema": SCHEMA, "suite": self._suite, "settings": [], "cells": {}}
         try:
-            found = json.loads(self._file.read_text(encoding="utf-8"))
+            content = json.loads(self._file.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise ConflictError(f"cannot read {self._file}: {error}", field="out") from error
-        if not isinstance(found, dict) or found.get("schema") != SCHEMA:
+        if not isinstance(content, dict) or content.get("schema") != SCHEMA:
             raise ConflictError(f"{self._file} is not of schema {SCHEMA}", field="out")
-        if found.get("suite") != self._suite:
+        if content.get("suite") != self._suite:
             raise ConflictError(
-                f"{self._file.parent} is of the suite {found.get('suite')!r}",
+                f"{self._file.parent} is of the suite {content.get('suite')!r}",
                 field="out",
                 remedy="name another directory with --out",
             )
-        return found
+        return content

@@ -12,15 +12,15 @@ from modnorm.client.resumption import take_up_shared
 from modnorm.client.rundir import hold
 from modnorm.errors import ConflictError, InvalidInputError, UnavailableError
 from modnorm.suites.cells import make_cells
-from modnorm.suites.declaration import Suite
 from modnorm.suites.running.journal import CellState, Journal
-from modnorm.suites.running.progress import (
-    BROKEN_OFF,
+from modnorm.suites.running.runner import SuiteRunner
+from modnorm.suites.running.suite_status import (
+    INTERRUPTED,
     count_states,
     is_held,
-    suite_standing,
+    suite_status,
 )
-from modnorm.suites.running.runner import SuiteRunner
+from modnorm.suites.suite_file import Suite
 from modnorm.v1 import experiment_pb2 as experiments
 
 PENDING = experiments.EXPERIMENT_STATE_PENDING
@@ -174,7 +174,7 @@ def run(client, tmp_path, monkeypatch):
 
 
 def states(tmp_path):
-    return {each.cell: each.state for each in suite_standing(SUITE.name, CELLS, tmp_path)}
+    return {each.cell: each.state for each in suite_status(SUITE.name, CELLS, tmp_path)}
 
 
 def test_every_cell_runs_once_and_is_written(run, lab, tmp_path):
@@ -228,14 +228,14 @@ def test_profiles_of_finished_cells_are_known_to_the_next_run(run):
 def test_a_profile_that_no_cell_makes_fails_what_uses_it(run, tmp_path):
     finished, _ = run(CELLS[3:])
     assert not finished
-    (standing,) = suite_standing(SUITE.name, CELLS[3:], tmp_path)
+    (standing,) = suite_status(SUITE.name, CELLS[3:], tmp_path)
     assert "m_a_1, whose profile it uses, is not among the cells" in standing.record.error
 
 
 def test_a_failed_cell_stops_no_other_and_is_tried_again(run, lab, tmp_path):
     lab.failing = {"a.jsonl"}
     assert run() == (False, ["r_b_1", "m_b_1"])
-    found = {each.cell: each for each in suite_standing(SUITE.name, CELLS, tmp_path)}
+    found = {each.cell: each for each in suite_status(SUITE.name, CELLS, tmp_path)}
     assert found["r_a_1"].state == "failed"
     assert found["r_a_1"].record.error == "the disk is full"
     lab.failing = set()
@@ -246,7 +246,7 @@ def test_a_failed_cell_stops_no_other_and_is_tried_again(run, lab, tmp_path):
 def test_a_refused_cell_stops_no_other(run, lab, tmp_path):
     lab.refused = {"b.jsonl"}
     assert run() == (False, ["r_a_1", "m_a_1"])
-    assert count_states(suite_standing(SUITE.name, CELLS, tmp_path)) == {
+    assert count_states(suite_status(SUITE.name, CELLS, tmp_path)) == {
         "finished": 2,
         "failed": 2,
     }
@@ -264,7 +264,7 @@ def test_a_lab_that_goes_down_ends_the_run(run, lab, tmp_path):
     lab.looks, lab.down = 2, True
     with pytest.raises(UnavailableError):
         run(CELLS[:1])
-    assert states(tmp_path)[NAMES[0]] == BROKEN_OFF
+    assert states(tmp_path)[NAMES[0]] == INTERRUPTED
     lab.down = False
     assert run(CELLS[:1]) == (True, NAMES[:1])
     assert len(lab.stored) == 1
@@ -310,7 +310,7 @@ def test_cells_of_a_command_that_ended_are_broken_off(tmp_path):
     journal = Journal(tmp_path, SUITE.name)
     journal.begin(())
     journal.note(NAMES[0], state=CellState.SUBMITTED, experiment="e1")
-    assert states(tmp_path)[NAMES[0]] == BROKEN_OFF
+    assert states(tmp_path)[NAMES[0]] == INTERRUPTED
 
 
 def test_a_directory_that_is_read_alone_tells_whether_it_is_held(tmp_path, monkeypatch):
@@ -338,7 +338,7 @@ def test_the_lab_tells_of_what_was_broken_off(run, lab, client, tmp_path):
         run(CELLS[:1])
     lab.down = False
     for expected in ("in the lab", "in the lab", "ended in the lab"):
-        standing = suite_standing(SUITE.name, CELLS[:1], tmp_path, client.get)[0]
+        standing = suite_status(SUITE.name, CELLS[:1], tmp_path, client.get)[0]
         assert standing.state == expected
     assert standing.record.phase == "succeeded"
 
@@ -347,8 +347,8 @@ def test_what_another_lab_was_given_stays_broken_off(run, lab, client, tmp_path)
     journal = Journal(tmp_path, SUITE.name)
     journal.begin(())
     journal.note(NAMES[0], state=CellState.SUBMITTED, experiment="of another lab")
-    found = suite_standing(SUITE.name, CELLS[:1], tmp_path, client.get)
-    assert [each.state for each in found] == [BROKEN_OFF]
+    found = suite_status(SUITE.name, CELLS[:1], tmp_path, client.get)
+    assert [each.state for each in found] == [INTERRUPTED]
 
 
 def test_a_directory_of_other_settings_is_refused_before_anything_runs(run, lab, tmp_path):

@@ -1,4 +1,4 @@
-"""The tables of a suite file: which numbers stand where, and what the paper has there."""
+"""Tables as a suite file declares them."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -8,58 +8,60 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from modnorm.spec.section import field_fault
 
-Pick = Mapping[str, str | int]
-"""One option of each axis named, `N` and `K` among them."""
+NUMBERS = ("N", "K")
 Labels = tuple[str, ...]
+Pick = Mapping[str, str | int]
+"""One option of each named axis; `N` and `K` may be among them."""
+Thresholds = Annotated[tuple[float, ...], Field(min_length=1)]
+"""Gains over the unperturbed model, in percentage points."""
 
 
-def _label(value: object) -> object:
-    return value if isinstance(value, str | bool) or value is None else str(value)
+class SuiteSection(BaseModel):
+    """A section of a suite file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 def _pick(value: object) -> object:
     """Read N and K as numbers and options as text."""
     if not isinstance(value, Mapping):
         return value
-    return {axis: _size(axis, v) if axis in {"N", "K"} else _label(v) for axis, v in value.items()}
+    return {axis: _size(axis, v) if axis in NUMBERS else _label(v) for axis, v in value.items()}
+
+
+def _label(value: object) -> object:
+    return value if isinstance(value, str | bool) or value is None else str(value)
 
 
 def _size(axis: str, value: object) -> int:
-    """Read N or K.
-
-    Raises:
-        ValueError: it is no whole number.
-    """
     if isinstance(value, bool) or not re.fullmatch("[0-9]{1,9}", str(value)):
-        raise ValueError(f"{axis} must be a whole number, and {value!r} is none")
+        raise ValueError(f"{axis} must be a whole number, not {value!r}")
     return int(str(value))
 
 
 Picked = Annotated[Pick, BeforeValidator(_pick)]
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Published(_Section):
-    """What the paper prints in the place of a table."""
+class Published(SuiteSection):
+    """The paper's figures of a table."""
 
     source: str
     values: object
-    """Mappings by the labels of the row, then of the column; in each place a mean, or mean and
-    sample SD. What stands beside a comparison is under `m` and `cutoff` of its label."""
+    """Mappings by the labels of the row, then of the column, to a mean or a mean and sample SD.
+    Figures beside a comparison are under `m` and `cutoff` of its label."""
 
 
-class Contrast(_Section):
-    """An order that the paper reports: one option ahead of others, cell by cell."""
+class Contrast(SuiteSection):
+    """An order that the paper reports: one option above others, in each place."""
 
     axis: str
     of: str
     against: Labels
 
 
-class _Table(_Section):
+class Table(SuiteSection):
+    """Fields of every table."""
+
     title: str
     source: str = ""
     paper: Published | None = None
@@ -67,35 +69,39 @@ class _Table(_Section):
 
     @property
     def axes(self) -> Labels:
-        """Axes that rows and columns run over."""
+        """Axes of the rows and columns; `N` and `K` may be among them."""
         return ()
 
-    def references(self) -> Iterator[tuple[str, Mapping[str, str]]]:
-        """Yield the options that the table names, by its own field."""
+    def references(self) -> Iterator[tuple[str, Pick]]:
+        """Yield the options that the table names, by field."""
         yield from ()
 
 
-class _RowTable(_Table):
+class _RowTable(Table):
     rows: Labels = Field(min_length=1)
     """Axes whose combinations are the rows."""
 
     @property
     def axes(self) -> Labels:
-        """Axes that rows and columns run over."""
+        """Axes of the rows."""
         return self.rows
 
 
-class _CellTable(_RowTable):
+class CellTable(_RowTable):
+    """A table with a row for each group of cells that differ in the seed alone."""
+
     @model_validator(mode="after")
     def _rows_are_of_cells(self) -> Self:
         for axis in self.rows:
-            if axis in {"N", "K"}:
+            if axis in NUMBERS:
                 raise field_fault("rows", f"{axis} tells no cells apart: name axes, or seed")
         return self
 
 
-def _options(pick: Pick) -> dict[str, str]:
-    return {axis: str(label) for axis, label in pick.items() if axis not in {"N", "K", "seed"}}
+class ThresholdTable(CellTable):
+    """Percentage of candidates whose gain reaches each threshold."""
+
+    thresholds: Thresholds
 
 
 class MetricTable(_RowTable):
@@ -104,9 +110,9 @@ class MetricTable(_RowTable):
     kind: Literal["metric"]
     columns: Labels = ()
     at: Picked = {}
-    """What is fixed: one option of an axis, N or K."""
+    """Fixed options: of axes, N or K."""
     at_row: Mapping[str, Picked] = {}
-    """The same, for single options of the first axis of the rows."""
+    """Fixed options by the option of the first row axis that they apply to."""
     base_row: str | None = None
     """Label of a row for the unperturbed model, which every cell measures."""
     reduction: Picked = {}
@@ -116,117 +122,115 @@ class MetricTable(_RowTable):
 
     @property
     def axes(self) -> Labels:
-        """Axes that rows and columns run over, `N` and `K` among them."""
+        """Axes of the rows and columns."""
         return (*self.rows, *self.columns)
 
     @model_validator(mode="after")
     def _reduction_is_of_rows(self) -> Self:
-        if self.reduction and (self.columns or self.base_row or {"N", "K"} - {*self.rows}):
+        if self.reduction and (self.columns or self.base_row or {*NUMBERS} - {*self.rows}):
             raise ValueError("reduction needs N and K among the rows, no columns, no base_row")
         return self
 
-    def references(self) -> Iterator[tuple[str, Mapping[str, str]]]:
-        """Yield the options that the table names."""
-        yield "at", _options(self.at)
-        yield "reduction", _options(self.reduction)
+    def references(self) -> Iterator[tuple[str, Pick]]:
+        """Yield the options that the table names, by field."""
+        yield "at", self.at
+        yield "reduction", self.reduction
         if self.contrast is not None:
             yield "contrast", {self.contrast.axis: self.contrast.of}
         for label, pick in self.at_row.items():
-            yield f"at_row.{label}", _options(pick) | {self.rows[0]: label}
+            yield f"at_row.{label}", {**pick, self.rows[0]: label}
 
 
-class Comparison(_Section):
-    """Two places whose numbers are compared seed by seed."""
+class Comparison(SuiteSection):
+    """Two places whose values are compared seed by seed."""
 
     label: str
     of: Picked
     against: Picked
 
+    @property
+    def places(self) -> dict[str, Pick]:
+        """Both places by field."""
+        return {"of": self.of, "against": self.against}
 
-class _ComparingTable(_Table):
+
+class ComparingTable(Table):
+    """A table of comparisons."""
+
     compare: tuple[Comparison, ...] = Field(min_length=1)
 
     @model_validator(mode="after")
     def _labels_differ(self) -> Self:
-        seen = set[str]()
-        for index, pair in enumerate(self.compare):
-            if pair.label in seen:
-                raise field_fault(f"compare.{index}.label", f"{pair.label} is there already")
-            seen.add(pair.label)
+        labels = [pair.label for pair in self.compare]
+        for index, label in enumerate(labels):
+            if label in labels[:index]:
+                raise field_fault(f"compare.{index}.label", f"{label} is there already")
         return self
 
-    def references(self) -> Iterator[tuple[str, Mapping[str, str]]]:
-        """Yield the options that the table names."""
+    def references(self) -> Iterator[tuple[str, Pick]]:
+        """Yield the options that the table names, by field."""
         for index, pair in enumerate(self.compare):
-            yield f"compare.{index}.of", _options(pair.of)
-            yield f"compare.{index}.against", _options(pair.against)
+            for name, pick in pair.places.items():
+                yield f"compare.{index}.{name}", pick
 
 
-class DifferenceTable(_ComparingTable):
-    """Mean differences in percentage points, a column a comparison, a row each K."""
+class DifferenceTable(ComparingTable):
+    """Mean differences in percentage points: a column for each comparison, a row for each K."""
 
     kind: Literal["difference"]
     ensemble_sizes: tuple[int, ...] = Field(min_length=1)
 
 
-class SpeedupTable(_ComparingTable):
-    """Time of `against` over time of `of`, seed by seed; a row a comparison."""
+class SpeedupTable(ComparingTable):
+    """Time of `against` over time of `of`, seed by seed: a row for each comparison."""
 
     kind: Literal["speedup"]
 
 
-class SupportTable(_ComparingTable):
+class SupportTable(ComparingTable):
     """Exact decomposition of an accuracy difference (app. "Support Redistribution")."""
 
     kind: Literal["support"]
 
     @model_validator(mode="after")
-    def _compares_ensembles_of_a_size(self) -> Self:
+    def _ensembles_are_of_one_size(self) -> Self:
         for index, pair in enumerate(self.compare):
-            for place, pick in (("of", pair.of), ("against", pair.against)):
-                if lacking := [axis for axis in ("N", "K") if axis not in pick]:
-                    raise field_fault(f"compare.{index}.{place}", f"must name {lacking[0]}")
+            for name, pick in pair.places.items():
+                if lacking := [axis for axis in NUMBERS if axis not in pick]:
+                    raise field_fault(f"compare.{index}.{name}", f"must name {lacking[0]}")
             if pair.of["K"] != pair.against["K"]:
                 raise field_fault(f"compare.{index}.against", "must have the K of `of`")
         return self
 
 
-class TailTable(_ComparingTable):
+class TailTable(ComparingTable):
     """Required populations by threshold (app. "Tail-Implied Population Efficiency")."""
 
     kind: Literal["tail"]
-    thresholds: tuple[float, ...] = Field(min_length=1)
-    """Selection-reward gains over the base, in percentage points."""
+    thresholds: Thresholds
     hits: int = Field(default=10, ge=1)
     probability: float = Field(default=0.9, gt=0, lt=1)
 
 
-class WallClockTable(_CellTable):
+class WallClockTable(CellTable):
     """Minutes of search and of the whole pipeline (app. "Timing scope")."""
 
     kind: Literal["wall_clock"]
 
 
-class DensityTable(_CellTable):
-    """Percentage of candidates whose accuracy gain reaches a threshold.
-
-    (App. "Solution Density on Countdown and GSM8K".)
-    """
+class DensityTable(ThresholdTable):
+    """Gains of accuracy (app. "Solution Density on Countdown and GSM8K")."""
 
     kind: Literal["density"]
-    thresholds: tuple[float, ...] = Field(min_length=1)
-    """In percentage points."""
 
 
-class SurvivalTable(_CellTable):
-    """Percentage of candidates whose selection-reward gain reaches a threshold (fig. 3)."""
+class SurvivalTable(ThresholdTable):
+    """Gains of selection reward (fig. 3)."""
 
     kind: Literal["survival"]
-    thresholds: tuple[float, ...] = Field(min_length=1)
-    """In percentage points."""
 
 
-class DevelopmentTable(_CellTable):
+class DevelopmentTable(CellTable):
     """Accuracy of iterative runs on development rows, in percent, and the setting it chooses.
 
     (App. E.1, "Hyperparameter selection on Countdown".) The development rows are the held-out rows
@@ -235,12 +239,12 @@ class DevelopmentTable(_CellTable):
 
     kind: Literal["development"]
     by: Literal["best", "last"]
-    """The state that trials are compared by."""
+    """State whose accuracies are compared."""
     stable_within: float | None = Field(default=None, ge=0)
-    """Percentage points that the last state of a stable trial may be below the first; only stable
-    trials are chosen. None compares all."""
+    """Percentage points that the last state of a stable trial may be below the first. Only stable
+    trials are chosen; None accepts all."""
     adopted: Mapping[str, str] = {}
-    """What the paper adopted: option of the second axis of the rows by that of the first."""
+    """The paper's choice: option of the second row axis by option of the first."""
 
     @model_validator(mode="after")
     def _rows_are_methods_and_settings(self) -> Self:
@@ -248,8 +252,8 @@ class DevelopmentTable(_CellTable):
             raise field_fault("rows", "must name two axes: methods, then what is tuned of each")
         return self
 
-    def references(self) -> Iterator[tuple[str, Mapping[str, str]]]:
-        """Yield the options that the table names."""
+    def references(self) -> Iterator[tuple[str, Pick]]:
+        """Yield the options that the table names, by field."""
         for method, setting in self.adopted.items():
             yield "adopted", {self.rows[0]: method, self.rows[1]: setting}
 

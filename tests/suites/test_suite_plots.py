@@ -3,11 +3,11 @@ from statistics import stdev
 import pytest
 
 from modnorm.analysis.bands import Bars, Level, Panel
-from modnorm.suites import drawing
+from modnorm.suites import suite_plots
 from modnorm.suites.building import build_tables
-from modnorm.suites.drawing import draw_tables
 from modnorm.suites.outcomes import load_outcomes
-from modnorm.suites.tables import Comparison
+from modnorm.suites.suite_plots import draw_tables
+from modnorm.suites.table_specs import Comparison
 
 PNG = b"\x89PNG"
 PLACE = {"task": "more"}
@@ -58,7 +58,7 @@ def test_what_has_no_numbers_yet_is_not_drawn(draw):
 @pytest.fixture
 def panels(draw, monkeypatch):
     """Return what would be drawn, by name."""
-    monkeypatch.setattr(drawing, "draw_panels", list)
+    monkeypatch.setattr(suite_plots, "draw_panels", list)
     return draw
 
 
@@ -110,4 +110,4 @@ def test_support_shows_rows_by_right_experts_beside_the_terms(panels, pair, fini
     ],
 )
 def test_places_are_named_by_what_tells_them_apart(of, against, names):
-    assert drawing._names(Comparison(label="x", of=of, against=against)) == names
+    assert suite_plots._names(Comparison(label="x", of=of, against=against)) == names

@@ -1,7 +1,8 @@
-"""What a suite will cost, before anything runs."""
+"""Expected cost of a suite: experiments, candidates and model-prompt evaluations."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields
+from functools import cache
 
 from modnorm.errors import ModnormError
 from modnorm.search.budgets import Budget, ensemble_budget, iterative_budget, total_budget
@@ -11,32 +12,32 @@ from modnorm.tasks.catalogue import find_split
 from modnorm.tasks.sources import open_source
 
 _SPLIT, _HUB_FREE = "split:", ("bundled:", ".", "/", "~")
+CountRows = Callable[[DataSpec], int | None]
 
 
 @dataclass(frozen=True, slots=True)
 class CellPlan:
-    """One cell."""
+    """Cost of one cell; None if only the hub knows the number of rows."""
 
     cell: str
     candidates: int
     selection_rows: int | None
-    """None where only the data set itself could tell."""
     heldout_rows: int | None
     search: int | None
-    """Model-prompt evaluations of the candidates, or of training."""
+    """Evaluations of the candidates, or of training."""
     development: int | None
-    """The same of checkpoints on development rows."""
+    """Evaluations of checkpoints on development rows."""
     monitoring: int | None
-    """The same of states that are only watched, outside the budget."""
+    """Evaluations of states that are only monitored, outside the budget."""
     final_at_most: int | None
-    """The same of the experts: fewer where several ensembles share them."""
+    """Evaluations of the experts: fewer if ensembles share them."""
     base: int | None
-    """The same of the unperturbed model, outside the budget."""
+    """Evaluations of the unperturbed model, outside the budget."""
 
 
 @dataclass(frozen=True, slots=True)
 class SuitePlan:
-    """All cells, or those that are left."""
+    """Cost of several cells: the sums of their known counts."""
 
     experiments: int
     candidates: int
@@ -46,37 +47,35 @@ class SuitePlan:
     final_at_most: int
     base: int
     uncounted: int
-    """Cells whose rows are not known on this machine; they are in no sum of evaluations."""
+    """Cells whose number of rows is unknown here; no sum of evaluations includes them."""
     cells: tuple[CellPlan, ...]
 
     def as_dict(self) -> dict[str, object]:
-        """Return it as JSON values."""
+        """Return the plan as JSON values."""
         return asdict(self)
 
 
 def plan_suite(cells: Sequence[Cell]) -> SuitePlan:
-    """Count what cells will cost (`modnorm.search.budgets`)."""
-    rows = _Rows()
-    plans = tuple(_plan(cell, rows) for cell in cells)
+    """Count the cost of cells (`modnorm.search.budgets`)."""
+    count_rows = cache(_count_rows)
+    plans = tuple(_plan(cell, count_rows) for cell in cells)
+    sums = {
+        field.name: sum(getattr(plan, field.name) or 0 for plan in plans)
+        for field in fields(SuitePlan)
+        if hasattr(CellPlan, field.name)
+    }
     return SuitePlan(
         experiments=len(plans),
-        candidates=sum(plan.candidates for plan in plans),
-        search=_sum(plan.search for plan in plans),
-        development=_sum(plan.development for plan in plans),
-        monitoring=_sum(plan.monitoring for plan in plans),
-        final_at_most=_sum(plan.final_at_most for plan in plans),
-        base=_sum(plan.base for plan in plans),
         uncounted=sum(plan.search is None for plan in plans),
         cells=plans,
+        **sums,
     )
 
 
-def _plan(cell: Cell, rows: "_Rows") -> CellPlan:
-    spec = cell.spec
-    selection = rows.count(spec.task.selection)
-    heldout = rows.count(spec.task.heldout)
-    iterative = spec.iterative
-    development = rows.count(iterative.development) if iterative and iterative.development else 0
+def _plan(cell: Cell, count_rows: CountRows) -> CellPlan:
+    spec, iterative = cell.spec, cell.spec.iterative
+    selection, heldout = count_rows(spec.task.selection), count_rows(spec.task.heldout)
+    development = count_rows(iterative.development) if iterative and iterative.development else 0
     budget = None
     if selection is not None and heldout is not None and development is not None:
         budget = _budget(spec, selection, heldout, development)
@@ -87,19 +86,19 @@ def _plan(cell: Cell, rows: "_Rows") -> CellPlan:
         heldout_rows=heldout,
         search=budget.search if budget else None,
         development=budget.development if budget else None,
-        monitoring=None if heldout is None else _watched(spec) * heldout,
+        monitoring=None if heldout is None else _monitored_states(spec) * heldout,
         final_at_most=budget.final if budget else None,
         base=None if selection is None or heldout is None else selection + heldout,
     )
 
 
-def _watched(spec: ExperimentSpec) -> int:
-    """Count the states that answer the held-out rows besides the reported one."""
+def _monitored_states(spec: ExperimentSpec) -> int:
+    """Count the states besides the reported one that answer the held-out rows."""
     iterative = spec.iterative
     if iterative is None:
         return 0
-    ends = {iterative.updates} if iterative.report == "last" else set()
-    return len(set(iterative.monitor) - ends)
+    reported = {iterative.updates} if iterative.report == "last" else set()
+    return len(set(iterative.monitor) - reported)
 
 
 def _budget(spec: ExperimentSpec, selection: int, heldout: int, development: int) -> Budget:
@@ -122,22 +121,10 @@ def _budget(spec: ExperimentSpec, selection: int, heldout: int, development: int
     return Budget(search=largest[-1].search, final=experts)
 
 
-class _Rows:
-    """How many rows sources have; each is looked at once."""
-
-    def __init__(self) -> None:
-        self._known: dict[DataSpec, int | None] = {}
-
-    def count(self, data: DataSpec) -> int | None:
-        """Return how many rows a spec takes; None where only the hub could tell."""
-        if data.limit is not None:
-            return data.limit
-        if data not in self._known:
-            self._known[data] = _count(data)
-        return self._known[data]
-
-
-def _count(data: DataSpec) -> int | None:
+def _count_rows(data: DataSpec) -> int | None:
+    """Return the number of rows that a spec uses; None if only the hub knows it."""
+    if data.limit is not None:
+        return data.limit
     if data.source.startswith(_SPLIT):
         name = data.source.removeprefix(_SPLIT)
         split = find_split(name, field="task").splits[name.partition("/")[2]]
@@ -149,7 +136,3 @@ def _count(data: DataSpec) -> int | None:
         return max(0, sum(1 for _ in rows) - data.offset)
     except ModnormError:
         return None
-
-
-def _sum(counts: Iterable[int | None]) -> int:
-    return sum(count for count in counts if count is not None)

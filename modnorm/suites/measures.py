@@ -1,0 +1,153 @@
+"""Measures of a finished cell, as rows of the suite's tidy table."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import pandas as pd
+
+from modnorm.analysis.tail import gains
+from modnorm.errors import InvalidInputError
+from modnorm.suites.outcomes import Outcome
+
+_COLUMNS = {
+    "index": int,
+    "state": str,
+    "selection_reward": float,
+    "selection_answers": int,
+    "selection_correct": int,
+}
+"""Columns of `candidates.csv` that tables need."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A kind of value that cells measure."""
+
+    read: Callable[[Outcome], Iterator[tuple[object, ...]]]
+    """Yields the keys and the value of each row."""
+    keys: tuple[str, ...] = ()
+    """`N` and `K` for a measure of an ensemble; `item` if a cell has several values."""
+
+
+def timing_scope(outcome: Outcome) -> Mapping[str, float]:
+    """Return the numbers under `scope` in `timings.json`: seconds, and the number of workers."""
+    timings = json.loads((outcome.directory / "timings.json").read_text(encoding="utf-8"))
+    scope = timings.get("scope")
+    numbers = scope.items() if isinstance(scope, dict) else ()
+    return {name: number for name, number in numbers if isinstance(number, int | float)}
+
+
+def _metrics(outcome: Outcome) -> Iterator[tuple[object, ...]]:
+    for entry in outcome.document["ensembles"]:
+        yield entry["population"], entry["ensemble_size"], 100 * entry["metric"]
+
+
+def _evaluations(outcome: Outcome) -> Iterator[tuple[object, ...]]:
+    for entry in outcome.document["ensembles"]:
+        if budget := entry.get("budget"):
+            yield entry["population"], entry["ensemble_size"], budget["total"]
+
+
+def _base(outcome: Outcome) -> Iterator[tuple[object, ...]]:
+    metric = outcome.document["base"]["heldout_metric"]
+    if metric is not None:
+        yield (100 * metric,)
+
+
+def _reward_gains(outcome: Outcome) -> Iterator[tuple[object, ...]]:
+    base = outcome.document["base"]["selection_reward"]
+    if base is None:
+        raise InvalidInputError(
+            f"{outcome.cell.id} has not measured the unperturbed model", field="directory"
+        )
+    scored = _scored_candidates(outcome)
+    yield from zip(scored["index"], gains(scored["selection_reward"].tolist(), base), strict=True)
+
+
+def _accuracy_gains(outcome: Outcome) -> Iterator[tuple[object, ...]]:
+    base = outcome.document["base"].get("selection_accuracy")
+    scored = _scored_candidates(outcome)
+    if base is None or not scored["selection_answers"].all():
+        raise InvalidInputError(
+            f"{outcome.cell.id} does not store how many answers are right", field="directory"
+        )
+    accuracies = scored["selection_correct"] / scored["selection_answers"]
+    yield from zip(scored["index"], gains(accuracies.tolist(), base), strict=True)
+
+
+def _scored_candidates(outcome: Outcome) -> pd.DataFrame:
+    """Return the scored candidates in order.
+
+    Raises:
+        InvalidInputError: the file is damaged, or early stop ended candidates.
+    """
+    try:
+        # Text is converted exactly; parsing as numbers is not exact in every version of pandas.
+        text = pd.read_csv(outcome.directory / "candidates.csv", usecols=[*_COLUMNS], dtype=str)
+        candidates = text.astype(_COLUMNS)
+    except ValueError as error:
+        raise InvalidInputError(
+            f"candidates.csv is damaged: {error}", field="directory"
+        ) from error
+    rows = outcome.document["data"]["selection"]["rows"]
+    is_scored = candidates["selection_reward"].notna()
+    is_whole = is_scored & (candidates["selection_answers"] == rows)
+    if not (is_whole | (candidates["state"] == "failed")).all():
+        raise InvalidInputError(
+            f"{outcome.cell.id} did not score all of its candidates to the end",
+            field="population.statistics",
+            remedy="set it to full for this suite",
+        )
+    return candidates[is_scored]
+
+
+def _seconds(scope: str) -> Callable[[Outcome], Iterator[tuple[object, ...]]]:
+    def read(outcome: Outcome) -> Iterator[tuple[object, ...]]:
+        seconds = timing_scope(outcome).get(scope, 0)
+        if seconds <= 0:
+            raise InvalidInputError(
+                f"{outcome.directory / 'timings.json'} has no time of {scope}", field="directory"
+            )
+        yield (seconds,)
+
+    return read
+
+
+def _states(outcome: Outcome) -> Iterator[tuple[object, ...]]:
+    """Yield the accuracy of each state by its updates; that of 0 is the unperturbed model."""
+    entry, first = outcome.document["iterative"], outcome.document["base"]["heldout_metric"]
+    if entry is None or first is None:
+        raise InvalidInputError(
+            f"{outcome.cell.id} has no results of its states", field="directory"
+        )
+    yield 0, 100 * first
+    for state in entry["states"]:
+        if isinstance(accuracy := state["heldout_metric"], float):
+            yield state["updates"], 100 * accuracy
+
+
+def _votes(outcome: Outcome) -> Iterator[tuple[object, ...]]:
+    with (outcome.directory / "votes.jsonl").open(encoding="utf-8") as lines:
+        for vote in map(json.loads, lines):
+            settled = bool(vote.get("skipped"))
+            place = vote["population"], vote["ensemble_size"], vote["row"]
+            yield *place, settled, vote["correct"], vote["correct_support"]
+
+
+MEASURES: Mapping[str, Measure] = MappingProxyType(
+    {
+        "metric": Measure(_metrics, ("N", "K")),
+        "evaluations": Measure(_evaluations, ("N", "K")),
+        "base": Measure(_base),
+        "reward_gain": Measure(_reward_gains, ("item",)),
+        "accuracy_gain": Measure(_accuracy_gains, ("item",)),
+        "search": Measure(_seconds("search")),
+        "end_to_end": Measure(_seconds("end_to_end")),
+        "state": Measure(_states, ("item",)),
+        "votes": Measure(_votes, ("N", "K", "item", "is_partial", "is_correct")),
+    }
+)
+"""Metrics, `base` and states are percentages; gains are percentage points over the unperturbed
+model; votes are numbers of right experts. Items are candidates, updates and held-out rows."""
