@@ -14,7 +14,7 @@ SPEC = Path(__file__).with_name("demo-modular-norm.yaml")
 def main(target: str) -> None:
     """Submit the demo, follow it, show one ensemble and write its report."""
     with ModnormClient(target) as client:
-        # The request id makes this repeatable: a second start finds the first one's experiment.
+        # The request id makes this repeatable: a second start returns the same experiment.
         experiment = client.submit(load_spec(SPEC), request_id="my-first-experiment")
         for event in client.watch(experiment.id):
             progress = event.progress

@@ -33,26 +33,28 @@ Values = dict[Labels, pd.Series]
 
 def difference_table(spec: DifferenceTable, data: TidySuite) -> BuiltTable:
     """Build accuracy differences, paired by seed."""
-    values: Values = {}
-    for size in spec.ensemble_sizes:
-        for pair in spec.compare:
-            both = {
+    values = {
+        (str(size), pair.label): _paired(
+            {
                 name: data.by_seed("metric", {**pick, "K": size})
                 for name, pick in pair.places.items()
             }
-            metrics = _paired(both)
-            values[str(size), pair.label] = metrics["of"] - metrics["against"]
+        ).eval("of - against")
+        for size in spec.ensemble_sizes
+        for pair in spec.compare
+    }
     return _table(spec, data, ["K"], values)
 
 
 def speedup_table(spec: SpeedupTable, data: TidySuite) -> BuiltTable:
     """Build ratios of times by seed: the paper has the mean of ratios, not a ratio of means."""
-    values: Values = {}
-    for pair in spec.compare:
-        for heading, measure in _TIMES.items():
-            both = {name: data.by_seed(measure, pick) for name, pick in pair.places.items()}
-            seconds = _paired(both)
-            values[pair.label, heading] = seconds["against"] / seconds["of"]
+    values = {
+        (pair.label, heading): _paired(
+            {name: data.by_seed(measure, pick) for name, pick in pair.places.items()}
+        ).eval("against / of")
+        for pair in spec.compare
+        for heading, measure in _TIMES.items()
+    }
     return _table(spec, data, [""], values)
 
 
@@ -89,7 +91,7 @@ def _tails(spec: TailTable, pair: Comparison, gains: Mapping[str, pd.DataFrame])
         )
         needed = rates.map(required, na_action="ignore").astype(float)
         values |= {(*row, column): 100 * rates[name] for name, column in _SHARES.items()}
-        values[*row, "N_req ratio"] = needed["against"] / needed["of"]
+        values[*row, "N_req ratio"] = needed.eval("against / of")
     return values
 
 

@@ -19,8 +19,8 @@ Where = Mapping[str, str | int | tuple[str, ...]]
 
 _PLACES = frozenset({"seed", "N", "K"})
 """Names that tables use like axes: every cell or its results have them."""
-_TABLE_COLUMNS = frozenset({"cell", "item", "value", "column"})
-"""Names of other columns in `modnorm.suites.tidy`."""
+_TABLE_COLUMNS = frozenset({"cell", "item", "value", "column", "is_partial", "is_correct"})
+"""Names of the other columns in `modnorm.suites.tidy`."""
 
 
 def _read_where(value: object) -> object:

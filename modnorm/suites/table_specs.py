@@ -70,7 +70,7 @@ class Table(SuiteSection):
     @property
     def axes(self) -> Labels:
         """Axes of the rows and columns; `N` and `K` may be among them."""
-        return ()
+        return (*getattr(self, "rows", ()), *getattr(self, "columns", ()))
 
     def references(self) -> Iterator[tuple[str, Pick]]:
         """Yield the options that the table names, by field."""
@@ -80,11 +80,6 @@ class Table(SuiteSection):
 class _RowTable(Table):
     rows: Labels = Field(min_length=1)
     """Axes whose combinations are the rows."""
-
-    @property
-    def axes(self) -> Labels:
-        """Axes of the rows."""
-        return self.rows
 
 
 class CellTable(_RowTable):
@@ -119,11 +114,6 @@ class MetricTable(_RowTable):
     """Adds "Eval. red.": the cost of the row with these options over that of each row (paper,
     app. "Evaluation-Budget Accounting"), both as counted. Rows run over N and K; no columns."""
     contrast: Contrast | None = None
-
-    @property
-    def axes(self) -> Labels:
-        """Axes of the rows and columns."""
-        return (*self.rows, *self.columns)
 
     @model_validator(mode="after")
     def _reduction_is_of_rows(self) -> Self:
