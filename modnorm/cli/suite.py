@@ -8,7 +8,7 @@ import typer
 
 from modnorm.cli.interruption import interruptible
 from modnorm.cli.options import Json, Quiet, check_here, settings
-from modnorm.cli.suite_output import draw, show_plan, show_standing, written
+from modnorm.cli.suite_output import draw, show_plan, show_status, written
 from modnorm.errors import InvalidInputError, ModnormError
 
 if TYPE_CHECKING:
@@ -73,9 +73,8 @@ def run(  # noqa: PLR0913 - each argument is an option of the command
 ) -> None:
     """Run the cells of a suite: in this process, or on the lab named with --server.
 
-    Started again, the same command goes on where it was broken off, repeats nothing that was
-    finished, and tries again what failed. A cell that fails stops no other; then the exit code
-    is 1.
+    Started again, the same command resumes: it repeats no finished cell and retries failed ones. A
+    cell that fails stops no other; the exit code is then 1.
     """
     loaded = _load(suite_file, set_)
     cells = _chosen(loaded, only)
@@ -93,7 +92,7 @@ def run(  # noqa: PLR0913 - each argument is an option of the command
         finished = carry_out(
             loaded, cells, directory, server=server, in_flight=in_flight, quiet=quiet
         )
-    show_standing(loaded, cells, directory, as_json=as_json)
+    show_status(loaded, cells, directory, as_json=as_json)
     if not finished:
         raise typer.Exit(1)
 
@@ -120,9 +119,9 @@ def status(
     only: Only = None,
     as_json: Json = False,
 ) -> None:
-    """List the cells of a suite by state; with --server, ask the lab for what was broken off."""
+    """List the cells of a suite by state; with --server, the lab reports on interrupted cells."""
     loaded = _reload(suite_file, out)
-    show_standing(
+    show_status(
         loaded,
         _chosen(loaded, only),
         _directory(out, loaded),

@@ -1,4 +1,4 @@
-"""What the commands of `modnorm suite` print."""
+"""Output of the commands of `modnorm suite`."""
 
 import json
 from collections.abc import Sequence
@@ -17,28 +17,28 @@ if TYPE_CHECKING:
 
 
 def show_plan(loaded: "LoadedSuite", cells: Sequence["Cell"], *, as_json: bool) -> None:
-    """Print what cells would cost."""
+    """Print the expected cost of cells."""
     from modnorm.suites.suite_plan import plan_suite
 
-    found: SuitePlan = plan_suite(cells)
+    plan: SuitePlan = plan_suite(cells)
     if as_json:
-        emit_json({"suite": loaded.suite.name, **found.as_dict()})
+        emit_json({"suite": loaded.suite.name, **plan.as_dict()})
         return
     rows = [
-        ("experiments", f"{found.experiments:,}"),
-        ("candidates", f"{found.candidates:,}"),
-        ("evaluations, search", f"{found.search:,}"),
-        ("evaluations, development", f"{found.development:,}"),
-        ("evaluations, watched states", f"{found.monitoring:,}"),
-        ("evaluations, held-out, at most", f"{found.final_at_most:,}"),
-        ("evaluations, base", f"{found.base:,}"),
+        ("experiments", f"{plan.experiments:,}"),
+        ("candidates", f"{plan.candidates:,}"),
+        ("evaluations, search", f"{plan.search:,}"),
+        ("evaluations, development", f"{plan.development:,}"),
+        ("evaluations, monitored states", f"{plan.monitoring:,}"),
+        ("evaluations, held-out, at most", f"{plan.final_at_most:,}"),
+        ("evaluations, base", f"{plan.base:,}"),
     ]
     stdout().print(table((loaded.suite.name, ""), rows))
-    if found.uncounted:
-        stderr().print(f"{found.uncounted} cells have rows that are not counted here")
+    if plan.uncounted:
+        stderr().print(f"{plan.uncounted} cells have rows that are not counted here")
 
 
-def show_standing(  # noqa: PLR0913 - all by keyword but the first three; they are what is shown
+def show_status(  # noqa: PLR0913 - all except the first three are keywords
     loaded: "LoadedSuite",
     cells: Sequence["Cell"],
     directory: Path,
@@ -47,45 +47,49 @@ def show_standing(  # noqa: PLR0913 - all by keyword but the first three; they a
     every: bool = False,
     server: str | None = None,
 ) -> None:
-    """Print how far cells are.
+    """Print the state of cells.
 
     Args:
         loaded: The suite.
         cells: The cells.
         directory: The directory of the suite.
-        as_json: Print a document instead.
-        every: List every cell instead of those with an error.
-        server: Lab to ask for what was broken off; None to ask none.
+        as_json: Print a JSON document.
+        every: List every cell, not only those with an error.
+        server: Lab that reports on interrupted cells; None for none.
     """
     from modnorm.suites.running.suite_status import count_states, suite_status
 
     with ExitStack() as stack:
-        ask = stack.enter_context(connect(server)).get if server else None
-        standings = suite_status(loaded.suite.name, cells, directory, ask)
-    counts = count_states(standings)
+        get = stack.enter_context(connect(server)).get if server else None
+        statuses = suite_status(loaded.suite.name, cells, directory, get)
+    counts = count_states(statuses)
     if as_json:
         emit_json(
             {
                 "suite": loaded.suite.name,
                 "directory": str(directory),
                 "states": counts,
-                "cells": [standing.as_dict() for standing in standings],
+                "cells": [status.as_dict() for status in statuses],
             }
         )
         return
-    shown = standings if every else [each for each in standings if each.record.error]
+    shown = statuses if every else [each for each in statuses if each.record.error]
     if shown:
-        stdout().print(table(("cell", "state", ""), map(_standing_row, shown)))
+        stdout().print(table(("cell", "state", ""), map(_status_row, shown)))
     summary = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
     stdout().print(f"{loaded.suite.name}: {summary}")
 
 
-def _standing_row(standing: "CellStatus") -> tuple[str, str, str]:
-    record = standing.record
-    extent = f"{record.phase} {record.done}/{record.total}" if record.total else record.phase
-    going_on = f"{extent}, waiting: {record.waits_for}" if record.waits_for else extent
-    known = record.error or ("" if standing.state == "finished" else going_on)
-    return standing.cell, standing.state, known
+def _status_row(status: "CellStatus") -> tuple[str, str, str]:
+    record = status.record
+    progress = f"{record.phase} {record.done}/{record.total}" if record.total else record.phase
+    if record.waits_for:
+        progress += f", waiting: {record.waits_for}"
+    return (
+        status.cell,
+        status.state,
+        record.error or ("" if status.state == "finished" else progress),
+    )
 
 
 def written(built: Sequence["BuiltTable"], how: str) -> str:
@@ -98,12 +102,12 @@ def written(built: Sequence["BuiltTable"], how: str) -> str:
 
 
 def draw(loaded: "LoadedSuite", built: Sequence["BuiltTable"], place: Path) -> None:
-    """Write the figures of a suite into a directory, and their names to stderr."""
+    """Write the plots of a suite into a directory, and their names to stderr."""
     from modnorm.suites.suite_plots import draw_tables
 
     images = draw_tables(loaded.suite.tables, built)
     if not images:
-        stderr().print("no plots: the suite has no table that is drawn and has numbers yet")
+        stderr().print("no plots: no plotted table of the suite has numbers yet")
         return
     place.mkdir(parents=True, exist_ok=True)
     for name, image in images.items():

@@ -1,4 +1,4 @@
-"""What `modnorm suite run` does: a lab, and a runner on it."""
+"""Runs the cells of `modnorm suite run` on a lab, its own or a shared one."""
 
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
@@ -21,12 +21,12 @@ from modnorm.v1 import experiment_pb2 as experiments
 
 _IN_FLIGHT_IN_A_LAB = 4
 _PREFIX = "suite"
-"""Request ids of all suites begin with it, so that suites share the experiments they share."""
+"""First part of the request ids of all suites, so that suites share equal experiments."""
 _PATIENCE_SECONDS = 120.0
-"""A lab may be started anew in the middle of a suite."""
+"""A lab may restart during a suite."""
 
 
-def carry_out(  # noqa: PLR0913 - what a run depends on
+def carry_out(  # noqa: PLR0913 - a run depends on all of them
     loaded: LoadedSuite,
     cells: Sequence[Cell],
     directory: Path,
@@ -35,7 +35,7 @@ def carry_out(  # noqa: PLR0913 - what a run depends on
     in_flight: int | None,
     quiet: bool,
 ) -> bool:
-    """Run cells to their end; return whether all of them are finished.
+    """Run cells; return whether all are finished.
 
     Args:
         loaded: The suite.
@@ -43,11 +43,11 @@ def carry_out(  # noqa: PLR0913 - what a run depends on
         directory: The directory of the suite, held by the caller.
         server: `HOST:PORT` of a lab; None for one inside this process.
         in_flight: Experiments at a time; None for the default.
-        quiet: Tell nothing.
+        quiet: Print nothing.
 
     Raises:
         ConflictError: the directory belongs to another suite, or to other settings.
-        UnavailableError: the lab is out of reach, or has broken down.
+        UnavailableError: the lab does not answer.
     """
     journal = Journal(directory, loaded.suite.name)
     journal.check(loaded.settings)
@@ -72,7 +72,7 @@ def _runner(  # noqa: PLR0913, PLR0917 - wiring
     *,
     quiet: bool,
 ) -> SuiteRunner:
-    submit: Submit = _take_up_here if embedded else _take_up_there
+    submit: Submit = _submit_here if embedded else _submit_to_lab
     return SuiteRunner(
         client=client,
         cells=cells,
@@ -82,23 +82,23 @@ def _runner(  # noqa: PLR0913, PLR0917 - wiring
         submit=submit,
         finish=partial(_finish, client),
         patience=0.0 if embedded else _PATIENCE_SECONDS,
-        listen=_pass_over if quiet else _Telling(),
+        listen=_ignore if quiet else _ProgressLines(),
     )
 
 
-def _take_up_here(
+def _submit_here(
     client: ModnormClient, spec: ExperimentSpec, in_flight: Collection[str]
 ) -> experiments.Experiment:
-    """Submit to a lab on this machine, whose paths are ours."""
+    """Submit to a lab on this machine, which reads our paths."""
     experiment = take_up(client, spec, wanted=in_flight)
     check_inputs(spec, experiment.provenance, folders=settings().split_folders)
     return experiment
 
 
-def _take_up_there(
+def _submit_to_lab(
     client: ModnormClient, spec: ExperimentSpec, _in_flight: Collection[str]
 ) -> experiments.Experiment:
-    """Submit to a lab of others, too, where nothing is cancelled."""
+    """Submit to a shared lab, where this command cancels no experiment."""
     return take_up_shared(client, spec, _PREFIX)
 
 
@@ -108,22 +108,22 @@ def _finish(
     write_results(client, experiment, place)
 
 
-class _Telling:
-    """Prints a line where a cell enters a state or a phase, or begins or ends to wait."""
+class _ProgressLines:
+    """Prints a line when a cell changes its state, its phase or the service that it waits for."""
 
     def __init__(self) -> None:
-        self._told: dict[str, tuple[str, str, str]] = {}
+        self._printed: dict[str, tuple[str, str, str]] = {}
 
     def __call__(self, cell: Cell, record: CellRecord) -> None:
         now = (str(record.state), record.phase, record.waits_for)
-        if self._told.get(cell.id) == now:
+        if self._printed.get(cell.id) == now:
             return
-        self._told[cell.id] = now
+        self._printed[cell.id] = now
         text = record.error or (record.phase if record.state == "submitted" else "")
         waiting = f", waiting: {record.waits_for}" if record.waits_for else ""
         line = f"{cell.id}: {record.state} {text}".rstrip() + waiting
         stderr().print(line, soft_wrap=True)
 
 
-def _pass_over(_cell: Cell, _record: CellRecord) -> None:
+def _ignore(_cell: Cell, _record: CellRecord) -> None:
     return None

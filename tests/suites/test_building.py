@@ -65,7 +65,7 @@ def test_metrics_stand_by_axes_with_mean_and_sample_sd(build):
     assert table.missing == 6
 
 
-def test_the_base_is_a_row_that_any_cell_measures(build):
+def test_any_cell_measures_the_row_of_the_base(build):
     finished: Finished = {
         "mn_more_42": ({}, {"base": 0.25}),
         "randopt_more_43": ({}, {"base": 0.35}),
@@ -90,7 +90,7 @@ def test_each_model_and_task_has_a_base_of_its_own(build):
     assert found["puzzles", "base", ""]["K=2"].values == {42: 50.0}
 
 
-def test_a_table_that_does_not_tell_cells_apart_is_refused(build):
+def test_a_table_that_does_not_separate_cells_is_refused(build):
     with pytest.raises(InvalidInputError, match="several cells are in one place") as caught:
         build(METRIC, {})
     assert caught.value.field == "tables.0"
@@ -135,7 +135,7 @@ def test_reductions_are_counted_costs_over_that_of_the_reference(build):
 
 
 @pytest.mark.parametrize(("statistics", "notes"), [("experts", 1), ("full", 0)])
-def test_a_cost_that_early_stop_may_have_lowered_is_said_to_be(build, statistics, notes):
+def test_a_note_states_that_early_stop_may_lower_costs(build, statistics, notes):
     spec = {**METRIC, "rows": ["task", "method", "N", "K"], "columns": []}
     spec["reduction"] = {"method": "RandOpt", "N": 4, "K": 2}
     override = {"where": {"method": "MN"}, "set": {"population": {"statistics": statistics}}}
@@ -234,7 +234,7 @@ def test_support_is_decomposed_by_seed_and_on_average(build):
     assert rows["x", "mean"]["Total"].values == pytest.approx({42: 50.0})
 
 
-def test_beside_support_stand_the_rows_by_right_experts(build):
+def test_support_has_a_table_of_rows_by_right_experts(build):
     right = {
         "mn_more_42": [0, 1, 1, 2, 2, 3, 3, 3, 4, 4],
         "randopt_more_42": [0, 0, 0, 0, 1, 2, 3, 4, 4, 4],
@@ -268,7 +268,7 @@ def test_beside_support_stand_the_rows_by_right_experts(build):
     assert shares.paper_source == "p"
 
 
-def test_the_terms_of_a_mean_difference_are_told_in_percent(build):
+def test_a_note_states_the_shares_of_a_mean_difference(build):
     mean = {"Support redistribution": 2.21, "Conditional voting": 0.39, "Total": 2.6}
     spec = {
         "kind": "support",
@@ -285,7 +285,7 @@ def test_the_terms_of_a_mean_difference_are_told_in_percent(build):
     assert note == f"{ours}; in the paper 85 % and 15 %"
 
 
-def test_without_a_difference_no_part_of_it_is_told(build):
+def test_equal_means_have_no_note_on_shares(build):
     spec = {"kind": "support", "title": "s", "compare": [{"label": "x", **SIZES}]}
     finished: Finished = {
         f"{method}_more_42": ({}, {"right": [2, 1, 0]}) for method in ("mn", "randopt")
@@ -309,7 +309,7 @@ def test_times_are_minutes_and_speedups_are_ratios_by_seed(build):
     assert (ratio.mean, ratio.sd) == pytest.approx((fmean([3, 2]), stdev([3, 2])))
 
 
-def test_results_of_other_settings_are_left_out_and_named(build, load):
+def test_results_of_other_settings_are_skipped_and_named(build, load):
     spec = load().cells[-1].spec.model_dump(mode="json")
     spec["method"]["radius"] = 0.7
     table = build({**METRIC, "at": {"K": 2}}, {"mn_more_43": ({(4, 2): 0.6}, {"spec": spec})})

@@ -105,7 +105,7 @@ def test_a_profile_needs_a_cell_that_calibrates(load):
     assert caught.value.field == "profiles.from"
 
 
-def test_fragments_merge_and_what_is_no_mapping_is_replaced():
+def test_mappings_merge_and_other_values_are_replaced():
     lower = {"a": {"b": 1, "c": [1, 2]}, "d": 2}
     assert overlay(lower, {"a": {"c": [3]}}) == {"a": {"b": 1, "c": [3]}, "d": 2}
     assert overlay(lower, {"a": 5}) == {"a": 5, "d": 2}
@@ -149,13 +149,13 @@ def test_options_of_any_script_name_directories(load):
     ]
 
 
-def test_options_without_letters_are_told_apart(load):
+def test_options_without_letters_have_distinct_names(load):
     plus, minus = names(load, ["+", "-"])
     assert plus != minus
     assert len(plus) == len("12345678_puzzles_1")
 
 
-def test_long_options_make_names_that_file_systems_take(load):
+def test_names_of_long_options_fit_file_systems(load):
     first, second = names(load, ["長" * 150, "長" * 151])
     assert first != second
     assert max(len(first.encode()), len(second.encode())) <= 100

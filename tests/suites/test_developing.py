@@ -1,4 +1,4 @@
-"""Tables of development accuracy: what stands in them, and which setting they choose."""
+"""Tables of development accuracy: their figures, and the settings they choose."""
 
 import pytest
 
@@ -52,7 +52,7 @@ ALL = {
 }
 
 
-def test_the_first_the_best_and_the_last_state_stand_by_seed(build):
+def test_rows_have_the_first_best_and_last_state_by_seed(build):
     table = build(ALL)
     assert table.columns == ("First", "Best", "Last")
     rows = {row.labels: [figure.values for figure in row.figures] for row in table.rows}
@@ -71,7 +71,7 @@ def test_the_first_the_best_and_the_last_state_stand_by_seed(build):
         ({"by": "best", "stable_within": 25}, "ES: 1 is chosen, by the best state"),
     ],
 )
-def test_what_is_chosen_stands_below(build, table, note):
+def test_a_note_names_the_chosen_setting(build, table, note):
     assert build(ALL, **table).notes == (note,)
 
 
@@ -87,7 +87,7 @@ def test_trials_that_all_break_down_choose_nothing(build):
     assert build(found, stable_within=5).notes == ("ES: no stable trial; not stable: 1, 2, 3",)
 
 
-def test_what_trains_no_model_is_refused(load, tmp_path):
+def test_cells_that_train_no_model_are_refused(load, tmp_path):
     loaded = load(tables=[{**TABLE, "rows": ["method", "task"]}])
     with pytest.raises(InvalidInputError, match="trains no model") as caught:
         build_tables(loaded, load_outcomes(loaded.cells, tmp_path))

@@ -55,7 +55,7 @@ def test_a_suite_expands_and_places_the_papers_figures(path, tmp_path):
         assert table.missing == sum(len(row.figures) for row in table.rows) > 0
 
 
-def test_suites_of_the_paper_share_the_cells_that_they_share():
+def test_suites_of_the_paper_share_equal_cells():
     by_name = {path.stem: load_suite(path) for path in FILES if path.parent.name == "paper"}
 
     def digests(name):

@@ -111,7 +111,7 @@ def test_files_that_hold_no_suite_are_refused(tmp_path, text):
         ({"axes": {"method": {"\u200bb": {"method": "base"}}}}, "axes.method.\u200bb.[key]"),
     ],
 )
-def test_a_label_has_no_character_that_is_not_seen(write, changes, field):
+def test_labels_have_no_invisible_characters(write, changes, field):
     with pytest.raises(InvalidInputError, match=r"U\+[0-9A-F]{4} at position") as caught:
         load_suite(write(**changes))
     assert caught.value.field == field

@@ -65,7 +65,7 @@ def test_documents_keep_every_seed():
     assert document["missing"] == 2
 
 
-def test_what_stands_beside_a_table_follows_it():
+def test_additional_figures_follow_their_table():
     text = to_text(BOTH)
     assert text.startswith(to_text(TABLE))
     assert text.removeprefix(to_text(TABLE)).splitlines() == [
@@ -80,7 +80,7 @@ def test_what_stands_beside_a_table_follows_it():
     assert "| MN | 0 | 25.00 |" in markdown
 
 
-def test_documents_hold_what_stands_beside_a_table():
+def test_documents_hold_additional_figures():
     document: dict[str, Any] = to_document(BOTH)
     assert document["beside"] == [to_document(BESIDE)]
     assert document["beside"][0]["rows"][0]["figures"][0]["by_seed"] == {"42": 25.0}

@@ -42,7 +42,7 @@ def draw(load, tmp_path):
     return make
 
 
-def test_what_the_paper_plots_is_drawn(draw, load, finish):
+def test_plotted_tables_are_drawn(draw, load, finish):
     for cell in load().cells:
         finish(cell, (0.2, 0.3, 0.4, 0.5), {(2, 2): 0.1, (4, 2): 0.3}, right=[2, 1, 0])
     images = draw()
@@ -51,7 +51,7 @@ def test_what_the_paper_plots_is_drawn(draw, load, finish):
     assert images == draw()
 
 
-def test_what_has_no_numbers_yet_is_not_drawn(draw):
+def test_tables_without_values_are_not_drawn(draw):
     assert draw() == {}
 
 
@@ -69,7 +69,7 @@ def pair(load):
     return {(cell.labels["method"], cell.seed): cell for cell in cells}
 
 
-def test_tails_show_cutoffs_and_how_many_times_as_many_candidates_there_are(panels, pair, finish):
+def test_tails_show_cutoffs_and_the_ratio_of_populations(panels, pair, finish):
     for seed, second in ((42, 0.4), (43, 0.5)):
         finish(pair["MN", seed], (0.3, second, 0.6, 0.6), {}, right=[2, 1])
         finish(pair["RandOpt", seed], (0.3, 0.3, 0.3, 0.4), {}, right=[1, 0])
@@ -109,5 +109,5 @@ def test_support_shows_rows_by_right_experts_beside_the_terms(panels, pair, fini
         ({"method": "MN"}, {"method": "MN"}, ("of", "against")),
     ],
 )
-def test_places_are_named_by_what_tells_them_apart(of, against, names):
+def test_places_are_named_by_their_differing_options(of, against, names):
     assert suite_plots._names(Comparison(label="x", of=of, against=against)) == names

@@ -1,4 +1,4 @@
-"""The runner against a lab that ends experiments as a test tells it."""
+"""The runner against a lab whose experiments end as a test decides."""
 
 import json
 import os
@@ -54,7 +54,7 @@ NAMES = [cell.id for cell in CELLS]
 
 @dataclass
 class Lab:
-    """Keeps experiments by request id; each ends when it was looked at often enough."""
+    """Keeps experiments by request id; each ends after a number of reads."""
 
     looks: int = 1
     failing: set[str] = field(default_factory=set)
@@ -62,13 +62,13 @@ class Lab:
     refused: set[str] = field(default_factory=set)
     """Selection sources that are refused."""
     down: bool = False
-    """Whether nothing can be looked at."""
+    """Whether no experiment can be read."""
     outage: int = 0
-    """How many more calls of any kind find nobody there."""
+    """Number of further calls that find no lab."""
     stored: dict[str, experiments.Experiment] = field(default_factory=dict)
     seen: dict[str, int] = field(default_factory=dict)
     most: int = 0
-    """Most experiments that were under way at a time."""
+    """Largest number of open experiments at a time."""
 
     def answer(self, context):
         if self.outage:
@@ -198,7 +198,7 @@ def test_several_are_in_flight_at_a_time(run, lab):
     assert lab.most == 3
 
 
-def test_the_cells_in_flight_are_told_to_who_submits(run, lab):
+def test_submit_receives_the_experiments_in_flight(run, lab):
     lab.looks = 3
     told = []
 
@@ -225,7 +225,7 @@ def test_profiles_of_finished_cells_are_known_to_the_next_run(run):
     assert run(CELLS[3:]) == (True, NAMES[3:])
 
 
-def test_a_profile_that_no_cell_makes_fails_what_uses_it(run, tmp_path):
+def test_a_cell_fails_if_no_cell_makes_its_profile(run, tmp_path):
     finished, _ = run(CELLS[3:])
     assert not finished
     (standing,) = suite_status(SUITE.name, CELLS[3:], tmp_path)
@@ -252,7 +252,7 @@ def test_a_refused_cell_stops_no_other(run, lab, tmp_path):
     }
 
 
-def test_what_was_submitted_is_found_again(run, lab, tmp_path):
+def test_a_submitted_cell_is_not_submitted_again(run, lab, tmp_path):
     run(CELLS[:1])
     (tmp_path / NAMES[0] / "results.json").unlink()
     assert states(tmp_path)[NAMES[0]] == "waiting"
@@ -297,7 +297,7 @@ def test_files_are_fetched_when_the_lab_is_back(run, lab):
 
 
 @pytest.mark.parametrize("kind", [UnavailableError, InvalidInputError])
-def test_a_cell_whose_files_cannot_be_had_stops_no_other(run, tmp_path, kind):
+def test_a_cell_whose_files_cannot_be_fetched_stops_no_other(run, tmp_path, kind):
     def refuse(name):
         if name == NAMES[0]:
             raise kind("too large")
@@ -306,14 +306,14 @@ def test_a_cell_whose_files_cannot_be_had_stops_no_other(run, tmp_path, kind):
     assert states(tmp_path)[NAMES[0]] == "failed"
 
 
-def test_cells_of_a_command_that_ended_are_broken_off(tmp_path):
+def test_cells_of_a_command_that_ended_are_interrupted(tmp_path):
     journal = Journal(tmp_path, SUITE.name)
     journal.begin(())
     journal.note(NAMES[0], state=CellState.SUBMITTED, experiment="e1")
     assert states(tmp_path)[NAMES[0]] == INTERRUPTED
 
 
-def test_a_directory_that_is_read_alone_tells_whether_it_is_held(tmp_path, monkeypatch):
+def test_a_lock_is_read_in_a_read_only_directory(tmp_path, monkeypatch):
     with hold(tmp_path):
         pass
     real = os.open
@@ -332,7 +332,7 @@ def test_a_directory_that_is_read_alone_tells_whether_it_is_held(tmp_path, monke
     assert not is_held(tmp_path)
 
 
-def test_the_lab_tells_of_what_was_broken_off(run, lab, client, tmp_path):
+def test_the_lab_reports_interrupted_cells(run, lab, client, tmp_path):
     lab.looks, lab.down = 2, True
     with pytest.raises(UnavailableError):
         run(CELLS[:1])
@@ -343,7 +343,7 @@ def test_the_lab_tells_of_what_was_broken_off(run, lab, client, tmp_path):
     assert standing.record.phase == "succeeded"
 
 
-def test_what_another_lab_was_given_stays_broken_off(run, lab, client, tmp_path):
+def test_cells_of_another_lab_stay_interrupted(run, lab, client, tmp_path):
     journal = Journal(tmp_path, SUITE.name)
     journal.begin(())
     journal.note(NAMES[0], state=CellState.SUBMITTED, experiment="of another lab")
