@@ -33,13 +33,13 @@ Values = dict[Labels, pd.Series]
 
 def difference_table(spec: DifferenceTable, data: TidySuite) -> BuiltTable:
     """Build accuracy differences, paired by seed."""
-    values = {
+    values: Values = {
         (str(size), pair.label): _paired(
             {
                 name: data.by_seed("metric", {**pick, "K": size})
                 for name, pick in pair.places.items()
             }
-        ).eval("of - against")
+        ).pipe(lambda metric: metric["of"] - metric["against"])
         for size in spec.ensemble_sizes
         for pair in spec.compare
     }
@@ -48,10 +48,10 @@ def difference_table(spec: DifferenceTable, data: TidySuite) -> BuiltTable:
 
 def speedup_table(spec: SpeedupTable, data: TidySuite) -> BuiltTable:
     """Build ratios of times by seed: the paper has the mean of ratios, not a ratio of means."""
-    values = {
+    values: Values = {
         (pair.label, heading): _paired(
             {name: data.by_seed(measure, pick) for name, pick in pair.places.items()}
-        ).eval("against / of")
+        ).pipe(lambda seconds: seconds["against"] / seconds["of"])
         for pair in spec.compare
         for heading, measure in _TIMES.items()
     }
@@ -91,7 +91,7 @@ def _tails(spec: TailTable, pair: Comparison, gains: Mapping[str, pd.DataFrame])
         )
         needed = rates.map(required, na_action="ignore").astype(float)
         values |= {(*row, column): 100 * rates[name] for name, column in _SHARES.items()}
-        values[*row, "N_req ratio"] = needed.eval("against / of")
+        values[*row, "N_req ratio"] = needed["against"] / needed["of"]
     return values
 
 
