@@ -349,9 +349,9 @@ def test_the_error_for_an_unknown_field_lists_the_fields(changes, field, remedy)
     }
     with pytest.raises(InvalidInputError) as caught:
         parse_spec({**sound, **changes})
-    told = str(caught.value).partition(f"{field}: ")[2].partition(";")[0]
-    assert told.startswith("there is no such field here, only ")
-    assert remedy in told.removeprefix("there is no such field here, only ").split(", ")
+    message = str(caught.value).partition(f"{field}: ")[2].partition(";")[0]
+    assert message.startswith("there is no such field here, only ")
+    assert remedy in message.removeprefix("there is no such field here, only ").split(", ")
 
 
 @pytest.mark.parametrize(

@@ -142,16 +142,18 @@ def test_the_meta_gradient_is_that_of_the_step_of_mezo():
 
 
 def test_a_preparation_is_repeatable_and_restores_the_model():
-    model, told = make_model(), []
+    model, progress = make_model(), []
     before = state_of(model)
 
-    first = prepare(model, LAYOUT, EXAMPLES, SETTINGS, on_batch=lambda *where: told.append(where))
+    first = prepare(
+        model, LAYOUT, EXAMPLES, SETTINGS, on_batch=lambda *counts: progress.append(counts)
+    )
     second = prepare(make_model(), LAYOUT, EXAMPLES, SETTINGS)
 
     assert first.to_json({}) == second.to_json({})
     other = prepare(make_model(), LAYOUT, EXAMPLES, replace(SETTINGS, seed=39))
     assert other.to_json({}) != first.to_json({})
-    assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert progress == [(1, 4), (2, 4), (3, 4), (4, 4)]
     assert all(torch.equal(value, before[name]) for name, value in model.named_parameters())
     assert all(value.grad is None for value in model.parameters())
 

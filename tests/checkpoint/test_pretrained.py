@@ -38,7 +38,7 @@ def test_threads_that_load_at_once_get_whole_models_and_change_nothing():
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"rope_parameters": {"rope_type": "novel", "rope_theta": 1e4}}, "KeyError: 'novel'"),
         ({"layer_types": ["full_attention"]}, "number of `layer_types`"),
@@ -46,12 +46,12 @@ def test_threads_that_load_at_once_get_whole_models_and_change_nothing():
         ({"head_dim": None}, "NoneType"),
     ],
 )
-def test_a_configuration_that_transformers_refuses_is_incompatible(save_model, changes, told):
+def test_a_configuration_that_transformers_refuses_is_incompatible(save_model, changes, message):
     directory = save_model()
     file = directory / "config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
     checkpoint = resolve_checkpoint(str(directory))
-    with pytest.raises(IncompatibleError, match=told) as caught:
+    with pytest.raises(IncompatibleError, match=message) as caught:
         load_pretrained(checkpoint, dtype=torch.bfloat16, attention="eager")
     assert caught.value.field == "model.name"
 

@@ -193,8 +193,8 @@ def test_a_thousand_candidates_leave_no_trace(model):
         if seed in seen and draw.random() < 0.5:
             descriptor = descriptor.resolved(seen[seed][1])
         coefficients = weights.apply(descriptor, model.scale_map).coefficients or ()
-        found = weights.sha256(), coefficients
-        assert seen.setdefault(seed, found) == found
+        state = weights.sha256(), coefficients
+        assert seen.setdefault(seed, state) == state
         weights.restore()
         assert weights.is_pristine()
 
@@ -281,13 +281,13 @@ def test_scale_map_of_another_model_is_incompatible(model, change):
 @pytest.mark.parametrize(
     "change",
     [
-        lambda found: found[:-1],
-        lambda found: (*found, 1.0),
-        lambda found: (float("nan"), *found[1:]),
-        lambda found: (*found[:-1], float("inf")),
-        lambda found: (0.1, *found[1:]),
-        lambda found: (1e300, *found[1:]),
-        lambda found: (),
+        lambda coefficients: coefficients[:-1],
+        lambda coefficients: (*coefficients, 1.0),
+        lambda coefficients: (float("nan"), *coefficients[1:]),
+        lambda coefficients: (*coefficients[:-1], float("inf")),
+        lambda coefficients: (0.1, *coefficients[1:]),
+        lambda coefficients: (1e300, *coefficients[1:]),
+        lambda coefficients: (),
     ],
 )
 def test_bad_coefficients_are_refused(model, change):

@@ -1,7 +1,7 @@
-"""Digests of candidates and trained states of the bundled model, as results hold them.
+"""Digests of candidates and trained states of the bundled model, as in published results.
 
-Each was computed when the engine still computed in the model's bfloat16. They hold on any machine:
-coefficients are given, or follow from no norm.
+Each dates from the time when the engine computed in the model's bfloat16. They are valid on any
+machine, since the coefficients are fixed or do not depend on a norm.
 """
 
 from collections.abc import Iterator
@@ -77,8 +77,8 @@ def test_a_resolved_candidate_has_the_digest_of_published_results(
     engine: TransformersEngine, method: str, digest: str
 ) -> None:
     scale_map = scale_map_of(method)
-    given = (COEFFICIENT,) * len(scale_map.active)
-    descriptor = Descriptor("portable-v1", 7, method, 0.64, scale_map.digest, given)
+    coefficients = (COEFFICIENT,) * len(scale_map.active)
+    descriptor = Descriptor("portable-v1", 7, method, 0.64, scale_map.digest, coefficients)
     assert digest_of(engine, descriptor, scale_map) == digest
 
 

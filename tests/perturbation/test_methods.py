@@ -139,8 +139,8 @@ def test_rmsnorm_only_corrects_by_the_bonds_alone(weights):
         attention, mlp = clip(2.0 / (q * o), 0.25, 4), clip(0.5 / (g * d), 0.25, 4)
         middle = (attention + mlp) / 2
         for norm, bond in (("input", attention), ("post_attention", mlp)):
-            found = rows[f"{prefix}.{norm}_layernorm.weight"].correction
-            assert found == pytest.approx(clip(bond / middle, 0.5, 2))
+            correction = rows[f"{prefix}.{norm}_layernorm.weight"].correction
+            assert correction == pytest.approx(clip(bond / middle, 0.5, 2))
     assert rows["model.norm.weight"].correction == 1
 
 

@@ -14,7 +14,7 @@ def model(checkpoint):
 
 
 def test_every_family_is_measured(families):
-    # gemma3 is a checkpoint around gemma3_text, which is what is loaded of it.
+    # A gemma3 checkpoint contains a gemma3_text decoder, and only that is loaded.
     assert families | {"gemma3"} == set(FAMILIES)
 
 

@@ -81,9 +81,9 @@ def test_reductions_against_two_point_methods_are_those_of_the_paper():
 @given(st.integers(1, 50), st.integers(1, 2000), st.integers(1, 400))
 def test_a_matched_population_is_the_largest_that_costs_no_more(size, rows, selection):
     reference = Budget(search=10_000_000)
-    found = matched_population(reference, size, rows, selection_rows=selection)
+    population = matched_population(reference, size, rows, selection_rows=selection)
     costs = [
-        ensemble_budget(found + more, size, rows, selection_rows=selection).total
+        ensemble_budget(population + more, size, rows, selection_rows=selection).total
         for more in (0, 1)
     ]
     assert costs[0] <= reference.total < costs[1]

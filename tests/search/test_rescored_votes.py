@@ -41,16 +41,16 @@ def vote(ensembles, models, ballots):
 
 def test_the_selected_experts_vote_by_the_new_scorer_beside_the_old_figures():
     models = [model(0, 0.2, 0.2), model(1, 0.9, 0.9)]
-    (found,) = vote([Voted(2, 1, (1,))], models, {1: ballot(True, False)})
-    assert found.experts == (1,)
-    assert found.metric == Figure(0.25, 0.5)
-    assert found.correct == Figure(7, 1)
+    (ensemble,) = vote([Voted(2, 1, (1,))], models, {1: ballot(True, False)})
+    assert ensemble.experts == (1,)
+    assert ensemble.metric == Figure(0.25, 0.5)
+    assert ensemble.correct == Figure(7, 1)
 
 
 def test_experts_that_stay_selected_vote_the_same():
     models = [model(0, 0.2, 0.1), model(1, 0.9, 0.8)]
-    (found,) = vote([Voted(2, 1, (1,))], models, {1: ballot(True, True)})
-    assert found.reselected == Reselection((1,), (), metric=1.0, correct=2)
+    (ensemble,) = vote([Voted(2, 1, (1,))], models, {1: ballot(True, True)})
+    assert ensemble.reselected == Reselection((1,), (), metric=1.0, correct=2)
 
 
 def test_a_new_ranking_selects_new_experts_of_each_prefix():
@@ -66,24 +66,26 @@ def test_a_new_ranking_selects_new_experts_of_each_prefix():
 
 def test_new_experts_without_heldout_answers_are_named_and_do_not_vote():
     models = [model(0, 0.9, 0.1), model(1, 0.2, 0.5), model(2, 0.1, 0.7)]
-    (found,) = vote([Voted(3, 2, (0, 1))], models, {0: ballot(True, True), 1: ballot(True, True)})
-    assert found.metric.new == 1.0
-    assert found.reselected == Reselection((2, 1), (2,), metric=None, correct=None)
+    (ensemble,) = vote(
+        [Voted(3, 2, (0, 1))], models, {0: ballot(True, True), 1: ballot(True, True)}
+    )
+    assert ensemble.metric.new == 1.0
+    assert ensemble.reselected == Reselection((2, 1), (2,), metric=None, correct=None)
 
 
 def test_the_best_ranked_expert_wins_a_tie_as_ranked_by_the_scorer_that_selects():
     models = [model(0, 0.9, 0.5), model(1, 0.2, 0.7)]
     ballots = {0: ballot(True, True), 1: ballot(False, False)}
-    (found,) = vote([Voted(2, 2, (0, 1))], models, ballots)
-    assert found.metric.new == 1.0
-    assert found.reselected.experts == (1, 0)
-    assert found.reselected.metric == 0.0
+    (ensemble,) = vote([Voted(2, 2, (0, 1))], models, ballots)
+    assert ensemble.metric.new == 1.0
+    assert ensemble.reselected.experts == (1, 0)
+    assert ensemble.reselected.metric == 0.0
 
 
 def test_a_failed_candidate_is_not_selected():
     models = [model(0, None, None), model(1, 0.2, 0.0)]
-    (found,) = vote([Voted(2, 1, (1,))], models, {1: ballot(True, True)})
-    assert found.reselected.experts == (1,)
+    (ensemble,) = vote([Voted(2, 1, (1,))], models, {1: ballot(True, True)})
+    assert ensemble.reselected.experts == (1,)
 
 
 @pytest.mark.parametrize("heldout", [Figure(0.5, 0.25), UNKNOWN])

@@ -32,9 +32,9 @@ def ballot(votes, skipped_rows=()):
 def known_votes(draw):
     """Draw the votes of one row, best-ranked expert first; '?' for a missing vote."""
     size = draw(st.integers(1, 6))
-    known = draw(st.lists(st.sampled_from([None, "a", "b", "c"]), min_size=size, max_size=size))
+    votes = draw(st.lists(st.sampled_from([None, "a", "b", "c"]), min_size=size, max_size=size))
     missing = draw(st.sets(st.integers(0, size - 1), max_size=3))
-    return ["?" if i in missing else vote for i, vote in enumerate(known)]
+    return ["?" if i in missing else vote for i, vote in enumerate(votes)]
 
 
 @settings(max_examples=300)

@@ -88,20 +88,20 @@ class Worker:
     def claim(self, index, threshold):
         self.index, self.threshold = index, threshold
         self.order = self.random.sample(range(self.rows), self.rows)
-        self.known = []
+        self.rewards = []
         self.fails_at = self.random.randrange(self.rows) if index in self.failing else None
         self.stop = EarlyStop(index, BOUNDS, lambda: self.threshold)
 
     def step(self):
         """Answer a row; return the candidate's outcome, or None while it continues."""
-        stopped = self.stop.decide(self.known, self.rows)
+        stopped = self.stop.decide(self.rewards, self.rows)
         if stopped is not None:
             return stopped
-        if len(self.known) == self.rows:
+        if len(self.rewards) == self.rows:
             return mean_reward(self.table[self.index])
-        if self.fails_at == len(self.known):
+        if self.fails_at == len(self.rewards):
             return "failed"
-        self.known.append(self.table[self.index][self.order[len(self.known)]])
+        self.rewards.append(self.table[self.index][self.order[len(self.rewards)]])
         return None
 
 
@@ -225,8 +225,8 @@ def test_the_score_lies_in_every_interval_on_the_way(rewards, data):
     order = data.draw(st.permutations(rewards))
     score = mean_reward(rewards)
     before = score_interval([], len(order), BOUNDS)
-    for known in range(len(order) + 1):
-        interval = score_interval(order[:known], len(order), BOUNDS)
+    for count in range(len(order) + 1):
+        interval = score_interval(order[:count], len(order), BOUNDS)
         assert before.lower <= interval.lower <= score <= interval.upper <= before.upper
         before = interval
     assert before == Interval(score, score)

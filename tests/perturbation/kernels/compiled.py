@@ -102,7 +102,7 @@ def statistic(*, absolute, add, aligned):
 
 def main():
     lines = SIZES.power_elements // WIDTH
-    found = {
+    kernels = {
         "write": write(),
         "write fp32": write(tl.float32),
         "write rows": write(rows=True),
@@ -126,7 +126,7 @@ def main():
             norm_kernels.advance_kernel, SIZES.power_warps, LINES=1024, WIDTH=WIDTH,
         ),
     }  # fmt: skip
-    print(json.dumps(found))  # noqa: T201 - the output of a program
+    print(json.dumps(kernels))  # noqa: T201 - the output of a program
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ def device() -> torch.device:
 
 @pytest.fixture
 def small() -> "LaunchSizes":
-    """Programs so small that each tensor of the tests has several, and one that is not full.
+    """Return launch sizes so small that each tensor has several programs, one not full.
 
     Each stages the quantile table: a single warp would hold a thousand entries a thread, which
     takes the compiler minutes.

@@ -81,8 +81,8 @@ def test_odd_shapes(model_of, pair, dtype):
     model = model_of("modular_norm", ODD)
     fused, _, plain, _ = pair(model, dtype=dtype)
 
-    found = fused.apply(model.descriptor(radius=2.0), model.scale_map)
-    plain.apply(found, model.scale_map)
+    resolved = fused.apply(model.descriptor(radius=2.0), model.scale_map)
+    plain.apply(resolved, model.scale_map)
 
     assert fused.sha256() == plain.sha256()
 

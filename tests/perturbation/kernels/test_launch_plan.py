@@ -16,9 +16,9 @@ def memory(*shape, dtype=torch.bfloat16):
 
 
 def memory_block(*arguments):
-    found = module.memory_block(*arguments)
-    assert found is not None
-    return found
+    block = module.memory_block(*arguments)
+    assert block is not None
+    return block
 
 
 def lanes(plan):

@@ -47,9 +47,9 @@ def compute(scales, device, sizes, seed=5):
 
 @pytest.mark.parametrize("shared_table", [True, False])
 def test_norms_are_those_of_the_noise(scales, device, small, shared_table):
-    found = compute(scales, device, replace(small, shared_table=shared_table)).tolist()
+    norms = compute(scales, device, replace(small, shared_table=shared_table)).tolist()
 
-    for scale, norm in zip(scales, found, strict=True):
+    for scale, norm in zip(scales, norms, strict=True):
         z = get_scheme("portable-v1").sample(
             5, scale.name, scale.shape, dtype=torch.float32, device=torch.device("cpu")
         )
