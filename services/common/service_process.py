@@ -1,28 +1,28 @@
-"""One process, one service: settings, logs, signals, start and graceful stop."""
+"""The process of a service: settings, logs, signals, start and graceful stop."""
 
 import asyncio
 import gc
 import logging
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Protocol, TypeVar, runtime_checkable
 
 from prometheus_client import CollectorRegistry
 from pydantic import ValidationError
 from pydantic_settings import BaseSettings
 
-from modnorm.errors import ModnormError
+from modnorm.errors import ModnormError, PreconditionError
 from services.common.logging import configure_logging
 from services.common.metrics import exposed
 from services.common.settings import ServiceSettings, TracingSettings
-from services.common.tracing import traced
 
 GARBAGE_THRESHOLDS = 50_000, 20, 20
-"""Garbage collection: objects until a young collection, and collections until an older one."""
+"""Thresholds of the garbage collector's three generations (`gc.set_threshold`)."""
 
 SWITCH_SECONDS = 0.001
-"""How long a thread computes while another waits: a fifth of Python's default."""
+"""Switch interval of threads (`sys.setswitchinterval`): a fifth of Python's default."""
 
 SettingsT = TypeVar("SettingsT", bound=BaseSettings)
 
@@ -37,22 +37,22 @@ class Service(Protocol):
         """The port that it listens on, once started."""
 
     async def start(self) -> None:
-        """Start to work; return when ready."""
+        """Start the service; return when it is ready."""
 
     async def stop(self) -> None:
-        """Refuse new work, and return once the present work is finished or handed back."""
+        """Refuse new work; return once the present work is finished or released."""
 
 
 @runtime_checkable
-class HastyService(Service, Protocol):
-    """A service whose stop can take long and can be hurried."""
+class InterruptibleService(Service, Protocol):
+    """A service with a grace period that a second signal ends."""
 
-    def hurry(self) -> None:
-        """Let a stop, in progress or to come, hand its work back now."""
+    def stop_now(self) -> None:
+        """End the grace period of the present or next stop: release the work now."""
 
 
 def read_settings(kind: type[SettingsT]) -> SettingsT:
-    """Return the settings of the environment; log wrong ones and end the process."""
+    """Return the settings of the environment; if they are invalid, log why and exit."""
     try:
         return kind()
     except ValidationError as error:
@@ -75,11 +75,11 @@ def _variable(kind: type[BaseSettings], place: tuple[int | str, ...]) -> str:
 
 
 def run_service(settings: ServiceSettings, build: Callable[[CollectorRegistry], Service]) -> None:
-    """Run a service until SIGTERM or SIGINT, then stop it; a second signal hurries the stop.
+    """Run a service until SIGTERM or SIGINT, then stop it; a second signal ends the grace period.
 
     Args:
         settings: The settings of the service.
-        build: Makes the service, whose metrics go to the given registry; called in the event loop.
+        build: Creates the service with a metrics registry; called in the event loop.
     """
     configure_logging(settings.log_level)
     registry = CollectorRegistry()
@@ -96,41 +96,71 @@ def run_service(settings: ServiceSettings, build: Callable[[CollectorRegistry], 
         sys.exit(1)
 
 
+@contextmanager
+def traced(settings: TracingSettings, service: str) -> Iterator[bool]:
+    """Export traces of calls and jobs inside the context; yield whether they are exported.
+
+    Args:
+        settings: The collector's endpoint; without one OpenTelemetry is not imported.
+        service: Name of the service in spans.
+
+    Raises:
+        PreconditionError: an endpoint is set, and OpenTelemetry is not installed.
+    """
+    if not settings.wanted:
+        yield False
+        return
+    try:
+        from services.common.telemetry import otlp  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError as error:
+        raise PreconditionError(
+            f"an endpoint for traces is set, but {error.name} is not installed",
+            field="OTEL_EXPORTER_OTLP_ENDPOINT",
+            remedy="install modnorm[telemetry], or unset the variable",
+        ) from error
+    telemetry = otlp(service)
+    telemetry.start()
+    try:
+        yield True
+    finally:
+        telemetry.stop()
+
+
 async def _run(build: Callable[[], Service]) -> None:
-    stopping, hurried = asyncio.Event(), asyncio.Event()
+    stopping, immediate = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def on_signal() -> None:
-        (hurried if stopping.is_set() else stopping).set()
+        (immediate if stopping.is_set() else stopping).set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
     service = build()
     await service.start()
     _collect_seldom()
-    # Busy calls keep the interpreter from the answers of a transaction.
+    # Otherwise busy calls delay the thread that commits a transaction.
     sys.setswitchinterval(SWITCH_SECONDS)
     logger.info("listening", extra={"port": service.port})
     await stopping.wait()
     logger.info("stopping")
-    hurrying = asyncio.create_task(_hurry(service, hurried))
+    stop_now_task = asyncio.create_task(_stop_now(service, immediate))
     await service.stop()
-    hurrying.cancel()
+    stop_now_task.cancel()
 
 
 def _collect_seldom() -> None:
-    """Have the garbage collector run seldom, and never on the objects of the start.
+    """Run the garbage collector rarely, and never on objects of the start.
 
-    Calls make many short-lived objects and hardly any cycles. By default the collector takes a
-    fifth of a busy service's processor time, in pauses of tens of milliseconds.
+    Calls create many short-lived objects and few cycles. With default thresholds the collector
+    takes a fifth of a busy service's CPU time, in pauses of tens of milliseconds.
     """
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GARBAGE_THRESHOLDS)
 
 
-async def _hurry(service: Service, hurried: asyncio.Event) -> None:
-    await hurried.wait()
-    if isinstance(service, HastyService):
+async def _stop_now(service: Service, immediate: asyncio.Event) -> None:
+    await immediate.wait()
+    if isinstance(service, InterruptibleService):
         logger.info("stopping at once")
-        service.hurry()
+        service.stop_now()

@@ -118,7 +118,7 @@ class EvaluatorSettings(QueueSettings):
     """Share of a GPU's memory that vLLM engines on it take together."""
     model_patience: float = Field(default=300.0, ge=0)
     """Seconds for which a worker passes on jobs of other models while some of its own wait."""
-    resting_candidates: int = Field(default=12, ge=0, le=64)
+    parked_candidates: int = Field(default=12, ge=0, le=64)
     """Candidates that wait in the engine, partly answered, while others begin: the best go on
     first, and the others may be stopped. 0 takes one after the other."""
     stall_seconds: float = Field(default=600.0, gt=0)

@@ -1,4 +1,4 @@
-"""The evaluator's calls to the aggregator: deadlines, retries and this project's errors."""
+"""The evaluator's calls to the aggregator, with deadlines, retries and this project's errors."""
 
 import logging
 from collections import deque
@@ -32,21 +32,21 @@ from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
 from modnorm.wire.status import from_rpc_error, from_status
 from services.common.tracing import add_trace_context
 from services.evaluator.shutdown import Shutdown
-from services.evaluator.work_stream import WorkStream
+from services.evaluator.work_stream_client import WorkStream
 
 CALL_SECONDS = 30.0
 HEARTBEAT_SECONDS = 10.0
 BULK_SECONDS = 300.0
 """Deadline of calls that stream rows or answers."""
 WHOLE_PARTS = 2
-"""Parts of the largest report that goes as one message: a header and one batch of answers."""
+"""Most parts of a report that is sent as one message: a header and one batch of answers."""
 REPORT_PATIENCE = 600.0
 """Seconds that a finished result waits for an aggregator that is down."""
 FAILURE_PATIENCE = 30.0
-"""Seconds that the news of a failure wait; the lease then expires."""
+"""Seconds for which a failure is sent again; afterwards the lease expires."""
 LAST_SECONDS = 5.0
-"""Seconds that an answer may take once the grace period is over."""
-_SHOWN_FILE = "MODNORM_TOKEN_FILE"
+"""Deadline of a call after the grace period."""
+_CREDENTIALS_FIELD = "MODNORM_TOKEN_FILE"
 
 ResultT = TypeVar("ResultT")
 
@@ -54,14 +54,14 @@ logger = logging.getLogger(__name__)
 
 
 class AggregatorClient:
-    """Calls the aggregator; each call raises the error that the service met.
+    """Calls the aggregator; each call raises the error that the service returned.
 
     Claims, heartbeats, failures and short reports share one stream.
 
     Args:
         stub: A synchronous stub.
-        worker: Name that leases are held under.
-        shutdown: Once requested, only reports and failures are retried, in the grace period.
+        worker: Name of the worker in leases.
+        shutdown: After its request only reports and failures are retried, in the grace period.
     """
 
     def __init__(self, stub: JobServiceStub, *, worker: str, shutdown: Shutdown) -> None:
@@ -72,9 +72,9 @@ class AggregatorClient:
         self._shutdown = shutdown
 
     def claim(self, job_id: str) -> messages.Job | None:
-        """Lease a job; None when there is nothing to do. Waits for an aggregator that is down.
+        """Lease a job; None if it needs no work. Waits for an aggregator that is down.
 
-        A claim whose answer was lost holds the job until the lease ends; then it is offered again.
+        If the response to a claim is lost, the job stays leased until the lease expires.
 
         Raises:
             UnavailableError: the worker is stopping.
@@ -98,23 +98,23 @@ class AggregatorClient:
             calls: A heartbeat for each lease.
 
         Returns:
-            In order, the response to each heartbeat, or why the lease is not extended.
+            For each lease in order: the response, or the error of a lease that is not extended.
         """
         try:
             with _errors():
                 replies = self._stream.call(calls, HEARTBEAT_SECONDS)
         except ModnormError as error:
             return [error for _ in calls]
-        return [_refusal(reply) or reply.heartbeat for reply in replies]
+        return [_error_of(reply) or reply.heartbeat for reply in replies]
 
     def report(self, parts: Callable[[], Iterator[messages.ReportJobRequest]]) -> None:
         """Store a result; `parts` is called again for each attempt.
 
         Raises:
             StaleLeaseError: the lease is lost.
-            UnavailableError: the aggregator stayed away.
+            UnavailableError: the aggregator stayed down.
         """
-        self._tell(lambda: self._report(parts()), REPORT_PATIENCE)
+        self._send_outcome(lambda: self._report(parts()), REPORT_PATIENCE)
 
     def fail(
         self,
@@ -123,41 +123,41 @@ class AggregatorClient:
         reason: str,
         remedy: str = "",
     ) -> None:
-        """Say that an attempt failed.
+        """Report that an attempt failed.
 
         Raises:
             StaleLeaseError: the lease is lost.
-            UnavailableError: the aggregator stayed away.
+            UnavailableError: the aggregator stayed down.
         """
         request = messages.FailJobRequest(lease=lease, kind=kind, reason=reason, remedy=remedy)
-        self._tell(lambda: self._call(messages.Call(fail=request), self._patience))
+        self._send_outcome(lambda: self._call(messages.Call(fail=request), self._deadline))
 
-    def hand_back(self, leases: Iterable[messages.Lease], reason: str) -> None:
-        """Hand jobs back, with one wait for an absent aggregator.
+    def release(self, leases: Iterable[messages.Lease], reason: str) -> None:
+        """Release jobs, with one wait for an aggregator that is down.
 
         Raises:
-            UnavailableError: it stayed away; the leases expire.
+            UnavailableError: the aggregator stayed down; the leases expire.
         """
         left = deque(leases)
 
-        def hand_back() -> None:
+        def release() -> None:
             while left:
                 kind = messages.FAILURE_KIND_RELEASED
                 request = messages.FailJobRequest(lease=left[0], kind=kind, reason=reason)
                 try:
                     with _errors():
-                        self._call(messages.Call(fail=request), self._patience)
+                        self._call(messages.Call(fail=request), self._deadline)
                 except UnavailableError:
                     raise
                 except ModnormError as error:
-                    logger.warning("not handed back: %s", error, extra={"job": left[0].job_id})
+                    logger.warning("not released: %s", error, extra={"job": left[0].job_id})
                 left.popleft()
 
-        self._tell(hand_back)
+        self._send_outcome(release)
 
     @property
-    def _patience(self) -> float:
-        """Seconds that an answer may take, so that a stop is not kept waiting for long."""
+    def _deadline(self) -> float:
+        """Deadline of a call in seconds, shorter while the worker stops."""
         if not self._shutdown.requested.is_set():
             return CALL_SECONDS
         return min(CALL_SECONDS, max(LAST_SECONDS, -self._shutdown.overrun))
@@ -191,7 +191,7 @@ class AggregatorClient:
         Args:
             experiment_id: The run.
             digest: The state.
-            after: Steps that are known already.
+            after: Number of steps that the caller has.
         """
         request = messages.FetchLineageRequest(
             experiment_id=experiment_id, digest=digest, after=after
@@ -205,7 +205,7 @@ class AggregatorClient:
         return self._fetch(fetch)
 
     def _report(self, parts: Iterator[messages.ReportJobRequest]) -> None:
-        """Send a report over the stream if it fits one message, by a call of its own if not."""
+        """Send a report over the stream if it fits one message, otherwise by a separate call."""
         first = list(islice(parts, WHOLE_PARTS))
         more = next(parts, None)
         if more is None:
@@ -217,28 +217,30 @@ class AggregatorClient:
     def _call(self, call: messages.Call, seconds: float) -> messages.Reply:
         """Make a call over the stream, in the current trace."""
         (reply,) = self._stream.call([add_trace_context(call)], seconds)
-        refusal = _refusal(reply)
-        if refusal is not None:
-            raise refusal
+        error = _error_of(reply)
+        if error is not None:
+            raise error
         return reply
 
     def _fetch(self, call: Callable[[], ResultT]) -> ResultT:
-        """Read something that a job needs, unless the worker stops."""
+        """Fetch an artifact of a job, with retries until the worker stops."""
         stop = stop_after_delay(FAILURE_PATIENCE) | stop_when_event_set(self._shutdown.requested)
         return self._retry(call, stop, sleep_using_event(self._shutdown.requested))
 
-    def _tell(self, call: Callable[[], object], patience: float = FAILURE_PATIENCE) -> None:
-        """Say what became of a job, until the grace period of a stop is over."""
+    def _send_outcome(
+        self, call: Callable[[], object], patience: float = FAILURE_PATIENCE
+    ) -> None:
+        """Send the outcome of a job, with retries until the end of the grace period."""
         limit = stop_after_delay(patience)
         self._retry(
-            call, lambda state: limit(state) or self._shutdown.overdue, self._shutdown.sleep
+            call, lambda state: limit(state) or self._shutdown.is_overdue, self._shutdown.sleep
         )
 
     @staticmethod
     def _retry(
         call: Callable[[], ResultT], stop: StopBaseT, sleep: Callable[[float], None]
     ) -> ResultT:
-        """Make a call until it gets through; it may be made twice."""
+        """Repeat a call while the aggregator is unavailable; the call may take effect twice."""
 
         def attempt() -> ResultT:
             with _errors():
@@ -254,7 +256,7 @@ class AggregatorClient:
         return retrying(attempt)
 
 
-def _refusal(reply: messages.Reply) -> ModnormError | None:
+def _error_of(reply: messages.Reply) -> ModnormError | None:
     return from_status(status_pb2.Status.FromString(reply.status)) if reply.status else None
 
 
@@ -263,13 +265,13 @@ def _errors() -> Iterator[None]:
     try:
         yield
     except (grpc.RpcError, CancelledError) as error:
-        met = from_rpc_error(error) if isinstance(error, grpc.RpcError) else error
-        if isinstance(met, CancelledError):
-            # A server that stops cancels its calls. Unwanted work has another answer.
-            raise UnavailableError(met.message) from error
-        raise met from error
+        converted = from_rpc_error(error) if isinstance(error, grpc.RpcError) else error
+        if isinstance(converted, CancelledError):
+            # A stopping server cancels its calls. Cancelled jobs are reported in heartbeats.
+            raise UnavailableError(converted.message) from error
+        raise converted from error
     except InvalidInputError as error:
-        if error.field != _SHOWN_FILE:
+        if error.field != _CREDENTIALS_FIELD:
             raise
-        # The file is being replaced, which must not fail the experiment.
+        # The file may be replaced just now, which must not fail the experiment.
         raise UnavailableError(error.message) from error

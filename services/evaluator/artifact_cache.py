@@ -1,4 +1,4 @@
-"""Rows, scale maps, lineages and generators of jobs: fetched by digest, and checked."""
+"""Cache of rows, scale maps, lineages and generators, fetched and checked by digest."""
 
 import hashlib
 import json
@@ -11,11 +11,11 @@ from modnorm.tasks.protocol import Row
 from services.evaluator.aggregator_client import AggregatorClient
 
 KEPT = 8
-"""Entries of each cache: an experiment has two sets of rows, and few experiments run at a time."""
+"""Entries of each cache: an experiment has two sets of rows, and few experiments run at once."""
 
 
 class ArtifactCache:
-    """Artifacts by digest. `rows` and `scale_map` keep the most recently used ones.
+    """Artifacts by digest. `rows` and `scale_map` are least-recently-used caches.
 
     Args:
         client: The aggregator.
@@ -68,4 +68,4 @@ class ArtifactCache:
 
 def _check(actual: str, digest: str) -> None:
     if actual != digest:
-        raise UnavailableError(f"what came for digest {digest} has digest {actual}")
+        raise UnavailableError(f"the aggregator sent digest {actual} for digest {digest}")

@@ -1,4 +1,4 @@
-"""The Celery worker: takes job ids from the queue, one at a time, and gives them to the engine."""
+"""The Celery worker: takes job ids from the queue and passes each to the engine thread."""
 
 import logging
 import os
@@ -30,10 +30,10 @@ from services.evaluator.shutdown import Shutdown
 from services.evaluator.watchdog import Watchdog
 
 JOIN_SECONDS = 16.0
-"""Longest stop beyond the grace period: a decode step, a call, a poll of the queue, and the end of
-an engine, which may take ten seconds."""
+"""Longest stop beyond the grace period: a decode step, a call, a poll of the queue, and up to ten
+seconds to close an engine."""
 POLL_SECONDS = 0.2
-"""Seconds between two checks whether a stop is hurried."""
+"""Seconds between two checks whether a stop has become immediate."""
 
 logger = logging.getLogger(__name__)
 
@@ -45,9 +45,9 @@ class Worker:
 
     Args:
         settings: Broker, aggregator, directories, pauses.
-        sandbox: Runs programs that models wrote; the service of the settings when absent.
-        load: Makes engines.
-        registry: Where metrics are registered; nowhere when absent.
+        sandbox: Runs programs that models wrote; by default the sandbox service of the settings.
+        load: Loads engines.
+        registry: Where metrics are registered; by default a registry of its own.
     """
 
     def __init__(
@@ -86,12 +86,12 @@ class Worker:
             ),
             heartbeat_seconds=settings.heartbeat_seconds,
             model_patience=settings.model_patience,
-            resting=settings.resting_candidates,
+            parked_limit=settings.parked_candidates,
             silence_seconds=longest_silence(settings.stall_seconds),
         )
         self._engine = EngineThread(self._runner, self._shutdown, settings.torch_threads)
         self._app = _celery_app(settings.broker_url)
-        # Not shared: this process may hold other applications, with workers of their own.
+        # Not shared: this process may hold other Celery applications with their own workers.
         self._app.task(self._evaluate, name=TASK, shared=False)
         self._controller = self._app.WorkController(
             hostname=f"{name}-{id(self):x}",
@@ -106,24 +106,24 @@ class Worker:
 
     @property
     def serving(self) -> bool:
-        """Whether it consumes the queue: connected to the broker and not stopping."""
+        """Whether the worker consumes the queue: connected to the broker and not stopping."""
         connection = self._controller.consumer.connection
         connected = connection is not None and bool(connection.connected)
         return connected and not self._shutdown.requested.is_set()
 
     @property
     def hangs(self) -> bool:
-        """Whether the engine has shown no sign of life for too long."""
+        """Whether the engine shows no sign of life within the watchdog's limit."""
         return self._watchdog.is_overdue
 
     @property
     def makes_room(self) -> bool:
-        """Whether it ended by itself because a model needs a larger share of the GPU."""
+        """Whether the worker ended because a model needs a larger share of the GPU."""
         return self._runner.scorer.makes_room
 
     def run(self) -> None:
-        """Work until told to stop. Waits for a broker or an aggregator that is down."""
-        # Celery finds tasks through the current application, which is one of the thread.
+        """Work until `stop` is called; wait for a broker or an aggregator that is down."""
+        # Celery finds tasks through the thread's current application.
         self._app.set_current()
         with self._running:
             self._engine.start()
@@ -134,10 +134,10 @@ class Worker:
                 self._channel.close()
 
     def stop(self) -> None:
-        """Take no more jobs; finish the job in hand, or hand it back after the grace period.
+        """Take no more jobs; finish the current job, or release it after the grace period.
 
-        Returns when `run` has ended. A model that loads and a wait for the broker cannot be
-        interrupted: after `JOIN_SECONDS` the jobs in hand are handed back from here.
+        Returns when `run` has ended. The load of a model and a wait for the broker cannot be
+        interrupted: after `JOIN_SECONDS` this method releases the jobs itself.
         """
         self._shutdown.request()
         self._end_loop()
@@ -145,16 +145,16 @@ class Worker:
             logger.warning("the worker did not stop in time")
             self._runner.release()
 
-    def hurry(self) -> None:
-        """Let a stop, in progress or to come, hand the job in hand back now; from any thread."""
-        self._shutdown.hurry()
+    def stop_now(self) -> None:
+        """End the grace period of the present or next stop; from any thread."""
+        self._shutdown.stop_now()
 
     def abandon(self) -> None:
-        """Fail the job in hand, for a process that is about to end; from any thread."""
+        """Fail the current job, for a process that is about to end; from any thread."""
         self._runner.abandon()
 
     def _ends(self) -> bool:
-        """Wait until `run` has ended; return whether it has in time."""
+        """Wait until `run` has ended; return False if it takes too long."""
         while not self._running.acquire(timeout=POLL_SECONDS):
             if self._shutdown.overrun > JOIN_SECONDS:
                 return False
@@ -162,25 +162,25 @@ class Worker:
         return True
 
     def _evaluate(self, job_id: str) -> None:
-        """Do the task of a message; the message is acknowledged once the engine is free."""
+        """Begin the job of a message; Celery acknowledges the message when this returns."""
         if self._shutdown.requested.wait(self._runner.pause) or not self._engine.begin(job_id):
             raise Reject("the worker is stopping", requeue=True)
-        if self._runner.scorer.is_spent:
-            logger.error("this process is spent: a new one has to take its place")
+        if self._runner.scorer.needs_new_process:
+            logger.error("this process ends: the model needs a new one")
             self._end_loop()
 
     def _end_loop(self) -> None:
-        """Have Celery's consumer end its loop, in its own thread."""
+        """Make Celery's consumer end its loop in its own thread."""
         self._controller.consumer.call_soon(_shut_down)
 
 
 def _celery_app(broker_url: str) -> Celery:
     app = make_celery(broker_url)
     app.conf.update(
-        # A solo worker answers no command during a job; heartbeats and health checks do.
+        # A solo worker answers no command during a job.
         worker_enable_remote_control=False,
         broker_connection_max_retries=None,
-        # Celery warns where this is unset. A solo worker runs no task when it notices a loss.
+        # Celery warns if this is unset. A solo worker runs no task when it notices a loss.
         worker_cancel_long_running_tasks_on_connection_loss=True,
         worker_consumer=QueueConsumer,
     )

@@ -1,4 +1,4 @@
-"""The thread that uses the engine, whose CUDA streams and parked requests belong to one thread."""
+"""The one thread that uses the engine: CUDA streams and parked requests belong to a thread."""
 
 import logging
 import threading
@@ -19,12 +19,12 @@ logger = logging.getLogger(__name__)
 
 
 class EngineThread:
-    """Begins each job that it is given, and finishes parked jobs while none is given.
+    """Begins each submitted job, and continues parked jobs while no job is submitted.
 
     Args:
-        runner: Does the jobs; this thread alone uses it.
-        shutdown: No job begins once it is requested.
-        torch_threads: Threads of PyTorch's operators, a setting of each thread; 0 for the default.
+        runner: Runs the jobs; only this thread uses it.
+        shutdown: No job begins after its request.
+        torch_threads: Threads of PyTorch's operators, set for this thread; 0 for the default.
     """
 
     def __init__(self, runner: JobRunner, shutdown: Shutdown, torch_threads: int = 0) -> None:
@@ -39,17 +39,17 @@ class EngineThread:
         self._thread.start()
 
     def begin(self, job_id: str) -> bool:
-        """Begin a job in the context of the caller; return when the engine can take another.
+        """Begin a job in the caller's context; return when the engine can take another.
 
         Returns:
-            Whether the job was begun; it is not once the worker is stopping.
+            Whether the job was begun; False if the worker is stopping.
         """
         begun: Future[bool] = Future()
         self._calls.put((partial(copy_context().run, self._runner.begin, job_id), begun))
         return begun.result()
 
     def close(self) -> None:
-        """Close the runner after the job in hand; return when the thread has ended."""
+        """Close the runner after the current job; return when the thread has ended."""
         self._calls.put(None)
         self._thread.join()
 
@@ -63,7 +63,7 @@ class EngineThread:
             self._runner.close()
 
     def _do_next(self) -> bool:
-        """Begin the next job or, where none comes, continue a parked one; False at the end."""
+        """Begin the next job, or continue a parked one if none comes; return False at the end."""
         try:
             call = self._calls.get(timeout=IDLE_SECONDS if self._runner.has_parked else None)
         except Empty:
@@ -85,5 +85,5 @@ class EngineThread:
         try:
             self._runner.continue_parked()
         except BaseException:
-            # A caller of `begin` would wait for ever without this thread.
+            # Without this thread a caller of `begin` would wait forever.
             logger.exception("a parked job could not continue")

@@ -12,14 +12,14 @@ from services.common.logging import naming
 from services.evaluator.aggregator_client import AggregatorClient
 from services.evaluator.background_report import BackgroundReport
 from services.evaluator.backoff import JobBackoff
-from services.evaluator.candidate_bar import CandidateBar
+from services.evaluator.candidate_threshold import CandidateThreshold
 from services.evaluator.job_scoring import JobScorer, Work, split_name
 from services.evaluator.lease import (
-    LEAST_SILENCE,
-    GivenUpError,
-    HandedBackError,
+    MIN_SILENCE_SECONDS,
+    AbandonedError,
     Heartbeats,
     HeldLease,
+    ReleasedError,
 )
 from services.evaluator.metrics import JobOutcome
 from services.evaluator.model_affinity import ModelAffinity
@@ -32,18 +32,18 @@ logger = logging.getLogger(__name__)
 
 
 class JobRunner:
-    """Does jobs, one at a time at the engine; used by one thread.
+    """Runs jobs, one at a time at the engine; used by one thread.
 
-    Other jobs may be parked meanwhile, and one may be scored and reported in the background. The
-    leases of all of them are kept alive.
+    Meanwhile other jobs may be parked, and one may be scored and reported in the background.
+    Heartbeats extend the leases of all of them.
 
     Args:
         client: The aggregator.
-        shutdown: Says when to hand jobs back.
+        shutdown: The request to stop.
         scorer: Answers and scores the rows, and counts jobs.
         heartbeat_seconds: Longest pause between heartbeats.
         model_patience: Seconds for which jobs of other models are passed on.
-        resting: Jobs that are parked at once.
+        parked_limit: Most jobs that are parked at once.
         silence_seconds: How long a lease is kept while the engine shows no progress.
     """
 
@@ -55,8 +55,8 @@ class JobRunner:
         *,
         heartbeat_seconds: float,
         model_patience: float = 0.0,
-        resting: int = 0,
-        silence_seconds: float = LEAST_SILENCE,
+        parked_limit: int = 0,
+        silence_seconds: float = MIN_SILENCE_SECONDS,
     ) -> None:
         self._client = client
         self._shutdown = shutdown
@@ -66,11 +66,11 @@ class JobRunner:
         self._heartbeats = Heartbeats(client, heartbeat_seconds)
         self._background = BackgroundReport()
         self._backoff = JobBackoff()
-        self._in_hand: list[messages.Job] = []
-        self._given_up: list[messages.Job] = []
-        """Jobs that were parked until they were given up, to be handed back."""
+        self._begun: list[messages.Job] = []
+        self._abandoned: list[messages.Job] = []
+        """Parked jobs that were abandoned and are to be released."""
         self._silence_seconds = silence_seconds
-        self._parked = ParkedJobs(resting)
+        self._parked = ParkedJobs(parked_limit)
 
     @property
     def has_parked(self) -> bool:
@@ -82,70 +82,63 @@ class JobRunner:
         """Seconds to wait before the next job."""
         return self._backoff.seconds
 
-    def run(self, job_id: str) -> None:
-        """Do a job and all parked ones to their end, unless the worker stops; see `begin`."""
-        self.begin(job_id)
-        self.finish_parked()
-        self._background.wait()
-
     def finish_parked(self) -> None:
         """Finish all parked jobs, unless the worker stops."""
         while self.has_parked and not self._shutdown.requested.is_set():
             self.continue_parked()
 
     def continue_parked(self) -> None:
-        """Finish the best of the parked jobs, unless the worker stops."""
+        """Finish the parked job with the best answers, unless the worker stops."""
         if not self._shutdown.requested.is_set():
             with self._metrics.busy.track_inprogress():
                 self._parked.continue_best()
 
     def begin(self, job_id: str) -> None:
-        """Claim a job, have its rows answered, and report the result or the failure.
+        """Claim a job, answer its rows, and report the result or the failure.
 
-        Returns when the engine can take another job, with at most one report in the background.
-        The job may be parked by then. A job that is done, taken or gone is left alone. All errors
-        end here: a bad job never ends the worker. If the aggregator cannot be told of a failure,
-        the lease expires.
+        Returns when the engine can take another job: this job may be parked, or its report may be
+        in the background. A job that is done, leased elsewhere or deleted is ignored. It raises
+        nothing: a bad job never ends the worker. If no failure can be reported, the lease expires.
         """
         self._backoff.begin()
         job = self._claim(job_id)
         if job is not None:
-            self._enter(job)
+            self._begin_claimed(job)
         while self._parked.is_full and not self._shutdown.requested.is_set():
             self.continue_parked()
 
     def release(self) -> None:
-        """Hand all jobs back, for a worker that does not stop in time; from any thread.
+        """Release all jobs, for a worker that does not stop in time; from any thread.
 
-        The worker may still report them, until another worker begins.
+        A report of this worker is still accepted until another worker claims the job.
         """
-        jobs = (*self._in_hand, *self._given_up)
+        jobs = (*self._begun, *self._abandoned)
         if jobs:
-            logger.warning("handed back: the worker does not stop in time")
-        self._hand_back(jobs, "the worker is stopping")
+            logger.warning("released: the worker does not stop in time")
+        self._release(jobs, "the worker is stopping")
 
     def abandon(self) -> None:
-        """Fail the job of an engine that hangs, and hand the others back; from any thread.
+        """Fail the job of an engine that hangs and release the others; from any thread.
 
-        The hang counts as an attempt, so that a candidate that hangs every engine fails at last.
+        The hang costs an attempt, so that a candidate that hangs every engine fails in the end.
         """
         hangs = "the engine shows no sign of life"
         at_engine = self._parked.at_engine
-        others = [job for job in (*self._in_hand, *self._given_up) if job is not at_engine]
-        logger.error("given up: %s", hangs)
+        others = [job for job in (*self._begun, *self._abandoned) if job is not at_engine]
+        logger.error("abandoned: %s", hangs)
         if at_engine is not None:
             with naming(**_names(at_engine)):
                 self._fail(at_engine, messages.FAILURE_KIND_INFRASTRUCTURE, hangs)
-        self._hand_back(others, hangs)
+        self._release(others, hangs)
 
     def close(self) -> None:
-        """Hand parked jobs back, finish the background report, free the loaded model."""
-        self._give_up(GivenUpError())
+        """Release parked jobs, finish the background report, free the loaded model."""
+        self._abandon_parked(AbandonedError())
         self._background.close()
         self.scorer.close()
 
     def _claim(self, job_id: str) -> messages.Job | None:
-        """Lease a job, or another in its place; None when there is nothing to do."""
+        """Lease a job, or a job of the loaded model instead; None if none can be leased."""
         with naming(job=job_id):
             try:
                 job = self._client.claim(job_id)
@@ -155,7 +148,7 @@ class JobRunner:
             if job is None:
                 logger.info("nothing to do")
                 return None
-        other = self._affinity.instead_of(job)
+        other = self._affinity.replacement(job)
         if other is not None:
             self._pass_on(job, "another model is loaded")
         return other or job
@@ -166,33 +159,33 @@ class JobRunner:
             self._fail(job, messages.FAILURE_KIND_RELEASED, reason)
         self._metrics.ended(JobOutcome.PASSED_ON)
 
-    def _enter(self, job: messages.Job) -> None:
-        """Begin a job, unless it would change the state that parked jobs need."""
+    def _begin_claimed(self, job: messages.Job) -> None:
+        """Begin a job; if it needs another engine state than parked jobs, finish those first."""
         if self._parked.fits(job):
             with naming(**_names(job)), self._metrics.busy.track_inprogress():
                 self._parked.begin(job, partial(self._work, job))
             return
         self._pass_on(job, "parked jobs of another kind go first")
         self.finish_parked()
-        # The queue may offer this job next, beside newly parked ones, and so pass it on for ever.
+        # From the queue the job could return when other jobs are parked, and be passed on forever.
         again = None if self.has_parked else self._claim(job.lease.job_id)
         if again is not None:
-            self._enter(again)
+            self._begin_claimed(again)
 
     def _work(self, job: messages.Job, turn: Turn) -> None:
-        """Have the rows of a job answered, and leave the rest to the background."""
-        self._in_hand.append(job)
+        """Answer the rows of a job, then score and report them in the background."""
+        self._begun.append(job)
         finish = None
         with self._failures(job, at_engine=True):
-            finish = self._take_turn(job, turn)
+            finish = self._answer_unless_abandoned(job, turn)
         if finish is None:
-            self._in_hand.remove(job)
+            self._begun.remove(job)
         else:
             self._backoff.answered()
             self._background.submit(partial(self._finish, job, finish))
 
-    def _take_turn(self, job: messages.Job, turn: Turn) -> Work:
-        """Have the rows of a job answered; if it was given up meanwhile, raise that."""
+    def _answer_unless_abandoned(self, job: messages.Job, turn: Turn) -> Work:
+        """Answer the rows of a job; if it was abandoned meanwhile, raise that error."""
         try:
             return self._answer(job, turn)
         except Exception as error:
@@ -202,22 +195,22 @@ class JobRunner:
             raise turn.abandoned_with from error
 
     def _answer(self, job: messages.Job, turn: Turn) -> Work:
-        """Have the rows of a job answered; return the remaining work, which holds the lease."""
-        bar = CandidateBar(job)
+        """Answer the rows of a job; return the remaining work, which keeps the lease."""
+        threshold = CandidateThreshold(job)
         lease = HeldLease(
             self._heartbeats,
             job.lease,
             self._shutdown,
-            bar=bar,
+            threshold=threshold,
             silence_seconds=self._silence_seconds,
         )
-        with ExitStack() as held:
-            held.enter_context(lease)
-            report = self.scorer.answer(job, lease, bar, turn)
-            still_held = held.pop_all()
+        with ExitStack() as stack:
+            stack.enter_context(lease)
+            report = self.scorer.answer(job, lease, threshold, turn)
+            kept_lease = stack.pop_all()
 
         def finish() -> None:
-            with still_held:
+            with kept_lease:
                 report()
 
         return finish
@@ -229,29 +222,29 @@ class JobRunner:
             self._backoff.reported()
             logger.info("reported")
             self._metrics.ended(JobOutcome.REPORTED)
-        self._in_hand.remove(job)
+        self._begun.remove(job)
 
     @contextmanager
     def _failures(self, job: messages.Job, *, at_engine: bool) -> Iterator[None]:
-        """End a job whose work fails inside the context, and tell the aggregator.
+        """Catch errors of a job's work, report them to the aggregator and count the job.
 
-        The engine may be at fault while rows are answered (`at_engine`).
+        `at_engine` is True while rows are answered, when the engine may be the cause.
         """
         try:
             yield
         except (CancelledError, StaleLeaseError) as error:
             logger.info("dropped: %s", error)
             outcome = JobOutcome.DROPPED
-        except GivenUpError as error:
-            logger.info("handed back", extra={"reason": str(error)})
-            self._given_up.append(job)
-            outcome = JobOutcome.HANDED_BACK
-        except HandedBackError as error:
-            logger.info("handed back", extra={"reason": str(error)})
+        except AbandonedError as error:
+            logger.info("released", extra={"reason": str(error)})
+            self._abandoned.append(job)
+            outcome = JobOutcome.RELEASED
+        except ReleasedError as error:
+            logger.info("released", extra={"reason": str(error)})
             self._fail(job, messages.FAILURE_KIND_RELEASED, str(error))
-            outcome = JobOutcome.HANDED_BACK
+            outcome = JobOutcome.RELEASED
         except UnfitError as error:
-            logger.warning("handed back: %s", error)
+            logger.warning("released: %s", error)
             self._backoff.unfit(job.lease.job_id)
             self._fail(job, messages.FAILURE_KIND_RELEASED, str(error))
             outcome = JobOutcome.UNFIT
@@ -271,35 +264,36 @@ class JobRunner:
         if kind == messages.FAILURE_KIND_INFRASTRUCTURE:
             self._backoff.failed(at_engine=at_engine)
             if at_engine:
-                self._start_over(error)
+                self._close_engine(error)
 
-    def _start_over(self, error: Exception) -> None:
-        """Close an engine that may be broken, with its parked jobs; the next job loads it again.
+    def _close_engine(self, error: Exception) -> None:
+        """Release parked jobs and close an engine that may be broken; the next job loads it again.
 
-        A service that is down leaves the engine as it is. Parked jobs may need that service too.
+        If a service is down, the engine stays, and parked jobs are released: they may need that
+        service too.
         """
         if isinstance(error, UnavailableError):
-            self._give_up(GivenUpError("a service that jobs need is down"))
+            self._abandon_parked(AbandonedError("a service that jobs need is down"))
             return
         self._metrics.engine_restarts.inc()
-        self._give_up(GivenUpError("the engine is loaded anew"))
+        self._abandon_parked(AbandonedError("the engine is loaded again"))
         try:
             self.scorer.models.close()
         except Exception:
             logger.exception("the engine does not close")
 
-    def _give_up(self, error: GivenUpError) -> None:
-        """Abandon all parked jobs and hand them back."""
+    def _abandon_parked(self, error: AbandonedError) -> None:
+        """Abandon all parked jobs and release their leases."""
         self._parked.abandon(error)
-        self._hand_back(self._given_up, str(error))
-        self._given_up = []
+        self._release(self._abandoned, str(error))
+        self._abandoned = []
 
-    def _hand_back(self, jobs: Sequence[messages.Job], reason: str) -> None:
-        """Hand jobs back together, so that all of them wait once for an absent aggregator."""
+    def _release(self, jobs: Sequence[messages.Job], reason: str) -> None:
+        """Release jobs together, so that they share one wait for an aggregator that is down."""
         try:
-            self._client.hand_back([job.lease for job in jobs], reason)
+            self._client.release([job.lease for job in jobs], reason)
         except ModnormError as error:
-            logger.warning("not handed back, the leases expire: %s", error)
+            logger.warning("not released, the leases expire: %s", error)
 
     def _fail(
         self,
@@ -315,7 +309,7 @@ class JobRunner:
 
 
 def _names(job: messages.Job) -> Mapping[str, str | int]:
-    """Return the aggregator's names of a job, for the log."""
+    """Return the fields that identify a job in the log."""
     return {
         "experiment": job.experiment_id,
         "job": job.lease.job_id,

@@ -1,4 +1,4 @@
-"""Turns a job into answers, scores and a report."""
+"""Answers, scores and reports the rows of a job."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +27,7 @@ from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.conversions import descriptor_from_proto
 from services.evaluator.aggregator_client import AggregatorClient
 from services.evaluator.artifact_cache import ArtifactCache
-from services.evaluator.candidate_bar import CandidateBar, early_stop
+from services.evaluator.candidate_threshold import CandidateThreshold, early_stop
 from services.evaluator.lease import HeldLease
 from services.evaluator.metrics import EvaluatorMetrics
 from services.evaluator.model_cache import LoadedModel, LoadEngine, Loading, ModelCache
@@ -38,7 +38,7 @@ from services.evaluator.trained_states import TrainedStates
 from services.evaluator.watchdog import Watchdog
 
 POLL_SECONDS = 0.2
-"""Seconds between two checks, during scoring, whether the job is still wanted."""
+"""Seconds between two checks, during scoring, whether the job must stop."""
 
 Work = Callable[[], None]
 
@@ -55,13 +55,15 @@ class _Request:
 
 
 class JobScorer:
-    """Has the rows of jobs answered, scores the answers and reports them; used by one thread.
+    """Answers the rows of jobs by an engine, scores the answers and reports them.
+
+    One thread uses it.
 
     Args:
         client: The aggregator.
         loading: How models are loaded.
-        watchdog: Told of the engine's signs of life.
-        sandbox: Runs programs that models wrote; None where no task does.
+        watchdog: Receives the engine's signs of life.
+        sandbox: Runs programs that models wrote; None if no task needs it.
         metrics: Counts the work.
     """
 
@@ -84,33 +86,33 @@ class JobScorer:
         self._tasks = TaskCache(sandbox)
         self._judges = ThreadPoolExecutor(len(os.sched_getaffinity(0)), "judge")
         self._watchdog = watchdog or Watchdog(float("inf"))
-        self.is_spent = False
-        """Whether this process cannot load the wanted engine and a new process can."""
+        self.needs_new_process = False
+        """Whether only a new process can load the requested engine."""
         self.makes_room = False
-        """Whether it is spent because the model needs a larger share of the GPU's memory."""
+        """Whether that is because the model needs a larger share of the GPU's memory."""
 
     def answer(
         self,
         job: messages.Job,
         lease: HeldLease,
-        bar: CandidateBar,
-        turn: ParkingPolicy | None = None,
+        threshold: CandidateThreshold,
+        turn: Resting | None = None,
     ) -> Work:
-        """Have a job's rows answered; return the remaining work, which needs no engine.
+        """Answer a job's rows; return the remaining work, which needs no engine.
 
         Args:
             job: The job.
             lease: Held until all work is done.
-            bar: The bar of its candidate.
-            turn: When to park it for others; None to run through.
+            threshold: The threshold of its candidate.
+            turn: When to park the job for others; None to never park it.
 
         Raises:
-            UnfitError: this worker cannot do it, another may.
+            UnfitError: this worker cannot do the job, another may.
             ModnormError: the work failed, or the lease ended.
-            HandedBackError: the worker stops first.
+            ReleasedError: the worker stops first.
         """
         poll = partial(self._progress, lease, 0)
-        fences = self._tasks.check(job.task)
+        isolation = self._tasks.check(job.task)
         task = self._tasks.of(job)
         rows = open_rows(job, len(self._artifacts.rows(job.rows_digest)))
         if not rows:
@@ -120,12 +122,12 @@ class JobScorer:
         with self._watchdog.working():
             canary = model.replay(task, job, poll)
             reached = self._states.reach(job, model.engine, poll)
-            stop = early_stop(job, task, bar)
-            parks = turn if stop and job.may_stop else None
-            parking = parks and ParkingTurn(parks, self._watchdog, lease)
+            stop = early_stop(job, task, threshold)
+            used_turn = turn if stop and job.may_stop else None
+            parking = used_turn and ParkingTurn(used_turn, self._watchdog, lease)
             request = _Request(task, rows, stop, parking)
             answered = self._answer(job, request, model, lease, reached.descriptor)
-        environment = {**model.engine.environment, **fences, **canary}
+        environment = {**model.engine.environment, **isolation, **canary}
 
         def report() -> None:
             with answered:
@@ -152,27 +154,28 @@ class JobScorer:
         return counted
 
     def _load(self, job: messages.Job, poll: Callable[[], None]) -> LoadedModel:
-        """Load the model of a job; spend no attempt where a new process is needed.
+        """Return the loaded model of a job.
 
-        The aggregator has checked model and engine: another worker may have what is missing here.
+        The aggregator has checked model and engine, so a file that is missing here is an
+        infrastructure failure. A job that needs a new process costs no attempt.
         """
         try:
             return self.models.load(job, poll)
         except StaleLeaseError:
             raise
         except PreconditionError as error:
-            self.is_spent = True
+            self.needs_new_process = True
             raise UnfitError(str(error)) from error
         except InvalidInputError as error:
             raise EngineError(f"this worker cannot load the model: {error}") from error
         except DoesNotFitError as error:
             if not self._may_make_room:
                 raise
-            self.is_spent = self.makes_room = True
+            self.needs_new_process = self.makes_room = True
             raise UnfitError(str(error)) from error
 
     def _progress(self, lease: HeldLease, done: int) -> None:
-        """Note a sign of life of the engine and the progress of a job."""
+        """Record a sign of life of the engine and the progress of a job."""
         self._watchdog.beat()
         lease.progress(done)
 
@@ -183,8 +186,8 @@ class JobScorer:
         model: LoadedModel,
         lease: HeldLease,
         descriptor: Descriptor,
-    ) -> PendingResult:
-        """Have rows answered; the result counts them from 0."""
+    ) -> Answered:
+        """Answer rows; the result numbers them from 0."""
         numbers, split = request.numbers, split_name(job)
         rows = self._artifacts.rows(job.rows_digest)
         prompts = model.prompts(request.task, job.rows_digest)
@@ -219,7 +222,7 @@ class JobScorer:
 
 
 def open_rows(job: messages.Job, count: int) -> Sequence[int]:
-    """Return the numbers of the rows that need an answer, ascending."""
+    """Return the numbers of the rows that need an answer, in ascending order."""
     skipped = set(job.skipped_rows)
     return [row for row in range(count) if row not in skipped]
 
@@ -230,11 +233,11 @@ def split_name(job: messages.Job) -> str:
 
 
 def _renumbered(result: CandidateResult, rows: Sequence[int]) -> CandidateResult:
-    """Return a result whose answers have the numbers of their rows in the whole split."""
+    """Return a result whose answers carry row numbers of the whole split."""
     answers = tuple(replace(answer, row=rows[answer.row]) for answer in result.answers)
     return replace(result, answers=answers)
 
 
 def _empty_result(job: messages.Job) -> CandidateResult:
-    """Return the result of an expert on whom no vote depends any more."""
+    """Return the result of an expert whose rows are all settled."""
     return CandidateResult(descriptor_from_proto(job.descriptor), (), 0.0, 0.0, 0.0)

@@ -1,4 +1,4 @@
-"""The leases of jobs, kept alive by heartbeats while the jobs are worked on."""
+"""Leases of jobs, extended by heartbeats until the jobs end."""
 
 import logging
 import threading
@@ -12,43 +12,43 @@ from modnorm.errors import CancelledError, ModnormError, NotFoundError, StaleLea
 from modnorm.v1 import evaluation_pb2 as messages
 from services.common.tracing import add_trace_context
 from services.evaluator.aggregator_client import AggregatorClient
-from services.evaluator.candidate_bar import CandidateBar
+from services.evaluator.candidate_threshold import CandidateThreshold
 from services.evaluator.shutdown import Shutdown
 from services.evaluator.watchdog import LOAD_FACTOR
 
-LEAST_SILENCE = 1_800.0
-"""Least seconds without progress until a lease is let go: loading a large model takes minutes."""
+MIN_SILENCE_SECONDS = 1_800.0
+"""Seconds for which every lease is kept without progress: loading a large model takes minutes."""
 _MARGIN = 60.0
-"""Seconds before that in which the watchdog ends a worker that hangs, and fails its job."""
+"""Seconds before that in which the watchdog can end a hanging worker and fail its job."""
 
 logger = logging.getLogger(__name__)
 
 
 def longest_silence(stall_seconds: float) -> float:
-    """Return how many seconds a lease is kept without progress: a model may load for as long."""
-    return max(LEAST_SILENCE, LOAD_FACTOR * stall_seconds + _MARGIN)
+    """Return for how many seconds a lease is kept without progress, while a model may load."""
+    return max(MIN_SILENCE_SECONDS, LOAD_FACTOR * stall_seconds + _MARGIN)
 
 
-class HandedBackError(Exception):
-    """The worker cannot go on with the job, which is not at fault."""
+class ReleasedError(Exception):
+    """The worker releases the job unfinished; the job is not at fault."""
 
     def __init__(self, reason: str = "the worker is stopping") -> None:
         super().__init__(reason)
 
 
-class GivenUpError(HandedBackError):
+class AbandonedError(ReleasedError):
     """Raised in all parked jobs at once; the raiser releases their leases in one call."""
 
 
 class Heartbeats:
-    """Extends all leases of a worker by one message, from a thread that lasts while there are any.
+    """Extends all leases of a worker by one message; its thread runs while there are leases.
 
-    One message is answered before the next is composed, so that the aggregator hears of changes in
-    their order.
+    Each message waits for the response to the one before, so that the aggregator receives changes
+    in order.
 
     Args:
         client: Sends heartbeats.
-        seconds: Longest pause between two; a third of the shortest lease at most.
+        seconds: Longest pause between heartbeats; a third of the shortest lease if that is less.
     """
 
     def __init__(self, client: AggregatorClient, seconds: float) -> None:
@@ -57,7 +57,7 @@ class Heartbeats:
         self._leases: list[HeldLease] = []
         self._changed = threading.Condition()
         self._runs = False
-        self._hastened = False
+        self._is_urgent = False
         self._sending = threading.Lock()
 
     def add(self, lease: "HeldLease") -> None:
@@ -70,31 +70,31 @@ class Heartbeats:
                 threading.Thread(target=self._run, name="heartbeat", daemon=True).start()
 
     def remove(self, lease: "HeldLease") -> None:
-        """Let a lease go. The aggregator fences a heartbeat that is under way."""
+        """Stop to extend a lease. The aggregator's fencing refuses a heartbeat in flight."""
         with self._changed:
             if lease in self._leases:
                 self._leases.remove(lease)
                 self._changed.notify()
 
-    def hasten(self) -> None:
-        """Have the next heartbeat sent at once; return before that."""
+    def send_soon(self) -> None:
+        """Make the next heartbeat due now; return without a wait for it."""
         with self._changed:
-            self._hastened = True
+            self._is_urgent = True
             self._changed.notify()
 
     def send(self, leases: Sequence["HeldLease"]) -> None:
-        """Extend leases now, after the heartbeat under way; each hears its answer."""
+        """Extend leases now, after any heartbeat in flight; pass each response to its lease."""
         with self._sending:
-            calls = [lease.beat() for lease in leases]
-            for lease, answer in zip(leases, self._client.heartbeats(calls), strict=True):
-                lease.hear(answer)
+            calls = [lease.make_heartbeat() for lease in leases]
+            for lease, response in zip(leases, self._client.heartbeats(calls), strict=True):
+                lease.handle(response)
 
     def _run(self) -> None:
         while leases := self._due():
             try:
                 self.send(leases)
             except Exception:
-                # A defect must not cost every lease.
+                # Without this thread every lease would expire.
                 logger.exception("no heartbeat could be sent")
 
     def _due(self) -> Sequence["HeldLease"]:
@@ -102,29 +102,29 @@ class Heartbeats:
         with self._changed:
             before = time.monotonic()
             while self._leases:
-                left = before + self._pause() - time.monotonic()
-                if left > 0 and not self._hastened:
+                left = before + self._interval() - time.monotonic()
+                if left > 0 and not self._is_urgent:
                     self._changed.wait(left)
                     continue
-                self._hastened = False
-                self._leases = [lease for lease in self._leases if lease.lasts()]
+                self._is_urgent = False
+                self._leases = [lease for lease in self._leases if lease.is_wanted()]
                 if self._leases:
                     return tuple(self._leases)
             self._runs = False
             return ()
 
-    def _pause(self) -> float:
+    def _interval(self) -> float:
         return min(self._seconds, *(lease.lease.seconds / 3 for lease in self._leases))
 
 
 class HeldLease:
-    """Context in which heartbeats extend a lease and say when to stop.
+    """Context in which heartbeats extend a lease; their responses may end the work.
 
     Args:
         heartbeats: Sends the heartbeats.
         lease: The lease.
-        shutdown: Says when to hand the job back.
-        bar: Raised by the answers to heartbeats.
+        shutdown: The job is released at the end of its grace period.
+        threshold: Raised by the responses to heartbeats.
         silence_seconds: How long the lease is kept without progress.
     """
 
@@ -134,21 +134,22 @@ class HeldLease:
         lease: messages.Lease,
         shutdown: Shutdown,
         *,
-        bar: CandidateBar | None = None,
-        silence_seconds: float = LEAST_SILENCE,
+        threshold: CandidateThreshold | None = None,
+        silence_seconds: float = MIN_SILENCE_SECONDS,
     ) -> None:
         self.lease = lease
         self.total = 0
-        """Answers in all, for the progress in heartbeats."""
+        """Number of rows to answer, for the progress in heartbeats."""
         self._context = copy_context()
         self._heartbeats = heartbeats
         self._shutdown = shutdown
-        self._bar = bar
+        self._threshold = threshold
         self._silence_seconds = silence_seconds
         self._done = 0
         self._is_parked = False
-        self._alive = time.monotonic()
-        self._verdict: ModnormError | None = None
+        self._last_progress = time.monotonic()
+        self._end: ModnormError | None = None
+        """Why the aggregator ended the lease."""
 
     def __enter__(self) -> Self:
         self._heartbeats.add(self)
@@ -158,59 +159,59 @@ class HeldLease:
         self._heartbeats.remove(self)
 
     def progress(self, done: int) -> None:
-        """Note progress; raise if the work has to stop.
+        """Record progress; raise if the work has to stop.
 
         Raises:
-            CancelledError: the work is not wanted any more.
+            CancelledError: the experiment no longer needs the job.
             StaleLeaseError: the lease is lost.
-            HandedBackError: the grace period is over.
+            ReleasedError: the grace period has ended.
         """
         self._done = done
-        self._alive = time.monotonic()
-        if self._verdict is not None:
-            raise self._verdict
-        if self._shutdown.overdue:
-            raise HandedBackError
+        self._last_progress = time.monotonic()
+        if self._end is not None:
+            raise self._end
+        if self._shutdown.is_overdue:
+            raise ReleasedError
 
     @property
-    def is_over(self) -> bool:
-        """Whether the aggregator ended it; `progress` raises the reason."""
-        return self._verdict is not None
+    def is_ended(self) -> bool:
+        """Whether the aggregator ended the lease; `progress` raises the reason."""
+        return self._end is not None
 
     @property
     def is_stopping(self) -> bool:
-        """Whether the worker is stopping, and finishes only what it has begun."""
+        """Whether the worker is stopping and parks no job any more."""
         return self._shutdown.requested.is_set()
 
     @contextmanager
     def parked(self) -> Iterator[None]:
-        """Expect no progress inside the context, in which the job is parked.
+        """Mark the job as parked inside the context, where no progress is expected.
 
-        The aggregator hears of both ends. If a worker dies, only the job at the engine has had an
-        attempt. At the end, the answer is awaited: it may raise the bar or cancel the work.
+        Heartbeats report the beginning and the end: if the worker dies, only the job at the engine
+        loses an attempt. The end waits for the response, which may raise the threshold or cancel.
         """
-        self._alive, self._is_parked = float("inf"), True
-        self._heartbeats.hasten()
+        self._last_progress, self._is_parked = float("inf"), True
+        self._heartbeats.send_soon()
         try:
             yield
             self._is_parked = False
-            if self._verdict is None:
+            if self._end is None:
                 self._heartbeats.send([self])
         finally:
-            self._alive = time.monotonic()
+            self._last_progress = time.monotonic()
 
-    def lasts(self) -> bool:
-        """Tell whether to extend it: the work is wanted and shows progress."""
-        if self._verdict is not None:
+    def is_wanted(self) -> bool:
+        """Return whether to extend the lease: the aggregator keeps it and the job progresses."""
+        if self._end is not None:
             return False
-        if time.monotonic() - self._alive > self._silence_seconds:
-            self._log(logging.ERROR, "no progress, letting the lease go")
+        if time.monotonic() - self._last_progress > self._silence_seconds:
+            self._log(logging.ERROR, "no progress, the lease is not extended")
             return False
         return True
 
-    def beat(self) -> messages.Call:
-        """Return the heartbeat that is due now, in the trace of the job."""
-        experiment_id, candidate = self._bar.about if self._bar else ("", 0)
+    def make_heartbeat(self) -> messages.Call:
+        """Return a heartbeat with the present progress, in the trace of the job."""
+        experiment_id, candidate = self._threshold.about if self._threshold else ("", 0)
         heartbeat = messages.HeartbeatRequest(
             lease=self.lease,
             answers_done=self._done,
@@ -219,27 +220,27 @@ class HeldLease:
             candidate=candidate,
             resting=self._is_parked,
         )
-        # A copy, since a context that is entered cannot be entered again.
+        # A context can be entered only once.
         return self._context.copy().run(add_trace_context, messages.Call(heartbeat=heartbeat))
 
-    def hear(self, answer: messages.HeartbeatResponse | ModnormError) -> None:
-        """Take in the answer to a heartbeat, or its error."""
-        match answer:
+    def handle(self, response: messages.HeartbeatResponse | ModnormError) -> None:
+        """Apply the response to a heartbeat, or its error."""
+        match response:
             case StaleLeaseError():
-                self._verdict = answer
+                self._end = response
             case NotFoundError():
-                # The job is gone, which is not the engine's fault.
-                self._verdict = StaleLeaseError(answer.message)
+                # The job was deleted, which is not the engine's fault.
+                self._end = StaleLeaseError(response.message)
             case ModnormError():
-                # A failed call says nothing about the lease.
-                self._log(logging.WARNING, "heartbeat failed: %s", answer)
+                # The lease may still hold.
+                self._log(logging.WARNING, "heartbeat failed: %s", response)
             case _:
-                if answer.cancel:
-                    self._verdict = CancelledError("the work is not wanted any more")
-                if self._bar and answer.HasField("bar"):
-                    self._bar.rise(answer.bar)
+                if response.cancel:
+                    self._end = CancelledError("the experiment no longer needs the job")
+                if self._threshold and response.HasField("bar"):
+                    self._threshold.raise_to(response.bar)
 
     def _log(self, level: int, message: str, *values: object) -> None:
-        """Log in the job's context, as the thread of heartbeats has none."""
+        """Log in the context of the job, which the heartbeat thread lacks."""
         names = {"job": self.lease.job_id, "token": self.lease.token}
         self._context.copy().run(logger.log, level, message, *values, extra=names)

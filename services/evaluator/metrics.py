@@ -24,14 +24,14 @@ class JobOutcome(StrEnum):
 
     REPORTED = "reported"
     FAILED = "failed"
-    HANDED_BACK = "handed_back"
-    """The worker stopped."""
+    RELEASED = "released"
+    """The worker stopped or its engine failed, and returned the job without an attempt."""
     UNFIT = "unfit"
     """The worker lacks a sandbox, or a task's package in the right version."""
     PASSED_ON = "passed_on"
     """Another job fits the loaded model or the parked jobs better."""
     DROPPED = "dropped"
-    """The lease was lost, or the work is not wanted any more."""
+    """The lease was lost, or the experiment no longer needs the job."""
 
 
 class EvaluatorMetrics:
@@ -49,7 +49,7 @@ class EvaluatorMetrics:
             self._jobs.labels(outcome)
         self._phases = Histogram(
             "modnorm_evaluator_phase_seconds",
-            "Parts of evaluating a candidate.",
+            "Seconds of each phase of a candidate.",
             ("phase",),
             buckets=WORK_BUCKETS,
             registry=registry,
@@ -57,13 +57,13 @@ class EvaluatorMetrics:
         self._tokens = Counter(
             "modnorm_evaluator_tokens", "Tokens generated in results.", registry=registry
         )
-        self.busy = Gauge("modnorm_evaluator_busy", "1 while a job is in hand.", registry=registry)
+        self.busy = Gauge("modnorm_evaluator_busy", "1 while a job runs.", registry=registry)
         self.model_loads = Counter(
             "modnorm_evaluator_model_loads", "Models loaded into an engine.", registry=registry
         )
         self.engine_restarts = Counter(
             "modnorm_evaluator_engine_restarts",
-            "Engines thrown away after a failure; the next job loads one again.",
+            "Engines closed after a failure; the next job loads one again.",
             registry=registry,
         )
         registry.register(GpuCollector())
@@ -81,7 +81,7 @@ class EvaluatorMetrics:
 
 
 class Devices(Protocol):
-    """Reads the state of GPUs; `torch.cuda` does so through NVML, without starting CUDA."""
+    """Reads the state of GPUs, as `torch.cuda` does through NVML without starting CUDA."""
 
     def device_count(self) -> int:
         """Return the number of visible GPUs."""
@@ -102,17 +102,17 @@ class GpuCollector(Collector):
 
     def __init__(self, devices: Devices = torch.cuda) -> None:
         self._devices = devices
-        self._silent = False
+        self._has_warned = False
 
     @override
     def collect(self) -> Iterable[Metric]:
-        """Return what can be read."""
+        """Return memory and utilization of each GPU that can be read."""
         memory = GaugeMetricFamily(
             "modnorm_gpu_memory_used_bytes", "GPU memory in use.", labels=("device",)
         )
         use = GaugeMetricFamily(
             "modnorm_gpu_utilization_ratio",
-            "Part of the time in which the GPU was busy.",
+            "Share of the time in which the GPU was busy.",
             labels=("device",),
         )
         with warnings.catch_warnings():
@@ -125,7 +125,7 @@ class GpuCollector(Collector):
     def _add(self, family: GaugeMetricFamily, device: int, read: Callable[[int], float]) -> None:
         try:
             family.add_metric((str(device),), read(device))
-        except Exception as error:  # noqa: BLE001 - NVML has errors of its own; metrics go on
-            if not self._silent:
+        except Exception as error:  # noqa: BLE001 - NVML's own errors; other metrics stay readable
+            if not self._has_warned:
                 logger.warning("no GPU metrics: %s", error)
-            self._silent = True
+            self._has_warned = True

@@ -11,17 +11,17 @@ from services.evaluator.aggregator_client import AggregatorClient
 from services.evaluator.model_cache import ModelCache
 
 TRIES = 3
-"""Jobs that are asked for; other workers may lease them first."""
+"""Pending jobs that the worker tries to lease; other workers may lease them first."""
 
 logger = logging.getLogger(__name__)
 
 
 class ModelAffinity:
-    """Finds jobs of the loaded model in place of jobs of another.
+    """Replaces jobs of other models by jobs of the loaded model.
 
     Args:
         client: The aggregator.
-        models: Knows the loaded model.
+        models: Holds the loaded model.
         patience: Seconds for which jobs of other models are passed on.
     """
 
@@ -30,21 +30,21 @@ class ModelAffinity:
         self._models = models
         self._patience = patience
         self._first = float("-inf")
-        """When the first job of another model came, of those that are passed on now."""
+        """Time of the first job of another model in the present period of patience."""
         self._last = float("-inf")
 
-    def instead_of(self, job: messages.Job) -> messages.Job | None:
-        """Return a leased job of the loaded model to do first, or None for the given job.
+    def replacement(self, job: messages.Job) -> messages.Job | None:
+        """Return a leased job of the loaded model to do instead; None to keep `job`.
 
-        It is None if no job of the loaded model is pending, or the patience is over. The patience
-        then begins anew for the next model.
+        None if no job of the loaded model is pending or the patience has run out. The next model
+        begins with full patience.
         """
         loaded = self._models.key
         if loaded is None or self._models.holds(job) or self._is_out_of_patience():
             return None
         other = next(self._claimed(loaded.model_digest), None)
         if other is None:
-            self._start_again()
+            self._reset()
         return other
 
     def _is_out_of_patience(self) -> bool:
@@ -54,24 +54,24 @@ class ModelAffinity:
         self._last = now
         if now - self._first < self._patience:
             return False
-        self._start_again()
+        self._reset()
         return True
 
-    def _start_again(self) -> None:
+    def _reset(self) -> None:
         self._first = self._last = float("-inf")
 
     def _claimed(self, model_digest: str) -> Iterator[messages.Job]:
-        """Lease pending jobs of a model, one by one; hand back those that need another engine."""
+        """Lease pending jobs of a model, one by one; release those that need another engine."""
         try:
             pending = self._client.find_jobs(model_digest)
-            # Workers begin with different jobs.
+            # The offset differs by worker, so that workers try different jobs.
             start = zlib.crc32(self._client.worker.encode()) % max(1, len(pending))
             for job_id in (*pending[start:], *pending[:start])[:TRIES]:
                 job = self._client.claim(job_id)
                 if job is not None and self._models.holds(job):
                     yield job
                 elif job is not None:
-                    reason = "its engine has other settings than the one that is loaded"
+                    reason = "the job's engine settings differ from the loaded engine's"
                     self._client.fail(job.lease, messages.FAILURE_KIND_RELEASED, reason)
         except ModnormError as error:
-            logger.warning("no other job was looked for: %s", error)
+            logger.warning("jobs of the loaded model not listed: %s", error)

@@ -1,4 +1,4 @@
-"""The model that a worker holds: loaded once, kept over jobs and experiments."""
+"""Cache of the one loaded model, kept between jobs and experiments."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,13 +32,13 @@ class Loading:
     """How a worker loads models."""
 
     roots: Sequence[Path] | None
-    """Directories under which local models must lie; anywhere when None."""
+    """Directories that must contain local models; None allows any directory."""
     share: float = EngineSettings().gpu_memory_utilization
-    """Part of a GPU's memory that an engine may take."""
+    """Share of a GPU's memory that an engine may take."""
     lock: Path | None = None
-    """File that workers of one GPU lock in turn: vLLM measures the memory that is free."""
+    """File that the workers of one GPU lock while they load: vLLM measures free memory."""
     may_make_room: bool = False
-    """Whether to end when a model does not fit that part."""
+    """Whether the worker ends when a model does not fit its share."""
     load: LoadEngine = load_engine
 
 
@@ -57,7 +57,7 @@ def engine_settings(job: messages.Job, share: float) -> EngineSettings:
 
 @dataclass(frozen=True, slots=True)
 class ModelKey:
-    """Jobs of equal keys can use the same loaded engine."""
+    """Identity of a loaded engine: jobs with equal keys can use it."""
 
     model_digest: str
     engine: str
@@ -68,7 +68,7 @@ class LoadedModel:
     """An engine, and the prompts of its jobs.
 
     Args:
-        key: What it was loaded for.
+        key: Its identity.
         checkpoint: The model on disk.
         engine: The engine that holds it.
         artifacts: Where rows come from.
@@ -124,20 +124,20 @@ class ModelCache:
         return self._loaded.key if self._loaded else None
 
     def holds(self, job: messages.Job) -> bool:
-        """Whether the loaded engine can do a job."""
+        """Return whether the loaded engine can do a job."""
         return self.key == self._key_of(job)
 
     def load(self, job: messages.Job, poll: Callable[[], None]) -> LoadedModel:
-        """Return the model of a job, loaded.
+        """Return the loaded model of a job.
 
         Args:
             job: The job.
             poll: Called while another worker of the GPU loads; its errors end the wait.
 
         Raises:
-            IncompatibleError: the model here differs from the job's.
-            InvalidInputError: there is no such model or engine here.
-            PreconditionError: this process cannot load it, and a new one may.
+            IncompatibleError: the model's files differ from the job's.
+            InvalidInputError: this host lacks the model or the engine.
+            PreconditionError: only a new process can load the model.
             EngineError: the infrastructure failed.
         """
         key = self._key_of(job)
@@ -146,7 +146,7 @@ class ModelCache:
         checkpoint = self._checkpoint(job)
         self.close()
         logger.info("loading a model", extra={"model": job.model.name, "engine": job.engine.name})
-        with self._turn(poll):
+        with self._exclusive(poll):
             engine = self._loading.load(job.engine.name, checkpoint, key.settings)
         self._loaded = LoadedModel(key, checkpoint, engine, self._artifacts)
         return self._loaded
@@ -162,21 +162,21 @@ class ModelCache:
         return ModelKey(job.model_digest, job.engine.name, settings)
 
     def _checkpoint(self, job: messages.Job) -> Checkpoint:
-        """Return the model of a job on disk."""
+        """Return the checkpoint of a job's model on this host."""
         revision = job.model.revision if job.model.HasField("revision") else None
         checkpoint = resolve_checkpoint(job.model.name, revision, roots=self._loading.roots)
         if checkpoint.digest != job.model_digest:
             raise IncompatibleError(
-                f"{job.model.name} has digest {checkpoint.digest} here, "
-                f"the experiment is of {job.model_digest}",
+                f"{job.model.name} has digest {checkpoint.digest} on this evaluator, "
+                f"but {job.model_digest} in the experiment",
                 field="model.name",
-                remedy="give evaluators the files that the experiment was made with",
+                remedy="give evaluators the model files that the experiment was submitted with",
             )
         return checkpoint
 
     @contextmanager
-    def _turn(self, poll: Callable[[], None]) -> Iterator[None]:
-        """Have the workers of one GPU load in turn."""
+    def _exclusive(self, poll: Callable[[], None]) -> Iterator[None]:
+        """Let the workers of one GPU load one after the other."""
         lock = hold(self._loading.lock, poll) if self._loading.lock else None
         try:
             yield

@@ -1,4 +1,4 @@
-"""NVIDIA's Multi-Process Service, with which processes that share a GPU run at the same time."""
+"""NVIDIA's Multi-Process Service (MPS), which lets processes that share a GPU run concurrently."""
 
 import logging
 import os
@@ -22,8 +22,8 @@ class Mps:
     """A control daemon of MPS.
 
     Args:
-        environment: The environment that leads to it.
-        is_ours: Whether it was started here and ends with `close`.
+        environment: Environment variables with its pipe directory.
+        is_ours: Whether this process started it, and `close` ends it.
     """
 
     def __init__(self, environment: Mapping[str, str], *, is_ours: bool) -> None:
@@ -32,13 +32,13 @@ class Mps:
 
     @property
     def changes(self) -> dict[str, str]:
-        """Variables by which a client finds it."""
+        """Environment variables by which a client finds the daemon."""
         return {
             name: self._environment[name] for name in (PIPES, LOGS) if name in self._environment
         }
 
     def accepts(self, command: str) -> bool:
-        """Give the daemon a command; return whether it answers."""
+        """Send the daemon a command; return whether it answers."""
         try:
             _run([CONTROL], self._environment, f"{command}\n")
         except (OSError, subprocess.SubprocessError):
@@ -46,7 +46,7 @@ class Mps:
         return True
 
     def close(self) -> None:
-        """End the daemon if it was started here, after its clients have ended."""
+        """End a daemon that this process started; its clients must have ended."""
         if self._is_ours and not self.accepts("quit"):
             logger.warning("the MPS daemon did not quit")
 
@@ -55,12 +55,12 @@ def chosen_mps(mode: str, inherited: Mapping[str, str], folder: Path) -> Mps | N
     """Return the daemon for the workers, if any.
 
     Args:
-        mode: `auto` for a running one, `on` to start one where none runs, `off` for none.
+        mode: `auto` uses a running daemon, `on` also starts one if none runs, `off` uses none.
         inherited: This process's environment.
-        folder: Folder for the pipes and logs of a new one.
+        folder: Folder for the pipes and logs of a new daemon.
 
     Raises:
-        UnavailableError: it does not start.
+        UnavailableError: the daemon does not start.
     """
     if mode == "off":
         return None
@@ -69,7 +69,7 @@ def chosen_mps(mode: str, inherited: Mapping[str, str], folder: Path) -> Mps | N
 
 
 def running_mps(inherited: Mapping[str, str]) -> Mps | None:
-    """Return the daemon of the environment's pipe directory or of the default one."""
+    """Return the running daemon of the environment's or the default pipe directory, if any."""
     environment = _with_driver(inherited)
     daemon = Mps(environment, is_ours=False)
     if not daemon.accepts("get_server_list"):
@@ -79,14 +79,14 @@ def running_mps(inherited: Mapping[str, str]) -> Mps | None:
 
 
 def start_mps(inherited: Mapping[str, str], folder: Path) -> Mps:
-    """Start a daemon that sees all GPUs; its clients choose theirs as they would without it.
+    """Start a daemon that sees all GPUs; clients select theirs by CUDA_VISIBLE_DEVICES as usual.
 
     Args:
         inherited: This process's environment.
-        folder: Folder for its pipes and logs; its path is short, as a socket's has 107 bytes.
+        folder: Folder for pipes and logs, with a short path: a socket's has at most 107 bytes.
 
     Raises:
-        UnavailableError: it does not start.
+        UnavailableError: the daemon does not start.
     """
     pipes, logs = folder / "mps", folder / "mps-log"
     environment = _with_driver(inherited) | {PIPES: str(pipes), LOGS: str(logs)}
@@ -99,13 +99,13 @@ def start_mps(inherited: Mapping[str, str], folder: Path) -> Mps:
         raise _unusable(f"NVIDIA's MPS does not start: {error}") from error
     daemon = Mps(environment, is_ours=True)
     if not daemon.accepts("get_server_list"):
-        raise _unusable("NVIDIA's MPS was started, and does not answer")
+        raise _unusable("NVIDIA's MPS was started but does not answer")
     logger.info("started an MPS daemon", extra={"pipes": str(pipes)})
     return daemon
 
 
 def _with_driver(inherited: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment whose path has the driver's folder, for the daemon's server."""
+    """Return an environment with the driver's folder in PATH, which the daemon needs."""
     path = inherited.get("PATH", os.defpath)
     tool = shutil.which("nvidia-smi", path=path)
     folders = (*([str(Path(tool).resolve().parent)] if tool else []), *FOLDERS)
@@ -113,7 +113,7 @@ def _with_driver(inherited: Mapping[str, str]) -> dict[str, str]:
 
 
 def _run(command: Sequence[str], environment: Mapping[str, str], text: str = "") -> None:
-    """Run a program of the driver; its output goes nowhere, since a daemon may keep a pipe."""
+    """Run a driver program; discard its output, since a daemon could keep a pipe open."""
     subprocess.run(
         command,
         env=environment,
@@ -130,5 +130,5 @@ def _unusable(reason: str) -> UnavailableError:
     return UnavailableError(
         reason,
         field="mps",
-        remedy="see that the container has the driver's programs, or set MODNORM_MPS=off",
+        remedy="give the container the driver's programs, or set MODNORM_MPS=off",
     )

@@ -1,4 +1,4 @@
-"""Parked jobs: they keep their lease and their requests in the engine while others go first."""
+"""Parked jobs: they keep lease and engine requests while other jobs use the engine."""
 
 from collections.abc import Callable
 from functools import partial
@@ -11,14 +11,14 @@ from services.evaluator.watchdog import Watchdog
 
 
 class ParkedJobs:
-    """The job at the engine and those that are parked; used by one thread.
+    """The job at the engine and the parked jobs; used by one thread.
 
     Args:
-        most: Jobs that are parked at once.
+        limit: Most jobs that are parked at once.
     """
 
-    def __init__(self, most: int) -> None:
-        self._scheduler = Scheduler(most)
+    def __init__(self, limit: int) -> None:
+        self._race = Race(limit)
         self._open: dict[Turn, messages.Job] = {}
 
     def __len__(self) -> int:
@@ -26,26 +26,26 @@ class ParkedJobs:
 
     @property
     def is_full(self) -> bool:
-        """Whether jobs are parked, and no other can be."""
-        return len(self) > 0 and self._scheduler.is_full
+        """Whether jobs are parked and no further job can be parked."""
+        return len(self) > 0 and self._race.is_full
 
     @property
     def at_engine(self) -> messages.Job | None:
-        """The job that is worked on now; may be read from any thread."""
-        active = self._scheduler.active
+        """The job that uses the engine now; may be read from any thread."""
+        active = self._race.active
         return self._open.get(active) if active else None
 
     def fits(self, job: messages.Job) -> bool:
-        """Tell whether a job leaves the engine in the state that the parked jobs need."""
+        """Return whether a job needs the same engine state as the parked jobs."""
         return all(_state(job) == _state(other) for other in self._open.values())
 
     def begin(self, job: messages.Job, work: Callable[[Turn], None]) -> None:
-        """Work on a job until it ends, or until the work parks it by its turn."""
-        self._scheduler.begin(partial(self._work, job, work))
+        """Work on a job until it ends or the work parks it through its turn."""
+        self._race.begin(partial(self._work, job, work))
 
     def continue_best(self) -> None:
-        """Finish the parked job with the best answers, and end those that are not wanted."""
-        self._scheduler.resume_best()
+        """Finish the parked job with the best answers; end the jobs that are no longer needed."""
+        self._race.go_on()
 
     def abandon(self, error: BaseException) -> None:
         """Raise an error in all parked jobs."""
@@ -60,10 +60,10 @@ class ParkedJobs:
 
 
 class ParkingTurn:
-    """A turn whose lease and watchdog expect no progress while its job is parked.
+    """A turn that suspends the watchdog and marks the lease while its job is parked.
 
     Args:
-        turn: The turn.
+        turn: The turn of the scheduler.
         watchdog: Watches the engine.
         lease: The lease of the job.
     """
@@ -74,15 +74,15 @@ class ParkingTurn:
         self._lease = lease
 
     def is_due(self, answered: int, rows: int) -> bool:
-        """Tell whether to park now, with so many rows answered; never while the worker stops."""
+        """Return whether to park now, after `answered` rows; never while the worker stops."""
         return self._turn.is_due(answered, rows) and not self._lease.is_stopping
 
-    def park(self, mean_reward: float, is_excluded: Callable[[], bool]) -> None:
-        """Park the job; return at its next turn, which comes soon if the job is not wanted."""
+    def rest(self, standing: float, is_out: Callable[[], bool]) -> None:
+        """Park the job until its next turn, which comes soon if the job is no longer needed."""
         with self._watchdog.parked(), self._lease.parked():
-            self._turn.park(mean_reward, lambda: self._lease.is_over or is_excluded())
+            self._turn.rest(standing, lambda: self._lease.is_ended or is_out())
 
 
 def _state(job: messages.Job) -> tuple[str, int, str]:
-    """Return what decides the state of the engine outside candidates."""
+    """Return the fields of a job that determine the engine's state outside candidates."""
     return job.experiment_id, job.split, job.descriptor.lineage_digest

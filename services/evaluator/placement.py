@@ -1,4 +1,4 @@
-"""The GPUs of a host, the places of its workers, and the environment of each."""
+"""The GPUs of a host, the placement of its workers on them, and each worker's environment."""
 
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -11,51 +11,51 @@ from modnorm.errors import InvalidInputError, UnavailableError
 if TYPE_CHECKING:
     from services.common.settings import SupervisorSettings
 
-_EVERY = "all"
+_ALL = "all"
 _QUERY = ("nvidia-smi", "--query-gpu=index", "--format=csv,noheader")
 ENGINES_UNDER_MPS = 3
-"""Engines that share a GPU by default, where NVIDIA's MPS lets them overlap."""
+"""Engines that share a GPU by default if NVIDIA's MPS lets them overlap."""
 PORTS_EACH = 100
-"""Ports of each worker's engine, from `engine_ports` on."""
+"""Ports of each worker's engine; the first worker's begin at `engine_ports`."""
 COMPILE_CACHES = ("VLLM_CACHE_ROOT", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
-"""Variables that name a folder of compiled kernels, which two compilers must not share."""
+"""Variables that name a folder of compiled kernels, which two processes must not share."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The place of one worker."""
+    """The device of one worker and the worker's number there."""
 
     number: int
-    """Unique on the host; places without a worker are counted too."""
+    """Number of the worker on the host; unused slots are counted too."""
     device: str
-    """Its CUDA devices, separated by commas; empty on a CPU."""
+    """CUDA devices, separated by commas; empty on a CPU."""
     slot: int
     """Number of the worker on its device."""
     engines: int
-    """Workers on the device."""
+    """Number of workers on the device."""
 
 
 def chosen_devices(devices: str, visible: str | None) -> tuple[str, ...]:
-    """Return the CUDA device of each worker; none for a single worker on the CPU.
+    """Return the CUDA devices to use; none for a single worker on the CPU.
 
     Args:
         devices: `all`, a list such as `0,1`, or empty.
-        visible: CUDA_VISIBLE_DEVICES, where it is set: what `all` means.
+        visible: CUDA_VISIBLE_DEVICES if it is set: the devices that `all` means.
 
     Raises:
         InvalidInputError: a device is named twice.
-        UnavailableError: all are asked for, and there are none.
+        UnavailableError: `all` is requested, and there is no GPU.
     """
-    if devices != _EVERY:
+    if devices != _ALL:
         return _distinct(_split(devices))
-    found = _query() if visible is None else _split(visible)
-    if not found:
+    present = _query() if visible is None else _split(visible)
+    if not present:
         raise UnavailableError(
             "there is no GPU",
             field="devices",
             remedy="give the container GPUs, or leave MODNORM_DEVICES empty for CPUs",
         )
-    return _distinct(found)
+    return _distinct(present)
 
 
 def _split(text: str) -> tuple[str, ...]:
@@ -74,43 +74,43 @@ def _distinct(devices: Sequence[str]) -> tuple[str, ...]:
 
 def _query() -> tuple[str, ...]:
     try:
-        ended = subprocess.run(_QUERY, check=True, capture_output=True, text=True, timeout=60)
+        query = subprocess.run(_QUERY, check=True, capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.SubprocessError) as error:
         raise UnavailableError(
             f"the GPUs cannot be counted: {error}",
             field="devices",
             remedy="give the container the driver's tools, or list GPUs in MODNORM_DEVICES",
         ) from error
-    return tuple(ended.stdout.split())
+    return tuple(query.stdout.split())
 
 
-def wanted_engines(settings: "SupervisorSettings", *, has_mps: bool) -> int:
+def engines_per_gpu(settings: "SupervisorSettings", *, has_mps: bool) -> int:
     """Return how many engines share a GPU.
 
     Raises:
-        InvalidInputError: several are wanted, and models are spread over several GPUs.
+        InvalidInputError: several engines are requested with several GPUs for each.
     """
-    asked, spread = settings.engines_per_gpu, settings.gpus_per_worker > 1
-    if asked == "auto":
+    requested, spread = settings.engines_per_gpu, settings.gpus_per_worker > 1
+    if requested == "auto":
         return ENGINES_UNDER_MPS if has_mps and not spread else 1
-    if spread and int(asked) > 1:
+    if spread and int(requested) > 1:
         raise InvalidInputError(
-            "a worker with several GPUs does not share them",
+            "a worker with several GPUs cannot share them",
             field="engines_per_gpu",
-            remedy="leave MODNORM_ENGINES_PER_GPU or MODNORM_GPUS_PER_WORKER at 1",
+            remedy="set MODNORM_ENGINES_PER_GPU or MODNORM_GPUS_PER_WORKER to 1",
         )
-    return int(asked)
+    return int(requested)
 
 
 def grouped(devices: Sequence[str], size: int) -> tuple[str, ...]:
-    """Return the devices of each worker, neighbours together.
+    """Return the devices of each worker, in groups of neighbours.
 
     Raises:
-        InvalidInputError: some would be left over.
+        InvalidInputError: the number of devices is no multiple of `size`.
     """
     if len(devices) % size:
         raise InvalidInputError(
-            f"{len(devices)} GPUs are no groups of {size}",
+            f"{len(devices)} GPUs cannot be divided into groups of {size}",
             field="gpus_per_worker",
             remedy="change MODNORM_GPUS_PER_WORKER or MODNORM_DEVICES",
         )
@@ -121,10 +121,10 @@ def grouped(devices: Sequence[str], size: int) -> tuple[str, ...]:
 def environment_of(
     place: Place, settings: "SupervisorSettings", inherited: Mapping[str, str], folder: Path
 ) -> dict[str, str]:
-    """Return the whole environment of a worker.
+    """Return the complete environment of a worker.
 
     Args:
-        place: Where it runs.
+        place: Its device and number.
         settings: The supervisor's settings.
         inherited: The supervisor's environment.
         folder: Holds the sockets and locks of the host's workers.
@@ -145,7 +145,7 @@ def environment_of(
 
 
 def address_of(place: Place, folder: Path) -> str:
-    """Return the address at which a worker answers health checks."""
+    """Return the address of a worker's health checks."""
     return f"unix:{folder / str(place.number)}"
 
 
@@ -170,6 +170,6 @@ def _on_gpu(
 
 
 def _later_port(address: str, number: int) -> str:
-    """Return the address with its port raised by the worker's number."""
+    """Return the address with its port increased by the worker's number."""
     host, _, port = address.rpartition(":")
     return f"{host}:{int(port) + number}" if port.isdecimal() and int(port) else address

@@ -1,8 +1,8 @@
-"""Messages of the queue: accepted only in the form in which the aggregator sends them.
+"""Messages of the queue, accepted only in the aggregator's form.
 
 Anybody who reaches the broker can put messages there. An accepted message carries one job id, and
-the aggregator decides whether to lease that job. All others are rejected before Celery reads them.
-No message ends the worker.
+the aggregator decides whether to lease that job. All other messages are rejected before Celery
+reads them. No message ends the worker.
 """
 
 import logging
@@ -21,9 +21,9 @@ from modnorm.errors import InvalidInputError
 from services.common.exponential_backoff import Backoff
 
 POLL_SECONDS = 0.2
-"""Longest wait for a message before Celery looks whether to stop."""
+"""Longest wait for a message before Celery checks whether to stop."""
 RECONNECT_SECONDS, MAX_RECONNECT_SECONDS = 0.2, 10.0
-"""First and longest pause before a broken connection is opened again."""
+"""First and longest pause before reconnecting to the broker."""
 MAX_BODY = 4096
 """Bytes; ten times the size of the aggregator's messages."""
 
@@ -33,10 +33,10 @@ logger = logging.getLogger(__name__)
 
 
 class _Envelope(BaseModel):
-    """The parts of a message around its body."""
+    """A message with headers and an undecoded body."""
 
     class Headers(BaseModel):
-        """Celery's headers, without any that delay a message, rename it or tie it to others."""
+        """Celery's headers; those that delay, rename or link a message must be empty."""
 
         task: Literal["modnorm.evaluate"]
         id: Id
@@ -57,14 +57,14 @@ class _Envelope(BaseModel):
 _BODY = TypeAdapter(
     tuple[tuple[Id], Annotated[dict[str, object], Field(max_length=0)], dict[str, None]]
 )
-"""One positional argument, no named ones, and no callbacks, chains or chords."""
+"""One positional argument, no keyword arguments, and no callbacks, chains or chords."""
 
 
 def job_of(message: Message) -> str:
     """Return the job id that a message carries.
 
     Raises:
-        InvalidInputError: the aggregator sends no such message.
+        InvalidInputError: the message does not have the aggregator's form.
     """
     try:
         envelope = _Envelope.model_validate(message, from_attributes=True)
@@ -85,15 +85,15 @@ class QueueConsumer(Consumer):  # type: ignore[misc]  # celery has no types
         super().__init__(*arguments, **named)
         lost = self.conninfo.connection_errors
         self._outages: tuple[type[Exception], ...] = (ConnectionError, *lost)
-        # A message that cannot be unpacked breaks the connection, which is then opened again.
+        # After a message that cannot be unpacked, Celery reconnects.
         self.connection_errors = (Exception,)
         self._backoff = Backoff(RECONNECT_SECONDS, MAX_RECONNECT_SECONDS)
 
     @override
     def connect(self) -> Connection:
-        """Return a connection that waits for messages in short steps.
+        """Return a connection whose waits for messages are short.
 
-        Celery looks only between two steps whether to stop; its own take two seconds.
+        Celery checks only between two waits whether to stop, and its own take two seconds.
         """
         connection: Connection = super().connect()
         drain = partial(_drain_briefly, connection.drain_events)
@@ -102,30 +102,30 @@ class QueueConsumer(Consumer):  # type: ignore[misc]  # celery has no types
 
     @override
     def on_connection_error_after_connected(self, exc: Exception) -> None:
-        """Close a broken connection, and pause before it is opened again.
+        """Close a broken connection and pause before Celery reconnects.
 
-        A broker whose queue key holds another type breaks each new connection at once.
+        If the broker's queue key has a wrong type, each new connection breaks at once.
         """
         super().on_connection_error_after_connected(exc)
         time.sleep(self._backoff.after_failure())
 
     @override
     def create_task_handler(self, *arguments: object) -> Callable[[Message], None]:
-        """Return the handler of messages: it rejects those that are not of the aggregator."""
-        take = super().create_task_handler(*arguments)
+        """Return a message handler that rejects messages without the aggregator's form."""
+        celery_handler = super().create_task_handler(*arguments)
 
         def handle(message: Message) -> None:
             try:
                 job_of(message)
-                take(message)
-                _require_end(message)
+                celery_handler(message)
+                _require_settled(message)
             except self._outages:
                 raise
             except InvalidInputError as error:
-                logger.warning("dropped: %s", error.message)
+                logger.warning("message rejected: %s", error.message)
                 self._reject(message)
             except Exception:
-                logger.exception("a message was dropped")
+                logger.exception("message rejected")
                 self._reject(message)
 
         return handle
@@ -138,14 +138,14 @@ def _drain_briefly(drain: Callable[..., None], timeout: float) -> None:
     drain(timeout=min(timeout, POLL_SECONDS))
 
 
-def _require_end(message: Message) -> None:
-    """Make sure that a message whose job has ended is off the queue.
+def _require_settled(message: Message) -> None:
+    """Check that a handled message was acknowledged or rejected.
 
-    Celery only logs the loss of a broker in the middle of a job. The channel would still count the
-    message as unacknowledged, and never ask for another.
+    If the connection breaks during a job, Celery only logs it. The channel would still count the
+    message as unacknowledged and fetch no other.
 
     Raises:
-        ConnectionError: the connection has to be opened again.
+        ConnectionError: the message is unacknowledged; Celery must reconnect.
     """
     if not message.acknowledged:
-        raise ConnectionError("the broker was lost in the middle of a job")
+        raise ConnectionError("the connection to the broker broke during a job")

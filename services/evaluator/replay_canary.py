@@ -1,7 +1,7 @@
-"""Canary: answers of the base model to a few prompts, which must not differ between workers.
+"""Canary: the base model's answers to a few prompts, which must be equal on all workers.
 
-Silent faults of a GPU, its memory or a library change answers and raise nothing. The aggregator
-reports workers of equal environments whose canaries differ.
+A faulty GPU, memory or library may change answers without an error. The aggregator reports
+workers with equal environments and different canaries.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from modnorm.errors import CandidateError
 
 PROMPTS = 4
 TOKENS = 32
-"""Longest answer that is replayed: a fraction of a candidate, once a model and experiment."""
+"""Cap of a replayed answer; the replay costs a fraction of a candidate per experiment."""
 _BROKEN = "not finite"
 
 logger = logging.getLogger(__name__)
@@ -24,28 +24,28 @@ logger = logging.getLogger(__name__)
 def replay(
     engine: Engine, prompts: Sequence[Sequence[int]], max_tokens: int, poll: Callable[[], None]
 ) -> Mapping[str, str]:
-    """Return digests of the base model's answers, to be recorded with every result.
+    """Return digests of the base model's answers, which every report contains.
 
     Args:
-        engine: Holds the base afterwards.
+        engine: The engine; it holds the base model afterwards.
         prompts: Token ids of the selection rows' prompts, in order.
-        max_tokens: Completion cap of the experiment.
+        max_tokens: The experiment's cap of a completion.
         poll: Called between decode steps; its errors end the replay.
 
     Returns:
-        `canary`, of the answers, and `canary_of`, of the request.
+        `canary`, a digest of the answers, and `canary_of`, a digest of the request.
 
     Raises:
         EngineError: the infrastructure failed.
     """
-    asked, limits = prompts[:PROMPTS], GenerationLimits(min(max_tokens, TOKENS))
-    request = [engine.model_digest, [list(prompt) for prompt in asked], limits.max_tokens]
+    replayed, limits = prompts[:PROMPTS], GenerationLimits(min(max_tokens, TOKENS))
+    request = [engine.model_digest, [list(prompt) for prompt in replayed], limits.max_tokens]
     engine.rebase(None)
     try:
-        with closing(engine.generate(asked, limits, poll=poll)) as completions:
+        with closing(engine.generate(replayed, limits, poll=poll)) as completions:
             answers = _digest(sorted((one.index, one.text, one.tokens) for one in completions))
     except CandidateError as error:
-        logger.warning("the base itself fails: %s", error)
+        logger.warning("the base model fails: %s", error)
         answers = _BROKEN
     return {"canary": answers, "canary_of": _digest(request)}
 

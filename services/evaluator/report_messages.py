@@ -1,4 +1,4 @@
-"""The messages of a report, and the kind of a failure."""
+"""The messages of a report, and the failure kind of an error."""
 
 import platform
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.conversions import descriptor_to_proto
 
 BATCH_BYTES = 2**20
-"""Size of one message of answers: a quarter of gRPC's default limit."""
+"""Largest message of answers: a quarter of gRPC's default limit."""
 
 
 def report_parts(
@@ -32,8 +32,8 @@ def report_parts(
         lease: The lease of the job.
         worker: Name of the worker.
         result: The result.
-        environment: What the answers may depend on; empty if nothing was answered.
-        normaliser: Of the amplitudes that a generator proposed; 0 without a generator.
+        environment: Device, libraries and settings of the answers; empty if there are none.
+        normaliser: Normaliser of the amplitudes that a generator proposed; 0 without a generator.
     """
     header = messages.ReportHeader(
         lease=lease,
@@ -52,15 +52,15 @@ def report_parts(
 
 
 def failure_kind(error: Exception, *, at_engine: bool) -> messages.FailureKind.ValueType:
-    """Return what a failed attempt says about the candidate and the experiment.
+    """Return the kind of a failed attempt, which decides whether the job is tried again.
 
-    A wrong job fails in every attempt, and so do all jobs of its experiment. A refused report says
-    nothing about the job, as another worker may do better. Any other failure is of the worker, its
-    machine or a service, and is worth another attempt.
+    An invalid job fails in every attempt, as do all jobs of its experiment: `FATAL`. A refused
+    report may succeed from another worker. Any other failure is of the worker, its machine or a
+    service, and the job is tried again: `INFRASTRUCTURE`.
 
     Args:
         error: The error that ended the attempt.
-        at_engine: Whether rows were being answered, not scored and reported.
+        at_engine: Whether the engine was answering rows; False while scoring and reporting.
     """
     if isinstance(error, CandidateError) or (isinstance(error, TooLargeError) and not at_engine):
         return messages.FAILURE_KIND_CANDIDATE

@@ -1,4 +1,4 @@
-"""The sandbox of a worker, whose health is checked before each job that needs it."""
+"""The sandbox of a worker, with a health check before each job that needs it."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -8,20 +8,20 @@ from modnorm.sandbox import Isolation, Outcome, Program, Runner
 from modnorm.tasks.sandboxed import require_sandbox, runs_programs
 
 CHECK_SECONDS = 60.0
-"""How long a measured isolation is valid; a sandbox that restarts measures it anew."""
+"""Seconds for which a successful check is valid."""
 
 FAULT_SECONDS = 10.0
-"""Least time between a failed check and the next one, which is no sooner than the failed one took:
-a sandbox that hangs leaves half of the time to jobs without programs."""
+"""Least pause after a failed check. The pause is at least as long as the check took, so that a
+hanging sandbox takes at most half of the time from jobs without programs."""
 
 
 class SandboxAccess:
-    """Runs programs in a sandbox and remembers its health.
+    """Runs programs in a sandbox and caches its health.
 
     One thread checks; others may run programs meanwhile.
 
     Args:
-        sandbox: Runs programs; None where this worker has no sandbox.
+        sandbox: Runs programs; None if this worker has no sandbox.
     """
 
     def __init__(self, sandbox: Runner | None) -> None:
@@ -30,11 +30,11 @@ class SandboxAccess:
         self._valid_until = 0.0
 
     def check(self, task: str) -> Mapping[str, str]:
-        """Make sure that a task can be judged; return the isolation of its programs, if any.
+        """Return the isolation of a task's programs; empty if the task runs none.
 
         Raises:
             PreconditionError: the task runs programs, and there is no sandbox.
-            UnavailableError: the sandbox cannot be reached, or does not isolate.
+            UnavailableError: the sandbox cannot be reached or does not isolate.
         """
         if not runs_programs(task):
             return {}
@@ -46,12 +46,12 @@ class SandboxAccess:
         return {"sandbox": self._health.summary}
 
     def _distrust(self) -> None:
-        """Check before the next job, so that a broken sandbox spends no attempts."""
+        """Invalidate the cached health, so that a broken sandbox costs jobs no attempts."""
         if isinstance(self._health, Isolation):
             self._valid_until = 0.0
 
     def _measure(self, sandbox: Runner) -> Isolation | ModnormError:
-        """Return the isolation of a sandbox, or why it cannot be measured."""
+        """Return the isolation of a sandbox, or the error of its health check."""
         began = time.monotonic()
         try:
             isolation = sandbox.check_health()

@@ -21,10 +21,10 @@ from services.evaluator.model_cache import LoadEngine
 from services.evaluator.worker_process import MAKES_ROOM
 
 CHECK_INTERVAL = 1.0
-"""Seconds between two checks whether the worker consumes."""
+"""Seconds between two checks of the worker."""
 
 ABANDON_SECONDS = 10.0
-"""Deadline for telling the aggregator that an engine hangs."""
+"""Deadline for reporting to the aggregator that the engine hangs."""
 HANGS = 70
 """Exit code of a process whose engine hangs."""
 
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 class EvaluatorService:
-    """The worker in a thread, and a server that answers only health checks about it."""
+    """A worker in a thread, and a server that answers its health checks."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class EvaluatorService:
         self._thread = threading.Thread(target=self._worker.run, name="worker", daemon=True)
         self._server: RunningServer | None = None
         self._health: asyncio.Task[None] | None = None
-        self._broke_down = False
+        self._ended_unasked = False
 
     @property
     def port(self) -> int:
@@ -54,7 +54,7 @@ class EvaluatorService:
         return port_of(self._server)
 
     async def start(self) -> None:
-        """Start to listen and to consume."""
+        """Start the server and the worker."""
         self._server = await start_server(
             self._settings.bind_address, no_services, self._registry, self._settings
         )
@@ -63,11 +63,11 @@ class EvaluatorService:
         self._health = asyncio.create_task(self._report_health(self._server))
 
     async def stop(self) -> None:
-        """Finish the job in hand or hand it back, then close.
+        """Finish or release the current job, then close.
 
         Raises:
-            UnavailableError: the worker had ended by itself, and must be started again.
-            SystemExit: it had, for a model that needs the memory of others on its GPU.
+            UnavailableError: the worker had ended without a request and must be restarted.
+            SystemExit: it had ended because its model needs more of the GPU's memory.
         """
         if self._health:
             self._health.cancel()
@@ -75,14 +75,14 @@ class EvaluatorService:
             await self._server.set_serving(serving=False)
             await asyncio.to_thread(self._worker.stop)
             await self._server.stop(self._settings.stop_grace)
-        if self._broke_down and self._worker.makes_room:
+        if self._ended_unasked and self._worker.makes_room:
             raise SystemExit(MAKES_ROOM)
-        if self._broke_down:
-            raise UnavailableError("the worker ended by itself")
+        if self._ended_unasked:
+            raise UnavailableError("the worker ended without a request to stop")
 
-    def hurry(self) -> None:
-        """Hand the job in hand back now."""
-        self._worker.hurry()
+    def stop_now(self) -> None:
+        """Release the current job now."""
+        self._worker.stop_now()
 
     async def _report_health(self, server: RunningServer) -> None:
         while self._thread.is_alive():
@@ -90,12 +90,12 @@ class EvaluatorService:
             if self._worker.hangs:
                 await self._exit_hanging()
             await asyncio.sleep(CHECK_INTERVAL)
-        logger.critical("the worker ended by itself")
-        self._broke_down = True
+        logger.critical("the worker ended without a request to stop")
+        self._ended_unasked = True
         signal.raise_signal(signal.SIGTERM)
 
     async def _exit_hanging(self) -> None:
-        """End this process: no thread that hangs in a kernel can be told to stop."""
+        """End this process: a thread that hangs in a kernel cannot be stopped."""
         logger.critical("the engine hangs, this process ends")
         with suppress(TimeoutError):
             await asyncio.wait_for(asyncio.to_thread(self._worker.abandon), ABANDON_SECONDS)
@@ -103,11 +103,11 @@ class EvaluatorService:
 
 
 def end_with_supervisor() -> None:
-    """Stop once standard input ends: a new supervisor would start a worker on the same GPU.
+    """Stop when standard input ends: a new supervisor will start a worker on the same GPU.
 
-    A second signal has the job in hand handed back, as the other worker may have started.
+    A second signal releases the current job, since the other worker may have started.
     """
-    # `sys.stdin` has a lock that this thread would hold at exit, over which Python aborts.
+    # Python aborts at exit if this thread holds the lock of `sys.stdin`.
     while os.read(sys.stdin.fileno(), 1024):
         pass
     logger.error("the supervisor is gone")
@@ -117,7 +117,7 @@ def end_with_supervisor() -> None:
 
 
 def main(load: LoadEngine = load_engine) -> None:
-    """Evaluate until told to stop, with engines that `load` makes."""
+    """Run the evaluator until a signal, with engines that `load` loads."""
     settings = read_settings(EvaluatorSettings)
     if settings.supervised:
         threading.Thread(target=end_with_supervisor, name="supervisor", daemon=True).start()

@@ -1,9 +1,9 @@
-"""A host's evaluators as one process: `python -m services.evaluator.supervisor`.
+"""The supervisor of a host's evaluators: `python -m services.evaluator.supervisor`.
 
-Each worker is a process with one engine on one GPU or on a share of it, so that a crash ends no
-other worker. Workers inherit the environment. Each has its own device, share of the memory, ports
-and compile cache. Its metrics are at the port of MODNORM_METRICS_ADDRESS plus the worker's number.
-A worker that ends, or answers no health check for long, is started again.
+Each worker is a process with one engine on one GPU or a share of it, so a crash ends no other
+worker. Workers inherit the environment; each has its own device, share of memory, ports and
+compile cache. A worker serves metrics at the port of MODNORM_METRICS_ADDRESS plus its number. The
+supervisor restarts a worker that ends or does not answer health checks.
 """
 
 import asyncio
@@ -23,9 +23,9 @@ from services.evaluator.placement import (
     Place,
     address_of,
     chosen_devices,
+    engines_per_gpu,
     environment_of,
     grouped,
-    wanted_engines,
 )
 from services.evaluator.worker_process import WorkerGroup, WorkerProcess
 
@@ -33,22 +33,22 @@ COMMAND = (sys.executable, "-m", "services.evaluator.server")
 CHECK_INTERVAL = 1.0
 """Seconds between two health checks of a worker."""
 STOP_SECONDS = 26.0
-"""Seconds beyond the grace period after which a worker that was told to stop is killed."""
+"""Seconds beyond the grace period after which a stopping worker is killed."""
 
 logger = logging.getLogger(__name__)
 
 
 class Supervisor:
-    """Keeps workers alive, and serves health checks: SERVING while all workers are.
+    """Keeps workers running and answers health checks: SERVING while all workers are.
 
     Args:
         settings: Where to listen, and how workers share GPUs.
-        devices: CUDA devices; a single worker on the CPU when empty.
+        devices: CUDA devices; if empty, a single worker uses the CPU.
         command: Program of a worker.
 
     Raises:
         InvalidInputError: the settings contradict each other.
-        UnavailableError: MPS is wanted and does not start.
+        UnavailableError: MPS is requested and does not start.
     """
 
     def __init__(
@@ -59,21 +59,21 @@ class Supervisor:
     ) -> None:
         self._settings = settings
         self._command = tuple(command)
-        with ExitStack() as made:
-            home = made.enter_context(tempfile.TemporaryDirectory(prefix="modnorm-"))
+        with ExitStack() as stack:
+            home = stack.enter_context(tempfile.TemporaryDirectory(prefix="modnorm-"))
             self._folder, inherited = Path(home), inherited_environment()
             self._mps = chosen_mps(settings.mps, inherited, self._folder) if devices else None
             if self._mps is not None:
-                made.callback(self._mps.close)
+                stack.callback(self._mps.close)
             self._inherited = inherited | (self._mps.changes if self._mps else {})
-            engines = wanted_engines(settings, has_mps=self._mps is not None) if devices else 1
+            engines = engines_per_gpu(settings, has_mps=self._mps is not None) if devices else 1
             self._groups = [
                 WorkerGroup(
                     device or "cpu", engines, partial(self._make_workers, index * engines, device)
                 )
                 for index, device in enumerate(grouped(devices, settings.gpus_per_worker) or ("",))
             ]
-            self._made = made.pop_all()
+            self._resources = stack.pop_all()
         self._server: RunningServer | None = None
         self._runs: list[asyncio.Task[None]] = []
         self._health: asyncio.Task[None] | None = None
@@ -84,13 +84,13 @@ class Supervisor:
         return port_of(self._server)
 
     async def start(self) -> None:
-        """Listen and start the workers."""
-        with ExitStack() as undone:
-            undone.callback(self._made.close)
+        """Start the server and the workers."""
+        with ExitStack() as on_error:
+            on_error.callback(self._resources.close)
             self._server = await start_server(
                 self._settings.bind_address, no_services, settings=self._settings
             )
-            undone.pop_all()
+            on_error.pop_all()
         await self._server.set_serving(serving=False)
         self._runs = [asyncio.create_task(group.run()) for group in self._groups]
         self._health = asyncio.create_task(self._report_health(self._server))
@@ -98,7 +98,7 @@ class Supervisor:
         logger.info("workers", extra=extra)
 
     async def stop(self) -> None:
-        """Have all workers finish their jobs or hand them back, then close."""
+        """Stop all workers, which finish or release their jobs, then close."""
         if self._health is not None:
             self._health.cancel()
         for group in self._groups:
@@ -106,19 +106,19 @@ class Supervisor:
         await asyncio.gather(*self._runs)
         if self._server is not None:
             await self._server.stop(self._settings.stop_grace)
-        await asyncio.to_thread(self._made.close)
+        await asyncio.to_thread(self._resources.close)
 
-    def hurry(self) -> None:
-        """Have all workers hand back their jobs now."""
+    def stop_now(self) -> None:
+        """Let all workers release their jobs now."""
         for group in self._groups:
-            group.hurry()
+            group.stop_now()
 
     @property
     def _workers(self) -> Sequence[WorkerProcess]:
         return [worker for group in self._groups for worker in group.workers]
 
     def _make_workers(self, first: int, device: str, engines: int) -> Sequence[WorkerProcess]:
-        """Return the workers of a device, numbered from `first`."""
+        """Return new workers of a device, numbered from `first`."""
         places = [Place(first + slot, device, slot, engines) for slot in range(engines)]
         return [self._worker(place) for place in places]
 
@@ -138,15 +138,15 @@ class Supervisor:
                 checks = [worker.is_serving(silence) for worker in self._workers]
                 serving = await asyncio.gather(*checks)
                 await server.set_serving(serving=all(serving))
-            except Exception:  # for example too many open files, which passes
+            except Exception:  # for example too many open files, which is temporary
                 logger.exception("the workers were not checked")
             await asyncio.sleep(CHECK_INTERVAL)
 
 
 def main() -> None:
-    """Supervise until told to stop."""
+    """Run the supervisor until a signal."""
     settings = read_settings(SupervisorSettings)
-    # Only the workers have metrics.
+    # Only the workers serve metrics.
     own = settings.model_copy(update={"metrics_address": ""})
     run_service(
         own,

@@ -1,4 +1,4 @@
-"""The tasks of jobs, with the scorers that this worker has."""
+"""Cache of the tasks of jobs, with their scorers."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -12,14 +12,14 @@ from services.evaluator.sandbox_access import SandboxAccess
 
 
 class UnfitError(Exception):
-    """This worker lacks something that the job needs; another may have it."""
+    """This worker lacks a resource that the job needs; another worker may have it."""
 
 
 class TaskCache:
-    """Makes tasks, and checks the sandbox of those that run programs; used by one thread.
+    """Creates tasks, and checks the sandbox of tasks that run programs; used by one thread.
 
     Args:
-        sandbox: Runs programs that models wrote; None where no task does.
+        sandbox: Runs programs that models wrote; None if no task needs it.
     """
 
     def __init__(self, sandbox: Runner | None) -> None:
@@ -27,22 +27,22 @@ class TaskCache:
         self._made = lru_cache(maxsize=KEPT)(self._make)
 
     def check(self, task: str) -> Mapping[str, str]:
-        """Check the sandbox of a task before any work; return its entry for the environment.
+        """Check the sandbox of a task; return its entry for the report's environment.
 
         Raises:
-            UnfitError: the task cannot be judged now, which spends no attempt of the job.
+            UnfitError: the task cannot be judged now; the job keeps its attempts.
         """
         try:
             return self._sandbox.check(task)
-        except ModnormError as error:  # also a token that the sandbox refuses
+        except ModnormError as error:  # also if the sandbox refuses the token
             raise UnfitError(str(error)) from error
 
     def of(self, job: messages.Job) -> Task:
         """Return a job's task with the scorer of its experiment.
 
         Raises:
-            IncompatibleError: this version scores a task of the paper otherwise.
-            UnfitError: the package of another task is missing here, or has another version.
+            IncompatibleError: this version scores a task of the paper differently.
+            UnfitError: the package of another task is missing or has another version.
         """
         declaration = job.declaration if job.HasField("declaration") else None
         return self._made(job.task, job.scorer, declaration)
@@ -56,9 +56,9 @@ class TaskCache:
             if name in paper_tasks():
                 raise IncompatibleError(
                     f"this worker does not score {name} with {scorer}",
-                    remedy="run evaluators of the version that the experiment was made with",
+                    remedy="run evaluators of the version that admitted the experiment",
                 ) from error
             raise UnfitError(
                 f"this worker does not have {name} with the scorer {scorer}: {error.message}; "
-                "install the package and the version that the experiment was made with"
+                "install the package in the version that the experiment was submitted with"
             ) from error

@@ -1,4 +1,4 @@
-"""The trained state that a candidate is drawn around, and the candidate's size in it."""
+"""The trained state that a candidate perturbs, and the candidate's coefficients there."""
 
 import time
 from collections.abc import Callable
@@ -15,14 +15,14 @@ from services.evaluator.artifact_cache import ArtifactCache
 
 @dataclass(frozen=True, slots=True)
 class ReachedState:
-    """The candidate of a job, whose engine is in the candidate's state."""
+    """The candidate of a job whose engine has reached the candidate's state."""
 
     descriptor: Descriptor
-    """With its coefficients, if a generator proposes them."""
+    """The candidate, with its coefficients if a generator proposes them."""
     normaliser: float
-    """Of the generator's proposal; 0 without a generator."""
+    """Normaliser of the generator's proposal; 0 without a generator."""
     seconds: float
-    """Taken to reach the state."""
+    """Seconds that it took to reach the state."""
 
 
 class TrainedStates:
@@ -41,7 +41,7 @@ class TrainedStates:
 
         Args:
             job: The job.
-            engine: Holds any state outside a candidate.
+            engine: The engine, in any state, outside a candidate.
             poll: Called between the steps of a lineage; its errors end the work.
         """
         started = time.perf_counter()

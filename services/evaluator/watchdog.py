@@ -1,7 +1,6 @@
-"""Notices an engine that hangs: no decode step ends.
+"""Detection of an engine that hangs, which shows by a missing decode step.
 
-A hang in a collective or in a kernel leaves the process, its health checks and its heartbeats
-alive.
+If a collective or a kernel hangs, the process still answers health checks and sends heartbeats.
 """
 
 import threading
@@ -10,11 +9,11 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 LOAD_FACTOR = 3.0
-"""How much longer than a decode step the loading of a model may take."""
+"""The load of a model may take this many times as long as a decode step."""
 
 
 class Watchdog:
-    """Knows when the next sign of life of the engine is due; used from two threads.
+    """Tracks when the next sign of life of the engine is due; used from two threads.
 
     Args:
         seconds: Longest time between two decode steps.
@@ -27,19 +26,19 @@ class Watchdog:
         self._deadline = float("inf")
 
     def loading(self) -> AbstractContextManager[None]:
-        """Expect the end of the context in time."""
+        """Expect the context to end within the limit for loading."""
         return self._within(LOAD_FACTOR * self._seconds, after=float("inf"))
 
     def working(self) -> AbstractContextManager[None]:
-        """Expect signs of life inside the context."""
+        """Expect regular signs of life inside the context."""
         return self._within(self._seconds, after=float("inf"))
 
     def parked(self) -> AbstractContextManager[None]:
-        """Expect nothing inside the context, and signs of life again after it."""
+        """Expect no sign of life inside the context, and regular ones after it."""
         return self._within(float("inf"), after=self._seconds)
 
     def beat(self) -> None:
-        """Note a sign of life."""
+        """Record a sign of life."""
         with self._lock:
             self._deadline = time.monotonic() + self._limit
 

@@ -1,7 +1,7 @@
-"""Worker processes, each started again whenever it ends, and the group that shares a GPU.
+"""Worker processes, each restarted when it ends, and the group that shares a GPU.
 
-A worker's standard input is a pipe from the supervisor, and its end means that the supervisor is
-gone. A worker leads a process group, so that the processes of its engine end with it.
+A worker's standard input is a pipe from the supervisor; end of file means that the supervisor has
+ended. A worker leads a process group, so that the processes of its engine end with it.
 """
 
 import asyncio
@@ -18,17 +18,17 @@ logger = logging.getLogger(__name__)
 
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 30.0
-"""Seconds before a new start: doubled at each failure, reset by a run of this length."""
+"""Seconds before a restart: doubled at each failure, reset by a run of `LONGEST_PAUSE`."""
 START_SECONDS = 900.0
-"""Longest time until a worker listens: it may import large libraries from a slow disk."""
+"""Longest time until a worker listens: imports from a slow disk take minutes."""
 CHECK_SECONDS = 5.0
 """Deadline of a health check."""
 ANSWERS = frozenset({"SERVING", "NOT_SERVING", "SERVICE_UNKNOWN", "UNKNOWN"})
-"""Answers to a health check; anything else is silence."""
+"""Results of a health check that count as an answer."""
 UNANSWERED = "DEADLINE_EXCEEDED"
-"""The result for a worker that listens and does not answer, as a stopped process does."""
+"""Result for a worker that listens but does not answer, for example a stopped process."""
 MAKES_ROOM = 76
-"""Exit code of a worker whose model needs the memory of others on its GPU."""
+"""Exit code of a worker whose model needs more of the GPU's memory than its share."""
 
 
 class WorkerProcess:
@@ -37,9 +37,9 @@ class WorkerProcess:
     Args:
         name: Its name in logs.
         command: Program and arguments.
-        environment: Its whole environment.
-        address: Where it answers health checks.
-        grace: Seconds after which it is killed when it was told to stop.
+        environment: Its complete environment.
+        address: Address of its health checks.
+        grace: Seconds after a request to stop until it is killed.
     """
 
     def __init__(
@@ -62,18 +62,18 @@ class WorkerProcess:
         self._last_answer = 0.0
 
     def stop(self) -> None:
-        """Have `run` end the process and return."""
+        """Make `run` end the process and return."""
         self._stopping.set()
 
-    def hurry(self) -> None:
-        """Tell a process that is stopping to take no longer."""
+    def stop_now(self) -> None:
+        """Send a stopping process a second signal, which ends its grace period."""
         if self._process is not None and self._process.returncode is None:
             self._process.terminate()
 
     async def is_serving(self, longest_silence: float) -> bool:
-        """Check its health; kill it when it has been silent for so many seconds.
+        """Return whether the worker is SERVING; kill it after `longest_silence` without an answer.
 
-        `run` starts another then. A process that does not listen yet has `START_SECONDS`.
+        `run` then starts another. A process that does not listen yet has `START_SECONDS`.
         """
         status = await asyncio.to_thread(check, self.address, timeout=CHECK_SECONDS)
         silence = time.monotonic() - self._last_answer
@@ -90,10 +90,10 @@ class WorkerProcess:
             self._process.kill()
 
     async def run(self) -> int | None:
-        """Keep the process alive until told to stop; return once it has ended.
+        """Keep the process running until `stop`; return once it has ended.
 
         Returns:
-            MAKES_ROOM if it ended for want of memory, else None.
+            MAKES_ROOM if the process ended with this code, else None.
         """
         pause = FIRST_PAUSE
         while not self._stopping.is_set():
@@ -105,14 +105,14 @@ class WorkerProcess:
             if time.monotonic() - began > LONGEST_PAUSE:
                 pause = FIRST_PAUSE
             fields = {"worker": self._name, "reason": reason, "pause": pause}
-            logger.error("a worker ended by itself", extra=fields)
+            logger.error("a worker ended and is restarted", extra=fields)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), pause)
             pause = min(2 * pause, LONGEST_PAUSE)
         return None
 
     async def _run_once(self) -> tuple[int | None, str]:
-        """Run the process to its end; return its exit code and the reason in words."""
+        """Run the process to its end; return its exit code and a description of its end."""
         try:
             # In a group of its own, so that Ctrl-C reaches it only through `stop`.
             process = await asyncio.create_subprocess_exec(
@@ -121,23 +121,23 @@ class WorkerProcess:
                 env=self._environment,
                 process_group=0,
             )
-        except OSError as error:  # too many processes or no memory, which passes
+        except OSError as error:  # too many processes or no memory, which is temporary
             return None, str(error)
         self._process = process
-        told = asyncio.create_task(self._stopping.wait())
+        stopping = asyncio.create_task(self._stopping.wait())
         ended = asyncio.create_task(process.wait())
-        await asyncio.wait((told, ended), return_when=asyncio.FIRST_COMPLETED)
-        told.cancel()
+        await asyncio.wait((stopping, ended), return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
         if not ended.done():
             await self._end(process)
         code = await ended
-        # Ranks of its engine that are left would keep the GPU's memory.
+        # Remaining ranks of its engine would keep the GPU's memory.
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         return code, f"exit code {code}"
 
     async def _end(self, process: asyncio.subprocess.Process) -> None:
-        """Ask the process to end; kill it after the grace period."""
+        """Terminate the process; kill it after the grace period."""
         process.terminate()
         try:
             await asyncio.wait_for(process.wait(), self._grace)
@@ -149,13 +149,13 @@ class WorkerProcess:
 class WorkerGroup:
     """Workers that share a GPU's memory evenly.
 
-    When a model does not fit the share of one, all of them end and one fewer starts, each with a
-    larger share. Their number never grows again, as the model may come back.
+    If a model does not fit a worker's share, all workers end and one fewer is started, each with a
+    larger share. The number never grows again, since the model may return.
 
     Args:
         name: Its name in logs.
-        engines: Number of workers at first.
-        make: Makes so many workers.
+        engines: Initial number of workers.
+        make: Creates the requested number of workers.
     """
 
     def __init__(
@@ -167,26 +167,26 @@ class WorkerGroup:
         self._is_stopping = False
 
     async def run(self) -> None:
-        """Keep the workers alive until told to stop; return once they have ended."""
-        while not await self._run_until_crowded():
+        """Keep the workers running until `stop`; return once they have ended."""
+        while not await self._run_until_one_does_not_fit():
             fewer = len(self.workers) - 1
             extra = {"device": self._name, "workers": fewer}
             logger.warning("a model does not fit its share of a GPU: fewer workers", extra=extra)
             self.workers = tuple(self._make(fewer))
 
     def stop(self) -> None:
-        """Have `run` end the workers and return."""
+        """Make `run` end the workers and return."""
         self._is_stopping = True
         for worker in self.workers:
             worker.stop()
 
-    def hurry(self) -> None:
-        """Tell workers that are stopping to take no longer."""
+    def stop_now(self) -> None:
+        """End the grace period of stopping workers."""
         for worker in self.workers:
-            worker.hurry()
+            worker.stop_now()
 
-    async def _run_until_crowded(self) -> bool:
-        """Run the workers to their end; return whether that is final."""
+    async def _run_until_one_does_not_fit(self) -> bool:
+        """Run the workers to their end; return False if fewer workers have to be started."""
         runs = [asyncio.create_task(worker.run()) for worker in self.workers]
         await asyncio.wait(runs, return_when=asyncio.FIRST_COMPLETED)
         for worker in self.workers:

@@ -23,7 +23,7 @@ from verification.labs.waiting import wait_until
 pytestmark = pytest.mark.integration
 
 COUNTDOWN = "bundled:countdown-selection"
-JOB_ENDS = {"reported", "handed back", "the attempt failed"}
+JOB_ENDS = {"reported", "released", "the attempt failed"}
 
 
 def free_address():
@@ -263,12 +263,12 @@ def test_a_drained_evaluator_finishes_or_hands_back(
             wait_until(partial(jobs.leased_by, name), f"{name} at work")
             worker.send_signal(signal.SIGTERM)
         wait_until(lambda: "stopping" in lab.events("hurried"), "the stop is heard")
-        assert "handed back" not in lab.events("hurried")
+        assert "released" not in lab.events("hurried")
         workers["hurried"].send_signal(signal.SIGINT)
         for worker in workers.values():
             assert worker.wait() == 0
         ends = {name: last_of(lab.events(name), JOB_ENDS) for name in workers}
-        assert ends == {"patient": "reported", "hurried": "handed back"}
+        assert ends == {"patient": "reported", "hurried": "released"}
         # Nothing is leased, no attempt was spent in vain, and what is left waits in the queue.
         assert set(jobs.rows("state, attempts")) == {("done", 1), ("pending", 0)}
         pending = len(jobs.rows("id", "state = 'pending'"))

@@ -41,13 +41,13 @@ def test_a_worker_waits_while_the_file_of_its_token_is_away(lab, channel, tmp_pa
     text, kept = make_token("late-worker", [Role.WORKER])
     add_token(lab.accepted, kept)
     stub = evaluation_pb2_grpc.JobServiceStub(channel(Credentials(token_file=file)))
-    gateway = AggregatorClient(stub, worker="late", shutdown=Shutdown(0.0))
+    client = AggregatorClient(stub, worker="late", shutdown=Shutdown(0.0))
     threading.Timer(0.3, file.write_text, [text]).start()
-    assert gateway.claim("nobody") is None
+    assert client.claim("nobody") is None
     file.unlink()
     threading.Timer(0.3, file.write_text, [text]).start()
     with pytest.raises(NotFoundError):
-        gateway.scale_map("0" * 64)
+        client.scale_map("0" * 64)
 
 
 @pytest.mark.parametrize("name", ["none", "read"])

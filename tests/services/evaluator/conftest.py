@@ -1,4 +1,4 @@
-"""A real gRPC server with a job service that remembers what it was told."""
+"""A real gRPC server with a job service that records its calls."""
 
 import hashlib
 import threading
@@ -58,33 +58,33 @@ def _set(event: threading.Event) -> threading.Event:
 
 @dataclass
 class Aggregator(evaluation_pb2_grpc.JobServiceServicer):
-    """Leases each job once, and does as it is told otherwise."""
+    """A scripted job service that leases each job once."""
 
     rows: dict[str, list[str]] = field(default_factory=dict)
     scale_maps: dict[str, str] = field(default_factory=dict)
     lineages: dict[str, Lineage] = field(default_factory=dict)
-    """By experiment."""
+    """Lineage of each experiment."""
     generators: dict[str, str] = field(default_factory=dict)
     jobs: dict[str, messages.Job] = field(default_factory=dict)
     errors: dict[str, list[ModnormError | None]] = field(default_factory=dict)
-    """Method -> errors of its next calls, None of one that is answered."""
+    """Errors of the next calls by method; None for a successful call."""
     cancel: bool = False
     bar: messages.Bar | None = None
-    """What heartbeats are answered with."""
+    """Sent in responses to heartbeats."""
     calls: Counter[str] = field(default_factory=Counter)
     heartbeats: list[messages.HeartbeatRequest] = field(default_factory=list)
     said: list[Sequence[str]] = field(default_factory=list)
-    """The jobs that each message of heartbeats is about."""
+    """Job ids of each message of heartbeats."""
     received: list[messages.WorkRequest] = field(default_factory=list)
-    """The messages that came over streams."""
+    """Messages received over streams."""
     reports: dict[str, Report] = field(default_factory=dict)
     failures: dict[str, messages.FailJobRequest] = field(default_factory=dict)
     opened: int = 0
-    """Streams that were opened."""
+    """Number of opened streams."""
     endurance: int | None = None
-    """Messages after which a stream breaks."""
+    """Number of messages after which a stream breaks."""
     answering: threading.Event = field(default_factory=lambda: _set(threading.Event()))
-    """Cleared while no message on a stream is answered."""
+    """Clear it to leave messages on streams unanswered."""
 
     def Work(  # noqa: N802 - named by the contract
         self, request_iterator: Iterator[messages.WorkRequest], context: grpc.ServicerContext
@@ -198,7 +198,7 @@ class Aggregator(evaluation_pb2_grpc.JobServiceServicer):
 
 @contextmanager
 def _aborting(context: grpc.ServicerContext) -> Iterator[None]:
-    """End a call with the status of the error that is met."""
+    """Abort a call with the status of an error raised inside."""
     try:
         yield
     except ModnormError as error:
@@ -240,7 +240,7 @@ def target(aggregator: Aggregator) -> Iterator[str]:
 
 @pytest.fixture
 def traced_calls() -> Iterator[ContextVar[str]]:
-    """Have each call carry the value of a context variable as its trace."""
+    """Send the value of a context variable as the trace of each call."""
     trace = ContextVar("trace", default="")
 
     class Tracer(CallTracer):
@@ -280,7 +280,7 @@ def make_runner(client: AggregatorClient, shutdown: Shutdown) -> Iterator[MakeRu
         metrics: EvaluatorMetrics | None = None,
         watchdog: Watchdog | None = None,
         patience: float = 0.0,
-        resting: int = 0,
+        parked_limit: int = 0,
     ) -> JobRunner:
         scorer = JobScorer(client, loading, watchdog=watchdog, sandbox=sandbox, metrics=metrics)
         made.append(
@@ -290,7 +290,7 @@ def make_runner(client: AggregatorClient, shutdown: Shutdown) -> Iterator[MakeRu
                 scorer,
                 heartbeat_seconds=0.05,
                 model_patience=patience,
-                resting=resting,
+                parked_limit=parked_limit,
             )
         )
         return made[-1]
@@ -309,7 +309,7 @@ def runner(make_runner: MakeRunner) -> JobRunner:
 def add_job(
     aggregator: Aggregator, checkpoint: Checkpoint, scale_map: ScaleMap
 ) -> Callable[..., messages.Job]:
-    """Put a job of the bundled model and task on offer."""
+    """Add a job of the bundled model and task."""
     task = get_task("countdown")
     spec = DataSpec(source="bundled:countdown-selection", limit=ROWS)
     texts = encode_rows(load_rows(task, spec, field="task.selection"))

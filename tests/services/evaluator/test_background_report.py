@@ -1,4 +1,4 @@
-"""A job whose last answers are judged and reported beside the next job."""
+"""A job that is judged and reported while the engine works on the next job."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +17,7 @@ from services.evaluator.background_report import BackgroundReport
 from services.evaluator.job_runner import JobRunner
 from services.evaluator.model_cache import Loading
 from services.evaluator.shutdown import Shutdown
+from tests.services.evaluator.running import run_job
 from verification.labs.waiting import HANG_SECONDS
 
 AddJob = Callable[..., messages.Job]
@@ -24,7 +25,7 @@ MakeRunner = Callable[..., JobRunner]
 
 
 class Stage:
-    """A runner whose judge of the first job waits, and that notes what happens when."""
+    """A runner whose judge of the first job waits; it records the order of events."""
 
     def __init__(self, make_runner: MakeRunner) -> None:
         self.noted: list[str] = []
@@ -50,7 +51,7 @@ class Stage:
         def candidate(*told: object) -> Iterator[object]:
             self.candidates += 1
             self.noted.append(f"candidate {self.candidates}")
-            with plain(*told) as resolved:  # type: ignore[arg-type]  # what it is told
+            with plain(*told) as resolved:  # type: ignore[arg-type]  # passed through
                 if self.candidates == 2:
                     self.on_second()
                 yield resolved
@@ -112,7 +113,7 @@ def test_both_leases_are_kept_alive(stage: Stage, aggregator, add_job: AddJob) -
     assert set(aggregator.reports) == {"a", "b"}
 
 
-def test_a_failure_is_told_of_the_job_that_it_is_of_and_leaves_the_engine(
+def test_a_background_failure_is_reported_for_its_job_and_keeps_the_engine(
     stage: Stage, aggregator, add_job: AddJob
 ) -> None:
     def fail() -> None:
@@ -139,7 +140,7 @@ def test_a_failure_is_told_of_the_job_that_it_is_of_and_leaves_the_engine(
     assert stage.runner._metrics.model_loads._value.get() == 1
 
 
-def test_a_failure_of_the_next_candidate_leaves_the_one_behind_it(
+def test_a_failure_at_the_engine_keeps_the_background_report(
     stage: Stage, aggregator, add_job: AddJob
 ) -> None:
     def fail() -> None:
@@ -155,7 +156,7 @@ def test_a_failure_of_the_next_candidate_leaves_the_one_behind_it(
     assert aggregator.failures["b"].kind == messages.FAILURE_KIND_CANDIDATE
 
 
-def test_a_job_behind_is_handed_back_when_the_worker_may_take_no_longer(
+def test_a_background_job_is_released_at_the_end_of_the_grace_period(
     stage: Stage, aggregator, add_job: AddJob, shutdown: Shutdown
 ) -> None:
     add_job("a")
@@ -166,9 +167,7 @@ def test_a_job_behind_is_handed_back_when_the_worker_may_take_no_longer(
     assert aggregator.failures["a"].kind == messages.FAILURE_KIND_RELEASED
 
 
-def test_a_job_behind_that_is_not_wanted_any_more_is_dropped(
-    stage: Stage, aggregator, add_job: AddJob
-) -> None:
+def test_a_cancelled_background_job_is_dropped(stage: Stage, aggregator, add_job: AddJob) -> None:
     add_job("a")
     stage.runner.begin("a")
     aggregator.cancel = True
@@ -177,7 +176,7 @@ def test_a_job_behind_that_is_not_wanted_any_more_is_dropped(
     assert not aggregator.failures
 
 
-def test_a_worker_that_cannot_be_stopped_hands_both_back(
+def test_a_worker_that_does_not_stop_releases_both_jobs(
     stage: Stage, aggregator, add_job: AddJob
 ) -> None:
     def release() -> None:
@@ -193,7 +192,7 @@ def test_a_worker_that_cannot_be_stopped_hands_both_back(
     assert kinds == dict.fromkeys("ab", messages.FAILURE_KIND_RELEASED)
 
 
-def test_a_hang_is_told_of_the_job_at_the_engine_though_the_one_behind_ends_meanwhile(
+def test_a_hang_fails_the_job_at_the_engine_even_if_the_background_job_ends(
     stage: Stage, aggregator, add_job: AddJob
 ) -> None:
     told: list[tuple[str, int]] = []
@@ -204,7 +203,7 @@ def test_a_hang_is_told_of_the_job_at_the_engine_though_the_one_behind_ends_mean
     ) -> None:
         told.append((job.lease.job_id, kind))
         stage.judge.set()
-        while len(runner._in_hand) > 1:
+        while len(runner._begun) > 1:
             threading.Event().wait(0.01)
 
     def note_others(jobs: Sequence[messages.Job], reason: str) -> None:
@@ -214,8 +213,8 @@ def test_a_hang_is_told_of_the_job_at_the_engine_though_the_one_behind_ends_mean
         messages.FAILURE_KIND_INFRASTRUCTURE,
         messages.FAILURE_KIND_RELEASED,
     )
-    runner._fail = note  # type: ignore[method-assign]  # telling takes until the other has ended
-    runner._hand_back = note_others  # type: ignore[method-assign]  # told here alone
+    runner._fail = note  # type: ignore[method-assign]  # returns after the other job has ended
+    runner._release = note_others  # type: ignore[method-assign]  # records its calls
     stage.on_second = runner.abandon
     for job_id in "ab":
         add_job(job_id)
@@ -224,7 +223,7 @@ def test_a_hang_is_told_of_the_job_at_the_engine_though_the_one_behind_ends_mean
     assert told == [("b", infrastructure), ("a", released)]
 
 
-def test_no_more_than_one_is_behind() -> None:
+def test_at_most_one_report_runs_in_the_background() -> None:
     background, noted, free = BackgroundReport(), [], threading.Event()
 
     def first() -> None:
@@ -239,7 +238,7 @@ def test_no_more_than_one_is_behind() -> None:
     assert noted == ["first ends", "second"]
 
 
-def test_a_judge_that_raises_is_fatal_names_the_row_and_leaves_the_engine(
+def test_an_error_of_the_judge_is_fatal_names_the_row_and_keeps_the_engine(
     stage: Stage, aggregator, add_job: AddJob
 ) -> None:
     def break_down(job_id: str) -> None:
@@ -248,7 +247,7 @@ def test_a_judge_that_raises_is_fatal_names_the_row_and_leaves_the_engine(
     stage.before = break_down
     job = add_job("a")
     job.skipped_rows.extend([0, 1, 2, 4])
-    stage.runner.run("a")
+    run_job(stage.runner, "a")
     failure = aggregator.failures["a"]
     assert failure.kind == messages.FAILURE_KIND_FATAL
     told = (
@@ -258,6 +257,6 @@ def test_a_judge_that_raises_is_fatal_names_the_row_and_leaves_the_engine(
     assert stage.runner.pause == 0.0
     stage.before = lambda job_id: None
     add_job("b")
-    stage.runner.run("b")
+    run_job(stage.runner, "b")
     assert set(aggregator.reports) == {"b"}
     assert stage.runner._metrics.model_loads._value.get() == 1

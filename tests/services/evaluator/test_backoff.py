@@ -17,7 +17,7 @@ AddJob = Callable[..., messages.Job]
 
 
 def after(pauses: JobBackoff, *job_ids: str) -> list[float]:
-    """Return the pauses after jobs that a worker is not fit for."""
+    """Return the pauses after unfit jobs."""
     found = []
     for job_id in job_ids:
         pauses.begin()
@@ -26,7 +26,7 @@ def after(pauses: JobBackoff, *job_ids: str) -> list[float]:
     return found
 
 
-def test_a_worker_waits_once_a_round_of_jobs_that_it_is_not_fit_for() -> None:
+def test_a_worker_waits_once_per_round_of_unfit_jobs() -> None:
     assert after(JobBackoff(), *"abcabcabc") == [
         *[UNFIT_PAUSE] * 3,
         *[2.0, UNFIT_PAUSE, UNFIT_PAUSE],
@@ -34,13 +34,13 @@ def test_a_worker_waits_once_a_round_of_jobs_that_it_is_not_fit_for() -> None:
     ]
 
 
-def test_a_lone_job_is_looked_at_less_and_less_often() -> None:
+def test_a_single_unfit_job_is_tried_less_and_less_often() -> None:
     found = after(JobBackoff(), *["a"] * 2000)
     assert found == sorted(found)
     assert found[-1] == LONGEST_ROUND_PAUSE
 
 
-def test_a_job_that_was_answered_in_between_ends_the_rounds() -> None:
+def test_an_answered_job_ends_the_rounds() -> None:
     pauses = JobBackoff()
     after(pauses, *"aaa")
     pauses.begin()
@@ -49,7 +49,7 @@ def test_a_job_that_was_answered_in_between_ends_the_rounds() -> None:
     assert after(pauses, *"aa") == [UNFIT_PAUSE, 2.0]
 
 
-def test_failures_count_beside_what_the_worker_is_not_fit_for() -> None:
+def test_failures_and_unfit_jobs_are_counted_separately() -> None:
     pauses = JobBackoff()
     for _ in range(3):
         pauses.failed(at_engine=True)
@@ -93,9 +93,7 @@ def working(target: str, broker_url: str) -> Iterator[Worker]:
 
 
 @pytest.mark.usefixtures("working")
-def test_other_jobs_go_on_behind_those_that_the_worker_is_not_fit_for(
-    broker_url: str, aggregator, add_job: AddJob
-) -> None:
+def test_other_jobs_run_after_unfit_ones(broker_url: str, aggregator, add_job: AddJob) -> None:
     app = make_celery(broker_url)
     began = time.monotonic()
     for number in range(8):
@@ -106,25 +104,25 @@ def test_other_jobs_go_on_behind_those_that_the_worker_is_not_fit_for(
     aggregator.wait_for("good")
     assert set(aggregator.reports) == {"good"}
     assert len(aggregator.failures) == 8
-    # 2 + 4 + ... + 60 seconds where each of them counted as a failure.
+    # If each counted as a failure: 2 + 4 + ... + 60 seconds.
     assert time.monotonic() - began < 30.0
 
 
 class Returning(dict[str, messages.Job]):
-    """Jobs that are published again as soon as they were handed back, as an aggregator does."""
+    """Jobs that are published again as soon as they are released, as by an aggregator."""
 
     publish: Callable[[str], None]
     claims = 0
 
     @override
-    def pop(self, key: str, default: object = None) -> messages.Job | None:  # type: ignore[override]  # as it is called
+    def pop(self, key: str, default: object = None) -> messages.Job | None:  # type: ignore[override]  # as the test calls it
         self.claims += 1
         self.publish(key)
         return self.get(key)
 
 
 @pytest.mark.usefixtures("working")
-def test_a_queue_of_such_jobs_alone_is_gone_through_slowly(
+def test_a_queue_of_unfit_jobs_is_polled_slowly(
     broker_url: str, aggregator, add_job: AddJob
 ) -> None:
     app = make_celery(broker_url)
@@ -135,5 +133,5 @@ def test_a_queue_of_such_jobs_alone_is_gone_through_slowly(
         publish(app, f"program{number}")
     aggregator.wait_for("program2")
     time.sleep(3.0)
-    # One round, a second one two seconds later; the third begins four seconds after that.
+    # The second round begins after two seconds, the third after four more.
     assert 3 < returning.claims <= 7

@@ -1,4 +1,4 @@
-"""The Celery worker over the in-memory broker, in a thread, as embedded runs have it."""
+"""The Celery worker with the in-memory broker in a thread, as in embedded runs."""
 
 import threading
 import time
@@ -12,6 +12,7 @@ from services.common.queue import make_celery, publish, queued
 from services.common.settings import EvaluatorSettings
 from services.evaluator.celery_worker import Worker
 from services.evaluator.lease import HeldLease
+from tests.services.evaluator.running import run_job
 from verification.labs.waiting import HANG_SECONDS
 
 AddJob = Callable[..., messages.Job]
@@ -68,17 +69,17 @@ def test_a_lease_is_kept_while_a_model_may_still_load(
     patient: EvaluatorSettings, aggregator, add_job: AddJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept: list[bool] = []
-    lasts = HeldLease.lasts
+    is_wanted = HeldLease.is_wanted
 
     def late(lease: HeldLease) -> bool:
-        lease._alive = time.monotonic() - 3 * patient.stall_seconds
-        kept.append(lasts(lease))
+        lease._last_progress = time.monotonic() - 3 * patient.stall_seconds
+        kept.append(is_wanted(lease))
         return kept[-1]
 
-    monkeypatch.setattr(HeldLease, "lasts", late)
+    monkeypatch.setattr(HeldLease, "is_wanted", late)
     worker = Worker(patient)
     add_job()
-    worker._runner.run("a")
+    run_job(worker._runner, "a")
     worker._runner.close()
     assert kept
     assert all(kept)
@@ -99,7 +100,7 @@ def test_a_bad_job_does_not_end_the_worker(
     assert worker.serving
 
 
-def test_stopping_hands_the_job_in_hand_back(
+def test_a_stop_releases_the_current_job(
     settings: EvaluatorSettings, aggregator, add_job: AddJob
 ) -> None:
     worker = Worker(settings)
@@ -116,7 +117,7 @@ def test_stopping_hands_the_job_in_hand_back(
     assert aggregator.failures["long"].kind == messages.FAILURE_KIND_RELEASED
 
 
-def test_a_message_in_hand_of_a_worker_that_pauses_goes_back_to_the_queue(
+def test_a_pausing_worker_that_stops_requeues_its_message(
     settings: EvaluatorSettings, aggregator, add_job: AddJob
 ) -> None:
     app = make_celery(settings.broker_url)

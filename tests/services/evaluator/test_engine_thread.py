@@ -1,4 +1,4 @@
-"""The engine's thread: jobs go before parked ones, and quiet is used for parked ones."""
+"""The engine thread: new jobs go first, and parked jobs continue when it is idle."""
 
 import contextvars
 import threading
@@ -73,7 +73,7 @@ def engine(jobs: Jobs, shutdown: Shutdown) -> Iterator[EngineThread]:
     engine.close()
 
 
-def test_jobs_go_before_parked_ones_and_quiet_is_used_for_those(
+def test_new_jobs_go_first_and_parked_jobs_continue_when_idle(
     engine: EngineThread, jobs: Jobs
 ) -> None:
     jobs.may_continue.clear()
@@ -103,7 +103,7 @@ def test_a_job_begins_in_the_context_of_its_caller(engine: EngineThread, jobs: J
     assert jobs.done[0] == "a!"
 
 
-def test_a_failure_is_the_callers_and_the_next_job_begins(
+def test_a_failure_is_raised_to_the_caller_and_the_next_job_begins(
     engine: EngineThread, jobs: Jobs
 ) -> None:
     with pytest.raises(ValueError, match="broken"):

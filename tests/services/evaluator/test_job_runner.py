@@ -25,6 +25,7 @@ from modnorm.wire.conversions import descriptor_from_proto
 from services.evaluator.backoff import LONGEST_PAUSE
 from services.evaluator.job_runner import JobRunner
 from services.evaluator.shutdown import Shutdown
+from tests.services.evaluator.running import run_job
 
 DECLARATION = """
 name: sums
@@ -43,7 +44,7 @@ def test_a_job_is_reported_as_the_library_scores_it(
     runner: JobRunner, aggregator, add_job: AddJob, checkpoint: Checkpoint, scale_map: ScaleMap
 ) -> None:
     job = add_job()
-    runner.run("a")
+    run_job(runner, "a")
     report = aggregator.reports["a"]
 
     task = get_task("countdown")
@@ -86,7 +87,7 @@ def test_a_job_is_reported_as_the_library_scores_it(
 
 
 def test_nothing_to_do(runner: JobRunner, aggregator) -> None:
-    runner.run("gone")
+    run_job(runner, "gone")
     assert aggregator.calls == {"ClaimJob": 1}
 
 
@@ -95,7 +96,7 @@ def test_rows_and_model_are_kept_between_jobs(
 ) -> None:
     for job_id in "abc":
         add_job(job_id)
-        runner.run(job_id)
+        run_job(runner, job_id)
     assert set(aggregator.reports) == {"a", "b", "c"}
     assert aggregator.calls["FetchRows"] == 1
     assert aggregator.calls["GetScaleMap"] == 1
@@ -113,26 +114,26 @@ def test_rows_and_model_are_kept_between_jobs(
         ({"max_tokens": 10_000}, messages.FAILURE_KIND_FATAL),
     ],
 )
-def test_a_job_that_fails_is_no_score_and_no_end(
+def test_a_failed_job_gives_no_score_and_does_not_end_the_worker(
     runner: JobRunner, aggregator, add_job: AddJob, changes: dict[str, str], kind: int
 ) -> None:
     add_job("bad", **changes)
-    runner.run("bad")
+    run_job(runner, "bad")
     failure = aggregator.failures["bad"]
     assert failure.kind == kind
     assert failure.reason
     assert failure.lease.token == 7
     add_job("good")
-    runner.run("good")
+    run_job(runner, "good")
     assert set(aggregator.reports) == {"good"}
 
 
-def test_a_model_that_is_not_here_is_an_infrastructure_failure(
+def test_a_missing_model_is_an_infrastructure_failure(
     runner: JobRunner, aggregator, add_job: AddJob
 ) -> None:
     add_job().model.name = "/nowhere"
     aggregator.jobs["a"].model.name = "/nowhere"
-    runner.run("a")
+    run_job(runner, "a")
     assert aggregator.failures["a"].kind == messages.FAILURE_KIND_INFRASTRUCTURE
 
 
@@ -141,14 +142,14 @@ def test_a_model_that_is_not_here_is_an_infrastructure_failure(
     [
         {"task": "chess"},
         {"task": "my-task.yaml"},
-        {"task": "sums", "declaration": DECLARATION},  # another version makes another scorer of it
+        {"task": "sums", "declaration": DECLARATION},  # another version has another scorer
     ],
 )
-def test_a_task_that_this_worker_does_not_have_goes_back_without_an_attempt(
+def test_a_job_with_a_missing_task_is_released_without_an_attempt(
     runner: JobRunner, aggregator, add_job: AddJob, caplog, changes: dict[str, str]
 ) -> None:
     add_job("bad", scorer="sums-v1", **changes)
-    runner.run("bad")
+    run_job(runner, "bad")
     failure = aggregator.failures["bad"]
     assert failure.kind == messages.FAILURE_KIND_RELEASED
     assert f"does not have {changes['task']} with the scorer sums-v1" in failure.reason
@@ -166,17 +167,17 @@ def test_a_declared_task_comes_with_its_job(
     aggregator.rows[digest] = texts
     changes = {"task": "sums", "scorer": task.scorer, "declaration": DECLARATION}
     add_job("a", max_tokens=4, rows_digest=digest, **changes)
-    runner.run("a")
+    run_job(runner, "a")
     assert not aggregator.failures
     assert [answer.row for answer in aggregator.reports["a"].answers] == [0]
 
 
-def test_rows_that_are_not_what_was_asked_for_are_refused(
+def test_rows_with_a_wrong_digest_are_refused(
     runner: JobRunner, aggregator, add_job: AddJob
 ) -> None:
     job = add_job()
     aggregator.rows[job.rows_digest] = aggregator.rows[job.rows_digest][1:]
-    runner.run("a")
+    run_job(runner, "a")
     assert aggregator.failures["a"].kind == messages.FAILURE_KIND_INFRASTRUCTURE
     assert "digest" in aggregator.failures["a"].reason
     assert not aggregator.reports
@@ -184,7 +185,7 @@ def test_rows_that_are_not_what_was_asked_for_are_refused(
 
 def test_heartbeats_carry_progress(runner: JobRunner, aggregator, add_job: AddJob) -> None:
     add_job(max_tokens=400)
-    runner.run("a")
+    run_job(runner, "a")
     assert {beat.lease.token for beat in aggregator.heartbeats} == {7}
     done = [beat.answers_done for beat in aggregator.heartbeats]
     assert done == sorted(done)
@@ -194,13 +195,13 @@ def test_heartbeats_carry_progress(runner: JobRunner, aggregator, add_job: AddJo
 def test_a_cancelled_job_is_dropped(runner: JobRunner, aggregator, add_job: AddJob) -> None:
     aggregator.cancel = True
     add_job(max_tokens=1500, radius=0.1)
-    runner.run("a")
+    run_job(runner, "a")
     assert not aggregator.reports
     assert not aggregator.failures
     assert aggregator.heartbeats[-1].answers_done < 5
     aggregator.cancel = False
     add_job("b")
-    runner.run("b")
+    run_job(runner, "b")
     assert "b" in aggregator.reports
 
 
@@ -210,17 +211,17 @@ def test_a_lost_lease_is_dropped_quietly(
 ) -> None:
     aggregator.errors[method] = [StaleLeaseError("the lease is lost")]
     add_job(max_tokens=1500, radius=0.1)
-    runner.run("a")
+    run_job(runner, "a")
     assert not aggregator.reports
     assert not aggregator.failures
 
 
-def test_a_stopping_worker_hands_its_job_back(
+def test_a_stopping_worker_releases_its_job(
     runner: JobRunner, aggregator, add_job: AddJob, shutdown: Shutdown
 ) -> None:
     add_job()
     shutdown.request()
-    runner.run("a")
+    run_job(runner, "a")
     assert aggregator.failures["a"].kind == messages.FAILURE_KIND_RELEASED
     assert not aggregator.reports
 
@@ -232,19 +233,19 @@ def test_a_grace_period_lets_the_job_finish_and_be_reported(
     aggregator.errors["ReportJob"] = [UnavailableError("stopping too")] * 3
     add_job()
     shutdown.request()
-    runner.run("a")
+    run_job(runner, "a")
     assert set(aggregator.reports) == {"a"}
     assert not aggregator.failures
 
 
 @pytest.mark.parametrize("shutdown", [Shutdown(grace=60.0)])
-def test_a_failure_is_told_within_the_grace_period(
+def test_a_failure_is_reported_within_the_grace_period(
     runner: JobRunner, aggregator, add_job: AddJob, shutdown: Shutdown
 ) -> None:
     aggregator.errors["FailJob"] = [UnavailableError("stopping too")] * 6
     add_job("bad", engine="abacus")
     shutdown.request()
-    runner.run("bad")
+    run_job(runner, "bad")
     assert set(aggregator.failures) == {"bad"}
 
 
@@ -254,17 +255,17 @@ def test_an_aggregator_that_is_down_is_waited_for(
     for method in ("ClaimJob", "GetScaleMap", "FetchRows", "ReportJob"):
         aggregator.errors[method] = [UnavailableError("starting")] * 2
     add_job()
-    runner.run("a")
+    run_job(runner, "a")
     assert set(aggregator.reports) == {"a"}
     assert not aggregator.failures
 
 
-def test_a_report_that_a_stopping_aggregator_cuts_off_is_sent_again(
+def test_a_report_interrupted_by_a_stopping_aggregator_is_sent_again(
     runner: JobRunner, aggregator, add_job: AddJob
 ) -> None:
     aggregator.errors["ReportJob"] = [CancelledError("the server stops")] * 2
     add_job()
-    runner.run("a")
+    run_job(runner, "a")
     assert set(aggregator.reports) == {"a"}
 
 
@@ -274,22 +275,22 @@ def test_a_stopping_worker_does_not_wait(
     aggregator.errors["ClaimJob"] = [UnavailableError("down")] * 100
     add_job()
     shutdown.request()
-    runner.run("a")
+    run_job(runner, "a")
     assert "a" in aggregator.jobs
 
 
-def test_a_worker_that_fails_in_a_row_slows_down(
+def test_consecutive_failures_slow_a_worker_down(
     runner: JobRunner, aggregator, add_job: AddJob
 ) -> None:
     assert runner.pause == 0.0
     pauses = []
     for attempt in range(8):
         add_job(f"bad{attempt}", engine="abacus")
-        runner.run(f"bad{attempt}")
+        run_job(runner, f"bad{attempt}")
         pauses.append(runner.pause)
     assert pauses == sorted(pauses)
     assert pauses[0] > 0
     assert pauses[-1] == LONGEST_PAUSE
     add_job("good")
-    runner.run("good")
+    run_job(runner, "good")
     assert runner.pause == 0.0

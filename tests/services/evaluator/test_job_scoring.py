@@ -1,4 +1,4 @@
-"""How a job's engine is loaded and replayed."""
+"""Loading of a job's engine, and the replay of its canary."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -13,6 +13,7 @@ from modnorm.v1 import common_pb2
 from modnorm.v1 import evaluation_pb2 as messages
 from services.evaluator.job_runner import JobRunner
 from services.evaluator.model_cache import Loading, Prompts
+from tests.services.evaluator.running import run_job
 
 AddJob = Callable[..., messages.Job]
 MakeRunner = Callable[..., JobRunner]
@@ -33,7 +34,7 @@ def test_the_engine_is_loaded_with_the_settings_of_the_spec_and_of_the_worker(
     for job_id, spec in (("a", plain), ("b", asked), ("c", asked)):
         add_job(job_id)
         aggregator.jobs[job_id].engine.MergeFrom(spec)
-        runner.run(job_id)
+        run_job(runner, job_id)
     assert set(aggregator.reports) == {"a", "b", "c"}
     assert loaded == [
         EngineSettings(gpu_memory_utilization=0.3, worker_process=False),
@@ -52,12 +53,12 @@ def test_numerics_that_no_worker_here_offers_end_the_experiment_with_a_reason(
 ) -> None:
     add_job()
     aggregator.jobs["a"].engine.numerics = "batch_invariant"
-    runner.run("a")
+    run_job(runner, "a")
     assert aggregator.failures["a"].kind == messages.FAILURE_KIND_FATAL
     assert "numerics" in aggregator.failures["a"].reason
 
 
-def test_a_process_that_cannot_load_what_another_can_hands_the_job_back_and_is_spent(
+def test_a_process_that_cannot_load_the_engine_releases_the_job_and_ends(
     make_runner: MakeRunner, aggregator, add_job: AddJob
 ) -> None:
     def load(*_: object) -> Engine:
@@ -65,13 +66,13 @@ def test_a_process_that_cannot_load_what_another_can_hands_the_job_back_and_is_s
 
     runner = make_runner(Loading(roots=(), load=load))
     add_job()
-    runner.run("a")
+    run_job(runner, "a")
     assert aggregator.failures["a"].kind == messages.FAILURE_KIND_RELEASED
-    assert runner.scorer.is_spent
+    assert runner.scorer.needs_new_process
 
 
 @pytest.mark.parametrize("may_make_room", [True, False])
-def test_a_model_that_does_not_fit_a_share_makes_room_or_ends_the_experiment(
+def test_a_model_larger_than_its_share_ends_the_worker_or_the_experiment(
     make_runner: MakeRunner, aggregator, add_job: AddJob, may_make_room: bool
 ) -> None:
     def load(*_: object) -> Engine:
@@ -79,7 +80,7 @@ def test_a_model_that_does_not_fit_a_share_makes_room_or_ends_the_experiment(
 
     runner = make_runner(Loading(roots=(), load=load, may_make_room=may_make_room))
     add_job()
-    runner.run("a")
+    run_job(runner, "a")
     expected = messages.FAILURE_KIND_RELEASED if may_make_room else messages.FAILURE_KIND_FATAL
     failure = aggregator.failures["a"]
     assert failure.kind == expected
@@ -88,7 +89,7 @@ def test_a_model_that_does_not_fit_a_share_makes_room_or_ends_the_experiment(
 
 
 class Flipping:
-    """An engine of which one token of the base is another, as on a faulty GPU."""
+    """An engine that changes one token of the base's answers, like a faulty GPU."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -117,7 +118,7 @@ def test_the_base_is_replayed_once_and_a_faulty_engine_shows(
         runner = make_runner(Loading(roots=(), load=made))
         for job_id in job_ids:
             add_job(job_id)
-            runner.run(job_id)
+            run_job(runner, job_id)
         runner.close()
     first, second, third, faulty = canaries(*"abcd")
     assert first == second == third

@@ -49,7 +49,7 @@ def test_heartbeats_are_a_third_of_a_short_lease_apart(client, shutdown, aggrega
     assert aggregator.heartbeats[-1].answers_total == 9
 
 
-def test_an_answer_may_cancel(client, shutdown, aggregator) -> None:
+def test_a_response_may_cancel_the_job(client, shutdown, aggregator) -> None:
     aggregator.cancel = True
     with (
         pytest.raises(CancelledError),
@@ -72,7 +72,7 @@ def test_a_lost_lease_stops_the_work(client, shutdown, aggregator, error: Modnor
 @pytest.mark.parametrize(
     "error", [UnavailableError("down"), CancelledError("stopping"), ModnormError("a defect")]
 )
-def test_an_aggregator_in_trouble_stops_nothing(
+def test_errors_of_the_aggregator_stop_no_job(
     client, shutdown, aggregator, error: ModnormError
 ) -> None:
     aggregator.errors["Heartbeat"] = [error] * 8
@@ -84,7 +84,7 @@ def test_an_aggregator_in_trouble_stops_nothing(
     assert aggregator.heartbeats
 
 
-def test_a_worker_without_progress_lets_its_lease_go(client, shutdown, aggregator) -> None:
+def test_a_lease_without_progress_is_not_extended(client, shutdown, aggregator) -> None:
     heartbeats = Heartbeats(client, 0.03)
     with HeldLease(heartbeats, lease(), shutdown, silence_seconds=0.1):
         until(lambda: not heartbeats._runs)
@@ -97,10 +97,10 @@ def test_a_lease_outlasts_the_longest_load_that_the_watchdog_allows(stall_second
     assert longest_silence(stall_seconds) > LOAD_FACTOR * stall_seconds
 
 
-def test_what_is_said_first_is_heard_first(
+def test_heartbeats_arrive_in_order(
     client, shutdown, aggregator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A heartbeat is under way, saying that the job rests, when the job goes on."""
+    """The job continues while a heartbeat that marks it as parked is in flight."""
     composed, overtaken, send = threading.Event(), threading.Event(), client.heartbeats
 
     def late(calls: Sequence[messages.Call]) -> object:
@@ -119,13 +119,13 @@ def test_what_is_said_first_is_heard_first(
         assert [beat.resting for beat in aggregator.heartbeats[:2]] == [True, False]
 
 
-def test_that_a_job_rests_is_told_at_once(client, shutdown, aggregator) -> None:
-    """The next job may end the worker long before a heartbeat is due."""
+def test_parking_is_reported_at_once(client, shutdown, aggregator) -> None:
+    """The next job may crash the worker long before a heartbeat is due."""
     with HeldLease(Heartbeats(client, 3600.0), lease(seconds=10_800), shutdown) as held:
         with held.parked():
             until(lambda: aggregator.heartbeats)
         assert [beat.resting for beat in aggregator.heartbeats] == [True, False]
-        assert not held._heartbeats._hastened
+        assert not held._heartbeats._is_urgent
 
 
 def test_a_defect_costs_no_lease(
@@ -158,7 +158,7 @@ def test_each_heartbeat_of_a_message_belongs_to_the_work_under_its_lease(
     assert all(call.traceparent == call.heartbeat.lease.job_id for call in calls)
 
 
-def test_a_lease_that_is_let_go_is_not_spoken_of(client, shutdown, aggregator) -> None:
+def test_a_removed_lease_is_not_extended(client, shutdown, aggregator) -> None:
     heartbeats = Heartbeats(client, 0.02)
     short = messages.Lease(job_id="b", token=7, seconds=30.0)
     with HeldLease(heartbeats, lease(), shutdown):
@@ -170,10 +170,10 @@ def test_a_lease_that_is_let_go_is_not_spoken_of(client, shutdown, aggregator) -
     until(lambda: not heartbeats._runs)
 
 
-def test_a_heartbeat_that_fails_is_told_in_the_name_of_the_work(
+def test_a_failed_heartbeat_is_logged_in_the_context_of_its_job(
     client, shutdown, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever looks for the lines of one candidate finds these, too."""
+    """A search for one candidate's log lines includes these."""
 
     class Noted(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:

@@ -1,4 +1,4 @@
-"""What a worker counts and logs, against what happened."""
+"""Metrics and log lines of a worker."""
 
 import io
 import json
@@ -19,6 +19,7 @@ from services.common.settings import EvaluatorSettings
 from services.evaluator.celery_worker import Worker
 from services.evaluator.job_runner import JobRunner
 from services.evaluator.metrics import EvaluatorMetrics, GpuCollector
+from tests.services.evaluator.running import run_job
 from verification.labs.waiting import HANG_SECONDS
 
 AddJob = Callable[..., messages.Job]
@@ -36,7 +37,7 @@ def runner(make_runner: Callable[..., JobRunner], registry: CollectorRegistry) -
 
 @pytest.fixture
 def lines() -> Iterator[Callable[[], list[dict[str, object]]]]:
-    """What a service would have written, as JSON objects."""
+    """Log lines as JSON objects."""
     stream, root = io.StringIO(), logging.getLogger()
     handler, level = json_handler(stream), root.level
     root.addHandler(handler)
@@ -59,8 +60,8 @@ def test_a_result_is_counted_and_timed(
     runner: JobRunner, registry: CollectorRegistry, aggregator, add_job: AddJob
 ) -> None:
     add_job()
-    runner.run("a")
-    runner.run("nothing")
+    run_job(runner, "a")
+    run_job(runner, "nothing")
     assert outcomes(registry) == {"reported": 1}
     tokens = sum(answer.tokens for answer in aggregator.reports["a"].answers)
     assert registry.get_sample_value("modnorm_evaluator_tokens_total") == tokens
@@ -71,42 +72,42 @@ def test_a_result_is_counted_and_timed(
     assert registry.get_sample_value("modnorm_evaluator_busy") == 0
 
 
-def test_failures_and_what_is_dropped_are_told_apart(
+def test_failed_and_dropped_jobs_are_counted_separately(
     runner: JobRunner, registry: CollectorRegistry, aggregator, add_job: AddJob
 ) -> None:
     add_job("bad", engine="abacus")
-    runner.run("bad")
+    run_job(runner, "bad")
     add_job("foreign", task="chess")
-    runner.run("foreign")
+    run_job(runner, "foreign")
     add_job("stale")
     aggregator.errors["ReportJob"] = [StaleLeaseError("lost")]
-    runner.run("stale")
+    run_job(runner, "stale")
     assert outcomes(registry) == {"failed": 1, "unfit": 1, "dropped": 1}
     assert registry.get_sample_value("modnorm_evaluator_engine_restarts_total") == 1
 
 
-def test_an_engine_stays_when_what_a_job_needs_besides_is_out_of_reach(
+def test_the_engine_stays_loaded_if_another_service_is_down(
     runner: JobRunner, registry: CollectorRegistry, aggregator, add_job: AddJob
 ) -> None:
     add_job("before")
-    runner.run("before")
+    run_job(runner, "before")
     gone = add_job("gone", rows_digest="0" * 64)
     aggregator.rows[gone.rows_digest] = ["{}"]
-    runner.run("gone")
+    run_job(runner, "gone")
     add_job("after")
-    runner.run("after")
+    run_job(runner, "after")
     assert aggregator.failures["gone"].kind == messages.FAILURE_KIND_INFRASTRUCTURE
     assert outcomes(registry) == {"reported": 2, "failed": 1}
     assert registry.get_sample_value("modnorm_evaluator_model_loads_total") == 1
     assert registry.get_sample_value("modnorm_evaluator_engine_restarts_total") == 0
 
 
-def test_every_line_of_a_job_names_it(
+def test_every_log_line_of_a_job_names_it(
     runner: JobRunner, lines: Callable[[], list[dict[str, object]]], aggregator, add_job: AddJob
 ) -> None:
     add_job("a", candidate=4)
     aggregator.errors["Heartbeat"] = [EngineError("the engine of the aggregator")]
-    runner.run("a")
+    run_job(runner, "a")
     ours = [line for line in lines() if str(line["logger"]).startswith("services.")]
     assert {"loading a model", "reported"} <= {str(line["event"]) for line in ours}
     named = {
@@ -116,7 +117,7 @@ def test_every_line_of_a_job_names_it(
     assert named == {("e", "a", 4, "selection")}
 
 
-def test_a_job_is_handed_back_for_a_worker_that_cannot_stop(
+def test_jobs_of_a_worker_that_does_not_stop_are_released(
     target: str, aggregator, add_job: AddJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("services.evaluator.celery_worker.JOIN_SECONDS", 0.1)
@@ -144,7 +145,7 @@ def test_a_job_is_handed_back_for_a_worker_that_cannot_stop(
 
 
 class Gpus:
-    """Two GPUs, of which NVML knows one."""
+    """Two GPUs, one of them unknown to NVML."""
 
     def device_count(self) -> int:
         return 2
@@ -158,7 +159,7 @@ class Gpus:
         return 50
 
 
-def test_gpus_are_shown_as_far_as_they_are_known(registry: CollectorRegistry) -> None:
+def test_readable_gpu_metrics_are_exported(registry: CollectorRegistry) -> None:
     registry.register(GpuCollector(Gpus()))
 
     def value(name: str, device: str) -> float | None:

@@ -1,4 +1,4 @@
-"""Which of the jobs of two engines are done first; they differ in settings, as models would."""
+"""Order of the jobs of two engines, whose settings differ instead of their models."""
 
 from collections.abc import Callable
 
@@ -10,6 +10,7 @@ from modnorm.errors import NotFoundError
 from modnorm.v1 import evaluation_pb2 as messages
 from services.evaluator.job_runner import JobRunner
 from services.evaluator.model_cache import Loading
+from tests.services.evaluator.running import run_job
 
 AddJob = Callable[..., messages.Job]
 MakeRunner = Callable[..., JobRunner]
@@ -36,7 +37,7 @@ def make_patient(make_runner: MakeRunner, loads: list[int]) -> Callable[[float],
 @pytest.fixture
 def offer(aggregator, add_job: AddJob) -> Callable[..., None]:
     def offer(*names: str) -> None:
-        """Put jobs on offer; those whose names begin with b need another engine."""
+        """Add jobs; names that begin with b need another engine."""
         for name in names:
             add_job(name, max_tokens=4)
             if name.startswith("b"):
@@ -45,57 +46,57 @@ def offer(aggregator, add_job: AddJob) -> Callable[..., None]:
     return offer
 
 
-def test_jobs_of_the_loaded_model_go_first_and_then_it_is_switched(
+def test_jobs_of_the_loaded_model_go_first_then_the_model_changes(
     make_patient, offer, loads: list[int], aggregator
 ) -> None:
     runner = make_patient(600.0)
     offer("a1", "b1", "a2", "a3")
     for hint in ("a1", "b1"):
-        runner.run(hint)
+        run_job(runner, hint)
     assert set(aggregator.reports) == {"a1", "a2"} or set(aggregator.reports) == {"a1", "a3"}
     assert aggregator.failures["b1"].kind == messages.FAILURE_KIND_RELEASED
     assert len(loads) == 1
-    offer("b1")  # it is published again, as whatever is handed back
-    runner.run("b1")
+    offer("b1")  # published again, as released jobs are
+    run_job(runner, "b1")
     assert set(aggregator.reports) == {"a1", "a2", "a3"}
     offer("b1")
-    runner.run("b1")
+    run_job(runner, "b1")
     assert set(aggregator.reports) == {"a1", "a2", "a3", "b1"}
     assert loads == [256, 7]
     assert runner._metrics._jobs.labels("passed_on")._value.get() == 2
 
 
-def test_a_worker_out_of_patience_switches_and_is_patient_again(
+def test_a_worker_out_of_patience_changes_its_model_and_has_new_patience(
     make_patient, offer, loads: list[int], aggregator, monkeypatch
 ) -> None:
     now = [1000.0]
     monkeypatch.setattr("services.evaluator.model_affinity.time.monotonic", lambda: now[0])
     runner = make_patient(100.0)
     offer("a1", "a2", "a3", "a4", "b1")
-    runner.run("a1")
-    runner.run("b1")
+    run_job(runner, "a1")
+    run_job(runner, "b1")
     now[0] += 60
     offer("b1", "b2")
-    runner.run("b1")
+    run_job(runner, "b1")
     assert len(aggregator.reports) == 3
     now[0] += 60
     offer("b1")
-    runner.run("b1")
+    run_job(runner, "b1")
     assert loads == [256, 7]
     left = next(iter(set(aggregator.jobs) - {"b2"}))
-    runner.run(left)
+    run_job(runner, left)
     assert {"b1", "b2"} <= set(aggregator.reports)
     assert loads == [256, 7]
     assert aggregator.failures[left].kind == messages.FAILURE_KIND_RELEASED
 
 
-def test_an_aggregator_that_finds_no_jobs_is_done_without(
+def test_a_failed_search_for_jobs_keeps_the_claimed_one(
     make_patient, offer, loads: list[int], aggregator
 ) -> None:
     runner = make_patient(600.0)
     offer("a1", "a2", "b1")
-    runner.run("a1")
+    run_job(runner, "a1")
     aggregator.errors["FindJobs"] = [NotFoundError("no such rpc")]
-    runner.run("b1")
+    run_job(runner, "b1")
     assert set(aggregator.reports) == {"a1", "b1"}
     assert loads == [256, 7]

@@ -1,4 +1,4 @@
-"""A broker that goes away in the middle of a job, and comes back."""
+"""A broker that stops during a job and is restarted."""
 
 import signal
 import threading
@@ -12,7 +12,7 @@ from verification.labs import servers
 from verification.labs.waiting import HANG_SECONDS, wait_until
 
 
-def test_a_broker_lost_in_the_middle_of_a_job_is_taken_up_again(
+def test_a_worker_reconnects_after_losing_the_broker_during_a_job(
     target: str, aggregator, add_job: Callable[..., messages.Job]
 ) -> None:
     with servers.broker() as broker:

@@ -1,4 +1,4 @@
-"""Jobs that rest in the middle, with their leases kept, while others go first."""
+"""Jobs that are parked half answered, with their leases, while others go first."""
 
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -16,6 +16,7 @@ from services.evaluator.model_cache import Loading
 from services.evaluator.replay_canary import PROMPTS
 from services.evaluator.shutdown import Shutdown
 from services.evaluator.watchdog import Watchdog
+from tests.services.evaluator.running import run_job
 from verification.labs.waiting import HANG_SECONDS, wait_until
 
 AddJob = Callable[..., messages.Job]
@@ -28,7 +29,7 @@ INFRASTRUCTURE = messages.FAILURE_KIND_INFRASTRUCTURE
 
 @pytest.fixture
 def add(add_job: AddJob) -> AddJob:
-    """Put a job on offer that may rest; candidates differ in their radius."""
+    """Add a job that may be parked; candidates differ in their radius."""
 
     def add(job_id: str, **changes: str | int) -> messages.Job:
         candidate = ord(job_id) - ord("a") + 3
@@ -39,9 +40,9 @@ def add(add_job: AddJob) -> AddJob:
 
 
 @pytest.fixture
-def rests(make_runner: MakeRunner) -> JobRunner:
-    """A runner that lets three jobs rest."""
-    return make_runner(resting=3)
+def parking_runner(make_runner: MakeRunner) -> JobRunner:
+    """A runner that parks up to three jobs."""
+    return make_runner(parked_limit=3)
 
 
 def begin(runner: JobRunner, names: str) -> None:
@@ -59,49 +60,49 @@ def kinds(aggregator) -> dict[str, int]:
     return {name: failure.kind for name, failure in aggregator.failures.items()}
 
 
-def test_jobs_that_rested_are_reported_as_if_they_had_run_through(
-    rests: JobRunner, make_runner: MakeRunner, aggregator, add: AddJob
+def test_parked_jobs_are_reported_as_if_never_parked(
+    parking_runner: JobRunner, make_runner: MakeRunner, aggregator, add: AddJob
 ) -> None:
     for job_id in "abcd":
         add(job_id)
-    begin(rests, "ab")
+    begin(parking_runner, "ab")
     assert not aggregator.reports
-    assert rests.has_parked
-    begin(rests, "cd")
-    finish(rests)
-    rested = dict(aggregator.reports)
-    assert set(rested) == set("abcd")
+    assert parking_runner.has_parked
+    begin(parking_runner, "cd")
+    finish(parking_runner)
+    reports = dict(aggregator.reports)
+    assert set(reports) == set("abcd")
     assert not aggregator.failures
     through = make_runner()
     for job_id in "abcd":
         add(job_id)
-        through.run(job_id)
+        run_job(through, job_id)
         again = aggregator.reports[job_id]
-        assert again is not rested[job_id]
-        assert again.answers == rested[job_id].answers
-        assert again.header.descriptor == rested[job_id].header.descriptor
-    assert len({report.header.descriptor.SerializeToString() for report in rested.values()}) == 4
+        assert again is not reports[job_id]
+        assert again.answers == reports[job_id].answers
+        assert again.header.descriptor == reports[job_id].header.descriptor
+    assert len({report.header.descriptor.SerializeToString() for report in reports.values()}) == 4
 
 
-def test_as_many_rest_as_may_and_then_the_best_goes_on(
-    rests: JobRunner, aggregator, add: AddJob
+def test_jobs_are_parked_up_to_the_limit_then_the_best_continues(
+    parking_runner: JobRunner, aggregator, add: AddJob
 ) -> None:
     for job_id in "abc":
         add(job_id)
-    begin(rests, "abc")
-    rests._background.wait()
+    begin(parking_runner, "abc")
+    parking_runner._background.wait()
     assert len(aggregator.reports) == 1
-    assert len(rests._parked) == 2
+    assert len(parking_runner._parked) == 2
 
 
 @pytest.mark.parametrize("changes", [{"may_stop": False}, {"candidate": -1}])
-def test_a_job_that_is_never_stopped_never_rests(
-    rests: JobRunner, aggregator, add: AddJob, changes: dict[str, int]
+def test_a_job_without_early_stop_is_never_parked(
+    parking_runner: JobRunner, aggregator, add: AddJob, changes: dict[str, int]
 ) -> None:
     add("a", **changes)
-    rests.begin("a")
-    assert not rests.has_parked
-    rests._background.wait()
+    parking_runner.begin("a")
+    assert not parking_runner.has_parked
+    parking_runner._background.wait()
     assert set(aggregator.reports) == {"a"}
 
 
@@ -110,46 +111,46 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def wait_for_heartbeat(aggregator) -> None:
-    """Wait until a heartbeat that began after the call was answered."""
+    """Wait until a heartbeat sent after this call was answered."""
     before = len(aggregator.heartbeats)
     until(lambda: len(aggregator.heartbeats) >= before + 3)
 
 
-def test_a_bar_that_rises_while_it_rests_shuts_it_out(
-    rests: JobRunner, aggregator, add: AddJob
+def test_a_parked_job_is_stopped_by_a_raised_threshold(
+    parking_runner: JobRunner, aggregator, add: AddJob
 ) -> None:
     add("a")
-    rests.begin("a")
+    parking_runner.begin("a")
     beats = len(aggregator.heartbeats)
     aggregator.bar = PERFECT
     wait_for_heartbeat(aggregator)
     assert all(beat.lease.job_id == "a" for beat in aggregator.heartbeats[beats:])
-    finish(rests)
+    finish(parking_runner)
     report = aggregator.reports["a"]
     assert report.header.stopped
     assert len(report.answers) >= 3
     assert not aggregator.failures
 
 
-def test_a_lease_that_is_cancelled_while_its_job_rests_ends_it_at_its_turn(
-    rests: JobRunner, aggregator, add: AddJob
+def test_a_parked_job_that_is_cancelled_ends_at_its_turn(
+    parking_runner: JobRunner, aggregator, add: AddJob
 ) -> None:
     add("a")
-    rests.begin("a")
+    parking_runner.begin("a")
     aggregator.cancel = True
-    wait_for_cancel(rests)
+    wait_for_cancel(parking_runner)
     aggregator.cancel = False
-    assert rests.has_parked
-    finish(rests)
+    assert parking_runner.has_parked
+    finish(parking_runner)
     assert not aggregator.reports
     assert not aggregator.failures
     add("b")
-    rests.run("b")
+    run_job(parking_runner, "b")
     assert set(aggregator.reports) == {"b"}
 
 
 def wait_for_cancel(runner: JobRunner) -> None:
-    """Wait until a heartbeat was answered so, which ends them."""
+    """Wait until a response to a heartbeat has cancelled the jobs."""
     until(lambda: all(thread.name != "heartbeat" for thread in threading.enumerate()))
     assert runner.has_parked
 
@@ -158,93 +159,97 @@ def wait_for_cancel(runner: JobRunner) -> None:
     "changes",
     [{"experiment_id": "another"}, {"split": messages.SPLIT_HELDOUT}],
 )
-def test_a_job_of_another_kind_is_passed_on_and_those_that_rest_are_finished(
-    rests: JobRunner, aggregator, add: AddJob, changes: dict[str, str | int]
+def test_a_job_of_another_state_is_passed_on_and_parked_jobs_are_finished(
+    parking_runner: JobRunner, aggregator, add: AddJob, changes: dict[str, str | int]
 ) -> None:
     add("a")
     add("b", **changes)
-    begin(rests, "ab")
-    assert not rests.has_parked
-    rests._background.wait()
+    begin(parking_runner, "ab")
+    assert not parking_runner.has_parked
+    parking_runner._background.wait()
     assert set(aggregator.reports) == {"a"}
     assert kinds(aggregator) == {"b": RELEASED}
     add("b", **changes)
-    rests.run("b")
+    run_job(parking_runner, "b")
     assert set(aggregator.reports) == {"a", "b"}
 
 
-def test_a_job_of_another_lineage_is_passed_on(rests: JobRunner, aggregator, add: AddJob) -> None:
+def test_a_job_of_another_lineage_is_passed_on(
+    parking_runner: JobRunner, aggregator, add: AddJob
+) -> None:
     add("a")
     add("b").descriptor.lineage_digest = "another"
-    begin(rests, "ab")
-    rests._background.wait()
+    begin(parking_runner, "ab")
+    parking_runner._background.wait()
     assert set(aggregator.reports) == {"a"}
     assert kinds(aggregator) == {"b": RELEASED}
 
 
-def test_one_message_keeps_all_leases(rests: JobRunner, aggregator, add: AddJob) -> None:
+def test_one_message_extends_all_leases(
+    parking_runner: JobRunner, aggregator, add: AddJob
+) -> None:
     for job_id in "abc":
         add(job_id)
-    begin(rests, "ab")
+    begin(parking_runner, "ab")
     aggregator.said.clear()
     until(lambda: len(aggregator.said) >= 8)
     assert {tuple(jobs) for jobs in aggregator.said[1:-1]} == {("a", "b")}
     assert {beat.lease.job_id for beat in aggregator.heartbeats[-4:]} == {"a", "b"}
     aggregator.cancel = True
-    wait_for_cancel(rests)
-    finish(rests)
+    wait_for_cancel(parking_runner)
+    finish(parking_runner)
     assert not aggregator.reports
 
 
-def test_closing_hands_back_what_rests(rests: JobRunner, aggregator, add: AddJob) -> None:
+def test_closing_releases_parked_jobs(parking_runner: JobRunner, aggregator, add: AddJob) -> None:
     add("a")
     add("b")
-    begin(rests, "ab")
-    rests.close()
+    begin(parking_runner, "ab")
+    parking_runner.close()
     assert kinds(aggregator) == {"a": RELEASED, "b": RELEASED}
     assert not aggregator.reports
-    assert not rests.has_parked
+    assert not parking_runner.has_parked
 
 
-def test_an_aggregator_that_is_away_is_waited_for_once_for_all_that_rest(
-    rests: JobRunner, aggregator, add: AddJob, shutdown: Shutdown
+def test_parked_jobs_share_one_wait_for_an_aggregator_that_is_down(
+    parking_runner: JobRunner, aggregator, add: AddJob, shutdown: Shutdown
 ) -> None:
     for job_id in "ab":
         add(job_id)
-    begin(rests, "ab")
+    begin(parking_runner, "ab")
     shutdown.request()
     aggregator.errors["FailJob"] = [UnavailableError("down")] * 2
-    rests.close()
+    parking_runner.close()
     assert aggregator.calls["FailJob"] == 1
     assert not aggregator.failures
-    assert not rests.has_parked
+    assert not parking_runner.has_parked
 
 
 @pytest.mark.parametrize("shutdown", [Shutdown(grace=60.0)])
-def test_all_that_rests_is_handed_back_once_the_aggregator_is_there_again(
-    rests: JobRunner, aggregator, add: AddJob, shutdown: Shutdown
+def test_parked_jobs_are_released_when_the_aggregator_is_back(
+    parking_runner: JobRunner, aggregator, add: AddJob, shutdown: Shutdown
 ) -> None:
     for job_id in "abc":
         add(job_id)
-    begin(rests, "ab")
+    begin(parking_runner, "ab")
     shutdown.request()
     down, lost = UnavailableError("down"), StaleLeaseError("lost")
     aggregator.errors["FailJob"] = [down, lost, None]
-    rests.close()
+    parking_runner.close()
     assert aggregator.calls["FailJob"] == 3
     assert kinds(aggregator) == {"b": RELEASED}
 
 
-def test_what_was_given_up_and_not_handed_back_yet_is_released(
-    rests: JobRunner, aggregator, add: AddJob, monkeypatch: pytest.MonkeyPatch
+def test_abandoned_jobs_are_released_by_a_worker_that_does_not_stop(
+    parking_runner: JobRunner, aggregator, add: AddJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add("a")
-    begin(rests, "a")
+    begin(parking_runner, "a")
     with monkeypatch.context() as changed:
-        changed.setattr(rests._client, "hand_back", hang)
+        changed.setattr(parking_runner._client, "release", hang)
         with pytest.raises(TimeoutError):
-            rests.close()
-    rests.release()
+            parking_runner.close()
+    parking_runner.release()
     assert kinds(aggregator) == {"a": RELEASED}
 
 
@@ -253,16 +258,16 @@ def hang(*_: object) -> None:
 
 
 @pytest.mark.parametrize("shutdown", [Shutdown(grace=60.0)])
-def test_a_stopping_worker_leaves_what_rests_to_others(
-    rests: JobRunner, aggregator, add: AddJob, shutdown: Shutdown
+def test_a_stopping_worker_releases_parked_jobs(
+    parking_runner: JobRunner, aggregator, add: AddJob, shutdown: Shutdown
 ) -> None:
     add("a")
-    rests.begin("a")
+    parking_runner.begin("a")
     shutdown.request()
-    rests.run("none")
-    rests.continue_parked()
-    assert rests.has_parked
-    rests.close()
+    run_job(parking_runner, "none")
+    parking_runner.continue_parked()
+    assert parking_runner.has_parked
+    parking_runner.close()
     assert kinds(aggregator) == {"a": RELEASED}
 
 
@@ -294,7 +299,7 @@ class Breaking:
         *,
         poll: Callable[[], None] | None = None,
     ) -> Generator[Completion]:
-        self._begun += len(prompts) != PROMPTS  # the replay's are no job's
+        self._begun += len(prompts) != PROMPTS  # prompts of the replay belong to no job
         mine = self._begun
         try:
             for completion in generate(prompts, limits, poll=poll):
@@ -318,11 +323,11 @@ def broken() -> None:
 
 
 @pytest.mark.parametrize("aborts", [True, False])
-def test_an_engine_that_fails_counts_against_the_active_job_alone(
+def test_a_failed_engine_costs_only_the_active_job_an_attempt(
     make_runner: MakeRunner, aggregator, add: AddJob, *, aborts: bool
 ) -> None:
     breaking = Breaking(broken, aborts=aborts)
-    runner = make_runner(Loading(roots=(), load=breaking.load), resting=3)
+    runner = make_runner(Loading(roots=(), load=breaking.load), parked_limit=3)
     for job_id in "abc":
         add(job_id)
     begin(runner, "abc")
@@ -330,11 +335,11 @@ def test_an_engine_that_fails_counts_against_the_active_job_alone(
     assert not runner.has_parked
     assert runner.pause == 2.0
     add("d")
-    runner.run("d")
+    run_job(runner, "d")
     assert set(aggregator.reports) == {"d"}
 
 
-def test_a_job_that_hangs_counts_and_those_that_rest_do_not(
+def test_a_hang_costs_only_the_active_job_an_attempt(
     make_runner: MakeRunner, aggregator, add: AddJob
 ) -> None:
     found: list[dict[str, int]] = []
@@ -343,7 +348,7 @@ def test_a_job_that_hangs_counts_and_those_that_rest_do_not(
         runner.abandon()
         found.append(kinds(aggregator))
 
-    runner = make_runner(Loading(roots=(), load=Breaking(watch).load), resting=3)
+    runner = make_runner(Loading(roots=(), load=Breaking(watch).load), parked_limit=3)
     for job_id in "abc":
         add(job_id)
     begin(runner, "abc")
@@ -354,7 +359,7 @@ def test_the_watchdog_expects_nothing_while_all_jobs_are_parked(
     make_runner: MakeRunner, aggregator, add: AddJob
 ) -> None:
     watchdog = Watchdog(HANG_SECONDS)
-    runner = make_runner(watchdog=watchdog, resting=3)
+    runner = make_runner(watchdog=watchdog, parked_limit=3)
     add("a")
     runner.begin("a")
     assert watchdog._deadline == float("inf")
@@ -366,17 +371,17 @@ def test_the_watchdog_expects_nothing_while_all_jobs_are_parked(
     assert set(aggregator.reports) == {"a", "b"}
 
 
-def test_answers_that_cannot_be_judged_fail_the_job_that_gave_them(
-    rests: JobRunner, aggregator, add: AddJob, monkeypatch: pytest.MonkeyPatch
+def test_answers_that_cannot_be_judged_fail_their_own_job(
+    parking_runner: JobRunner, aggregator, add: AddJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add("a")
-    rests.begin("a")
+    parking_runner.begin("a")
 
     def out_of_bounds(self: AnswerJudge) -> None:
         self.rewards.append(1e9)
 
     with monkeypatch.context() as changed:
-        changed.setattr(AnswerJudge, "collect_rewards", out_of_bounds)
-        rests.continue_parked()
+        changed.setattr(Judging, "look", out_of_bounds)
+        parking_runner.continue_parked()
     assert kinds(aggregator) == {"a": messages.FAILURE_KIND_FATAL}
-    assert not rests.has_parked
+    assert not parking_runner.has_parked

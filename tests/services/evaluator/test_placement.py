@@ -11,15 +11,15 @@ from services.evaluator.placement import (
     ENGINES_UNDER_MPS,
     Place,
     chosen_devices,
+    engines_per_gpu,
     environment_of,
     grouped,
-    wanted_engines,
 )
 
 
 @pytest.fixture
 def nvidia_smi(tmp_path, monkeypatch):
-    """Put a driver's tool on the path that says what it is told to."""
+    """Put a scripted `nvidia-smi` on the path."""
 
     def install(script):
         tool = tmp_path / "nvidia-smi"
@@ -40,16 +40,16 @@ def nvidia_smi(tmp_path, monkeypatch):
         ("all", "3,GPU-8a", ("3", "GPU-8a")),
     ],
 )
-def test_devices_are_those_that_are_named(devices, visible, chosen):
+def test_named_devices_are_used(devices, visible, chosen):
     assert chosen_devices(devices, visible) == chosen
 
 
-def test_all_devices_are_those_of_the_driver(nvidia_smi):
+def test_all_means_the_devices_of_the_driver(nvidia_smi):
     nvidia_smi('test "$1" = --query-gpu=index && printf "0\\n1\\n2\\n"')
     assert chosen_devices("all", None) == ("0", "1", "2")
 
 
-def test_a_host_without_gpus_does_not_quietly_take_its_cpu(nvidia_smi):
+def test_a_host_without_gpus_does_not_silently_use_its_cpu(nvidia_smi):
     with pytest.raises(UnavailableError, match="there is no GPU"):
         chosen_devices("all", "")
     nvidia_smi("exit 9")
@@ -72,14 +72,14 @@ def test_a_device_gets_one_worker():
         ({"gpus_per_worker": 2}, True, 1),
     ],
 )
-def test_engines_share_a_gpu_where_that_pays_or_is_asked_for(changes, has_mps, engines):
-    assert wanted_engines(SupervisorSettings(**changes), has_mps=has_mps) == engines
+def test_engines_share_a_gpu_with_mps_or_on_request(changes, has_mps, engines):
+    assert engines_per_gpu(SupervisorSettings(**changes), has_mps=has_mps) == engines
 
 
 def test_a_worker_with_several_gpus_shares_none():
     settings = SupervisorSettings(engines_per_gpu="2", gpus_per_worker=2)
     with pytest.raises(InvalidInputError) as caught:
-        wanted_engines(settings, has_mps=True)
+        engines_per_gpu(settings, has_mps=True)
     assert caught.value.field == "engines_per_gpu"
 
 
@@ -111,7 +111,7 @@ def test_workers_of_a_gpu_share_its_memory_and_nothing_else():
     assert neighbour["MODNORM_LOAD_LOCK"] != found[0]["MODNORM_LOAD_LOCK"]
 
 
-def test_a_worker_that_has_its_gpu_alone_waits_for_nobody_and_keeps_its_name():
+def test_a_worker_with_a_whole_gpu_has_no_lock_and_keeps_its_name():
     settings = SupervisorSettings(worker_name="host")
     alone = environment_of(Place(1, "1", 0, 1), settings, {}, Path("/run"))
     assert alone["MODNORM_WORKER_NAME"] == "host-1"

@@ -1,4 +1,4 @@
-"""Celery looks whether to stop between two waits for a message."""
+"""Celery checks between two waits for a message whether to stop."""
 
 from contextlib import closing
 
@@ -6,7 +6,7 @@ from services.common.queue import make_celery
 from services.evaluator.queue_messages import POLL_SECONDS, QueueConsumer
 
 
-def test_no_wait_for_a_message_is_long() -> None:
+def test_waits_for_messages_are_short() -> None:
     app = make_celery("memory://")
     app.conf.worker_consumer = QueueConsumer
     worker = app.WorkController(pool="solo", use_eventloop=False)

@@ -1,4 +1,4 @@
-"""An evaluator whose broker answers with errors alone: it pauses longer and longer."""
+"""An evaluator whose broker answers only with errors: its pauses grow."""
 
 from contextlib import closing
 from types import SimpleNamespace
@@ -23,7 +23,7 @@ class EnoughError(BaseException):
 
 @pytest.fixture
 def broken_queue(redis_url):
-    """A broker at which the queue's key holds no list."""
+    """A broker whose queue key holds no list."""
     with closing(redis.Redis.from_url(redis_url)) as client:
         client.flushall()
         client.set(QUEUE, "no list")
@@ -31,9 +31,7 @@ def broken_queue(redis_url):
         client.flushall()
 
 
-def test_a_queue_whose_key_is_of_a_wrong_type_is_asked_less_and_less_often(
-    broken_queue, monkeypatch
-):
+def test_a_queue_key_of_a_wrong_type_is_polled_less_and_less_often(broken_queue, monkeypatch):
     pauses = []
 
     def pause(seconds):

@@ -70,11 +70,11 @@ KINDS = {
     KeyError: (INFRASTRUCTURE, INFRASTRUCTURE),
     MemoryError: (INFRASTRUCTURE, INFRASTRUCTURE),
 }
-"""What an error means while rows are answered, and while they are judged and reported."""
+"""Failure kinds of an error at the engine, and while judging and reporting."""
 
 
 @pytest.mark.parametrize(("error", "kinds"), KINDS.items())
-def test_failures_by_whose_fault_they_are(error, kinds) -> None:
+def test_errors_have_a_failure_kind(error, kinds) -> None:
     found = tuple(failure_kind(error("x"), at_engine=at_engine) for at_engine in (True, False))
     assert found == kinds
 

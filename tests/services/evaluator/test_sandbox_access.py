@@ -1,4 +1,4 @@
-"""Jobs of a task that runs programs: what a worker with and without a sandbox makes of them."""
+"""Jobs of a task that runs programs, on workers with and without a sandbox."""
 
 import hashlib
 import json
@@ -14,6 +14,7 @@ from modnorm.tasks import get_task
 from modnorm.v1 import evaluation_pb2 as messages
 from services.evaluator.job_runner import JobRunner
 from services.evaluator.sandbox_access import SandboxAccess
+from tests.services.evaluator.running import run_job
 
 ROW = {"text": "Write f.", "test_list": ["assert f(1) == 2"], "test_setup_code": ""}
 
@@ -26,7 +27,7 @@ def sandbox() -> Iterator[Sandbox]:
 
 @pytest.fixture
 def add_program_job(aggregator, add_job) -> Callable[[str], None]:
-    """Put a job of MBPP on offer."""
+    """Add a job of MBPP."""
     texts = [json.dumps(ROW)]
     digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()
     aggregator.rows[digest] = texts
@@ -38,11 +39,11 @@ def add_program_job(aggregator, add_job) -> Callable[[str], None]:
     return add
 
 
-def test_without_a_sandbox_the_job_goes_back_before_any_work(
+def test_without_a_sandbox_the_job_is_released_before_any_work(
     runner: JobRunner, aggregator, add_program_job
 ) -> None:
     add_program_job("a")
-    runner.run("a")
+    run_job(runner, "a")
     failure = aggregator.failures["a"]
     assert failure.kind == messages.FAILURE_KIND_RELEASED
     assert "MODNORM_SANDBOX_TARGET" in failure.reason
@@ -51,12 +52,12 @@ def test_without_a_sandbox_the_job_goes_back_before_any_work(
     assert runner.pause > 0
 
 
-def test_with_a_sandbox_the_report_says_what_programs_ran_behind(
+def test_the_report_contains_the_isolation_of_programs(
     make_runner: Callable[..., JobRunner], sandbox: Sandbox, aggregator, add_program_job
 ) -> None:
     runner = make_runner(sandbox=sandbox)
     add_program_job("a")
-    runner.run("a")
+    run_job(runner, "a")
     report = aggregator.reports["a"]
     assert report.header.environment["sandbox"] == sandbox.measure().summary
     assert [answer.row for answer in report.answers] == [0]
@@ -80,7 +81,7 @@ def test_the_isolation_is_not_measured_for_each_job(sandbox: Sandbox) -> None:
     assert programs.check("gsm8k") == {}
 
 
-def test_a_sandbox_that_fails_is_not_looked_at_for_each_job(
+def test_a_failed_sandbox_is_not_checked_for_each_job(
     sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[UnavailableError | Isolation] = []
@@ -110,14 +111,14 @@ def test_a_sandbox_that_fails_is_not_looked_at_for_each_job(
     programs = SandboxAccess(Failing())
     with pytest.raises(UnavailableError, match="still away"):
         programs.check("mbpp")
-    time.sleep(0.01)  # more than the look took
+    time.sleep(0.01)  # longer than the check took
     assert programs.check("mbpp") == {"sandbox": sandbox.measure().summary}
 
 
-def test_a_sandbox_that_fails_at_a_program_is_looked_at_before_the_next_job(
+def test_a_sandbox_that_failed_at_a_program_is_checked_before_the_next_job(
     sandbox: Sandbox,
 ) -> None:
-    """Jobs would spend attempts otherwise, for as long as a look is taken for granted."""
+    """Otherwise jobs would lose attempts while the cached check is valid."""
     gone = UnavailableError("its host is down")
 
     class Mortal:

@@ -31,7 +31,7 @@ run_service(settings, build)
 """
 
 
-def test_serving_once_it_consumes_and_gone_once_stopped(
+def test_a_worker_serves_once_it_consumes_until_it_is_stopped(
     target: str, aggregator, add_job: Callable[..., messages.Job]
 ) -> None:
     settings = EvaluatorSettings(
@@ -46,23 +46,26 @@ def test_serving_once_it_consumes_and_gone_once_stopped(
     assert set(aggregator.reports) == {"a"}
 
 
-def test_a_worker_that_makes_room_ends_with_the_code_that_says_so() -> None:
+def test_a_worker_that_makes_room_ends_with_its_exit_code() -> None:
     settings = EvaluatorSettings(bind_address="127.0.0.1:0", broker_url="memory://")
     service = EvaluatorService(settings)
-    service._broke_down = service._worker._runner.scorer.makes_room = True
+    service._ended_unasked = service._worker._runner.scorer.makes_room = True
     with pytest.raises(SystemExit) as caught:
         asyncio.run(service.stop())
     assert caught.value.code == MAKES_ROOM
 
 
-def test_a_worker_that_ends_by_itself_ends_the_process_with_an_error() -> None:
+def test_a_worker_that_ends_unasked_ends_the_process_with_an_error() -> None:
     command = [sys.executable, "-c", WORKER_THAT_ENDS]
     ended = subprocess.run(
         command, check=False, capture_output=True, text=True, timeout=HANG_SECONDS
     )
     assert ended.returncode == 1
     last = json.loads(ended.stderr.splitlines()[-1])
-    assert (last["event"], last["level"]) == ("ended: the worker ended by itself", "critical")
+    assert (last["event"], last["level"]) == (
+        "ended: the worker ended without a request to stop",
+        "critical",
+    )
 
 
 async def _serve(settings: EvaluatorSettings, aggregator) -> None:

@@ -11,31 +11,31 @@ def test_the_grace_period_begins_with_the_first_request() -> None:
     assert not shutdown.requested.is_set()
     shutdown.request()
     assert shutdown.requested.is_set()
-    assert not shutdown.overdue
+    assert not shutdown.is_overdue
 
 
-def test_a_hurry_ends_the_grace_period_and_whoever_sleeps_in_it() -> None:
+def test_stop_now_ends_the_grace_period_and_its_sleeps() -> None:
     shutdown = Shutdown(grace=HOURS)
     shutdown.request()
     assert shutdown.overrun < 0
     sleeper = threading.Thread(target=shutdown.sleep, args=(HOURS,))
     sleeper.start()
-    shutdown.hurry()
+    shutdown.stop_now()
     sleeper.join(HANG_SECONDS)
     assert not sleeper.is_alive()
-    assert shutdown.overdue
+    assert shutdown.is_overdue
 
 
-def test_a_hurry_without_a_request_asks_to_stop_too() -> None:
+def test_stop_now_without_a_request_requests_a_stop() -> None:
     shutdown = Shutdown(grace=HOURS)
-    shutdown.hurry()
+    shutdown.stop_now()
     shutdown.request()
     assert shutdown.requested.is_set()
-    assert shutdown.overdue
+    assert shutdown.is_overdue
 
 
 def test_no_sleep_goes_past_the_grace_period() -> None:
     shutdown = Shutdown(grace=0.0)
     shutdown.request()
     shutdown.sleep(HOURS)
-    assert shutdown.overdue
+    assert shutdown.is_overdue

@@ -1,4 +1,4 @@
-"""Real processes under a real supervisor; the devices are names, for there are no GPUs here."""
+"""Real processes under a real supervisor; the devices are only names."""
 
 import asyncio
 import json
@@ -35,7 +35,7 @@ Path(sys.argv[1], os.environ.get("CUDA_VISIBLE_DEVICES", "none")).write_text(
 own = settings.model_copy(update={"metrics_address": ""})
 run_service(own, lambda _: GrpcService(own, lambda _: ()))
 """
-"""A worker without an engine: it notes who it is, serves, and stops when told to."""
+"""A worker without an engine: it records its name, serves, and stops on a signal."""
 
 
 @asynccontextmanager
@@ -66,7 +66,7 @@ def alive(pid):
 
 
 def gone(pid):
-    """Whether a process has ended; one that nobody has waited for yet has."""
+    """Return whether a process has ended, including a zombie."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
     except FileNotFoundError:
@@ -129,7 +129,7 @@ def test_workers_are_watched_while_the_file_of_the_token_is_replaced(tmp_path, s
     asyncio.run(scenario())
 
 
-def test_what_a_worker_started_ends_with_it(tmp_path):
+def test_child_processes_end_with_their_worker(tmp_path):
     parent = (
         "import os, subprocess, sys, time; from pathlib import Path;"
         "rank = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']);"
@@ -146,7 +146,7 @@ def test_what_a_worker_started_ends_with_it(tmp_path):
     asyncio.run(scenario())
 
 
-def test_workers_make_room_for_a_model_that_does_not_fit_their_share(tmp_path):
+def test_fewer_workers_run_if_a_model_does_not_fit_its_share(tmp_path):
     crowded = (
         "import os, sys, time; from pathlib import Path;"
         "share = os.environ['MODNORM_GPU_MEMORY_UTILIZATION'];"
@@ -167,7 +167,7 @@ def test_workers_make_room_for_a_model_that_does_not_fit_their_share(tmp_path):
     assert all(gone(int(pid)) for pid in started)
 
 
-def test_a_worker_that_is_killed_is_started_again(tmp_path, stub):
+def test_a_killed_worker_is_restarted(tmp_path, stub):
     async def scenario():
         async with running(("0", "1"), stub) as supervisor:
             await until(serving(supervisor), "serving")
@@ -180,8 +180,8 @@ def test_a_worker_that_is_killed_is_started_again(tmp_path, stub):
     asyncio.run(scenario())
 
 
-def test_a_worker_that_stops_before_its_first_answer_is_started_again(tmp_path, monkeypatch):
-    """The time that imports may take is over once it listens."""
+def test_a_worker_that_stops_before_its_first_answer_is_restarted(tmp_path, monkeypatch):
+    """The time limit for imports ends when the worker listens."""
     monkeypatch.setattr("services.evaluator.worker_process.CHECK_SECONDS", 0.5)
     silent = (
         "import os, socket, sys, time; from pathlib import Path;"
@@ -200,7 +200,7 @@ def test_a_worker_that_stops_before_its_first_answer_is_started_again(tmp_path, 
 
 
 def test_a_worker_does_not_outlive_its_supervisor(tmp_path):
-    """A supervisor that is killed closes the pipe, whatever else it does not do."""
+    """A killed supervisor still closes the pipe."""
     program = (
         "import threading; from services.evaluator.server import end_with_supervisor;"
         f"threading.Thread(target=end_with_supervisor, daemon=True).start();{STUB}"
@@ -212,14 +212,14 @@ def test_a_worker_does_not_outlive_its_supervisor(tmp_path):
         path.open("wb") as log,
         subprocess.Popen(command, stdin=subprocess.PIPE, stderr=log, env=environment) as worker,
     ):
-        # From then on it stops as it is told to; before, a signal simply ends it.
+        # Before it listens, a signal ends it without a graceful stop.
         asyncio.run(until(lambda: '"listening"' in path.read_text(), "a worker that listens"))
         assert worker.poll() is None
         worker.communicate(timeout=HANG_SECONDS)
         assert worker.returncode == 0
 
 
-def test_a_worker_ends_before_its_supervisor_with_the_code_that_it_chose(tmp_path):
+def test_a_worker_ends_before_its_supervisor_with_its_own_exit_code(tmp_path):
     program = (
         "import sys, threading, time; from services.evaluator.server import end_with_supervisor;"
         "threading.Thread(target=end_with_supervisor, daemon=True).start();"
@@ -258,7 +258,7 @@ def test_a_worker_that_does_not_stop_is_killed(tmp_path, monkeypatch):
     assert not alive(int(notes(tmp_path)["deaf"][0]))
 
 
-def test_a_worker_hears_of_the_hurry(tmp_path):
+def test_a_second_signal_reaches_the_workers(tmp_path):
     slow = (
         "import signal, sys; from pathlib import Path; folder = Path(sys.argv[1]);"
         "signals = {signal.SIGTERM};"
@@ -272,14 +272,14 @@ def test_a_worker_hears_of_the_hurry(tmp_path):
             await until(lambda: "0" in notes(tmp_path), "the worker's start")
             stopping = asyncio.create_task(supervisor.stop())
             await until(lambda: "1" in notes(tmp_path), "the stop")
-            supervisor.hurry()
+            supervisor.stop_now()
             await stopping
 
     asyncio.run(scenario())
     assert "2" in notes(tmp_path)
 
 
-def test_a_program_that_cannot_be_started_is_tried_again_until_the_stop(tmp_path):
+def test_a_program_that_cannot_start_is_retried_until_the_stop(tmp_path):
     async def scenario():
         async with running((), (str(tmp_path / "absent"),)) as supervisor:
             assert not await asyncio.to_thread(serving(supervisor))
@@ -320,11 +320,11 @@ def test_a_supervisor_that_does_not_start_leaves_no_daemon_behind(fault, tmp_pat
     assert asked.read_text().split() == ["get_server_list", "quit"]
 
 
-def test_a_worker_is_not_killed_while_it_hands_back():
+def test_a_worker_is_not_killed_while_it_releases_its_job():
     assert celery_worker.JOIN_SECONDS + aggregator_client.LAST_SECONDS < supervisor.STOP_SECONDS
 
 
-def test_devices_that_cannot_be_end_it_with_a_line_of_its_log():
+def test_invalid_devices_end_the_supervisor_with_a_log_line():
     ran = subprocess.run(
         [sys.executable, "-m", "services.evaluator.supervisor"],
         env=os.environ | {"MODNORM_DEVICES": "0,0"},

@@ -16,6 +16,7 @@ from modnorm.perturbation.lineage import Lineage, all_float32
 from modnorm.v1 import evaluation_pb2 as messages
 from services.evaluator.job_runner import JobRunner
 from services.evaluator.watchdog import Watchdog
+from tests.services.evaluator.running import run_job
 
 AddJob = Callable[..., messages.Job]
 
@@ -29,7 +30,7 @@ def texts(report: object) -> list[str]:
     return [answer.completion for answer in report.answers]  # type: ignore[attr-defined]  # a test's
 
 
-def test_a_job_is_answered_around_its_state_and_the_next_one_is_not(
+def test_a_job_is_answered_at_its_trained_state_and_the_next_at_the_base(
     runner: JobRunner, aggregator, add_job: AddJob, checkpoint: Checkpoint
 ) -> None:
     lineage = lineage_of(checkpoint)
@@ -39,7 +40,7 @@ def test_a_job_is_answered_around_its_state_and_the_next_one_is_not(
         job = add_job(job_id)
         job.experiment_id = "experiment"
         job.descriptor.lineage_digest = state
-        runner.run(job_id)
+        run_job(runner, job_id)
     assert not aggregator.failures
     found = {job_id: texts(report) for job_id, report in aggregator.reports.items()}
     assert found["again"] == found["base"] != found["two"]
@@ -49,7 +50,7 @@ def test_a_job_is_answered_around_its_state_and_the_next_one_is_not(
     assert reported.normaliser == 0.0
 
 
-def test_a_worker_on_a_long_way_shows_signs_of_life(
+def test_the_steps_of_a_lineage_are_signs_of_life(
     make_runner: Callable[..., JobRunner],
     aggregator,
     add_job: AddJob,
@@ -62,15 +63,15 @@ def test_a_worker_on_a_long_way_shows_signs_of_life(
     take = CandidateWeights._apply_step
 
     def slow(*told: object) -> None:
-        # The engine was last alive an hour ago, but for what it showed since the step before.
+        # Without the sign of life at this step the last one is an hour old.
         seen.append(watchdog._deadline)
         watchdog._deadline -= 3600.0
-        take(*told)  # type: ignore[arg-type]  # as it was told
+        take(*told)  # type: ignore[arg-type]  # passed through
 
     monkeypatch.setattr(CandidateWeights, "_apply_step", slow)
     job = add_job("a")
     job.experiment_id, job.descriptor.lineage_digest = "experiment", lineage.digest
-    runner.run("a")
+    run_job(runner, "a")
     assert len(seen) == 2
     assert seen[1] > seen[0]
     assert not aggregator.failures
@@ -87,7 +88,7 @@ def test_a_generator_proposes_the_coefficients_of_a_candidate(
     job = add_job("a")
     job.experiment_id, job.generator_digest = "experiment", digest
     job.descriptor.lineage_digest = lineage.digest
-    runner.run("a")
+    run_job(runner, "a")
 
     stored = CheckpointWeights(checkpoint)
     moments = []

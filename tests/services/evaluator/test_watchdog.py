@@ -1,4 +1,4 @@
-"""A real worker under a real supervisor: killed, stopped and hung in the middle of a candidate."""
+"""A real worker under a real supervisor that is killed, stopped or hangs during a candidate."""
 
 import asyncio
 import os
@@ -15,6 +15,7 @@ from services.evaluator import worker_process
 from services.evaluator.job_runner import JobRunner
 from services.evaluator.supervisor import Supervisor
 from services.evaluator.watchdog import Watchdog
+from tests.services.evaluator.running import run_job
 from verification.labs.waiting import wait_until
 
 AddJob = Callable[..., messages.Job]
@@ -68,21 +69,21 @@ async def until(condition, what):
     await asyncio.to_thread(wait_until, condition, what)
 
 
-def test_a_candidate_whose_worker_is_killed_stopped_or_hangs_is_redone_alike(
+def test_a_candidate_of_a_killed_stopped_or_hanging_worker_is_redone_equally(
     redis_url, target, aggregator, add_job: AddJob, runner: JobRunner, tmp_path, monkeypatch
 ) -> None:
     add_job("undisturbed", max_tokens=300)
-    runner.run("undisturbed")
+    run_job(runner, "undisturbed")
     expected = aggregator.reports["undisturbed"]
     app, hang = make_celery(redis_url), tmp_path / "hang"
 
     def offer(token):
-        """Offer the job, as an aggregator does whose lease has ended, or was given back."""
+        """Offer the job as an aggregator does when its lease expired or was released."""
         add_job("a", max_tokens=300).lease.token = token
         publish(app, "a")
 
     def is_in_the_middle(token):
-        """Whether the lease of an offer is worked under: others' heartbeats may come late."""
+        """Whether heartbeats use the lease of an offer; those of older leases may come late."""
         beats = [beat for beat in aggregator.heartbeats if beat.lease.token == token]
         return any(0 < beat.answers_done < beat.answers_total for beat in beats)
 
@@ -114,7 +115,7 @@ def test_a_candidate_whose_worker_is_killed_stopped_or_hangs_is_redone_alike(
     assert found.answers == expected.answers
 
 
-def test_a_sign_of_life_is_overdue_only_where_one_is_expected() -> None:
+def test_a_sign_of_life_is_overdue_only_if_one_is_expected() -> None:
     watchdog = Watchdog(0.0)
     assert not watchdog.is_overdue
     watchdog.beat()

@@ -11,7 +11,7 @@ from modnorm.errors import StaleLeaseError, UnavailableError
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
 from services.evaluator.aggregator_client import AggregatorClient
-from services.evaluator.work_stream import WorkStream
+from services.evaluator.work_stream_client import WorkStream
 
 
 def lease(job_id: str = "a") -> messages.Lease:
@@ -72,7 +72,7 @@ def test_only_reports_of_one_batch_share_it(client, aggregator, batches) -> None
     assert [one.row for one in aggregator.reports["a"].answers] == list(range(batches))
 
 
-def test_a_refusal_is_the_error_that_the_aggregator_met(client, aggregator) -> None:
+def test_a_failed_call_raises_the_aggregators_error(client, aggregator) -> None:
     lost = StaleLeaseError("lost", field="lease.token", remedy="stop")
     aggregator.errors = {"Heartbeat": [lost], "ReportJob": [lost]}
     (refused,) = client.heartbeats([beat()])
@@ -85,7 +85,7 @@ def test_a_refusal_is_the_error_that_the_aggregator_met(client, aggregator) -> N
 
 
 @pytest.mark.parametrize("place", [0, 1])
-def test_leases_of_one_message_are_refused_each_for_itself(client, aggregator, place) -> None:
+def test_leases_of_one_message_are_refused_separately(client, aggregator, place) -> None:
     aggregator.bar = messages.Bar(reward=0.5, index=2)
     one = messages.HeartbeatResponse(bar=aggregator.bar)
     assert client.heartbeats([beat(job_id) for job_id in "abc"]) == [one] * 3
@@ -100,14 +100,14 @@ def test_leases_of_one_message_are_refused_each_for_itself(client, aggregator, p
     assert heard == set("abc") - {"abc"[place]}
 
 
-def test_an_aggregator_that_is_away_is_away_for_all_leases(client, aggregator) -> None:
+def test_an_unavailable_aggregator_fails_the_heartbeats_of_all_leases(client, aggregator) -> None:
     aggregator.endurance = 0
     answers = client.heartbeats([beat(job_id) for job_id in "abc"])
     assert [type(answer) for answer in answers] == [UnavailableError] * 3
     assert not aggregator.heartbeats
 
 
-def test_a_stream_that_broke_is_opened_again(client, aggregator) -> None:
+def test_a_broken_stream_is_reopened(client, aggregator) -> None:
     aggregator.endurance = 2
     offer(aggregator, *"abcdef")
     for job_id in "abcdef":
@@ -115,7 +115,7 @@ def test_a_stream_that_broke_is_opened_again(client, aggregator) -> None:
     assert aggregator.opened == 3
 
 
-def test_a_late_answer_is_not_that_of_the_next_call(stream, aggregator) -> None:
+def test_a_late_response_is_not_used_for_the_next_call(stream, aggregator) -> None:
     offer(aggregator, "late", "next")
     aggregator.answering.clear()
     late, following = (
@@ -128,9 +128,7 @@ def test_a_late_answer_is_not_that_of_the_next_call(stream, aggregator) -> None:
     assert reply.claim.job.lease.job_id == "next"
 
 
-def test_a_call_waits_for_those_before_it_no_longer_than_for_its_own_answer(
-    stream, aggregator
-) -> None:
+def test_a_calls_deadline_includes_the_wait_for_earlier_calls(stream, aggregator) -> None:
     with ThreadPoolExecutor(1) as beside:
         aggregator.answering.clear()
         slow = beside.submit(stream.call, [beat("a")], 30.0)

@@ -1,4 +1,4 @@
-"""What an evaluator leaves out: candidates that are out, rows that are settled."""
+"""Work that an evaluator skips: candidates below the threshold and settled rows."""
 
 from collections.abc import Callable
 
@@ -9,18 +9,19 @@ from modnorm.search.stopping import Threshold
 from modnorm.tasks.countdown import Countdown
 from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.conversions import descriptor_from_proto, descriptor_to_proto
-from services.evaluator.candidate_bar import CandidateBar, early_stop
+from services.evaluator.candidate_threshold import CandidateThreshold, early_stop
 from services.evaluator.job_runner import JobRunner
+from tests.services.evaluator.running import run_job
 
 AddJob = Callable[..., messages.Job]
 PERFECT = messages.Bar(reward=1.1, index=1)
 
 
-def test_a_candidate_that_is_out_is_reported_as_stopped(
+def test_a_candidate_below_the_threshold_is_reported_as_stopped(
     runner: JobRunner, aggregator, add_job: AddJob
 ) -> None:
     add_job(candidate=3).bar.CopyFrom(PERFECT)
-    runner.run("a")
+    run_job(runner, "a")
     report = aggregator.reports["a"]
     assert report.header.stopped
     assert report.answers == []
@@ -29,10 +30,10 @@ def test_a_candidate_that_is_out_is_reported_as_stopped(
     assert not aggregator.failures
 
 
-def test_the_bar_rises_with_heartbeats(runner: JobRunner, aggregator, add_job: AddJob) -> None:
+def test_heartbeats_raise_the_threshold(runner: JobRunner, aggregator, add_job: AddJob) -> None:
     add_job(candidate=3, max_tokens=1_000)
     aggregator.bar = PERFECT
-    runner.run("a")
+    run_job(runner, "a")
     assert aggregator.reports["a"].header.stopped
     assert len(aggregator.reports["a"].answers) < 5
     beat = aggregator.heartbeats[0]
@@ -42,26 +43,26 @@ def test_the_bar_rises_with_heartbeats(runner: JobRunner, aggregator, add_job: A
 @pytest.mark.parametrize(
     "changes", [{"candidate": -1}, {"candidate": 3, "split": messages.SPLIT_HELDOUT}]
 )
-def test_the_base_and_experts_have_no_bar(
+def test_the_base_and_experts_have_no_threshold(
     runner: JobRunner, aggregator, add_job: AddJob, changes: dict[str, int]
 ) -> None:
     add_job(**changes).bar.CopyFrom(PERFECT)
     aggregator.bar = PERFECT
-    runner.run("a")
+    run_job(runner, "a")
     report = aggregator.reports["a"]
     assert not report.header.stopped
     assert [answer.row for answer in report.answers] == [0, 1, 2, 3, 4]
     assert all(not beat.experiment_id for beat in aggregator.heartbeats)
 
 
-def test_settled_rows_are_left_out(runner: JobRunner, aggregator, add_job: AddJob) -> None:
+def test_settled_rows_are_skipped(runner: JobRunner, aggregator, add_job: AddJob) -> None:
     job = add_job(candidate=3, split=messages.SPLIT_HELDOUT)
     job.skipped_rows.extend([0, 2, 4])
-    runner.run("a")
+    run_job(runner, "a")
     assert [answer.row for answer in aggregator.reports["a"].answers] == [1, 3]
 
 
-def test_an_expert_with_nothing_to_answer_is_done_without_a_model(
+def test_an_expert_without_open_rows_is_reported_without_a_model(
     runner: JobRunner, aggregator, add_job: AddJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = add_job(candidate=3, split=messages.SPLIT_HELDOUT)
@@ -69,7 +70,7 @@ def test_an_expert_with_nothing_to_answer_is_done_without_a_model(
     resolved = Descriptor("portable-v1", 3, "randopt", 0.005, "s", (0.5, 0.25))
     job.descriptor.CopyFrom(descriptor_to_proto(resolved))
     monkeypatch.setattr(runner.scorer, "_load", None)
-    runner.run("a")
+    run_job(runner, "a")
     report = aggregator.reports["a"]
     assert descriptor_from_proto(report.header.descriptor) == resolved
     assert report.answers == []
@@ -77,18 +78,18 @@ def test_an_expert_with_nothing_to_answer_is_done_without_a_model(
     assert not aggregator.failures
 
 
-def test_a_bar_never_falls() -> None:
+def test_a_threshold_never_falls() -> None:
     job = messages.Job(split=messages.SPLIT_SELECTION, candidate=3)
-    bar = CandidateBar(job)
+    threshold = CandidateThreshold(job)
     seen = []
     for reward, index in ((0.5, 2), (0.4, 0), (0.5, 7), (0.5, 1), (0.6, 9)):
-        bar.rise(messages.Bar(reward=reward, index=index))
-        seen.append(bar.get())
-    assert seen == [Threshold(0.5, 2)] * 3 + [Threshold(0.5, 1), Threshold(0.6, 9)]
+        threshold.raise_to(messages.Bar(reward=reward, index=index))
+        seen.append(threshold.get())
+    assert seen == [Bar(0.5, 2)] * 3 + [Bar(0.5, 1), Bar(0.6, 9)]
 
 
 def test_a_task_that_states_no_bounds_is_never_stopped() -> None:
     job = messages.Job(split=messages.SPLIT_SELECTION, candidate=3, bar=PERFECT)
     silent = type("Silent", (Countdown,), {"reward_bounds": None})()
-    assert early_stop(job, Countdown(), CandidateBar(job)) is not None
-    assert early_stop(job, silent, CandidateBar(job)) is None
+    assert early_stop(job, Countdown(), CandidateThreshold(job)) is not None
+    assert early_stop(job, silent, CandidateThreshold(job)) is None

@@ -1,4 +1,4 @@
-"""A worker's stream to the aggregator, opened when it is needed and again after it broke."""
+"""A worker's stream to the aggregator, opened on demand and reopened after a failure."""
 
 import threading
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from modnorm.v1.evaluation_pb2_grpc import JobServiceStub
 
 
 class WorkStream:
-    """Sends one message after the other, from any thread; each waits for the response before.
+    """Sends messages from any thread; each waits for the response to the one before.
 
     Args:
         stub: A synchronous stub.
@@ -28,12 +28,12 @@ class WorkStream:
 
         Args:
             calls: The calls.
-            seconds: How long the response may take, and before it those of earlier messages.
+            seconds: Deadline of the response, and of the wait for earlier messages.
 
         Raises:
-            grpc.RpcError: the stream cannot be opened, or broke; calls may have been answered.
+            grpc.RpcError: the stream cannot be opened or broke; the calls may have taken effect.
             UnavailableError: no response came in time.
-            InvalidInputError: the file of the token cannot be read.
+            InvalidInputError: the token file cannot be read.
         """
         request = WorkRequest(calls=calls)
         if not self._lock.acquire(timeout=seconds):
@@ -44,7 +44,7 @@ class WorkStream:
         except grpc.RpcError as error:
             if not reused or not _is_unauthenticated(error):
                 raise
-            # The token that opened the stream expired. Its file may hold another by now.
+            # The stream's token expired. Its file may hold a newer one.
             return self._send(request, seconds)
         finally:
             self._lock.release()
@@ -61,7 +61,7 @@ class WorkStream:
 
 
 class _OpenStream:
-    """One stream until its end. Two threads serve it: gRPC's sends, another one reads."""
+    """One stream until its end. A thread of gRPC sends, another thread reads."""
 
     def __init__(self, stub: JobServiceStub) -> None:
         self.ended = False
@@ -75,7 +75,7 @@ class _OpenStream:
         try:
             response = self._responses.get(timeout=seconds)
         except Empty:
-            # A late response would be taken for the next one.
+            # A late response would be mistaken for the response to the next message.
             self._call.cancel()  # type: ignore[no-untyped-call]  # untyped in its stubs
             raise _unanswered(seconds) from None
         if isinstance(response, Exception):
@@ -83,7 +83,7 @@ class _OpenStream:
         return response
 
     def _read(self) -> None:
-        end: grpc.RpcError | ModnormError = UnavailableError("the stream was ended")
+        end: grpc.RpcError | ModnormError = UnavailableError("the stream ended")
         try:
             for response in self._call:
                 self._responses.put(response)

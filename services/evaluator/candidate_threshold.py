@@ -1,0 +1,39 @@
+"""The threshold of a candidate: the score below which early stop ends it."""
+
+from modnorm.search.stopping import Bar, EarlyStop
+from modnorm.tasks import Task, stated_bounds
+from modnorm.v1 import evaluation_pb2 as messages
+
+
+class CandidateThreshold:
+    """The threshold of a candidate, first from its job, then from responses to heartbeats.
+
+    Args:
+        job: Any job; only candidates under selection have a threshold.
+    """
+
+    def __init__(self, job: messages.Job) -> None:
+        self.is_followed = job.split == messages.SPLIT_SELECTION and job.candidate >= 0
+        self.about = (job.experiment_id, job.candidate) if self.is_followed else ("", 0)
+        """Experiment and candidate in heartbeats; an empty experiment requests no threshold."""
+        self._threshold: Bar | None = None
+        if self.is_followed and job.HasField("bar"):
+            self.raise_to(job.bar)
+
+    def get(self) -> Bar | None:
+        """Return the threshold, or None while there is none."""
+        return self._threshold
+
+    def raise_to(self, bar: messages.Bar) -> None:
+        """Replace the threshold unless the new one is lower."""
+        new, old = Bar(bar.reward, bar.index), self._threshold
+        if old is None or new.shuts_out(old.reward, old.index):
+            self._threshold = new
+
+
+def early_stop(job: messages.Job, task: Task, threshold: CandidateThreshold) -> EarlyStop | None:
+    """Return the rule that stops a job early; None if the job always runs to its end."""
+    bounds = stated_bounds(task)
+    if bounds is None or not threshold.is_followed:
+        return None
+    return EarlyStop(job.candidate, bounds, threshold.get)
