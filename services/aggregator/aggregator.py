@@ -1,4 +1,4 @@
-"""The aggregator put together: stores, background work and servicers around one database."""
+"""Wiring of the aggregator: stores, background work and servicers around one database."""
 
 import asyncio
 import logging
@@ -53,7 +53,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """All stores of one database. Every public method of a store is one transaction."""
+    """All stores of one database. Each public method of a store is one transaction."""
 
     experiments: ExperimentStore
     jobs: JobStore
@@ -62,14 +62,14 @@ class Stores:
 
 
 class Aggregator:
-    """The aggregator, the only service that uses the database. It lives in one event loop.
+    """The aggregator, the only service that uses the database; it runs in one event loop.
 
     Args:
         settings: Addresses, folders and times.
-        app: The Celery application that jobs are published with.
-        sandbox: Runs programs of models; checked before such an experiment is accepted.
+        app: The Celery application that publishes jobs.
+        sandbox: Runs programs of models; checked when such an experiment is submitted.
         registry: The registry of metrics.
-        engines: All engines that its evaluators have, if that is known.
+        engines: All engines of its evaluators; None if they are unknown.
         on_fault: Called in any thread with a fault of an SQLite file.
     """
 
@@ -94,18 +94,18 @@ class Aggregator:
             ResultStore(self._database),
             EventStore(self._database),
         )
-        shown = settings.credentials
+        credentials = settings.credentials
         self._counts = LabCountStore(self._database, lease_seconds=settings.lease_seconds)
         self._workers = Workers()
         self._app = app
         self._channels = {
-            "calibrator": open_channel(settings.calibrator_target, shown),
-            "sampler": open_channel(settings.sampler_target, shown),
+            "calibrator": open_channel(settings.calibrator_target, credentials),
+            "sampler": open_channel(settings.sampler_target, credentials),
         }
-        sampler = Sampler(self._channels["sampler"], shown)
-        calibrator = Calibrator(self._channels["calibrator"], shown)
+        sampler = Sampler(self._channels["sampler"], credentials)
+        calibrator = Calibrator(self._channels["calibrator"], credentials)
         if settings.sandbox_target:
-            self._channels["sandbox"] = open_channel(settings.sandbox_target, shown)
+            self._channels["sandbox"] = open_channel(settings.sandbox_target, credentials)
         self._tasks = ShieldedTasks()
         self._notifier = Notifier()
         self._dispatcher = Dispatcher(app, self._stores.jobs, self._metrics)
@@ -155,11 +155,11 @@ class Aggregator:
         return port_of(self._server)
 
     async def start(self) -> None:
-        """Bring the schema up to date or check that it is; listen; take up unfinished work.
+        """Migrate or check the schema, start the server, resume unfinished work.
 
         Raises:
-            UnavailableError: the database cannot be reached, or the address is taken.
-            PreconditionError: the schema is another one, and others are to migrate it.
+            UnavailableError: the database cannot be reached, or the address is in use.
+            PreconditionError: the schema has another version, and migration at start is off.
         """
         database = self._database
         migrates = self._settings.migrate_on_start
@@ -175,16 +175,16 @@ class Aggregator:
             asyncio.create_task(work)
             for work in (
                 _repeat(self._dispatcher.run, settings.reconcile_seconds),
-                _repeat(self._conductor.look, settings.conduct_seconds),
+                _repeat(self._conductor.drive_all, settings.conduct_seconds),
                 _repeat(self._reap, settings.reap_seconds),
                 _repeat(self._dispatcher.reconcile, settings.reconcile_seconds),
             )
         ]
 
     async def stop(self) -> None:
-        """Refuse new calls, finish those in progress, and close everything.
+        """Refuse new calls, finish those in progress, and close all parts.
 
-        Pending jobs that are not published yet are published by the next reconciliation.
+        The next reconciliation publishes the pending jobs that are not published yet.
         """
         self._jobs.end_streams()
         if self._server is not None:
@@ -201,9 +201,9 @@ class Aggregator:
         await asyncio.to_thread(self._database.close)
 
     def _follow_up(self, change: Change) -> None:
-        """Publish the jobs of a change and wake its watchers; used in the event loop."""
+        """Publish the jobs of a change and wake its watchers; called in the event loop."""
         self._dispatcher.send(change.pending)
-        self._notifier.ring(change.experiment_id)
+        self._notifier.notify(change.experiment_id)
 
     def _make_conductor(self, sampler: Sampler, calibrator: Calibrator) -> Conductor:
         steps = SetupSteps(
@@ -229,11 +229,13 @@ class Aggregator:
         return experiment_servicer.SERVICE, job_servicer.SERVICE, radius_servicer.SERVICE, STATUS
 
     def _status(self) -> LabStatusServicer:
-        shown = self._settings.credentials
-        return LabStatusServicer(self._counts, self._app, self._channels, shown, self._workers)
+        credentials = self._settings.credentials
+        return LabStatusServicer(
+            self._counts, self._app, self._channels, credentials, self._workers
+        )
 
     async def _reap(self) -> None:
-        """End lost leases; tell health checks whether the database answers in time."""
+        """End expired leases; report NOT_SERVING while the database does not answer in time."""
         reaping = asyncio.ensure_future(self._reaper.reap())
         try:
             if not (await asyncio.wait({reaping}, timeout=ANSWER_SECONDS))[0]:
@@ -246,7 +248,7 @@ class Aggregator:
         finally:
             reaping.cancel()
         await self._set_serving(serving=True)
-        # Workers that left deviate no more, and send no report that would update the metric.
+        # Workers that have left send no report that would update the metric.
         self._metrics.deviating_workers.set(len(self._workers.canaries.deviations()))
 
     async def _set_serving(self, *, serving: bool) -> None:
@@ -263,18 +265,18 @@ def build_aggregator(  # noqa: PLR0913 - its parts
     engines: Collection[str] | None = None,
     on_fault: OnFault | None = None,
 ) -> Aggregator:
-    """Put an aggregator together, inside the event loop that it will live in.
+    """Return a new aggregator; call this inside its event loop.
 
     Args:
         settings: Addresses, folders and times.
-        app: The Celery application to publish with; one of `settings.broker_url` when absent.
-        sandbox: Runs programs that models wrote; the service of the settings when absent.
-        registry: The registry of metrics; a new one when absent.
-        engines: All engines that its evaluators have; any engine is accepted when absent.
+        app: The Celery application that publishes jobs; by default for `settings.broker_url`.
+        sandbox: Runs programs that models wrote; by default the service of the settings.
+        registry: The registry of metrics; by default a new one.
+        engines: All engines of its evaluators; by default any engine is accepted.
         on_fault: Called in any thread with a fault of an SQLite file that no retry fixes.
 
     Raises:
-        InvalidInputError: the database URL is of no known kind.
+        InvalidInputError: the database URL names neither SQLite nor Postgres.
     """
     return Aggregator(
         settings,
@@ -287,7 +289,7 @@ def build_aggregator(  # noqa: PLR0913 - its parts
 
 
 async def _repeat(action: Callable[[], Awaitable[None]], seconds: float) -> None:
-    """Repeat an action until cancelled, also after errors.
+    """Repeat an action until cancelled, even after errors.
 
     Args:
         action: The action; its errors are logged.
@@ -297,7 +299,7 @@ async def _repeat(action: Callable[[], Awaitable[None]], seconds: float) -> None
         try:
             await action()
         except UnavailableError as error:
-            logger.warning("put off: %s", error)
+            logger.warning("postponed: %s", error)
         except Exception:
             logger.exception("background work failed")
         await asyncio.sleep(seconds)

@@ -1,4 +1,4 @@
-"""Metrics of the aggregator: counters of its work, and counts of the database when scraped."""
+"""Metrics of the aggregator: counters of its work, and gauges counted in the database."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ from modnorm.errors import UnavailableError
 from services.aggregator.experiments.lifecycle import Change
 from services.aggregator.storage.lab_counts import LabCounts, LabCountStore
 from services.aggregator.storage.states import (
-    CONDUCTED,
+    IN_SETUP,
     TERMINAL,
     ExperimentState,
     FailureKind,
@@ -27,16 +27,16 @@ EXPERIMENT_BUCKETS = (10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4, 1e5, 3e5, 1e
 
 
 class AggregatorMetrics:
-    """Metrics of one aggregator; counters begin at 0 with it.
+    """Metrics of one aggregator; counters begin at 0 with its process.
 
     Args:
-        registry: Where they go.
+        registry: The registry of metrics.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.lease_expiries = Counter(
             "modnorm_lease_expiries",
-            "Leases that ended because their worker fell silent.",
+            "Leases that expired because their worker sent no heartbeat.",
             registry=registry,
         )
         self.published = Counter(
@@ -57,7 +57,7 @@ class AggregatorMetrics:
         )
         self.deviating_workers = Gauge(
             "modnorm_workers_deviating",
-            "Workers whose base lately answered otherwise than others of their environment.",
+            "Workers whose base recently answered unlike others of the same environment.",
             registry=registry,
         )
         self._scored = Counter(
@@ -65,7 +65,7 @@ class AggregatorMetrics:
         )
         self._stopped = Counter(
             "modnorm_candidates_stopped",
-            "Results of candidates that were stopped early, since they can be no expert.",
+            "Candidates that were stopped early because they cannot become experts.",
             registry=registry,
         )
         self._failures = Counter(
@@ -73,32 +73,32 @@ class AggregatorMetrics:
         )
         self._phases = Histogram(
             "modnorm_candidate_phase_seconds",
-            "What workers reported of a candidate.",
+            "Seconds of each phase of a candidate, as reported by workers.",
             ("phase",),
             buckets=WORK_BUCKETS,
             registry=registry,
         )
         self._steps = Histogram(
             "modnorm_step_seconds",
-            "Time that one step out of a state took, with the services that it calls.",
+            "Seconds of the step that leaves a state, including calls to other services.",
             ("state",),
             buckets=WORK_BUCKETS,
             registry=registry,
         )
         self._experiments = Histogram(
             "modnorm_experiment_seconds",
-            "Time from creation to the end that a job led to.",
+            "Seconds from creation to end, of experiments that their last job ended.",
             ("state",),
             buckets=EXPERIMENT_BUCKETS,
             registry=registry,
         )
         self._begin_at_zero()
-        # Finding a time series by its labels costs more than adding to it.
+        # Stored, since the lookup of a time series by labels costs more than its update.
         self._scored_of = {split: self._scored.labels(split) for split in Split}
         self._seconds_of = [self._phases.labels(phase) for phase in PHASES]
 
     def reported(self, change: Change) -> None:
-        """Count a result, unless it was stored before."""
+        """Count a result unless it was stored before."""
         job = change.job
         if job is None:
             return
@@ -116,14 +116,14 @@ class AggregatorMetrics:
             self._ended(change)
 
     def expired(self, change: Change) -> None:
-        """Count an expired lease: a failed attempt, unless its job was parked."""
+        """Count an expired lease, and a failed attempt unless its job was parked."""
         if change.kind is not None:
             self.lease_expiries.inc(change.kind is not FailureKind.RELEASED)
             self.failed(change, change.kind)
 
     @contextmanager
     def step(self, state: ExperimentState) -> Iterator[None]:
-        """Time a step out of a state, whether it succeeds or not."""
+        """Measure the step that leaves a state, whether it succeeds or not."""
         with self._steps.labels(state).time():
             yield
 
@@ -133,24 +133,24 @@ class AggregatorMetrics:
             self._experiments.labels(found.state).observe(found.end_time - found.create_time)
 
     def _begin_at_zero(self) -> None:
-        """Show every time series from the start: a rate needs a first value."""
+        """Create every time series with value 0, since a rate needs a first value."""
         for split in Split:
             self._scored.labels(split)
         for kind in FailureKind:
             self._failures.labels(kind)
         for phase in PHASES:
             self._phases.labels(phase)
-        for state in CONDUCTED:
+        for state in IN_SETUP:
             self._steps.labels(state)
         for state in TERMINAL:
             self._experiments.labels(state)
 
 
 class LabCollector(Collector):
-    """Counts what is in the database whenever metrics are read.
+    """Counts jobs and experiments in the database at each scrape.
 
     Args:
-        counts: Where it is counted.
+        counts: Counts jobs and experiments.
     """
 
     def __init__(self, counts: LabCountStore) -> None:
@@ -158,7 +158,7 @@ class LabCollector(Collector):
 
     @override
     def collect(self) -> Iterable[Metric]:
-        """Yield the counts; without a database, that it is down and nothing else."""
+        """Yield the counts and whether the database answers; only the latter if it does not."""
         up = GaugeMetricFamily("modnorm_database_up", "1 when the database answers.")
         try:
             counts = self._counts.count()
@@ -173,7 +173,7 @@ class LabCollector(Collector):
 
 def _families(counts: LabCounts) -> Iterator[Metric]:
     jobs = GaugeMetricFamily(
-        "modnorm_open_jobs", "Jobs that wait or are worked on.", labels=("state", "split")
+        "modnorm_open_jobs", "Pending and leased jobs.", labels=("state", "split")
     )
     for (state, split), count in sorted(counts.open_jobs.items()):
         jobs.add_metric((state, split), count)

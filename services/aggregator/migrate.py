@@ -1,4 +1,4 @@
-"""Brings the database to the newest schema and ends: `python -m services.aggregator.migrate`."""
+"""Migrates the database to the newest schema: `python -m services.aggregator.migrate`."""
 
 import logging
 import sys
@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 def main() -> None:
-    """Migrate; several processes may do so at once."""
+    """Migrate the database; several processes may run this concurrently."""
     settings = read_settings(DatabaseSettings)
     configure_logging(settings.log_level)
     try:

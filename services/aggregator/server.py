@@ -6,7 +6,7 @@ from services.common.settings import AggregatorSettings
 
 
 def main() -> None:
-    """Serve until told to stop."""
+    """Run the aggregator until a signal."""
     settings = read_settings(AggregatorSettings)
     run_service(settings, lambda registry: build_aggregator(settings, registry=registry))
 

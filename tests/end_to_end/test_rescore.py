@@ -113,7 +113,7 @@ def test_a_run_that_left_answers_out_is_completed_in_its_directory(
         one["experts"] for one in before["ensembles"]
     ]
     said = remarks(tmp_path, cache_dir)["full"]
-    assert any("results are taken over from experiment" in message for message in said)
+    assert any("results are reused from experiment" in message for message in said)
 
 
 def test_an_unfinished_run_is_refused_and_not_gone_on_with(

@@ -33,7 +33,7 @@ SERVICE = "modnorm.v1.ExperimentService"
 MAX_REQUEST_ID = 128
 CHUNK_BYTES = 512 * 1024
 PAGE_BYTES = 2 * 2**20
-"""A page of answers or experiments ends here, well below gRPC's default limit of a message."""
+"""Size that ends a page of answers or experiments, well below gRPC's default message limit."""
 _WATCH_BATCH = 200
 
 _SPLITS = {
@@ -51,10 +51,10 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         results: The stored results.
         events: The stored events.
         admissions: Checks specs.
-        conductor: Moves experiments on.
-        notifier: Tells when experiments change.
+        conductor: Drives experiments through their setup.
+        notifier: Wakes watchers when experiments change.
         watch_seconds: Seconds after which a watcher reads without a notification.
-        tasks: Runs changes to their end, though their callers leave.
+        tasks: Finishes changes even if their callers disconnect.
     """
 
     def __init__(  # noqa: PLR0913 - wiring
@@ -86,7 +86,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
             experiment_pb2.CreateExperimentRequest, experiment_pb2.CreateExperimentResponse
         ],
     ) -> experiment_pb2.CreateExperimentResponse:
-        """Validate an experiment whole, then store it; the same request is answered the same."""
+        """Validate a whole experiment, then store it; a repeated request returns the same one."""
         _check_request_id(request.request_id)
         spec = spec_from_proto(request.spec)
         experiments = self._experiments
@@ -105,7 +105,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
             experiment_pb2.GetExperimentRequest, experiment_pb2.GetExperimentResponse
         ],
     ) -> experiment_pb2.GetExperimentResponse:
-        """Return an experiment and the results it has so far."""
+        """Return an experiment with its results so far."""
         await self._check_visible(request.id)
         record = await asyncio.to_thread(self._experiments.get, request.id)
         return experiment_pb2.GetExperimentResponse(experiment=experiment_message(record))
@@ -118,7 +118,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
             experiment_pb2.ListExperimentsRequest, experiment_pb2.ListExperimentsResponse
         ],
     ) -> experiment_pb2.ListExperimentsResponse:
-        """List experiments, newest first; a page may end early to stay small."""
+        """List experiments, newest first; large pages end early."""
         size = page_size(request.page_size, 50)
         time, last_id = decode_token(request.page_token, "experiments", (0.0, ""))
         after = (float(time), str(last_id)) if request.page_token else None
@@ -147,7 +147,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
             experiment_pb2.WatchExperimentRequest, experiment_pb2.WatchExperimentResponse
         ],
     ) -> AsyncIterator[experiment_pb2.WatchExperimentResponse]:
-        """Stream the events after a cursor, then live ones, until the experiment has ended."""
+        """Stream stored events after a cursor, then new ones, until the experiment has ended."""
         await self._check_visible(request.id)
         cursor, ended = request.cursor, False
         while not ended:
@@ -169,7 +169,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
             experiment_pb2.CancelExperimentRequest, experiment_pb2.CancelExperimentResponse
         ],
     ) -> experiment_pb2.CancelExperimentResponse:
-        """Cancel an experiment; one that has ended stays as it is."""
+        """Cancel an experiment unless it has ended."""
         await self._check_visible(request.id)
         record = await self._tasks.run(self._cancel(request.id))
         return experiment_pb2.CancelExperimentResponse(experiment=experiment_message(record))
@@ -205,13 +205,15 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
             experiment_pb2.ListAnswersRequest, experiment_pb2.ListAnswersResponse
         ],
     ) -> experiment_pb2.ListAnswersResponse:
-        """List the answers of a candidate in row order; a page may end early to stay small."""
+        """List the answers of a candidate in row order; large pages end early."""
         await self._check_visible(request.experiment_id)
         size = page_size(request.page_size, 100)
         split = _SPLITS.get(request.split)
         if split is None:
             raise InvalidInputError(
-                "name a split", field="split", remedy="selection, held-out or development"
+                "no split is named",
+                field="split",
+                remedy="name selection, held-out or development",
             )
         scope = f"answers/{request.experiment_id}/{request.candidate}/{split}"
         (start,) = decode_token(request.page_token, scope, (0,))
@@ -262,7 +264,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
             experiment_pb2.GetArtifactRequest, experiment_pb2.GetArtifactResponse
         ],
     ) -> AsyncIterator[experiment_pb2.GetArtifactResponse]:
-        """Stream what the results of an experiment depend on."""
+        """Stream an artifact that the results of an experiment depend on."""
         await self._check_visible(request.experiment_id)
         record = await asyncio.to_thread(self._experiments.get, request.experiment_id)
         if request.kind == experiment_pb2.ARTIFACT_KIND_LINEAGE:
@@ -274,7 +276,7 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
             yield experiment_pb2.GetArtifactResponse(chunk=chunk)
 
     def _lineage(self, record: ExperimentRecord) -> str:
-        """Return the lineage of the state that is reported, or of the last one."""
+        """Return the lineage of the reported state, or of the last state so far."""
         reported = [state.digest for state in record.states if state.reported]
         lineage = self._results.lineage(record.experiment.id, *reported)
         return lineage.to_json()
@@ -282,21 +284,21 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
     async def _create(
         self, request_id: str, admission: Admission, tenant: str
     ) -> ExperimentRecord:
-        """Store an experiment, and start to drive it."""
+        """Store an experiment and start its setup."""
         store = self._experiments.create
         record = await asyncio.to_thread(store, request_id, admission, tenant)
         self._conductor.drive(record.experiment.id)
         return record
 
     async def _cancel(self, experiment_id: str) -> ExperimentRecord:
-        """Store a cancellation, and wake watchers."""
+        """Store a cancellation and wake watchers."""
         record = await asyncio.to_thread(self._experiments.cancel, experiment_id)
         self._conductor.drop(experiment_id)
-        self._notifier.ring(experiment_id)
+        self._notifier.notify(experiment_id)
         return record
 
     async def _check_visible(self, experiment_id: str) -> None:
-        """Hide the experiments of other tenants as if they did not exist."""
+        """Raise the error of a missing experiment for experiments of other tenants."""
         scope = current_caller().scope
         if scope is not None:
             await asyncio.to_thread(self._experiments.check_visible, experiment_id, scope)
@@ -306,7 +308,7 @@ def _check_request_id(request_id: str) -> None:
     printable = all(unicodedata.category(letter) != "Cc" for letter in request_id)
     if not 0 < len(request_id) <= MAX_REQUEST_ID or not printable:
         raise InvalidInputError(
-            f"a request id has 1 to {MAX_REQUEST_ID} characters, none of them a control character",
+            f"a request id must have 1 to {MAX_REQUEST_ID} characters, no control characters",
             field="request_id",
         )
 
@@ -314,7 +316,7 @@ def _check_request_id(request_id: str) -> None:
 def _artifact_of(
     experiment: Experiment, kind: experiment_pb2.ArtifactKind.ValueType
 ) -> tuple[ArtifactKind, str]:
-    """Return where an artifact of an experiment is stored."""
+    """Return the kind and digest under which an artifact of an experiment is stored."""
     places = {
         experiment_pb2.ARTIFACT_KIND_PROFILE: (ArtifactKind.PROFILE, experiment.profile_digest),
         experiment_pb2.ARTIFACT_KIND_SCALE_MAP: (
@@ -332,7 +334,7 @@ def _artifact_of(
         ),
     }
     if kind not in places:
-        raise InvalidInputError("name a kind of artifact", field="kind")
+        raise InvalidInputError("no kind of artifact is named", field="kind")
     stored_kind, digest = places[kind]
     if digest is None:
         raise NotFoundError(f"the experiment has no {stored_kind} (yet)", field="kind")

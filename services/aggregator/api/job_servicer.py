@@ -1,4 +1,4 @@
-"""JobService: the evaluators' side of the aggregator."""
+"""JobService: the API of the aggregator for evaluators."""
 
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Sequence
@@ -25,20 +25,20 @@ __all__ = ["SERVICE", "JobServicer"]
 
 BATCH_BYTES = 512 * 1024
 MAX_FOUND = 32
-"""Jobs named to a worker that looks for some: as many workers may look at once."""
+"""Most job ids in a response to FindJobs; as many workers may search at once."""
 
 
 class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
-    """Leases jobs to workers and takes their reports.
+    """Leases jobs to workers and stores their reports.
 
     Args:
         jobs: The stored jobs.
         results: The stored artifacts and lineages.
         follow_up: Called with each change.
         metrics: Counts reports and failures.
-        workers: Remembers the workers that asked for jobs.
+        workers: Records the workers that claim jobs.
         measured: Counts the calls on streams.
-        tasks: Runs calls to their end, though their workers leave.
+        tasks: Finishes calls even if their workers disconnect.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - wiring
@@ -58,11 +58,11 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
         self._streams = WorkStreams(self._answer, self._undelivered, measured, tasks)
 
     def end_streams(self) -> None:
-        """Let streams end, and open no others: the server is about to stop."""
+        """End all streams and refuse new ones, before the server stops."""
         self._streams.close()
 
     def close(self) -> None:
-        """Stop the threads, after the last call has ended."""
+        """Stop the threads after the last call has ended."""
         self._calls.close()
 
     @override
@@ -78,7 +78,7 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
     async def _answer(self, call: Call, reply: Reply, caller: Caller) -> None:
         """Answer one call of a stream.
 
-        The response is filled in inside the reply: protobuf would encode and decode a copy.
+        The response is filled in inside the reply, since protobuf would copy an assigned message.
         """
         match call.WhichOneof("request"):
             case "claim":
@@ -98,13 +98,13 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
                 reply.fail.SetInParent()
             case _:
                 raise InvalidInputError(
-                    "a call is a claim, a heartbeat, a report or a failure",
+                    "a call must be a claim, a heartbeat, a report or a failure",
                     field="calls.request",
                     remedy="set one of them",
                 )
 
     def _undelivered(self, reply: Reply) -> None:
-        """Release the lease of a claim whose worker left before the reply."""
+        """Release the lease of a claim whose worker disconnected before the reply."""
         if reply.claim.HasField("job"):
             self._calls.release(reply.claim.job.lease)
 
@@ -116,7 +116,7 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
             evaluation_pb2.ReportJobRequest, evaluation_pb2.ReportJobResponse
         ],
     ) -> evaluation_pb2.ReportJobResponse:
-        """Store the result of a job that does not fit one message."""
+        """Store a report that does not fit one message."""
         reader = ReportReader()
         async for part in request_iterator:
             reader.check_room(part)
@@ -132,11 +132,11 @@ class JobServicer(evaluation_pb2_grpc.JobServiceServicer):
             evaluation_pb2.FindJobsRequest, evaluation_pb2.FindJobsResponse
         ],
     ) -> evaluation_pb2.FindJobsResponse:
-        """Name pending jobs of a model."""
-        found = await asyncio.to_thread(
+        """Return ids of pending jobs of a model."""
+        job_ids = await asyncio.to_thread(
             self._jobs.pending_of_model, request.model_digest, MAX_FOUND
         )
-        return evaluation_pb2.FindJobsResponse(job_ids=found)
+        return evaluation_pb2.FindJobsResponse(job_ids=job_ids)
 
     @override
     async def FetchRows(

@@ -1,4 +1,4 @@
-"""Pages of lists: sizes within bounds, and opaque tokens."""
+"""Page sizes and opaque page tokens of lists."""
 
 import base64
 import binascii
@@ -16,14 +16,14 @@ Position = Sequence[str | int | float]
 
 
 def page_size(requested: int, default: int) -> int:
-    """Return the rows of a page.
+    """Return the number of rows of a page.
 
     Raises:
         InvalidInputError: the size is negative or over the limit.
     """
     if not 0 <= requested <= MAX_PAGE:
         raise InvalidInputError(
-            f"a page has between 1 and {MAX_PAGE} rows, 0 for {default}", field="page_size"
+            f"a page must have 1 to {MAX_PAGE} rows, or 0 for {default}", field="page_size"
         )
     return requested or default
 
@@ -32,22 +32,22 @@ def encode_token(scope: str, position: Position) -> str:
     """Return the opaque token of a position.
 
     Args:
-        scope: Which list, with all its arguments.
+        scope: The list's method and arguments.
         position: Where the next page starts.
     """
     return base64.urlsafe_b64encode(json.dumps([scope, *position]).encode()).decode()
 
 
 def decode_token(token: str, scope: str, start: Position) -> Position:
-    """Return the position of a token; the start for an empty one.
+    """Return the position of a token; `start` for an empty token.
 
     Args:
         token: A token of `encode_token`.
-        scope: Which list, with all its arguments.
-        start: Position of the first page, with the types that any position has.
+        scope: The list's method and arguments.
+        start: Position of the first page; all positions have its types.
 
     Raises:
-        InvalidInputError: the token is not one of this list.
+        InvalidInputError: the token belongs to another list or is malformed.
     """
     if not token:
         return start
@@ -65,7 +65,7 @@ def decode_token(token: str, scope: str, start: Position) -> Position:
 
 
 def _storable(part: str | float) -> bool:
-    """Tell whether a database can compare it: no number too large, no half of a character."""
+    """Return whether a database can store it: a finite 32-bit number, no surrogate character."""
     if isinstance(part, str):
         return part.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in part)
     return math.isfinite(part) and (isinstance(part, float) or abs(part) <= _LARGEST)
@@ -73,7 +73,7 @@ def _storable(part: str | float) -> bool:
 
 def _bad_token() -> InvalidInputError:
     return InvalidInputError(
-        "the token is not one of this list",
+        "the page token does not belong to this list",
         field="page_token",
-        remedy="pass next_page_token of the page before, or nothing",
+        remedy="pass next_page_token of the previous page, or nothing",
     )

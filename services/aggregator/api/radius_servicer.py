@@ -1,4 +1,4 @@
-"""RadiusService: functional matching for clients, who name rows and models as in a spec."""
+"""RadiusService: functional matching for clients, which name rows and models as in a spec."""
 
 import asyncio
 import json
@@ -24,11 +24,11 @@ Responses = AsyncIterator[radius_pb2.MatchRadiusResponse]
 
 
 class RadiusServicer(radius_pb2_grpc.RadiusServiceServicer):
-    """Has radii matched; stores nothing, since the calibrator keeps what was measured.
+    """Matches radii through the calibrator, which caches its measurements.
 
     Args:
-        admissions: Checks specs, and finds their rows and profiles.
-        calibrator: Measures.
+        admissions: Checks specs, and loads their rows and profiles.
+        calibrator: Measures displacements.
     """
 
     def __init__(self, admissions: Admissions, calibrator: Calibrator) -> None:
@@ -49,7 +49,7 @@ class RadiusServicer(radius_pb2_grpc.RadiusServiceServicer):
         check_scales(matching.radii, matching.sigma)
         admission = await self._admissions.admit(spec)
         prompts = await asyncio.to_thread(_prompts, spec, admission)
-        # Before a calibration, which takes minutes and is of no use then.
+        # Checked before a calibration, which takes minutes.
         check_count(len(prompts), matching.settings.prompts)
         profile = admission.profile.text if admission.profile else None
         if admission.needs_profile and profile is None:
@@ -70,7 +70,7 @@ class RadiusServicer(radius_pb2_grpc.RadiusServiceServicer):
     async def _calibrate(
         self, spec: ExperimentSpec, admission: Admission, prompts: Prompts
     ) -> AsyncIterator[radius_pb2.MatchRadiusResponse | str]:
-        """Yield progress, then the profile that an experiment of the spec would have."""
+        """Yield progress, then the profile that an experiment of the spec would use."""
         used = prompts[: spec.calibration.examples]
         async for response in self._calibrator.calibrate(spec, admission.model_digest, used):
             if response.WhichOneof("result") == "profile":
@@ -81,7 +81,7 @@ class RadiusServicer(radius_pb2_grpc.RadiusServiceServicer):
 
 
 def _prompts(spec: ExperimentSpec, admission: Admission) -> Prompts:
-    """Return the messages of the selection rows."""
+    """Return the prompts of the selection rows."""
     named = spec.task
     task = get_stored_task(named.name, scorer=named.scorer, declaration=named.declaration)
     rows = [json.loads(line) for line in admission.selection.text.split("\n")]

@@ -1,4 +1,4 @@
-"""Reads a report from its messages."""
+"""Reading of a report from its messages."""
 
 from collections.abc import Mapping
 
@@ -10,30 +10,30 @@ from services.aggregator.storage.codec import StoredAnswer
 
 MAX_ANSWERS = 1_000_000
 MAX_REPORT_BYTES = 256 * 2**20
-"""Of one report, all its messages together: it is held in memory before it is stored."""
+"""Bytes of all messages of a report, which is held in memory before it is stored."""
 
 MAX_NAME = 200
-"""Characters of the name of a worker, or of its version: both are remembered and shown."""
+"""Characters of a worker's name or version, which are stored and displayed."""
 MAX_ENVIRONMENT = 16 * 2**10
-"""Characters of an environment, names and values together: it is stored with each candidate."""
+"""Characters of an environment's names and values, which are stored with each candidate."""
 
 
 def check_name(name: str, field: str) -> None:
-    """Make sure that a worker has a name that can be shown.
+    """Check the name of a worker.
 
     Raises:
-        InvalidInputError: it has none, or a long one.
+        InvalidInputError: the name is empty or too long.
     """
     if not name:
-        raise InvalidInputError("a worker has a name", field=field, remedy="give it one")
+        raise InvalidInputError("the worker has no name", field=field, remedy="give it a name")
     check_length(name, field)
 
 
 def check_length(text: str, field: str) -> None:
-    """Make sure that what a worker says of itself can be shown.
+    """Check the length of a worker's name or version.
 
     Raises:
-        InvalidInputError: it is too long.
+        InvalidInputError: the text is too long.
     """
     if len(text) > MAX_NAME:
         raise InvalidInputError(
@@ -47,7 +47,7 @@ def _check_environment(environment: Mapping[str, str]) -> None:
         raise InvalidInputError(
             f"{size} characters are more than {MAX_ENVIRONMENT}",
             field="header.environment",
-            remedy="report only what answers depend on",
+            remedy="report only entries that answers depend on",
         )
 
 
@@ -67,7 +67,9 @@ class ReportReader:
         """
         self._room -= part.ByteSize()
         if self._room < 0:
-            raise TooLargeError(f"a report has at most {MAX_REPORT_BYTES} bytes", field="answers")
+            raise TooLargeError(
+                f"the report has more than {MAX_REPORT_BYTES} bytes", field="answers"
+            )
 
     def add(self, part: evaluation_pb2.ReportJobRequest) -> None:
         """Read the next message.
@@ -76,7 +78,7 @@ class ReportReader:
             InvalidInputError: the message is out of order, or a field is too long.
         """
         if part.WhichOneof("part") != ("header" if self._header is None else "answers"):
-            raise InvalidInputError("a report is one header, then answers", field="part")
+            raise InvalidInputError("a report must be one header, then answers", field="part")
         if self._header is None:
             check_length(part.header.worker, "header.worker")
             _check_environment(part.header.environment)
@@ -94,7 +96,7 @@ class ReportReader:
         """
         header = self._header
         if header is None:
-            raise InvalidInputError("a report starts with a header", field="part")
+            raise InvalidInputError("a report must start with a header", field="part")
         return Report(
             job_id=header.lease.job_id,
             token=header.lease.token,

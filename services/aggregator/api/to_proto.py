@@ -1,4 +1,4 @@
-"""Stored rows as protobuf messages."""
+"""Conversion of stored rows to protobuf messages."""
 
 import json
 from dataclasses import asdict
@@ -121,7 +121,7 @@ def _attempts(job: Job) -> int:
 
 
 def _stored_answers(job: Job) -> int:
-    """Count the stored answers; before the end of a job, heartbeats count unstored ones."""
+    """Return the number of stored answers; before a job is done, `answers_done` is progress."""
     return job.answers_done if job.state is JobState.DONE else 0
 
 
@@ -148,7 +148,7 @@ def vote_message(vote: Vote) -> experiment_pb2.Vote:
 
 
 def fill_job(message: evaluation_pb2.Job, claim: Claim, lease_seconds: float) -> None:
-    """Fill in a leased job with everything that a worker needs."""
+    """Fill in a leased job with all data that a worker needs."""
     job, experiment = claim.job, claim.experiment
     message.MergeFrom(_specified(experiment.spec_json))
     lease = message.lease
@@ -163,15 +163,15 @@ def fill_job(message: evaluation_pb2.Job, claim: Claim, lease_seconds: float) ->
     if claim.candidate.needs_proposal:
         message.generator_digest = experiment.generator_digest
     message.candidate = job.candidate
-    if claim.bar is not None:
-        fill_bar(message.bar, claim.bar)
+    if claim.threshold is not None:
+        fill_threshold(message.bar, claim.threshold)
     message.skipped_rows.extend(claim.skipped)
     message.replay_digest = experiment.selection_digest
 
 
 @lru_cache(maxsize=64)
 def _specified(spec_json: str) -> evaluation_pb2.Job:
-    """Return the fields that all jobs of a spec share. The message is cached: do not change it."""
+    """Return the fields that all jobs of a spec share. The message is cached; do not change it."""
     spec = parsed_spec(spec_json)
     return evaluation_pb2.Job(
         model=common_pb2.ModelRef(name=spec.model.name, revision=spec.model.revision),
@@ -182,9 +182,9 @@ def _specified(spec_json: str) -> evaluation_pb2.Job:
     )
 
 
-def fill_bar(message: evaluation_pb2.Bar, bar: Threshold) -> None:
-    """Fill in a bar."""
-    message.reward, message.index = bar.reward, bar.index
+def fill_threshold(message: evaluation_pb2.Bar, threshold: Bar) -> None:
+    """Fill in a threshold."""
+    message.reward, message.index = threshold.reward, threshold.index
     message.SetInParent()
 
 

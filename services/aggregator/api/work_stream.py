@@ -1,4 +1,4 @@
-"""The `Work` streams: one a worker, whose messages carry calls and get replies in order."""
+"""The `Work` streams, one per worker: messages carry calls and are answered in order."""
 
 import asyncio
 import time
@@ -18,7 +18,7 @@ from services.common.tracing import call_span
 
 SERVICE = "modnorm.v1.JobService"
 MAX_CALLS = 128
-"""Calls in one message: about twice as many as a worker can hold leases."""
+"""Most calls in one message: about twice the number of leases that a worker can hold."""
 _METHODS = {
     "claim": "ClaimJob",
     "heartbeat": "Heartbeat",
@@ -29,20 +29,20 @@ _METHODS = {
 """The name of each kind of call in metrics, logs and traces."""
 
 Answer = Callable[[Call, Reply, Caller], Awaitable[None]]
-"""Fills in the reply to a call, or raises why the call is refused."""
+"""Fills in the reply to a call, or raises the error of a refused call."""
 
 
 class WorkStreams:
     """All open streams of workers; used in one event loop.
 
-    The calls of a message are answered in a shielded task each: they are stored and followed up
-    even if the worker leaves. A stream would outlast any stop of the server, so `close` ends it.
+    A shielded task answers the calls of a message: they are stored and followed up even if the
+    worker disconnects. A stream would outlast any stop of the server, so `close` ends it.
 
     Args:
         answer: Answers one call.
-        undelivered: Called with a reply whose worker left before it was sent.
+        undelivered: Called with a reply whose worker disconnected before it was sent.
         measured: Counts calls.
-        tasks: Runs calls to their end.
+        tasks: Finishes calls.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class WorkStreams:
         self._closing = False
 
     def close(self) -> None:
-        """End idle streams now and the others after their next response; open no more."""
+        """End idle streams now and other streams after their next response; refuse new ones."""
         self._closing = True
         for task in self._idle:
             task.cancel()
@@ -70,7 +70,7 @@ class WorkStreams:
 
         Raises:
             UnavailableError: the aggregator is stopping.
-            InvalidInputError: a message has no calls, or too many.
+            InvalidInputError: a message has no calls or too many.
         """
         arriving, task = aiter(messages), cast("asyncio.Task[object]", asyncio.current_task())
         while (message := await self._next(arriving, task)) is not None:
@@ -79,7 +79,7 @@ class WorkStreams:
     async def _next(
         self, messages: AsyncIterator[WorkRequest], task: asyncio.Task[object]
     ) -> WorkRequest | None:
-        """Wait in a task for the next message; None after the last."""
+        """Return the next message; None after the last."""
         if self._closing:
             raise _stopping()
         self._idle.add(task)
@@ -93,10 +93,10 @@ class WorkStreams:
             self._idle.discard(task)
 
     async def _respond(self, message: WorkRequest) -> WorkResponse:
-        """Answer the calls of one message, all at the same time."""
+        """Answer the calls of one message concurrently."""
         if not 1 <= len(message.calls) <= MAX_CALLS:
             raise InvalidInputError(
-                f"a message has 1 to {MAX_CALLS} calls, not {len(message.calls)}",
+                f"a message must have 1 to {MAX_CALLS} calls, not {len(message.calls)}",
                 field="calls",
                 remedy="send several messages",
             )
@@ -120,7 +120,7 @@ class WorkStreams:
             self._undelivered(reply)
 
     async def _reply(self, call: Call, reply: Reply, caller: Caller) -> None:
-        """Fill in the reply to one call: a refusal is a reply too."""
+        """Fill in the reply to one call; an error is a reply too."""
         kind = call.WhichOneof("request")
         method, code, start = _METHODS[kind], "OK", time.perf_counter()
         with naming(**_names(call, kind)):
@@ -134,7 +134,7 @@ class WorkStreams:
 
 
 def _names(call: Call, kind: str | None) -> Mapping[str, str | int]:
-    """Return the ids in a call, by the names that they are logged under."""
+    """Return the ids in a call by their names in the log."""
     if kind is None or (kind == "report" and not call.report.parts):
         return {}
     return names_of(call.report.parts[0] if kind == "report" else getattr(call, kind))

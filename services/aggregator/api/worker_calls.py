@@ -1,4 +1,4 @@
-"""The calls of workers: claims, heartbeats, reports and failures."""
+"""Calls of workers: claims, heartbeats, reports and failures."""
 
 import asyncio
 import logging
@@ -17,15 +17,15 @@ from modnorm.v1.evaluation_pb2 import (
     Lease,
 )
 from services.aggregator.api.report_reader import MAX_ANSWERS, check_length, check_name
-from services.aggregator.api.to_proto import fill_bar, fill_job
+from services.aggregator.api.to_proto import fill_job, fill_threshold
 from services.aggregator.experiments.lifecycle import with_remedy
 from services.aggregator.jobs.batching import Batcher
 from services.aggregator.jobs.job_store import (
-    Beat,
     Change,
     Claim,
     ClaimRequest,
     FailureKind,
+    Heartbeat,
     JobStore,
 )
 from services.aggregator.jobs.report_checks import Report
@@ -36,7 +36,7 @@ from services.common.logging import naming
 from services.common.shielded_tasks import ShieldedTasks
 
 MAX_REASON = 2000
-"""Characters of the reason of a failure, and of its remedy: both are stored, sent and logged."""
+"""Characters of a failure's reason and of its remedy, which are stored, sent and logged."""
 
 _KINDS = {
     evaluation_pb2.FAILURE_KIND_INFRASTRUCTURE: FailureKind.INFRASTRUCTURE,
@@ -64,14 +64,14 @@ class _QueuedClaim:
 class WorkerCalls:
     """Stores the calls of workers and follows them up; used in one event loop.
 
-    A caller that may leave runs a call in `ShieldedTasks`.
+    Run a call in `ShieldedTasks` if its worker may disconnect.
 
     Args:
         jobs: The stored jobs.
         changed: Called with each change.
         metrics: Counts reports and failures.
-        workers: Remembers the workers that asked for jobs.
-        tasks: Runs the release of jobs whose workers have left.
+        workers: Records the workers that claim jobs.
+        tasks: Releases jobs whose workers have disconnected.
     """
 
     def __init__(
@@ -87,31 +87,31 @@ class WorkerCalls:
         self._metrics = metrics
         self._workers = workers
         self._tasks = tasks
-        # Two: claims need not wait for the disk with reports. Both compute little and wait much.
+        # Two threads, so that claims do not wait for the disk with reports. Both mostly wait.
         self._leasing = ThreadPoolExecutor(1, "leasing")
         self._reporting = ThreadPoolExecutor(1, "reporting")
         self._claims: Batcher[_QueuedClaim, Claim | None] = Batcher(self._leasing, self._claim_all)
-        self._heartbeats: Batcher[Beat, bool] = Batcher(self._leasing, jobs.heartbeat_all)
+        self._heartbeats: Batcher[Heartbeat, bool] = Batcher(self._leasing, jobs.heartbeat_all)
         self._reports: Batcher[Report, Change] = Batcher(self._reporting, jobs.report_all)
 
     def close(self) -> None:
-        """Stop the threads, after the last call has ended."""
+        """Stop the threads after the last call has ended."""
         for thread in (self._leasing, self._reporting):
             thread.shutdown()
 
     async def claim(
         self, request: ClaimJobRequest, response: ClaimJobResponse, caller: Caller
     ) -> None:
-        """Lease a job if it is pending. A caller that leaves before its turn gets none.
+        """Lease a job if it is pending and its worker is still connected.
 
         Raises:
-            InvalidInputError: the worker has no name, or a name or version is too long.
+            InvalidInputError: the worker has no name, or name or version is too long.
         """
         check_name(request.worker, "worker")
         check_length(request.version, "version")
-        self._workers.heard(request.worker, request.version)
-        asked = ClaimRequest(request.job_id, request.worker)
-        claim = await self._claims.submit(_QueuedClaim(asked, caller))
+        self._workers.record_claim(request.worker, request.version)
+        job_request = ClaimRequest(request.job_id, request.worker)
+        claim = await self._claims.submit(_QueuedClaim(job_request, caller))
         if claim is None:
             return
         if logger.isEnabledFor(logging.DEBUG):
@@ -120,16 +120,16 @@ class WorkerCalls:
         fill_job(response.job, claim, self._jobs.lease_seconds)
 
     def release(self, lease: Lease) -> None:
-        """Release a job whose worker left before it had the lease: another one may claim it."""
+        """Release a job whose worker disconnected before it received the lease."""
         request = FailJobRequest(
             lease=lease,
             kind=evaluation_pb2.FAILURE_KIND_RELEASED,
-            reason="its worker left before it had the lease",
+            reason="the worker disconnected before it received the lease",
         )
         self._tasks.start(self.fail(request))
 
     async def heartbeat(self, request: HeartbeatRequest, response: HeartbeatResponse) -> None:
-        """Extend a lease, and tell whether the work is still wanted.
+        """Extend a lease; the response contains whether the job is cancelled, and its threshold.
 
         Raises:
             InvalidInputError: the number of answers is out of range.
@@ -138,22 +138,22 @@ class WorkerCalls:
         """
         if not 0 <= request.answers_done <= MAX_ANSWERS:
             raise InvalidInputError(
-                f"a job has at most {MAX_ANSWERS} answers, and no fewer than none",
+                f"the number of answers must be between 0 and {MAX_ANSWERS}",
                 field="answers_done",
             )
         lease = request.lease
-        beat = Beat(lease.job_id, lease.token, request.answers_done, request.resting)
+        beat = Heartbeat(lease.job_id, lease.token, request.answers_done, request.resting)
         response.cancel = await self._heartbeats.submit(beat)
-        bar = self._jobs.known_bar(request.experiment_id, request.candidate)
-        if bar is not None:
-            fill_bar(response.bar, bar)
+        threshold = self._jobs.cached_threshold(request.experiment_id, request.candidate)
+        if threshold is not None:
+            fill_threshold(response.bar, threshold)
 
     async def report(self, report: Report) -> None:
-        """Store the result of a job, and follow it up.
+        """Store the result of a job and follow it up.
 
         Raises:
             NotFoundError: there is no such job.
-            StaleLeaseError: the work belongs to another worker, or is not wanted any more.
+            StaleLeaseError: another worker has the job, or it is cancelled.
             InvalidInputError: the report does not fit the job.
         """
         change = await self._reports.submit(report)
@@ -164,7 +164,7 @@ class WorkerCalls:
         self._follow_up(change, logging.DEBUG, "scored")
 
     async def fail(self, request: FailJobRequest) -> None:
-        """Store that an attempt failed, and follow it up.
+        """Store that an attempt failed and follow it up.
 
         Raises:
             InvalidInputError: the request names no kind of failure.
@@ -173,7 +173,7 @@ class WorkerCalls:
         """
         kind = _KINDS.get(request.kind)
         if kind is None:
-            raise InvalidInputError("name a kind of failure", field="kind")
+            raise InvalidInputError("no kind of failure is named", field="kind")
         lease = request.lease
         reason = request.reason[:MAX_REASON] or "no reason given"
         remedy = request.remedy[:MAX_REASON]
@@ -185,14 +185,14 @@ class WorkerCalls:
         self._follow_up(change, level, f"attempt {kind}: {with_remedy(reason, remedy)}")
 
     def _claim_all(self, claims: Sequence[_QueuedClaim]) -> Sequence[Claim | Exception | None]:
-        """Lease the jobs of a batch; None for callers that have left."""
-        present = [not claim.caller.has_left for claim in claims]
-        wanted = [claim.request for claim, here in zip(claims, present, strict=True) if here]
-        leased = iter(self._jobs.claim_all(wanted) if wanted else ())
-        return [next(leased) if here else None for here in present]
+        """Lease the jobs of a batch; None for callers that have disconnected."""
+        connected = [not claim.caller.has_left for claim in claims]
+        requests = [claim.request for claim, here in zip(claims, connected, strict=True) if here]
+        leased = iter(self._jobs.claim_all(requests) if requests else ())
+        return [next(leased) if here else None for here in connected]
 
     def _follow_up(self, change: Change, level: int, message: str) -> None:
-        """Wake watchers and publish jobs; log the end of the attempt and its consequence."""
+        """Wake watchers and publish jobs; log the end of the attempt and a new phase or end."""
         job, experiment = change.job, change.experiment
         if job is None or experiment is None:
             self._changed(change)

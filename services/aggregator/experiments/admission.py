@@ -30,8 +30,8 @@ from services.common.slow_threads import SlowThreads
 
 _PROMPT = re.compile(r"prompts\.([0-9]+)")
 _THREADS = 8
-"""Specs that are checked at a time. They mostly wait for the hub or the sandbox, so there may be
-more than cores; each may hold a data set in memory, so there are few."""
+"""Specs checked at once. They mostly wait for the hub or the sandbox, so there may be more than
+cores. Each may hold a data set in memory, so there are few."""
 _PROBE_DIGEST = "0" * 64
 """Placeholder for the scale map when only the names in a population are checked."""
 
@@ -51,14 +51,14 @@ class Admission:
     needs_profile: bool
     profile: StoredText | None
     selection_revision: str | None = None
-    """Commit of the Hugging Face dataset that the selection rows come from."""
+    """Commit of the Hugging Face dataset with the selection rows."""
     heldout_revision: str | None = None
-    fences: str = ""
-    """The isolation of the model's programs, for people; empty if none run."""
+    isolation: str = ""
+    """Description of the sandbox's isolation; empty if the task runs no programs."""
     overlap: int = 0
     """Held-out rows that are selection rows too."""
     development: StoredText | None = None
-    """Rows that choose among the states of an iterative run."""
+    """Rows that select among the states of an iterative run."""
     development_rows: int = 0
     development_overlap: int = 0
     """Held-out rows that are development rows too."""
@@ -67,15 +67,15 @@ class Admission:
 
 
 class Admissions:
-    """Checks specs with the help of the services that know models, methods and noise.
+    """Checks specs, with the help of sampler, calibrator and sandbox.
 
     Args:
-        sampler: Knows models, methods and noise schemes.
-        calibrator: Has profiles.
-        data_roots: Where data and profile files may lie; anywhere when None.
-        sandbox: Where evaluators run the programs of a task.
-        split_folders: Where named splits are looked for before the hub.
-        engines: All engines that evaluators have, where that is known.
+        sampler: Checks models, methods and noise schemes.
+        calibrator: Stores profiles.
+        data_roots: Directories that must contain data and profile files; None allows any.
+        sandbox: The sandbox in which evaluators run the programs of a task.
+        split_folders: Directories that are searched for named splits before the hub.
+        engines: All engines of the evaluators; None if they are unknown.
     """
 
     def __init__(  # noqa: PLR0913 - the last two by keyword
@@ -104,9 +104,9 @@ class Admissions:
         """Return the inputs of the experiment of a spec.
 
         Raises:
-            InvalidInputError: names the field of the spec that is at fault.
+            InvalidInputError: names the invalid field of the spec.
             PreconditionError: the task runs programs, and there is no sandbox.
-            UnavailableError: a service that knows more is down, or the sandbox does not isolate.
+            UnavailableError: a required service is down, or the sandbox does not isolate.
         """
         check_resolved(spec)
         check_engine(spec, self._engines)
@@ -114,7 +114,7 @@ class Admissions:
         data = await self._threads.run(self._load, spec)
         max_tokens = spec.task.max_tokens or data.task.max_tokens
         prompts = await self._threads.run(data.prompts)
-        with _blaming_rows(spec, data):
+        with _naming_rows(spec, data):
             model = await self._sampler.inspect(spec, prompts, max_tokens)
         _check_length(spec, model.longest_prompt, max_tokens)
         heldout = _stored_rows(data.heldout.rows)
@@ -136,7 +136,7 @@ class Admissions:
             heldout_revision=data.heldout.revision,
             needs_profile=needs_profile,
             profile=await self._profile(spec, model.model_digest, needed=needs_profile),
-            fences=isolation.summary if isolation else "",
+            isolation=isolation.summary if isolation else "",
             overlap=_overlap(data.selection, data.heldout),
             development=_stored_rows(data.development.rows) if data.development else None,
             development_rows=len(data.development.rows) if data.development else 0,
@@ -152,7 +152,7 @@ class Admissions:
     async def _profile(
         self, spec: ExperimentSpec, model_digest: str, *, needed: bool
     ) -> StoredText | None:
-        """Return the profile that a spec names, after the sampler built a scale map with it."""
+        """Return the profile that a spec names, checked by building a scale map with it."""
         name = spec.method.profile
         if name is None:
             return None
@@ -165,7 +165,7 @@ class Admissions:
         return profile
 
     async def _generator(self, spec: ExperimentSpec, model_digest: str) -> StoredText | None:
-        """Return the generator that a spec names, if it is of the spec's model."""
+        """Return the generator that a spec names, if any; check that it fits the model."""
         name = spec.iterative.generator if spec.iterative else None
         if name is None:
             return None
@@ -181,21 +181,21 @@ class Admissions:
             raise InvalidInputError(
                 error.message,
                 field="method.profile",
-                remedy="name a stored profile, or leave it out to have one calibrated",
+                remedy="name a stored profile, or omit the field to calibrate one",
             ) from error
         return StoredText(profile.digest, profile.json)
 
 
 @contextmanager
-def _blaming_rows(spec: ExperimentSpec, data: Splits) -> Iterator[None]:
-    """Name the row of a prompt that does not fit, as for malformed rows."""
+def _naming_rows(spec: ExperimentSpec, data: Splits) -> Iterator[None]:
+    """Replace the prompt's index in an error by the source and the place of its row."""
     try:
         yield
     except InvalidInputError as error:
-        found = _PROMPT.fullmatch(error.field or "")
-        if found is None:
+        match = _PROMPT.fullmatch(error.field or "")
+        if match is None:
             raise
-        index = int(found[1])
+        index = int(match[1])
         splits = [
             ("task.selection", spec.task.selection, data.selection),
             ("task.heldout", spec.task.heldout, data.heldout),
@@ -220,7 +220,7 @@ def _check_length(spec: ExperimentSpec, longest_prompt: int, max_tokens: int) ->
         raise InvalidInputError(
             f"the longest prompt has {longest_prompt} tokens, and {max_tokens} may follow",
             field="engine.max_model_len",
-            remedy=f"raise it to {needed}, or leave it out",
+            remedy=f"raise it to {needed}, or omit it",
         )
 
 
@@ -235,14 +235,14 @@ def _check_radius(spec: ExperimentSpec, model_digest: str, heldout_digest: str) 
             f"the radius artifact is of model {(source.model_digest or '')[:12]}, "
             f"this is model {model_digest[:12]} ({spec.model.name})",
             field="method.radius",
-            remedy="choose one for this model, or say `transfer: true` beside the artifact",
+            remedy="choose a radius for this model, or set `transfer: true` beside the artifact",
         )
 
 
 def _overlap(choosing: LoadedRows, heldout: LoadedRows) -> int:
-    """Count the held-out rows that are rows of another split too."""
-    known = set(encode_rows(choosing.rows))
-    return sum(row in known for row in encode_rows(heldout.rows))
+    """Count the held-out rows that are also in another split."""
+    other = set(encode_rows(choosing.rows))
+    return sum(row in other for row in encode_rows(heldout.rows))
 
 
 def _stored_rows(rows: Sequence[Row]) -> StoredText:

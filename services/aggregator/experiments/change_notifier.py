@@ -1,4 +1,4 @@
-"""Wakes watchers of an experiment when it changes, within one process."""
+"""Notification of an experiment's watchers within one process."""
 
 import asyncio
 from collections import Counter, defaultdict
@@ -7,8 +7,7 @@ from collections import Counter, defaultdict
 class Notifier:
     """Counts changes of experiments and wakes waiters; used in one event loop.
 
-    Changes by another aggregator on the same database do not arrive here, so waiters also look
-    after a timeout.
+    It does not see changes by another aggregator on the same database, so waiters have a timeout.
     """
 
     def __init__(self) -> None:
@@ -16,18 +15,18 @@ class Notifier:
         self._waiting: defaultdict[str, set[asyncio.Future[None]]] = defaultdict(set)
 
     def seen(self, experiment_id: str) -> int:
-        """Return the number of changes so far; to be read before the experiment itself."""
+        """Return the number of changes so far; call it before reading the experiment."""
         return self._changes[experiment_id]
 
-    def ring(self, experiment_id: str) -> None:
-        """Count a change of an experiment, and wake its waiters."""
+    def notify(self, experiment_id: str) -> None:
+        """Count a change of an experiment and wake its waiters."""
         self._changes[experiment_id] += 1
         for waiter in self._waiting.pop(experiment_id, ()):
             if not waiter.done():
                 waiter.set_result(None)
 
     async def wait(self, experiment_id: str, seen: int, seconds: float) -> None:
-        """Return at the next change after `seen`, or when the time is over."""
+        """Return at the next change after number `seen`, or after the timeout in seconds."""
         if self._changes[experiment_id] != seen:
             return
         waiter = asyncio.get_running_loop().create_future()

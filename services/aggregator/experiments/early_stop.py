@@ -1,8 +1,8 @@
-"""Early stop: the bars that candidates must reach, and the held-out rows whose votes are settled.
+"""Cache of the thresholds that candidates must reach, and of the settled held-out rows.
 
-Both follow from stored results and only grow. So they are cached, a stale cache is still right,
-and a restart computes them again. Only committed scores enter: claims, which read them, write
-leases alone, and the scores of reports are handed over after their transaction.
+Both follow from stored results and only grow. So a stale cache is still right, and a restart
+computes them again. Only committed scores enter: claims read them and write only leases; reports
+add their scores after their transaction.
 """
 
 import math
@@ -22,21 +22,21 @@ from services.aggregator.storage.states import BASE_INDEX, JobState, Split
 from services.aggregator.storage.tables import Experiment, Job
 
 KEPT = 64
-"""Experiments that are cached, of each kind."""
+"""Experiments in each cache."""
 REFRESH_SECONDS = 30.0
-"""Age of a cached bar after which the scores of other aggregators are looked up."""
+"""Age of a cached threshold at which the scores of other aggregators are read."""
 
 ValueT = TypeVar("ValueT")
 
 
 def _stops_early(experiment: Experiment) -> bool:
-    """Tell whether an experiment leaves out work that changes no expert and no vote."""
+    """Return whether an experiment skips work that changes no expert and no vote."""
     return experiment.spec.population.statistics == "experts"
 
 
 @dataclass(slots=True)
-class _CachedBars:
-    bars: Thresholds
+class _CachedThresholds:
+    thresholds: Bars
     time: float
 
 
@@ -44,60 +44,61 @@ class EarlyStopCache:
     """Thresholds and settled rows of recently used experiments; used by several threads."""
 
     def __init__(self) -> None:
-        self._bars: OrderedDict[str, _CachedBars] = OrderedDict()
-        self._votes: OrderedDict[str, SettledVotes] = OrderedDict()
+        self._thresholds: OrderedDict[str, _CachedThresholds] = OrderedDict()
+        self._votes: OrderedDict[str, Settling] = OrderedDict()
         self._lock = Lock()
 
-    def bar(
+    def threshold(
         self, session: Session, experiment: Experiment, candidate: int, *, fresh: bool = False
-    ) -> Threshold | None:
-        """Return the bar of a candidate; None if it is scored to its end.
+    ) -> Bar | None:
+        """Return the threshold of a candidate; None if all its rows are scored.
 
         Args:
             session: The transaction, which has stored no score of the experiment.
             experiment: The experiment.
-            candidate: Its index.
-            fresh: Whether to look up the scores that are stored now.
+            candidate: Index of the candidate.
+            fresh: Whether to read the stored scores even if the cache is recent.
         """
         if candidate == BASE_INDEX or not _stops_early(experiment):
             return None
         with self._lock:
             now = time.monotonic()
-            known = self._bars.get(experiment.id) or _CachedBars(_bars_of(experiment), -math.inf)
-            _keep(self._bars, experiment.id, known)
-            if fresh or now - known.time > REFRESH_SECONDS:
-                known.time = now
-                _look_up(session, experiment, known.bars)
-            return known.bars.of(candidate)
+            cached = self._thresholds.get(experiment.id)
+            cached = cached or _CachedThresholds(_thresholds_of(experiment), -math.inf)
+            _keep(self._thresholds, experiment.id, cached)
+            if fresh or now - cached.time > REFRESH_SECONDS:
+                cached.time = now
+                _add_stored_scores(session, experiment, cached.thresholds)
+            return cached.thresholds.of(candidate)
 
-    def known_bar(self, experiment_id: str, candidate: int) -> Threshold | None:
-        """Return the cached bar of a candidate; never waits."""
-        known = self._bars.get(experiment_id)
-        return known.bars.of(candidate) if known else None
+    def cached_threshold(self, experiment_id: str, candidate: int) -> Bar | None:
+        """Return the cached threshold of a candidate; never waits."""
+        cached = self._thresholds.get(experiment_id)
+        return cached.thresholds.of(candidate) if cached else None
 
     def scored(self, job: Job) -> None:
-        """Take in the committed score of a job that is done."""
+        """Add the committed score of a finished job."""
         if job.split is not Split.SELECTION or job.metric is None:
             return
         with self._lock:
-            if known := self._bars.get(job.experiment_id):
-                known.bars.add(job.candidate, job.metric)
+            if cached := self._thresholds.get(job.experiment_id):
+                cached.thresholds.complete(job.candidate, job.metric)
 
     def forget(self, experiment_id: str) -> None:
-        """Drop an experiment that has ended: votes on many rows take much memory."""
+        """Remove an experiment that has ended: votes on many rows take much memory."""
         with self._lock:
-            self._bars.pop(experiment_id, None)
+            self._thresholds.pop(experiment_id, None)
             self._votes.pop(experiment_id, None)
 
-    def kept(self) -> frozenset[str]:
-        """Return the experiments in the cache."""
+    def cached_experiments(self) -> frozenset[str]:
+        """Return the ids of the cached experiments."""
         with self._lock:
-            return frozenset((*self._bars, *self._votes))
+            return frozenset((*self._thresholds, *self._votes))
 
     def skippable(
         self, session: Session, experiment: Experiment, candidate: int
     ) -> tuple[int, ...]:
-        """Return the held-out rows that an expert may skip, ascending.
+        """Return the held-out rows that an expert may skip, in ascending order.
 
         Args:
             session: The transaction, which has stored no answers of the experiment.
@@ -111,33 +112,33 @@ class EarlyStopCache:
                 selection_of(session, experiment), experiment.heldout_rows
             )
             _keep(self._votes, experiment.id, votes)
-            for expert, ballot in ballots_of(session, experiment, but=votes.counted):
-                votes.add(expert, ballot)
+            for expert, ballot in ballots_of(session, experiment, excluded=votes.taken):
+                votes.take(expert, ballot)
             return votes.skippable(candidate)
 
 
-def _bars_of(experiment: Experiment) -> Thresholds:
+def _thresholds_of(experiment: Experiment) -> Bars:
     population = experiment.spec.population
     return Thresholds(population.reported_prefixes, population.ensemble_sizes[-1])
 
 
-def _look_up(session: Session, experiment: Experiment, bars: Thresholds) -> None:
-    """Take in the best scores of every prefix, as many as its bar depends on."""
+def _add_stored_scores(session: Session, experiment: Experiment, thresholds: Bars) -> None:
+    """Add the best stored scores of every prefix, which determine its threshold."""
     population = experiment.spec.population
     size = population.ensemble_sizes[-1]
     for prefix in population.reported_prefixes:
         scores = _scores(experiment, prefix)
         best = session.execute(scores.order_by(col(Job.metric).desc()).limit(size)).all()
-        # Among equal scores the first candidates rank first; the index finds them by score.
+        # Equal scores rank by candidate; the index orders by score only.
         last = best[-1][1] if best else None
         tied = scores.where(col(Job.metric) == last).order_by(col(Job.candidate)).limit(size)
         for candidate, score in (*best, *session.execute(tied)):
             if score is not None:
-                bars.add(candidate, score)
+                thresholds.complete(candidate, score)
 
 
 def _scores(experiment: Experiment, prefix: int) -> Select[int, float | None]:
-    """Return the query for the complete scores of the first candidates."""
+    """Return the query for the complete scores of the first `prefix` candidates."""
     return select(col(Job.candidate), col(Job.metric)).where(
         col(Job.experiment_id) == experiment.id,
         col(Job.split) == Split.SELECTION,
@@ -149,7 +150,7 @@ def _scores(experiment: Experiment, prefix: int) -> Select[int, float | None]:
 
 
 def _keep(kept: OrderedDict[str, ValueT], key: str, value: ValueT) -> ValueT:
-    """Store a value as the latest, and drop the oldest when there are too many."""
+    """Store a value as the most recent; drop the oldest value beyond `KEPT`."""
     kept[key] = value
     kept.move_to_end(key)
     if len(kept) > KEPT:

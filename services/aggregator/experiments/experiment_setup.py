@@ -1,7 +1,7 @@
-"""Setup of experiments, from their creation to the selection, by one task an experiment.
+"""Setup of experiments from creation to selection, by one task per experiment.
 
-Each step is a compare-and-set on the stored state, so that a restart or a second aggregator
-repeats at most a call with an equal answer.
+Each step is a compare-and-set on the stored state. After a restart, or beside a second aggregator,
+at most one idempotent call is repeated.
 """
 
 import asyncio
@@ -22,15 +22,15 @@ from services.aggregator.experiments.experiment_store import ExperimentStore
 from services.aggregator.experiments.lifecycle import Change
 from services.aggregator.experiments.result_store import ResultStore
 from services.aggregator.experiments.upstream_services import Calibrator, Prompts, Sampler
-from services.aggregator.storage.states import CONDUCTED, ArtifactKind, ExperimentState
+from services.aggregator.storage.states import IN_SETUP, ArtifactKind, ExperimentState
 from services.aggregator.storage.stored_artifacts import StoredText
 from services.aggregator.storage.tables import Experiment
 from services.common.logging import internal_error
 
 FIRST_PAUSE = 0.5
-"""Seconds before a failed step is tried again for the first time."""
+"""Seconds before the first retry of a failed step."""
 BREAKDOWN_RETRIES = 3
-"""How often a step is tried again after its service broke down."""
+"""Retries of a step after internal errors of its service."""
 _BASE = MethodSpec(name="base")
 
 logger = logging.getLogger(__name__)
@@ -42,10 +42,10 @@ class SetupSteps:
     Args:
         experiments: The experiments.
         results: The artifacts.
-        sampler: Makes scale maps and descriptors.
-        calibrator: Makes profiles.
+        sampler: Provides scale maps and descriptors.
+        calibrator: Provides profiles.
         follow_up: Called with each change, in the event loop.
-        timed: Measures a step out of a state.
+        timed: Context that measures the step that leaves a state.
     """
 
     def __init__(  # noqa: PLR0913 - all that a step may use
@@ -66,15 +66,15 @@ class SetupSteps:
         self._timed = timed
 
     async def step(self, experiment_id: str) -> bool:
-        """Take the next step of an experiment; False when it is not the conductor's any more.
+        """Take the next step of an experiment; return False if its setup is complete.
 
         Raises:
             UnavailableError: a service is down; the step can be taken again.
-            ModnormError: the experiment cannot go on.
+            ModnormError: the experiment cannot continue.
         """
         record = await asyncio.to_thread(self._experiments.get, experiment_id)
         experiment = record.experiment
-        if experiment.state not in CONDUCTED:
+        if experiment.state not in IN_SETUP:
             return False
         with self._timed(experiment.state):
             if experiment.state is ExperimentState.PENDING:
@@ -119,7 +119,7 @@ class SetupSteps:
         raise UnavailableError("the calibrator ended without a profile")
 
     def _calibration_prompts(self, experiment: Experiment, spec: ExperimentSpec) -> Prompts:
-        """Return the messages of the first selection rows."""
+        """Return the prompts of the first selection rows."""
         task = experiment.task()
         text = self._results.artifact(experiment.selection_digest, ArtifactKind.ROWS)
         lines = text.split("\n")[: spec.calibration.examples]
@@ -148,13 +148,13 @@ class SetupSteps:
 
 
 class Conductor:
-    """Drives every experiment that has not reached its selection.
+    """Drives every experiment until it reaches its selection.
 
     Args:
         experiments: The experiments.
         steps: The steps.
         retry_seconds: Longest pause between two tries of a step while its service is down.
-        outage_seconds: How long a step is tried while its service stays down.
+        outage_seconds: Longest outage of a service before its experiment fails.
     """
 
     def __init__(
@@ -171,13 +171,13 @@ class Conductor:
         self._outage_seconds = outage_seconds
         self._driven: dict[str, asyncio.Task[None]] = {}
 
-    async def look(self) -> None:
-        """Start to drive every experiment that needs it and is not driven yet."""
-        for experiment_id in await asyncio.to_thread(self._experiments.conducted):
+    async def drive_all(self) -> None:
+        """Start to drive every experiment in setup that is not driven yet."""
+        for experiment_id in await asyncio.to_thread(self._experiments.in_setup):
             self.drive(experiment_id)
 
     def drive(self, experiment_id: str) -> None:
-        """Drive one experiment in a background task, unless one does already."""
+        """Drive one experiment in a background task, unless it is driven already."""
         if experiment_id not in self._driven:
             task = asyncio.create_task(self._drive(experiment_id))
             self._driven[experiment_id] = task
@@ -190,23 +190,23 @@ class Conductor:
             task.cancel()
 
     async def stop(self) -> None:
-        """Stop driving; the next aggregator continues."""
+        """Stop driving all experiments; the next aggregator resumes them."""
         tasks = list(self._driven.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _drive(self, experiment_id: str) -> None:
-        """Drive an experiment. After an error here the next `look` drives it again."""
+        """Drive an experiment. After an error here the next `drive_all` tries again."""
         names = {"experiment": experiment_id}
         try:
-            await self._lead(experiment_id)
+            await self._take_all_steps(experiment_id)
         except UnavailableError as error:
-            logger.warning("put off: %s", error, extra=names)
+            logger.warning("postponed: %s", error, extra=names)
         except Exception:
-            logger.exception("cannot say that the experiment failed", extra=names)
+            logger.exception("the failure of the experiment cannot be stored", extra=names)
 
-    async def _lead(self, experiment_id: str) -> None:
+    async def _take_all_steps(self, experiment_id: str) -> None:
         """Take all steps; an unexpected error ends the experiment.
 
         Raises:
@@ -224,9 +224,9 @@ class Conductor:
             await self._steps.fail(experiment_id, internal_error(error_id))
 
     async def _take_step(self, experiment_id: str) -> bool:
-        """Take one step; try again during an outage, and a few times after a breakdown.
+        """Take one step, with retries during an outage and a few after internal errors.
 
-        A service that stops cancels its calls, which counts as an outage.
+        A stopping service cancels its calls, which counts as an outage.
         """
         recorded, attempt, breakdowns, give_up = "", 0, 0, math.inf
         while True:
@@ -236,7 +236,7 @@ class Conductor:
                 breakdowns += _is_breakdown(error)
                 give_up = min(give_up, time.monotonic() + self._outage_seconds)
                 spent = breakdowns > BREAKDOWN_RETRIES or time.monotonic() >= give_up
-                if spent or not _may_pass(error):
+                if spent or not _is_temporary(error):
                     await self._steps.fail(experiment_id, error.reason, error.remedy or "")
                     return False
                 if error.message != recorded:
@@ -251,11 +251,11 @@ class Conductor:
         return longest * random.uniform(0.5, 1.0)
 
 
-def _may_pass(error: ModnormError) -> bool:
-    """Tell whether the same step may succeed later."""
+def _is_temporary(error: ModnormError) -> bool:
+    """Return whether the same step may succeed later."""
     return isinstance(error, UnavailableError | CancelledError) or _is_breakdown(error)
 
 
 def _is_breakdown(error: ModnormError) -> bool:
-    """Tell whether an engine broke, or a service met an unnamed error, such as an I/O error."""
+    """Return whether an engine failed, or a service had an internal error such as an I/O error."""
     return type(error) is ModnormError or isinstance(error, EngineError)

@@ -1,4 +1,4 @@
-"""Store of experiments: created once a request id, moved on by compare-and-set."""
+"""Store of experiments: created once per request id, advanced by compare-and-set."""
 
 import time
 import uuid
@@ -35,7 +35,7 @@ from services.aggregator.storage.lookups import (
 )
 from services.aggregator.storage.states import (
     BASE_INDEX,
-    CONDUCTED,
+    IN_SETUP,
     TERMINAL,
     ArtifactKind,
     ExperimentState,
@@ -54,18 +54,18 @@ class ExperimentRecord:
     experiment: Experiment
     progress: experiment_pb2.Progress
     base: Sequence[Job]
-    """The finished jobs of the base, one a split."""
+    """Finished jobs of the base, one per split."""
     ensembles: Sequence[Ensemble]
     states: Sequence[StateRecord] = ()
-    """Of an iterative run."""
+    """Evaluated states of an iterative run."""
 
 
 class ExperimentStore:
     """All experiments.
 
     Args:
-        database: Where they are.
-        clock: The time, in seconds since the epoch.
+        database: The database.
+        clock: Returns the time in seconds since the epoch.
     """
 
     def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
@@ -74,10 +74,10 @@ class ExperimentStore:
         self._run_states = RunStates()
 
     def check_visible(self, experiment_id: str, tenant: str) -> None:
-        """Make sure that a tenant has an experiment.
+        """Check that an experiment belongs to a tenant.
 
         Raises:
-            NotFoundError: there is no such experiment, or another tenant has it.
+            NotFoundError: there is no such experiment, or it belongs to another tenant.
         """
         query = select(Experiment.tenant).where(Experiment.id == experiment_id)
         with self._database.read() as session:
@@ -87,7 +87,7 @@ class ExperimentStore:
     def find(
         self, request_id: str, spec: ExperimentSpec, tenant: str = DEFAULT_TENANT
     ) -> ExperimentRecord | None:
-        """Return the experiment that a request of a tenant created, if it did.
+        """Return the experiment that a tenant's request created; None if there is none.
 
         Raises:
             ConflictError: the request id belongs to another spec.
@@ -100,14 +100,14 @@ class ExperimentStore:
                 raise ConflictError(
                     f"request id {request_id!r} belongs to another spec",
                     field="request_id",
-                    remedy="send the same spec again, or take a new request id",
+                    remedy="send the same spec again, or use a new request id",
                 )
             return self._record_of(session, experiment)
 
     def create(
         self, request_id: str, admission: Admission, tenant: str = DEFAULT_TENANT
     ) -> ExperimentRecord:
-        """Store an experiment; when the same request was faster, return what it stored.
+        """Store an experiment; if the same request has stored one, return that experiment.
 
         Raises:
             ConflictError: the request id belongs to another spec.
@@ -142,7 +142,7 @@ class ExperimentStore:
 
         Args:
             limit: Most experiments to return.
-            after: Creation time and id of the last experiment of the page before.
+            after: Creation time and id of the last experiment of the previous page.
             scope: Return only the experiments of this tenant; None for all.
         """
         query = (
@@ -163,7 +163,7 @@ class ExperimentStore:
             return [(experiment, progress) for experiment, progress in session.exec(query)]
 
     def cancel(self, experiment_id: str) -> ExperimentRecord:
-        """End an experiment on request; one that has ended stays as it is.
+        """Cancel an experiment unless it has ended.
 
         Raises:
             NotFoundError: there is no such experiment.
@@ -174,7 +174,7 @@ class ExperimentStore:
         return self.get(experiment_id)
 
     def fail(self, experiment_id: str, reason: str, remedy: str = "") -> None:
-        """End an experiment by an error, unless it has ended."""
+        """Fail an experiment unless it has ended."""
         with self._database.write() as session:
             experiment = lock_experiment(session, experiment_id)
             fail(session, experiment, reason, self._clock(), remedy=remedy)
@@ -187,18 +187,18 @@ class ExperimentStore:
                 message = f"waiting: {reason}"
                 record(session, experiment, message, self._clock(), waits_for=reason)
 
-    def conducted(self) -> tuple[str, ...]:
-        """Return the ids of the experiments that the conductor has to move on, oldest first."""
+    def in_setup(self) -> tuple[str, ...]:
+        """Return the ids of the experiments in setup, oldest first."""
         query = (
             select(Experiment.id)
-            .where(col(Experiment.state).in_(CONDUCTED))
+            .where(col(Experiment.state).in_(IN_SETUP))
             .order_by(col(Experiment.create_time), col(Experiment.id))
         )
         with self._database.read() as session:
             return tuple(session.exec(query).all())
 
     def leave_pending(self, experiment_id: str, examples: int) -> None:
-        """Move a pending experiment to its calibration, or to sampling when it needs none.
+        """Move a pending experiment to calibration, or to sampling if it needs no profile.
 
         Args:
             experiment_id: The experiment.
@@ -216,7 +216,7 @@ class ExperimentStore:
             move(session, experiment, state, message, self._clock())
 
     def calibrated(self, experiment_id: str, done: int, total: int) -> bool:
-        """Store the progress of a calibration; False when it is not wanted any more."""
+        """Store the progress of a calibration; return False if the experiment has left it."""
         with self._database.write() as session:
             experiment = lock_experiment(session, experiment_id)
             if experiment.state is not ExperimentState.CALIBRATING:
@@ -227,7 +227,7 @@ class ExperimentStore:
             return True
 
     def profiled(self, experiment_id: str, profile: StoredText) -> None:
-        """Store the profile of a calibrating experiment, and move it on to sampling."""
+        """Store the profile of a calibrating experiment and move it to sampling."""
         with self._database.write() as session:
             experiment = lock_experiment(session, experiment_id)
             if experiment.state is not ExperimentState.CALIBRATING:
@@ -245,16 +245,16 @@ class ExperimentStore:
         base: Descriptor,
         population: Sequence[Descriptor],
     ) -> Change | None:
-        """Store the candidates of a sampling experiment and the jobs that select among them.
+        """Store the candidates of a sampling experiment and their selection jobs.
 
         Args:
             experiment_id: The experiment.
-            scale_maps: The method's, then the base's.
-            base: The unperturbed model.
+            scale_maps: The scale map of the method, then that of the base.
+            base: Descriptor of the unperturbed model.
             population: Descriptors in candidate order.
 
         Returns:
-            The jobs that became pending; None if another aggregator was first.
+            The change with the new pending jobs; None if another aggregator stored them before.
         """
         with self._database.write() as session:
             experiment = lock_experiment(session, experiment_id)
@@ -273,7 +273,7 @@ class ExperimentStore:
         base = session.exec(
             select(Job).where(
                 Job.experiment_id == experiment.id,
-                col(Job.split).in_(Split),  # named, so that an index finds the two jobs
+                col(Job.split).in_(Split),  # lets the query use an index
                 Job.candidate == BASE_INDEX,
                 col(Job.metric).is_not(None),
             )
@@ -289,12 +289,12 @@ class ExperimentStore:
 
 
 def experiment_id_of(request_id: str, tenant: str = DEFAULT_TENANT) -> str:
-    """Return the id of the experiment of a request: the same request, the same experiment."""
+    """Return the id of a request's experiment, a function of request id and tenant."""
     return str(uuid.uuid5(_EXPERIMENT_NAMESPACE, _request_key(request_id, tenant)))
 
 
 def _request_key(request_id: str, tenant: str) -> str:
-    """Return one text for both. No request id has the control character between them."""
+    """Return tenant and request id as one text. No request id contains the separator."""
     return request_id if tenant == DEFAULT_TENANT else f"{tenant}\x1f{request_id}"
 
 
@@ -327,8 +327,8 @@ def _new_experiment(request_id: str, tenant: str, admission: Admission, now: flo
 
 def _created(admission: Admission) -> str:
     remarks = ["created"]
-    if admission.fences:
-        remarks.append(f"programs of the model run in a sandbox with {admission.fences}")
+    if admission.isolation:
+        remarks.append(f"programs of the model run in a sandbox with {admission.isolation}")
     overlaps = {"selection": admission.overlap, "development": admission.development_overlap}
     remarks += [
         f"{count} of {admission.heldout_rows} held-out rows are {name} rows too"
@@ -339,7 +339,7 @@ def _created(admission: Admission) -> str:
 
 
 def _keep_inputs(session: Session, admission: Admission) -> None:
-    # In one order, so that two experiments that share rows never wait for each other.
+    # In digest order, so that two experiments that share rows cannot deadlock.
     splits = (admission.selection, admission.heldout, admission.development)
     for rows in sorted((one for one in splits if one), key=lambda one: one.digest):
         keep_artifact(session, ArtifactKind.ROWS, rows)

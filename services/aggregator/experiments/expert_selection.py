@@ -11,8 +11,8 @@ from services.aggregator.storage.states import BASE_INDEX, JobState, Split
 from services.aggregator.storage.tables import AnswerSheet, Experiment, Job
 
 _SHEETS = 64
-"""Answer sheets read from Postgres at a time. A transaction that counts a thousand of them before
-its next statement could be taken for one of a stopped process."""
+"""Answer sheets read from Postgres at once. Postgres aborts a transaction whose process computes
+for too long between two statements, as it would with a thousand sheets."""
 
 
 def selection_of(session: Session, experiment: Experiment) -> Selection:
@@ -38,7 +38,7 @@ def selection_of(session: Session, experiment: Experiment) -> Selection:
 
 
 def ballot_of(session: Session, experiment: Experiment, candidate: int) -> Ballot:
-    """Return the ballot of a candidate, or of the base, that answered all held-out rows."""
+    """Return the ballot of a candidate or of the base."""
     content = session.exec(
         select(AnswerSheet.content)
         .join(Job, col(AnswerSheet.job_id) == col(Job.id))
@@ -53,14 +53,14 @@ def ballot_of(session: Session, experiment: Experiment, candidate: int) -> Ballo
 
 
 def ballots_of(
-    session: Session, experiment: Experiment, *, but: Collection[int] = ()
+    session: Session, experiment: Experiment, *, excluded: Collection[int] = ()
 ) -> Iterator[tuple[int, Ballot]]:
-    """Yield the ballots of the experts that have answered the held-out rows, by candidate.
+    """Yield candidate and ballot of each expert that has answered the held-out rows.
 
     Args:
         session: The transaction.
         experiment: The experiment.
-        but: Candidates to leave out.
+        excluded: Candidates to skip.
     """
     sheets = (
         select(Job.candidate, AnswerSheet.content)
@@ -70,10 +70,10 @@ def ballots_of(
             Job.split == Split.HELDOUT,
             Job.state == JobState.DONE,
             Job.candidate != BASE_INDEX,
-            col(Job.candidate).not_in(but),
+            col(Job.candidate).not_in(excluded),
         )
     )
-    if not but:  # with some left out, the others are few, and claims wait for them
+    if not excluded:  # otherwise few are left, and claims wait for them
         sheets = sheets.execution_options(yield_per=_SHEETS)
     for candidate, content in session.exec(sheets):
         answers = {answer.row: answer for answer in unpack_answers(content)}

@@ -1,9 +1,9 @@
-"""Iterative runs: updates of one model, each computed when the last of its candidates is scored.
+"""Updates of iterative runs, each computed when the last of its candidates is scored.
 
-A batch holds the jobs that can run at the same time: the candidates around the present state, and
-that state itself when it is due on the development or held-out rows. The transaction that stores
-the last report of a batch appends the step to the lineage and opens the next batch. So a killed
-run continues from its last report.
+A batch holds the jobs that can run concurrently: the candidates around the present state, and
+the state itself if its evaluation on the development or held-out rows is due. The transaction that
+stores the last report of a batch appends the step to the lineage and opens the next batch. So a
+killed run resumes from its last report.
 
 All functions work inside a caller's write transaction that has locked the experiment.
 """
@@ -23,7 +23,7 @@ from modnorm.perturbation.lineage import Lineage, Rounding, Step, next_digest
 from modnorm.search.ranking import mean_reward
 from modnorm.spec import ExperimentSpec, IterativeSpec
 from services.aggregator.experiments.lifecycle import add_candidates, add_jobs, move, record
-from services.aggregator.experiments.reuse import take_over
+from services.aggregator.experiments.reuse import reuse_results
 from services.aggregator.storage.codec import unpack_answers, unpack_coefficients
 from services.aggregator.storage.states import (
     BASE_INDEX,
@@ -35,7 +35,7 @@ from services.aggregator.storage.states import (
 from services.aggregator.storage.tables import AnswerSheet, Candidate, Experiment, Job, Update
 
 Batch = Mapping[Split, Collection[int]]
-"""Candidate indices by the rows that they answer."""
+"""Candidate indices by the split that they answer."""
 
 
 def start_updates(session: Session, experiment: Experiment, now: float) -> None:
@@ -47,14 +47,14 @@ def start_updates(session: Session, experiment: Experiment, now: float) -> None:
     move(session, experiment, ExperimentState.SELECTING, message, now)
 
 
-def go_on(session: Session, experiment: Experiment, now: float) -> bool:
-    """Take the step of a finished batch, and open the next one.
+def advance(session: Session, experiment: Experiment, now: float) -> bool:
+    """Take the step of a finished batch and open the next one.
 
     Returns:
-        Whether all updates are made and evaluated.
+        True if all updates are made and evaluated.
 
     Raises:
-        PreconditionError: the step cannot be computed: a candidate that it needs has failed.
+        PreconditionError: a candidate that the step needs has failed.
     """
     total = _settings(experiment).updates
     while not experiment.has_open_jobs:
@@ -78,8 +78,8 @@ def go_on(session: Session, experiment: Experiment, now: float) -> bool:
     return False
 
 
-def opened_by(experiment: Experiment, job: Job) -> bool:
-    """Tell whether the end of a job may have opened a batch, whose jobs have to be published."""
+def may_open_batch(experiment: Experiment, job: Job) -> bool:
+    """Return whether the end of a job may have opened a batch with jobs to publish."""
     if experiment.state is ExperimentState.VOTING or experiment.generator_digest:
         return True
     size = experiment.spec.population.size
@@ -88,7 +88,7 @@ def opened_by(experiment: Experiment, job: Job) -> bool:
 
 
 def final_candidates(session: Session, experiment: Experiment) -> tuple[int, ...]:
-    """Return those of the base and the reported state that have not answered held-out rows."""
+    """Return the base and the reported state, without those that have answered held-out rows."""
     reported = reported_updates(session, experiment)
     _add_state(session, experiment, reported)
     answered = session.exec(
@@ -108,7 +108,7 @@ def reported_updates(
     Args:
         session: The transaction.
         experiment: The run.
-        results: The results on the development rows, in order; read when absent.
+        results: The results on the development rows, in order; read by default.
     """
     if _settings(experiment).report == "last":
         return experiment.updates_done
@@ -120,14 +120,14 @@ def reported_updates(
 def development_results(
     session: Session, experiment: Experiment, after: int = -1
 ) -> list[DevelopmentResult]:
-    """Return the results of states on the development rows, in order, from all their answers.
+    """Return the results of states on the development rows, in order of their updates.
 
     Args:
         session: The transaction.
         experiment: The run.
-        after: Leave out the states of so many updates and fewer.
+        after: Skip the states with at most this many updates.
     """
-    found = session.exec(
+    rows = session.exec(
         select(Job.candidate, Job.metric, AnswerSheet.content)
         .join(AnswerSheet, col(AnswerSheet.job_id) == col(Job.id))
         .where(
@@ -143,7 +143,7 @@ def development_results(
             accuracy=metric or 0.0,
             reward=mean_reward([answer.reward for answer in unpack_answers(sheet)]),
         )
-        for index, metric, sheet in found
+        for index, metric, sheet in rows
     ]
 
 
@@ -167,7 +167,7 @@ def steps_to(
         session: The transaction.
         experiment: The run.
         digest: The state.
-        after: Number of first steps to leave out.
+        after: Number of first steps to skip.
 
     Returns:
         None if the run has no such state.
@@ -199,7 +199,7 @@ def state_digest(session: Session, experiment: Experiment, updates: int) -> str:
 
 
 def rewards_of(session: Session, experiment: Experiment, update: int) -> list[float | None]:
-    """Return the mean rewards of an update's candidates in order; None for those without one."""
+    """Return the mean reward of each candidate of an update, in order; None if unscored."""
     count = experiment.spec.population.size
     first = update * count
     scored = dict(
@@ -229,7 +229,7 @@ def _origin(experiment: Experiment) -> Lineage:
 
 
 def _batch(session: Session, experiment: Experiment) -> dict[Split, Collection[int]]:
-    """Store the candidates of the present state; return their indices by the rows they answer."""
+    """Store the candidates of the present state; return their indices by split."""
     settings, updates = _settings(experiment), experiment.updates_done
     last = updates == settings.updates
     batch: dict[Split, Collection[int]] = {Split.SELECTION: ()}
@@ -250,12 +250,12 @@ def _open(session: Session, experiment: Experiment, batch: Batch) -> str:
     for split, candidates in batch.items():
         add_jobs(session, experiment, split, candidates)
     experiment.jobs_total = sum(map(len, batch.values()))
-    remarks = [take_over(session, experiment, split) for split in batch]
+    remarks = [reuse_results(session, experiment, split) for split in batch]
     return "".join(f"; {remark}" for remark in remarks if remark)
 
 
 def _other_side(session: Session, experiment: Experiment) -> tuple[int, ...]:
-    """Store the second candidate of a step after a generator proposed the first, if it is due."""
+    """Store the second candidate of a step, if due, after a generator proposed the first."""
     first = experiment.updates_done * experiment.spec.population.size
     if (
         not experiment.generator_digest
@@ -279,7 +279,7 @@ def _other_side(session: Session, experiment: Experiment) -> tuple[int, ...]:
 
 
 def _add_population(session: Session, experiment: Experiment) -> range:
-    """Store the candidates of an update, without those that a generator has yet to propose."""
+    """Store the candidates of an update, except those that a generator still has to propose."""
     spec, update = experiment.spec, experiment.updates_done
     state = state_digest(session, experiment, update)
     first = update * spec.population.size
@@ -315,7 +315,7 @@ def _add_state(session: Session, experiment: Experiment, updates: int) -> None:
 
 
 def _take_step(session: Session, experiment: Experiment) -> Step:
-    """Append the step that follows from the scored candidates of the present state."""
+    """Append the step computed from the scored candidates of the present state."""
     update = experiment.updates_done
     step = _step(session, experiment)
     state = state_digest(session, experiment, update)

@@ -1,4 +1,4 @@
-"""Changes that every phase makes: events, the state and end of an experiment, jobs, candidates.
+"""Changes common to all phases: events, states and ends of experiments, new jobs and candidates.
 
 All functions work inside a caller's write transaction that has locked the experiment.
 """
@@ -29,13 +29,13 @@ _JOB_NAMESPACE = uuid.UUID("6f0f6c8e-6f0b-5d2a-9d0c-1f3f4a3c1b52")
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A committed change of an experiment, for those who follow it up."""
+    """A committed change of an experiment, for watchers, dispatcher and metrics."""
 
     experiment_id: str
     pending: tuple[str, ...] = ()
-    """Jobs that became pending and have to be published."""
+    """Ids of jobs that became pending and have to be published."""
     job: Job | None = None
-    """The job whose attempt ended, in its new state; None when no job changed."""
+    """The job whose attempt ended, in its new state; None if no job changed."""
     experiment: Experiment | None = None
     """The experiment of the job in its new state."""
     kind: FailureKind | None = None
@@ -56,10 +56,10 @@ def record(  # noqa: PLR0913 - an event and its columns
     Args:
         session: The transaction.
         experiment: The experiment, locked.
-        message: What happened, for people.
+        message: Description of the event.
         now: The time.
-        progress: The progress of the phase; read from the database when absent.
-        waits_for: Why the experiment waits for a service from now on.
+        progress: The progress of the phase; by default read from the database.
+        waits_for: Why the experiment now waits for a service, if it does.
     """
     progress = progress or PhaseProgress.of(session, experiment)
     experiment.last_cursor += 1
@@ -87,7 +87,7 @@ def move(
 def fail(
     session: Session, experiment: Experiment, reason: str, now: float, *, remedy: str = ""
 ) -> None:
-    """End an experiment by an error, unless it has ended."""
+    """Fail an experiment unless it has ended."""
     if experiment.state in TERMINAL:
         return
     experiment.error, experiment.remedy = reason, remedy
@@ -95,7 +95,7 @@ def fail(
 
 
 def with_remedy(reason: str, remedy: str) -> str:
-    """Return one text for people."""
+    """Return reason and remedy as one text."""
     return f"{reason} ({remedy})" if remedy else reason
 
 
@@ -118,7 +118,7 @@ def end(
 def add_jobs(
     session: Session, experiment: Experiment, split: Split, candidates: Collection[int]
 ) -> None:
-    """Begin a phase: store one pending job a candidate, with an id made of its content."""
+    """Begin a phase: store one pending job per candidate, with an id derived from its content."""
     experiment.jobs_total, experiment.jobs_done, experiment.jobs_failed = len(candidates), 0, 0
     rows = (
         {
@@ -157,7 +157,7 @@ def add_candidates(
 
 
 def close_job(experiment: Experiment, job: Job, *, done: bool) -> None:
-    """Mark an open job of the present phase done or failed, and count it."""
+    """Mark an open job of the present phase as done or failed, and count it."""
     job.lease_deadline = None
     if done:
         job.state = JobState.DONE

@@ -12,14 +12,14 @@ from services.aggregator.storage.tables import Experiment, Job
 
 
 class PhaseProgress:
-    """Progress that is read once a transaction and kept up to date through it.
+    """Progress, read once per transaction and updated within it.
 
-    Its queries cost as much as there are workers and as the largest ensemble has experts. They do
-    not depend on the size of the population.
+    The cost of its queries grows with the number of workers and the size of the largest ensemble,
+    not with the population.
 
     Args:
-        running: Leased jobs.
-        rewards: The best rewards of candidates, at most `size` of them.
+        running: Number of leased jobs.
+        rewards: The best rewards of candidates, at most `size`.
         size: The largest K.
     """
 
@@ -30,7 +30,7 @@ class PhaseProgress:
 
     @classmethod
     def of(cls, session: Session, experiment: Experiment) -> Self:
-        """Read the progress of an experiment, with the changes of this transaction."""
+        """Read the progress of an experiment, including changes of this transaction."""
         session.flush()
         size = experiment.spec.population.ensemble_sizes[-1]
         return cls(
@@ -38,11 +38,11 @@ class PhaseProgress:
         )
 
     def scored(self, job: Job, *, was_leased: bool) -> None:
-        """Take in a job that is done.
+        """Add a finished job.
 
         Args:
             job: The job with its metric.
-            was_leased: Whether it was counted as running until now.
+            was_leased: Whether the job was counted as running until now.
         """
         self._running -= was_leased
         selects = job.split is Split.SELECTION and job.candidate != BASE_INDEX
@@ -51,7 +51,7 @@ class PhaseProgress:
             del self._rewards[: -self._size]
 
     def message(self, experiment: Experiment) -> experiment_pb2.Progress:
-        """Return the progress as a message, with the counters of the experiment itself."""
+        """Return the progress as a message, with the counters of the experiment."""
         settings = experiment.spec.iterative
         progress = experiment_pb2.Progress(
             jobs_done=experiment.jobs_done,
@@ -72,9 +72,9 @@ class PhaseProgress:
 
 
 def _running_jobs(session: Session, experiment: Experiment) -> int:
-    """Count the leased jobs, which are at most as many as workers.
+    """Count the leased jobs.
 
-    The experiment has no counter of them, because every claim would have to lock it.
+    The experiment has no counter of leased jobs, because every claim would have to lock it.
     """
     query = select(func.count()).where(
         Job.experiment_id == experiment.id,

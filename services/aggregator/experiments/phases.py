@@ -1,4 +1,4 @@
-"""Steps from one phase to the next, taken in the transaction that ends the last job of a phase.
+"""Transitions from one phase to the next, in the transaction that ends the last job of a phase.
 
 All functions work inside a caller's write transaction that has locked the experiment.
 """
@@ -13,15 +13,15 @@ from modnorm.search.ranking import Selection, expert_union
 from modnorm.search.voting import Ballot, RowVote, count_votes
 from services.aggregator.experiments.expert_selection import ballot_of, ballots_of, selection_of
 from services.aggregator.experiments.iterative_updates import (
+    advance,
     final_candidates,
-    go_on,
-    opened_by,
+    may_open_batch,
     reported_updates,
     start_updates,
 )
 from services.aggregator.experiments.lifecycle import Change, add_jobs, end, fail, move, record
 from services.aggregator.experiments.phase_progress import PhaseProgress
-from services.aggregator.experiments.reuse import take_over
+from services.aggregator.experiments.reuse import reuse_results
 from services.aggregator.storage.lookups import pending_jobs
 from services.aggregator.storage.states import (
     BASE_INDEX,
@@ -38,7 +38,7 @@ _STATES = {
     Split.SELECTION: ExperimentState.SELECTING,
     Split.HELDOUT: ExperimentState.VOTING,
 }
-"""State of an experiment during the phase of a split."""
+"""State of an experiment in the phase of each split."""
 
 
 def start_selecting(
@@ -49,7 +49,7 @@ def start_selecting(
     Args:
         session: The transaction.
         experiment: The experiment, locked; its candidates are stored.
-        candidates: Their indices, the base's among them.
+        candidates: Indices of the candidates, including the base.
         now: The time.
     """
     if experiment.is_iterative:
@@ -71,15 +71,15 @@ def job_ended(  # noqa: PLR0913 - what happened, and where
     *,
     progress: PhaseProgress | None = None,
 ) -> None:
-    """Record that a job is done or failed for good; after the last job, start the next phase.
+    """Record that a job is done or has failed; after the last job, start the next phase.
 
     Args:
         session: The transaction.
         experiment: The experiment, locked.
-        job: The job, whose new state is set.
-        message: What happened to it.
+        job: The job in its new state.
+        message: Description of the event.
         now: The time.
-        progress: The progress of the phase with this job; read from the database when absent.
+        progress: The progress of the phase with this job; by default read from the database.
     """
     record(session, experiment, message, now, progress)
     if job.state is JobState.FAILED and (reason := _fatal_reason(session, experiment, job)):
@@ -89,11 +89,11 @@ def job_ended(  # noqa: PLR0913 - what happened, and where
 
 
 def change_of(session: Session, experiment: Experiment, job: Job) -> Change:
-    """Return the change that the end of an attempt made, with the jobs that became pending."""
+    """Return the change made by the end of an attempt, with the jobs that became pending."""
     if job.state is JobState.PENDING:
         return Change(experiment.id, (job.id,), job, experiment)
     if experiment.is_iterative:
-        opened = opened_by(experiment, job)
+        opened = may_open_batch(experiment, job)
     else:
         opened = job.split is Split.SELECTION and experiment.state is ExperimentState.VOTING
     pending = pending_jobs(session, experiment.id) if opened else ()
@@ -101,7 +101,7 @@ def change_of(session: Session, experiment: Experiment, job: Job) -> Change:
 
 
 def _fatal_reason(session: Session, experiment: Experiment, job: Job) -> str | None:
-    """Return why a failed job ends its experiment; None if the experiment goes on."""
+    """Return why a failed job ends its experiment; None if the experiment continues."""
     if job.candidate < BASE_INDEX:
         return f"the state after {BASE_INDEX - job.candidate} updates failed: {job.error}"
     if job.candidate == BASE_INDEX:
@@ -133,7 +133,7 @@ def _finish_phase(session: Session, experiment: Experiment, split: Split, now: f
     session.flush()
     try:
         if experiment.is_iterative and experiment.state is ExperimentState.SELECTING:
-            if go_on(session, experiment, now):
+            if advance(session, experiment, now):
                 _start_final(session, experiment, now)
         elif split is Split.SELECTION:
             _start_voting(session, experiment, now)
@@ -142,7 +142,7 @@ def _finish_phase(session: Session, experiment: Experiment, split: Split, now: f
     except (InvalidInputError, PreconditionError) as error:
         fail(session, experiment, error.reason, now, remedy=error.remedy or "")
     except ArithmeticError as error:
-        # Odd figures of a worker would raise it again at every try, and block the experiment.
+        # Retries would fail for the same reported values and block the experiment.
         fail(session, experiment, f"the reported figures cannot be computed with: {error}", now)
 
 
@@ -154,7 +154,7 @@ def _start_voting(session: Session, experiment: Experiment, now: float) -> None:
 
 
 def _start_final(session: Session, experiment: Experiment, now: float) -> None:
-    """Have the held-out rows answered by the state that an iterative run reports."""
+    """Begin the held-out phase of the state that an iterative run reports."""
     add_jobs(session, experiment, Split.HELDOUT, final_candidates(session, experiment))
     reported = reported_updates(session, experiment)
     message = f"the state after {reported} updates is reported"
@@ -165,7 +165,7 @@ def _begin(
     session: Session, experiment: Experiment, split: Split, message: str, now: float
 ) -> None:
     """Begin a phase whose jobs are stored. Reused results may already finish it."""
-    if remark := take_over(session, experiment, split):
+    if remark := reuse_results(session, experiment, split):
         message = f"{message}; {remark}"
     move(session, experiment, _STATES[split], message, now)
     if not experiment.has_open_jobs:

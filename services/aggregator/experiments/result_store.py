@@ -42,7 +42,7 @@ class ResultStore:
     def candidates(
         self, experiment_id: str, after: int, limit: int
     ) -> tuple[CandidateRecord, ...]:
-        """Return candidates in order, those with an index greater than `after`.
+        """Return the candidates with an index greater than `after`, in order.
 
         Raises:
             NotFoundError: there is no such experiment.
@@ -96,7 +96,7 @@ class ResultStore:
     def votes(
         self, experiment_id: str, population: int, size: int, after: int, limit: int
     ) -> Sequence[Vote]:
-        """Return votes in row order, those of the rows after `after`.
+        """Return the votes of the rows after `after`, in order.
 
         Raises:
             NotFoundError: there is no such experiment, or it has no such ensemble.
@@ -121,7 +121,7 @@ class ResultStore:
             ).all()
 
     def lineage(self, experiment_id: str, digest: str | None = None) -> Lineage:
-        """Return the lineage of a state of an iterative run, of the last one when absent.
+        """Return the lineage of a state of an iterative run, by default of the last state.
 
         Raises:
             NotFoundError: there is no such experiment, or it has no such state.
@@ -141,23 +141,23 @@ class ResultStore:
         Args:
             experiment_id: The run.
             digest: The state.
-            after: Number of first steps to leave out.
+            after: Number of first steps to skip.
 
         Raises:
             NotFoundError: there is no such experiment, or it has no such state.
         """
         with self._database.read() as session:
             experiment = find_experiment(session, experiment_id)
-            found = steps_to(session, experiment, digest, after)
-        if found is None:
+            steps = steps_to(session, experiment, digest, after)
+        if steps is None:
             raise NotFoundError("the experiment has no such state", field="digest")
-        return found
+        return steps
 
     def artifact(self, digest: str, kind: ArtifactKind) -> str:
-        """Return an artifact by content.
+        """Return an artifact by digest.
 
         Raises:
-            NotFoundError: it is not stored.
+            NotFoundError: the artifact is not stored.
         """
         with self._database.read() as session:
             return load_text(session, kind, digest)
@@ -174,7 +174,7 @@ class EventStore:
 
         Args:
             experiment_id: The experiment.
-            cursor: The cursor of the last known event; 0 for all events.
+            cursor: Cursor of the last event that the caller has; 0 for all events.
             limit: Most events to return.
 
         Raises:

@@ -1,9 +1,9 @@
-"""Reuse of results: an experiment copies those of one of the same work that ended early.
+"""Reuse of the results of an equal experiment that ended early.
 
-A failed or cancelled experiment is never revived. Its spec, submitted again, is a new experiment.
-A candidate is a function of its descriptor, so finished results are copied with their worker and
-environment. An experiment with full statistics also continues a succeeded one that left out what
-changes no expert and no vote.
+A failed or cancelled experiment stays ended. Its spec, submitted again, is a new experiment. A
+candidate is a function of its descriptor, so finished results are copied with their worker and
+environment. An experiment with full statistics also reuses the results of a succeeded one that
+skipped work.
 
 All functions work inside a caller's write transaction that has locked the experiment.
 """
@@ -34,9 +34,9 @@ _CONDITIONS = (
     "development_digest",
     "generator_digest",
 )
-"""Columns that two experiments share, beside the spec, if answers of one hold for the other."""
+"""Columns besides the spec that must be equal for answers to be reused."""
 _AT_A_TIME = 1_000
-"""Candidates that are compared at a time. A statement about all candidates would be planned with
+"""Candidates compared by one statement. Postgres would plan a statement about all candidates with
 statistics from before they were stored, and could read all of them for each."""
 _DESCRIPTOR = ("noise", "seed", "method", "radius", "scale_map_digest", "lineage")
 _RESULT = (
@@ -84,51 +84,52 @@ _COPY_STATEMENTS = (
 
 
 class Pair(NamedTuple):
-    """A pending job, and a finished one with an equal descriptor and the same rows."""
+    """A pending job, and a finished job with an equal descriptor and equal rows."""
 
     candidate: int
     job: str
     source: str
     metric: float | None
-    """Of the finished job, as the next."""
+    """Metric of the finished job."""
     upper: float | None
+    """Upper bound of the finished job's reward if it was stopped early."""
 
 
 _Holds = Callable[[Pair], bool]
 
 
-def take_over(session: Session, experiment: Experiment, split: Split) -> str | None:
-    """Finish the jobs of a phase whose results a predecessor has.
+def reuse_results(session: Session, experiment: Experiment, split: Split) -> str | None:
+    """Finish the jobs of a phase that a predecessor has finished.
 
     Args:
         session: The transaction.
-        experiment: The experiment, whose jobs of the phase are all pending.
+        experiment: The experiment; all jobs of the phase are pending.
         split: The phase.
 
     Returns:
-        A remark for people; None when nothing is reused.
+        A remark on the reuse; None if no result is reused.
     """
     predecessor = _predecessor(session, experiment, split)
     if predecessor is None:
         return None
     session.flush()
     holds = _validity(session, experiment, predecessor, split)
-    taken = 0
+    reused = 0
     for pairs in common_jobs(session, experiment.id, predecessor, split):
         valid = [pair for pair in pairs if holds(pair)]
         _copy_results(session, valid)
-        taken += len(valid)
+        reused += len(valid)
         experiment.candidates_stopped += sum(pair.upper is not None for pair in valid)
-    experiment.jobs_done += taken
+    experiment.jobs_done += reused
     session.flush()
     _refresh(session, experiment)
-    return f"{taken} results are taken over from experiment {predecessor}" if taken else None
+    return f"{reused} results are reused from experiment {predecessor}" if reused else None
 
 
 def common_jobs(
     session: Session, experiment_id: str, predecessor: str, split: Split
 ) -> Iterator[Sequence[Pair]]:
-    """Yield the pending jobs of a phase that a predecessor has done, in order and in chunks.
+    """Yield pending jobs with the predecessor's finished jobs, in order and in chunks.
 
     Args:
         session: The transaction, flushed.
@@ -155,8 +156,8 @@ def _pairs(
 ) -> Iterator[Pair]:
     """Yield the pairs of one chunk of candidates.
 
-    States are compared here and not in the query. Otherwise Postgres may take the ranking index,
-    which has the state, for the way to one candidate's job, and reads all of an experiment.
+    The query does not compare states. Otherwise Postgres may look up each job by the ranking
+    index, which contains the state, and read all jobs of an experiment.
     """
     mine, theirs = experiments
     query = (
@@ -191,14 +192,14 @@ def _pairs(
 
 
 def _copy_results(session: Session, pairs: Sequence[Pair]) -> None:
-    """End pending jobs by the results of finished ones."""
+    """Finish pending jobs with copies of finished jobs' results."""
     rows = [{"target": pair.job, "source": pair.source} for pair in pairs]
     for statement in _COPY_STATEMENTS if rows else ():
         session.connection().execute(statement, rows)
 
 
 def _validity(session: Session, experiment: Experiment, predecessor: str, split: Split) -> _Holds:
-    """Return the test whether a result of the predecessor holds here too; complete ones do."""
+    """Return the predicate whether a result of the predecessor is valid for the experiment."""
     population = experiment.spec.population
     if population.statistics == "full":
         return _is_complete
@@ -216,21 +217,21 @@ def _is_complete(pair: Pair) -> bool:
 
 
 def _validity_of_scores(population: PopulationSpec, common: Iterable[Sequence[Pair]]) -> _Holds:
-    """Return the test whether a score holds.
+    """Return the predicate whether a score is valid.
 
-    Complete scores do. The interval of a candidate that was stopped early holds if the complete
-    scores that are copied with it shut the candidate out.
+    Complete scores are valid. The interval of a candidate that was stopped early is valid if the
+    reused complete scores exclude the candidate.
     """
-    bars = Thresholds(population.reported_prefixes, population.ensemble_sizes[-1])
+    thresholds = Bars(population.reported_prefixes, population.ensemble_sizes[-1])
     for pair in chain.from_iterable(common):
         if pair.metric is not None:
-            bars.add(pair.candidate, pair.metric)
+            thresholds.complete(pair.candidate, pair.metric)
 
     def holds(pair: Pair) -> bool:
         if pair.metric is not None or pair.upper is None:
             return pair.metric is not None
-        bar = bars.of(pair.candidate)
-        return bar is not None and bar.excludes(pair.upper, pair.candidate)
+        threshold = thresholds.of(pair.candidate)
+        return threshold is not None and threshold.shuts_out(pair.upper, pair.candidate)
 
     return holds
 
@@ -243,23 +244,23 @@ def _count_finished(session: Session, experiment_id: str, split: Split) -> int:
 
 
 def _refresh(session: Session, experiment: Experiment) -> None:
-    """Read the few jobs and candidates again that the session holds as objects."""
+    """Reload the few jobs and candidates that the session holds as objects."""
     for row in list(session.identity_map.values()):
         if isinstance(row, Job | Candidate) and row.experiment_id == experiment.id:
             session.refresh(row)
 
 
 def _same_experts(session: Session, experiment: Experiment, predecessor: str) -> bool:
-    """Tell whether the predecessor selected the same experts.
+    """Return whether the predecessor selected the same experts.
 
-    If it did not, rows that were skipped there may be needed here.
+    With other experts, rows that the predecessor skipped may be needed.
     """
     other = session.get_one(Experiment, predecessor)
     return selection_of(session, other) == selection_of(session, experiment)
 
 
 def _predecessor(session: Session, experiment: Experiment, split: Split) -> str | None:
-    """Return the experiment of the same work that ended early with the most finished jobs."""
+    """Return the equal experiment that ended early with the most finished jobs."""
     conditions = {name: getattr(experiment, name) for name in _CONDITIONS}
     full = experiment.spec.population.statistics == "full"
     states = (*_ENDED_EARLY, ExperimentState.SUCCEEDED) if full else _ENDED_EARLY
@@ -268,16 +269,16 @@ def _predecessor(session: Session, experiment: Experiment, split: Split) -> str 
     ).all()
     alike = [other.id for other in ended if _precedes(other, experiment.spec)]
     done = func.count(col(Job.metric)) if full else func.count()
-    furthest = session.exec(
+    by_progress = session.exec(
         select(Job.experiment_id)
         .where(col(Job.experiment_id).in_(alike), Job.split == split, Job.state == JobState.DONE)
         .group_by(col(Job.experiment_id))
         .order_by(done.desc(), col(Job.experiment_id))
     )
-    return furthest.first()
+    return by_progress.first()
 
 
 def _precedes(other: Experiment, spec: ExperimentSpec) -> bool:
-    """Tell whether an ended experiment left something of a spec's work undone."""
-    left_out = other.spec.population.statistics != spec.population.statistics
-    return spec.can_reuse(other.spec) and (other.state in _ENDED_EARLY or left_out)
+    """Return whether a spec can reuse an ended experiment that left work unfinished."""
+    skipped_work = other.spec.population.statistics != spec.population.statistics
+    return spec.takes_over_from(other.spec) and (other.state in _ENDED_EARLY or skipped_work)

@@ -1,4 +1,4 @@
-"""Results of the states of iterative runs, for readers."""
+"""Results of the states of iterative runs."""
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ from services.aggregator.storage.states import (
 from services.aggregator.storage.tables import Experiment, Job, Update
 
 KEPT = 64
-"""Runs whose past is cached, at some hundred bytes an update."""
+"""Runs whose past is cached, at some hundred bytes per update."""
 _REPORTING = (ExperimentState.VOTING, ExperimentState.SUCCEEDED)
 
 
@@ -37,7 +37,7 @@ class StateRecord:
     updates: int
     digest: str
     mean_reward: float | None
-    """Of the candidates around it; None after the last update."""
+    """Mean reward of the candidates around the state; None after the last update."""
     result: DevelopmentResult | None
     development: Job | None
     heldout: Job | None
@@ -46,24 +46,24 @@ class StateRecord:
 
 @dataclass(frozen=True, slots=True)
 class _Past:
-    """The final part of a run in progress."""
+    """The part of a run that no longer changes."""
 
     results: tuple[DevelopmentResult, ...] = ()
     digests: tuple[str, ...] = ()
-    """Of the state after each update."""
+    """Digest of the state after each update."""
     rewards: tuple[float | None, ...] = ()
     """Mean reward of each update's candidates."""
 
 
 class RunStates:
-    """Reads states of iterative runs and caches their final parts; used by several threads."""
+    """Reads states of iterative runs and caches their past; used by several threads."""
 
     def __init__(self) -> None:
         self._pasts: OrderedDict[str, _Past] = OrderedDict()
         self._lock = Lock()
 
     def states(self, session: Session, experiment: Experiment) -> list[StateRecord]:
-        """Return the evaluated states of an iterative run in order; none of other experiments.
+        """Return the evaluated states of an iterative run in order; empty for other experiments.
 
         Args:
             session: The transaction.
@@ -71,8 +71,8 @@ class RunStates:
         """
         if not experiment.is_iterative:
             return []
-        found = _jobs(session, experiment)
-        past = self._past(session, experiment)  # read later, so that it has each of these states
+        jobs_by_state = _jobs(session, experiment)
+        past = self._past(session, experiment)  # read last, so that it contains these states
         base = state_digest(session, experiment, 0)
         results = {one.step: one for one in past.results}
         reporting = experiment.state in _REPORTING
@@ -87,7 +87,7 @@ class RunStates:
                 heldout=jobs.get(Split.HELDOUT),
                 reported=updates == reported,
             )
-            for updates, jobs in sorted(found.items())
+            for updates, jobs in sorted(jobs_by_state.items())
         ]
 
     def _past(self, session: Session, experiment: Experiment) -> _Past:
@@ -118,7 +118,7 @@ class RunStates:
 def _reward_around(
     session: Session, experiment: Experiment, updates: int, past: _Past
 ) -> float | None:
-    """Return the mean reward of the candidates around a state, of the present one so far."""
+    """Return the mean reward of the candidates around a state; for the present state, so far."""
     if updates < len(past.rewards):
         return past.rewards[updates]
     return _mean(rewards_of(session, experiment, updates))
@@ -134,10 +134,10 @@ def _jobs(session: Session, experiment: Experiment) -> dict[int, Mapping[Split, 
             Job.state == JobState.DONE,
         )
     )
-    found: dict[int, dict[Split, Job]] = {}
+    jobs_by_state: dict[int, dict[Split, Job]] = {}
     for job in done:
-        found.setdefault(BASE_INDEX - job.candidate, {})[job.split] = job
-    return dict(found)
+        jobs_by_state.setdefault(BASE_INDEX - job.candidate, {})[job.split] = job
+    return dict(jobs_by_state)
 
 
 def _mean(rewards: Sequence[float | None]) -> float | None:

@@ -33,24 +33,24 @@ Prompts = Sequence[Sequence[Message]]
 
 
 class Sampler:
-    """SamplingService; every method raises the error that the service met.
+    """Client of SamplingService; every method raises the service's error.
 
     Args:
-        channel: A channel to it.
-        shown: Holds the token that calls carry; none when absent.
+        channel: A channel to the service.
+        credentials: Credentials with the token of calls; by default none.
     """
 
-    def __init__(self, channel: grpc.aio.Channel, shown: Credentials | None = None) -> None:
+    def __init__(self, channel: grpc.aio.Channel, credentials: Credentials | None = None) -> None:
         self._stub = SamplingServiceStub(channel)
-        self._shown = shown or Credentials()
+        self._credentials = credentials or Credentials()
 
     async def inspect(
         self, spec: ExperimentSpec, prompts: Prompts, max_tokens: int
     ) -> sampling_pb2.InspectModelResponse:
-        """Check the model of a spec, and that all prompts and completions fit it.
+        """Check the model of a spec, and that prompts with completions fit it.
 
         Raises:
-            InvalidInputError: they do not, or are too many for one message.
+            InvalidInputError: they do not fit the model, or the prompts do not fit one message.
         """
         request = sampling_pb2.InspectModelRequest(
             model=spec_to_proto(spec).model,
@@ -65,7 +65,7 @@ class Sampler:
             )
         with _errors():
             return await self._stub.InspectModel(
-                request, timeout=MODEL_SECONDS, metadata=_metadata(self._shown)
+                request, timeout=MODEL_SECONDS, metadata=_metadata(self._credentials)
             )
 
     async def scale_map(
@@ -78,8 +78,8 @@ class Sampler:
         """Return the scale map of a method, by default the spec's, on the model of a spec.
 
         Raises:
-            InvalidInputError: the method cannot be used on this model, or with this profile.
-            ModnormError: the service broke the contract.
+            InvalidInputError: the method does not fit this model or this profile.
+            ModnormError: the service violated the protocol.
         """
         chosen = spec if method is None else spec.model_copy(update={"method": method})
         message = spec_to_proto(chosen)
@@ -91,7 +91,7 @@ class Sampler:
         )
         with _errors():
             response = await self._stub.BuildScaleMap(
-                request, timeout=MODEL_SECONDS, metadata=_metadata(self._shown)
+                request, timeout=MODEL_SECONDS, metadata=_metadata(self._credentials)
             )
         scale_map = ScaleMap.from_json(response.json)
         if scale_map.digest != response.digest:
@@ -99,10 +99,10 @@ class Sampler:
         return scale_map
 
     async def needs_profile(self, spec: ExperimentSpec, model_digest: str) -> bool:
-        """Tell whether the method of a spec needs a profile: the sampler alone knows methods.
+        """Return whether the method of a spec needs a profile.
 
         Raises:
-            InvalidInputError: the method cannot be used on this model at all.
+            InvalidInputError: the method does not fit this model.
         """
         try:
             await self.scale_map(spec, model_digest, None)
@@ -119,7 +119,7 @@ class Sampler:
 
         Raises:
             InvalidInputError: the noise scheme, the pool or the method is unknown.
-            ModnormError: the service broke the contract.
+            ModnormError: the service violated the protocol.
         """
         population = spec.population
         request = sampling_pb2.SampleDescriptorsRequest(
@@ -130,42 +130,44 @@ class Sampler:
             method=spec_to_proto(spec).method,
             scale_map_digest=scale_map_digest,
         )
-        found: list[Descriptor] = []
+        descriptors: list[Descriptor] = []
         with _errors():
             stream = self._stub.SampleDescriptors(
-                request, timeout=MODEL_SECONDS, metadata=_metadata(self._shown)
+                request, timeout=MODEL_SECONDS, metadata=_metadata(self._credentials)
             )
             async for response in stream:
-                if response.offset != len(found):
+                if response.offset != len(descriptors):
                     raise ModnormError("the sampler sent descriptors out of order")
-                found.extend(descriptor_from_proto(one) for one in response.descriptors)
-        if len(found) != size:
-            raise ModnormError(f"the sampler sent {len(found)} descriptors instead of {size}")
-        return tuple(found)
+                descriptors.extend(descriptor_from_proto(one) for one in response.descriptors)
+        if len(descriptors) != size:
+            raise ModnormError(
+                f"the sampler sent {len(descriptors)} descriptors instead of {size}"
+            )
+        return tuple(descriptors)
 
 
 class Calibrator:
-    """CalibrationService; every method raises the error that the service met.
+    """Client of CalibrationService; every method raises the service's error.
 
     Args:
-        channel: A channel to it.
-        shown: Holds the token that calls carry; none when absent.
+        channel: A channel to the service.
+        credentials: Credentials with the token of calls; by default none.
     """
 
-    def __init__(self, channel: grpc.aio.Channel, shown: Credentials | None = None) -> None:
+    def __init__(self, channel: grpc.aio.Channel, credentials: Credentials | None = None) -> None:
         self._stub = CalibrationServiceStub(channel)
-        self._shown = shown or Credentials()
+        self._credentials = credentials or Credentials()
 
     async def profile(self, digest: str) -> calibration_pb2.Profile:
         """Return a stored profile.
 
         Raises:
-            NotFoundError: there is none.
+            NotFoundError: the profile is not stored.
         """
         request = calibration_pb2.GetProfileRequest(digest=digest)
         with _errors():
             response = await self._stub.GetProfile(
-                request, timeout=CALL_SECONDS, metadata=_metadata(self._shown)
+                request, timeout=CALL_SECONDS, metadata=_metadata(self._credentials)
             )
             return response.profile
 
@@ -187,7 +189,7 @@ class Calibrator:
         )
         with _errors():
             stream = self._stub.Calibrate(
-                request, timeout=CALIBRATION_SECONDS, metadata=_metadata(self._shown)
+                request, timeout=CALIBRATION_SECONDS, metadata=_metadata(self._credentials)
             )
             async for response in stream:
                 yield response
@@ -218,7 +220,7 @@ class Calibrator:
         )
         with _errors():
             stream = self._stub.MeasureRadius(
-                request, timeout=CALIBRATION_SECONDS, metadata=_metadata(self._shown)
+                request, timeout=CALIBRATION_SECONDS, metadata=_metadata(self._credentials)
             )
             async for response in stream:
                 yield response
@@ -235,20 +237,20 @@ def _errors() -> Iterator[None]:
         raise met from error
 
 
-def _metadata(shown: Credentials) -> Metadata:
-    """Return what a call carries.
+def _metadata(credentials: Credentials) -> Metadata:
+    """Return the metadata of a call.
 
     Raises:
         UnavailableError: the token cannot be read.
     """
     try:
-        return shown.metadata()
+        return credentials.metadata()
     except ModnormError as error:
         raise _refused(error) from error
 
 
 def _refused(error: ModnormError) -> UnavailableError:
-    """Return the error of a token that is not good: no fault of a spec's or of a caller's."""
+    """Return the error for an invalid token of the aggregator, which is no error of the spec."""
     return UnavailableError(
         f"the aggregator may not call its neighbours: {error.message}",
         remedy="give it a token with the role internal (its MODNORM_TOKEN_FILE)",

@@ -1,4 +1,4 @@
-"""Calls that arrive together, worked on in batches."""
+"""Batches of calls that arrive together."""
 
 import asyncio
 from collections import deque
@@ -11,20 +11,20 @@ AnswerT = TypeVar("AnswerT")
 
 LARGEST_BATCH = 256
 GATHER_SECONDS = 0.03
-"""From the start of one batch to the start of the next. A call that comes alone does not wait. A
-batch costs as much as twenty calls, whatever its size."""
+"""Seconds from the start of one batch to the start of the next. A single call does not wait. The
+fixed cost of a batch equals that of twenty calls."""
 
 
 class Batcher(Generic[RequestT, AnswerT]):
-    """Works on requests in batches, in order of arrival, one batch at a time.
+    """Processes requests in batches, in order of arrival, one batch at a time.
 
-    While a thread works on a batch, further requests gather for the next one: the more requests
-    there are, the less each one costs. Lives in one event loop.
+    While a thread processes a batch, further requests are queued for the next one. So requests
+    cost less the more of them there are. Used in one event loop.
 
     Args:
-        thread: Does the work. Batchers share few threads: threads that compute at the same time
-            keep each other, and the event loop, waiting.
-        work: Returns the answer or the error of each request of a batch; raises nothing.
+        thread: Processes batches. Batchers share few threads, since threads that compute block
+            each other and the event loop.
+        work: Returns the answer or the error of each request of a batch; never raises.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Batcher(Generic[RequestT, AnswerT]):
         return await answer
 
     async def _drive(self) -> None:
-        """Work until no request waits."""
+        """Process batches until the queue is empty."""
         loop = asyncio.get_running_loop()
         try:
             while self._waiting:

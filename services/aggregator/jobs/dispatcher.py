@@ -1,4 +1,4 @@
-"""Publishes job ids to the broker, which may be down, slow or lose messages."""
+"""Publication of job ids to the broker, which may be down, slow or lose messages."""
 
 import asyncio
 import logging
@@ -14,10 +14,10 @@ from services.aggregator.metrics import AggregatorMetrics
 from services.common.queue import publish_all, queued
 
 BATCH = 100
-"""Jobs published at a time."""
+"""Jobs in one batch of messages."""
 BATCH_SECONDS = 0.05
-"""Shortest time from the start of one batch to the next; a batch also takes at most half of it, so
-that calls are answered meanwhile. Faster than the workers of one aggregator can claim."""
+"""Shortest time from the start of one batch to the next. A batch may take half of it, which leaves
+time for calls. Workers cannot claim as fast."""
 
 logger = logging.getLogger(__name__)
 
@@ -39,16 +39,16 @@ class Dispatcher:
         self._unsent = 0
 
     def send(self, job_ids: Sequence[str]) -> None:
-        """Queue jobs to be published in the context of the caller: its trace and log fields.
+        """Queue jobs for publication with the caller's trace and log fields.
 
-        Used in the event loop.
+        Called in the event loop.
         """
         if job_ids:
             self._unsent += len(job_ids)
             self._waiting.put_nowait((copy_context(), job_ids))
 
     async def run(self) -> None:
-        """Publish queued jobs, until cancelled."""
+        """Publish queued jobs until cancelled."""
         while True:
             context, job_ids = await self._waiting.get()
             try:
@@ -57,13 +57,13 @@ class Dispatcher:
                 self._unsent -= len(job_ids)
 
     async def reconcile(self) -> None:
-        """Publish the first pending jobs, as many as the broker lacks messages.
+        """Publish the first pending jobs again if the broker holds too few messages.
 
-        A second message for a job is harmless. A lost one is noticed when the queue has drained so
-        far. Jobs that workers are about to claim are pending without a message; these are the
-        first ones, so few others are published again.
+        A second message for a job is harmless. Lost messages show only when the queue is shorter
+        than the list of pending jobs. Jobs that workers are about to claim are pending without a
+        message; they are the first, so few other jobs are published twice.
 
-        The broker is asked in an idle lab too, so that an outage is seen before there is work.
+        The broker is also queried in an idle lab, so that an outage shows before there is work.
         """
         try:
             waiting = await asyncio.to_thread(queued, self._app)
@@ -81,7 +81,7 @@ class Dispatcher:
             await self._publish(first)
 
     async def _publish(self, job_ids: Sequence[str]) -> None:
-        """Publish jobs in batches, with pauses in which calls are answered."""
+        """Publish jobs in batches, with pauses for calls."""
         for start in range(0, len(job_ids), BATCH):
             batch, began = job_ids[start : start + BATCH], time.monotonic()
             try:

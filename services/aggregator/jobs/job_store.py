@@ -1,7 +1,7 @@
-"""Jobs: claimed by compare-and-set, kept by heartbeats, ended by reports and failures.
+"""Store of jobs: claims, heartbeats, reports and failures.
 
-Calls of workers that arrive together are stored in one transaction. Each is fenced and answered by
-itself; if they cannot be stored together, each is stored alone.
+Calls that arrive together are stored in one transaction. Each call is fenced and answered
+separately. If the shared transaction fails, each call is stored alone.
 """
 
 import time
@@ -25,22 +25,22 @@ from services.aggregator.jobs.leases import extend_leases, extend_locked_lease, 
 from services.aggregator.jobs.report_checks import Report, ReportChecks
 from services.aggregator.jobs.reporting import PackedReport, Reporting
 from services.aggregator.jobs.shared_transaction import together
-from services.aggregator.jobs.worker_requests import Beat, Claim, ClaimRequest, stale
+from services.aggregator.jobs.worker_requests import Claim, ClaimRequest, Heartbeat, stale
 from services.aggregator.storage.database import Database
 from services.aggregator.storage.lookups import lock_job, pending_jobs
 from services.aggregator.storage.states import TERMINAL, FailureKind, JobState
 from services.aggregator.storage.tables import Experiment, Job
 
-__all__ = ["Beat", "Change", "Claim", "ClaimRequest", "FailureKind", "JobStore"]
+__all__ = ["Change", "Claim", "ClaimRequest", "FailureKind", "Heartbeat", "JobStore"]
 
 
 class JobStore:
     """The jobs of all experiments.
 
     Args:
-        database: Where they are.
+        database: The database.
         lease_seconds: How long a lease lasts without a heartbeat.
-        clock: The time, in seconds since the epoch.
+        clock: Returns the time in seconds since the epoch.
     """
 
     def __init__(
@@ -60,8 +60,8 @@ class JobStore:
         """Lease pending jobs under new fencing tokens; None for jobs that are not pending."""
         return together(self._database, self._claim, requests)
 
-    def heartbeat_all(self, beats: Sequence[Beat]) -> Sequence[bool | Exception]:
-        """Extend leases: True if the work is not wanted any more, an error if a lease is lost."""
+    def heartbeat_all(self, beats: Sequence[Heartbeat]) -> Sequence[bool | Exception]:
+        """Extend leases; return for each True if its job is cancelled, an error if it is lost."""
         answers: list[bool | Exception] = []
         extended = together(self._database, self._extend, beats)
         for beat, answer in zip(beats, extended, strict=True):
@@ -72,13 +72,13 @@ class JobStore:
         return answers
 
     def report_all(self, reports: Sequence[Report]) -> Sequence[Change | Exception]:
-        """Store the results of jobs, and move on each experiment whose phase ends by them.
+        """Store the results of jobs; advance each experiment whose phase they finish.
 
         A report under the token of the last lease is accepted after that lease expired, until
-        another worker begins. Repeating it changes nothing.
+        another worker claims the job. A repeated report changes nothing.
 
         Returns:
-            One answer a report: its change, or the error for which it is refused.
+            For each report: its change, or the error for which it is refused.
         """
         answers = together(self._database, self._store, [PackedReport.of(one) for one in reports])
         for answer in answers:
@@ -88,14 +88,14 @@ class JobStore:
                     self._early_stop.forget(answer.experiment.id)
         return answers
 
-    def known_bar(self, experiment_id: str, candidate: int) -> Threshold | None:
-        """Return the cached bar of a candidate; None if there is none."""
-        return self._early_stop.known_bar(experiment_id, candidate)
+    def cached_threshold(self, experiment_id: str, candidate: int) -> Bar | None:
+        """Return the cached threshold of a candidate; None if there is none."""
+        return self._early_stop.cached_threshold(experiment_id, candidate)
 
     def fail(
         self, job_id: str, token: int, kind: FailureKind, reason: str, remedy: str = ""
     ) -> Change:
-        """Store that an attempt failed; repeating it changes nothing.
+        """Store that an attempt failed; a repeated call changes nothing.
 
         Raises:
             NotFoundError: there is no such job.
@@ -111,24 +111,24 @@ class JobStore:
             return _end_attempt(session, experiment, job, kind, reason, now, remedy=remedy)
 
     def expired(self) -> tuple[str, ...]:
-        """Return the jobs whose lease is expired, or ends later than is possible; oldest first."""
+        """Return the jobs whose lease expired or ends impossibly late, earliest deadline first."""
         deadline, now = col(Job.lease_deadline), self._clock()
-        odd = or_(deadline < now, deadline > self._latest(now))
+        invalid = or_(deadline < now, deadline > self._latest(now))
         with self._database.read() as session:
             query = (
                 select(Job.id)
-                .where(Job.state == JobState.LEASED, odd)
+                .where(Job.state == JobState.LEASED, invalid)
                 .order_by(deadline, col(Job.id))
             )
             return tuple(session.exec(query).all())
 
     def forget_ended(self) -> None:
-        """Drop experiments from the caches that were cancelled, failed or ended elsewhere."""
-        kept = self._early_stop.kept()
-        if not kept:
+        """Drop experiments that have ended from the caches."""
+        cached = self._early_stop.cached_experiments()
+        if not cached:
             return
         query = select(Experiment.id).where(
-            col(Experiment.id).in_(kept), col(Experiment.state).in_(TERMINAL)
+            col(Experiment.id).in_(cached), col(Experiment.state).in_(TERMINAL)
         )
         with self._database.read() as session:
             ended = session.exec(query).all()
@@ -136,13 +136,13 @@ class JobStore:
             self._early_stop.forget(experiment_id)
 
     def reap(self, job_id: str) -> Change | None:
-        """End the expired lease of a job: its attempt failed.
+        """End the expired lease of a job, whose attempt has failed.
 
-        A parked job cannot have caused the end of its worker, and counts no attempt. A deadline
-        that a wrong clock set too far in the future is moved to one lease from now.
+        A parked job cannot have ended its worker, so it keeps its attempts. If a wrong clock set a
+        deadline too far in the future, the deadline is moved to one lease from now.
 
         Returns:
-            None when the lease was extended or the job ended in the meantime.
+            The change; None if the lease was extended or the job ended in the meantime.
         """
         with self._database.write() as session:
             job, experiment = lock_job(session, job_id)
@@ -157,7 +157,7 @@ class JobStore:
             return replace(change, kind=kind)
 
     def release_all(self) -> None:
-        """Release every lease without counting an attempt: no worker is left."""
+        """Release every lease without counting an attempt, when all workers have ended."""
         release = (
             update(Job)
             .where(col(Job.state) == JobState.LEASED)
@@ -173,7 +173,7 @@ class JobStore:
 
         Args:
             experiment_id: Return only the jobs of this experiment.
-            limit: Return only so many.
+            limit: Most ids to return.
         """
         with self._database.read() as session:
             return pending_jobs(session, experiment_id, limit=limit)
@@ -190,7 +190,7 @@ class JobStore:
             return session.exec(query).one()
 
     def _latest(self, now: float) -> float:
-        """Return the latest end of a lease: clocks of aggregators may differ by a lease."""
+        """Return the latest plausible deadline: clocks of aggregators may differ by a lease."""
         return now + 2 * self.lease_seconds
 
     def _claim(self, session: Session, requests: Sequence[ClaimRequest]) -> Sequence[Claim | None]:
@@ -198,12 +198,12 @@ class JobStore:
         return lease_jobs(session, requests, deadline, self._early_stop)
 
     def _extend(
-        self, session: Session, beats: Sequence[Beat]
+        self, session: Session, beats: Sequence[Heartbeat]
     ) -> Sequence[bool | Exception | None]:
         return extend_leases(session, beats, self._clock() + self.lease_seconds)
 
     def _extend_locked(
-        self, session: Session, beats: Sequence[Beat]
+        self, session: Session, beats: Sequence[Heartbeat]
     ) -> Sequence[bool | Exception]:
         deadline = self._clock() + self.lease_seconds
         return [extend_locked_lease(session, beat, deadline) for beat in beats]
@@ -224,16 +224,16 @@ def _end_attempt(  # noqa: PLR0913, PLR0917 - the failure and its place
     *,
     remedy: str = "",
 ) -> Change:
-    """Make the job of a failed attempt pending again, or let it and perhaps its experiment fail.
+    """Make the job of a failed attempt pending again, or fail it and, if needed, its experiment.
 
     Args:
         session: The transaction.
         experiment: The experiment, locked.
         job: The leased job, locked.
         kind: How the attempt failed.
-        reason: Why, for people.
+        reason: The cause, in words.
         now: The time.
-        remedy: How the cause is fixed.
+        remedy: How to fix the cause.
     """
     job.lease_deadline = None
     if kind is FailureKind.RELEASED:

@@ -1,7 +1,7 @@
-"""Leases that are claimed or extended together in one transaction.
+"""Claims and extensions of leases, many in one transaction.
 
-These transactions lock many jobs and not the experiments before them. So they skip jobs that
-another transaction has locked: waiting for them could deadlock.
+These transactions lock jobs without their experiments. So they skip jobs that another transaction
+has locked: a wait could deadlock.
 """
 
 from collections.abc import Collection, Sequence
@@ -10,7 +10,7 @@ from sqlmodel import Session, col, select
 
 from modnorm.errors import ModnormError
 from services.aggregator.experiments.early_stop import EarlyStopCache
-from services.aggregator.jobs.worker_requests import Beat, Claim, ClaimRequest, stale
+from services.aggregator.jobs.worker_requests import Claim, ClaimRequest, Heartbeat, stale
 from services.aggregator.storage.codec import pack_rows
 from services.aggregator.storage.lookups import unknown_job
 from services.aggregator.storage.states import JobState, Split
@@ -23,16 +23,16 @@ def lease_jobs(
     deadline: float,
     early_stop: EarlyStopCache,
 ) -> list[Claim | None]:
-    """Lease the pending ones of the requested jobs, each to the first worker that asked.
+    """Lease the requested jobs that are pending, each to the first worker that requested it.
 
     Args:
         session: The transaction.
         requests: The requests, in order of arrival.
         deadline: When the leases end.
-        early_stop: Bars and settled votes of the experiments.
+        early_stop: Thresholds and settled votes of the experiments.
 
     Returns:
-        One answer a request; None if the job is not pending (any more), or is locked.
+        A claim for each request; None if the job is not pending or is locked.
     """
     query = (
         select(Job, Candidate)
@@ -58,8 +58,8 @@ def lease_jobs(
 def _claim(session: Session, job: Job, candidate: Candidate, early_stop: EarlyStopCache) -> Claim:
     experiment = session.get_one(Experiment, job.experiment_id)
     if job.split is Split.SELECTION:
-        bar = early_stop.bar(session, experiment, job.candidate)
-        return Claim(job, candidate, experiment, bar=bar)
+        threshold = early_stop.threshold(session, experiment, job.candidate)
+        return Claim(job, candidate, experiment, threshold=threshold)
     skipped = early_stop.skippable(session, experiment, job.candidate)
     return Claim(job, candidate, experiment, skipped=skipped)
 
@@ -73,13 +73,13 @@ def _lease(claim: Claim, worker: str, deadline: float) -> None:
 
 
 def extend_leases(
-    session: Session, beats: Sequence[Beat], deadline: float
+    session: Session, beats: Sequence[Heartbeat], deadline: float
 ) -> list[bool | Exception | None]:
     """Extend leases that are in force.
 
     Returns:
-        One answer a heartbeat: False if its lease is extended, True if its job is cancelled, an
-        error if the lease was lost, None if the job is locked and its lease may be in force.
+        For each heartbeat: False if the lease is extended, True if the job is cancelled, an error
+        if the lease was lost, None if the job is locked and the lease may be in force.
     """
     ids = {beat.job_id for beat in beats}
     leased = (
@@ -88,7 +88,7 @@ def extend_leases(
         .with_for_update(skip_locked=True)
     )
     locked = {job.id: job for job in session.exec(leased)}
-    others = _look_up(session, ids - locked.keys())
+    others = _read_committed(session, ids - locked.keys())
     answers: list[bool | Exception | None] = []
     for beat in beats:
         job = locked.get(beat.job_id)
@@ -100,8 +100,8 @@ def extend_leases(
     return answers
 
 
-def extend_locked_lease(session: Session, beat: Beat, deadline: float) -> bool | Exception:
-    """Extend one lease, and wait for the transaction that has locked its job."""
+def extend_locked_lease(session: Session, beat: Heartbeat, deadline: float) -> bool | Exception:
+    """Extend one lease after a wait for the transaction that has locked its job."""
     job = session.get(Job, beat.job_id, with_for_update=True)
     ended = _end_of(beat, job)
     if ended is not None:
@@ -111,22 +111,22 @@ def extend_locked_lease(session: Session, beat: Beat, deadline: float) -> bool |
     return False
 
 
-def _extend(job: Job, beat: Beat, deadline: float) -> None:
+def _extend(job: Job, beat: Heartbeat, deadline: float) -> None:
     job.lease_deadline = deadline
-    job.answers_done, job.resting = beat.answers_done, beat.resting
+    job.answers_done, job.resting = beat.answers_done, beat.parked
 
 
-def _look_up(session: Session, job_ids: Collection[str]) -> dict[str, Job]:
-    """Return jobs as they were committed last, even if they are locked."""
+def _read_committed(session: Session, job_ids: Collection[str]) -> dict[str, Job]:
+    """Return the last committed version of jobs, even if they are locked."""
     if not job_ids:
         return {}
     return {job.id: job for job in session.exec(select(Job).where(col(Job.id).in_(job_ids)))}
 
 
-def _end_of(beat: Beat, job: Job | None) -> bool | ModnormError | None:
-    """Return the answer about a lease that has ended; None if it is in force.
+def _end_of(beat: Heartbeat, job: Job | None) -> bool | ModnormError | None:
+    """Return the response for a lease that has ended; None if it is in force.
 
-    True if the job is cancelled: its worker is told so until another worker begins.
+    True means that the job is cancelled. An error means that the lease was lost.
     """
     if job is None:
         return unknown_job(beat.job_id)

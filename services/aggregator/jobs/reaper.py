@@ -1,4 +1,4 @@
-"""Reaper: ends the leases of workers that fell silent."""
+"""Reaper: ends expired leases."""
 
 import asyncio
 import logging
@@ -14,14 +14,14 @@ from services.common.logging import naming
 logger = logging.getLogger(__name__)
 
 
-class Hearing:
-    """Measures for how long workers could be heard without a gap; used in one thread.
+class Reachability:
+    """Measures for how long workers could reach the aggregator without a gap; for one thread.
 
     Args:
         lease_seconds: How long a lease lasts without a heartbeat.
-        pause: Seconds between two looks.
-        clock: A monotonic time, in seconds.
-        date: The time that leases end by, in seconds since the epoch.
+        pause: Seconds between two calls of `check`.
+        clock: Returns a monotonic time in seconds.
+        date: Returns the clock of leases, in seconds since the epoch.
     """
 
     def __init__(
@@ -39,8 +39,8 @@ class Hearing:
         self._since = clock()
         self._last = self._since, date()
 
-    def look(self) -> bool:
-        """Note that workers can be heard now; tell whether they could for as long as a lease."""
+    def check(self) -> bool:
+        """Record that workers can call now; return whether they could for a whole lease."""
         now, date = self._clock(), self._date()
         if max(now - self._last[0], date - self._last[1]) > self._longest:
             self._since = now
@@ -49,16 +49,16 @@ class Hearing:
 
 
 class Reaper:
-    """Ends the leases of workers that fell silent.
+    """Ends expired leases.
 
-    No worker is heard while the aggregator or its database is down. Afterwards each worker has the
-    time of a lease to be heard again. A jump of the system's date ends no lease either.
+    No heartbeat arrives while the aggregator or its database is down. Afterwards each worker has
+    the time of a lease for its next heartbeat. A jump of the system clock ends no lease either.
 
     Args:
         jobs: The jobs.
         follow_up: Called with each change.
         metrics: Counts expired leases.
-        pause: Seconds between two looks.
+        pause: Seconds between two calls of `reap`.
     """
 
     def __init__(
@@ -72,20 +72,20 @@ class Reaper:
         self._jobs = jobs
         self._follow_up = follow_up
         self._metrics = metrics
-        self._hearing = Hearing(jobs.lease_seconds, pause)
+        self._reachability = Reachability(jobs.lease_seconds, pause)
 
     async def reap(self) -> None:
-        """End all expired leases whose workers could have been heard; drop ended experiments."""
+        """End leases that expired while workers could call; drop ended experiments from caches."""
         await asyncio.to_thread(self._jobs.forget_ended)
         expired = await asyncio.to_thread(self._jobs.expired)
-        if not self._hearing.look():
+        if not self._reachability.check():
             return
         for job_id in expired:
             try:
                 await self._end(job_id)
             except UnavailableError:
                 raise
-            except Exception:  # of one experiment, which must not block the others
+            except Exception:  # one experiment must not block the others
                 logger.exception("a lease cannot be ended", extra={"job": job_id})
 
     async def _end(self, job_id: str) -> None:

@@ -1,4 +1,4 @@
-"""Workers whose replay of a request deviates from that of others of their environment."""
+"""Detection of workers whose replay differs from that of others with the same environment."""
 
 import time
 from collections import Counter, OrderedDict
@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 CANARY = "canary"
-"""Name of the digest of a replay's answers in environments."""
+"""Key of the digest of a replay's answers in environments."""
 MAX_KEPT = 1_000
-"""Workers remembered at a time."""
+"""Most workers whose replay is stored."""
 
 Key = frozenset[tuple[str, str]]
 
@@ -22,10 +22,10 @@ class _Replay:
 
 
 class Canaries:
-    """The last replay of each worker; lives in one event loop.
+    """The last replay of each worker; used in one event loop.
 
     Args:
-        lately: Seconds for which a worker counts after its last report.
+        lately: Seconds after its last report for which a worker is compared.
     """
 
     def __init__(self, lately: float) -> None:
@@ -33,7 +33,7 @@ class Canaries:
         self._replays: OrderedDict[str, _Replay] = OrderedDict()
 
     def note(self, worker: str, environment: Mapping[str, str]) -> bool:
-        """Note the environment of a report; return whether it is new."""
+        """Store the environment of a report; return whether it is new."""
         canary = environment.get(CANARY)
         if canary is None:
             return False
@@ -46,7 +46,7 @@ class Canaries:
         return known is None or (known.like, known.canary) != (like, canary)
 
     def deviations(self) -> Mapping[str, str]:
-        """Return warnings by worker: for both of two that differ, else for the minority."""
+        """Return warnings by worker: for the minority, or for both of two that differ."""
         since = time.time() - self._lately
         alike: dict[Key, dict[str, str]] = {}
         for worker, replay in self._replays.items():

@@ -1,4 +1,4 @@
-"""Reports of workers, and the checks that a report fits its job."""
+"""Reports of workers as data classes, and the checks of a report against its job."""
 
 import math
 from collections import OrderedDict
@@ -38,7 +38,7 @@ class Report:
     token: int
     worker: str
     descriptor: Descriptor
-    """With its coefficients resolved."""
+    """The candidate with resolved coefficients."""
     answers: Sequence[StoredAnswer]
     environment: Mapping[str, str]
     switch_seconds: float
@@ -47,33 +47,33 @@ class Report:
     normaliser: float = field(default=0.0, kw_only=True)
     """Factor of the amplitudes that a generator proposed; 0 if it proposed none."""
     stopped: bool = False
-    """Whether the candidate was stopped early, with answers to some rows only."""
+    """Whether the candidate was stopped early, so that only some rows have answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result that follows from a report."""
+    """The result computed from a report."""
 
     metric: float | None
     """Mean selection reward, or held-out metric of the candidate alone; None if rows that either
     needs are missing."""
     coefficients: bytes
-    """Packed as in the table of candidates."""
+    """Coefficients, packed as in the table of candidates."""
     stopped: Interval | None
-    """The possible mean selection rewards of a candidate that was stopped early."""
+    """Interval of the mean selection reward of a candidate that was stopped early."""
 
     def __str__(self) -> str:
-        """Describe it for people."""
+        """Return a description in words."""
         if self.stopped is not None:
             return f"stopped early, {self.stopped.upper:.4f} at most"
         return "the votes left are settled" if self.metric is None else f"{self.metric:.4f}"
 
 
 class ReportChecks:
-    """Checks reports against what is stored; used by several threads.
+    """Checks reports against stored jobs; used by several threads.
 
     Args:
-        early_stop: The bars that candidates must reach.
+        early_stop: The thresholds that candidates must reach.
     """
 
     def __init__(self, early_stop: EarlyStopCache) -> None:
@@ -88,12 +88,12 @@ class ReportChecks:
         candidate: Candidate,
         report: Report,
     ) -> Outcome:
-        """Check a report against its job, and reduce it to a metric and coefficients.
+        """Check a report against its job; return its metric and coefficients.
 
         Raises:
             InvalidInputError: a row is missing, repeated or unknown, a number is out of range, the
                 descriptor is not that of the job, or the candidate could still be an expert.
-            IncompatibleError: a reward is not what the task states.
+            IncompatibleError: a reward is outside the bounds that the task states.
         """
         _check_seconds(report)
         _check_normaliser(candidate, report)
@@ -122,28 +122,28 @@ class ReportChecks:
     def _check_stop(
         self, session: Session, experiment: Experiment, job: Job, report: Report
     ) -> Interval:
-        """Return the interval of a candidate that was rightly stopped early."""
+        """Check that a candidate was rightly stopped early; return its reward interval."""
         rows = experiment.selection_rows
         bounds = stated_bounds(self._cache.task(experiment))
         if job.split is not Split.SELECTION or bounds is None:
-            raise InvalidInputError("nothing may be stopped early here", field="header.stopped")
+            raise InvalidInputError("this job may not be stopped early", field="header.stopped")
         _check_rows(report.answers, rows, range(rows))
         interval = score_interval([answer.reward for answer in report.answers], rows, bounds)
         for fresh in (False, True):
-            bar = self._early_stop.bar(session, experiment, job.candidate, fresh=fresh)
-            if bar is not None and bar.excludes(interval.upper, job.candidate):
+            threshold = self._early_stop.threshold(session, experiment, job.candidate, fresh=fresh)
+            if threshold is not None and threshold.shuts_out(interval.upper, job.candidate):
                 return interval
         raise InvalidInputError(
             f"candidate {job.candidate} can still reach {interval.upper:g} and be an expert",
             field="header.stopped",
-            remedy="score it to its end",
+            remedy="score all its rows",
         )
 
 
 def _check_rows(
     answers: Sequence[StoredAnswer], count: int, optional: Collection[int] = ()
 ) -> None:
-    """Make sure that answers are in order and cover all rows but those that are optional."""
+    """Check that answers are in order and cover all rows except optional ones."""
     rows = [answer.row for answer in answers]
     given = set(rows)
     missing = set(range(count)) - given - set(optional)
@@ -186,7 +186,7 @@ def _check_normaliser(candidate: Candidate, report: Report) -> None:
 
 
 def _check_descriptor(candidate: Candidate, reported: Descriptor, active: int) -> bytes:
-    """Return the packed coefficients of a descriptor that is the candidate's."""
+    """Check that a descriptor is the candidate's; return its packed coefficients."""
     stored = (
         candidate.noise,
         candidate.seed,
@@ -211,7 +211,7 @@ def _check_descriptor(candidate: Candidate, reported: Descriptor, active: int) -
     packed = pack_coefficients(values)
     if candidate.coefficients not in {None, packed}:
         raise InvalidInputError(
-            f"candidate {candidate.index} has other coefficients already",
+            f"candidate {candidate.index} already has other coefficients",
             field="descriptor.coefficients",
             remedy="evaluate the candidate from its stored coefficients",
         )
@@ -227,7 +227,7 @@ def _check_coefficients(values: Sequence[float], active: int) -> None:
 
 
 class _ReportCache:
-    """Inputs by digest, which never change; used by several threads."""
+    """Cache of immutable inputs by digest; used by several threads."""
 
     def __init__(self) -> None:
         self._active: _Recent[int] = _Recent(_SCALE_MAPS)
@@ -235,10 +235,10 @@ class _ReportCache:
         self._rows: _Recent[tuple[Row, ...]] = _Recent(_ROWS)
 
     def active_tensors(self, session: Session, digest: str) -> int:
-        """Return how many tensors a scale map perturbs.
+        """Return the number of tensors that a scale map perturbs.
 
         Raises:
-            NotFoundError: it is not stored.
+            NotFoundError: the scale map is not stored.
         """
 
         def load() -> int:
@@ -255,11 +255,11 @@ class _ReportCache:
         Args:
             session: The transaction.
             experiment: The experiment.
-            digest: Which rows were answered.
+            digest: Digest of the answered rows.
             correct: Whether each answer is right, in row order.
 
         Raises:
-            PreconditionError: this version has no such scorer.
+            PreconditionError: this version lacks the scorer.
         """
         rows = self._rows.find(digest, lambda: load_rows(session, digest))
         return self.task(experiment).metric(rows, correct)
@@ -268,7 +268,7 @@ class _ReportCache:
         """Return the task of an experiment.
 
         Raises:
-            PreconditionError: this version has no such scorer.
+            PreconditionError: this version lacks the scorer.
         """
         spec = experiment.spec.task
         key = (spec.name, spec.declaration, experiment.scorer)
@@ -276,7 +276,7 @@ class _ReportCache:
 
 
 class _Recent(Generic[ValueT]):
-    """The most recently used values, at most `size` of them."""
+    """Cache of the `size` most recently used values."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -284,7 +284,7 @@ class _Recent(Generic[ValueT]):
         self._lock = Lock()
 
     def find(self, key: Hashable, load: Callable[[], ValueT]) -> ValueT:
-        """Return the value of a key. Two threads may load it at the same time."""
+        """Return the value of a key; two threads may load it concurrently."""
         with self._lock:
             if key in self._values:
                 self._values.move_to_end(key)

@@ -1,4 +1,4 @@
-"""Results of jobs, stored together in one transaction and each answered by itself."""
+"""Storage of many reports in one transaction, each answered separately."""
 
 import json
 from collections.abc import Collection, Sequence
@@ -21,11 +21,11 @@ from services.aggregator.storage.tables import AnswerSheet, Candidate, Experimen
 
 @dataclass(frozen=True, slots=True)
 class PackedReport:
-    """A report whose answers are packed before any lock is taken for it."""
+    """A report whose answers are packed before its job is locked."""
 
     report: Report
     answers: bytes
-    """Empty if they cannot be packed; the checks refuse such a report."""
+    """Packed answers; empty if they cannot be packed, and the checks refuse the report."""
 
     @classmethod
     def of(cls, report: Report) -> Self:
@@ -38,7 +38,7 @@ class PackedReport:
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """A locked job, and its experiment, which was locked before it."""
+    """A locked job with its candidate and its locked experiment."""
 
     job: Job
     candidate: Candidate
@@ -48,8 +48,8 @@ class _Held:
 class Reporting:
     """The reports of one transaction.
 
-    Each is checked against committed scores alone: the scores of this transaction are not flushed
-    before the last report of their experiment, and may still be undone.
+    Each report is checked against committed scores only. The scores of this transaction may still
+    be rolled back, so they are flushed after the last report of their experiment.
 
     Args:
         session: The transaction.
@@ -64,14 +64,14 @@ class Reporting:
         self._progress: dict[str, PhaseProgress] = {}
 
     def store(self, reports: Sequence[PackedReport]) -> list[Change | Exception]:
-        """Store results, and move on each experiment whose phase ends by them.
+        """Store results; advance each experiment whose phase they finish.
 
         Returns:
-            One answer a report: the change that it made, or why it is refused.
+            For each report: its change, or the error for which it is refused.
         """
         held = _lock(self._session, {packed.report.job_id for packed in reports})
         for one in held.values():
-            self._progress_of(one.experiment)  # later, it would flush the changes of each report
+            self._progress_of(one.experiment)  # a later read would flush after each report
         pairs = [(held.get(packed.report.job_id), packed) for packed in reports]
         answers = {place: self._answer(*pairs[place]) for place in _by_experiment(pairs)}
         return [answers[place] for place in range(len(pairs))]
@@ -84,13 +84,13 @@ class Reporting:
                 outcome = self._check(held, packed.report)
         except ModnormError as error:
             return error
-        # An error from here on undoes the whole transaction.
+        # From here on an error rolls back the whole transaction.
         if outcome is None:
             return Change(held.experiment.id)
         return self._keep(held, packed, outcome)
 
     def _check(self, held: _Held, report: Report) -> Outcome | None:
-        """Return the outcome of a report; None if it is stored already."""
+        """Check a report; return its outcome, or None if the job's result is stored already."""
         job = held.job
         if not job.token or report.token != job.token:
             raise stale(job)
@@ -104,7 +104,7 @@ class Reporting:
         job, experiment = held.job, held.experiment
         state, was_leased = experiment.state, job.state is JobState.LEASED
         progress = self._progress_of(experiment)
-        job.attempts += was_leased  # otherwise it was counted when its lease ended
+        job.attempts += was_leased  # an expired lease has counted its attempt
         _set_result(job, packed.report, outcome)
         held.candidate.coefficients = outcome.coefficients
         held.candidate.normaliser = packed.report.normaliser or None
@@ -144,7 +144,7 @@ def _set_result(job: Job, report: Report, outcome: Outcome) -> None:
 
 
 def _lock(session: Session, job_ids: Collection[str]) -> dict[str, _Held]:
-    """Lock the experiments of jobs, in one order, then the jobs."""
+    """Lock the experiments of jobs by id, then the jobs."""
     wanted = col(Job.id).in_(job_ids)
     experiments = session.exec(
         select(Experiment)
@@ -167,7 +167,7 @@ def _lock(session: Session, job_ids: Collection[str]) -> dict[str, _Held]:
 
 
 def _by_experiment(pairs: Sequence[tuple[_Held | None, PackedReport]]) -> list[int]:
-    """Return the places of reports, those of one experiment together and in order."""
+    """Return the positions of reports, grouped by experiment, in order."""
 
     def experiment_of(place: int) -> str:
         held, _ = pairs[place]

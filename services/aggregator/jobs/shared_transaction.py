@@ -1,4 +1,4 @@
-"""Requests that share one transaction, and are each answered by themselves."""
+"""Requests that share one transaction and are answered separately."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -13,19 +13,19 @@ AnswerT = TypeVar("AnswerT")
 Work = Callable[[Session, Sequence[RequestT]], Sequence[AnswerT | Exception]]
 
 _OUTAGES = 2
-"""Requests in a row that the database did not take, after which the others are not tried."""
+"""Consecutive requests without an answer of the database, after which the others are not tried."""
 
 
 def together(
     database: Database, work: Work[RequestT, AnswerT], requests: Sequence[RequestT]
 ) -> Sequence[AnswerT | Exception]:
-    """Work on requests in one transaction; if that fails, on each in a transaction of its own.
+    """Process requests in one transaction; if it fails, each in a separate transaction.
 
     So a request that the database refuses fails alone, and every answer is committed.
 
     Args:
         database: The database.
-        work: Answers requests inside a transaction; an error undoes it.
+        work: Answers requests inside a transaction; an error rolls it back.
         requests: The requests, in order.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Requests of workers about jobs, and leased jobs."""
+"""Claims and heartbeats of workers, and leased jobs, as data classes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from services.aggregator.storage.tables import Candidate, Experiment, Job
 
 @dataclass(frozen=True, slots=True)
 class ClaimRequest:
-    """A worker asks for a job."""
+    """A worker's request for a job."""
 
     job_id: str
     worker: str
@@ -23,27 +23,27 @@ class Claim:
     job: Job
     candidate: Candidate
     experiment: Experiment
-    bar: Threshold | None = None
-    """The bar that the candidate must be able to reach; None if it is scored to its end."""
+    threshold: Bar | None = None
+    """The score that the candidate must be able to reach; None if all its rows are scored."""
     skipped: Sequence[int] = ()
-    """Held-out rows that need no answer, ascending."""
+    """Held-out rows that need no answer, in ascending order."""
 
 
 @dataclass(frozen=True, slots=True)
-class Beat:
-    """A heartbeat: a worker still has a lease, and has finished some answers."""
+class Heartbeat:
+    """A worker's message that extends a lease and reports the number of finished answers."""
 
     job_id: str
     token: int
     answers_done: int
-    resting: bool = False
-    """Whether the job is parked, and not at the engine."""
+    parked: bool = False
+    """Whether the job is parked, not at the engine."""
 
 
 def stale(job: Job) -> StaleLeaseError:
-    """Return the error for a lease that the job does not have."""
+    """Return the error for a lease that is no longer in force."""
     return StaleLeaseError(
         f"job {job.id} is {job.state} under lease {job.token}",
         field="lease.token",
-        remedy="drop the work: it belongs to someone else, or is not wanted any more",
+        remedy="drop the job: another worker has it, or the experiment no longer needs it",
     )

@@ -32,7 +32,7 @@ def pack_text(text: str) -> bytes:
     content = text.encode()
     if len(content) > _SMALL_BYTES:
         return zlib.compress(content)
-    # Clearing the default window of 256 KiB takes longer than compressing a report.
+    # The default window of 256 KiB takes longer to clear than a report to compress.
     small = zlib.compressobj(wbits=12, memLevel=5)
     return small.compress(content) + small.flush()
 

@@ -1,4 +1,4 @@
-"""Transactions on the database: SQLite in one file, or Postgres."""
+"""Transactions on the database, which is an SQLite file or Postgres."""
 
 import threading
 from collections.abc import Iterator
@@ -24,25 +24,25 @@ from services.aggregator.storage.table_statistics import analyse_grown
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
 IDLE_SECONDS = 30.0
-"""Postgres undoes a transaction whose next statement takes longer to come: its process has stopped
-or vanished, and all others wait for its locks. Half a lease, so that workers keep their jobs. No
-transaction may compute for so long between two statements."""
+"""Seconds without a statement after which Postgres aborts a transaction: its process was stopped
+or vanished, and others wait for its locks. The value is half a lease, so that workers keep their
+jobs. No transaction may compute that long between two statements."""
 
 
 class Database:
-    """Transactions on SQLite or Postgres, with the same meaning on both.
+    """Transactions with equal semantics on SQLite and Postgres.
 
-    A write transaction sees everything committed before it got its locks: on SQLite it takes the
-    one write lock at its start, on Postgres it locks the rows that it read `FOR UPDATE`.
+    A write transaction sees all changes that were committed before it got its locks. On SQLite it
+    takes the one write lock at its start. On Postgres it locks rows with `FOR UPDATE`.
 
     Args:
         url: `sqlite:///FILE` or `postgresql://USER:PASSWORD@HOST/DATABASE`.
         idle_seconds: How long Postgres waits for the next statement of a transaction.
-        on_fault: Called in any thread with a fault of an SQLite file that no retry fixes: its disk
-            is full or broken, or it is damaged.
+        on_fault: Called in any thread with a fault of an SQLite file that no retry fixes: a full
+            or broken disk, or a damaged file.
 
     Raises:
-        InvalidInputError: the URL is of neither kind.
+        InvalidInputError: the URL names neither SQLite nor Postgres.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Database:
         self._closed = False
 
     def migrate(self) -> None:
-        """Bring the schema to the newest revision; several processes may do so at once.
+        """Migrate the schema to the newest revision; several processes may do so concurrently.
 
         Raises:
             PreconditionError: a newer version has migrated it, or its file is damaged.
@@ -74,10 +74,10 @@ class Database:
             command.upgrade(config, "head")
 
     def check_schema(self) -> None:
-        """Make sure that the schema has the revision of this code.
+        """Check that the schema has the revision of this code.
 
         Raises:
-            PreconditionError: it is not, because nobody has migrated it yet.
+            PreconditionError: the schema has another revision.
             UnavailableError: the database cannot be reached.
         """
         with self._transaction(), self._engine.connect() as connection:
@@ -100,7 +100,7 @@ class Database:
         """
         with self._transaction(), Session(self._engine, expire_on_commit=False) as session:
             yield session
-            # A rollback would make the driver forget its prepared statements.
+            # A rollback would discard the driver's prepared statements.
             session.commit()
 
     @contextmanager
@@ -108,8 +108,8 @@ class Database:
         """Open a transaction that commits at the end, or rolls back on any error.
 
         Raises:
-            UnavailableError: the database cannot be reached, or undid the transaction in favour
-                of another one: the caller may try again.
+            UnavailableError: the database cannot be reached, or aborted the transaction because
+                of a conflict; the caller may try again.
         """
         with self._transaction(), Session(self._writer, expire_on_commit=False) as session:
             with session.begin():
@@ -117,7 +117,7 @@ class Database:
             analyse_grown(self._engine, session)
 
     def close(self) -> None:
-        """Wait for transactions in other threads, let none begin, close all connections."""
+        """Refuse new transactions, wait for those in other threads, close all connections."""
         with self._idle:
             self._closed = True
             self._idle.wait_for(lambda: self._transactions == 0)
@@ -149,15 +149,15 @@ def _scripts() -> ScriptDirectory:
 
 
 def _revision(connection: Connection) -> str | None:
-    """Return the revision of a database's schema; None of an empty one."""
+    """Return the revision of a database's schema; None for an empty database."""
     return MigrationContext.configure(connection).get_current_revision()
 
 
 def _require_known(revision: str | None) -> None:
-    """Refuse a schema that is newer than this code.
+    """Check that a schema is not newer than this code.
 
     Raises:
-        PreconditionError: it is.
+        PreconditionError: the revision is unknown.
     """
     known = {script.revision for script in _scripts().walk_revisions()}
     if revision is not None and revision not in known:

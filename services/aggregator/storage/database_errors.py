@@ -1,4 +1,4 @@
-"""Errors of the database as errors of this project."""
+"""Conversion of the database's errors to this project's errors."""
 
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -22,12 +22,12 @@ _DISK_FAULTS = frozenset(
 )
 """Error codes of SQLite for a disk that is full, broken or read-only."""
 _KIND = 0xFF
-"""Bits of an SQLite error code that hold its kind; the other bits hold the case."""
+"""Bits of an SQLite error code with the primary code; the other bits extend it."""
 
 
 @contextmanager
 def outages(url: URL, on_fault: OnFault | None) -> Iterator[None]:
-    """Raise errors of this project for outages and faults of the database.
+    """Convert outages and faults of the database inside the context.
 
     Args:
         url: The database.
@@ -57,9 +57,9 @@ def outages(url: URL, on_fault: OnFault | None) -> Iterator[None]:
 
 
 def _is_outage(error: DBAPIError) -> bool:
-    """Tell whether a retry may help: Postgres stopped, or ended the session or transaction.
+    """Return whether a retry may help: Postgres stopped, or ended the session or transaction.
 
-    The end of a session whose transaction was idle arrives as an internal error.
+    Postgres reports the end of a session with an idle transaction as an internal error.
     """
     return isinstance(error, OperationalError | InterfaceError) or error.connection_invalidated
 
@@ -71,21 +71,21 @@ def _fault_of_file(error: DBAPIError, url: URL) -> ModnormError | None:
     if _is_damage(error):
         return PreconditionError(
             f"the database {url.database} is damaged: {error.orig}",
-            remedy="put back a copy of it, or move it away and start again, which repeats "
-            "what was not finished; results and reports that were written still hold",
+            remedy="restore a copy of it, or move it away and start again, which repeats "
+            "unfinished work; written results and reports stay valid",
         )
     if getattr(error.orig, "sqlite_errorcode", 0) & _KIND in _DISK_FAULTS:
         return UnavailableError(
             f"the database {url.database} cannot be used: {error.orig}",
-            remedy="make room or mend the disk; then the same command may be given again, "
-            "and what is stored is not done twice",
+            remedy="free disk space or fix the disk; then run the same command again, "
+            "which does not repeat stored work",
         )
     return None
 
 
 def _is_damage(error: DBAPIError) -> bool:
-    """Tell whether a file is not a whole database.
+    """Return whether the file is not an intact database.
 
-    SQLite calls that a DatabaseError; subclasses are about a statement.
+    SQLite then raises DatabaseError itself; its subclasses are about a statement.
     """
     return type(error) is DatabaseError

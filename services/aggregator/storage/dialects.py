@@ -30,26 +30,26 @@ _CONNECTION: Mapping[str, int] = MappingProxyType(
         "tcp_user_timeout": 30_000,
     }
 )
-"""Options of Postgres: a host that vanishes is given up after 30 seconds. The last option is in
+"""Options of Postgres: a vanished host is given up after 30 seconds. The last option is in
 milliseconds."""
-_REST_SECONDS = 1.0
+_MAX_IDLE_SECONDS = 1.0
 """A connection that was idle for longer is tested before its next use."""
-_RESTS = "rests since"
+_IDLE_SINCE = "idle since"
 _MIGRATION_LOCK = 0x6D6F646E6F726D
 """Key of the advisory lock that lets one aggregator migrate at a time ("modnorm")."""
 _WRITES = "modnorm_write"
 """Option of an engine whose transactions write."""
 _ANALYSE_WAIT = "SET LOCAL lock_timeout = '2s'"
-"""Longer than the second after which Postgres's own `ANALYZE` gives way to a waiting one."""
+"""Timeout above one second, after which Postgres's own `ANALYZE` yields to a waiting one."""
 
 
 def writing(engine: Engine) -> Engine:
-    """Return the engine for transactions that write: on SQLite they take the lock at once."""
+    """Return the engine for write transactions, which on SQLite take the lock at their start."""
     return engine.execution_options(**{_WRITES: True})
 
 
 def lock_migrations(connection: Connection) -> None:
-    """Wait until no other process migrates; on SQLite the transaction has the only lock."""
+    """Wait until no other process migrates; on SQLite the transaction already has the lock."""
     if connection.dialect.name == "postgresql":
         lock = text("SELECT pg_advisory_xact_lock(:key)")
         connection.execute(lock, {"key": _MIGRATION_LOCK})
@@ -58,14 +58,14 @@ def lock_migrations(connection: Connection) -> None:
 def insert_if_absent(
     session: Session, table: type[SQLModel], values: Mapping[str, object]
 ) -> None:
-    """Store a row, unless a row with its key is stored, also by a transaction at the same time."""
+    """Store a row unless a row with its key exists or is stored concurrently."""
     on_sqlite = session.get_bind().dialect.name == "sqlite"
     insert = sqlite.insert if on_sqlite else postgresql.insert
     session.exec(insert(table).values(values).on_conflict_do_nothing())
 
 
 def analyse(engine: Engine, table: str) -> None:
-    """Have Postgres plan for the present size of a table; SQLite keeps no such plans."""
+    """Update Postgres's statistics of a table; do nothing on SQLite."""
     if engine.dialect.name == "postgresql":
         with engine.begin() as connection:
             connection.exec_driver_sql(_ANALYSE_WAIT)
@@ -76,11 +76,11 @@ def parse_url(text_url: str) -> URL:
     """Return the URL of a database, with its driver.
 
     Raises:
-        InvalidInputError: the URL is of neither kind.
+        InvalidInputError: the URL names neither SQLite nor Postgres.
     """
     try:
         url = make_url(text_url)
-    except (ArgumentError, ValueError):  # which repeat a part of it
+    except (ArgumentError, ValueError):  # their messages could contain the password
         raise _bad_url("not a database URL") from None
     backend = url.get_backend_name()
     if backend == "postgresql":
@@ -99,7 +99,7 @@ def _bad_url(message: str) -> InvalidInputError:
 
 
 def open_engine(url: URL, idle_seconds: float) -> Engine:
-    """Return an engine whose connections are set up for this service.
+    """Return an engine with connections that are configured for this service.
 
     Args:
         url: The database.
@@ -110,29 +110,30 @@ def open_engine(url: URL, idle_seconds: float) -> Engine:
         event.listen(engine, "connect", _prepare_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
         return engine
-    # The connection that was used last has prepared the frequent statements.
+    # Last in, first out: the last used connection has prepared the frequent statements.
     engine = create_engine(url, pool_use_lifo=True, connect_args=dict(_CONNECTION))
     event.listen(engine, "connect", partial(_prepare_postgres, _session_settings(idle_seconds)))
-    event.listen(engine, "checkin", _rest)
-    event.listen(engine, "checkout", _check_rested)
+    event.listen(engine, "checkin", _mark_idle)
+    event.listen(engine, "checkout", _check_idle_connection)
     return engine
 
 
-def _rest(_connection: "PostgresConnection | None", record: ConnectionPoolEntry) -> None:
-    record.info[_RESTS] = time.monotonic()
+def _mark_idle(_connection: "PostgresConnection | None", record: ConnectionPoolEntry) -> None:
+    record.info[_IDLE_SINCE] = time.monotonic()
 
 
-def _check_rested(
+def _check_idle_connection(
     connection: "PostgresConnection", record: ConnectionPoolEntry, _borrowed: object
 ) -> None:
-    """Replace a connection that Postgres closed while it was idle, with all older ones.
+    """Test a connection that was idle; if Postgres closed it, replace it and all older ones.
 
-    A busy aggregator saves a round trip a transaction, and learns of a restart by an error.
+    Busy connections are not tested, which saves a round trip per transaction. After a restart of
+    Postgres they fail with an error.
 
     Raises:
-        InvalidatePoolError: it is closed.
+        InvalidatePoolError: the connection is closed.
     """
-    if time.monotonic() - record.info.get(_RESTS, math.inf) < _REST_SECONDS:
+    if time.monotonic() - record.info.get(_IDLE_SINCE, math.inf) < _MAX_IDLE_SECONDS:
         return
     try:
         connection.execute("SELECT 1")
@@ -142,14 +143,14 @@ def _check_rested(
 
 
 def _session_settings(idle_seconds: float) -> Mapping[str, float]:
-    """Return the settings of sessions in Postgres, in milliseconds, or seconds for keepalives.
+    """Return the settings of sessions in Postgres, in milliseconds; seconds for keepalives.
 
-    Plans find rows by index. The default cost of random reads is that of rotating disks, for which
-    dozens of jobs among thousands are updated by reading all of them, in twice the time.
+    A low cost of random reads makes plans use indexes. With the default, which fits rotating
+    disks, an update of dozens of jobs reads thousands and takes twice as long.
 
-    Postgres gives up a vanished host as soon as the host would give up Postgres, not after two
-    hours. A stopped process still acknowledges, and loses its transaction by being idle. On Unix
-    sockets the settings of TCP have no effect.
+    Postgres gives up a vanished client after as long as a client gives up Postgres, not after two
+    hours. A stopped process still acknowledges packets; its idle transaction is aborted. The TCP
+    settings have no effect on Unix sockets.
     """
     return {
         "random_page_cost": 1.1,
@@ -164,14 +165,14 @@ def _session_settings(idle_seconds: float) -> Mapping[str, float]:
 def _prepare_postgres(
     settings: Mapping[str, float], connection: "PostgresConnection", _record: object
 ) -> None:
-    """Set up a session by statements, because connection poolers refuse start options."""
-    connection.autocommit = True  # so that a stopped process leaves no transaction idle
+    """Configure a session by statements, because connection poolers refuse startup options."""
+    connection.autocommit = True  # a stopped process must not leave an idle transaction here
     connection.execute("; ".join(f"SET {name} = {value}" for name, value in settings.items()))
     connection.autocommit = False
 
 
 def _prepare_sqlite(connection: SqliteConnection, _record: object) -> None:
-    """Let SQLAlchemy begin transactions, wait for other processes, and check foreign keys."""
+    """Configure SQLite: explicit transactions, waits for locks, foreign keys."""
     connection.isolation_level = None
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")
@@ -179,6 +180,6 @@ def _prepare_sqlite(connection: SqliteConnection, _record: object) -> None:
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    """Take the write lock at once: a transaction that asks for it late would have to fail."""
+    """Take the write lock at the start, since a later request for it could fail."""
     writes = connection.get_execution_options().get(_WRITES, False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

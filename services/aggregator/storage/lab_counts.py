@@ -13,11 +13,11 @@ from services.aggregator.storage.tables import Experiment, Job
 
 @dataclass(frozen=True, slots=True)
 class LabCounts:
-    """Counts at one moment."""
+    """Counts of jobs and experiments at one time."""
 
     experiments: Mapping[ExperimentState, int]
     open_jobs: Mapping[tuple[JobState, Split], int]
-    """Jobs that have not ended; metrics count the others when they end."""
+    """Pending and leased jobs; metrics count the others when they end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +27,14 @@ class LeaseHolder:
     worker: str
     jobs: int
     heard: float
-    """When it was given or extended a lease last, in seconds since the epoch."""
+    """Time of its last claim or heartbeat, in seconds since the epoch."""
 
 
 class LabCountStore:
-    """Counts over all experiments by indices; their cost grows with the open jobs.
+    """Counts over all experiments; the indexed queries' cost grows with the open jobs.
 
     Args:
-        database: Where they are.
+        database: The database.
         lease_seconds: How long a lease lasts without a heartbeat.
     """
 
@@ -62,7 +62,7 @@ class LabCountStore:
         """Return the workers that hold leases, by name.
 
         Args:
-            limit: How many at most.
+            limit: Most workers to return.
         """
         query = (
             select(Job.worker, func.count(), func.max(Job.lease_deadline))

@@ -1,6 +1,6 @@
-"""Finds and locks experiments and jobs inside a caller's transaction.
+"""Lookups and locks of experiments and jobs inside a caller's transaction.
 
-Locks are taken in one order, experiments before their jobs, so that transactions never deadlock.
+Experiments are locked before their jobs, so that transactions never deadlock.
 """
 
 from sqlmodel import Session, col, select
@@ -23,7 +23,7 @@ def find_experiment(session: Session, experiment_id: str) -> Experiment:
 
 
 def lock_experiment(session: Session, experiment_id: str) -> Experiment:
-    """Return an experiment that no other transaction changes until this one ends.
+    """Return an experiment, locked until the end of the transaction.
 
     Raises:
         NotFoundError: there is no such experiment.
@@ -51,16 +51,16 @@ def lock_job(session: Session, job_id: str) -> tuple[Job, Experiment]:
 
 
 def unknown_experiment(experiment_id: str) -> NotFoundError:
-    """Return the error for an id that no experiment has."""
+    """Return the error for an unknown experiment id."""
     return NotFoundError(
         f"there is no experiment {experiment_id!r}",
         field="id",
-        remedy="`modnorm list` has the ids of those that you may see",
+        remedy="`modnorm list` prints the ids of your experiments",
     )
 
 
 def unknown_job(job_id: str) -> NotFoundError:
-    """Return the error for an id that no job has."""
+    """Return the error for an unknown job id."""
     return NotFoundError(f"there is no job {job_id!r}", field="lease.job_id")
 
 
@@ -77,7 +77,7 @@ def pending_jobs(
         session: The transaction.
         experiment_id: Return only the jobs of this experiment.
         model_digest: Return only the jobs of experiments on this model.
-        limit: Return only so many.
+        limit: Most ids to return.
     """
     query = (
         select(Job.id)

@@ -1,4 +1,4 @@
-"""Enumerations that are stored as text: states, splits, kinds of artifacts and failures."""
+"""Enumerations stored as text: states, splits, kinds of artifacts and failures."""
 
 from enum import StrEnum
 
@@ -19,10 +19,10 @@ class ExperimentState(StrEnum):
 TERMINAL = frozenset(
     {ExperimentState.SUCCEEDED, ExperimentState.FAILED, ExperimentState.CANCELLED}
 )
-CONDUCTED = frozenset(
+IN_SETUP = frozenset(
     {ExperimentState.PENDING, ExperimentState.CALIBRATING, ExperimentState.SAMPLING}
 )
-"""States that the conductor moves experiments out of; reports move them out of the others."""
+"""States before the selection, which the conductor ends. Reports end the other states."""
 
 
 class JobState(StrEnum):
@@ -40,7 +40,7 @@ OPEN = frozenset({JobState.PENDING, JobState.LEASED})
 
 
 class Split(StrEnum):
-    """Rows that a job answers."""
+    """The set of rows that a job answers."""
 
     SELECTION = "selection"
     HELDOUT = "heldout"
@@ -70,5 +70,5 @@ BASE_INDEX = -1
 
 
 def state_index(updates: int) -> int:
-    """Return the candidate index of a state of an iterative run; the base is the first state."""
+    """Return the candidate index of an iterative run's state, whose first state is the base."""
     return BASE_INDEX - updates

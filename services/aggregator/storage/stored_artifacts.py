@@ -1,4 +1,4 @@
-"""Stored artifacts, by kind and digest, inside a caller's transaction."""
+"""Storage of artifacts by kind and digest, inside a caller's transaction."""
 
 import json
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class StoredText:
 
 
 def keep_artifact(session: Session, kind: ArtifactKind, artifact: StoredText) -> None:
-    """Store a text under its digest, unless any transaction has stored it."""
+    """Store a text under its digest unless it is stored already."""
     content = pack_text(artifact.text)
     row = {"digest": artifact.digest, "kind": kind, "content": content}
     insert_if_absent(session, Artifact, row)
@@ -32,7 +32,7 @@ def load_text(session: Session, kind: ArtifactKind, digest: str) -> str:
     """Return a stored text.
 
     Raises:
-        NotFoundError: nothing of this kind has the digest.
+        NotFoundError: no artifact of this kind has the digest.
     """
     artifact = session.get(Artifact, digest)
     if artifact is None or artifact.kind is not kind:

@@ -1,8 +1,8 @@
-"""Bulk inserts, and fresh statistics for the tables that grew by them.
+"""Bulk inserts, and new statistics for the tables that grew.
 
-Postgres keeps plans that it made for a small table, and those read all of a large one. `ANALYZE`
-runs in a transaction of its own after the one that stored the rows, because it holds its lock to
-the end: other transactions that analyse the table would wait for it.
+Postgres keeps plans from when a table was small, and they read all rows of a large table.
+`ANALYZE` runs in a separate transaction after the insert, because it holds its lock to the end of
+its transaction and others that analyse the table would wait.
 """
 
 import logging
@@ -29,7 +29,7 @@ def insert_rows(
     Args:
         session: The transaction.
         table: The table. Columns without a value get their default.
-        rows: Values by column; all rows name the same columns.
+        rows: Values by column; all rows have the same columns.
     """
     stored, remaining = 0, iter(rows)
     while batch := list(islice(remaining, _ROWS_AT_A_TIME)):
@@ -40,9 +40,9 @@ def insert_rows(
 
 
 def analyse_grown(engine: Engine, session: Session) -> None:
-    """Analyse the tables that a committed transaction made grow.
+    """Analyse the tables that grew in a committed transaction.
 
-    Errors are logged only: the rows are stored, and Postgres analyses the table later by itself.
+    Errors are only logged: the rows are stored, and Postgres analyses the table itself later.
     """
     for table in sorted(session.info.pop(_GROWN, ())):
         try:

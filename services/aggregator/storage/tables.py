@@ -1,4 +1,4 @@
-"""The tables. Times are in seconds since the epoch; `storage.codec` makes the blobs."""
+"""The tables. Times are in seconds since the epoch; `storage.codec` packs the blobs."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -39,7 +39,7 @@ class Text(TypeDecorator[str]):
     cache_ok = True
 
     def process_bind_param(self, value: str | None, _dialect: Dialect) -> str | None:
-        """Return a text that both databases can store."""
+        """Return the text without NUL characters."""
         return value if value is None else value.replace("\0", "\ufffd")
 
 
@@ -81,7 +81,7 @@ class _ArtifactKindText(_EnumText):
 
 @lru_cache(maxsize=64)
 def parsed_spec(spec_json: str) -> ExperimentSpec:
-    """Return a spec from its JSON. Specs never change, so each is parsed once."""
+    """Return the spec of a JSON text, cached since specs never change."""
     return ExperimentSpec.model_validate_json(spec_json)
 
 
@@ -96,7 +96,7 @@ class Artifact(SQLModel, table=True):
 
 
 class Experiment(SQLModel, table=True):
-    """One experiment. A transaction that changes its state or ends one of its jobs locks it."""
+    """One experiment. Transactions that change its state or end one of its jobs lock it."""
 
     __tablename__ = "experiments"
     __table_args__ = (
@@ -109,16 +109,16 @@ class Experiment(SQLModel, table=True):
     id: str = Field(primary_key=True, sa_type=Text)
     tenant: str = Field(default=DEFAULT_TENANT, sa_type=Text)
     request_id: str = Field(sa_type=Text)
-    """As the client wrote it. Each tenant has ids of its own."""
+    """The client's request id; unique within a tenant."""
     request_key: str = Field(sa_type=Text)
-    """Tenant and request id in one text."""
+    """Tenant and request id as one text."""
     spec_json: str = Field(sa_type=Text)
     spec_digest: str = Field(sa_type=Text)
     state: ExperimentState = Field(default=ExperimentState.PENDING, sa_type=_ExperimentStateText)
     error: str = Field(default="", sa_type=Text)
-    """Why it failed."""
+    """Reason of its failure."""
     remedy: str = Field(default="", sa_type=Text)
-    """How the cause of the failure is fixed, if that is known."""
+    """How to fix the cause of the failure, if known."""
     waits_for: str = Field(default="", sa_type=Text)
     """Why its next step waits for a service. The next event clears it."""
     create_time: float
@@ -134,25 +134,25 @@ class Experiment(SQLModel, table=True):
     selection_rows: int
     heldout_rows: int
     selection_revision: str | None = Field(default=None, sa_type=Text)
-    """Commit of the Hugging Face dataset that the selection rows come from."""
+    """Commit of the Hugging Face dataset with the selection rows."""
     heldout_revision: str | None = Field(default=None, sa_type=Text)
     examples_done: int = 0
     examples_total: int = 0
     last_cursor: int = Field(default=0, sa_type=BigInteger)
     """Cursor of its last event."""
     jobs_total: int = 0
-    """Jobs of the present phase. Counted here, so that no report has to count rows."""
+    """Number of jobs of the present phase; the counters spare each report a count of rows."""
     jobs_done: int = 0
     jobs_failed: int = 0
     development_digest: str = Field(default="", sa_type=Text)
-    """Rows that choose among the states of an iterative run; empty if there are none."""
+    """Digest of the rows that select among the states of an iterative run; empty without."""
     development_rows: int = 0
     generator_digest: str = Field(default="", sa_type=Text)
-    """The generator that proposes amplitudes; empty if there is none."""
+    """Digest of the generator that proposes amplitudes; empty without."""
     updates_done: int = 0
-    """Steps of the lineage of an iterative run."""
+    """Number of steps of an iterative run's lineage."""
     candidates_stopped: int = 0
-    """Candidates whose scoring was stopped early."""
+    """Number of candidates that were stopped early."""
 
     @property
     def spec(self) -> ExperimentSpec:
@@ -161,7 +161,7 @@ class Experiment(SQLModel, table=True):
 
     @property
     def is_iterative(self) -> bool:
-        """Whether it trains one model by updates."""
+        """Whether the experiment trains one model by updates."""
         return self.spec.iterative is not None
 
     @property
@@ -183,7 +183,7 @@ class Experiment(SQLModel, table=True):
         """Return the task with the scorer that the experiment was created with.
 
         Raises:
-            PreconditionError: this version has no such scorer.
+            PreconditionError: this version lacks the scorer.
         """
         named = self.spec.task
         try:
@@ -210,20 +210,20 @@ class Candidate(SQLModel, table=True):
     radius: float
     scale_map_digest: str = Field(sa_type=Text)
     coefficients: bytes | None = Field(default=None, sa_type=LargeBinary)
-    """Packed float32; None until the first report resolves them."""
+    """Packed float32 values; None until the first report resolves them."""
     lineage: str = Field(default="", sa_type=Text)
-    """Digest of the trained state that it is drawn around; empty for the base model."""
+    """Digest of the trained state that the candidate perturbs; empty for the base model."""
     normaliser: float | None = None
-    """Factor of its amplitudes, if a generator proposed them."""
+    """Normaliser of its amplitudes, if a generator proposed them."""
 
     @property
     def is_base(self) -> bool:
-        """Whether it is the unperturbed model."""
+        """Whether the candidate is the unperturbed model."""
         return self.index == BASE_INDEX
 
     @property
     def needs_proposal(self) -> bool:
-        """Whether a generator proposes its coefficients and has not done so yet."""
+        """Whether a generator still has to propose its coefficients."""
         return self.method == "zo_finetuner" and self.coefficients is None
 
 
@@ -260,28 +260,28 @@ class Job(SQLModel, table=True):
     split: Split = Field(sa_type=_SplitText)
     state: JobState = Field(default=JobState.PENDING, sa_type=_JobStateText)
     attempts: int = 0
-    """Attempts that ended. A released job does not count one."""
+    """Number of ended attempts, without released ones."""
     token: int = Field(default=0, sa_type=BigInteger)
     worker: str = Field(default="", sa_type=Text)
     lease_deadline: float | None = None
     answers_done: int = 0
     resting: bool = False
-    """Whether it was parked in its worker at the last heartbeat."""
+    """Whether the job was parked at the last heartbeat."""
     correct: int = 0
-    """Stored answers whose vote is right."""
+    """Number of stored answers with a correct vote."""
     error: str = Field(default="", sa_type=Text)
-    """Why its last attempt failed."""
+    """Reason of the last failed attempt."""
     remedy: str = Field(default="", sa_type=Text)
-    """How the cause of that is fixed, if the worker knows."""
+    """How to fix the cause of that failure, if the worker reported it."""
     metric: float | None = None
     """Mean selection reward, or held-out metric of the candidate alone. None while unknown: of a
     candidate that was stopped early, or of an expert that skipped rows."""
     reward_lower: float | None = None
-    """Least possible mean selection reward of a candidate that was stopped early."""
+    """Lower bound of the mean selection reward of a candidate that was stopped early."""
     reward_upper: float | None = None
-    """Largest one."""
+    """Upper bound of the same reward."""
     skipped: bytes | None = Field(default=None, sa_type=LargeBinary)
-    """Rows that its last lease skips, packed; None if all are to be answered."""
+    """Packed numbers of the rows that its last lease skips; None if it skips none."""
     tokens: int = Field(default=0, sa_type=BigInteger)
     switch_seconds: float = 0.0
     generate_seconds: float = 0.0
@@ -290,13 +290,13 @@ class Job(SQLModel, table=True):
 
     @property
     def title(self) -> str:
-        """Its name in events."""
+        """Name of the job in events."""
         who = "base" if self.candidate == BASE_INDEX else f"candidate {self.candidate}"
         return f"{who}, {self.split}"
 
     @property
     def log_fields(self) -> Mapping[str, str | int]:
-        """The fields that name it in the log."""
+        """Fields that identify the job in the log."""
         return {
             "experiment": self.experiment_id,
             "job": self.id,
@@ -352,7 +352,7 @@ class Vote(SQLModel, table=True):
     support: int
     correct_support: int
     skipped: int = 0
-    """Experts that skipped the row. The other counts are without them."""
+    """Number of experts that skipped the row. The other counts exclude them."""
 
 
 class Event(SQLModel, table=True):
@@ -366,7 +366,7 @@ class Event(SQLModel, table=True):
     time: float
     message: str = Field(sa_type=Text)
     waits_for: str = Field(default="", sa_type=Text)
-    """Why the experiment waits for a service since this event; empty if it does not."""
+    """Why the experiment waits for a service after this event; empty if it does not."""
     state: ExperimentState = Field(sa_type=_ExperimentStateText)
     progress: bytes = Field(sa_type=LargeBinary)
     """Serialised `modnorm.v1.Progress`."""

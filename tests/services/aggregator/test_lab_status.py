@@ -86,7 +86,7 @@ def test_a_token_that_cannot_be_read_is_named(start_lab, tmp_path):
 def test_a_database_that_hangs_is_named_and_told_to_health_checks(
     start_lab, postgres_url, monkeypatch
 ):
-    monkeypatch.setattr("services.aggregator.lab_status.LOOK_SECONDS", 0.5)
+    monkeypatch.setattr("services.aggregator.lab_status.CHECK_SECONDS", 0.5)
     monkeypatch.setattr("services.aggregator.aggregator.ANSWER_SECONDS", 0.2)
 
     async def serving(lab, expected):
@@ -131,8 +131,8 @@ def test_a_service_is_as_usable_as_what_it_needs(start_lab, usable):
 def test_workers_are_remembered_in_bounded_number():
     workers = Workers()
     for number in range(MAX_WORKERS + 5):
-        workers.heard(f"w{number:05}", "1")
-    seen = workers.seen([LeaseHolder("old", 2, 7.0)])
+        workers.record_claim(f"w{number:05}", "1")
+    seen = workers.messages([LeaseHolder("old", 2, 7.0)])
     assert len(seen) == MAX_WORKERS + 1
     assert (seen[0].name, seen[0].jobs, seen[0].version) == ("old", 2, "")
     assert seen[0].seen.ToSeconds() == 7

@@ -113,13 +113,13 @@ def test_what_is_kept_of_an_experiment_is_let_go_of_when_it_is_cancelled(start_l
             for _ in range(2):
                 await lab.worker().claim_next()
             shortcuts = lab.aggregator._stores.jobs._early_stop
-            assert shortcuts.kept() == {created.id}
+            assert shortcuts.cached_experiments() == {created.id}
             await lab.cancel(created.id)
             for _ in range(1200):
-                if not shortcuts.kept():
+                if not shortcuts.cached_experiments():
                     break
                 await asyncio.sleep(0.05)
-            assert not shortcuts.kept()
+            assert not shortcuts.cached_experiments()
 
     asyncio.run(scenario())
 

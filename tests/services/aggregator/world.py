@@ -16,7 +16,7 @@ from services.aggregator.aggregator import Stores
 from services.aggregator.experiments.admission import Admission
 from services.aggregator.experiments.experiment_store import ExperimentStore
 from services.aggregator.experiments.result_store import EventStore, ResultStore
-from services.aggregator.jobs.job_store import Beat, Change, Claim, ClaimRequest, JobStore
+from services.aggregator.jobs.job_store import Change, Claim, ClaimRequest, Heartbeat, JobStore
 from services.aggregator.jobs.report_checks import Report
 from services.aggregator.storage.codec import StoredAnswer, unpack_coefficients
 from services.aggregator.storage.database import Database
@@ -89,7 +89,7 @@ class SingleCalls(JobStore):
         return only(self.claim_all([ClaimRequest(job_id, worker)]))
 
     def heartbeat(self, job_id: str, token: int, answers_done: int) -> bool:
-        return only(self.heartbeat_all([Beat(job_id, token, answers_done)]))
+        return only(self.heartbeat_all([Heartbeat(job_id, token, answers_done)]))
 
     def report(self, report: Report) -> Change:
         return only(self.report_all([report]))

@@ -185,7 +185,7 @@ def test_all_leases_that_a_worker_can_hold_fit_one_message():
     """One at the engine and one behind it, beside those that rest."""
     (bound,) = (
         rule.le
-        for rule in EvaluatorSettings.model_fields["resting_candidates"].metadata
+        for rule in EvaluatorSettings.model_fields["parked_candidates"].metadata
         if hasattr(rule, "le")
     )
     assert bound + 2 <= MAX_CALLS

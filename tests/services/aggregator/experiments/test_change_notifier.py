@@ -14,7 +14,7 @@ def test_a_change_wakes_who_waits_for_it_and_nobody_else():
         mine = [asyncio.create_task(notifier.wait("a", 0, HANG_SECONDS)) for _ in range(2)]
         other = asyncio.create_task(notifier.wait("b", 0, HANG_SECONDS))
         await asyncio.sleep(0)
-        notifier.ring("a")
+        notifier.notify("a")
         await asyncio.wait_for(asyncio.gather(*mine), HANG_SECONDS / 2)
         assert not other.done()
         assert (notifier.seen("a"), notifier.seen("b")) == (1, 0)
@@ -22,7 +22,7 @@ def test_a_change_wakes_who_waits_for_it_and_nobody_else():
         with pytest.raises(asyncio.CancelledError):
             await other
         assert not notifier._waiting
-        notifier.ring("b")
+        notifier.notify("b")
 
     asyncio.run(scenario())
 
@@ -31,7 +31,7 @@ def test_a_change_since_the_look_is_not_waited_for():
     async def scenario():
         notifier = Notifier()
         seen = notifier.seen("a")
-        notifier.ring("a")
+        notifier.notify("a")
         await asyncio.wait_for(notifier.wait("a", seen, HANG_SECONDS), HANG_SECONDS / 2)
 
     asyncio.run(scenario())

@@ -88,7 +88,7 @@ class Crew:
         whole = self.world.report_of(claim)
         left = [row for row in range(len(whole.answers)) if row not in claim.skipped]
         self.random.shuffle(left)
-        self.busy.append(Worker(claim, whole, left, claim.bar))
+        self.busy.append(Worker(claim, whole, left, claim.threshold))
 
     def go_on(self, worker: Worker) -> None:
         event, job = self.random.random(), worker.claim.job
@@ -96,7 +96,9 @@ class Crew:
             self.jobs.fail(job.id, job.token, FailureKind.RELEASED, "drained")
             self.busy.remove(worker)
         elif event < 0.2:
-            worker.bar = self.jobs.known_bar(self.id, worker.claim.candidate.index) or worker.bar
+            worker.bar = (
+                self.jobs.cached_threshold(self.id, worker.claim.candidate.index) or worker.bar
+            )
         elif (report := worker.step()) is not None:
             for _ in range(self.random.choice([1, 2])):
                 self.jobs.report(report)
@@ -169,9 +171,9 @@ def scored_to_the_bar(world, **changes):
 
 def test_claims_and_heartbeats_tell_the_bar_and_reports_are_held_to_it(world):
     created, claim = scored_to_the_bar(world)
-    assert claim.bar == Threshold(1.0, 1)
-    assert world.stores.jobs.known_bar(created, 3) == Threshold(1.0, 1)
-    assert world.stores.jobs.known_bar(created, -1) is None
+    assert claim.threshold == Bar(1.0, 1)
+    assert world.stores.jobs.cached_threshold(created, 3) == Bar(1.0, 1)
+    assert world.stores.jobs.cached_threshold(created, -1) is None
     world.stores.jobs.report(stopped(world.report_of(claim)))
     record = world.stores.results.candidates(created, 2, 1)[0]
     assert record.selection.state is JobState.DONE
@@ -185,7 +187,7 @@ def test_claims_and_heartbeats_tell_the_bar_and_reports_are_held_to_it(world):
 def test_a_candidate_that_can_still_be_an_expert_is_not_stopped(world):
     created = world.select(size=8, ensemble_sizes=[1, 2])
     claims = [world.claim(job_id) for job_id in world.stores.jobs.pending(created)[:3]]
-    assert [claim.bar for claim in claims] == [None] * 3
+    assert [claim.threshold for claim in claims] == [None] * 3
     for claim in claims:
         with pytest.raises(InvalidInputError, match="and be an expert") as raised:
             world.stores.jobs.report(stopped(world.report_of(claim), 0))
@@ -204,8 +206,8 @@ def test_the_rows_of_a_stopped_candidate_are_some_of_all_in_order(world, rows):
 
 def test_nothing_is_left_out_where_full_statistics_are_asked_for(world):
     created, claim = scored_to_the_bar(world, statistics="full")
-    assert claim.bar is None
-    assert world.stores.jobs.known_bar(created, 3) is None
+    assert claim.threshold is None
+    assert world.stores.jobs.cached_threshold(created, 3) is None
     with pytest.raises(InvalidInputError):
         world.stores.jobs.report(stopped(world.report_of(claim)))
     world.stores.jobs.report(world.report_of(claim))
@@ -239,7 +241,7 @@ def test_equal_scores_are_found_again_first_candidates_first(world):
     pending = world.stores.jobs.pending(created)
     again = restarted(world).claim(pending[0], "w")
     assert again is not None
-    assert (claim.bar, again.bar) == (Threshold(1.0, 1), Threshold(1.0, 1))
+    assert (claim.threshold, again.threshold) == (Bar(1.0, 1), Bar(1.0, 1))
 
 
 def test_what_was_left_out_is_taken_over_with_what_justifies_it(world):
@@ -369,9 +371,9 @@ def test_votes_are_let_go_of_however_their_experiment_ends(world, end):
         while world.state(experiment_id) == "SELECTING":
             jobs.report(world.report_of(world.claim_next(experiment_id)))
         claim = world.claim(jobs.pending(experiment_id)[1])
-    assert jobs._early_stop.kept() == {voting, other}
+    assert jobs._early_stop.cached_experiments() == {voting, other}
     jobs.forget_ended()
-    assert jobs._early_stop.kept() == {voting, other}
+    assert jobs._early_stop.cached_experiments() == {voting, other}
     if end == "cancelled":
         world.stores.experiments.cancel(other)
     elif end == "failed":
@@ -382,4 +384,4 @@ def test_votes_are_let_go_of_however_their_experiment_ends(world, end):
         while pending := elsewhere.pending(other):
             elsewhere.report(world.report_of(elsewhere.claim(pending[0], "w")))
     jobs.forget_ended()
-    assert jobs._early_stop.kept() == {voting}
+    assert jobs._early_stop.cached_experiments() == {voting}

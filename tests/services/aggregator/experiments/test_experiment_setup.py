@@ -91,7 +91,7 @@ def test_what_the_caller_must_change_is_not_tried_again():
 @pytest.mark.parametrize(
     ("failing", "message"),
     [
-        (UnavailableError("no database"), "put off: no database"),
+        (UnavailableError("no database"), "postponed: no database"),
         (OSError("disk"), "cannot say that the experiment failed"),
     ],
 )

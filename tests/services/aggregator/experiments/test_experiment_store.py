@@ -106,7 +106,7 @@ def test_cancelling_absorbs(world, selecting):
     again = world.stores.experiments.cancel(created).experiment
     assert again == cancelled
     assert world.stores.jobs.pending(created) == ()
-    assert world.stores.experiments.conducted() == ()
+    assert world.stores.experiments.in_setup() == ()
 
 
 def test_what_is_waited_for_is_told_until_the_experiment_moves_on(world):
@@ -141,7 +141,7 @@ def test_what_the_conductor_has_to_do_is_oldest_first(world):
         ids.append(world.create(f"r{index}"))
     world.select("selecting")
     world.stores.experiments.cancel(ids[1])
-    assert world.stores.experiments.conducted() == (ids[0], ids[2])
+    assert world.stores.experiments.in_setup() == (ids[0], ids[2])
 
 
 def test_an_unknown_experiment_is_not_found(world):

@@ -58,7 +58,7 @@ def test_what_is_finished_is_taken_over_and_the_rest_is_pending(world):
         assert answers(world, second, new) == answers(world, first, old)
     progress = world.stores.experiments.get(second).progress
     assert (progress.jobs_done, progress.jobs_total) == (3, 5)
-    assert f"3 results are taken over from experiment {first}" in last_event(world, second).message
+    assert f"3 results are reused from experiment {first}" in last_event(world, second).message
     assert (world.stores.experiments.get(first), records(world, first)) == before
 
 

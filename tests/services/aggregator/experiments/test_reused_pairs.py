@@ -1,4 +1,4 @@
-"""What is taken over at once is what a look at each candidate by itself would take over."""
+"""Results reused in chunks equal those that a comparison of single candidates would reuse."""
 
 import random
 from itertools import chain, cycle

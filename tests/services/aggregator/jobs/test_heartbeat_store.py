@@ -10,7 +10,7 @@ from sqlalchemy import event
 from modnorm.errors import NotFoundError, StaleLeaseError
 from services.aggregator.jobs.job_store import FailureKind
 from services.aggregator.jobs.reporting import Reporting
-from services.aggregator.jobs.worker_requests import Beat
+from services.aggregator.jobs.worker_requests import Heartbeat
 from services.aggregator.storage.states import JobState
 
 INFRASTRUCTURE = FailureKind.INFRASTRUCTURE
@@ -47,10 +47,10 @@ def test_a_job_that_rested_when_its_worker_fell_silent_has_had_no_attempt(world)
     job = world.job_of(created, 0)
     for resting in (True, False):
         claim = world.claim(job.id)
-        beat = Beat(job.id, claim.job.token, 3, resting=True)
+        beat = Heartbeat(job.id, claim.job.token, 3, parked=True)
         assert world.stores.jobs.heartbeat_all([beat]) == [False]
         if not resting:
-            assert world.stores.jobs.heartbeat_all([dataclasses.replace(beat, resting=False)]) == [
+            assert world.stores.jobs.heartbeat_all([dataclasses.replace(beat, parked=False)]) == [
                 False
             ]
         world.now += 61
@@ -62,7 +62,7 @@ def test_a_lease_begins_at_the_engine(world):
     created = world.select(failures={"max_attempts": 1})
     job = world.job_of(created, 0)
     claim = world.claim(job.id)
-    world.stores.jobs.heartbeat_all([Beat(job.id, claim.job.token, 3, resting=True)])
+    world.stores.jobs.heartbeat_all([Heartbeat(job.id, claim.job.token, 3, parked=True)])
     world.now += 61
     world.stores.jobs.reap(job.id)
     world.claim(job.id)
@@ -96,9 +96,9 @@ def test_many_leases_are_answered_each_for_itself_in_as_many_statements_as_a_few
     world.claim(lost.job.id, "another")
     world.stores.jobs.report(world.report_of(done))
     world.now += 59
-    beats = [Beat(one.job.id, 1, 3, resting=True) for one in (lost, *held, gone, done)]
+    beats = [Heartbeat(one.job.id, 1, 3, parked=True) for one in (lost, *held, gone, done)]
     with statements(world) as executed:
-        answers = world.stores.jobs.heartbeat_all([*beats, Beat("nobody's", 1, 0)])
+        answers = world.stores.jobs.heartbeat_all([*beats, Heartbeat("nobody's", 1, 0)])
     assert len(executed) <= 4
     assert [type(answer) for answer in answers] == [
         StaleLeaseError,
@@ -116,7 +116,7 @@ def test_many_leases_are_answered_each_for_itself_in_as_many_statements_as_a_few
 def test_one_who_has_locked_a_job_is_waited_for_and_the_other_leases_are_not(world):
     created = world.select()
     first, second = (world.claim(job_id) for job_id in world.stores.jobs.pending(created)[:2])
-    beats = [Beat(one.job.id, 1, 3) for one in (first, second)]
+    beats = [Heartbeat(one.job.id, 1, 3) for one in (first, second)]
     reporting = Reporting.store
     told: list[object] = []
 

@@ -34,7 +34,7 @@ class Leases(RuleBasedStateMachine):
         request = f"request {next(REQUESTS)}"
         self.id = world.select(
             request,
-            name=request,  # work of its own: nothing is taken over from the run before
+            name=request,  # another name: no result of the run before is reused
             failures={"max_attempts": ATTEMPTS, "max_failed_candidates": 2},
             size=4,
             ensemble_sizes=[1, LARGEST],

@@ -52,6 +52,6 @@ def test_no_more_are_remembered_than_there_is_room_for(canaries):
 def test_a_lab_shows_the_warning_with_the_worker():
     workers = Workers()
     for name, canary in (("w1", "aa"), ("w2", "aa"), ("w3", "bb")):
-        workers.heard(name, "1")
+        workers.record_claim(name, "1")
         workers.canaries.note(name, {**H200, "canary": canary})
-    assert [bool(worker.warning) for worker in workers.seen([])] == [False, False, True]
+    assert [bool(worker.warning) for worker in workers.messages([])] == [False, False, True]

@@ -12,7 +12,7 @@ from sqlalchemy import select, text
 from sqlmodel import SQLModel
 
 from modnorm.errors import InvalidInputError, ModnormError, StaleLeaseError, UnavailableError
-from services.aggregator.jobs.job_store import Beat, Change, Claim, ClaimRequest, FailureKind
+from services.aggregator.jobs.job_store import Change, Claim, ClaimRequest, FailureKind, Heartbeat
 from services.aggregator.jobs.reporting import Reporting
 from services.aggregator.jobs.shared_transaction import together
 from services.aggregator.storage.database import Database
@@ -96,7 +96,7 @@ class Pair:
             if reports:
                 self.both("report", reports)
         elif kind == "beat":
-            self.both("heartbeat", [Beat(job_id, odd % 3, odd) for job_id, odd in chosen])
+            self.both("heartbeat", [Heartbeat(job_id, odd % 3, odd) for job_id, odd in chosen])
         else:
             for one in self.worlds:
                 self.disturb(one, kind, chosen[0])

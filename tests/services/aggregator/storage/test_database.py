@@ -137,10 +137,10 @@ def test_other_databases_are_refused(url):
     assert caught.value.field == "MODNORM_DATABASE_URL"
 
 
-@pytest.mark.parametrize("rest_seconds", [0.0, 60.0])
-def test_connections_that_broke_are_replaced(postgres_url, monkeypatch, rest_seconds):
-    """At once where they rested; otherwise one transaction, which is interrupted, notices."""
-    monkeypatch.setattr("services.aggregator.storage.dialects._REST_SECONDS", rest_seconds)
+@pytest.mark.parametrize("idle_seconds", [0.0, 60.0])
+def test_connections_that_broke_are_replaced(postgres_url, monkeypatch, idle_seconds):
+    """Idle connections are replaced before their use, others after a failed transaction."""
+    monkeypatch.setattr("services.aggregator.storage.dialects._MAX_IDLE_SECONDS", idle_seconds)
     database = Database(postgres_url)
     number = select(func.pg_backend_pid())
     with database.read() as session, database.read() as other:
@@ -148,7 +148,7 @@ def test_connections_that_broke_are_replaced(postgres_url, monkeypatch, rest_sec
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         for pid in pids:
             connection.execute("SELECT pg_terminate_backend(%s, 5000)", (pid,))
-    if rest_seconds:
+    if idle_seconds:
         with pytest.raises(UnavailableError), database.read() as session:
             session.exec(number).one()
     with database.read() as session, database.read() as other:

@@ -1,0 +1,68 @@
+"""Since when workers could be heard: their silence counts for no longer."""
+
+import pytest
+
+from services.aggregator.jobs.reaper import Reachability
+
+LEASE, PAUSE = 60.0, 5.0
+
+
+class Time:
+    """Two clocks, of which one may be set."""
+
+    def __init__(self):
+        self.now, self.date = 100.0, 1e9
+
+    def passes(self, seconds):
+        self.now += seconds
+        self.date += seconds
+
+
+@pytest.fixture
+def time():
+    return Time()
+
+
+@pytest.fixture
+def reachability(time):
+    return Reachability(LEASE, PAUSE, clock=lambda: time.now, date=lambda: time.date)
+
+
+def looks(reachability, time, seconds):
+    """Look as often as is usual; return after how many seconds silence counted, if it did."""
+    for passed in range(0, seconds + 1, 5):
+        if reachability.check():
+            return passed
+        time.passes(5.0)
+    return None
+
+
+def test_silence_counts_a_lease_after_the_start(reachability, time):
+    assert looks(reachability, time, 300) == 60
+
+
+def test_silence_counts_a_lease_after_nobody_could_be_heard(reachability, time):
+    looks(reachability, time, 300)
+    time.passes(36.0)
+    assert looks(reachability, time, 300) == 60
+
+
+def test_a_short_gap_changes_nothing(reachability, time):
+    looks(reachability, time, 300)
+    for _ in range(10):
+        time.passes(34.0)
+        assert reachability.check()
+
+
+@pytest.mark.parametrize(("jump", "counts"), [(3600.0, 60), (-3600.0, 0)])
+def test_a_date_that_is_set_forward_makes_nobody_silent(reachability, time, jump, counts):
+    looks(reachability, time, 300)
+    time.date += jump
+    assert looks(reachability, time, 300) == counts
+
+
+def test_rare_looks_are_no_gap(time):
+    reachability = Reachability(LEASE, 120.0, clock=lambda: time.now, date=lambda: time.date)
+    for _ in range(2):
+        time.passes(121.0)
+        assert reachability.check()
