@@ -1,7 +1,7 @@
-"""A whole lab inside one process: the services themselves on loopback, and one evaluator.
+"""A whole lab in one process: all services on loopback ports, and one evaluator.
 
-The database is a SQLite file, the queue is Celery's in-memory transport. Everything else is what
-a lab of separate processes runs.
+The database is an SQLite file, and the queue is Celery's in-memory transport. All else is the same
+code as in a lab of separate processes.
 """
 
 import asyncio
@@ -41,10 +41,10 @@ _DATABASE = "modnorm.db"
 _LOG = "lab.log"
 _TOKENS = "tokens.yaml"
 _GRACE_SECONDS = 1.0
-"""Short, since a user waits in the foreground: the job in hand is handed back, not finished."""
+"""Short, since a user waits in the foreground: the current job is released unfinished."""
 
 _OUTAGE_SECONDS = 10.0
-"""Nobody is at hand to repair the calibrator or the sampler, for example on a full disk. The
+"""No operator can repair the calibrator or the sampler, for example after a full disk. The
 experiment fails with the reason, and the same command resumes it."""
 
 
@@ -53,9 +53,9 @@ class EmbeddedLab:
     """A lab that runs in this process."""
 
     target: str
-    """`HOST:PORT` of its aggregator."""
+    """`HOST:PORT` of the aggregator."""
     credentials: Credentials
-    """The token of its aggregator, which nobody else on this machine knows."""
+    """Credentials with a token of the aggregator, which other users of this machine lack."""
 
 
 @contextmanager
@@ -67,18 +67,18 @@ def start(
     evaluate: bool = True,
     load: LoadEngine = load_engine,
 ) -> Iterator[EmbeddedLab]:
-    """Start a lab; leaving the context stops it.
+    """Start a lab; the end of the context stops it.
 
-    A part that breaks down ends the others, so that clients lose the connection at once. Its error
-    is raised on leaving the context. A database file that cannot be used any more, for example on
-    a full disk, ends the lab too, since nobody is at hand to repair it.
+    A part that fails ends the others, so that clients lose the connection at once. Its error
+    is raised at the end of the context. A database file that can no longer be used, for example on
+    a full disk, also ends the lab, since no operator repairs it.
 
     Args:
-        state: Directory of the database and the log, made where absent. One process at a time.
-        cache: Directory that labs may share, of calibrated profiles and fetched data.
-        data: More directories of named splits.
-        evaluate: Whether to work on the stored jobs, which wait otherwise.
-        load: Makes engines.
+        state: Directory of the database and the log, created if absent. One process at a time.
+        cache: Directory of calibrated profiles and fetched data, which labs may share.
+        data: Further directories of named splits.
+        evaluate: Whether to run an evaluator; otherwise stored jobs wait.
+        load: Loads engines.
     """
     state.mkdir(parents=True, exist_ok=True)
     log, leaving = state / _LOG, threading.Event()
@@ -106,14 +106,14 @@ def start(
             services.stop()
             wait(parts)
             for part in reversed(parts):
-                part.result()  # raises what broke the part down
+                part.result()  # raises the part's error
 
 
 def _work(worker: Worker, leaving: threading.Event, log: Path) -> None:
-    """Run the evaluator; raise an error if it ends by itself."""
+    """Run the evaluator; raise an error if it ends without a request."""
     worker.run()
     if not leaving.is_set():
-        raise EngineError("the evaluator broke down", remedy=f"the reason is in {log}")
+        raise EngineError("the evaluator ended", remedy=f"the reason is in {log}")
 
 
 class _Common(TypedDict):
@@ -136,7 +136,7 @@ class _Common(TypedDict):
 
 
 def _common_settings(state: Path, cache: Path) -> _Common:
-    """Return settings with a token of this lab, as other users of the machine reach its ports."""
+    """Return settings with a token, since other users of the machine reach the ports."""
     token, accepted = make_token("embedded", tuple(Role))
     write_tokens(state / _TOKENS, TokenTable(tokens=(accepted,)))
     return _Common(
@@ -180,7 +180,7 @@ class _Services:
         """Serve until `stop` is called.
 
         Raises:
-            ModnormError: the services broke down.
+            ModnormError: a service failed.
         """
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
             runner.run(self._serve())
@@ -230,7 +230,7 @@ class _Services:
 
 
 async def _started(service: Service, stack: AsyncExitStack) -> str:
-    """Start a service, which the stack stops, and return its address."""
+    """Start a service, stopped by the stack, and return its address."""
     await service.start()
     stack.push_async_callback(service.stop)
     return f"127.0.0.1:{service.port}"
@@ -250,5 +250,5 @@ def _logging_to(path: Path) -> Iterator[None]:
     finally:
         root.removeHandler(handler)
         root.setLevel(level)
-        with suppress(OSError):  # on a full disk lines may be left, which say what is raised, too
+        with suppress(OSError):  # on a full disk; the error is raised as well
             stream.close()

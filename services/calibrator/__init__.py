@@ -1,1 +1,1 @@
-"""Makes profile artifacts."""
+"""Service that computes profiles and radius artifacts."""

@@ -30,11 +30,11 @@ class CalibrationWork:
     settings: CalibrationSpec
     task: str
     name: ClassVar[str] = "calibration"
-    goes_on: ClassVar[bool] = False
+    is_resumable: ClassVar[bool] = False
 
     @cached_property
     def key(self) -> str:
-        """SHA-256 of all that the profile depends on."""
+        """SHA-256 of all inputs of the profile."""
         return content_key(
             {
                 "version": VERSION,
@@ -48,7 +48,7 @@ class CalibrationWork:
 
     @property
     def total(self) -> int:
-        """Prompts in all."""
+        """Number of prompts."""
         return len(self.prompts)
 
     def compute(self, report: Report) -> str:
@@ -66,10 +66,11 @@ def make_calibration(
 
     Args:
         request: The request.
-        roots: Directories of local models; anywhere when None.
+        roots: Directories that must contain local models; None allows any.
 
     Raises:
-        InvalidInputError: no prompts, an unusable one, settings out of range, no such model.
+        InvalidInputError: there are no prompts, a prompt or setting is invalid, or the model is
+            unknown.
         PreconditionError: the model has another digest.
     """
     settings = calibration_from_proto(request.settings)

@@ -1,4 +1,4 @@
-"""Computations in progress: one for each key, followed by any number of callers."""
+"""Computations in progress: one per key, followed by any number of callers."""
 
 import asyncio
 import logging
@@ -12,10 +12,10 @@ from modnorm.errors import CancelledError
 from services.common.artifact_store import ArtifactStore
 
 TURN_SECONDS = 60.0
-"""Least seconds before a resumable computation yields, since it has to load its model again."""
+"""Least length of a turn in seconds: a resumed computation has to load its model again."""
 
 Progress = tuple[int, int]
-"""Steps done, and steps in all."""
+"""Number of finished steps and of all steps."""
 Report = Callable[[int, int], None]
 
 logger = logging.getLogger(__name__)
@@ -26,32 +26,32 @@ class Work(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name in the log."""
+        """Name of the computation in the log."""
 
     @property
-    def goes_on(self) -> bool:
-        """Whether it can be interrupted and resumed."""
+    def is_resumable(self) -> bool:
+        """Whether the computation can be interrupted and resumed."""
 
     @property
     def key(self) -> str:
-        """SHA-256 of all that the result depends on."""
+        """SHA-256 of all inputs of the result."""
 
     @property
     def total(self) -> int:
-        """Steps in all."""
+        """Number of steps."""
 
     def compute(self, report: Report) -> str:
         """Return the artifact as canonical JSON; an error of `report` ends it."""
 
 
 class _TurnOverError(Exception):
-    """Another computation waits, and this one has had its turn."""
+    """The turn has ended because another computation waits."""
 
 
 class Turns:
-    """The right to compute, one at a time, since each computation loads a model.
+    """Turns of computations: only one runs at a time, since each loads a model.
 
-    Computations wait in order; one that yields waits again at the end.
+    Computations wait in a queue; one that yields returns to its end.
     """
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class Turns:
 
     @asynccontextmanager
     async def held(self) -> AsyncGenerator[None]:
-        """Wait for a turn, which lasts as long as the context."""
+        """Wait for a turn; it ends with the context."""
         self._waiting += 1
         try:
             await self._lock.acquire()
@@ -74,19 +74,19 @@ class Turns:
             self._lock.release()
 
     def require(self) -> None:
-        """End a long turn while others wait; called in the thread of the computation.
+        """Check that the turn continues; called in the thread of the computation.
 
         Raises:
-            _TurnOverError: the turn is over.
+            _TurnOverError: the turn was long enough, and another computation waits.
         """
         if self._waiting and time.monotonic() > self._end:
             raise _TurnOverError
 
 
 class Computation:
-    """A computation in a thread, of seconds to hours. It stops at the next step without followers.
+    """A computation in a thread, of seconds to hours.
 
-    A cancelled experiment therefore does not keep the machine busy.
+    Without followers it stops at the next step, so that cancelled experiments free the machine.
     """
 
     def __init__(self, total: int) -> None:
@@ -97,23 +97,23 @@ class Computation:
 
     @property
     def abandoned(self) -> bool:
-        """Whether the last follower left before the end."""
+        """Whether the last follower has left before the end."""
         return self._abandoned.is_set()
 
     def check(self) -> None:
         """Stop an abandoned computation; called in its thread.
 
         Raises:
-            CancelledError: nobody waits for the result any more.
+            CancelledError: the last follower has left.
         """
         if self.abandoned:
-            raise CancelledError("nobody waits for the outcome any more")
+            raise CancelledError("no caller waits for the result any more")
 
     def report(self, done: int, total: int) -> None:
-        """Tell the followers; called in the computation's thread.
+        """Publish progress to the followers; called in the computation's thread.
 
         Raises:
-            CancelledError: there are none.
+            CancelledError: the last follower has left.
         """
         self.check()
         self._loop.call_soon_threadsafe(self._publish, (done, total))
@@ -133,7 +133,7 @@ class Computation:
                 self._abandoned.set()
 
     def _publish(self, progress: Progress) -> None:
-        if progress <= self._latest:  # it was resumed after others had their turn
+        if progress <= self._latest:  # repeated steps of a resumed computation
             return
         self._latest = progress
         for queue in self._followers:
@@ -141,11 +141,11 @@ class Computation:
 
 
 class Computations:
-    """The computations of one process, which take turns, since each loads a model.
+    """The computations of one process, which take turns since each loads a model.
 
     Args:
-        store: Keeps finished artifacts.
-        turns: Shared with all computations of the process.
+        store: Stores finished artifacts.
+        turns: Shared by all computations of the process.
     """
 
     def __init__(self, store: ArtifactStore, turns: Turns) -> None:
@@ -194,18 +194,18 @@ class Computations:
 
         def report(done: int, total: int) -> None:
             run.report(done, total)
-            if work.goes_on:
+            if work.is_resumable:
                 self._turns.require()
 
         try:
             return self._find_or_make(work, run, report)
         except _TurnOverError:
-            logger.info("%s makes way", work.name)
+            logger.info("%s yields to another computation", work.name)
             return None
 
     def _find_or_make(self, work: Work, run: Computation, report: Report) -> str:
         def wait() -> None:
-            """Leave the turn to others while another process makes the artifact."""
+            """Yield the turn while another process computes the artifact."""
             run.check()
             self._turns.require()
 

@@ -29,19 +29,19 @@ from services.common.model_resolution import resolve_model
 class MatchingWork:
     """One matching, whose key determines its artifact.
 
-    Measurements are kept one by one. An interrupted matching resumes, and one with other radii
-    measures nothing twice.
+    Each measurement is stored. So an interrupted matching resumes, and a matching with other radii
+    reuses measurements.
     """
 
     plan: MatchingPlan
     folder: Path
     """Folder of the measurements."""
     name: ClassVar[str] = "matching"
-    goes_on: ClassVar[bool] = True
+    is_resumable: ClassVar[bool] = True
 
     @cached_property
     def key(self) -> str:
-        """SHA-256 of all that the artifact depends on."""
+        """SHA-256 of all inputs of the artifact."""
         return content_key(
             {
                 "inputs": dict(self.plan.inputs(best_device())),
@@ -58,7 +58,7 @@ class MatchingWork:
 
     @property
     def total(self) -> int:
-        """Candidates to measure in all."""
+        """Number of candidates to measure."""
         return len(self.plan.conditions) * self.plan.settings.candidates
 
     def compute(self, report: Report) -> str:
@@ -81,11 +81,11 @@ def make_matching(
 
     Args:
         request: The request.
-        roots: Directories of local models; anywhere when None.
+        roots: Directories that must contain local models; None allows any.
         folder: Folder of the measurements.
 
     Raises:
-        InvalidInputError: something in the request is out of range, unknown or unusable.
+        InvalidInputError: a field of the request is invalid.
         PreconditionError: the model has another digest.
     """
     matching = matching_from_proto(request.matching)

@@ -15,7 +15,7 @@ from services.common.status_servicer import StatusServicer
 
 
 def build(settings: CalibratorSettings, registry: CollectorRegistry | None = None) -> GrpcService:
-    """Return the service, not started yet; its metrics go to a registry."""
+    """Return the service, not yet started, with its metrics in a registry."""
     servicer = CalibrationServicer(settings)
 
     def register(server: grpc.aio.Server) -> Sequence[str]:
@@ -27,7 +27,7 @@ def build(settings: CalibratorSettings, registry: CollectorRegistry | None = Non
 
 
 def main() -> None:
-    """Serve until told to stop."""
+    """Run the calibrator until a signal."""
     settings = read_settings(CalibratorSettings)
     run_service(settings, lambda registry: build(settings, registry))
 

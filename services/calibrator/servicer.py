@@ -1,4 +1,4 @@
-"""CalibrationService: profiles and radius artifacts by content, computed once."""
+"""CalibrationService: profiles and radius artifacts, cached by their inputs."""
 
 import asyncio
 import re
@@ -23,11 +23,11 @@ from services.common.slow_threads import SlowThreads
 SERVICE = "modnorm.v1.CalibrationService"
 _NAMES = re.compile(f"[0-9a-f]{{{FINGERPRINT_DIGITS}}}|[0-9a-f]{{64}}")
 _RESOLUTIONS = 8
-"""Models that are resolved at a time: more than cores, since some wait for their download."""
+"""Models resolved concurrently: more than cores, since some wait for their download."""
 
 
 class CalibrationServicer(calibration_pb2_grpc.CalibrationServiceServicer):
-    """Makes profiles and radius artifacts, and keeps them under `profiles` and `radii`.
+    """Computes profiles and radius artifacts, stored under `profiles` and `radii`.
 
     Args:
         settings: Directories of models and of the cache.
@@ -44,7 +44,7 @@ class CalibrationServicer(calibration_pb2_grpc.CalibrationServiceServicer):
         self._resolutions = SlowThreads(_RESOLUTIONS, "resolution")
 
     def close(self) -> None:
-        """End the threads, after the last call."""
+        """Stop the threads after the last call."""
         self._resolutions.close()
 
     @override
@@ -90,7 +90,7 @@ class CalibrationServicer(calibration_pb2_grpc.CalibrationServiceServicer):
         """Return a stored profile by its digest or fingerprint."""
         if not _NAMES.fullmatch(request.digest):
             raise InvalidInputError(
-                f"{request.digest!r} is no digest",
+                f"{request.digest!r} is not a digest",
                 field="digest",
                 remedy=f"give 64 hexadecimal digits, or the first {FINGERPRINT_DIGITS}",
             )

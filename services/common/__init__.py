@@ -1,1 +1,1 @@
-"""What every service shares: settings, server bootstrap, queue."""
+"""Code shared by all services: settings, server bootstrap, queue."""

@@ -1,11 +1,11 @@
-"""JSON artifacts on disk: by the digest of their content, and by what they were made from.
+"""JSON artifacts on disk, found by the digest of their content or of their inputs.
 
     ROOT/<sha-256 of the content>.json
-    ROOT/keys/<sha-256 of the inputs>       holds the digest of the artifact
-    ROOT/locks/<sha-256 of the inputs>      held by the process that makes it
+    ROOT/keys/<sha-256 of the inputs>       contains the digest of the artifact
+    ROOT/locks/<sha-256 of the inputs>      locked by the process that computes it
 
-A file is written aside, synced and renamed, so that no reader finds a part of it. A file whose
-content does not match its name counts as absent and is made again.
+A temporary file is written, synced and renamed, so that readers never see an incomplete file. A
+file whose content does not match its name counts as absent and is computed again.
 """
 
 import hashlib
@@ -34,10 +34,10 @@ def content_key(inputs: Mapping[str, object]) -> str:
 
 
 class ArtifactStore:
-    """The artifacts of one kind. Safe to share between threads and processes.
+    """The artifacts of one kind, safe to share between threads and processes.
 
     Args:
-        root: Directory; made when the first artifact is stored.
+        root: Directory; created with the first artifact.
     """
 
     def __init__(self, root: Path) -> None:
@@ -63,7 +63,7 @@ class ArtifactStore:
         """Store an artifact under its digest and a key; return the digest.
 
         Raises:
-            UnavailableError: the disk is full, say; the artifact can be stored later.
+            UnavailableError: the disk is full, for example; try again later.
         """
         digest = hashlib.sha256(text.encode()).hexdigest()
         with self._outages():
@@ -73,14 +73,14 @@ class ArtifactStore:
 
     @contextmanager
     def lock(self, key: str, check: Callable[[], None]) -> Iterator[None]:
-        """Hold the right to make the artifact of a key, over all processes.
+        """Lock the computation of a key's artifact against all other processes.
 
         Args:
             key: The key.
-            check: Called again and again while waiting; its errors end the wait.
+            check: Called repeatedly during the wait; its errors end the wait.
 
         Raises:
-            UnavailableError: the disk is full, say.
+            UnavailableError: the disk is full, for example.
         """
         path = self._root / "locks" / key
         with self._outages():
@@ -99,7 +99,7 @@ class ArtifactStore:
             raise UnavailableError(
                 f"cannot write below {self._root}: {error.strerror}",
                 field="cache_dir",
-                remedy="make room, or let the service write there",
+                remedy="free disk space, or give the service write permission there",
             ) from error
 
     def _read(self, digest: str) -> str | None:
@@ -115,7 +115,7 @@ class ArtifactStore:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a file that is whole whenever it exists, also after a power cut."""
+    """Write a file atomically, also with respect to a power failure."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(
         "w", encoding="utf-8", dir=path.parent, prefix=".", delete=False

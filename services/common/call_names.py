@@ -1,4 +1,4 @@
-"""The ids of the request in hand, on every line that is logged because of it."""
+"""Interceptor that adds the ids in a request to its log lines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
 
 MAX_NAME = 64
-"""Characters of an id that are logged: callers write what they like."""
+"""Most characters of an id in the log, since callers choose ids."""
 _FIELDS = {
     "experiment": ("experiment_id", "id"),
     "job": ("job_id", "lease.job_id", "header.lease.job_id"),
@@ -32,8 +32,8 @@ _FIELDS = {
 class CallNames(Interceptor):
     """Binds the ids of decoded requests to the log; the last interceptor of a server.
 
-    gRPC runs each call in a task of its own, so that what is bound ends with the call. It is not
-    taken back before: the line that says why a call failed is written later.
+    gRPC runs each call in a separate task, so the binding ends with the call. It is not removed
+    earlier, because the line about a failed call is logged later.
     """
 
     def __init__(self) -> None:
@@ -43,9 +43,9 @@ class CallNames(Interceptor):
 def _naming(
     handler: grpc.RpcMethodHandler[RequestT, ResponseT], method: str
 ) -> grpc.RpcMethodHandler[RequestT, ResponseT]:
-    """Name the calls of a service of this project.
+    """Bind the ids of calls to this project's services.
 
-    A stream both ways carries calls of their own, which whoever answers them names.
+    Calls on a bidirectional stream are bound where they are answered.
     """
     if not method.startswith("/modnorm.") or (
         handler.request_streaming and handler.response_streaming
@@ -73,7 +73,7 @@ async def _first_named(requests: AsyncIterator[Message]) -> AsyncIterator[Messag
 
 
 def names_of(request: Message) -> Mapping[str, str | int]:
-    """Return the ids in a request, by the names that they are logged under."""
+    """Return the ids in a request by their names in the log."""
     found: dict[str, str | int] = {}
     for name, paths in _FIELDS.items():
         for path in paths:
@@ -86,7 +86,7 @@ def names_of(request: Message) -> Mapping[str, str | int]:
 
 
 def _value(message: Message, path: str) -> str | int | None:
-    """Return a text or a number by its dotted path, None where there is none."""
+    """Return a text or a number by its dotted path; None if it is absent."""
     value: object = message
     for step in path.split("."):
         if not isinstance(value, Message) or step not in value.DESCRIPTOR.fields_by_name:

@@ -1,4 +1,4 @@
-"""Channels to other services: limits, keepalive and retries, the same for all callers."""
+"""Channels to other services, with common limits, keepalive and retries."""
 
 import json
 from collections.abc import Sequence
@@ -8,17 +8,17 @@ import grpc.aio
 from modnorm.wire.channel import Credentials
 
 MESSAGE_BYTES = 64 * 2**20
-"""Largest message accepted: the prompts of a few thousand rows in one inspection."""
+"""Largest accepted message, which holds the prompts of a few thousand rows."""
 CALL_SECONDS = 30.0
-"""Deadline of a call that has no other."""
+"""Default deadline of a call."""
 KEEPALIVE_SECONDS = 30
 
 FLOW: Sequence[tuple[str, int]] = (
     ("grpc.http2.bdp_probe", 0),
     ("grpc.http2.lookahead_bytes", 2**18),
 )
-"""Bytes of a stream that may be under way, the same always. By default both ends measure it with a
-ping for every message, which made twice as many packets of small calls."""
+"""A fixed flow-control window in bytes. By default both ends measure the window with a ping per
+message, which doubles the packets of small calls."""
 
 _IDEMPOTENT: Sequence[dict[str, str]] = (
     {"service": "modnorm.v1.ExperimentService"},
@@ -27,7 +27,7 @@ _IDEMPOTENT: Sequence[dict[str, str]] = (
     {"service": "modnorm.v1.JobService", "method": "FetchRows"},
     {"service": "modnorm.v1.JobService", "method": "GetScaleMap"},
 )
-"""What may be sent twice. Calls on a stream are sent again by its owner."""
+"""Methods that gRPC may retry. Calls on a stream are repeated by its owner."""
 
 _SERVICE_CONFIG = {
     "methodConfig": [
@@ -55,15 +55,15 @@ CHANNEL_OPTIONS: Sequence[tuple[str, str | int]] = (
     ("grpc.max_reconnect_backoff_ms", 5_000),
     *FLOW,
 )
-"""For blocking and asynchronous channels alike."""
+"""Options of blocking and asynchronous channels."""
 
 
 def open_channel(target: str, credentials: Credentials | None = None) -> grpc.aio.Channel:
-    """Open a channel of the running event loop; it connects at the first call.
+    """Open a channel in the running event loop; it connects at the first call.
 
     Args:
         target: HOST:PORT.
-        credentials: Their certificates, if any, are shown; the token is for callers to send.
+        credentials: Client certificates, if any; callers send the token themselves.
     """
     tls = None if credentials is None else credentials.channel()
     if tls is None:

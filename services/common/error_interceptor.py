@@ -1,4 +1,4 @@
-"""Maps errors of servicers to status codes with details."""
+"""Interceptor that maps errors of servicers to status codes with details."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     Context = grpc.aio.ServicerContext[bytes, ResponseT]
 
 MAX_MESSAGE_BYTES = 1500
-"""Of an error's message in UTF-8. A status is sent twice, each byte as three at worst and as four
-thirds, and must fit 8 KiB of metadata: gRPC drops larger ones now and then."""
+"""Bytes of an error's message in UTF-8. A status is sent twice, with up to 3 and 4/3 bytes per
+byte, and must fit 8 KiB of metadata: gRPC sometimes drops larger ones."""
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class ErrorInterceptor(Interceptor):
 
     `modnorm.wire.status` maps `ModnormError`. Any other error is a defect: it is logged with its
     traceback under an id, and the caller gets INTERNAL with only the id. Requests are decoded
-    here, since gRPC itself blames the server for an undecodable one.
+    here, since gRPC would report an undecodable request as a server error.
     Servicers are asynchronous: coroutines, and for streamed responses asynchronous generators or
     coroutines that write to the context.
     """
@@ -54,7 +54,7 @@ class ErrorInterceptor(Interceptor):
 def _guarded(
     handler: grpc.RpcMethodHandler[RequestT, ResponseT], method: str
 ) -> grpc.RpcMethodHandler[RequestT, ResponseT]:
-    """Return the handler of the same kind that decodes and maps errors itself."""
+    """Return a handler of the same kind that decodes requests and maps errors."""
     decode = handler.request_deserializer or bytes
     serialize = handler.response_serializer
     if handler.unary_unary:
@@ -127,12 +127,12 @@ async def _abort(error: Exception, context: Context[ResponseT], method: str) -> 
     try:
         await context.abort(status.code, status.details, status.trailing_metadata)
     except grpc.aio.InternalError:
-        # gRPC has ended the call itself, over a message that is too large, or the caller went.
+        # gRPC has ended the call, because a message is too large or the caller disconnected.
         raise asyncio.CancelledError from None
 
 
 def described(error: Exception, method: str) -> status_pb2.Status:
-    """Return the status of a call that raised an error; a defect is logged under an id."""
+    """Return the status of a call that raised an error; log a defect under an id."""
     if not isinstance(error, ModnormError):
         error = _defect(error, method)
     message = error.message.encode(errors="replace")
@@ -142,7 +142,7 @@ def described(error: Exception, method: str) -> status_pb2.Status:
 
 
 def _defect(error: Exception, method: str) -> ModnormError:
-    """Log an unexpected error under an id that the caller gets."""
+    """Log an unexpected error under an id; return the error with this id for the caller."""
     error_id = uuid.uuid4().hex
     logger.error(
         "unexpected error", exc_info=error, extra={"error_id": error_id, "method": method}

@@ -1,16 +1,16 @@
-"""Growing pauses between attempts that fail one after another."""
+"""Exponential backoff between failing attempts."""
 
 import time
 from collections.abc import Callable
 
 
 class Backoff:
-    """The pause before each next attempt: doubled up to a bound, and short again after success.
+    """The pause before the next attempt: doubled up to a bound, reset after success.
 
     Args:
         first: Seconds before the second attempt.
-        most: Longest pause in seconds; an attempt that lasts longer was a success.
-        clock: Seconds that only grow.
+        most: Longest pause in seconds; an attempt that lasts longer counts as success.
+        clock: Returns a monotonic time in seconds.
     """
 
     def __init__(
@@ -23,7 +23,7 @@ class Backoff:
         self._began = clock()
 
     def after_failure(self) -> float:
-        """Return how many seconds to wait before the next attempt, which begins after them."""
+        """Return the seconds to wait before the next attempt."""
         now = self._clock()
         pause = self._first if now - self._began > self._most else self._next
         self._next = min(2 * pause, self._most)

@@ -1,4 +1,4 @@
-"""A lock between processes. The end of a process frees it, however the process ends."""
+"""A lock between processes, released by any end of its process."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -10,14 +10,14 @@ POLL_SECONDS = 0.2
 
 
 def hold(path: Path, poll: Callable[[], None]) -> FileLock:
-    """Return the lock of a file, held until it is released.
+    """Acquire the lock of a file; return it, held until it is released.
 
     Args:
-        path: The file; made where absent.
-        poll: Called again and again while another holds the lock; its errors end the wait.
+        path: The file; created if absent.
+        poll: Called repeatedly during the wait; its errors end the wait.
 
     Raises:
-        OSError: the file cannot be made.
+        OSError: the file cannot be created.
     """
     lock = FileLock(path)
     while True:

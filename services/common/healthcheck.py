@@ -19,15 +19,15 @@ def check(
     timeout: float = 5.0,
     credentials: Credentials | None = None,
 ) -> str:
-    """Return the name of a service's status, or of the code that the call ended with.
+    """Return the name of a service's health status, or of the call's status code.
 
-    No token is shown: everybody may ask, also while the file of the token is being replaced.
+    The call carries no token, since health checks need none.
 
     Args:
         target: HOST:PORT.
-        service: Full name of the service; empty for the server as a whole.
+        service: Full name of the service; empty for the whole server.
         timeout: Seconds to wait.
-        credentials: Certificates; those of the environment when absent.
+        credentials: Certificates; by default those of the environment.
     """
     request = health_pb2.HealthCheckRequest(service=service)
     given = ConnectionSettings().credentials if credentials is None else credentials
@@ -41,10 +41,10 @@ def check(
 
 
 def main() -> int:
-    """Return 0 when the service is serving, 1 when it is not."""
-    parser = argparse.ArgumentParser(description="Ask a service whether it is serving.")
+    """Return 0 if the service is SERVING, otherwise 1."""
+    parser = argparse.ArgumentParser(description="Check whether a service is SERVING.")
     parser.add_argument("target", help="HOST:PORT")
-    parser.add_argument("service", nargs="?", default="", help="full name; the server if absent")
+    parser.add_argument("service", nargs="?", default="", help="full name; default: the server")
     arguments = parser.parse_args()
     status = check(arguments.target, arguments.service)
     if status == "SERVING":

@@ -12,8 +12,8 @@ import grpc.aio
 RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
 Enter = Callable[[RequestT, object], AbstractContextManager[RequestT]]
-"""Takes a request (an iterator for streamed ones) and the call's context; yields the request that
-the handler gets."""
+"""Takes a request (an iterator if streamed) and the call's context; yields the request for the
+handler."""
 
 if TYPE_CHECKING:
     Context = grpc.aio.ServicerContext[RequestT, ResponseT]
@@ -26,16 +26,14 @@ class Wrap(Protocol):
     def __call__(
         self, handler: Handler[RequestT, ResponseT], method: str, /
     ) -> Handler[RequestT, ResponseT]:
-        """Return a handler of the same kind, given one and the name of its method."""
+        """Return a wrapped handler of the same kind, given a handler and its method's name."""
 
 
 class Interceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # only in its stubs
-    """Wraps each handler of a server once, though gRPC asks for it at every call.
-
-    An unknown method stays unimplemented.
+    """Wraps each handler of a server once and caches it; unknown methods stay unimplemented.
 
     Args:
-        wrap: Wraps a handler, or returns it as it is.
+        wrap: Wraps a handler, or returns it unchanged.
     """
 
     def __init__(self, wrap: Wrap) -> None:
@@ -64,7 +62,7 @@ def surrounded(
 
     Args:
         handler: A coroutine, or an asynchronous generator for streamed responses.
-        enter: Makes the context manager of one call.
+        enter: Creates the context manager of one call.
     """
     unary = handler.unary_unary or handler.stream_unary
     streamed = handler.unary_stream or handler.stream_stream

@@ -1,4 +1,4 @@
-"""Structured logs: one JSON object a line, on standard error."""
+"""Structured logs: one JSON object per line on standard error."""
 
 import logging
 import sys
@@ -23,26 +23,26 @@ _TRACEBACKS = structlog.processors.ExceptionRenderer(
 )
 
 _CHATTY = ("celery.app.trace", "celery.worker.strategy")
-"""Loggers that tell, at INFO, of each message by Celery's names; the service's own lines have
-those of the experiment."""
+"""Loggers that log each message at INFO by Celery's names; the service's own lines name the
+experiment."""
 
 
 def naming(**names: str | int) -> AbstractContextManager[object]:
-    """Return a context in which every line that is logged carries some fields.
+    """Return a context whose log lines carry the given fields.
 
-    It follows the work into `asyncio.to_thread` and into tasks, and into no other thread.
+    The fields follow into `asyncio.to_thread` and tasks, but not into other threads.
     """
     return structlog.contextvars.bound_contextvars(**names)
 
 
 def configure_logging(level: str) -> None:
-    """Send the logs of this process, libraries included, to standard error as JSON.
+    """Log this process, including libraries, to standard error as JSON.
 
-    Modules log through the standard library (`logging.getLogger(__name__)`); what they pass as
-    `extra` becomes fields.
+    Modules log through the standard library (`logging.getLogger(__name__)`). Entries of `extra`
+    become fields.
 
     Args:
-        level: Lowest level that is written: DEBUG, INFO, WARNING or ERROR.
+        level: Lowest level to log: DEBUG, INFO, WARNING or ERROR.
     """
     logging.basicConfig(level=level, handlers=[json_handler(sys.stderr)], force=True)
     logging.captureWarnings(capture=True)
@@ -51,7 +51,7 @@ def configure_logging(level: str) -> None:
 
 
 def internal_error(error_id: str) -> str:
-    """Return what is told of a defect: the id that it is logged under, and the file if known."""
+    """Return the message for a defect, with its id in the log and the log file if known."""
     handlers = logging.getLogger().handlers
     files = [one.get_name() for one in handlers if isinstance(one, _LossyHandler)]
     place = "".join(f": {file}" for file in files if file)
@@ -59,13 +59,13 @@ def internal_error(error_id: str) -> str:
 
 
 def json_handler(stream: TextIO, *, file: str = "") -> logging.Handler:
-    """Return a handler that writes JSON objects, one a line, to a stream.
+    """Return a handler that writes one JSON object per line to a stream.
 
-    Lines that a full disk does not take are lost.
+    Lines that cannot be written, for example to a full disk, are lost.
 
     Args:
-        stream: Where it writes.
-        file: The file of the stream, where callers of this process can read it.
+        stream: The stream.
+        file: Path of the stream's file, if callers of this process can read it.
     """
     handler = _LossyHandler(stream)
     handler.set_name(file)
@@ -84,7 +84,7 @@ def json_handler(stream: TextIO, *, file: str = "") -> logging.Handler:
 
 
 class _LossyHandler(logging.StreamHandler[TextIO]):
-    """Says nothing of lines that cannot be written: tracebacks would hide what else is said."""
+    """Drops lines that cannot be written without a traceback, which would hide other output."""
 
     @override
     def handleError(self, record: logging.LogRecord) -> None:

@@ -1,7 +1,7 @@
-"""Prometheus metrics: where a process shows them, and those of every gRPC server.
+"""Prometheus metrics: the HTTP server of a process, and metrics of gRPC calls.
 
-Each process makes one `CollectorRegistry` and hands it on. No label holds an id: the number of
-time series does not grow with experiments, jobs or workers.
+Each process creates one `CollectorRegistry` and passes it on. No label holds an id, so the number
+of time series does not grow with experiments, jobs or workers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ResponseT = TypeVar("ResponseT")
 
 CALL_BUCKETS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 WORK_BUCKETS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0)
-"""Upper bounds in seconds of what takes as long as a model needs."""
+"""Upper bounds in seconds for the work of a model."""
 
 _CODES: Mapping[int, str] = {code.value[0]: code.name for code in grpc.StatusCode if code.value[0]}
 _REMEDY = "set MODNORM_METRICS_ADDRESS to a free HOST:PORT, or leave it empty"
@@ -35,15 +35,15 @@ _REMEDY = "set MODNORM_METRICS_ADDRESS to a free HOST:PORT, or leave it empty"
 
 @contextmanager
 def exposed(address: str, registry: CollectorRegistry) -> Iterator[int]:
-    """Answer `GET /metrics` as long as the context lasts; yield the port, 0 where it is off.
+    """Answer `GET /metrics` inside the context; yield the port, or 0 if metrics are off.
 
     Args:
-        address: HOST:PORT, port 0 takes a free one; nothing is shown when empty.
-        registry: What is shown.
+        address: HOST:PORT, port 0 takes a free one; empty switches metrics off.
+        registry: The metrics.
 
     Raises:
-        InvalidInputError: the address is none.
-        UnavailableError: it cannot be listened on.
+        InvalidInputError: the address is malformed.
+        UnavailableError: the address is not available.
     """
     if not address:
         yield 0
@@ -68,12 +68,12 @@ def exposed(address: str, registry: CollectorRegistry) -> Iterator[int]:
 
 
 class CallMetrics(Interceptor):
-    """Counts and times the calls of a server; the first of its interceptors, to see every end.
+    """Counts and times the calls of a server; the first interceptor, to see the end of each call.
 
-    Methods that the server does not have are not counted: callers choose their names.
+    Unknown methods are not counted, since callers choose their names.
 
     Args:
-        registry: Where the metrics go.
+        registry: The registry of metrics.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -85,18 +85,18 @@ class CallMetrics(Interceptor):
         )
         self._seconds = Histogram(
             "modnorm_grpc_call_seconds",
-            "Time from the first byte of a call to its end; streams last as they please.",
+            "Time from the first byte of a call to its end; streams may last for days.",
             ("service", "method"),
             buckets=CALL_BUCKETS,
             registry=registry,
         )
-        # Finding a time series by its labels costs more than adding to it.
+        # Stored, since the lookup of a time series by labels costs more than its update.
         self._calls_of = cache(self._calls.labels)
         self._seconds_of = cache(self._seconds.labels)
         super().__init__(self._timed)
 
     def ended(self, service: str, method: str, code: str, seconds: float) -> None:
-        """Count a call that ended; also one of many on a stream, under its own method."""
+        """Count an ended call; calls on a stream are counted under their own methods."""
         self._seconds_of(service, method).observe(seconds)
         self._calls_of(service, method, code).inc()
 

@@ -1,4 +1,4 @@
-"""The models that requests name."""
+"""Resolution of the models that requests name."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,24 +11,24 @@ from modnorm.v1 import common_pb2
 def resolve_model(
     model: common_pb2.ModelRef, roots: Sequence[Path] | None, *, digest: str = ""
 ) -> Checkpoint:
-    """Find the model of a request.
+    """Return the checkpoint of a request's model.
 
     Args:
         model: Name and revision.
-        roots: Directories of local models; anywhere when None.
-        digest: Digest that the model must have; any when empty.
+        roots: Directories that must contain local models; None allows any.
+        digest: Digest that the model must have; empty for any.
 
     Raises:
-        InvalidInputError: there is no such model, or it is not supported.
-        PreconditionError: it has another digest.
+        InvalidInputError: the model is unknown or not supported.
+        PreconditionError: the model has another digest.
         UnavailableError: the Hugging Face Hub cannot be reached.
     """
     revision = model.revision if model.HasField("revision") else None
     checkpoint = resolve_checkpoint(model.name, revision, roots=roots)
     if digest and digest != checkpoint.digest:
         raise PreconditionError(
-            f"{checkpoint.name} is model {checkpoint.digest[:12]} here, not {digest[:12]}",
+            f"{checkpoint.name} has digest {checkpoint.digest[:12]} here, not {digest[:12]}",
             field="model_digest",
-            remedy="give all services the same files of the model",
+            remedy="give all services the same model files",
         )
     return checkpoint

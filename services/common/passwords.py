@@ -1,4 +1,4 @@
-"""Passwords from files, which no environment and no list of processes shows."""
+"""Passwords from files, which keeps them out of environments and process lists."""
 
 from pathlib import Path
 from urllib.parse import quote, urlsplit
@@ -11,7 +11,7 @@ def add_password(url: str, file: Path, *, field: str) -> str:
 
     Args:
         url: `SCHEME://[USER@]HOST[...]`.
-        file: Holds the password; surrounding white space is ignored.
+        file: File with the password; surrounding white space is ignored.
         field: Name of the setting, for errors.
 
     Raises:
@@ -20,7 +20,7 @@ def add_password(url: str, file: Path, *, field: str) -> str:
     parts = urlsplit(url)
     if parts.password is not None:
         raise InvalidInputError(
-            "there is a password in the URL and one in a file", field=field, remedy="give one"
+            "the URL and a file both contain a password", field=field, remedy="remove one of them"
         )
     user, _, host = parts.netloc.rpartition("@")
     netloc = f"{user}:{quote(_read(file, field), safe='')}@{host}"
@@ -34,7 +34,7 @@ def _read(file: Path, field: str) -> str:
         raise InvalidInputError(
             f"{file} cannot be read: {error}",
             field=field,
-            remedy="name a file that this user may read",
+            remedy="name a file that this user can read",
         ) from error
     if not password:
         raise InvalidInputError(f"{file} is empty", field=field, remedy="write the password to it")

@@ -1,7 +1,7 @@
-"""The queue: Celery messages that carry a job id and nothing else.
+"""The queue: Celery messages that carry only a job id.
 
-A message is a hint. Losing, repeating or reordering messages changes no result, so a broker that
-is down delays work until the aggregator publishes again.
+A message is a hint. Lost, repeated or reordered messages change no result. If the broker is down,
+jobs wait until the aggregator publishes them again.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,10 +16,10 @@ from modnorm.errors import InvalidInputError, UnavailableError
 TASK = "modnorm.evaluate"
 QUEUE = "evaluation"
 VISIBILITY_SECONDS = 12 * 3600
-"""Far above any job: a redelivered message is dropped by the claim, but costs a round trip."""
+"""Longer than any job. A redelivered message is dropped by the claim but costs a round trip."""
 CONNECT_SECONDS = 2.0
 SOCKET_SECONDS = 10.0
-"""A broker that accepts connections and says nothing is down after this long."""
+"""Timeout after which a broker that accepts connections but does not answer counts as down."""
 _KINDS = frozenset({"redis", "rediss", "unix", "amqp", "amqps", "pyamqp", "memory"})
 """Brokers by the scheme of their URL."""
 
@@ -31,13 +31,13 @@ def make_celery(broker_url: str) -> Celery:
         broker_url: `redis://HOST/0`, `amqp://HOST//`, or `memory://` inside one process.
 
     Raises:
-        InvalidInputError: it is of another kind.
+        InvalidInputError: the URL names another kind of broker.
     """
     if broker_url.partition(":")[0] not in _KINDS:
         raise InvalidInputError(
-            "names no broker that is known",
+            "the URL names no supported broker",
             field="MODNORM_BROKER_URL",
-            remedy="redis://HOST:PORT/0 or amqp://USER@HOST:PORT//",
+            remedy="use redis://HOST:PORT/0 or amqp://USER@HOST:PORT//",
         )
     app = Celery("modnorm", broker=broker_url, set_as_current=False)
     app.conf.update(
@@ -66,10 +66,10 @@ def make_celery(broker_url: str) -> Celery:
 
 
 def _declare(app: Celery) -> None:
-    """Make the queue of an in-memory broker.
+    """Create the queue of an in-memory broker.
 
-    It makes one at its first use otherwise, without a lock: two threads may make one each, and
-    what one of them has published is lost.
+    Otherwise the first use creates it without a lock. Two threads could each create a queue, and
+    messages in one of them would be lost.
     """
     with app.connection_for_write() as connection:
         app.amqp.queues[QUEUE](connection.default_channel).queue_declare()
@@ -85,20 +85,20 @@ def publish(app: Celery, job_id: str) -> None:
 
 
 def publish_all(app: Celery, job_ids: Sequence[str]) -> None:
-    """Put job ids on the queue, in order; together where the broker can take them so.
+    """Put job ids on the queue in order, in one batch if the broker supports it.
 
     Raises:
-        UnavailableError: the broker cannot be reached now; some may be on the queue. Publish all
+        UnavailableError: the broker cannot be reached; some ids may be on the queue. Publish all
             again later.
     """
     try:
         _send(app, job_ids)
     except UnavailableError:
-        _send(app, job_ids)  # the connection may have been lost a while ago
+        _send(app, job_ids)  # an old connection may be broken
 
 
 def _send(app: Celery, job_ids: Sequence[str]) -> None:
-    """Do what `Celery.send_task` does, whose look at every option takes twice as long again."""
+    """Send tasks like `Celery.send_task`, which would take three times as long for its options."""
     amqp, queue = app.amqp, app.amqp.queues[QUEUE]
     with _outages(app), app.producer_or_acquire() as producer, producer.batch():
         for position, job_id in enumerate(job_ids):
@@ -111,13 +111,13 @@ def _send(app: Celery, job_ids: Sequence[str]) -> None:
                 message,
                 queue=queue,
                 retry=False,
-                # Once a batch: it takes a third of the time, though the broker is not asked again.
+                # Declare only once per batch: a repeated declaration takes a third of the time.
                 declare=() if position else None,
             )
 
 
 def queued(app: Celery) -> int:
-    """Return the number of messages that wait for a worker.
+    """Return the number of messages in the queue.
 
     Raises:
         UnavailableError: the broker cannot be reached now.

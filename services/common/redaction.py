@@ -1,4 +1,4 @@
-"""Secrets are blanked in whatever is logged, by this project or by a library."""
+"""Removal of secrets from log lines of this project and of libraries."""
 
 import re
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from structlog.typing import EventDict, WrappedLogger
 
 BLANK = "[secret]"
 _KEYS = frozenset({"authorization", "password", "secret", "token", "api_key"})
-"""Fields whose texts are secrets; numbers under these names (fencing tokens, say) are none."""
+"""Fields whose texts are secrets; numbers under these names, such as fencing tokens, are not."""
 _PATTERNS = (
     re.compile(r"(modnorm_[a-z0-9-]{1,40}_)[A-Za-z0-9_-]{43}"),
     re.compile(r"(?i)(\bbearer\s+)[\w.~+/=-]{16,}"),
@@ -18,12 +18,12 @@ _PATTERNS = (
 
 
 def blank_secrets(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Blank secrets in an event; the last processor before the one that writes it."""
+    """Blank the secrets in an event; the last processor before the writer."""
     return {key: _field(key, value) for key, value in event.items()}
 
 
 def blanked(text: str) -> str:
-    """Return a text without the secrets in it."""
+    """Return a text with its secrets blanked."""
     for pattern in _PATTERNS:
         text = pattern.sub(rf"\1{BLANK}", text)
     return text

@@ -21,7 +21,7 @@ Register = Callable[[grpc.aio.Server], Sequence[str]]
 
 _OPTIONS: Sequence[tuple[str, int]] = (
     ("grpc.so_reuseport", 0),
-    # `identity` alone: messages would be unpacked before their size and token are looked at.
+    # No compression: messages would be decompressed before the check of size and token.
     ("grpc.compression_enabled_algorithms_bitset", 1),
     *FLOW,
     ("grpc.max_receive_message_length", MESSAGE_BYTES),
@@ -42,10 +42,10 @@ class _Health(Protocol):
 
 
 class RunningServer:
-    """A server that listens.
+    """A started server.
 
     Attributes:
-        port: The port that it got.
+        port: Its port.
     """
 
     def __init__(
@@ -61,14 +61,14 @@ class RunningServer:
         self._services = ("", *services)
 
     async def set_serving(self, *, serving: bool) -> None:
-        """Tell health checks whether the services can do their work at present."""
+        """Set the health status of the services."""
         statuses = health_pb2.HealthCheckResponse
         status = statuses.SERVING if serving else statuses.NOT_SERVING
         for service in self._services:
             await self._health.set(service, status)
 
     async def stop(self, grace: float) -> None:
-        """Say NOT_SERVING, refuse new calls, give calls in progress `grace` seconds, close."""
+        """Report NOT_SERVING, refuse new calls, wait `grace` seconds for present ones, close."""
         await self._health.enter_graceful_shutdown()
         await self._server.stop(grace)
 
@@ -85,14 +85,14 @@ async def start_server(
     Args:
         address: HOST:PORT; port 0 takes a free one.
         register: Adds the servicers.
-        registry: Where the metrics of its calls go; nowhere when absent.
-        settings: Tokens, rates and certificates; those of the environment when absent.
-        measured: Counts its calls, where servicers count some too; made of the registry when
-            absent.
+        registry: Registry for the metrics of its calls; by default there are none.
+        settings: Tokens, rates and certificates; by default those of the environment.
+        measured: Metrics of its calls if servicers also use them; by default new ones in the
+            registry.
 
     Raises:
-        UnavailableError: the address cannot be listened on.
-        PreconditionError: it would be open to everybody on the network.
+        UnavailableError: the address is not available.
+        PreconditionError: the address is reachable, and no token is required.
         InvalidInputError: a file of the settings cannot be read.
     """
     settings = settings or ServiceSettings()
@@ -113,10 +113,10 @@ async def start_server(
         raise UnavailableError(
             f"cannot listen on {address}: {error}",
             field="MODNORM_BIND_ADDRESS",
-            remedy="give a free HOST:PORT",
+            remedy="set a free HOST:PORT",
         ) from error
     running = RunningServer(server, port, health_servicer, services)
-    # That the process answers, whatever its services can do: what asks this may restart it.
+    # The empty service reports that the process answers; supervisors restart it otherwise.
     await health_servicer.set(health.SERVICE_NAME, health_pb2.HealthCheckResponse.SERVING)
     await server.start()
     await running.set_serving(serving=True)
@@ -127,7 +127,7 @@ def port_of(server: RunningServer | None) -> int:
     """Return the port of a service's server.
 
     Raises:
-        UnavailableError: it is not started.
+        UnavailableError: the service is not started.
     """
     if server is None:
         raise UnavailableError("the service is not started")
@@ -135,18 +135,18 @@ def port_of(server: RunningServer | None) -> int:
 
 
 def no_services(_: grpc.aio.Server) -> Sequence[str]:
-    """Add none, to a server that only answers health checks."""
+    """Add no services, for a server that only answers health checks."""
     return ()
 
 
 class GrpcService:
-    """A service that is nothing but its servicers: what `run_service` starts and stops.
+    """A service that consists of servicers only, for `run_service`.
 
     Args:
-        settings: Where to listen and how long calls get at the stop.
+        settings: Address and grace period.
         register: Adds the servicers; called at the start, in the event loop.
-        registry: Where the metrics of its calls go; nowhere when absent.
-        close: Lets go of what its servicers hold; called at the stop, after the last call.
+        registry: Registry for the metrics of its calls; by default there are none.
+        close: Frees resources of its servicers; called at the stop, after the last call.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class GrpcService:
         return port_of(self._server)
 
     async def start(self) -> None:
-        """Start to listen."""
+        """Start the server."""
         self._server = await start_server(
             self._settings.bind_address, self._register, self._registry, self._settings
         )

@@ -1,4 +1,4 @@
-"""Tasks that run to their end when their caller leaves."""
+"""Tasks that finish even if their caller is cancelled."""
 
 import asyncio
 import logging
@@ -17,10 +17,10 @@ def _ignore(_result: object) -> None:
 
 
 class ShieldedTasks:
-    """Runs work that stores something together with its follow-up; used in one event loop.
+    """Runs writes with their follow-up; used in one event loop.
 
-    gRPC cancels the handler of a call whose caller leaves. The work that a handler awaits by `run`
-    goes on, so that everything that was committed is also followed up.
+    gRPC cancels the handler of a call whose caller disconnects. Work that the handler awaits
+    through `run` continues, so that every committed change is also followed up.
     """
 
     def __init__(self) -> None:
@@ -31,11 +31,11 @@ class ShieldedTasks:
         work: Coroutine[object, object, ResultT],
         undelivered: Callable[[ResultT], None] = _ignore,
     ) -> ResultT:
-        """Return the result of work that ends even if the caller is cancelled.
+        """Return the result of work that finishes even if the caller is cancelled.
 
         Args:
-            work: The work, follow-up included.
-            undelivered: Called with the result if the caller was cancelled before it had it.
+            work: The work, including its follow-up.
+            undelivered: Called with the result if the caller was cancelled before.
         """
         task = self._start(work)
         try:
@@ -45,11 +45,11 @@ class ShieldedTasks:
             raise
 
     def start(self, work: Coroutine[object, object, object]) -> None:
-        """Run work that has no caller."""
+        """Run work without a caller."""
         self._start(work).add_done_callback(lambda ended: _end(ended, _ignore))
 
     async def settle(self) -> None:
-        """Wait until no work is left."""
+        """Wait until all work has finished."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
@@ -61,11 +61,11 @@ class ShieldedTasks:
 
 
 def _end(task: asyncio.Task[ResultT], undelivered: Callable[[ResultT], None]) -> None:
-    """Log a defect that no caller hears of; hand a result on otherwise."""
+    """Log an error that reaches no caller; pass an undelivered result on."""
     if task.cancelled():
         return
     error = task.exception()
     if error is None:
         undelivered(task.result())
     elif not isinstance(error, ModnormError):
-        logger.error("a call whose caller has left failed", exc_info=error)
+        logger.error("a call failed after its caller disconnected", exc_info=error)

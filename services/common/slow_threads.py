@@ -1,4 +1,4 @@
-"""Threads for work of minutes, apart from those that all calls of a process share."""
+"""Threads for work that takes minutes, separate from the default threads of asyncio."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,12 +14,12 @@ ResultT = TypeVar("ResultT")
 class SlowThreads:
     """A few threads for calls that wait for downloads.
 
-    `asyncio.to_thread` has few threads for all calls, which as many downloads would block. Work
-    that has begun goes on to its end, even if its caller leaves.
+    `asyncio.to_thread` has few threads for all calls, and downloads would block them. Work that
+    has begun finishes even if its caller is cancelled.
 
     Args:
-        count: Number of threads; other work waits in order.
-        name: Their name.
+        count: Number of threads; further work is queued.
+        name: Name of the threads.
     """
 
     def __init__(self, count: int, name: str) -> None:
@@ -33,5 +33,5 @@ class SlowThreads:
         return await asyncio.get_running_loop().run_in_executor(self._executor, called)
 
     def close(self) -> None:
-        """Begin no more work, and wait for none."""
+        """Stop the threads after their present work, without a wait."""
         self._executor.shutdown(wait=False, cancel_futures=True)

@@ -1,4 +1,4 @@
-"""StatusService: what a service needs, and whether it has it now."""
+"""StatusService: the dependencies of a service and their present state."""
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -14,27 +14,27 @@ from modnorm.wire.status import from_rpc_error
 
 SERVICE = "modnorm.v1.StatusService"
 STATUS_SECONDS = 20.0
-"""How long a neighbour may take to say how it is; a sandbox measures its isolation meanwhile."""
+"""Deadline of a service's status; a sandbox measures its isolation meanwhile."""
 
-Look = Callable[[], Awaitable[Sequence[status_pb2.Dependency]]]
-"""Looks at what a service needs."""
+Check = Callable[[], Awaitable[Sequence[status_pb2.Dependency]]]
+"""Checks the dependencies of a service."""
 Metadata = Sequence[tuple[str, str | bytes]]
 
 
 async def needs_nothing() -> Sequence[status_pb2.Dependency]:
-    """Look at what a service needs that needs nothing."""
+    """Return no dependencies."""
     return ()
 
 
 class StatusServicer(status_pb2_grpc.StatusServiceServicer):
-    """Says how one service is.
+    """Reports the status of one service.
 
     Args:
-        look: Looks at what it needs.
+        check: Checks its dependencies.
     """
 
-    def __init__(self, look: Look = needs_nothing) -> None:
-        self._look = look
+    def __init__(self, check: Check = needs_nothing) -> None:
+        self._check = check
 
     @override
     async def GetStatus(
@@ -44,50 +44,50 @@ class StatusServicer(status_pb2_grpc.StatusServiceServicer):
             status_pb2.GetStatusRequest, status_pb2.GetStatusResponse
         ],
     ) -> status_pb2.GetStatusResponse:
-        """Look now."""
+        """Check the dependencies and return the status."""
         return status_pb2.GetStatusResponse(
-            version=version("modnorm"), time=now(), dependencies=await self._look()
+            version=version("modnorm"), time=now(), dependencies=await self._check()
         )
 
 
 def now() -> Timestamp:
-    """Return the present time."""
+    """Return the present time as a message."""
     return timestamp(time.time())
 
 
 def timestamp(seconds: float) -> Timestamp:
-    """Return a time given in seconds since the epoch."""
-    found = Timestamp()
-    found.FromNanoseconds(int(seconds * 1e9))
-    return found
+    """Return a time in seconds since the epoch as a message."""
+    message = Timestamp()
+    message.FromNanoseconds(int(seconds * 1e9))
+    return message
 
 
-async def look_at_service(
+async def check_service(
     name: str, channel: grpc.aio.Channel, metadata: Metadata = ()
 ) -> status_pb2.Dependency:
-    """Ask a neighbour how it is; it is as usable as all that it needs.
+    """Return the status of a service, which is usable if all its dependencies are.
 
     Args:
-        name: What it is called.
-        channel: A channel to it.
-        metadata: What the call carries.
+        name: Name of the service.
+        channel: A channel to the service.
+        metadata: Metadata of the call.
     """
     stub = status_pb2_grpc.StatusServiceStub(channel)
     request = status_pb2.GetStatusRequest()
     try:
-        found = await stub.GetStatus(request, timeout=STATUS_SECONDS, metadata=metadata)
+        status = await stub.GetStatus(request, timeout=STATUS_SECONDS, metadata=metadata)
     except grpc.aio.AioRpcError as error:
         return status_pb2.Dependency(
             name=name,
             detail=str(from_rpc_error(error)),
-            remedy=f"start the {name}, or mend its address in the aggregator's settings; "
-            "its log says what else is wrong",
+            remedy=f"start the {name}, or fix its address in the aggregator's settings; "
+            "its log contains other errors",
         )
-    bad = [one for one in found.dependencies if not one.usable]
+    unusable = [one for one in status.dependencies if not one.usable]
     return status_pb2.Dependency(
         name=name,
-        usable=not bad,
-        detail="; ".join(f"{one.name}: {one.detail}" for one in bad) or "answers",
-        remedy="; ".join(one.remedy for one in bad),
-        version=found.version,
+        usable=not unusable,
+        detail="; ".join(f"{one.name}: {one.detail}" for one in unusable) or "answers",
+        remedy="; ".join(one.remedy for one in unusable),
+        version=status.version,
     )

@@ -1,12 +1,12 @@
-"""OpenTelemetry traces of calls and of jobs on the queue; imported only where they are wanted.
+"""OpenTelemetry traces of calls and of jobs on the queue; imported only if traces are exported.
 
 One trace leads from CreateExperiment over the publication of its jobs to their claims and
-reports. The context goes with calls in gRPC metadata, with calls on a `Work` stream in the calls
-themselves, and with job ids in the headers of Celery messages. Jobs that the reconciler publishes
-again begin a trace of their own.
+reports. gRPC metadata carries the context of a call, a call on a `Work` stream carries its own,
+and the headers of a Celery message carry that of a job. Jobs that the reconciler publishes again
+begin a new trace.
 
-gRPC's own instrumentation is used as it is. Celery's ends the span of a publication only where the
-task is known by the process that publishes, which here is never so; two signals do.
+Calls use gRPC's own instrumentation. Celery's would leave spans of publications open, because the
+publishing process does not register the task; three signals replace it.
 """
 
 from collections.abc import Mapping, MutableMapping
@@ -34,7 +34,7 @@ from services.common.tracing import trace_calls
 
 
 class _Request(Protocol):
-    """A message as a task sees it: its headers are attributes."""
+    """A message in a task; its headers are attributes."""
 
     @property
     def id(self) -> str: ...
@@ -55,10 +55,10 @@ class _Instrumentor(Protocol):
 
 
 class _CallTracer:
-    """Spans of calls on `Work` streams, by the W3C trace context that each call carries.
+    """Spans of calls on `Work` streams, from the W3C trace context in each call.
 
     Args:
-        provider: Where spans go.
+        provider: Receives spans.
     """
 
     def __init__(self, provider: TracerProvider) -> None:
@@ -84,17 +84,17 @@ class _CallTracer:
 
 
 class Telemetry:
-    """Traces all gRPC servers and channels made, and all messages sent, while it is on.
+    """Traces the gRPC servers, channels and Celery messages created between start and stop.
 
     Args:
-        provider: Where spans go.
+        provider: Receives spans.
     """
 
     def __init__(self, provider: TracerProvider) -> None:
         self._provider = provider
         self._tracer = provider.get_tracer("modnorm")
         self._running: dict[str, ExitStack] = {}
-        # A stream lasts as long as its worker; the calls on it have spans of their own.
+        # A stream lasts as long as its worker, and its calls have their own spans.
         streams = filters.method_name("Work")
         untraced = filters.any_of(filters.health_check(), streams)
         self._instrumentors: tuple[_Instrumentor, ...] = (
@@ -104,7 +104,7 @@ class Telemetry:
         )
 
     def start(self) -> None:
-        """Begin to trace."""
+        """Switch traces on."""
         for instrumentor in self._instrumentors:
             instrumentor.instrument(tracer_provider=self._provider)
         trace_calls(_CallTracer(self._provider))
@@ -113,7 +113,7 @@ class Telemetry:
         signals.task_postrun.connect(self._end, weak=False)
 
     def stop(self) -> None:
-        """Trace no more, and hand over the spans that are left."""
+        """Switch traces off and export the remaining spans."""
         trace_calls(None)
         signals.before_task_publish.disconnect(self._publish)
         signals.task_prerun.disconnect(self._begin)
@@ -142,17 +142,17 @@ class Telemetry:
 
 
 def _carrier(request: _Request) -> Mapping[str, str]:
-    """Return the headers of a message that say which trace it belongs to."""
+    """Return the trace context in the headers of a message."""
     fields = propagate.get_global_textmap().fields
-    found = {field: getattr(request, field, None) for field in fields}
-    return {field: value for field, value in found.items() if isinstance(value, str)}
+    headers = {field: getattr(request, field, None) for field in fields}
+    return {field: value for field, value in headers.items() if isinstance(value, str)}
 
 
 def otlp(service: str) -> Telemetry:
-    """Return what sends traces to the collector that the OTEL_* variables name.
+    """Return telemetry that exports to the collector of the OTEL_* variables.
 
     Args:
-        service: Name of the service; OTEL_SERVICE_NAME goes first.
+        service: Name of the service, unless OTEL_SERVICE_NAME is set.
     """
     resource = Resource.create()
     if str(resource.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):

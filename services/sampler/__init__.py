@@ -1,1 +1,1 @@
-"""Turns seeds into descriptors."""
+"""Service that inspects models, builds scale maps and draws populations."""

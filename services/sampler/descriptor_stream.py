@@ -14,7 +14,7 @@ from modnorm.v1 import sampling_pb2
 from modnorm.wire.conversions import descriptor_to_proto, method_from_proto
 
 BATCH = 512
-"""Descriptors in one message."""
+"""Most descriptors in one message."""
 _DIGEST = re.compile("[0-9a-f]{64}")
 
 
@@ -28,8 +28,8 @@ def draw(request: sampling_pb2.SampleDescriptorsRequest) -> Iterator[Descriptor]
     """Return the descriptors of a population, in candidate order.
 
     Raises:
-        InvalidInputError: unknown method, noise scheme or pool, a size or seed out of range, or
-            no scale map.
+        InvalidInputError: the method, noise scheme or pool is unknown, size or seed are out of
+            range, or the scale map is missing.
     """
     method = method_from_proto(request.method)
     needs_profile(method.name)
@@ -45,9 +45,9 @@ def draw(request: sampling_pb2.SampleDescriptorsRequest) -> Iterator[Descriptor]
     )
     if not _DIGEST.fullmatch(request.scale_map_digest):
         raise InvalidInputError(
-            f"{request.scale_map_digest!r} is no digest",
+            f"{request.scale_map_digest!r} is not a digest",
             field="scale_map_digest",
-            remedy="give the digest that BuildScaleMap returned",
+            remedy="pass the digest that BuildScaleMap returned",
         )
     return sample_descriptors(
         _ScaleMapReference(method.name, request.scale_map_digest),
@@ -62,7 +62,7 @@ def draw(request: sampling_pb2.SampleDescriptorsRequest) -> Iterator[Descriptor]
 def batched(
     descriptors: Iterator[Descriptor],
 ) -> Iterator[sampling_pb2.SampleDescriptorsResponse]:
-    """Yield messages of up to 512 descriptors."""
+    """Yield messages with up to `BATCH` descriptors."""
     offset = 0
     while batch := [descriptor_to_proto(one) for one in islice(descriptors, BATCH)]:
         yield sampling_pb2.SampleDescriptorsResponse(offset=offset, descriptors=batch)

@@ -1,4 +1,4 @@
-"""Checks whether a model can be searched, and describes it."""
+"""Check and description of a model."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,17 +19,17 @@ def inspect_model(
 
     Args:
         request: The model, prompts and completion cap.
-        roots: Directories of local models; anywhere when None.
+        roots: Directories that must contain local models; None allows any.
 
     Raises:
-        InvalidInputError: no such model, an unsupported or incomplete one, or a prompt that does
+        InvalidInputError: the model is unknown, unsupported or incomplete, or a prompt does
             not fit.
     """
     if request.max_tokens < 0:
         raise InvalidInputError(
             f"{request.max_tokens} is negative",
             field="task.max_tokens",
-            remedy="give the completion cap in tokens",
+            remedy="pass the completion cap in tokens",
         )
     messages = prompts_from_proto(request.prompts)
     checkpoint = resolve_model(request.model, roots)

@@ -1,4 +1,4 @@
-"""Scale maps, built once and cached by their inputs."""
+"""Cache of scale maps by their inputs."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,15 +17,15 @@ from services.common.artifact_store import ArtifactStore, content_key
 from services.common.model_resolution import resolve_model
 
 VERSION = "1"
-"""Changes whenever equal inputs would give another scale map."""
+"""Part of the cache key: increment it if equal inputs would give another scale map."""
 
 
 class ScaleMaps:
     """The scale maps of one service.
 
     Args:
-        store: Keeps them.
-        roots: Directories of local models; anywhere when None.
+        store: Stores scale maps.
+        roots: Directories that must contain local models; None allows any.
     """
 
     def __init__(self, store: ArtifactStore, roots: Sequence[Path] | None) -> None:
@@ -36,7 +36,7 @@ class ScaleMaps:
         """Return the scale map of a method on a model.
 
         Raises:
-            InvalidInputError: unknown model or method, or a profile that is missing, malformed
+            InvalidInputError: model or method is unknown, or the profile is missing, malformed
                 or of another model.
             PreconditionError: the model has another digest.
         """

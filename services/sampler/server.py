@@ -15,7 +15,7 @@ from services.sampler.servicer import SERVICE, SamplingServicer
 
 
 def build(settings: SamplerSettings, registry: CollectorRegistry | None = None) -> GrpcService:
-    """Return the service, not started yet; its metrics go to a registry."""
+    """Return the service, not yet started, with its metrics in a registry."""
     servicer = SamplingServicer(settings)
 
     def register(server: grpc.aio.Server) -> Sequence[str]:
@@ -27,7 +27,7 @@ def build(settings: SamplerSettings, registry: CollectorRegistry | None = None) 
 
 
 def main() -> None:
-    """Serve until told to stop."""
+    """Run the service until a signal."""
     settings = read_settings(SamplerSettings)
     run_service(settings, lambda registry: build(settings, registry))
 

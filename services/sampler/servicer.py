@@ -1,4 +1,4 @@
-"""SamplingService: models, their scale maps and the populations drawn with them."""
+"""SamplingService: inspection of models, scale maps and populations."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -16,11 +16,11 @@ from services.sampler.scale_map_cache import ScaleMaps
 
 SERVICE = "modnorm.v1.SamplingService"
 _INSPECTIONS = 4
-"""Models that are inspected at a time; downloads share one network and one disk."""
+"""Models inspected concurrently; downloads share one network and one disk."""
 
 
 class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
-    """Inspects models and draws populations; keeps scale maps under `cache_dir/scale_maps`.
+    """Inspects models and draws populations; caches scale maps under `cache_dir/scale_maps`.
 
     Args:
         settings: Directories of models and of the cache.
@@ -33,7 +33,7 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
         self._inspections = SlowThreads(_INSPECTIONS, "inspection")
 
     def close(self) -> None:
-        """End the threads, after the last call."""
+        """Stop the threads after the last call."""
         self._inspections.close()
 
     @override
@@ -55,7 +55,7 @@ class SamplingServicer(sampling_pb2_grpc.SamplingServiceServicer):
             sampling_pb2.BuildScaleMapRequest, sampling_pb2.BuildScaleMapResponse
         ],
     ) -> sampling_pb2.BuildScaleMapResponse:
-        """Return the scale map of a method on a model, from the cache if it is there."""
+        """Return the scale map of a method on a model, from the cache if possible."""
         scale_map = await asyncio.to_thread(self._scale_maps.find_or_build, request)
         return sampling_pb2.BuildScaleMapResponse(
             digest=scale_map.digest, json=scale_map.to_json()

@@ -1,4 +1,4 @@
-"""What the runbook quotes, against the code that writes it."""
+"""Log lines and settings in the runbook, checked against the code."""
 
 import re
 from pathlib import Path
@@ -12,12 +12,12 @@ PAGES = sorted(path for path in RUNBOOK.glob("*.md") if path.name != "README.md"
 RULES = yaml.safe_load((ROOT / "deploy/prometheus/rules.yml").read_text())
 ALERTS = [rule for group in RULES["groups"] for rule in group["rules"]]
 FOREIGN = {"Couldn't ack", "CUDA out of memory", "No space left on device"}
-"""Said by Celery, torch and the operating system."""
+"""Messages of Celery, torch and the operating system."""
 COMPOSED = {"attempt candidate: ", "attempt infrastructure: ", "attempt fatal: "} | {
     "attempt released: ",
     "experiment is FAILED",
 }
-"""Made of a word of the database's and a text that the code has."""
+"""Composed of a stored value and a text in the code."""
 SOURCE = "\n".join(
     path.read_text()
     for folder in ("services", "modnorm")

@@ -217,7 +217,7 @@ def test_an_evaluator_that_breaks_down_ends_the_lab(tmp_path, monkeypatch):
 
 def test_an_evaluator_that_ends_by_itself_is_a_failure(tmp_path, monkeypatch):
     monkeypatch.setattr(Worker, "run", lambda worker: None)
-    with pytest.raises(EngineError, match="broke down") as raised:
+    with pytest.raises(EngineError, match="the evaluator ended") as raised:
         foreground(tmp_path)
     assert "lab.log" in str(raised.value.remedy)
 

@@ -1,4 +1,4 @@
-"""Who may call what: tokens, roles, rates, and what a server listens behind."""
+"""Access control: tokens, roles, rate limits, and the protection of a server's port."""
 
 from services.common.access.access_interceptor import AccessInterceptor
 from services.common.access.callers import Caller, current_caller

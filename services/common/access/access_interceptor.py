@@ -1,4 +1,4 @@
-"""The one place where calls are let in or refused."""
+"""The interceptor that admits or refuses calls."""
 
 from __future__ import annotations
 
@@ -37,23 +37,23 @@ Metadata = Sequence[tuple[str, str | bytes]]
 
 _SCHEME = "bearer "
 _LOGGED_A_SECOND = 10.0
-"""Refusals beyond this are not logged: whoever knocks without end shall not fill the disk."""
+"""Most refusals logged per second, so that repeated calls cannot fill the disk."""
 _REMEDY = "set MODNORM_TOKEN, or MODNORM_TOKEN_FILE, to a token of this lab"
 
 logger = logging.getLogger(__name__)
 
 
 class AccessInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # only in its stubs
-    """Lets a call in when its token is good, its role suffices and its rate is within bounds.
+    """Admits a call if its token is valid, has a sufficient role and is within its rate.
 
-    Streams may last for days, in which tokens expire and are revoked. The token must be good at
-    each request of a stream, whose calls all count, and at each answer of a stream of answers. A
-    token holds so many streams at most.
+    Streams may last for days, during which tokens expire and are revoked. The token is checked at
+    each request of a stream, whose calls all count, and at each response of a response stream. The
+    number of open streams per token is limited.
 
-    Stands inside of the `ErrorInterceptor`, which turns what is raised here into a status.
+    The `ErrorInterceptor` around it converts errors that are raised here to a status.
 
     Args:
-        settings: Accepted tokens, if any are wanted, rates and numbers of streams.
+        settings: File of accepted tokens, rates and limits of streams.
 
     Raises:
         InvalidInputError: the file of accepted tokens cannot be read.
@@ -73,7 +73,7 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  
         ],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> grpc.RpcMethodHandler[RequestT, ResponseT]:
-        """Return the handler of a call, or one that refuses it."""
+        """Return the handler of a call, or a handler that refuses it."""
         handler = await continuation(handler_call_details)
         method = handler_call_details.method
         if handler is None or method.startswith(OPEN):
@@ -93,10 +93,10 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  
         call: grpc.HandlerCallDetails,
         caller: Caller,
     ) -> grpc.RpcMethodHandler[RequestT, ResponseT]:
-        """Return the handler of a stream that lasts: it ends once the token is not good any more.
+        """Return the handler of a stream that ends once its token is no longer valid.
 
-        Where requests are streamed, each is let in for itself; elsewhere the token is looked at
-        before each answer.
+        Streamed requests are admitted one by one; otherwise the token is checked before each
+        response.
         """
         streamed = handler.unary_stream or handler.stream_stream
         behaviour = cast("Callable[..., AsyncIterator[ResponseT]]", streamed)
@@ -125,7 +125,7 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  
     async def _each_let_in(
         self, requests: AsyncIterator[RequestT], call: grpc.HandlerCallDetails, context: Context
     ) -> AsyncIterator[RequestT]:
-        counted = 1  # one with the stream itself, which may have waited long for it
+        counted = 1  # the first call was counted when the stream was admitted
         async for request in requests:
             self._let_in_or_log(call, context, calls=_calls_in(request) - counted)
             counted = 0
@@ -135,7 +135,7 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  
     def _held(
         self, caller: Caller, call: grpc.HandlerCallDetails, context: Context
     ) -> Iterator[None]:
-        """Count a stream of a token as long as the context lasts."""
+        """Count a stream of a token inside the context."""
         if self._tokens is None:
             yield
             return
@@ -185,7 +185,7 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  
             self._log(error, method, context.peer())
             raise error
 
-        # A stream of requests that nobody reads: not one byte of the caller's is taken in.
+        # Streamed requests stay unread, so that no byte of the caller is processed.
         return grpc.stream_unary_rpc_method_handler(refuse)
 
     def _log(self, error: ModnormError, method: str, peer: str) -> None:
@@ -197,7 +197,7 @@ class AccessInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  
 
 
 def _calls_in(request: object) -> int:
-    """Count the calls of one message of a stream; a message without any counts as one."""
+    """Return the number of calls in one message of a stream, at least 1."""
     return max(1, len(request.calls)) if isinstance(request, WorkRequest) else 1
 
 
@@ -205,7 +205,7 @@ def _bearer(metadata: Metadata) -> str:
     """Return the token of a call.
 
     Raises:
-        UnauthenticatedError: there is none, or more than one.
+        UnauthenticatedError: there is no token or more than one.
     """
     values = [value for key, value in metadata if key == AUTHORIZATION]
     if len(values) != 1:

@@ -1,4 +1,4 @@
-"""Who calls, known to everything that one call does."""
+"""The caller of the present call, in a context variable."""
 
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -9,38 +9,38 @@ from modnorm.wire.tokens import DEFAULT_TENANT, Role
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who calls."""
+    """A caller, identified by its token."""
 
     name: str
-    """Name of the token; empty where no token is wanted."""
+    """Name of the token; empty if the server requires none."""
     tenant: str
-    """Whose experiments it creates."""
+    """The tenant that owns the experiments it creates."""
     roles: frozenset[Role]
 
     @property
     def scope(self) -> str | None:
-        """The tenant whose experiments it sees; None for all."""
+        """The tenant whose experiments the caller can see; None for all."""
         return None if Role.OPERATE in self.roles else self.tenant
 
 
 ANYONE = Caller("", DEFAULT_TENANT, frozenset(Role))
-"""Whoever calls a server that wants no tokens."""
+"""The caller at a server that requires no tokens."""
 
 _caller: ContextVar[Caller] = ContextVar("caller")
 
 
 def set_caller(caller: Caller) -> None:
-    """Note who makes the call of the running task."""
+    """Set the caller of the running task."""
     _caller.set(caller)
 
 
 def current_caller() -> Caller:
-    """Return who makes the call that is being answered.
+    """Return the caller of the present call.
 
     Raises:
-        ForbiddenError: nobody was let in.
+        ForbiddenError: no caller was admitted.
     """
     try:
         return _caller.get()
     except LookupError:
-        raise ForbiddenError("nobody was let in") from None
+        raise ForbiddenError("no caller was admitted") from None

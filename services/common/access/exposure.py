@@ -1,4 +1,4 @@
-"""What a server listens behind: loopback, tokens, TLS."""
+"""The port of a server, protected by loopback, tokens or TLS."""
 
 import ipaddress
 import logging
@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 def open_port(server: grpc.aio.Server, address: str, settings: ServiceSettings) -> int:
-    """Let a server listen, and return the port that it got.
+    """Add a port to a server; return its number.
 
     Args:
         server: The server.
@@ -22,21 +22,21 @@ def open_port(server: grpc.aio.Server, address: str, settings: ServiceSettings) 
         settings: Tokens and certificates.
 
     Raises:
-        PreconditionError: everybody on the network could call it.
+        PreconditionError: the address is reachable, and no token is required.
         InvalidInputError: a file of the settings cannot be read.
-        RuntimeError: the address cannot be listened on.
+        RuntimeError: the address is not available.
     """
     _require_protection(address, settings)
     credentials = _server_credentials(settings)
     if credentials is not None and not _is_socket(address):
         return server.add_secure_port(address, credentials)
     if not is_loopback(address):
-        logger.warning("no TLS: what is said can be read on the way", extra={"address": address})
+        logger.warning("no TLS: calls are not encrypted", extra={"address": address})
     return server.add_insecure_port(address)
 
 
 def is_loopback(address: str) -> bool:
-    """Tell whether only this machine reaches an address."""
+    """Return whether an address is reachable from this machine only."""
     if _is_socket(address):
         return True
     host = address.rpartition(":")[0].strip("[]")
@@ -56,15 +56,15 @@ def _require_protection(address: str, settings: ServiceSettings) -> None:
     if settings.accepted_tokens or settings.allow_anonymous or is_loopback(address):
         return
     raise PreconditionError(
-        f"whoever reaches {address} could use this service",
+        f"everybody who reaches {address} could use this service",
         field="MODNORM_ACCEPTED_TOKENS",
-        remedy="make a file with `modnorm token create`, or listen on 127.0.0.1, or set "
-        "MODNORM_ALLOW_ANONYMOUS=1 on a network where all are trusted",
+        remedy="create a token file with `modnorm token create`, listen on 127.0.0.1, or set "
+        "MODNORM_ALLOW_ANONYMOUS=1 on a trusted network",
     )
 
 
 def _server_credentials(settings: ServiceSettings) -> grpc.ServerCredentials | None:
-    """Return what TLS needs; None when it is off."""
+    """Return the TLS credentials of the server; None if TLS is off."""
     mutual = settings.tls_client_certificates
     chain, key = read_pair(settings.tls_cert, settings.tls_key)
     if chain is None or key is None:
@@ -81,5 +81,5 @@ def _missing(setting: str) -> InvalidInputError:
     return InvalidInputError(
         "client certificates cannot be checked without it",
         field=setting,
-        remedy="set it, or leave MODNORM_TLS_CLIENT_CERTIFICATES out",
+        remedy="set it, or unset MODNORM_TLS_CLIENT_CERTIFICATES",
     )

@@ -1,4 +1,4 @@
-"""How often each token may call, and how much it may hold open."""
+"""Limits of each token: calls per second and open streams."""
 
 import time
 from collections import Counter
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from modnorm.errors import RateLimitedError
 
 BURST_SECONDS = 2.0
-"""A token that was silent for this long may make up for it at once."""
+"""An idle token accumulates calls for this long and may then make them at once."""
 STREAM_WAIT = 5.0
-"""Seconds after which a token with too many streams may look whether one has ended."""
+"""Seconds after which a token with too many streams may try again."""
 
 
 @dataclass(slots=True)
@@ -24,7 +24,7 @@ class RateLimits:
     """Token buckets by name; used in one thread.
 
     Args:
-        clock: The time, in seconds.
+        clock: Returns the time in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -35,12 +35,12 @@ class RateLimits:
         """Count calls.
 
         Args:
-            name: Whose.
-            rate: Calls a second that it may make; 0 for any number.
-            calls: Calls that it makes now.
+            name: Name of the token.
+            rate: Allowed calls per second; 0 for any number.
+            calls: Number of calls made now.
 
         Raises:
-            RateLimitedError: there were too many of late; says when to try again.
+            RateLimitedError: there were too many calls; the remedy states when to try again.
         """
         if not rate:
             return
@@ -48,7 +48,7 @@ class RateLimits:
         bucket = self._buckets.setdefault(name, _Bucket(capacity, now))
         bucket.level = min(capacity, bucket.level + (now - bucket.time) * rate)
         bucket.time = now
-        # A message of more calls than the bucket holds is let in once the bucket is full.
+        # A message with more calls than the bucket holds is admitted once the bucket is full.
         needed = min(calls, capacity)
         if bucket.level < needed:
             wait = (needed - bucket.level) / rate
@@ -61,10 +61,10 @@ class RateLimits:
 
 
 class StreamLimits:
-    """Counts the streams that are open by the name of their token; used in one thread.
+    """Counts open streams by the name of their token; used in one thread.
 
     Args:
-        most: Streams that one token may hold open; 0 for any number.
+        most: Most open streams of one token; 0 for any number.
     """
 
     def __init__(self, most: int) -> None:
@@ -73,20 +73,20 @@ class StreamLimits:
 
     @contextmanager
     def held(self, name: str) -> Iterator[None]:
-        """Count a stream as long as the context lasts.
+        """Count a stream inside the context.
 
         Args:
-            name: Whose.
+            name: Name of the token.
 
         Raises:
-            RateLimitedError: the token has as many as it may.
+            RateLimitedError: the token has the allowed number of streams.
         """
         if self._most and self._open[name] >= self._most:
             raise RateLimitedError(
                 f"the token {name!r} holds {self._most} streams open",
                 wait=STREAM_WAIT,
                 field="stream_limit",
-                remedy="end some, use several tokens, or raise MODNORM_STREAM_LIMIT of the server",
+                remedy="close some, use more tokens, or raise MODNORM_STREAM_LIMIT of the server",
             )
         self._open[name] += 1
         try:

@@ -1,4 +1,4 @@
-"""Which roles may make which call: one table, and what is not in it is refused."""
+"""Table of the roles that may make each call; all other calls are refused."""
 
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
@@ -57,7 +57,7 @@ def _methods() -> Iterator[tuple[str, frozenset[Role]]]:
 
 
 ALLOWED: Mapping[str, frozenset[Role]] = MappingProxyType(dict(_methods()))
-"""Roles by full method name; any of them will do."""
+"""Roles by full method name; one of them suffices."""
 
 OPEN = "/grpc.health.v1.Health/"
-"""Methods that begin so are for everybody: they say whether a server works, and nothing else."""
+"""Prefix of the methods without access control, which are health checks."""

@@ -1,4 +1,4 @@
-"""The accepted tokens of a file, read again whenever it changes."""
+"""The accepted tokens of a file, read again when the file changes."""
 
 import logging
 import os
@@ -10,24 +10,24 @@ from pathlib import Path
 from modnorm.errors import InvalidInputError, UnauthenticatedError
 from modnorm.wire.tokens import AcceptedToken, read_tokens
 
-LOOK_SECONDS = 1.0
-"""Seconds between two looks at the file: that long a revoked token may still be good."""
+CHECK_SECONDS = 1.0
+"""Seconds between two checks of the file, for which a revoked token may still be accepted."""
 
 logger = logging.getLogger(__name__)
 
 
 class TokenFile:
-    """Looks tokens up; used in one thread.
+    """Checks tokens; used in one thread.
 
-    A file that was damaged or removed since changes nothing but is complained about: what was
-    accepted before still is, so that a slip does not stop the whole lab.
+    If the file is damaged or removed later, an error is logged and the tokens read before stay
+    valid, so that a mistake does not stop the whole lab.
 
     Args:
         path: The file.
-        clock: The time, in seconds since the epoch.
+        clock: Returns the time in seconds since the epoch.
 
     Raises:
-        InvalidInputError: it cannot be read at the start.
+        InvalidInputError: the file cannot be read at the start.
     """
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
@@ -35,28 +35,28 @@ class TokenFile:
         self._clock = clock
         self._version = _version(path)
         self._table = read_tokens(path)
-        self._looked = clock()
+        self._checked = clock()
 
     def check(self, text: str) -> AcceptedToken:
-        """Return the token that a caller sent.
+        """Return the accepted token for the text that a caller sent.
 
         Raises:
-            UnauthenticatedError: it is not accepted, or not any more.
+            UnauthenticatedError: the token is unknown, revoked or expired.
         """
         now = self._clock()
-        if not 0 <= now - self._looked < LOOK_SECONDS:
-            self._looked = now
+        if not 0 <= now - self._checked < CHECK_SECONDS:
+            self._checked = now
             self._refresh()
         time_now = datetime.fromtimestamp(now, UTC)
         try:
             return self._table.check(text, time_now)
         except UnauthenticatedError:
-            if not self._refresh():  # a token just made is good at once
+            if not self._refresh():  # a new token is accepted at once
                 raise
             return self._table.check(text, time_now)
 
     def _refresh(self) -> bool:
-        """Read the file if it is another one by now; return whether it was."""
+        """Read the file if it has changed; return whether it has."""
         version = _version(self._path)
         if version == self._version:
             return False
@@ -64,14 +64,14 @@ class TokenFile:
         try:
             self._table = read_tokens(self._path)
         except InvalidInputError as error:
-            logger.error("the tokens of before stay in force: %s", error)  # noqa: TRY400 - says it all
+            logger.error("the tokens read before stay valid: %s", error)  # noqa: TRY400 - expected
         else:
             logger.info("tokens read", extra={"tokens": len(self._table.tokens)})
         return True
 
 
 def _version(path: Path) -> tuple[int, int, int] | None:
-    """Return what changes with the content; None when there is no such file."""
+    """Return a value that changes with the file's content; None if there is no file."""
     try:
         status = os.stat(path)  # noqa: PTH116 - follows the links that secrets are mounted by
     except OSError:

@@ -13,7 +13,7 @@ from verification.labs.waiting import HANG_SECONDS
 class Quick:
     """Work that is done at once."""
 
-    name, goes_on, total = "quick", False, 1
+    name, is_resumable, total = "quick", False, 1
 
     def __init__(self, key):
         self.key = key

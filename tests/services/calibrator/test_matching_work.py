@@ -97,7 +97,7 @@ def test_a_long_matching_makes_way_for_what_waits_and_goes_on(
     progress, artifact = asyncio.run(asyncio.wait_for(scenario(), HANG_SECONDS))
     assert [done for done, _ in progress] == list(range(3, 37))
     assert len(RadiusArtifact.from_json(artifact.json).document.radii) == 2
-    assert "matching makes way" in caplog.messages
+    assert "matching yields to another computation" in caplog.messages
     assert len(journal(settings).splitlines()) == 1 + 36
 
 

@@ -26,7 +26,7 @@ from modnorm.wire.tokens import (
 from services.common.access.callers import Caller, current_caller
 from services.common.access.exposure import is_loopback
 from services.common.access.limits import BURST_SECONDS, RateLimits, StreamLimits
-from services.common.access.token_file import LOOK_SECONDS, TokenFile
+from services.common.access.token_file import CHECK_SECONDS, TokenFile
 from verification.labs.waiting import HANG_SECONDS
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -132,7 +132,7 @@ def test_a_changed_file_is_read_again(path):
     second, other = make_token("second", [Role.READ])
     write_tokens(path, TokenTable(tokens=(other,)))
     assert tokens.check(first) == kept
-    now[0] += LOOK_SECONDS
+    now[0] += CHECK_SECONDS
     assert tokens.check(second) == other
     with pytest.raises(UnauthenticatedError):
         tokens.check(first)
@@ -145,7 +145,7 @@ def test_a_damaged_file_leaves_what_was_accepted(path, damage, caplog):
     write_tokens(path, TokenTable(tokens=(kept,)))
     tokens = TokenFile(path, lambda: now[0])
     damage(path)
-    now[0] += LOOK_SECONDS
+    now[0] += CHECK_SECONDS
     assert tokens.check(text) == kept
     assert "stay in force" in caplog.text
 

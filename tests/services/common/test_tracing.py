@@ -4,9 +4,9 @@ import sys
 import pytest
 
 from modnorm.errors import PreconditionError
+from services.common.service_process import traced
 from services.common.settings import TracingSettings
 from services.common.telemetry import otlp
-from services.common.tracing import traced
 
 ENDPOINT = "http://127.0.0.1:9"
 IMPORTS = """
