@@ -21,7 +21,7 @@ DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
 @typing.final
 class CalibrateRequest(google.protobuf.message.Message):
-    """What to calibrate on what."""
+    """A model and the prompts of its calibration."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -31,9 +31,9 @@ class CalibrateRequest(google.protobuf.message.Message):
     TASK_FIELD_NUMBER: builtins.int
     SETTINGS_FIELD_NUMBER: builtins.int
     model_digest: builtins.str
-    """Digest that the model must have; any when empty."""
+    """Digest that the model must have; empty for any."""
     task: builtins.str
-    """Name of the task that the prompts are of, recorded in the profile."""
+    """Task of the prompts, recorded in the profile."""
     @property
     def model(self) -> modnorm.v1.common_pb2.ModelRef:
         """The model."""
@@ -96,16 +96,16 @@ Global___CalibrateResponse: typing_extensions.TypeAlias = CalibrateResponse
 
 @typing.final
 class CalibrationProgress(google.protobuf.message.Message):
-    """How far a calibration is."""
+    """Progress of a calibration."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     EXAMPLES_DONE_FIELD_NUMBER: builtins.int
     EXAMPLES_TOTAL_FIELD_NUMBER: builtins.int
     examples_done: builtins.int
-    """Prompts measured."""
+    """Number of measured prompts."""
     examples_total: builtins.int
-    """Prompts in all."""
+    """Number of prompts."""
     def __init__(
         self,
         *,
@@ -161,7 +161,7 @@ Global___GetProfileRequest: typing_extensions.TypeAlias = GetProfileRequest
 
 @typing.final
 class GetProfileResponse(google.protobuf.message.Message):
-    """The profile asked for."""
+    """The requested profile."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -184,7 +184,7 @@ Global___GetProfileResponse: typing_extensions.TypeAlias = GetProfileResponse
 
 @typing.final
 class MatchingSpec(google.protobuf.message.Message):
-    """What is matched to isotropic noise, and how displacement is measured."""
+    """Settings of a functional matching to isotropic noise."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -198,9 +198,9 @@ class MatchingSpec(google.protobuf.message.Message):
     sigma: builtins.float
     """Standard deviation of the isotropic noise."""
     prompts: builtins.int
-    """Prompts used: the first."""
+    """Number of first prompts to use."""
     candidates: builtins.int
-    """Candidates of each condition: the first of the pool."""
+    """Candidates per condition: the first of the pool."""
     seed: builtins.int
     """Population seed of the candidates."""
     pool: builtins.str
@@ -229,7 +229,7 @@ Global___MatchingSpec: typing_extensions.TypeAlias = MatchingSpec
 
 @typing.final
 class MeasureRadiusRequest(google.protobuf.message.Message):
-    """What to measure on what."""
+    """A model, a method and the prompts of their matching."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -241,9 +241,9 @@ class MeasureRadiusRequest(google.protobuf.message.Message):
     PROFILE_JSON_FIELD_NUMBER: builtins.int
     MATCHING_FIELD_NUMBER: builtins.int
     model_digest: builtins.str
-    """Digest that the model must have; any when empty."""
+    """Digest that the model must have; empty for any."""
     task: builtins.str
-    """Name of the task that the prompts are of, recorded in the artifact."""
+    """Task of the prompts, recorded in the artifact."""
     profile_json: builtins.str
     """The profile, for methods that need one."""
     @property
@@ -256,11 +256,11 @@ class MeasureRadiusRequest(google.protobuf.message.Message):
 
     @property
     def method(self) -> modnorm.v1.common_pb2.MethodSpec:
-        """The method; its radius does not matter."""
+        """The method; its radius is ignored."""
 
     @property
     def matching(self) -> Global___MatchingSpec:
-        """What is tried and how it is measured."""
+        """Settings of the matching."""
 
     def __init__(
         self,
@@ -317,16 +317,16 @@ Global___MeasureRadiusResponse: typing_extensions.TypeAlias = MeasureRadiusRespo
 
 @typing.final
 class MatchingProgress(google.protobuf.message.Message):
-    """How far a matching is."""
+    """Progress of a matching."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     CANDIDATES_DONE_FIELD_NUMBER: builtins.int
     CANDIDATES_TOTAL_FIELD_NUMBER: builtins.int
     candidates_done: builtins.int
-    """Candidates measured."""
+    """Number of measured candidates."""
     candidates_total: builtins.int
-    """Candidates to measure in all, those of the reference included."""
+    """Number of candidates to measure, including those of the reference."""
     def __init__(
         self,
         *,
@@ -349,7 +349,7 @@ class RadiusArtifact(google.protobuf.message.Message):
     digest: builtins.str
     """SHA-256 of the canonical JSON."""
     json: builtins.str
-    """The artifact: every measurement and the radius that they choose."""
+    """The artifact: all measurements and the radius selected by them."""
     def __init__(
         self,
         *,

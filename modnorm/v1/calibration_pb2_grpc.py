@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class CalibrationServiceStub(object):
-    """Makes profile artifacts: the calibrated sensitivities of one model.
+    """Computes profile artifacts, the calibrated sensitivities of one model, and radius artifacts.
     """
 
     def __init__(self, channel):
@@ -53,7 +53,7 @@ class CalibrationServiceStub(object):
 
 
 class CalibrationServiceServicer(object):
-    """Makes profile artifacts: the calibrated sensitivities of one model.
+    """Computes profile artifacts, the calibrated sensitivities of one model, and radius artifacts.
     """
 
     def Calibrate(self, request, context):
@@ -105,7 +105,7 @@ def add_CalibrationServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class CalibrationService(object):
-    """Makes profile artifacts: the calibrated sensitivities of one model.
+    """Computes profile artifacts, the calibrated sensitivities of one model, and radius artifacts.
     """
 
     @staticmethod

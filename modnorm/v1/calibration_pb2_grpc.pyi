@@ -21,7 +21,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class CalibrationServiceStub:
-    """Makes profile artifacts: the calibrated sensitivities of one model."""
+    """Computes profile artifacts, the calibrated sensitivities of one model, and radius artifacts."""
 
     @typing.overload
     def __new__(cls, channel: grpc.Channel) -> CalibrationServiceStub: ...
@@ -38,7 +38,7 @@ class CalibrationServiceStub:
 
 @typing.type_check_only
 class CalibrationServiceAsyncStub(CalibrationServiceStub):
-    """Makes profile artifacts: the calibrated sensitivities of one model."""
+    """Computes profile artifacts, the calibrated sensitivities of one model, and radius artifacts."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None: ...
     Calibrate: grpc.aio.UnaryStreamMultiCallable[modnorm.v1.calibration_pb2.CalibrateRequest, modnorm.v1.calibration_pb2.CalibrateResponse]  # type: ignore[assignment]
@@ -51,7 +51,7 @@ class CalibrationServiceAsyncStub(CalibrationServiceStub):
     """Returns a stored profile by digest."""
 
 class CalibrationServiceServicer(metaclass=abc.ABCMeta):
-    """Makes profile artifacts: the calibrated sensitivities of one model."""
+    """Computes profile artifacts, the calibrated sensitivities of one model, and radius artifacts."""
 
     @abc.abstractmethod
     def Calibrate(

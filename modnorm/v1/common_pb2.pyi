@@ -104,7 +104,7 @@ class Descriptor(google.protobuf.message.Message):
     COEFFICIENTS_FIELD_NUMBER: builtins.int
     LINEAGE_DIGEST_FIELD_NUMBER: builtins.int
     noise: builtins.str
-    """Noise scheme by name, "portable-v1" for instance."""
+    """Noise scheme by name, for example "portable-v1"."""
     seed: builtins.int
     """Seed of the noise."""
     method: builtins.str
@@ -114,10 +114,10 @@ class Descriptor(google.protobuf.message.Message):
     scale_map_digest: builtins.str
     """Digest of the scale map that the candidate was drawn with."""
     lineage_digest: builtins.str
-    """Digest of the trained state that the candidate is drawn around; empty for the base model."""
+    """Digest of the trained state that the candidate perturbs; empty for the base model."""
     @property
     def coefficients(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
-        """R / (s_p * norm(Z_p)) of each active tensor; empty until whoever evaluates first resolves it."""
+        """R / (s_p * norm(Z_p)) of each active tensor; empty until the first evaluation resolves it."""
 
     def __init__(
         self,
@@ -149,13 +149,13 @@ class EngineSpec(google.protobuf.message.Message):
     name: builtins.str
     """"auto", "transformers" or "vllm"."""
     max_model_len: builtins.int
-    """Longest sequence in tokens, prompt and completion together; the model's own when absent."""
+    """Longest sequence in tokens, prompt and completion together; by default the model's own."""
     max_num_seqs: builtins.int
-    """Sequences decoded at once; the engine's own when absent."""
+    """Sequences decoded concurrently; by default the engine's own number."""
     tensor_parallel_size: builtins.int
-    """GPUs that one model is spread over; 1 when absent."""
+    """GPUs that one model is spread over; by default 1."""
     numerics: builtins.str
-    """"fast" or "batch_invariant"; "fast" when absent."""
+    """"fast" (default) or "batch_invariant"."""
     def __init__(
         self,
         *,
@@ -215,7 +215,7 @@ class Masses(google.protobuf.message.Message):
     norm: builtins.float
     """RMSNorm weights."""
     other: builtins.float
-    """Whatever else."""
+    """All other parameters."""
     def __init__(
         self,
         *,
@@ -259,7 +259,7 @@ Global___Masses: typing_extensions.TypeAlias = Masses
 
 @typing.final
 class RadiusSource(google.protobuf.message.Message):
-    """The artifact that a radius was chosen in."""
+    """Provenance of a radius: the artifact that selected it."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -272,15 +272,15 @@ class RadiusSource(google.protobuf.message.Message):
     artifact: builtins.str
     """SHA-256 of the artifact's canonical JSON."""
     transfer: builtins.bool
-    """Whether it may be of another model or task."""
+    """Whether the artifact may be of another model or task."""
     protocol: builtins.str
     """"grid" or "functional-matching"."""
     task: builtins.str
-    """Task that it was chosen on."""
+    """Task of the selection."""
     model_digest: builtins.str
-    """Digest of the model that it was chosen for."""
+    """Digest of the model of the selection."""
     development_digest: builtins.str
-    """Digest of the development rows that it was chosen on; absent for functional matching."""
+    """Digest of the development rows of the selection; absent for functional matching."""
     def __init__(
         self,
         *,
@@ -334,14 +334,14 @@ class MethodSpec(google.protobuf.message.Message):
     radius: builtins.float
     """Radius R, or sigma for isotropic noise."""
     profile: builtins.str
-    """Profile to use, by file or digest; calibrated on the spot when absent."""
+    """Profile to use, by file or digest; by default one is calibrated."""
     @property
     def masses(self) -> Global___Masses:
-        """Group masses; the paper's when absent."""
+        """Group masses; by default the paper's."""
 
     @property
     def radius_source(self) -> Global___RadiusSource:
-        """Where the radius is from; absent where it was given as a number."""
+        """Artifact of the radius; absent if the spec gives a number."""
 
     def __init__(
         self,
@@ -389,11 +389,11 @@ class CalibrationSpec(google.protobuf.message.Message):
     SEED_FIELD_NUMBER: builtins.int
     MAPS_FIELD_NUMBER: builtins.int
     examples: builtins.int
-    """Prompts used."""
+    """Number of prompts."""
     layers_per_example: builtins.int
-    """Layers measured on each prompt."""
+    """Number of measured layers per prompt."""
     max_length: builtins.int
-    """Leading tokens of each prompt."""
+    """Number of leading tokens of each prompt."""
     iterations: builtins.int
     """JVP/VJP steps before the last JVP."""
     quantile: builtins.float
@@ -401,7 +401,7 @@ class CalibrationSpec(google.protobuf.message.Message):
     seed: builtins.int
     """Base seed of the estimator."""
     maps: builtins.str
-    """Which functional maps: "default" or "published"."""
+    """Functional maps: "default" or "published"."""
     def __init__(
         self,
         *,

@@ -33,10 +33,10 @@ class _SplitEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumType
     SPLIT_HELDOUT: _Split.ValueType  # 2
     """The rows that are voted on."""
     SPLIT_DEVELOPMENT: _Split.ValueType  # 3
-    """The rows that choose among the states of an iterative run."""
+    """The rows that select among the states of an iterative run."""
 
 class Split(_Split, metaclass=_SplitEnumTypeWrapper):
-    """Which rows a job answers."""
+    """The set of rows that a job answers."""
 
 SPLIT_UNSPECIFIED: Split.ValueType  # 0
 """Not set."""
@@ -45,7 +45,7 @@ SPLIT_SELECTION: Split.ValueType  # 1
 SPLIT_HELDOUT: Split.ValueType  # 2
 """The rows that are voted on."""
 SPLIT_DEVELOPMENT: Split.ValueType  # 3
-"""The rows that choose among the states of an iterative run."""
+"""The rows that select among the states of an iterative run."""
 Global___Split: typing_extensions.TypeAlias = Split
 
 class _FailureKind:
@@ -57,13 +57,13 @@ class _FailureKindEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     FAILURE_KIND_UNSPECIFIED: _FailureKind.ValueType  # 0
     """Not set."""
     FAILURE_KIND_INFRASTRUCTURE: _FailureKind.ValueType  # 1
-    """Infrastructure: worth another attempt."""
+    """An infrastructure failure: the job is tried again."""
     FAILURE_KIND_CANDIDATE: _FailureKind.ValueType  # 2
     """The candidate itself cannot be evaluated."""
     FAILURE_KIND_FATAL: _FailureKind.ValueType  # 3
-    """No candidate of the experiment can be evaluated: stop it."""
+    """No candidate of the experiment can be evaluated: the experiment fails."""
     FAILURE_KIND_RELEASED: _FailureKind.ValueType  # 4
-    """The worker hands the job back unharmed (shutdown); not counted as an attempt."""
+    """The worker releases the job, for example at a shutdown; it costs no attempt."""
 
 class FailureKind(_FailureKind, metaclass=_FailureKindEnumTypeWrapper):
     """How an attempt failed."""
@@ -71,18 +71,18 @@ class FailureKind(_FailureKind, metaclass=_FailureKindEnumTypeWrapper):
 FAILURE_KIND_UNSPECIFIED: FailureKind.ValueType  # 0
 """Not set."""
 FAILURE_KIND_INFRASTRUCTURE: FailureKind.ValueType  # 1
-"""Infrastructure: worth another attempt."""
+"""An infrastructure failure: the job is tried again."""
 FAILURE_KIND_CANDIDATE: FailureKind.ValueType  # 2
 """The candidate itself cannot be evaluated."""
 FAILURE_KIND_FATAL: FailureKind.ValueType  # 3
-"""No candidate of the experiment can be evaluated: stop it."""
+"""No candidate of the experiment can be evaluated: the experiment fails."""
 FAILURE_KIND_RELEASED: FailureKind.ValueType  # 4
-"""The worker hands the job back unharmed (shutdown); not counted as an attempt."""
+"""The worker releases the job, for example at a shutdown; it costs no attempt."""
 Global___FailureKind: typing_extensions.TypeAlias = FailureKind
 
 @typing.final
 class Lease(google.protobuf.message.Message):
-    """The right to work on a job, until the deadline."""
+    """The right to work on a job until a deadline."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -92,9 +92,9 @@ class Lease(google.protobuf.message.Message):
     job_id: builtins.str
     """Id of the job."""
     token: builtins.int
-    """Fencing token: a write that carries an older one is refused."""
+    """Fencing token: a write with an older token is refused."""
     seconds: builtins.float
-    """Seconds until the lease ends unless a heartbeat extends it."""
+    """Seconds until the lease expires unless a heartbeat extends it."""
     def __init__(
         self,
         *,
@@ -109,7 +109,7 @@ Global___Lease: typing_extensions.TypeAlias = Lease
 
 @typing.final
 class ClaimJobRequest(google.protobuf.message.Message):
-    """A worker asks for a job by id."""
+    """A worker's request for a job by id."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -136,14 +136,14 @@ Global___ClaimJobRequest: typing_extensions.TypeAlias = ClaimJobRequest
 
 @typing.final
 class ClaimJobResponse(google.protobuf.message.Message):
-    """What there is to do."""
+    """The claimed job."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     JOB_FIELD_NUMBER: builtins.int
     @property
     def job(self) -> Global___Job:
-        """The job, when there is something to do."""
+        """The leased job; absent if it is not pending."""
 
     def __init__(
         self,
@@ -191,28 +191,28 @@ class Job(google.protobuf.message.Message):
     task: builtins.str
     """Task by name."""
     scorer: builtins.str
-    """Scorer that the results must be made with."""
+    """Scorer that judges the answers."""
     max_tokens: builtins.int
     """Completion cap in tokens."""
     split: Global___Split.ValueType
-    """Which rows to answer."""
+    """The split to answer."""
     rows_digest: builtins.str
-    """Digest of the rows: a worker keeps rows it has."""
+    """Digest of the rows; workers cache rows by digest."""
     candidate: builtins.int
     """Index of the candidate, -1 for the unperturbed base; for logs."""
     declaration: builtins.str
-    """Text that declares the task; absent for one that workers have."""
+    """Text that declares the task; absent for a registered task."""
     replay_digest: builtins.str
-    """Digest of the selection rows, of which a worker replays the first prompts with the base."""
+    """Digest of the selection rows, whose first prompts each worker replays with the base."""
     generator_digest: builtins.str
-    """Digest of the generator that proposes the coefficients; empty where there is none."""
+    """Digest of the generator that proposes the coefficients; empty if there is none."""
     may_stop: builtins.bool
-    """Whether the candidate may turn out not to be an expert before it is scored to its end: the
-    sooner the best are, the less of the others has to be.
+    """Whether the candidate may be stopped early or parked. Less work remains if the best candidates
+    finish first.
     """
     @property
     def lease(self) -> Global___Lease:
-        """The right to work on it."""
+        """The lease of the job."""
 
     @property
     def model(self) -> modnorm.v1.common_pb2.ModelRef:
@@ -228,11 +228,11 @@ class Job(google.protobuf.message.Message):
 
     @property
     def bar(self) -> Global___Bar:
-        """The place that a candidate has to be able to reach; absent where it is scored to its end."""
+        """Threshold that the candidate must be able to reach; absent if all its rows are scored."""
 
     @property
     def skipped_rows(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """Held-out rows that need no answer, ascending: what is voted on them is settled."""
+        """Held-out rows that need no answer because their vote is settled, in ascending order."""
 
     def __init__(
         self,
@@ -273,16 +273,18 @@ Global___Job: typing_extensions.TypeAlias = Job
 
 @typing.final
 class Bar(google.protobuf.message.Message):
-    """The weakest place that makes a candidate an expert: it is out once it can only rank after."""
+    """The threshold of a candidate: the rank of the weakest expert. A candidate is excluded once it can
+    only rank after it.
+    """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     REWARD_FIELD_NUMBER: builtins.int
     INDEX_FIELD_NUMBER: builtins.int
     reward: builtins.float
-    """Mean selection reward of the candidate that has the place."""
+    """Mean selection reward of that expert."""
     index: builtins.int
-    """Its index: among equal rewards the lower one ranks first."""
+    """Index of that expert: among equal rewards the lower index ranks first."""
     def __init__(
         self,
         *,
@@ -296,7 +298,7 @@ Global___Bar: typing_extensions.TypeAlias = Bar
 
 @typing.final
 class HeartbeatRequest(google.protobuf.message.Message):
-    """A worker is alive."""
+    """A worker extends a lease and reports progress."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -307,15 +309,15 @@ class HeartbeatRequest(google.protobuf.message.Message):
     CANDIDATE_FIELD_NUMBER: builtins.int
     RESTING_FIELD_NUMBER: builtins.int
     answers_done: builtins.int
-    """Answers finished so far."""
+    """Number of finished answers."""
     answers_total: builtins.int
-    """Answers in all."""
+    """Number of rows to answer."""
     experiment_id: builtins.str
-    """The experiment of the job; empty where the worker wants no bar."""
+    """The experiment of the job; empty if the worker needs no threshold."""
     candidate: builtins.int
     """Index of the candidate."""
     resting: builtins.bool
-    """Whether the job rests, for others to go first: it is not at the engine."""
+    """Whether the job is parked, not at the engine, while others go first."""
     @property
     def lease(self) -> Global___Lease:
         """The lease to extend."""
@@ -339,17 +341,17 @@ Global___HeartbeatRequest: typing_extensions.TypeAlias = HeartbeatRequest
 
 @typing.final
 class HeartbeatResponse(google.protobuf.message.Message):
-    """What the worker should do."""
+    """The state of the job."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     CANCEL_FIELD_NUMBER: builtins.int
     BAR_FIELD_NUMBER: builtins.int
     cancel: builtins.bool
-    """Stop: the work is not wanted any more."""
+    """The worker must stop: the experiment no longer needs the job."""
     @property
     def bar(self) -> Global___Bar:
-        """The bar as it is now, which only rises; absent where there is none."""
+        """The present threshold, which only rises; absent if there is none."""
 
     def __init__(
         self,
@@ -401,7 +403,7 @@ Global___ReportJobRequest: typing_extensions.TypeAlias = ReportJobRequest
 
 @typing.final
 class ReportHeader(google.protobuf.message.Message):
-    """What holds for the whole job."""
+    """The part of a report that concerns the whole job."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -434,18 +436,20 @@ class ReportHeader(google.protobuf.message.Message):
     worker: builtins.str
     """Name of the worker."""
     switch_seconds: builtins.float
-    """Seconds spent making the candidate."""
+    """Seconds spent on writing the candidate's weights."""
     generate_seconds: builtins.float
     """Seconds spent generating."""
     score_seconds: builtins.float
     """Seconds spent scoring."""
     stopped: builtins.bool
-    """The candidate cannot reach the bar any more; the answers are those that it gave until then."""
+    """Whether the candidate was stopped early because it cannot reach the threshold; then only some
+    rows have answers.
+    """
     normaliser: builtins.float
-    """What a generator's amplitudes were multiplied with; 0 where it proposed nothing."""
+    """Factor of the amplitudes that a generator proposed; 0 without a generator."""
     @property
     def lease(self) -> Global___Lease:
-        """The lease that the work was done under."""
+        """The lease of the worker."""
 
     @property
     def descriptor(self) -> modnorm.v1.common_pb2.Descriptor:
@@ -453,7 +457,7 @@ class ReportHeader(google.protobuf.message.Message):
 
     @property
     def environment(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
-        """Engine, versions and device, for the record."""
+        """Engine, versions and device."""
 
     def __init__(
         self,
@@ -477,7 +481,7 @@ Global___ReportHeader: typing_extensions.TypeAlias = ReportHeader
 
 @typing.final
 class AnswerBatch(google.protobuf.message.Message):
-    """Some answers."""
+    """A batch of answers."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -516,13 +520,13 @@ class Answer(google.protobuf.message.Message):
     reward: builtins.float
     """Selection reward."""
     vote: builtins.str
-    """Vote key; absent when there is no valid answer."""
+    """Vote key; absent if there is no valid answer."""
     correct: builtins.bool
-    """Whether the vote taken alone is right."""
+    """Whether the vote key is correct."""
     tokens: builtins.int
     """Generated tokens."""
     truncated: builtins.bool
-    """Whether the completion cap ended it."""
+    """Whether the completion cap ended the completion."""
     def __init__(
         self,
         *,
@@ -567,14 +571,14 @@ class FailJobRequest(google.protobuf.message.Message):
     REASON_FIELD_NUMBER: builtins.int
     REMEDY_FIELD_NUMBER: builtins.int
     kind: Global___FailureKind.ValueType
-    """What kind of failure."""
+    """Kind of the failure."""
     reason: builtins.str
-    """What happened, for people, without the remedy."""
+    """Reason in words, without the remedy."""
     remedy: builtins.str
-    """How the cause is fixed, if the worker knows."""
+    """How to fix the cause, if the worker knows."""
     @property
     def lease(self) -> Global___Lease:
-        """The lease that the work was done under."""
+        """The lease of the worker."""
 
     def __init__(
         self,
@@ -605,7 +609,7 @@ Global___FailJobResponse: typing_extensions.TypeAlias = FailJobResponse
 
 @typing.final
 class WorkRequest(google.protobuf.message.Message):
-    """Calls of one worker, which the aggregator works on at the same time."""
+    """Calls of one worker, which the aggregator processes concurrently."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -637,12 +641,12 @@ class Call(google.protobuf.message.Message):
     TRACEPARENT_FIELD_NUMBER: builtins.int
     TRACESTATE_FIELD_NUMBER: builtins.int
     traceparent: builtins.str
-    """W3C trace context of the call; empty where the worker does not trace."""
+    """W3C trace context of the call; empty if the worker does not trace."""
     tracestate: builtins.str
     """W3C trace state of the call."""
     @property
     def claim(self) -> Global___ClaimJobRequest:
-        """Asks for a job."""
+        """Claims a job."""
 
     @property
     def heartbeat(self) -> Global___HeartbeatRequest:
@@ -650,11 +654,11 @@ class Call(google.protobuf.message.Message):
 
     @property
     def report(self) -> Global___WholeReport:
-        """Stores the result of a job. Repeating it changes nothing."""
+        """Stores the result of a job. A repeated report changes nothing."""
 
     @property
     def fail(self) -> Global___FailJobRequest:
-        """Says that an attempt failed. A failure is never a score."""
+        """Reports that an attempt failed. A failure is never a score."""
 
     def __init__(
         self,
@@ -685,7 +689,7 @@ class WholeReport(google.protobuf.message.Message):
     PARTS_FIELD_NUMBER: builtins.int
     @property
     def parts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ReportJobRequest]:
-        """The messages that ReportJob would take, in order."""
+        """The messages of ReportJob, in order."""
 
     def __init__(
         self,
@@ -706,7 +710,7 @@ class WorkResponse(google.protobuf.message.Message):
     REPLIES_FIELD_NUMBER: builtins.int
     @property
     def replies(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Reply]:
-        """One reply a call, in the order of the calls."""
+        """One reply per call, in the order of the calls."""
 
     def __init__(
         self,
@@ -730,7 +734,7 @@ class Reply(google.protobuf.message.Message):
     FAIL_FIELD_NUMBER: builtins.int
     STATUS_FIELD_NUMBER: builtins.int
     status: builtins.bytes
-    """Why the call was refused: a google.rpc.Status."""
+    """Error of a refused call: a serialised google.rpc.Status."""
     @property
     def claim(self) -> Global___ClaimJobResponse:
         """To a claim."""
@@ -768,7 +772,7 @@ Global___Reply: typing_extensions.TypeAlias = Reply
 
 @typing.final
 class FindJobsRequest(google.protobuf.message.Message):
-    """A worker would rather keep the model that it has."""
+    """A request for pending jobs of a worker's loaded model."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -794,7 +798,7 @@ class FindJobsResponse(google.protobuf.message.Message):
     JOB_IDS_FIELD_NUMBER: builtins.int
     @property
     def job_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Ids of pending jobs, those of the oldest experiment first; empty where there is none."""
+        """Ids of pending jobs, oldest experiment first; empty if there are none."""
 
     def __init__(
         self,
@@ -827,7 +831,7 @@ Global___FetchRowsRequest: typing_extensions.TypeAlias = FetchRowsRequest
 
 @typing.final
 class FetchRowsResponse(google.protobuf.message.Message):
-    """Some rows, in order."""
+    """A batch of rows, in order."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -867,7 +871,7 @@ Global___GetScaleMapRequest: typing_extensions.TypeAlias = GetScaleMapRequest
 
 @typing.final
 class GetScaleMapResponse(google.protobuf.message.Message):
-    """The scale map asked for."""
+    """The requested scale map."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -886,7 +890,7 @@ Global___GetScaleMapResponse: typing_extensions.TypeAlias = GetScaleMapResponse
 
 @typing.final
 class FetchLineageRequest(google.protobuf.message.Message):
-    """The way to a state of an iterative run."""
+    """A request for the steps to a state of an iterative run."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -898,7 +902,7 @@ class FetchLineageRequest(google.protobuf.message.Message):
     digest: builtins.str
     """Digest of the state."""
     after: builtins.int
-    """Steps that the worker has already."""
+    """Number of first steps that the worker has cached."""
     def __init__(
         self,
         *,
@@ -913,7 +917,7 @@ Global___FetchLineageRequest: typing_extensions.TypeAlias = FetchLineageRequest
 
 @typing.final
 class FetchLineageResponse(google.protobuf.message.Message):
-    """Some steps, in order."""
+    """A batch of steps, in order."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class JobServiceStub(object):
-    """The evaluators' side of the aggregator: jobs are claimed, kept alive and reported here.
+    """The API of the aggregator for evaluators, which claim, extend and report jobs.
     """
 
     def __init__(self, channel):
@@ -73,11 +73,11 @@ class JobServiceStub(object):
 
 
 class JobServiceServicer(object):
-    """The evaluators' side of the aggregator: jobs are claimed, kept alive and reported here.
+    """The API of the aggregator for evaluators, which claim, extend and report jobs.
     """
 
     def Work(self, request_iterator, context):
-        """Carries the claims, heartbeats, reports and failures of one worker, as long as the worker runs.
+        """Carries the claims, heartbeats, reports and failures of one worker while the worker runs.
         Each message gets one response, in order. A refused call leaves the stream open.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -85,15 +85,15 @@ class JobServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ReportJob(self, request_iterator, context):
-        """Stores a report that does not fit one message of Work: a header, then answers. Repeating it
-        changes nothing.
+        """Stores a report that does not fit one message of Work: a header, then answers. A repeated
+        report changes nothing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def FindJobs(self, request, context):
-        """Names a few pending jobs of a model, without leasing them.
+        """Returns ids of a few pending jobs of a model, without leasing them.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -174,7 +174,7 @@ def add_JobServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class JobService(object):
-    """The evaluators' side of the aggregator: jobs are claimed, kept alive and reported here.
+    """The API of the aggregator for evaluators, which claim, extend and report jobs.
     """
 
     @staticmethod

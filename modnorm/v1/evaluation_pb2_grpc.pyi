@@ -21,22 +21,22 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class JobServiceStub:
-    """The evaluators' side of the aggregator: jobs are claimed, kept alive and reported here."""
+    """The API of the aggregator for evaluators, which claim, extend and report jobs."""
 
     @typing.overload
     def __new__(cls, channel: grpc.Channel) -> JobServiceStub: ...
     @typing.overload
     def __new__(cls, channel: grpc.aio.Channel) -> JobServiceAsyncStub: ...
     Work: grpc.StreamStreamMultiCallable[modnorm.v1.evaluation_pb2.WorkRequest, modnorm.v1.evaluation_pb2.WorkResponse]
-    """Carries the claims, heartbeats, reports and failures of one worker, as long as the worker runs.
+    """Carries the claims, heartbeats, reports and failures of one worker while the worker runs.
     Each message gets one response, in order. A refused call leaves the stream open.
     """
     ReportJob: grpc.StreamUnaryMultiCallable[modnorm.v1.evaluation_pb2.ReportJobRequest, modnorm.v1.evaluation_pb2.ReportJobResponse]
-    """Stores a report that does not fit one message of Work: a header, then answers. Repeating it
-    changes nothing.
+    """Stores a report that does not fit one message of Work: a header, then answers. A repeated
+    report changes nothing.
     """
     FindJobs: grpc.UnaryUnaryMultiCallable[modnorm.v1.evaluation_pb2.FindJobsRequest, modnorm.v1.evaluation_pb2.FindJobsResponse]
-    """Names a few pending jobs of a model, without leasing them."""
+    """Returns ids of a few pending jobs of a model, without leasing them."""
     FetchRows: grpc.UnaryStreamMultiCallable[modnorm.v1.evaluation_pb2.FetchRowsRequest, modnorm.v1.evaluation_pb2.FetchRowsResponse]
     """Streams the rows of a split, in order."""
     GetScaleMap: grpc.UnaryUnaryMultiCallable[modnorm.v1.evaluation_pb2.GetScaleMapRequest, modnorm.v1.evaluation_pb2.GetScaleMapResponse]
@@ -48,19 +48,19 @@ class JobServiceStub:
 
 @typing.type_check_only
 class JobServiceAsyncStub(JobServiceStub):
-    """The evaluators' side of the aggregator: jobs are claimed, kept alive and reported here."""
+    """The API of the aggregator for evaluators, which claim, extend and report jobs."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None: ...
     Work: grpc.aio.StreamStreamMultiCallable[modnorm.v1.evaluation_pb2.WorkRequest, modnorm.v1.evaluation_pb2.WorkResponse]  # type: ignore[assignment]
-    """Carries the claims, heartbeats, reports and failures of one worker, as long as the worker runs.
+    """Carries the claims, heartbeats, reports and failures of one worker while the worker runs.
     Each message gets one response, in order. A refused call leaves the stream open.
     """
     ReportJob: grpc.aio.StreamUnaryMultiCallable[modnorm.v1.evaluation_pb2.ReportJobRequest, modnorm.v1.evaluation_pb2.ReportJobResponse]  # type: ignore[assignment]
-    """Stores a report that does not fit one message of Work: a header, then answers. Repeating it
-    changes nothing.
+    """Stores a report that does not fit one message of Work: a header, then answers. A repeated
+    report changes nothing.
     """
     FindJobs: grpc.aio.UnaryUnaryMultiCallable[modnorm.v1.evaluation_pb2.FindJobsRequest, modnorm.v1.evaluation_pb2.FindJobsResponse]  # type: ignore[assignment]
-    """Names a few pending jobs of a model, without leasing them."""
+    """Returns ids of a few pending jobs of a model, without leasing them."""
     FetchRows: grpc.aio.UnaryStreamMultiCallable[modnorm.v1.evaluation_pb2.FetchRowsRequest, modnorm.v1.evaluation_pb2.FetchRowsResponse]  # type: ignore[assignment]
     """Streams the rows of a split, in order."""
     GetScaleMap: grpc.aio.UnaryUnaryMultiCallable[modnorm.v1.evaluation_pb2.GetScaleMapRequest, modnorm.v1.evaluation_pb2.GetScaleMapResponse]  # type: ignore[assignment]
@@ -71,7 +71,7 @@ class JobServiceAsyncStub(JobServiceStub):
     """Streams the generator of an iterative run, by digest."""
 
 class JobServiceServicer(metaclass=abc.ABCMeta):
-    """The evaluators' side of the aggregator: jobs are claimed, kept alive and reported here."""
+    """The API of the aggregator for evaluators, which claim, extend and report jobs."""
 
     @abc.abstractmethod
     def Work(
@@ -79,7 +79,7 @@ class JobServiceServicer(metaclass=abc.ABCMeta):
         request_iterator: _MaybeAsyncIterator[modnorm.v1.evaluation_pb2.WorkRequest],
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[modnorm.v1.evaluation_pb2.WorkResponse], collections.abc.AsyncIterator[modnorm.v1.evaluation_pb2.WorkResponse]]:
-        """Carries the claims, heartbeats, reports and failures of one worker, as long as the worker runs.
+        """Carries the claims, heartbeats, reports and failures of one worker while the worker runs.
         Each message gets one response, in order. A refused call leaves the stream open.
         """
 
@@ -89,8 +89,8 @@ class JobServiceServicer(metaclass=abc.ABCMeta):
         request_iterator: _MaybeAsyncIterator[modnorm.v1.evaluation_pb2.ReportJobRequest],
         context: _ServicerContext,
     ) -> typing.Union[modnorm.v1.evaluation_pb2.ReportJobResponse, collections.abc.Awaitable[modnorm.v1.evaluation_pb2.ReportJobResponse]]:
-        """Stores a report that does not fit one message of Work: a header, then answers. Repeating it
-        changes nothing.
+        """Stores a report that does not fit one message of Work: a header, then answers. A repeated
+        report changes nothing.
         """
 
     @abc.abstractmethod
@@ -99,7 +99,7 @@ class JobServiceServicer(metaclass=abc.ABCMeta):
         request: modnorm.v1.evaluation_pb2.FindJobsRequest,
         context: _ServicerContext,
     ) -> typing.Union[modnorm.v1.evaluation_pb2.FindJobsResponse, collections.abc.Awaitable[modnorm.v1.evaluation_pb2.FindJobsResponse]]:
-        """Names a few pending jobs of a model, without leasing them."""
+        """Returns ids of a few pending jobs of a model, without leasing them."""
 
     @abc.abstractmethod
     def FetchRows(

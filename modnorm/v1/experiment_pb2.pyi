@@ -31,9 +31,9 @@ class _ExperimentStateEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper
     EXPERIMENT_STATE_UNSPECIFIED: _ExperimentState.ValueType  # 0
     """Not set."""
     EXPERIMENT_STATE_PENDING: _ExperimentState.ValueType  # 1
-    """Stored, nothing done yet."""
+    """Stored, not started."""
     EXPERIMENT_STATE_CALIBRATING: _ExperimentState.ValueType  # 2
-    """The profile is being made."""
+    """The profile is being computed."""
     EXPERIMENT_STATE_SAMPLING: _ExperimentState.ValueType  # 3
     """Descriptors are being drawn."""
     EXPERIMENT_STATE_SELECTING: _ExperimentState.ValueType  # 4
@@ -48,14 +48,14 @@ class _ExperimentStateEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper
     """Ended by a request."""
 
 class ExperimentState(_ExperimentState, metaclass=_ExperimentStateEnumTypeWrapper):
-    """Where an experiment is. The last three states are final."""
+    """The state of an experiment. The last three states are final."""
 
 EXPERIMENT_STATE_UNSPECIFIED: ExperimentState.ValueType  # 0
 """Not set."""
 EXPERIMENT_STATE_PENDING: ExperimentState.ValueType  # 1
-"""Stored, nothing done yet."""
+"""Stored, not started."""
 EXPERIMENT_STATE_CALIBRATING: ExperimentState.ValueType  # 2
-"""The profile is being made."""
+"""The profile is being computed."""
 EXPERIMENT_STATE_SAMPLING: ExperimentState.ValueType  # 3
 """Descriptors are being drawn."""
 EXPERIMENT_STATE_SELECTING: ExperimentState.ValueType  # 4
@@ -85,14 +85,14 @@ class _CandidateStateEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper.
     CANDIDATE_STATE_SCORED: _CandidateState.ValueType  # 3
     """Scored."""
     CANDIDATE_STATE_FAILED: _CandidateState.ValueType  # 4
-    """Failed for good."""
+    """Failed."""
     CANDIDATE_STATE_CANCELLED: _CandidateState.ValueType  # 5
-    """Not wanted any more."""
+    """No longer needed."""
     CANDIDATE_STATE_STOPPED: _CandidateState.ValueType  # 6
-    """Stopped early: it cannot be an expert any more, and its score is known as an interval."""
+    """Stopped early: it cannot become an expert, and its score is known as an interval."""
 
 class CandidateState(_CandidateState, metaclass=_CandidateStateEnumTypeWrapper):
-    """Where a candidate is."""
+    """The state of a candidate."""
 
 CANDIDATE_STATE_UNSPECIFIED: CandidateState.ValueType  # 0
 """Not set."""
@@ -103,11 +103,11 @@ CANDIDATE_STATE_RUNNING: CandidateState.ValueType  # 2
 CANDIDATE_STATE_SCORED: CandidateState.ValueType  # 3
 """Scored."""
 CANDIDATE_STATE_FAILED: CandidateState.ValueType  # 4
-"""Failed for good."""
+"""Failed."""
 CANDIDATE_STATE_CANCELLED: CandidateState.ValueType  # 5
-"""Not wanted any more."""
+"""No longer needed."""
 CANDIDATE_STATE_STOPPED: CandidateState.ValueType  # 6
-"""Stopped early: it cannot be an expert any more, and its score is known as an interval."""
+"""Stopped early: it cannot become an expert, and its score is known as an interval."""
 Global___CandidateState: typing_extensions.TypeAlias = CandidateState
 
 class _ArtifactKind:
@@ -129,10 +129,10 @@ class _ArtifactKindEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._E
     ARTIFACT_KIND_DEVELOPMENT_ROWS: _ArtifactKind.ValueType  # 5
     """Development rows, JSON lines."""
     ARTIFACT_KIND_LINEAGE: _ArtifactKind.ValueType  # 6
-    """Lineage of the state that is reported, or of the last one, JSON."""
+    """Lineage of the reported state, or of the last state so far, JSON."""
 
 class ArtifactKind(_ArtifactKind, metaclass=_ArtifactKindEnumTypeWrapper):
-    """What kind of artifact."""
+    """The kind of an artifact."""
 
 ARTIFACT_KIND_UNSPECIFIED: ArtifactKind.ValueType  # 0
 """Not set."""
@@ -147,7 +147,7 @@ ARTIFACT_KIND_HELDOUT_ROWS: ArtifactKind.ValueType  # 4
 ARTIFACT_KIND_DEVELOPMENT_ROWS: ArtifactKind.ValueType  # 5
 """Development rows, JSON lines."""
 ARTIFACT_KIND_LINEAGE: ArtifactKind.ValueType  # 6
-"""Lineage of the state that is reported, or of the last one, JSON."""
+"""Lineage of the reported state, or of the last state so far, JSON."""
 Global___ArtifactKind: typing_extensions.TypeAlias = ArtifactKind
 
 @typing.final
@@ -173,9 +173,9 @@ class DataSpec(google.protobuf.message.Message):
     revision: builtins.str
     """Commit of a Hugging Face dataset."""
     offset: builtins.int
-    """Rows passed over at the start."""
+    """Number of rows to skip at the start."""
     limit: builtins.int
-    """Rows taken; all that are left when absent."""
+    """Number of rows to use; by default all remaining."""
     def __init__(
         self,
         *,
@@ -226,13 +226,13 @@ class TaskSpec(google.protobuf.message.Message):
     SCORER_FIELD_NUMBER: builtins.int
     DECLARATION_FIELD_NUMBER: builtins.int
     name: builtins.str
-    """Task by name; that of the declaration where there is one."""
+    """Task by name; the declaration's name if there is one."""
     max_tokens: builtins.int
-    """Completion cap in tokens; the paper's when absent."""
+    """Completion cap in tokens; by default the paper's."""
     scorer: builtins.str
-    """Scorer by name; "reference" reproduces the published code, the default when absent is right."""
+    """Scorer by name; "reference" reproduces the published code. The default judges correctly."""
     declaration: builtins.str
-    """Text of the YAML file that declares the task, 64 KiB at most; absent for a registered one."""
+    """YAML text that declares the task, at most 64 KiB; absent for a registered task."""
     @property
     def selection(self) -> Global___DataSpec:
         """Rows that rank candidates."""
@@ -272,7 +272,7 @@ Global___TaskSpec: typing_extensions.TypeAlias = TaskSpec
 
 @typing.final
 class PopulationSpec(google.protobuf.message.Message):
-    """How many candidates and which ensembles."""
+    """The candidates and ensembles of an experiment."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -292,7 +292,7 @@ class PopulationSpec(google.protobuf.message.Message):
     noise: builtins.str
     """Noise scheme by name."""
     statistics: builtins.str
-    """"experts" leaves out what changes no expert and no vote; "full" does all of it."""
+    """"experts" skips work that changes no expert and no vote; "full" skips nothing."""
     @property
     def prefixes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Nested population sizes to report, ascending; N alone when empty."""
@@ -341,14 +341,14 @@ Global___PopulationSpec: typing_extensions.TypeAlias = PopulationSpec
 
 @typing.final
 class FailureSpec(google.protobuf.message.Message):
-    """When to try again and when to give up."""
+    """Limits of attempts and failures."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     MAX_ATTEMPTS_FIELD_NUMBER: builtins.int
     MAX_FAILED_CANDIDATES_FIELD_NUMBER: builtins.int
     max_attempts: builtins.int
-    """Attempts a job gets."""
+    """Attempts per job."""
     max_failed_candidates: builtins.int
     """Failed candidates that the experiment tolerates."""
     def __init__(
@@ -374,7 +374,7 @@ Global___FailureSpec: typing_extensions.TypeAlias = FailureSpec
 
 @typing.final
 class IterativeSpec(google.protobuf.message.Message):
-    """How a model is trained by perturbations alone."""
+    """Training of a model by perturbations."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -391,20 +391,20 @@ class IterativeSpec(google.protobuf.message.Message):
     rate: builtins.float
     """Step size of "es", learning rate of the others."""
     report: builtins.str
-    """Which state is reported: "last", or "best" on the development rows."""
+    """Reported state: "last", or "best" on the development rows."""
     evaluate_every: builtins.int
     """Updates between two states that answer the development rows."""
     rounding: builtins.str
-    """"once" or "published": how often an update is rounded on its way into a weight."""
+    """Rounding of updates into weights: "once" or "published"."""
     generator: builtins.str
     """File of the prepared generator of "zo_finetuner"."""
     @property
     def development(self) -> Global___DataSpec:
-        """Rows that choose among the states; none for "last"."""
+        """Rows that select among the states; none for "last"."""
 
     @property
     def monitor(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """Updates after which the held-out rows are answered as well, which chooses nothing."""
+        """Updates after which the held-out rows are also answered, without effect on the selection."""
 
     def __init__(
         self,
@@ -455,7 +455,7 @@ Global___IterativeSpec: typing_extensions.TypeAlias = IterativeSpec
 
 @typing.final
 class ExperimentSpec(google.protobuf.message.Message):
-    """Everything that defines an experiment."""
+    """The definition of an experiment."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -469,7 +469,7 @@ class ExperimentSpec(google.protobuf.message.Message):
     FAILURES_FIELD_NUMBER: builtins.int
     ITERATIVE_FIELD_NUMBER: builtins.int
     name: builtins.str
-    """A label for people."""
+    """A label."""
     @property
     def model(self) -> modnorm.v1.common_pb2.ModelRef:
         """The model."""
@@ -484,7 +484,7 @@ class ExperimentSpec(google.protobuf.message.Message):
 
     @property
     def population(self) -> Global___PopulationSpec:
-        """How many, and which ensembles."""
+        """Candidates and ensembles."""
 
     @property
     def calibration(self) -> modnorm.v1.common_pb2.CalibrationSpec:
@@ -544,7 +544,7 @@ Global___ExperimentSpec: typing_extensions.TypeAlias = ExperimentSpec
 
 @typing.final
 class Experiment(google.protobuf.message.Message):
-    """An experiment as it stands."""
+    """An experiment with its present results."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -563,20 +563,20 @@ class Experiment(google.protobuf.message.Message):
     WAITS_FOR_FIELD_NUMBER: builtins.int
     REMEDY_FIELD_NUMBER: builtins.int
     id: builtins.str
-    """Server-made id."""
+    """Id assigned by the server."""
     request_id: builtins.str
-    """Client-made id of the request that created it."""
+    """The client's id of the request that created it."""
     state: Global___ExperimentState.ValueType
-    """Where it is."""
+    """Its state."""
     error: builtins.str
-    """Why it failed, without the remedy."""
+    """Reason of its failure, without the remedy."""
     waits_for: builtins.str
     """Why it waits for a service, if it does."""
     remedy: builtins.str
-    """How the cause of its failure is fixed, if that is known."""
+    """How to fix the cause of its failure, if known."""
     @property
     def spec(self) -> Global___ExperimentSpec:
-        """What was asked for, defaults filled in."""
+        """The submitted spec with defaults filled in."""
 
     @property
     def create_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
@@ -588,15 +588,15 @@ class Experiment(google.protobuf.message.Message):
 
     @property
     def progress(self) -> Global___Progress:
-        """How far it is."""
+        """Its progress."""
 
     @property
     def provenance(self) -> Global___Provenance:
-        """What the results depend on."""
+        """The inputs of the results."""
 
     @property
     def base(self) -> Global___BaseResult:
-        """The unperturbed model's figures, once known."""
+        """Results of the unperturbed model, once known."""
 
     @property
     def ensembles(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___EnsembleResult]:
@@ -604,7 +604,7 @@ class Experiment(google.protobuf.message.Message):
 
     @property
     def states(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___StateResult]:
-        """States of an iterative run that were evaluated, in order."""
+        """Evaluated states of an iterative run, in order."""
 
     def __init__(
         self,
@@ -636,7 +636,7 @@ Global___Experiment: typing_extensions.TypeAlias = Experiment
 
 @typing.final
 class Progress(google.protobuf.message.Message):
-    """How far an experiment is."""
+    """The progress of an experiment."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -654,11 +654,11 @@ class Progress(google.protobuf.message.Message):
     jobs_done: builtins.int
     """Jobs done in the present phase."""
     jobs_total: builtins.int
-    """Jobs of the present phase in all."""
+    """Number of jobs of the present phase."""
     jobs_failed: builtins.int
-    """Jobs failed for good."""
+    """Jobs that have failed."""
     jobs_running: builtins.int
-    """Jobs being worked on."""
+    """Leased jobs."""
     best_reward: builtins.float
     """Best selection reward so far."""
     threshold_reward: builtins.float
@@ -666,13 +666,13 @@ class Progress(google.protobuf.message.Message):
     examples_done: builtins.int
     """Prompts calibrated."""
     examples_total: builtins.int
-    """Prompts to calibrate in all."""
+    """Number of prompts to calibrate."""
     candidates_stopped: builtins.int
-    """Candidates of the experiment whose scoring was stopped early."""
+    """Candidates that were stopped early."""
     updates_done: builtins.int
-    """Updates of an iterative run that were made."""
+    """Finished updates of an iterative run."""
     updates_total: builtins.int
-    """Updates in all."""
+    """Number of updates."""
     def __init__(
         self,
         *,
@@ -705,7 +705,7 @@ Global___Progress: typing_extensions.TypeAlias = Progress
 
 @typing.final
 class Provenance(google.protobuf.message.Message):
-    """What the results depend on."""
+    """The inputs of the results."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -742,15 +742,15 @@ class Provenance(google.protobuf.message.Message):
     spec_digest: builtins.str
     """Digest of the spec."""
     selection_revision: builtins.str
-    """Commit of the Hugging Face dataset that the selection rows are of; empty where there is none."""
+    """Commit of the Hugging Face dataset with the selection rows; empty if there is none."""
     heldout_revision: builtins.str
-    """The same of the held-out rows."""
+    """Commit of the Hugging Face dataset with the held-out rows; empty if there is none."""
     development_digest: builtins.str
-    """Digest of the development rows; empty where there are none."""
+    """Digest of the development rows; empty if there are none."""
     development_rows: builtins.int
     """Number of development rows."""
     generator_digest: builtins.str
-    """Digest of the generator of "zo_finetuner"; empty where there is none."""
+    """Digest of the generator of "zo_finetuner"; empty if there is none."""
     def __init__(
         self,
         *,
@@ -827,7 +827,7 @@ class StateResult(google.protobuf.message.Message):
     HELDOUT_TOKENS_FIELD_NUMBER: builtins.int
     HELDOUT_ATTEMPTS_FIELD_NUMBER: builtins.int
     updates: builtins.int
-    """Updates that it is made of."""
+    """Number of updates that lead to it."""
     lineage_digest: builtins.str
     """Digest of its lineage."""
     development_metric: builtins.float
@@ -837,21 +837,21 @@ class StateResult(google.protobuf.message.Message):
     heldout_metric: builtins.float
     """Metric on the held-out rows."""
     reported: builtins.bool
-    """Whether it is the one that the run reports."""
+    """Whether the run reports this state."""
     mean_reward: builtins.float
-    """Mean selection reward of the candidates that were drawn around it."""
+    """Mean selection reward of the candidates that perturb it."""
     development_answers: builtins.int
-    """Stored answers on the development rows."""
+    """Number of stored answers on the development rows."""
     development_tokens: builtins.int
-    """Tokens generated for them."""
+    """Tokens generated for these answers."""
     development_attempts: builtins.int
-    """Attempts that they took."""
+    """Attempts at these answers."""
     heldout_answers: builtins.int
-    """Stored answers on the held-out rows."""
+    """Number of stored answers on the held-out rows."""
     heldout_tokens: builtins.int
-    """Tokens generated for them."""
+    """Tokens generated for these answers."""
     heldout_attempts: builtins.int
-    """Attempts that they took."""
+    """Attempts at these answers."""
     def __init__(
         self,
         *,
@@ -905,13 +905,13 @@ class EnsembleResult(google.protobuf.message.Message):
     CORRECT_FIELD_NUMBER: builtins.int
     ROWS_FIELD_NUMBER: builtins.int
     population: builtins.int
-    """N: candidates it was selected from."""
+    """N: number of candidates of the selection."""
     ensemble_size: builtins.int
-    """K: experts that voted."""
+    """K: number of experts."""
     metric: builtins.float
     """Held-out metric of the vote."""
     correct: builtins.int
-    """Rows whose vote is right."""
+    """Rows with a correct vote."""
     rows: builtins.int
     """Rows voted on."""
     @property
@@ -997,7 +997,7 @@ class Candidate(google.protobuf.message.Message):
     index: builtins.int
     """Index in the population; -1 is the unperturbed base."""
     state: Global___CandidateState.ValueType
-    """Where it is."""
+    """Its state."""
     selection_reward: builtins.float
     """Mean selection reward, once scored."""
     heldout_metric: builtins.float
@@ -1005,7 +1005,7 @@ class Candidate(google.protobuf.message.Message):
     attempts: builtins.int
     """Attempts made."""
     error: builtins.str
-    """Why it failed, without the remedy."""
+    """Reason of its failure, without the remedy."""
     selection_tokens: builtins.int
     """Tokens generated on the selection rows."""
     worker: builtins.str
@@ -1013,34 +1013,34 @@ class Candidate(google.protobuf.message.Message):
     seconds: builtins.float
     """Seconds that scoring took."""
     selection_answers: builtins.int
-    """Answers on the selection rows that are stored."""
+    """Number of stored answers on the selection rows."""
     selection_correct: builtins.int
-    """Those of them whose vote is right: the accuracy of the candidate alone."""
+    """Number of these that are correct: the accuracy of the candidate alone."""
     heldout_answers: builtins.int
-    """Answers on the held-out rows that are stored, if it was an expert."""
+    """Number of stored answers on the held-out rows, if it was an expert."""
     heldout_attempts: builtins.int
     """Attempts made on the held-out rows."""
     heldout_tokens: builtins.int
     """Tokens generated on the held-out rows."""
     heldout_seconds: builtins.float
-    """Seconds that answering the held-out rows took."""
+    """Seconds that the held-out rows took."""
     reward_lower: builtins.float
-    """Least mean selection reward that a stopped candidate can have."""
+    """Lower bound of a stopped candidate's mean selection reward."""
     reward_upper: builtins.float
-    """Largest one."""
+    """Upper bound of a stopped candidate's mean selection reward."""
     remedy: builtins.str
-    """How the cause of its failure is fixed, if that is known."""
+    """How to fix the cause of its failure, if known."""
     @property
     def descriptor(self) -> modnorm.v1.common_pb2.Descriptor:
         """Its descriptor."""
 
     @property
     def environment(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
-        """What its selection answers may depend on by rounding: engine, library versions, device."""
+        """Environment of its selection answers: engine, library versions, device."""
 
     @property
     def heldout_environment(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
-        """The same of its held-out answers, if it was an expert."""
+        """Environment of its held-out answers, if it was an expert."""
 
     def __init__(
         self,
@@ -1099,10 +1099,10 @@ class CreateExperimentRequest(google.protobuf.message.Message):
     REQUEST_ID_FIELD_NUMBER: builtins.int
     SPEC_FIELD_NUMBER: builtins.int
     request_id: builtins.str
-    """Client-made id, so that a retry is the same experiment."""
+    """The client's id of the request, so that a retry returns the same experiment."""
     @property
     def spec(self) -> Global___ExperimentSpec:
-        """What to run."""
+        """The experiment's spec."""
 
     def __init__(
         self,
@@ -1148,7 +1148,7 @@ class GetExperimentRequest(google.protobuf.message.Message):
 
     ID_FIELD_NUMBER: builtins.int
     id: builtins.str
-    """Server-made id."""
+    """Id assigned by the server."""
     def __init__(
         self,
         *,
@@ -1161,7 +1161,7 @@ Global___GetExperimentRequest: typing_extensions.TypeAlias = GetExperimentReques
 
 @typing.final
 class GetExperimentResponse(google.protobuf.message.Message):
-    """The experiment asked for."""
+    """The requested experiment."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -1239,9 +1239,9 @@ class WatchExperimentRequest(google.protobuf.message.Message):
     ID_FIELD_NUMBER: builtins.int
     CURSOR_FIELD_NUMBER: builtins.int
     id: builtins.str
-    """Server-made id."""
+    """Id assigned by the server."""
     cursor: builtins.int
-    """Events after this one; 0 for all."""
+    """Cursor of the last received event; 0 for all events."""
     def __init__(
         self,
         *,
@@ -1266,16 +1266,16 @@ class WatchExperimentResponse(google.protobuf.message.Message):
     PROGRESS_FIELD_NUMBER: builtins.int
     WAITS_FOR_FIELD_NUMBER: builtins.int
     cursor: builtins.int
-    """Cursor to resume after this event."""
+    """Cursor of the event."""
     message: builtins.str
-    """What happened, for people."""
+    """Description of the event."""
     state: Global___ExperimentState.ValueType
     """State after the event."""
     waits_for: builtins.str
-    """Why the experiment waits for a service since this event, if it does."""
+    """Why the experiment waits for a service after this event, if it does."""
     @property
     def time(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """When it happened."""
+        """Time of the event."""
 
     @property
     def progress(self) -> Global___Progress:
@@ -1300,13 +1300,13 @@ Global___WatchExperimentResponse: typing_extensions.TypeAlias = WatchExperimentR
 
 @typing.final
 class CancelExperimentRequest(google.protobuf.message.Message):
-    """An experiment to stop."""
+    """An experiment to cancel."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     ID_FIELD_NUMBER: builtins.int
     id: builtins.str
-    """Server-made id."""
+    """Id assigned by the server."""
     def __init__(
         self,
         *,
@@ -1408,7 +1408,7 @@ class ListAnswersRequest(google.protobuf.message.Message):
     candidate: builtins.int
     """Index of the candidate; -1 is the base."""
     split: modnorm.v1.evaluation_pb2.Split.ValueType
-    """Which rows."""
+    """The split."""
     page_size: builtins.int
     """Most rows to return; 100 when 0, 1,000 at most."""
     page_token: builtins.str
@@ -1503,17 +1503,17 @@ class Vote(google.protobuf.message.Message):
     row: builtins.int
     """Index of the held-out row."""
     answer: builtins.str
-    """The winning vote key; absent when no expert gave a valid answer."""
+    """The winning vote key; absent if no expert gave a valid answer."""
     correct: builtins.bool
-    """Whether it is right."""
+    """Whether it is correct."""
     valid: builtins.int
-    """Experts that gave a valid answer."""
+    """Number of experts with a valid answer."""
     support: builtins.int
-    """Experts that gave the winning answer."""
+    """Number of experts with the winning answer."""
     correct_support: builtins.int
-    """Experts whose own answer is right."""
+    """Number of experts with a correct answer."""
     skipped: builtins.int
-    """Experts that did not answer, since the vote was settled: the counts above are without them."""
+    """Number of experts that skipped the row because its vote was settled; not counted above."""
     def __init__(
         self,
         *,
@@ -1571,7 +1571,7 @@ class GetArtifactRequest(google.protobuf.message.Message):
     experiment_id: builtins.str
     """The experiment."""
     kind: Global___ArtifactKind.ValueType
-    """Which artifact."""
+    """Kind of the artifact."""
     def __init__(
         self,
         *,

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class ExperimentServiceStub(object):
-    """The clients' side of the aggregator: experiments are submitted, watched and read here.
+    """The API of the aggregator for clients, which submit, watch and read experiments.
     """
 
     def __init__(self, channel):
@@ -83,18 +83,18 @@ class ExperimentServiceStub(object):
 
 
 class ExperimentServiceServicer(object):
-    """The clients' side of the aggregator: experiments are submitted, watched and read here.
+    """The API of the aggregator for clients, which submit, watch and read experiments.
     """
 
     def CreateExperiment(self, request, context):
-        """Validates an experiment whole and stores it. The same request id gives the same experiment.
+        """Validates a whole experiment and stores it. An equal request id returns the same experiment.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetExperiment(self, request, context):
-        """Returns an experiment and the results it has so far.
+        """Returns an experiment with its results so far.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -108,14 +108,14 @@ class ExperimentServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def WatchExperiment(self, request, context):
-        """Streams events from a cursor on, until the experiment ends.
+        """Streams events after a cursor until the experiment ends.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CancelExperiment(self, request, context):
-        """Asks an experiment to stop. Repeating it changes nothing.
+        """Cancels an experiment. A repeated call changes nothing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -143,7 +143,7 @@ class ExperimentServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetArtifact(self, request, context):
-        """Returns what the results depend on: rows, profile, scale map.
+        """Streams an artifact that the results depend on: rows, profile, scale map.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -206,7 +206,7 @@ def add_ExperimentServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ExperimentService(object):
-    """The clients' side of the aggregator: experiments are submitted, watched and read here.
+    """The API of the aggregator for clients, which submit, watch and read experiments.
     """
 
     @staticmethod

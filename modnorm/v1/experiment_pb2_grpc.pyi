@@ -21,22 +21,22 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class ExperimentServiceStub:
-    """The clients' side of the aggregator: experiments are submitted, watched and read here."""
+    """The API of the aggregator for clients, which submit, watch and read experiments."""
 
     @typing.overload
     def __new__(cls, channel: grpc.Channel) -> ExperimentServiceStub: ...
     @typing.overload
     def __new__(cls, channel: grpc.aio.Channel) -> ExperimentServiceAsyncStub: ...
     CreateExperiment: grpc.UnaryUnaryMultiCallable[modnorm.v1.experiment_pb2.CreateExperimentRequest, modnorm.v1.experiment_pb2.CreateExperimentResponse]
-    """Validates an experiment whole and stores it. The same request id gives the same experiment."""
+    """Validates a whole experiment and stores it. An equal request id returns the same experiment."""
     GetExperiment: grpc.UnaryUnaryMultiCallable[modnorm.v1.experiment_pb2.GetExperimentRequest, modnorm.v1.experiment_pb2.GetExperimentResponse]
-    """Returns an experiment and the results it has so far."""
+    """Returns an experiment with its results so far."""
     ListExperiments: grpc.UnaryUnaryMultiCallable[modnorm.v1.experiment_pb2.ListExperimentsRequest, modnorm.v1.experiment_pb2.ListExperimentsResponse]
     """Lists experiments, newest first."""
     WatchExperiment: grpc.UnaryStreamMultiCallable[modnorm.v1.experiment_pb2.WatchExperimentRequest, modnorm.v1.experiment_pb2.WatchExperimentResponse]
-    """Streams events from a cursor on, until the experiment ends."""
+    """Streams events after a cursor until the experiment ends."""
     CancelExperiment: grpc.UnaryUnaryMultiCallable[modnorm.v1.experiment_pb2.CancelExperimentRequest, modnorm.v1.experiment_pb2.CancelExperimentResponse]
-    """Asks an experiment to stop. Repeating it changes nothing."""
+    """Cancels an experiment. A repeated call changes nothing."""
     ListCandidates: grpc.UnaryUnaryMultiCallable[modnorm.v1.experiment_pb2.ListCandidatesRequest, modnorm.v1.experiment_pb2.ListCandidatesResponse]
     """Lists candidates in candidate order."""
     ListAnswers: grpc.UnaryUnaryMultiCallable[modnorm.v1.experiment_pb2.ListAnswersRequest, modnorm.v1.experiment_pb2.ListAnswersResponse]
@@ -44,23 +44,23 @@ class ExperimentServiceStub:
     ListVotes: grpc.UnaryUnaryMultiCallable[modnorm.v1.experiment_pb2.ListVotesRequest, modnorm.v1.experiment_pb2.ListVotesResponse]
     """Lists the votes of one ensemble, in row order."""
     GetArtifact: grpc.UnaryStreamMultiCallable[modnorm.v1.experiment_pb2.GetArtifactRequest, modnorm.v1.experiment_pb2.GetArtifactResponse]
-    """Returns what the results depend on: rows, profile, scale map."""
+    """Streams an artifact that the results depend on: rows, profile, scale map."""
 
 @typing.type_check_only
 class ExperimentServiceAsyncStub(ExperimentServiceStub):
-    """The clients' side of the aggregator: experiments are submitted, watched and read here."""
+    """The API of the aggregator for clients, which submit, watch and read experiments."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None: ...
     CreateExperiment: grpc.aio.UnaryUnaryMultiCallable[modnorm.v1.experiment_pb2.CreateExperimentRequest, modnorm.v1.experiment_pb2.CreateExperimentResponse]  # type: ignore[assignment]
-    """Validates an experiment whole and stores it. The same request id gives the same experiment."""
+    """Validates a whole experiment and stores it. An equal request id returns the same experiment."""
     GetExperiment: grpc.aio.UnaryUnaryMultiCallable[modnorm.v1.experiment_pb2.GetExperimentRequest, modnorm.v1.experiment_pb2.GetExperimentResponse]  # type: ignore[assignment]
-    """Returns an experiment and the results it has so far."""
+    """Returns an experiment with its results so far."""
     ListExperiments: grpc.aio.UnaryUnaryMultiCallable[modnorm.v1.experiment_pb2.ListExperimentsRequest, modnorm.v1.experiment_pb2.ListExperimentsResponse]  # type: ignore[assignment]
     """Lists experiments, newest first."""
     WatchExperiment: grpc.aio.UnaryStreamMultiCallable[modnorm.v1.experiment_pb2.WatchExperimentRequest, modnorm.v1.experiment_pb2.WatchExperimentResponse]  # type: ignore[assignment]
-    """Streams events from a cursor on, until the experiment ends."""
+    """Streams events after a cursor until the experiment ends."""
     CancelExperiment: grpc.aio.UnaryUnaryMultiCallable[modnorm.v1.experiment_pb2.CancelExperimentRequest, modnorm.v1.experiment_pb2.CancelExperimentResponse]  # type: ignore[assignment]
-    """Asks an experiment to stop. Repeating it changes nothing."""
+    """Cancels an experiment. A repeated call changes nothing."""
     ListCandidates: grpc.aio.UnaryUnaryMultiCallable[modnorm.v1.experiment_pb2.ListCandidatesRequest, modnorm.v1.experiment_pb2.ListCandidatesResponse]  # type: ignore[assignment]
     """Lists candidates in candidate order."""
     ListAnswers: grpc.aio.UnaryUnaryMultiCallable[modnorm.v1.experiment_pb2.ListAnswersRequest, modnorm.v1.experiment_pb2.ListAnswersResponse]  # type: ignore[assignment]
@@ -68,10 +68,10 @@ class ExperimentServiceAsyncStub(ExperimentServiceStub):
     ListVotes: grpc.aio.UnaryUnaryMultiCallable[modnorm.v1.experiment_pb2.ListVotesRequest, modnorm.v1.experiment_pb2.ListVotesResponse]  # type: ignore[assignment]
     """Lists the votes of one ensemble, in row order."""
     GetArtifact: grpc.aio.UnaryStreamMultiCallable[modnorm.v1.experiment_pb2.GetArtifactRequest, modnorm.v1.experiment_pb2.GetArtifactResponse]  # type: ignore[assignment]
-    """Returns what the results depend on: rows, profile, scale map."""
+    """Streams an artifact that the results depend on: rows, profile, scale map."""
 
 class ExperimentServiceServicer(metaclass=abc.ABCMeta):
-    """The clients' side of the aggregator: experiments are submitted, watched and read here."""
+    """The API of the aggregator for clients, which submit, watch and read experiments."""
 
     @abc.abstractmethod
     def CreateExperiment(
@@ -79,7 +79,7 @@ class ExperimentServiceServicer(metaclass=abc.ABCMeta):
         request: modnorm.v1.experiment_pb2.CreateExperimentRequest,
         context: _ServicerContext,
     ) -> typing.Union[modnorm.v1.experiment_pb2.CreateExperimentResponse, collections.abc.Awaitable[modnorm.v1.experiment_pb2.CreateExperimentResponse]]:
-        """Validates an experiment whole and stores it. The same request id gives the same experiment."""
+        """Validates a whole experiment and stores it. An equal request id returns the same experiment."""
 
     @abc.abstractmethod
     def GetExperiment(
@@ -87,7 +87,7 @@ class ExperimentServiceServicer(metaclass=abc.ABCMeta):
         request: modnorm.v1.experiment_pb2.GetExperimentRequest,
         context: _ServicerContext,
     ) -> typing.Union[modnorm.v1.experiment_pb2.GetExperimentResponse, collections.abc.Awaitable[modnorm.v1.experiment_pb2.GetExperimentResponse]]:
-        """Returns an experiment and the results it has so far."""
+        """Returns an experiment with its results so far."""
 
     @abc.abstractmethod
     def ListExperiments(
@@ -103,7 +103,7 @@ class ExperimentServiceServicer(metaclass=abc.ABCMeta):
         request: modnorm.v1.experiment_pb2.WatchExperimentRequest,
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[modnorm.v1.experiment_pb2.WatchExperimentResponse], collections.abc.AsyncIterator[modnorm.v1.experiment_pb2.WatchExperimentResponse]]:
-        """Streams events from a cursor on, until the experiment ends."""
+        """Streams events after a cursor until the experiment ends."""
 
     @abc.abstractmethod
     def CancelExperiment(
@@ -111,7 +111,7 @@ class ExperimentServiceServicer(metaclass=abc.ABCMeta):
         request: modnorm.v1.experiment_pb2.CancelExperimentRequest,
         context: _ServicerContext,
     ) -> typing.Union[modnorm.v1.experiment_pb2.CancelExperimentResponse, collections.abc.Awaitable[modnorm.v1.experiment_pb2.CancelExperimentResponse]]:
-        """Asks an experiment to stop. Repeating it changes nothing."""
+        """Cancels an experiment. A repeated call changes nothing."""
 
     @abc.abstractmethod
     def ListCandidates(
@@ -143,6 +143,6 @@ class ExperimentServiceServicer(metaclass=abc.ABCMeta):
         request: modnorm.v1.experiment_pb2.GetArtifactRequest,
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[modnorm.v1.experiment_pb2.GetArtifactResponse], collections.abc.AsyncIterator[modnorm.v1.experiment_pb2.GetArtifactResponse]]:
-        """Returns what the results depend on: rows, profile, scale map."""
+        """Streams an artifact that the results depend on: rows, profile, scale map."""
 
 def add_ExperimentServiceServicer_to_server(servicer: ExperimentServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -20,7 +20,7 @@ DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
 @typing.final
 class MatchRadiusRequest(google.protobuf.message.Message):
-    """What to match."""
+    """A functional matching."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -28,11 +28,11 @@ class MatchRadiusRequest(google.protobuf.message.Message):
     MATCHING_FIELD_NUMBER: builtins.int
     @property
     def spec(self) -> modnorm.v1.experiment_pb2.ExperimentSpec:
-        """Model, task, method, pool and noise; its radius does not matter."""
+        """Model, task, method, pool and noise; its radius is ignored."""
 
     @property
     def matching(self) -> modnorm.v1.calibration_pb2.MatchingSpec:
-        """What is tried and how it is measured."""
+        """Settings of the matching."""
 
     def __init__(
         self,
@@ -58,11 +58,11 @@ class MatchRadiusResponse(google.protobuf.message.Message):
     ARTIFACT_FIELD_NUMBER: builtins.int
     @property
     def calibration(self) -> modnorm.v1.calibration_pb2.CalibrationProgress:
-        """How far the calibration is of a profile that the method needs."""
+        """Progress of the calibration, if the method needs a profile."""
 
     @property
     def progress(self) -> modnorm.v1.calibration_pb2.MatchingProgress:
-        """How far the measurement is."""
+        """Progress of the measurement."""
 
     @property
     def artifact(self) -> modnorm.v1.calibration_pb2.RadiusArtifact:

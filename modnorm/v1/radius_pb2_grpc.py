@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class RadiusServiceStub(object):
-    """Radius selection that runs no experiments; the aggregator serves it to clients.
+    """Radius selection without experiments; the aggregator serves it to clients.
     """
 
     def __init__(self, channel):
@@ -43,12 +43,12 @@ class RadiusServiceStub(object):
 
 
 class RadiusServiceServicer(object):
-    """Radius selection that runs no experiments; the aggregator serves it to clients.
+    """Radius selection without experiments; the aggregator serves it to clients.
     """
 
     def MatchRadius(self, request, context):
         """Matches a method's functional displacement to that of isotropic noise; streams progress, then
-        one artifact. Broken off and called again, it goes on.
+        one artifact. A repeated call resumes an interrupted matching.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -71,7 +71,7 @@ def add_RadiusServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class RadiusService(object):
-    """Radius selection that runs no experiments; the aggregator serves it to clients.
+    """Radius selection without experiments; the aggregator serves it to clients.
     """
 
     @staticmethod

@@ -21,7 +21,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class RadiusServiceStub:
-    """Radius selection that runs no experiments; the aggregator serves it to clients."""
+    """Radius selection without experiments; the aggregator serves it to clients."""
 
     @typing.overload
     def __new__(cls, channel: grpc.Channel) -> RadiusServiceStub: ...
@@ -29,21 +29,21 @@ class RadiusServiceStub:
     def __new__(cls, channel: grpc.aio.Channel) -> RadiusServiceAsyncStub: ...
     MatchRadius: grpc.UnaryStreamMultiCallable[modnorm.v1.radius_pb2.MatchRadiusRequest, modnorm.v1.radius_pb2.MatchRadiusResponse]
     """Matches a method's functional displacement to that of isotropic noise; streams progress, then
-    one artifact. Broken off and called again, it goes on.
+    one artifact. A repeated call resumes an interrupted matching.
     """
 
 @typing.type_check_only
 class RadiusServiceAsyncStub(RadiusServiceStub):
-    """Radius selection that runs no experiments; the aggregator serves it to clients."""
+    """Radius selection without experiments; the aggregator serves it to clients."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None: ...
     MatchRadius: grpc.aio.UnaryStreamMultiCallable[modnorm.v1.radius_pb2.MatchRadiusRequest, modnorm.v1.radius_pb2.MatchRadiusResponse]  # type: ignore[assignment]
     """Matches a method's functional displacement to that of isotropic noise; streams progress, then
-    one artifact. Broken off and called again, it goes on.
+    one artifact. A repeated call resumes an interrupted matching.
     """
 
 class RadiusServiceServicer(metaclass=abc.ABCMeta):
-    """Radius selection that runs no experiments; the aggregator serves it to clients."""
+    """Radius selection without experiments; the aggregator serves it to clients."""
 
     @abc.abstractmethod
     def MatchRadius(
@@ -52,7 +52,7 @@ class RadiusServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[modnorm.v1.radius_pb2.MatchRadiusResponse], collections.abc.AsyncIterator[modnorm.v1.radius_pb2.MatchRadiusResponse]]:
         """Matches a method's functional displacement to that of isotropic noise; streams progress, then
-        one artifact. Broken off and called again, it goes on.
+        one artifact. A repeated call resumes an interrupted matching.
         """
 
 def add_RadiusServiceServicer_to_server(servicer: RadiusServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

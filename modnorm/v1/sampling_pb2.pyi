@@ -21,7 +21,7 @@ DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
 @typing.final
 class InspectModelRequest(google.protobuf.message.Message):
-    """A model and what it is to be used for."""
+    """A model, and the prompts and cap that it is used with."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -54,7 +54,7 @@ Global___InspectModelRequest: typing_extensions.TypeAlias = InspectModelRequest
 
 @typing.final
 class InspectModelResponse(google.protobuf.message.Message):
-    """What a model is."""
+    """The description of a model."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -69,13 +69,13 @@ class InspectModelResponse(google.protobuf.message.Message):
     family: builtins.str
     """Architecture family: "qwen2", "llama"."""
     num_layers: builtins.int
-    """Transformer layers."""
+    """Number of transformer layers."""
     num_tensors: builtins.int
-    """Physical tensors."""
+    """Number of physical tensors."""
     max_position: builtins.int
-    """Longest sequence the model takes, in tokens."""
+    """Longest sequence of the model, in tokens."""
     longest_prompt: builtins.int
-    """Longest prompt seen, in tokens."""
+    """Longest of the prompts, in tokens."""
     def __init__(
         self,
         *,
@@ -93,7 +93,7 @@ Global___InspectModelResponse: typing_extensions.TypeAlias = InspectModelRespons
 
 @typing.final
 class BuildScaleMapRequest(google.protobuf.message.Message):
-    """What to build a scale map of."""
+    """A model and a method."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -104,7 +104,7 @@ class BuildScaleMapRequest(google.protobuf.message.Message):
     model_digest: builtins.str
     """Digest that the model must have."""
     profile_json: builtins.str
-    """Profile JSON; needed by methods with sensitivity corrections."""
+    """Profile JSON, for methods with sensitivity corrections."""
     @property
     def model(self) -> modnorm.v1.common_pb2.ModelRef:
         """The model."""
@@ -199,7 +199,7 @@ Global___SampleDescriptorsRequest: typing_extensions.TypeAlias = SampleDescripto
 
 @typing.final
 class SampleDescriptorsResponse(google.protobuf.message.Message):
-    """Some descriptors, in order."""
+    """A batch of descriptors, in order."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class SamplingServiceStub(object):
-    """Knows the models' geometry: checks models, builds scale maps, turns seeds into descriptors.
+    """Checks models, builds scale maps and draws descriptors from seeds.
     """
 
     def __init__(self, channel):
@@ -53,11 +53,11 @@ class SamplingServiceStub(object):
 
 
 class SamplingServiceServicer(object):
-    """Knows the models' geometry: checks models, builds scale maps, turns seeds into descriptors.
+    """Checks models, builds scale maps and draws descriptors from seeds.
     """
 
     def InspectModel(self, request, context):
-        """Checks that a model can be searched on these prompts, and tells what it is.
+        """Checks that a model can be searched on some prompts; returns its description.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -104,7 +104,7 @@ def add_SamplingServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class SamplingService(object):
-    """Knows the models' geometry: checks models, builds scale maps, turns seeds into descriptors.
+    """Checks models, builds scale maps and draws descriptors from seeds.
     """
 
     @staticmethod

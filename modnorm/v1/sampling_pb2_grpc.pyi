@@ -21,14 +21,14 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class SamplingServiceStub:
-    """Knows the models' geometry: checks models, builds scale maps, turns seeds into descriptors."""
+    """Checks models, builds scale maps and draws descriptors from seeds."""
 
     @typing.overload
     def __new__(cls, channel: grpc.Channel) -> SamplingServiceStub: ...
     @typing.overload
     def __new__(cls, channel: grpc.aio.Channel) -> SamplingServiceAsyncStub: ...
     InspectModel: grpc.UnaryUnaryMultiCallable[modnorm.v1.sampling_pb2.InspectModelRequest, modnorm.v1.sampling_pb2.InspectModelResponse]
-    """Checks that a model can be searched on these prompts, and tells what it is."""
+    """Checks that a model can be searched on some prompts; returns its description."""
     BuildScaleMap: grpc.UnaryUnaryMultiCallable[modnorm.v1.sampling_pb2.BuildScaleMapRequest, modnorm.v1.sampling_pb2.BuildScaleMapResponse]
     """Builds the scale map of a method on a model."""
     SampleDescriptors: grpc.UnaryStreamMultiCallable[modnorm.v1.sampling_pb2.SampleDescriptorsRequest, modnorm.v1.sampling_pb2.SampleDescriptorsResponse]
@@ -36,18 +36,18 @@ class SamplingServiceStub:
 
 @typing.type_check_only
 class SamplingServiceAsyncStub(SamplingServiceStub):
-    """Knows the models' geometry: checks models, builds scale maps, turns seeds into descriptors."""
+    """Checks models, builds scale maps and draws descriptors from seeds."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None: ...
     InspectModel: grpc.aio.UnaryUnaryMultiCallable[modnorm.v1.sampling_pb2.InspectModelRequest, modnorm.v1.sampling_pb2.InspectModelResponse]  # type: ignore[assignment]
-    """Checks that a model can be searched on these prompts, and tells what it is."""
+    """Checks that a model can be searched on some prompts; returns its description."""
     BuildScaleMap: grpc.aio.UnaryUnaryMultiCallable[modnorm.v1.sampling_pb2.BuildScaleMapRequest, modnorm.v1.sampling_pb2.BuildScaleMapResponse]  # type: ignore[assignment]
     """Builds the scale map of a method on a model."""
     SampleDescriptors: grpc.aio.UnaryStreamMultiCallable[modnorm.v1.sampling_pb2.SampleDescriptorsRequest, modnorm.v1.sampling_pb2.SampleDescriptorsResponse]  # type: ignore[assignment]
     """Streams the descriptors of a population, in order."""
 
 class SamplingServiceServicer(metaclass=abc.ABCMeta):
-    """Knows the models' geometry: checks models, builds scale maps, turns seeds into descriptors."""
+    """Checks models, builds scale maps and draws descriptors from seeds."""
 
     @abc.abstractmethod
     def InspectModel(
@@ -55,7 +55,7 @@ class SamplingServiceServicer(metaclass=abc.ABCMeta):
         request: modnorm.v1.sampling_pb2.InspectModelRequest,
         context: _ServicerContext,
     ) -> typing.Union[modnorm.v1.sampling_pb2.InspectModelResponse, collections.abc.Awaitable[modnorm.v1.sampling_pb2.InspectModelResponse]]:
-        """Checks that a model can be searched on these prompts, and tells what it is."""
+        """Checks that a model can be searched on some prompts; returns its description."""
 
     @abc.abstractmethod
     def BuildScaleMap(

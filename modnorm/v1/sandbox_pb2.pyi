@@ -30,34 +30,34 @@ class _VerdictEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTy
     VERDICT_PASSED: _Verdict.ValueType  # 1
     """All tests hold."""
     VERDICT_FAILED: _Verdict.ValueType  # 2
-    """A test does not hold, the program raised, or it ended by itself."""
+    """A test failed, the program raised, or it exited."""
     VERDICT_TIMEOUT: _Verdict.ValueType  # 3
-    """It took too long."""
+    """It exceeded the time limit."""
     VERDICT_MEMORY: _Verdict.ValueType  # 4
-    """It wanted too much memory."""
+    """It exceeded the memory limit."""
     VERDICT_OUTPUT: _Verdict.ValueType  # 5
-    """It printed or answered too much."""
+    """It exceeded the output limit."""
 
 class Verdict(_Verdict, metaclass=_VerdictEnumTypeWrapper):
-    """What came of a program."""
+    """The verdict on a program."""
 
 VERDICT_UNSPECIFIED: Verdict.ValueType  # 0
 """Not set."""
 VERDICT_PASSED: Verdict.ValueType  # 1
 """All tests hold."""
 VERDICT_FAILED: Verdict.ValueType  # 2
-"""A test does not hold, the program raised, or it ended by itself."""
+"""A test failed, the program raised, or it exited."""
 VERDICT_TIMEOUT: Verdict.ValueType  # 3
-"""It took too long."""
+"""It exceeded the time limit."""
 VERDICT_MEMORY: Verdict.ValueType  # 4
-"""It wanted too much memory."""
+"""It exceeded the memory limit."""
 VERDICT_OUTPUT: Verdict.ValueType  # 5
-"""It printed or answered too much."""
+"""It exceeded the output limit."""
 Global___Verdict: typing_extensions.TypeAlias = Verdict
 
 @typing.final
 class SandboxLimits(google.protobuf.message.Message):
-    """Bounds of one program; the service's default where absent."""
+    """Limits of one program; by default the service's."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -68,15 +68,15 @@ class SandboxLimits(google.protobuf.message.Message):
     OUTPUT_BYTES_FIELD_NUMBER: builtins.int
     TASKS_FIELD_NUMBER: builtins.int
     step_seconds: builtins.float
-    """Wall time of each source and each value that a test asks for, in seconds."""
+    """Wall time of each source and each value that a test evaluates, in seconds."""
     wall_seconds: builtins.float
     """Wall time of the whole program, in seconds."""
     memory_bytes: builtins.int
     """Address space beyond that of an idle interpreter."""
     scratch_bytes: builtins.int
-    """Working directory, where there is a writable one."""
+    """Size of the working directory, if it is writable."""
     output_bytes: builtins.int
-    """Printed, both streams together; and the largest value of a test."""
+    """Bytes printed to both streams together, and bytes of a test's value."""
     tasks: builtins.int
     """Threads."""
     def __init__(
@@ -134,7 +134,7 @@ class ExecuteRequest(google.protobuf.message.Message):
     """Accept tests whose outcome only the program itself can report, and could forge."""
     @property
     def sources(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Run once each, in order, in one namespace: set-up code and solution."""
+        """Sources, each run once in order in one namespace: set-up code and solution."""
 
     @property
     def tests(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
@@ -161,7 +161,7 @@ Global___ExecuteRequest: typing_extensions.TypeAlias = ExecuteRequest
 
 @typing.final
 class ExecuteResponse(google.protobuf.message.Message):
-    """A verdict and what it rests on."""
+    """A verdict and its evidence."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -175,13 +175,13 @@ class ExecuteResponse(google.protobuf.message.Message):
     verdict: Global___Verdict.ValueType
     """What came of the program."""
     detail: builtins.str
-    """Why, for people."""
+    """Reason in words."""
     tests_passed: builtins.int
-    """Tests that held before the first that did not."""
+    """Number of tests that passed before the first failure."""
     self_reported: builtins.int
-    """Of these, tests whose outcome the program itself reported."""
+    """Number of these whose outcome the program itself reported."""
     printed: builtins.str
-    """Tail of what the program printed."""
+    """End of the program's output."""
     cpu_seconds: builtins.float
     """User and system time."""
     wall_seconds: builtins.float
@@ -204,7 +204,7 @@ Global___ExecuteResponse: typing_extensions.TypeAlias = ExecuteResponse
 
 @typing.final
 class GetIsolationRequest(google.protobuf.message.Message):
-    """Nothing to say."""
+    """An empty request."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -264,24 +264,24 @@ class GetIsolationResponse(google.protobuf.message.Message):
     healthy: builtins.bool
     """Whether all guarantees hold; programs run only then."""
     landlock_abi: builtins.int
-    """Version of Landlock, 0 for none."""
+    """Version of Landlock; 0 if it is absent."""
     writable_scratch: builtins.bool
-    """Whether programs have a working directory that they can write to."""
+    """Whether programs have a writable working directory."""
     @property
     def guarantees(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Names of the guarantees that hold."""
 
     @property
     def broken(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
-        """Those that do not, by name, and what was seen."""
+        """Failed guarantees by name, with the observation."""
 
     @property
     def mechanisms(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Names of the fences that are up."""
+        """Names of the active isolation mechanisms."""
 
     @property
     def refusals(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
-        """Those that the kernel refused, by name, and why."""
+        """Mechanisms that the kernel refused, by name, with the reason."""
 
     def __init__(
         self,

@@ -56,14 +56,14 @@ class SandboxServiceServicer(object):
     """
 
     def Execute(self, request, context):
-        """Runs one program to its verdict. Sending it twice does no harm.
+        """Runs one program and returns its verdict. The call is idempotent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetIsolation(self, request, context):
-        """Measures what programs are kept from, now.
+        """Measures the present isolation of programs.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -31,9 +31,9 @@ class SandboxServiceStub:
     @typing.overload
     def __new__(cls, channel: grpc.aio.Channel) -> SandboxServiceAsyncStub: ...
     Execute: grpc.UnaryUnaryMultiCallable[modnorm.v1.sandbox_pb2.ExecuteRequest, modnorm.v1.sandbox_pb2.ExecuteResponse]
-    """Runs one program to its verdict. Sending it twice does no harm."""
+    """Runs one program and returns its verdict. The call is idempotent."""
     GetIsolation: grpc.UnaryUnaryMultiCallable[modnorm.v1.sandbox_pb2.GetIsolationRequest, modnorm.v1.sandbox_pb2.GetIsolationResponse]
-    """Measures what programs are kept from, now."""
+    """Measures the present isolation of programs."""
 
 @typing.type_check_only
 class SandboxServiceAsyncStub(SandboxServiceStub):
@@ -44,9 +44,9 @@ class SandboxServiceAsyncStub(SandboxServiceStub):
 
     def __init__(self, channel: grpc.aio.Channel) -> None: ...
     Execute: grpc.aio.UnaryUnaryMultiCallable[modnorm.v1.sandbox_pb2.ExecuteRequest, modnorm.v1.sandbox_pb2.ExecuteResponse]  # type: ignore[assignment]
-    """Runs one program to its verdict. Sending it twice does no harm."""
+    """Runs one program and returns its verdict. The call is idempotent."""
     GetIsolation: grpc.aio.UnaryUnaryMultiCallable[modnorm.v1.sandbox_pb2.GetIsolationRequest, modnorm.v1.sandbox_pb2.GetIsolationResponse]  # type: ignore[assignment]
-    """Measures what programs are kept from, now."""
+    """Measures the present isolation of programs."""
 
 class SandboxServiceServicer(metaclass=abc.ABCMeta):
     """Runs untrusted programs, each in a fresh isolated process, and judges their answers.
@@ -60,7 +60,7 @@ class SandboxServiceServicer(metaclass=abc.ABCMeta):
         request: modnorm.v1.sandbox_pb2.ExecuteRequest,
         context: _ServicerContext,
     ) -> typing.Union[modnorm.v1.sandbox_pb2.ExecuteResponse, collections.abc.Awaitable[modnorm.v1.sandbox_pb2.ExecuteResponse]]:
-        """Runs one program to its verdict. Sending it twice does no harm."""
+        """Runs one program and returns its verdict. The call is idempotent."""
 
     @abc.abstractmethod
     def GetIsolation(
@@ -68,6 +68,6 @@ class SandboxServiceServicer(metaclass=abc.ABCMeta):
         request: modnorm.v1.sandbox_pb2.GetIsolationRequest,
         context: _ServicerContext,
     ) -> typing.Union[modnorm.v1.sandbox_pb2.GetIsolationResponse, collections.abc.Awaitable[modnorm.v1.sandbox_pb2.GetIsolationResponse]]:
-        """Measures what programs are kept from, now."""
+        """Measures the present isolation of programs."""
 
 def add_SandboxServiceServicer_to_server(servicer: SandboxServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

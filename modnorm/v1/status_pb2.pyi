@@ -21,7 +21,7 @@ DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
 @typing.final
 class GetStatusRequest(google.protobuf.message.Message):
-    """Nothing to say."""
+    """An empty request."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -33,7 +33,7 @@ Global___GetStatusRequest: typing_extensions.TypeAlias = GetStatusRequest
 
 @typing.final
 class GetStatusResponse(google.protobuf.message.Message):
-    """What a service found."""
+    """The status of a service."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -45,18 +45,18 @@ class GetStatusResponse(google.protobuf.message.Message):
     version: builtins.str
     """Version of modnorm that the service runs."""
     jobs_pending: builtins.int
-    """Jobs that wait for a worker; only the aggregator knows them."""
+    """Number of pending jobs; only from the aggregator."""
     @property
     def time(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """Its clock."""
+        """Time of the service's clock."""
 
     @property
     def dependencies(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Dependency]:
-        """What it needs, in a fixed order."""
+        """Its dependencies, in a fixed order."""
 
     @property
     def workers(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___SeenWorker]:
-        """Workers seen lately, by name; only the aggregator knows them."""
+        """Recently active workers by name; only from the aggregator."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ Global___GetStatusResponse: typing_extensions.TypeAlias = GetStatusResponse
 
 @typing.final
 class Dependency(google.protobuf.message.Message):
-    """Something that a service needs."""
+    """A dependency of a service."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -88,13 +88,13 @@ class Dependency(google.protobuf.message.Message):
     name: builtins.str
     """"database", "broker", "calibrator", "sampler", "sandbox"."""
     usable: builtins.bool
-    """Whether it can be used now."""
+    """Whether it is usable now."""
     detail: builtins.str
-    """What was found, for people."""
+    """Finding in words."""
     remedy: builtins.str
-    """What to do, where it cannot be used."""
+    """Remedy if it is not usable."""
     version: builtins.str
-    """Version of modnorm that it runs, where it is a service."""
+    """Version of modnorm, if it is a service."""
     def __init__(
         self,
         *,
@@ -111,7 +111,7 @@ Global___Dependency: typing_extensions.TypeAlias = Dependency
 
 @typing.final
 class SeenWorker(google.protobuf.message.Message):
-    """An evaluator that holds a lease, or asked for a job lately."""
+    """An evaluator that holds a lease or recently claimed a job."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -121,16 +121,16 @@ class SeenWorker(google.protobuf.message.Message):
     SEEN_FIELD_NUMBER: builtins.int
     WARNING_FIELD_NUMBER: builtins.int
     name: builtins.str
-    """Name that leases are held under."""
+    """Name of the worker in leases."""
     jobs: builtins.int
-    """Jobs that it holds."""
+    """Number of leased jobs."""
     version: builtins.str
-    """Version of modnorm that it runs; empty where it told another aggregator."""
+    """Version of modnorm; empty if another aggregator received its claims."""
     warning: builtins.str
-    """What is odd about its answers, for people; empty where nothing is known to be."""
+    """Warning about its answers, in words; empty if there is none."""
     @property
     def seen(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """When it was heard last."""
+        """Time of its last call."""
 
     def __init__(
         self,

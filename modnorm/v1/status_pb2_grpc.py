@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class StatusServiceStub(object):
-    """How a service is. Every service answers it; the aggregator's answer is about the whole lab.
+    """The status of a service. Every service implements it; the aggregator reports on the whole lab.
     """
 
     def __init__(self, channel):
@@ -43,11 +43,11 @@ class StatusServiceStub(object):
 
 
 class StatusServiceServicer(object):
-    """How a service is. Every service answers it; the aggregator's answer is about the whole lab.
+    """The status of a service. Every service implements it; the aggregator reports on the whole lab.
     """
 
     def GetStatus(self, request, context):
-        """Looks now at what the service needs, and tells what it found. Changes nothing.
+        """Checks the dependencies of the service now. Changes nothing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -70,7 +70,7 @@ def add_StatusServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class StatusService(object):
-    """How a service is. Every service answers it; the aggregator's answer is about the whole lab.
+    """The status of a service. Every service implements it; the aggregator reports on the whole lab.
     """
 
     @staticmethod

@@ -21,25 +21,25 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class StatusServiceStub:
-    """How a service is. Every service answers it; the aggregator's answer is about the whole lab."""
+    """The status of a service. Every service implements it; the aggregator reports on the whole lab."""
 
     @typing.overload
     def __new__(cls, channel: grpc.Channel) -> StatusServiceStub: ...
     @typing.overload
     def __new__(cls, channel: grpc.aio.Channel) -> StatusServiceAsyncStub: ...
     GetStatus: grpc.UnaryUnaryMultiCallable[modnorm.v1.status_pb2.GetStatusRequest, modnorm.v1.status_pb2.GetStatusResponse]
-    """Looks now at what the service needs, and tells what it found. Changes nothing."""
+    """Checks the dependencies of the service now. Changes nothing."""
 
 @typing.type_check_only
 class StatusServiceAsyncStub(StatusServiceStub):
-    """How a service is. Every service answers it; the aggregator's answer is about the whole lab."""
+    """The status of a service. Every service implements it; the aggregator reports on the whole lab."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None: ...
     GetStatus: grpc.aio.UnaryUnaryMultiCallable[modnorm.v1.status_pb2.GetStatusRequest, modnorm.v1.status_pb2.GetStatusResponse]  # type: ignore[assignment]
-    """Looks now at what the service needs, and tells what it found. Changes nothing."""
+    """Checks the dependencies of the service now. Changes nothing."""
 
 class StatusServiceServicer(metaclass=abc.ABCMeta):
-    """How a service is. Every service answers it; the aggregator's answer is about the whole lab."""
+    """The status of a service. Every service implements it; the aggregator reports on the whole lab."""
 
     @abc.abstractmethod
     def GetStatus(
@@ -47,6 +47,6 @@ class StatusServiceServicer(metaclass=abc.ABCMeta):
         request: modnorm.v1.status_pb2.GetStatusRequest,
         context: _ServicerContext,
     ) -> typing.Union[modnorm.v1.status_pb2.GetStatusResponse, collections.abc.Awaitable[modnorm.v1.status_pb2.GetStatusResponse]]:
-        """Looks now at what the service needs, and tells what it found. Changes nothing."""
+        """Checks the dependencies of the service now. Changes nothing."""
 
 def add_StatusServiceServicer_to_server(servicer: StatusServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...
