@@ -1,1 +1,1 @@
-"""Programs that prove the system right: chaos, fuzz, published references, laboratories."""
+"""Verification of the system: chaos, fuzz, published references and lab processes."""

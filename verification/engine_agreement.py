@@ -37,28 +37,28 @@ from modnorm.tasks import get_task
 from modnorm.tasks.row_loading import load_rows
 
 _SHARE = 0.4
-"""Part of a GPU's memory that each of the two engines takes: they hold it at the same time."""
+"""Share of a GPU's memory for each of the two engines, which run at the same time."""
 Prompts = Sequence[Sequence[int]]
 Answers = Mapping[int, Sequence[int]]
 
 
 @dataclass(frozen=True, slots=True)
 class Parting:
-    """Where two answers to one prompt part."""
+    """The first difference of two answers to one prompt."""
 
     candidate: int
-    """Seed of the candidate, 0 for the base."""
+    """Seed of the candidate; 0 for the base."""
     prompt: int
     step: int
-    """Tokens that they have in common."""
+    """Number of common first tokens."""
     gap: float
-    """Logit of the reference engine's token less that of the other, in float32."""
+    """Logit of the reference engine's token minus that of the other, in float32."""
     spread: float
     """Standard deviation of the logits there, for the size of the gap."""
 
 
 class Recorder(PromptEncoder):
-    """A tokenizer that remembers the tokens of answers, by the text that came of them."""
+    """A tokenizer that records the tokens of answers by their text."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         super().__init__(checkpoint)
@@ -78,13 +78,13 @@ def answers_of(engine: Engine, recorder: Recorder, prompts: Prompts, cap: int) -
 
 
 def common(left: Sequence[int], right: Sequence[int]) -> int:
-    """Return the length of the common beginning."""
+    """Return the length of the common prefix."""
     pairs = enumerate(zip(left, right, strict=False))
     return next((place for place, (a, b) in pairs if a != b), min(len(left), len(right)))
 
 
 class Exact:
-    """Candidates in float32, to say how near two tokens were.
+    """Candidates in float32, which measure the gap between two tokens.
 
     Args:
         checkpoint: The model.
@@ -117,7 +117,7 @@ class Exact:
 
 @dataclass(slots=True)
 class Comparison:
-    """Both engines, and what was found."""
+    """Both engines and the differences of their answers."""
 
     ours: Engine
     reference: Engine
@@ -127,7 +127,7 @@ class Comparison:
     cap: int
 
     def partings(self, descriptor: Descriptor, scale_map: ScaleMap) -> Iterator[Parting]:
-        """Have one candidate answer in both engines; yield where answers part.
+        """Answer with one candidate in both engines; yield the first difference of each answer.
 
         Raises:
             SystemExit: the engines do not hold the same weights.
@@ -150,7 +150,7 @@ class Comparison:
 
 
 def compare(options: argparse.Namespace) -> dict[str, object]:
-    """Return how many answers are equal, and where the others part."""
+    """Return the number of equal answers, and the differences of the others."""
     from modnorm.engines.vllm.engine import VllmEngine  # noqa: PLC0415 - brings vLLM
 
     checkpoint = resolve_checkpoint(options.model)
@@ -195,7 +195,7 @@ def compare(options: argparse.Namespace) -> dict[str, object]:
 
 
 def main() -> int:
-    """Compare, print, and say by the exit code whether all partings are near-ties."""
+    """Compare and print; return exit code 0 if all differences are near-ties."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--model", default="tiny-thicket")
     parser.add_argument("--prompts", type=int, default=100)
@@ -206,7 +206,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     if not find_spec("vllm"):
-        print("it needs vLLM, which this Python does not have (docs/gpu.md)", file=sys.stderr)
+        print("vLLM is not installed in this Python (docs/gpu.md)", file=sys.stderr)
         return 2
     found = compare(options)
     text = json.dumps(found, indent=2)

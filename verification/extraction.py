@@ -1,4 +1,4 @@
-"""What judging costs on hostile completions of 10,000 characters, and on hostile expressions.
+"""CPU time of judging hostile completions of 10,000 characters, and hostile expressions.
 
     python -m verification.extraction [--texts 3000] [--seed 0] [--repeats 3] [--task NAME ...]
 
@@ -60,19 +60,19 @@ SIZES = (100, 480, 4000, HOSTILE_LENGTH)
 
 
 class IdleRunner:
-    """Runs no program and fails them all: what is timed here is the judging around a program."""
+    """Fails every program without running it, so that only the judging around it is timed."""
 
     def execute(self, program: Program) -> Outcome:  # noqa: ARG002 - as in Runner
-        """Fail."""
+        """Return a failure."""
         return Outcome(Verdict.FAILED, "not run", 0, 0, "", 0.0, 0.0)
 
     def check_health(self) -> Isolation:
-        """Refuse: nothing is isolated here."""
+        """Raise, since nothing is isolated."""
         raise UnavailableError("no program runs here, so nothing is isolated")
 
 
 def texts(count: int, seed: int) -> Iterator[str]:
-    """Yield the hostile completions of the conformance check, then drawn ones."""
+    """Yield the hostile completions of the conformance check, then random ones."""
     yield from hostile_completions()
     draw = random.Random(seed)
     for _ in range(count):
@@ -86,7 +86,7 @@ def texts(count: int, seed: int) -> Iterator[str]:
 
 
 def expressions() -> Iterator[str]:
-    """Yield Countdown answers of the numbers 44, 19 and 35 that are meant to be expensive."""
+    """Yield expensive Countdown answers for the numbers 44, 19 and 35."""
     powers = ("44**19**35", "44**35**19", "(44**19)**35", "(44**35)//19", "-44**-19**-35")
     deep = (f"{'(' * depth}44+19{')' * depth}+35" for depth in (100, 2000, 10_000))
     signs = (f"{sign * 4000}44+19+35" for sign in "+-")

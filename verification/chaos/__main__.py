@@ -1,8 +1,8 @@
 """`python -m verification.chaos`: seeded random faults against a lab of real processes.
 
 Each schedule runs one small experiment while evaluators, services, Postgres, Redis, the network,
-the clock and the disk fail. Afterwards its results must be those of an undisturbed run. Then a
-bug is planted and has to be found.
+the clock and the disk fail. Its results must equal those of an undisturbed run. At the end a
+planted bug must be detected.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from verification.chaos.schedule import Fault
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Play schedules; return 1 when one failed, a fault never hit, or no bug was found."""
+    """Play schedules; return 1 if one failed, a fault had no effect, or the bug was not found."""
     asked = _parser().parse_args(arguments)
     seed = secrets.randbelow(10**6) if asked.seed is None else asked.seed
     faults = [Fault(name) for name in asked.faults.split(",")] if asked.faults else list(Fault)
@@ -46,13 +46,17 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m verification.chaos", description=(__doc__ or "").split("\n\n")[1]
     )
-    parser.add_argument("--schedules", type=int, default=20, help="how many (20)")
-    parser.add_argument("--seed", type=int, help="of the first; each next has the next")
-    parser.add_argument("--faults", default="", help=f"only these, of {', '.join(Fault)}")
-    parser.add_argument("--logs", type=Path, help="keep what the services say here")
-    parser.add_argument("--json", type=Path, help="write the summary to this file, too")
+    parser.add_argument("--schedules", type=int, default=20, help="number of schedules (20)")
     parser.add_argument(
-        "--no-planted", dest="planted", action="store_false", help="leave the planted bug out"
+        "--seed", type=int, help="seed of the first schedule; each next one adds 1"
+    )
+    parser.add_argument(
+        "--faults", default="", help=f"use only these faults, of {', '.join(Fault)}"
+    )
+    parser.add_argument("--logs", type=Path, help="folder for the logs of the services")
+    parser.add_argument("--json", type=Path, help="also write the summary to this file")
+    parser.add_argument(
+        "--no-planted", dest="planted", action="store_false", help="skip the planted bug"
     )
     return parser
 

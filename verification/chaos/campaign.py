@@ -1,4 +1,4 @@
-"""Many schedules on one lab after the other; a lab that failed one is not used again."""
+"""Schedules played one after the other on a lab, which is replaced after a failure."""
 
 import contextlib
 import statistics
@@ -14,14 +14,14 @@ from verification.chaos.play import Performance, Verdict
 from verification.chaos.schedule import EXPERIMENTS, Fault, Schedule, draw
 
 CHANCES = 5
-"""A kind of fault that found nothing to break so often, and never anything, tests nothing."""
+"""A kind of fault that had no effect in this many injections, and never any, counts as idle."""
 
 
 def undisturbed(lab: Lab, names: Sequence[str] = EXPERIMENTS) -> dict[str, Outcome]:
-    """Run experiments while nothing fails; return the outcomes by name.
+    """Run experiments without faults; return their outcomes by name.
 
     Raises:
-        RuntimeError: that alone does not work.
+        RuntimeError: an experiment fails without faults.
     """
     outcomes = {}
     for name in names:
@@ -34,7 +34,7 @@ def undisturbed(lab: Lab, names: Sequence[str] = EXPERIMENTS) -> dict[str, Outco
 
 
 def perform(lab: Lab, schedule: Schedule, expected: dict[str, Outcome]) -> Verdict:
-    """Play a schedule on a lab whose clock is right, and bring it back to that."""
+    """Play a schedule on a lab with a correct clock, and reset the clock afterwards."""
     lab.wait()
     if schedule.cold:
         lab.forget()
@@ -45,11 +45,11 @@ def perform(lab: Lab, schedule: Schedule, expected: dict[str, Outcome]) -> Verdi
 
 
 class Campaign:
-    """Schedules, played and counted.
+    """Plays schedules and counts their results.
 
     Args:
-        folder: Where labs work and log.
-        faults: What may happen.
+        folder: Folder for labs and their logs.
+        faults: Faults to choose from.
     """
 
     def __init__(self, folder: Path, faults: Sequence[Fault] = tuple(Fault)) -> None:
@@ -68,7 +68,7 @@ class Campaign:
 
     @property
     def idle(self) -> list[str]:
-        """The kinds of faults that found nothing to break, whatever the schedule."""
+        """The kinds of faults that had no effect in any schedule."""
         return sorted(
             fault
             for fault, times in self._missed.items()
@@ -86,7 +86,7 @@ class Campaign:
                     pass
 
     def summary(self) -> dict[str, object]:
-        """Return what was done, what came of it, and how long recovery took."""
+        """Return counts of schedules and faults, and times of recovery."""
         recoveries = [verdict.recovery for verdict in self._verdicts if not verdict.complaints]
         return {
             "schedules": len(self._verdicts),
@@ -104,20 +104,20 @@ class Campaign:
         for injection in verdict.injections:
             counted = self._injected if injection.did else self._missed
             counted[str(injection.step.fault)] += 1
-        _tell(verdict)
+        _print_verdict(verdict)
         if verdict.complaints:
             print(f"    repeat: {self._command(schedule.seed)}", flush=True)
         return not verdict.complaints
 
     def _command(self, seed: int) -> str:
-        """Return the command that plays one schedule again."""
+        """Return the command that repeats one schedule."""
         chosen = set(self._faults) != set(Fault)
         only = f" FAULTS={','.join(self._faults)}" if chosen else ""
         return f"make chaos SCHEDULES=1 SEED={seed}{only}"
 
 
-def _tell(verdict: Verdict) -> None:
-    """Print how a schedule went."""
+def _print_verdict(verdict: Verdict) -> None:
+    """Print the result of a schedule."""
     schedule = verdict.schedule
     state = "FAILED" if verdict.complaints else "ok"
     now = time.strftime("%H:%M:%S")

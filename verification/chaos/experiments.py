@@ -1,4 +1,4 @@
-"""Small experiments with the bundled model: seconds of work, and something to vote about."""
+"""Small experiments with the bundled model, which take seconds and have votes."""
 
 from collections.abc import Mapping
 
@@ -12,7 +12,7 @@ _POPULATION: Mapping[str, object] = {
     "seed": 11,
 }
 JOBS = 11
-"""Jobs that each has at least: the base and eight candidates, the base and an expert again."""
+"""Least number of jobs: the base and eight candidates, then the base and an expert."""
 
 _TASKS: Mapping[str, Mapping[str, object]] = {
     "word-problems": {
@@ -40,7 +40,7 @@ _TASKS: Mapping[str, Mapping[str, object]] = {
 def make_experiment(name: str) -> ExperimentSpec:
     """Return the spec of an experiment by name.
 
-    Attempts are not what runs out: a schedule may well end the lease of one job ten times.
+    Its attempts suffice for a schedule that ends the lease of one job ten times.
     """
     return parse_spec(
         {

@@ -1,6 +1,6 @@
-"""The faults. Each is a function that causes one, undoes it where it must, and says what it did.
+"""The faults. Each function injects one, undoes it if necessary, and returns a description.
 
-A fault that finds nothing to break (the experiment is over, say) returns None.
+A fault without effect, for example after the end of the experiment, returns None.
 """
 
 import random
@@ -22,14 +22,14 @@ from verification.labs.forked import Process
 from verification.labs.waiting import wait_until
 
 PATIENCE = 120.0
-"""Seconds to wait for the moment that a fault is for: the length of several jobs."""
+"""Seconds to wait for the right moment of a fault: the length of several jobs."""
 _EXPIRY_SECONDS = LEASE_SECONDS + 2 * REAP_SECONDS + 0.5
-"""After this long without a heartbeat a lease is over and its end is stored."""
+"""Seconds without a heartbeat after which a lease has expired and its end is stored."""
 
 
 @dataclass(frozen=True)
 class Scene:
-    """What a fault works on."""
+    """The lab, observer and randomness of a fault."""
 
     lab: Lab
     observer: Observer
@@ -45,7 +45,7 @@ def _kill_evaluator(scene: Scene) -> str | None:
 
 
 def _kill_engine(scene: Scene) -> str | None:
-    """Kill the process with the engine below its supervisor."""
+    """Kill the worker process of the supervisor."""
     process = scene.lab.services.get("supervised")
     children = process.process.children() if process is not None and process.process else []
     if not children:
@@ -59,7 +59,7 @@ def _kill_engine(scene: Scene) -> str | None:
 def _kill_aggregator(scene: Scene) -> str | None:
     """Kill the aggregator between two statements of a transaction that ends a job.
 
-    A lock on the table of events stops that transaction after it has written the job.
+    A lock on the table of events blocks that transaction after it has written the job.
     """
     caught = False
     with (
@@ -143,7 +143,7 @@ def _cut_link(scene: Scene) -> str | None:
 
 
 def _cut_host(scene: Scene) -> str | None:
-    """Cut one evaluator's host off: in its network namespace, or at its links."""
+    """Cut off one evaluator's host, by its network namespace or its links."""
     lab, seconds = scene.lab, scene.source.uniform(1.0, 2 * LEASE_SECONDS)
     if lab.far is not None:
         lab.far.cut()
@@ -160,9 +160,9 @@ def _cut_host(scene: Scene) -> str | None:
 
 
 def _jump_clock(scene: Scene) -> str | None:
-    """Move the aggregator's clock, in half of the cases when an evaluator has just died.
+    """Move the aggregator's clock, in half of the cases just after an evaluator was killed.
 
-    Nobody then corrects the end of its lease, which the clock before the jump has set.
+    Then no heartbeat corrects the deadline of its lease, which the earlier clock has set.
     """
     seconds = scene.source.choice((-1, 1)) * 10 ** scene.source.uniform(0.5, 4.0)
     killed = _kill_evaluator(scene) if scene.source.random() < 0.5 else None
@@ -172,7 +172,7 @@ def _jump_clock(scene: Scene) -> str | None:
 
 
 def _fill_disk(scene: Scene) -> str | None:
-    """Leave no room on the disk of the database, the broker's log, profiles and scale maps."""
+    """Fill the disk of the database, the broker's log, profiles and scale maps."""
     if not scene.lab.disk:
         return None
     seconds = scene.source.uniform(1.0, 5.0)
@@ -185,7 +185,7 @@ def _fill_disk(scene: Scene) -> str | None:
 
 
 def _holder(scene: Scene) -> str | None:
-    """Wait for an evaluator that holds a lease; None when there is none."""
+    """Wait for an evaluator that holds a lease; return its name, or None if there is none."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         sight = scene.observer.look()

@@ -1,4 +1,4 @@
-"""What only root may do to a host: a small disk of its own, a network namespace that is cut."""
+"""Faults of a host that require root: a small disk, and a network namespace."""
 
 import errno
 import os
@@ -17,9 +17,9 @@ class Namespace:
     """A network namespace joined to this one by a pair of virtual Ethernet devices.
 
     Attributes:
-        path: File that stands for it.
-        here: Address of this end.
-        device: Device of this end.
+        path: File of the namespace.
+        here: Address of the near end.
+        device: Device of the near end.
     """
 
     path: str
@@ -27,20 +27,20 @@ class Namespace:
     device: str
 
     def cut(self) -> None:
-        """Lose every packet, silently, in both directions."""
+        """Drop every packet silently in both directions."""
         _ip("link", "set", self.device, "down")
 
     def join(self) -> None:
-        """Let packets through again."""
+        """Pass packets again."""
         _ip("link", "set", self.device, "up")
 
 
 @contextmanager
 def namespace() -> Iterator[Namespace | None]:
-    """Make a network namespace; None where that is not permitted."""
+    """Create a network namespace; yield None without the permission."""
     name, block = f"mn{os.getpid()}", os.getpid() % 16_000
     ours, theirs = f"{name}a", f"{name}b"
-    # Of the block for benchmarks of networks (RFC 2544): no real network has these addresses.
+    # The block for network benchmarks (RFC 2544), which no real network uses.
     prefix = f"198.{18 + block // 8192}.{block // 32 % 256}."
     here, there = (f"{prefix}{block % 32 * 8 + last}" for last in (1, 2))
     try:
@@ -64,7 +64,7 @@ def namespace() -> Iterator[Namespace | None]:
 
 @contextmanager
 def small_disk(folder: Path, mebibytes: int) -> Iterator[bool]:
-    """Mount a small file system on a directory; False where that is not permitted."""
+    """Mount a small file system on a directory; yield False without the permission."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
         _run(("mount", "-t", "tmpfs", "-o", f"size={mebibytes}m,mode=755", "tmpfs", str(folder)))
@@ -78,7 +78,7 @@ def small_disk(folder: Path, mebibytes: int) -> Iterator[bool]:
 
 
 def fill(folder: Path) -> None:
-    """Write a file until its disk has no room."""
+    """Write a file until its disk is full."""
     with (folder / BALLAST).open("wb", buffering=0) as ballast:
         for size in (_CHUNK, 4096):
             with suppress(_FullError):
@@ -87,12 +87,12 @@ def fill(folder: Path) -> None:
 
 
 def empty(folder: Path) -> None:
-    """Give the room back."""
+    """Delete the file of `fill`."""
     (folder / BALLAST).unlink(missing_ok=True)
 
 
 class _FullError(Exception):
-    """There is no room left."""
+    """The disk is full."""
 
 
 def _write(descriptor: int, size: int) -> None:

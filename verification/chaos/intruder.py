@@ -1,7 +1,7 @@
-"""What a confused worker or broker does: late, repeated and made-up reports, messages in disorder.
+"""Faulty workers and brokers: late, repeated and forged reports, shuffled messages.
 
-Reports go to the aggregator itself. Those that must change nothing carry answers that would be
-seen in the results if they were taken.
+Reports bypass the proxies. Reports that must have no effect carry answers that would show in the
+results if they were accepted.
 """
 
 import random
@@ -39,7 +39,7 @@ WHERE j.experiment_id = %s AND j.state = 'done' ORDER BY j.id
 
 
 def shuffle_messages(lab: Lab, observer: Observer, source: random.Random) -> str | None:
-    """Publish every job two or three times, jobs that are none too, and shuffle the queue."""
+    """Publish every job two or three times, and unknown jobs, then shuffle the queue."""
     experiment = observer.look().experiment
     found = observer.rows("SELECT id FROM jobs WHERE experiment_id = %s", experiment)
     if not found:
@@ -70,9 +70,9 @@ def _shuffle_queue(lab: Lab, source: random.Random) -> None:
 
 
 def repeat_report(lab: Lab, observer: Observer, source: random.Random) -> str | None:
-    """Report a job that is done again: under its lease, and under the one before.
+    """Report a finished job again, under its lease and under the previous one.
 
-    Under the same lease the report is thanked for and ignored, whatever it says.
+    Under the same lease the report succeeds and is ignored, whatever its content.
     """
     found = observer.rows(_DONE, observer.look().experiment)
     if not found:
@@ -90,7 +90,7 @@ def repeat_report(lab: Lab, observer: Observer, source: random.Random) -> str | 
 
 
 def late_report(lab: Lab, observer: Observer) -> str | None:
-    """Claim a job, fall silent, and report it once somebody else has it."""
+    """Claim a job, send no heartbeat, and report after another worker has claimed it."""
     job = _claim(lab, observer)
     if job is None:
         return None
@@ -112,7 +112,7 @@ def _channel(lab: Lab) -> grpc.Channel:
 
 
 def _claim(lab: Lab, observer: Observer) -> messages.Job | None:
-    """Lease any job that is pending."""
+    """Lease any pending job."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline and not (sight := observer.look()).ended:
         query = "SELECT id FROM jobs WHERE experiment_id = %s AND state = 'pending' ORDER BY id"
@@ -126,7 +126,7 @@ def _claim(lab: Lab, observer: Observer) -> messages.Job | None:
 
 
 def _taken_over(observer: Observer, job: str) -> bool:
-    """Wait until a job that was claimed here is somebody else's."""
+    """Wait until another worker has claimed a job."""
     deadline = time.monotonic() + LEASE_SECONDS + PATIENCE
     while time.monotonic() < deadline:
         query = "SELECT worker FROM jobs WHERE id = %s AND state IN ('leased', 'done')"
@@ -163,7 +163,7 @@ def _descriptor(fields: Sequence[object]) -> Descriptor:
 def _parts(
     lease: messages.Lease, descriptor: Descriptor, worker: str, rows: int
 ) -> list[messages.ReportJobRequest]:
-    """Return a report whose answers no model gave."""
+    """Return a report with invented answers."""
     header = messages.ReportHeader(lease=lease, descriptor=descriptor, worker=worker)
     answers = [
         messages.Answer(row=row, completion="forged", reward=1e6, vote="forged", tokens=1)
@@ -176,7 +176,7 @@ def _parts(
 
 
 def _send(lab: Lab, parts: Sequence[messages.ReportJobRequest]) -> ModnormError | None:
-    """Send a report until the aggregator answers; return how it was refused, if it was."""
+    """Send a report until the aggregator answers; return the error of a refusal, if any."""
     deadline = time.monotonic() + PATIENCE
     while True:
         try:

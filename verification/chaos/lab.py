@@ -1,4 +1,4 @@
-"""A lab to break: real processes, real Postgres and Redis, every connection through a proxy."""
+"""The lab of chaos tests: real processes, Postgres and Redis, connected through proxies."""
 
 import os
 import shutil
@@ -25,7 +25,7 @@ LEASE_SECONDS = 3.0
 REAP_SECONDS = 0.5
 DISK_MEBIBYTES = 128
 SMALL_WAL = {"min_wal_size": "2MB", "max_wal_size": "8MB"}
-"""Of the database: a full disk is met within a schedule."""
+"""Settings of Postgres with which a full disk has an effect within a schedule."""
 _PACE: dict[str, str] = {
     "MODNORM_LEASE_SECONDS": str(LEASE_SECONDS),
     "MODNORM_HEARTBEAT_SECONDS": "0.7",
@@ -39,25 +39,25 @@ _PACE: dict[str, str] = {
     "OMP_NUM_THREADS": "1",
     "GOMP_SPINCOUNT": "20000",
 }
-"""Failures are noticed within seconds, so that a schedule takes seconds; one thread a process."""
+"""Short timeouts, so that a schedule takes seconds; one thread per process."""
 
 
 @dataclass
 class Lab:
-    """Everything that a fault may touch.
+    """All parts of a lab.
 
     Attributes:
-        server: HOST:PORT of the aggregator itself, for clients.
+        server: HOST:PORT of the aggregator, for clients.
         database: Postgres.
         broker: Redis.
         proxy: The links between services.
-        services: By name.
+        services: Services by name.
         workers: Names of the evaluators.
-        far: The namespace of the evaluator `far`; None where that is not permitted.
-        disk: Whether the lab's files have a small disk of their own.
-        state: Where they are.
+        far: The namespace of the evaluator `far`; None without the permission.
+        disk: Whether the lab's files are on a small disk.
+        state: Folder of the lab's files.
         clock: File with the offset of the aggregator's time of day.
-        told: What went wrong that no later look would show.
+        told: Errors that are not visible later.
     """
 
     server: str
@@ -75,7 +75,7 @@ class Lab:
 
     @property
     def cache(self) -> Path:
-        """Where profiles and scale maps are kept."""
+        """Folder of profiles and scale maps."""
         return self.state / "cache"
 
     def forget(self) -> None:
@@ -84,14 +84,14 @@ class Lab:
         self.cache.mkdir(mode=0o777)
 
     def move_clock(self, seconds: float) -> None:
-        """Set how far the aggregator's time of day is off."""
+        """Set the offset of the aggregator's time of day."""
         set_offset(self.clock, seconds)
 
     def wait(self) -> None:
-        """Wait until everything is up.
+        """Wait until all services answer.
 
         Raises:
-            TimeoutError: it does not come up.
+            TimeoutError: a service does not answer in time.
         """
         self.database.wait()
         self.broker.wait()
@@ -101,7 +101,7 @@ class Lab:
             wait_until(partial(self._lives, name), f"{name} runs")
 
     def kill(self, name: str) -> None:
-        """Kill a service and whatever it started."""
+        """Kill a service and its child processes."""
         self.services[name].signal(signal.SIGKILL)
 
     def _lives(self, name: str) -> bool:
@@ -117,8 +117,8 @@ def open_lab(folder: Path, *, supervised: bool = True) -> Iterator[Lab]:
     """Run a lab until the context ends.
 
     Args:
-        folder: Where logs go; `folder/state` holds what the lab stores.
-        supervised: Whether a third evaluator runs below a supervisor, as on a host with GPUs.
+        folder: Folder of the logs; `folder/state` contains the lab's files.
+        supervised: Whether a third evaluator runs under a supervisor, as on a host with GPUs.
     """
     state = folder / "state"
     with ExitStack() as stack:
@@ -155,13 +155,13 @@ def open_lab(folder: Path, *, supervised: bool = True) -> Iterator[Lab]:
 
 @contextmanager
 def working_folder(asked: Path | None = None) -> Iterator[Path]:
-    """Make the folder that a lab works in; a temporary one when none was asked for."""
+    """Create the folder of a lab; a temporary one by default."""
     with ExitStack() as stack:
         if asked is None:
             made = tempfile.TemporaryDirectory(prefix="chaos-", ignore_cleanup_errors=True)
             asked = Path(stack.enter_context(made))
         asked.mkdir(parents=True, exist_ok=True)
-        asked.chmod(0o755)  # Postgres has an account of its own
+        asked.chmod(0o755)  # Postgres runs under another account
         yield asked.resolve()
 
 
@@ -183,7 +183,7 @@ class _Plan:
         }
 
     def services(self, workers: Sequence[str]) -> list[Service]:
-        """Return all services, none of them started."""
+        """Return all services, not yet started."""
         return [
             self._service("calibrator", {}),
             self._service("sampler", {}),

@@ -1,4 +1,4 @@
-"""What the database says about one experiment, read past all proxies."""
+"""Observation of one experiment in the database, without proxies."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,27 +12,27 @@ ENDED = frozenset({"SUCCEEDED", "FAILED", "CANCELLED"})
 
 @dataclass(frozen=True)
 class Sight:
-    """Where an experiment is."""
+    """The state of an experiment."""
 
     experiment: str = ""
-    """Its id; empty as long as there is none."""
+    """Its id; empty before it is stored."""
     state: str = ""
     done: int = 0
-    """Jobs that are done, of all phases."""
+    """Number of finished jobs of all phases."""
     holders: tuple[str, ...] = ()
-    """Workers that hold a lease."""
+    """Names of the workers that hold a lease."""
 
     @property
     def ended(self) -> bool:
-        """Whether it has ended."""
+        """Whether the experiment has ended."""
         return self.state in ENDED
 
 
 class Observer:
-    """Reads over a connection of its own, opened again when it breaks; for one thread.
+    """Reads over a separate connection, reopened after a failure; for one thread.
 
     Args:
-        database: Where to read.
+        database: The database.
         request: Request id of the experiment.
     """
 
@@ -43,7 +43,7 @@ class Observer:
         self._latest = Sight()
 
     def look(self) -> Sight:
-        """Tell where the experiment is; what was seen last while the database is down."""
+        """Return the state of the experiment; while the database is down, the last one read."""
         with suppress(psycopg.Error):
             self._latest = self._read()
             return self._latest
@@ -51,7 +51,7 @@ class Observer:
         return self._latest
 
     def rows(self, query: str, *values: object) -> list[tuple[object, ...]]:
-        """Return the rows of a query; none while the database is down."""
+        """Return the rows of a query; empty while the database is down."""
         with suppress(psycopg.Error):
             return self._ask(query, *values)
         self.close()

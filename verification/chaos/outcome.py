@@ -1,4 +1,4 @@
-"""What an experiment led to: every byte of it that is no time, no id and no name of a worker."""
+"""The outcome of an experiment, without times, ids and names of workers."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -64,18 +64,18 @@ Rows = list[tuple[object, ...]]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What two runs of one experiment must share.
+    """The outcome of a run, which must be equal in all runs of an experiment.
 
     Attributes:
-        document: `results.json` as a client gets it.
-        tables: Rows of the database.
+        document: `results.json` as read by a client.
+        tables: Rows of the database by table.
     """
 
     document: str
     tables: Mapping[str, Rows]
 
     def differences(self, other: "Outcome") -> Iterator[str]:
-        """Tell in what another outcome differs."""
+        """Yield the differences of another outcome."""
         if self.document != other.document:
             yield "results.json differs"
         for name, rows in self.tables.items():
@@ -88,7 +88,7 @@ class Outcome:
 
 
 def read_outcome(database: Database, server: str, experiment: str) -> Outcome:
-    """Read the outcome of an experiment that has succeeded, from database and client."""
+    """Read the outcome of a succeeded experiment from database and client."""
     with ModnormClient(server) as client:
         document = results_document(fetch_run(client, client.get(experiment)))
     with database.connect() as connection:
@@ -97,7 +97,7 @@ def read_outcome(database: Database, server: str, experiment: str) -> Outcome:
 
 
 def broken_invariants(database: Database, experiment: str) -> Iterator[str]:
-    """Tell what does not hold of an experiment that has ended."""
+    """Yield the violated invariants of an ended experiment."""
     with database.connect() as connection:
         for name, query in _INVARIANTS.items():
             for row in _rows(connection, query, experiment):

@@ -1,7 +1,7 @@
-"""A bug that the suite has to find: fencing tokens that never grow.
+"""A planted bug that the suite must detect: fencing tokens that never grow.
 
-A trigger in the database of a lab keeps every token at 1, so that an old lease cannot be told
-from the present one, whatever the aggregator checks. Nothing in the services knows of it.
+A trigger in a lab's database keeps every token at 1, so that an old lease looks like the present
+one, whatever the aggregator checks. The services are unchanged.
 """
 
 from collections.abc import Iterator
@@ -19,12 +19,12 @@ CREATE TRIGGER keep_token BEFORE UPDATE ON jobs FOR EACH ROW EXECUTE FUNCTION ke
 """
 _REMOVE = "DROP TRIGGER keep_token ON jobs; DROP FUNCTION keep_token"
 TRIES = 3
-"""A late report may come too late to find the bug: the other worker was faster."""
+"""Attempts: a late report detects nothing if the other worker was faster."""
 
 
 @contextmanager
 def fencing_removed(lab: Lab) -> Iterator[None]:
-    """Plant the bug until the context ends."""
+    """Plant the bug inside the context."""
     with lab.database.connect() as connection:
         connection.execute(_PLANT)
     try:
@@ -35,7 +35,7 @@ def fencing_removed(lab: Lab) -> Iterator[None]:
 
 
 def find_planted_bug(folder: Path) -> bool:
-    """Remove fencing from a lab and play late reports; return whether that fails."""
+    """Remove fencing from a lab and play late reports; return whether the bug is detected."""
     with open_lab(folder, supervised=False) as lab:
         expected = undisturbed(lab, EXPERIMENTS[:1])
         for seed in range(TRIES):

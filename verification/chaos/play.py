@@ -1,4 +1,4 @@
-"""One schedule, played on a lab that runs, and judged."""
+"""Execution of one schedule on a running lab, and its verdict."""
 
 import random
 import threading
@@ -24,12 +24,12 @@ _LOOK_SECONDS = 0.1
 
 @dataclass
 class Injection:
-    """What became of one step.
+    """The result of one step.
 
     Attributes:
         step: The step.
-        did: What was done; None when there was nothing to break any more.
-        over: When it was over, on the monotonic clock.
+        did: Description of the fault; None if it had no effect.
+        over: Time of its end, on the monotonic clock.
     """
 
     step: Step
@@ -39,14 +39,14 @@ class Injection:
 
 @dataclass
 class Verdict:
-    """How a schedule ended.
+    """The verdict on a schedule.
 
     Attributes:
         schedule: The schedule.
-        injections: What was done.
-        seconds: How long it took in all.
+        injections: The injected faults.
+        seconds: Duration of the schedule.
         recovery: Seconds from the last fault to the end of the experiment.
-        complaints: What is wrong; nothing when it passed.
+        complaints: Violations; empty if it passed.
     """
 
     schedule: Schedule
@@ -60,7 +60,7 @@ class Performance:
     """One schedule on a lab.
 
     Args:
-        lab: The lab; every process of it runs.
+        lab: The lab; all its processes run.
         schedule: The schedule.
     """
 
@@ -73,10 +73,10 @@ class Performance:
         self._sight = Sight()
 
     def play(self, expected: Outcome | None) -> tuple[Verdict, Outcome | None]:
-        """Submit the experiment, break the lab meanwhile, and look at what came out.
+        """Submit the experiment, inject the faults, and compare the outcome.
 
         Args:
-            expected: The outcome of the undisturbed run; None while that is what runs.
+            expected: The outcome of the undisturbed run; None during that run.
         """
         began = time.monotonic()
         threads = [threading.Thread(target=self._submit_and_watch, daemon=True)]
@@ -94,7 +94,7 @@ class Performance:
         return self._verdict, outcome
 
     def _wait(self, faults: list[threading.Thread]) -> bool:
-        """Wait for the end of the experiment and of all faults; False when it is stuck."""
+        """Wait for the end of the experiment and of all faults; return False if it is stuck."""
         observer = Observer(self._lab.database, self._request)
         ended_at, quiet_since = None, None
         try:
@@ -137,7 +137,7 @@ class Performance:
             observer.close()
 
     def _submit_and_watch(self) -> None:
-        """Submit until it is known to be stored, then follow the events to the end."""
+        """Submit until the experiment is stored, then follow its events to the end."""
         try:
             with ModnormClient(self._lab.server) as client:
                 for event in client.watch(self._submit(client)):
@@ -170,7 +170,7 @@ class Performance:
         return found
 
     def _read(self) -> Outcome:
-        """Read the outcome, over a connection that may have broken with the last fault."""
+        """Read the outcome; retry, since the last fault may have broken the connection."""
         with suppress(ModnormError):
             return read_outcome(self._lab.database, self._lab.server, self._sight.experiment)
         time.sleep(1)

@@ -1,4 +1,4 @@
-"""TCP links between the processes of a lab that can be cut: a proxy in a thread of its own."""
+"""TCP links between the processes of a lab: a proxy in a separate thread can cut them."""
 
 import asyncio
 import socket
@@ -20,23 +20,23 @@ ResultT = TypeVar("ResultT")
 
 
 class Mode(StrEnum):
-    """What a link does with what it is given."""
+    """How a link treats its connections."""
 
     PASS = "pass"
     STALL = "stall"
-    """Bytes wait, in both directions, and go on afterwards: a short partition."""
+    """Bytes are held in both directions and delivered later: a short partition."""
     RESET = "reset"
-    """Connections are reset, and so is each new one."""
+    """Present and new connections are reset."""
     DEAF = "deaf"
-    """Requests arrive, answers are lost; afterwards connections are reset: a half-open link."""
+    """Requests arrive, responses are lost; later connections are reset: a half-open link."""
 
 
 class Link:
     """One listening address in front of another.
 
     Args:
-        name: Who talks to whom.
-        target: HOST and port behind it.
+        name: Names of both ends.
+        target: Host and port of the far end.
         host: Address to listen on.
     """
 
@@ -57,7 +57,7 @@ class Link:
         return f"{self.host}:{self.port}"
 
     async def listen(self) -> None:
-        """Begin to accept connections."""
+        """Start to accept connections."""
         self._server = await asyncio.start_server(self._serve, self.host, 0)
         self.port = self._server.sockets[0].getsockname()[1]
 
@@ -67,7 +67,7 @@ class Link:
             self._server.close()
 
     async def turn(self, mode: Mode) -> None:
-        """Change what happens to present and later connections."""
+        """Change the treatment of present and later connections."""
         if mode is Mode.RESET or self._mode is Mode.DEAF:
             for writer in tuple(self._open):
                 _reset(writer)
@@ -152,7 +152,7 @@ class Proxy:
         self._loop.close()
 
     def add(self, name: str, target: str, host: str = "127.0.0.1") -> Link:
-        """Put a link in front of HOST:PORT."""
+        """Add a link in front of HOST:PORT."""
         behind, _, port = target.rpartition(":")
         link = Link(name, (behind, int(port)), host)
         self._run(link.listen())
@@ -160,7 +160,7 @@ class Proxy:
         return link
 
     def turn(self, name: str, mode: Mode) -> None:
-        """Change what a link does."""
+        """Change the mode of a link."""
         self._run(self.links[name].turn(mode))
 
     def _run(self, work: Coroutine[object, object, ResultT]) -> ResultT:

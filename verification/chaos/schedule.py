@@ -1,4 +1,4 @@
-"""Schedules: which faults, when. A schedule is a function of its seed alone."""
+"""Schedules of faults. A schedule is a function of its seed."""
 
 import random
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Fault(StrEnum):
-    """What may happen to a lab."""
+    """A kind of fault."""
 
     KILL_EVALUATOR = "kill_evaluator"
     KILL_ENGINE = "kill_engine"
@@ -29,9 +29,9 @@ class Fault(StrEnum):
 
 
 EARLY = frozenset({Fault.KILL_CALIBRATOR, Fault.KILL_SAMPLER, Fault.FILL_DISK})
-"""What matters while the calibrator and the sampler work: right after the submission."""
+"""Faults that affect calibrator and sampler, injected right after the submission."""
 COLD = EARLY
-"""Faults before which profiles and scale maps are forgotten, so that they are made anew."""
+"""Faults before which profiles and scale maps are deleted, so that they are computed again."""
 EXPERIMENTS = ("word-problems", "countdown")
 """Experiments by name, in `verification.chaos.experiments`; the last one is calibrated."""
 
@@ -41,10 +41,10 @@ class Step:
     """One fault.
 
     Attributes:
-        fault: Which.
-        after: Jobs that are done before it comes; 0 is the moment of the submission.
-        delay: Seconds that it waits then.
-        seed: What it draws its details from: which process, how long, how far.
+        fault: Its kind.
+        after: Number of finished jobs before it; 0 for the submission.
+        delay: Further delay in seconds.
+        seed: Seed of its details, such as process and duration.
     """
 
     fault: Fault
@@ -59,7 +59,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Faults during one experiment."""
+    """The faults during one experiment."""
 
     seed: int
     experiment: str
@@ -67,7 +67,7 @@ class Schedule:
 
     @property
     def cold(self) -> bool:
-        """Whether the calibrator and the sampler begin with nothing stored."""
+        """Whether the calibrator and the sampler start with empty caches."""
         return any(step.fault in COLD for step in self.steps)
 
     def __str__(self) -> str:
@@ -78,9 +78,9 @@ def draw(seed: int, jobs: int, faults: Sequence[Fault] = tuple(Fault)) -> Schedu
     """Draw a schedule of two to four faults.
 
     Args:
-        seed: What it follows from, together with the other arguments.
-        jobs: Jobs that an experiment has at least.
-        faults: What may happen.
+        seed: The seed.
+        jobs: Least number of jobs of an experiment.
+        faults: Faults to choose from.
     """
     source = random.Random(seed)
     chosen = source.sample(faults, k=min(len(faults), source.randint(2, 4)))

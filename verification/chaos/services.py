@@ -1,4 +1,4 @@
-"""The services of a lab as processes that are started again whenever they end."""
+"""The services of a lab as processes that are restarted when they end."""
 
 import signal
 import threading
@@ -12,7 +12,7 @@ from verification.labs.forked import ForkServer, Process
 from verification.labs.servers import Server
 
 RESTART_SECONDS = 0.5
-"""Pause before something that ended is started again, as a restart policy has it."""
+"""Pause before a restart, as in a restart policy."""
 _LOOK_SECONDS = 0.1
 _STOP_SECONDS = 15.0
 
@@ -22,13 +22,13 @@ class Service:
     """One service.
 
     Attributes:
-        name: What it is called; workers hold leases under it.
-        module: What it runs.
-        environment: Its whole environment.
+        name: Its name, also in leases.
+        module: The module that it runs.
+        environment: Its complete environment.
         clock: File with the offset of its time of day.
-        namespace: Network namespace; that of everybody when empty.
+        namespace: Network namespace; empty for the default one.
         process: The process, once started.
-        starts: How often it was started.
+        starts: Number of starts.
     """
 
     name: str
@@ -41,11 +41,11 @@ class Service:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs."""
+        """Whether the process runs."""
         return self.process is not None and self.process.alive
 
     def launch(self, forks: ForkServer, logs: Path) -> None:
-        """Start it; what is left of the process before ends with that, as in a container."""
+        """Start the service; remaining child processes are killed first, as in a container."""
         if self.process is not None:
             self.process.signal_all(signal.SIGKILL)
         self.starts += 1
@@ -60,19 +60,19 @@ class Service:
         )
 
     def signal(self, number: signal.Signals) -> None:
-        """Signal it and whatever it started, as the end of a container does."""
+        """Signal the service and its child processes, as the end of a container does."""
         if self.process is not None:
             self.process.signal_all(number)
 
 
 class Keeper:
-    """A restart policy: what ends is started again after a pause, until told to stop.
+    """A restart policy: restarts ended processes after a pause until `stop`.
 
     Args:
         forks: Starts services.
-        logs: Where they log.
-        services: What to keep.
-        servers: What to keep as well.
+        logs: Folder of their logs.
+        services: The services to restart.
+        servers: The servers to restart.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Keeper:
         self._thread = threading.Thread(target=self._keep, name="keeper", daemon=True)
 
     def start(self) -> None:
-        """Start everything, and keep it so."""
+        """Start all services and keep them running."""
         for server in self._servers:
             server.start()
         for server in self._servers:
@@ -100,7 +100,7 @@ class Keeper:
         self._thread.start()
 
     def stop(self) -> None:
-        """End everything."""
+        """End all services."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join()

@@ -1,1 +1,1 @@
-"""A fuzzer of every rpc of a lab, found through reflection; `python -m verification.fuzz`."""
+"""A fuzzer of all rpcs of a lab, listed by reflection; `python -m verification.fuzz`."""

@@ -2,9 +2,9 @@
 
     python -m verification.fuzz --requests 10000 --seed 1
 
-Each service is a process. Each request must be refused the way its token deserves, or be answered
-without a defect of the server; afterwards every process lives and serves, its log tells of no
-defect and no secret, and the database has gained nothing but what was accepted.
+Each service is a process. Each request must be refused according to its token, or be answered
+without a defect of the server. Afterwards every process runs and serves, its log contains no
+defect and no secret, and the database contains only accepted additions.
 """
 
 import argparse
@@ -20,7 +20,7 @@ SHOWN = 20
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run and report."""
+    """Run the fuzzer and print a report."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--requests", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=1)

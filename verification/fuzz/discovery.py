@@ -1,4 +1,4 @@
-"""The rpcs of a lab, as its services tell them through reflection."""
+"""The rpcs of a lab, listed by reflection."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,28 +14,28 @@ from modnorm.wire.channel import Credentials, open_channel
 
 @dataclass(frozen=True)
 class Rpc:
-    """A method of a service, and which process of the lab answers it."""
+    """A method of a service, and the process of the lab that serves it."""
 
     home: str
     method: MethodDescriptor
 
     @property
     def path(self) -> str:
-        """Its full name, as calls spell it."""
+        """Full name of the method in calls."""
         return f"/{self.method.containing_service.full_name}/{self.method.name}"
 
     @property
     def endless(self) -> bool:
-        """Whether its answer has no end."""
+        """Whether its response stream has no end."""
         return self.method.name.startswith("Watch")
 
 
 def every_rpc(targets: Mapping[str, str], shown: Credentials) -> Sequence[Rpc]:
-    """Return all methods of all services, those of health checks and reflection included.
+    """Return all methods of all services, including health checks and reflection.
 
     Args:
         targets: HOST:PORT by name.
-        shown: A token that reflection is open to.
+        shown: Credentials with access to reflection.
     """
     return [
         Rpc(home, method) for home, target in targets.items() for method in _methods(target, shown)

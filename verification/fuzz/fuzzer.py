@@ -1,4 +1,4 @@
-"""Sends requests to every rpc as anybody, and judges how each call ends."""
+"""Sends requests to every rpc under various tokens, and judges the result of each call."""
 
 import random
 import string
@@ -27,10 +27,10 @@ from verification.labs.waiting import HANG_SECONDS
 Metadata = tuple[tuple[str, str | bytes], ...]
 
 WATCH_SECONDS = 0.5
-"""How long an answer without an end is listened to."""
+"""Seconds for which an endless response stream is read."""
 CONCURRENCY = 8
 MANY = 8
-"""How much oftener an rpc is called whose requests say something."""
+"""Factor of the call frequency of rpcs whose requests have fields."""
 DEFECTS = frozenset(
     {
         grpc.StatusCode.INTERNAL,
@@ -40,7 +40,7 @@ DEFECTS = frozenset(
         grpc.StatusCode.DEADLINE_EXCEEDED,
     }
 )
-"""What no request may lead to."""
+"""Status codes that no request may cause."""
 EXPECTED = {
     "missing": grpc.StatusCode.UNAUTHENTICATED,
     "garbage": grpc.StatusCode.UNAUTHENTICATED,
@@ -48,25 +48,25 @@ EXPECTED = {
     "expired": grpc.StatusCode.UNAUTHENTICATED,
     "of a wrong role": grpc.StatusCode.PERMISSION_DENIED,
 }
-"""What calls must end with, by their token; no defect is all that others must show."""
+"""Required status codes by token; other calls must only show no defect."""
 _HUB = "Hugging Face"
-"""A model or data set of the hub, which this lab cannot reach, is rightly UNAVAILABLE."""
+"""Errors about the hub, which this lab cannot reach, are rightly UNAVAILABLE."""
 
 
 @dataclass
 class Figures:
-    """What came of a run."""
+    """The results of a run."""
 
     requests: int = 0
     rpcs: Sequence[str] = ()
     codes: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """Calls by what was special about their token, and the code that they ended with."""
+    """Number of calls by kind of token and status code."""
     accepted: Counter[str] = field(default_factory=Counter)
-    """Calls that ended with OK, by method."""
+    """Number of OK calls by method."""
     faults: list[str] = field(default_factory=list)
-    """What should not have been, for people."""
+    """Descriptions of violations."""
     slow: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-    """Seconds that the calls of each method took together."""
+    """Total seconds of calls by method."""
     seconds: float = 0.0
 
 
@@ -93,11 +93,11 @@ class _Outcome:
 
 
 class Identities:
-    """Chooses who calls; two in five have all that the call needs.
+    """Chooses the token of each call; two in five tokens suffice for the call.
 
     Args:
-        lab: Accepts the tokens.
-        noise: Chooses.
+        lab: The lab that accepts the tokens.
+        noise: Source of randomness.
     """
 
     def __init__(self, lab: SecuredLab, noise: random.Random) -> None:
@@ -110,7 +110,7 @@ class Identities:
         self._forged = make_token("fuzz-read", list(Role))[0]
 
     def choose(self, path: str) -> _Identity:
-        """Return who makes a call."""
+        """Return the identity for a call."""
         if path.startswith(OPEN):
             return _Identity("not wanted", (), None)
         allowed = ALLOWED[path]
@@ -140,11 +140,11 @@ class Identities:
 
 
 class Fuzzer:
-    """Makes requests from a seed and judges what comes of them.
+    """Generates requests from a seed, sends them and judges the results.
 
     Args:
         lab: The lab.
-        seed: Where the requests come from.
+        seed: Seed of the requests.
     """
 
     def __init__(self, lab: SecuredLab, seed: int) -> None:
@@ -157,7 +157,7 @@ class Fuzzer:
         self._figures = Figures(rpcs=sorted({rpc.path for rpc in self.rpcs}))
 
     def run(self, requests: int) -> Figures:
-        """Make some requests, of every rpc."""
+        """Send requests to every rpc."""
         began = time.perf_counter()
         with ExitStack() as stack, ThreadPoolExecutor(CONCURRENCY) as threads:
             channels = {
@@ -194,7 +194,7 @@ class Fuzzer:
 
 
 def fuzz(lab: SecuredLab, requests: int, seed: int) -> Figures:
-    """Make requests of a fresh lab; what is wrong afterwards is among the faults."""
+    """Fuzz a new lab; the result includes violations found afterwards."""
     fuzzer = Fuzzer(lab, seed)
     before = contents(lab)
     healthy = {name: check(one, credentials=Credentials()) for name, one in lab.targets.items()}
@@ -214,7 +214,7 @@ def _channel(target: str) -> grpc.Channel:
 
 
 def _batches(requests: Iterator[_Request], size: int = 64) -> Iterator[Sequence[_Request]]:
-    """Yield requests a few at a time: some are large."""
+    """Yield requests in small batches, since some are large."""
     batch: list[_Request] = []
     for request in requests:
         batch.append(request)
@@ -229,7 +229,7 @@ def _says_much(rpc: Rpc) -> bool:
 
 
 def _call(channel: grpc.Channel, request: _Request) -> _Outcome:
-    """Send bytes as they are, and see how the call ends."""
+    """Send raw bytes; return the result of the call."""
     rpc, began = request.rpc, time.perf_counter()
     endless = rpc.endless and request.identity.expected is None
     seconds = WATCH_SECONDS if endless else HANG_SECONDS
@@ -261,6 +261,6 @@ def _metadata(shown: Credentials) -> Metadata:
 
 
 def slowest(figures: Figures) -> Mapping[str, float]:
-    """Return the five rpcs whose calls took the most time, in seconds."""
+    """Return the five rpcs with the largest total time, in seconds."""
     found = sorted(figures.slow.items(), key=lambda one: -one[1])
     return dict(found[:5])

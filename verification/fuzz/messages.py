@@ -1,4 +1,4 @@
-"""Requests that no client sends: random bytes, damaged requests, fields of anything."""
+"""Invalid requests: random bytes, damaged requests, arbitrary field values."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from google.protobuf.message_factory import GetMessageClass
 from services.common.channels import MESSAGE_BYTES
 
 OVERSIZED = 0.002
-"""Share of the requests that are over the limit of a message."""
+"""Share of requests above the size limit."""
 MAX_DEPTH = 5
 HUGE = "x" * 200_000
 WORDS = (
@@ -46,16 +46,16 @@ WORDS = (
     "/" + "x" * 5000 + ".jsonl",
     HUGE,
 )
-"""Texts that fields get, beside random ones."""
+"""Texts for fields, besides random ones."""
 
 
 class MessageMaker:
-    """Makes the bytes of requests from a seed.
+    """Generates the bytes of requests from a seed.
 
     Args:
-        noise: Where they come from.
-        words: Texts that fields get: names of what is stored.
-        valid: Requests that would be answered, by path; each as the messages of its stream.
+        noise: Source of randomness.
+        words: Texts for fields, such as stored ids.
+        valid: Valid requests by path, each as the messages of its stream.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class MessageMaker:
         self._valid = valid
 
     def make(self, path: str, method: MethodDescriptor) -> Sequence[bytes]:
-        """Return what is sent: one message, or a short stream where one is taken."""
+        """Return the messages of a request: one, or several for a stream."""
         if self._noise.random() < OVERSIZED:
             return [b"\x0a\x80\x80\x80\x40" + bytes(MESSAGE_BYTES)]
         valid = self._valid.get(path)
@@ -79,7 +79,7 @@ class MessageMaker:
         return [self._message(method.input_type) for _ in range(count)]
 
     def _changed(self, kind: Descriptor, valid: Sequence[bytes]) -> Sequence[bytes]:
-        """Return a valid request with one message damaged, or one field another."""
+        """Return a valid request with one damaged message or one changed field."""
         messages = list(valid)
         place = self._noise.randrange(len(messages))
         draw = self._noise.random()
@@ -110,7 +110,7 @@ class MessageMaker:
         return bytes(damaged[: self._noise.choice((len(damaged), self._noise.randint(1, 40)))])
 
     def _change(self, message: Message) -> None:
-        """Give one field somewhere inside another value."""
+        """Change the value of one nested field."""
         kind = cast("Descriptor", message.DESCRIPTOR)
         fields = [one for one in kind.fields if not _is_map(one)]
         if not fields:

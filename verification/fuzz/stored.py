@@ -1,4 +1,4 @@
-"""What a lab holds: put there before it is fuzzed, and compared with afterwards."""
+"""The contents of a lab: stored before the fuzzing and compared afterwards."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ Contents = Mapping[str, Sequence[str]]
 
 
 def small_spec(**sections: object) -> ExperimentSpec:
-    """Return a spec that needs a moment; arguments replace sections."""
+    """Return a spec of a short experiment; arguments replace sections."""
     content = {
         "model": "tiny-thicket",
         "task": {
@@ -44,16 +44,16 @@ def small_spec(**sections: object) -> ExperimentSpec:
 
 @dataclass(frozen=True)
 class Stored:
-    """An experiment that was cancelled, and one whose jobs are leased."""
+    """A cancelled experiment, and one with leased jobs."""
 
     words: Sequence[str]
-    """Ids and digests of both."""
+    """Ids and digests of both experiments."""
     valid: Mapping[str, Sequence[bytes]]
-    """Requests that would be answered, by path."""
+    """Valid requests by path."""
 
 
 def store(lab: SecuredLab) -> Stored:
-    """Have a lab hold two experiments."""
+    """Store two experiments in a lab."""
     owner = lab.token("fuzz-owner", [Role.SUBMIT, Role.READ])
     with ModnormClient(lab.targets["aggregator"], credentials=owner) as client:
         ended = client.submit(small_spec())
@@ -71,7 +71,7 @@ def store(lab: SecuredLab) -> Stored:
 
 
 def await_jobs(lab: SecuredLab, experiment_id: str) -> Sequence[str]:
-    """Wait until an experiment has jobs, and return their ids."""
+    """Wait until an experiment has jobs; return their ids."""
     deadline = time.monotonic() + HANG_SECONDS
     while time.monotonic() < deadline:
         if jobs := _job_ids(lab, experiment_id):
@@ -81,7 +81,7 @@ def await_jobs(lab: SecuredLab, experiment_id: str) -> Sequence[str]:
 
 
 def contents(lab: SecuredLab) -> Contents:
-    """Return everything that the lab's database holds, by table."""
+    """Return the contents of the lab's database by table."""
     engine = create_engine(lab.database_url)
     with engine.connect() as connection:
         content = {
@@ -93,12 +93,12 @@ def contents(lab: SecuredLab) -> Contents:
 
 
 def unasked(before: Contents, after: Contents, accepted: Mapping[str, int]) -> Iterator[str]:
-    """Yield what the database has gained that no accepted request accounts for.
+    """Yield changes of the database that no accepted request explains.
 
     Args:
-        before: What it held.
-        after: What it holds.
-        accepted: Requests that were answered with OK, by the name of their method.
+        before: Contents before the fuzzing.
+        after: Contents afterwards.
+        accepted: Number of OK calls by method.
     """
     created = len(after["experiments"]) - len(before["experiments"])
     if created > accepted.get("CreateExperiment", 0):
@@ -143,7 +143,7 @@ def _valid(
         f"{jobs}GetScaleMap": evaluation_pb2.GetScaleMapRequest(
             digest=job.descriptor.scale_map_digest
         ),
-        # More prompts than the spec has rows: admitted, and refused before anything is measured.
+        # More prompts than the spec has rows: admitted, then refused before any measurement.
         "/modnorm.v1.RadiusService/MatchRadius": radius_pb2.MatchRadiusRequest(
             spec=created,
             matching=calibration_pb2.MatchingSpec(

@@ -1,1 +1,1 @@
-"""Laboratories of real processes, for tests and verification."""
+"""Labs of real processes, for tests and verification."""

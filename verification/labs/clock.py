@@ -1,7 +1,7 @@
-"""A wall clock that another process may move: `time.time` plus the offset in a shared file.
+"""A wall clock that another process can move: `time.time` plus the offset in a shared file.
 
-Only the clock that Python code reads is moved. asyncio, gRPC and thread timeouts run on the
-monotonic clock, which no adjustment of the time of day moves either.
+Only `time.time` is moved. asyncio, gRPC and thread timeouts use the monotonic clock, which real
+adjustments of the time of day do not move either.
 """
 
 import mmap
@@ -25,13 +25,13 @@ class MovableClock:
         return _real() + float(offset)
 
     def attach(self, path: Path) -> None:
-        """Follow the offset in a file from now on."""
+        """Use the offset in a file from now on."""
         with path.open("rb") as file:
             self._shared = mmap.mmap(file.fileno(), _OFFSET.size, access=mmap.ACCESS_READ)
 
 
 def set_offset(path: Path, seconds: float) -> None:
-    """Move the clock of every process that follows a file; makes the file where absent."""
+    """Move the clock of every process that uses a file, which is created if absent."""
     content = _OFFSET.pack(seconds)
     if not path.exists():
         path.write_bytes(content)

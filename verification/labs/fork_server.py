@@ -1,10 +1,10 @@
-"""A process that has imported the modules of services and commands, and forks them from itself.
+"""A process that has imported services and commands, and starts them by fork.
 
-Importing torch takes seconds; a fork takes milliseconds. The parent imports modules and does
-nothing else: it has no thread of Python's, no connection and no model. A child is a process of its
-own session and environment that runs a module as `python -m` would.
+Importing torch takes seconds, a fork takes milliseconds. The parent only imports modules: it has
+no Python thread, no connection and no model. A child has its own session and environment and runs
+a module like `python -m`.
 
-Requests are lines of JSON on stdin, answers lines on stdout. When stdin ends, children are killed.
+Requests are JSON lines on stdin, answers lines on stdout. At the end of stdin children are killed.
 """
 
 import importlib
@@ -40,26 +40,26 @@ MODULES = (
     "modnorm.cli.app",
     "transformers.models.qwen2.modeling_qwen2",
 )
-"""What services and commands import, some of it late: most of the time of a short process."""
+"""Modules that services and commands import, which takes most of a short process's time."""
 _PR_SET_PDEATHSIG = 1
 _CLONE_NEWNET = 0x40000000
 
 
 @dataclass(frozen=True)
 class Launch:
-    """What to start.
+    """A process to start.
 
     Attributes:
-        module: Run as `__main__`.
-        environment: The whole environment.
-        log: File that stderr is added to, and stdout unless `output` says otherwise.
+        module: Module to run as `__main__`.
+        environment: The complete environment.
+        log: File to which stderr is appended, and stdout unless `output` is set.
         arguments: Arguments of the command line.
-        folder: The working directory; the parent's when empty.
-        output: File that stdout is added to.
-        ended: File that the exit code is written to; none when empty. A process that is killed
+        folder: The working directory; empty for the parent's.
+        output: File to which stdout is appended.
+        ended: File for the exit code; empty for none. A process that is killed
             writes none.
-        clock: File with the offset of its time of day; none when empty.
-        namespace: File of the network namespace to live in; the parent's when empty.
+        clock: File with the offset of its time of day; empty for none.
+        namespace: File of its network namespace; empty for the parent's.
     """
 
     module: str
@@ -78,14 +78,14 @@ class Launch:
 
 
 def main() -> None:
-    """Fork what is asked for until stdin ends."""
+    """Fork requested processes until stdin ends."""
     clock = MovableClock()
-    # Before any import: defaults of parameters keep the function that is there now.
+    # Before any import, since default arguments keep the present function.
     time.time = clock
     for module in MODULES:
         importlib.import_module(module)
     if threading.active_count() > 1:
-        raise SystemExit("an import started a thread: what is forked would lack it")
+        raise SystemExit("an import started a thread, which a fork would not copy")
     warnings.filterwarnings("ignore", category=RuntimeWarning, module="runpy")
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     _answer({"ready": os.getpid()})
@@ -103,7 +103,7 @@ def _answer(content: Mapping[str, int]) -> None:
 
 
 def _become(launch: Launch, clock: MovableClock) -> NoReturn:
-    """Turn a fork into the process that was asked for."""
+    """Turn a fork into the requested process."""
     code = 1
     try:
         _detach(launch)

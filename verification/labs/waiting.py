@@ -1,13 +1,13 @@
-"""Waiting for events that must come: one limit for tests and verification."""
+"""Waits for expected events, with one limit for tests and verification."""
 
 import time
 from collections.abc import Callable
 
 HANG_SECONDS = 600.0
-"""A single wait that lasts longer hangs.
+"""Limit of a single wait; a longer one counts as a hang.
 
-An idle machine of two cores needs a twentieth of this; a busy or slow one needs several times as
-much. Only a defect waits to the end, so the limit costs nothing else.
+An idle machine with two cores needs a twentieth of this, a busy or slow one several times as
+much. Only defects reach the limit.
 """
 
 
@@ -21,9 +21,9 @@ def wait_until(
     """Wait until a condition holds.
 
     Args:
-        condition: Called again and again.
-        what: The event, for the message.
-        seconds: How long to wait.
+        condition: Called repeatedly.
+        what: The event, for the error message.
+        seconds: Limit of the wait.
         pause: Seconds between two calls.
 
     Raises:

@@ -1,10 +1,10 @@
-"""Real rows against their scorers: references must count, changed answers must not.
+"""Checks scorers on real rows: references must count, changed answers must not.
 
     python -m verification.references FOLDER [--task NAME ...] [--threads 2] [--explain]
 
 FOLDER holds `TASK/*.jsonl` (or .json, .parquet, .csv) with the data sets' own columns. Prints a
-table and why exceptions are ones; `--explain` shows each of them. The exit code is 1 when one has
-no reason, or when a reason is no longer needed.
+table and the reasons of exceptions; `--explain` prints each exception. The exit code is 1 if an
+exception has no reason, or if a reason is no longer needed.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from verification.references.explanations import EXPLANATIONS, Explanation
 from verification.references.statements import Statement, state, tasks
 
 UNLICENSED = "rocstories"
-"""The task whose rows may be missing, since they have no open licence."""
+"""The task whose rows may be missing, since they lack an open licence."""
 HEAD = (
     "| scorer | statement | answers | count as right | must | explained | unexplained |\n"
     "|---|---|---:|---:|---:|---:|---:|"
@@ -34,32 +34,32 @@ HEAD = (
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A statement and what a scorer says of it."""
+    """A statement and its judgement."""
 
     statement: Statement
     judgement: Judgement
     reason: Explanation | None
-    """Why it is not scored as it must be, None where it is or where no reason is known."""
+    """Why its score differs from the expected one; None if it does not or nobody knows."""
 
     @property
     def counts(self) -> bool:
-        """Whether the scorer rewards it or finds its vote right; for a reference, both."""
+        """Whether the scorer rewards it or judges its vote as correct; for a reference, both."""
         signs = (self.judgement.correct, self.judgement.reward >= 1)
         return all(signs) if self.statement.wording.right else any(signs)
 
     @property
     def excepted(self) -> bool:
-        """Whether it is not scored as it must be."""
+        """Whether its score differs from the expected one."""
         return self.counts != self.statement.wording.right
 
     @property
     def unexplained(self) -> bool:
-        """Whether that has no reason."""
+        """Whether it differs without a reason."""
         return self.excepted and self.reason is None
 
 
 def read_rows(folder: Path) -> list[RawRow]:
-    """Return the rows of all files in a folder, none when there is no such folder."""
+    """Return the rows of all files in a folder; empty if the folder is missing."""
     paths = sorted(path for path in folder.glob("*") if path.suffix in SUFFIXES)
     return [
         (f"{path.name}, {place}", raw)
@@ -69,7 +69,7 @@ def read_rows(folder: Path) -> list[RawRow]:
 
 
 def check(task: Task, rows: Sequence[RawRow], threads: int) -> list[Result]:
-    """Judge all statements of the rows of a task, references first, and print how fast."""
+    """Judge all statements of a task's rows, references first; print the speed."""
     statements, results = list(state(task.name, rows)), list[Result]()
     for right, kind in ((True, "references"), (False, "wrong answers")):
         chosen = [each for each in statements if each.wording.right == right]
@@ -82,7 +82,7 @@ def check(task: Task, rows: Sequence[RawRow], threads: int) -> list[Result]:
 
 
 def _judge_all(task: Task, statements: Sequence[Statement], threads: int) -> list[Result]:
-    """Judge statements in order; programs run several at a time."""
+    """Judge statements in order, several programs concurrently."""
     if not runs_programs(task.name):
         return [_result(task, each) for each in statements]
     with ThreadPoolExecutor(threads) as pool:
@@ -134,7 +134,7 @@ def _show(result: Result) -> str:
 
 
 def _stale(task: Task, results: Sequence[Result]) -> Iterator[str]:
-    """Yield what is explained without need: a reason that nothing has, or a row of its list."""
+    """Yield unneeded explanations: reasons without a case, and listed rows without one."""
     present = {result.statement.row_id for result in results}
     for explanation in EXPLANATIONS:
         if explanation.concerns(task.name, task.scorer):
@@ -149,13 +149,13 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m verification.references")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--task", choices=tasks(), nargs="+", default=tasks())
-    parser.add_argument("--threads", type=int, default=2, help="programs at a time")
-    parser.add_argument("--explain", action="store_true", help="show every exception")
+    parser.add_argument("--threads", type=int, default=2, help="programs to run concurrently")
+    parser.add_argument("--explain", action="store_true", help="print every exception")
     return parser.parse_args(arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Check all scorers of the tasks asked for, print, and return the exit code."""
+    """Check all scorers of the requested tasks and print; return the exit code."""
     options = _parse(arguments)
     table, faults = [HEAD], list[str]()
     with Sandbox() as sandbox:

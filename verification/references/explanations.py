@@ -1,7 +1,7 @@
-"""Why some references do not count and some changed answers do, each reason with its check.
+"""Reasons why some references do not count and some changed answers do, each with a check.
 
-A reason that names rows holds for exactly those. Every check looks at the statement alone, never
-at the scorer, so that a scorer which errs cannot explain itself.
+A reason with rows applies exactly to those. Every check reads only the statement, never the
+scorer, so that a wrong scorer cannot explain itself.
 """
 
 import ast
@@ -20,25 +20,25 @@ DEFAULT = ("", "self-reported")
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A reason why statements of some wordings are not scored as their wording says."""
+    """A reason why statements of some wordings have unexpected scores."""
 
     tasks: Sequence[str]
     scorers: Sequence[str]
-    """Their names without task and version, "" for the default."""
+    """Scorer names without task and version; "" for the default."""
     right: bool
-    """Whether it is about references that do not count; else about wrong answers that do."""
+    """Whether it concerns references that do not count; otherwise wrong answers that do."""
     reason: str
     holds: Callable[[Statement], bool]
     rows: frozenset[str] | None = None
-    """Ids of all rows concerned; None for all rows where the check holds."""
+    """Ids of all affected rows; None for all rows that pass the check."""
 
     def concerns(self, task: str, scorer: str) -> bool:
-        """Whether it is about a scorer of a task."""
+        """Return whether it concerns a scorer of a task."""
         kind = scorer.removeprefix(task).rpartition("-v")[0].removeprefix("-")
         return task in self.tasks and kind in self.scorers
 
     def explains(self, task: str, scorer: str, statement: Statement) -> bool:
-        """Whether it is why a scorer does not score a statement as its wording says."""
+        """Return whether it explains a scorer's unexpected score of a statement."""
         return (
             self.concerns(task, scorer)
             and self.right == statement.wording.right
@@ -70,7 +70,7 @@ def _other_numbers(statement: Statement) -> bool:
 
 
 def _same_value(statement: Statement) -> bool:
-    """Whether the changed expression gives the target, which some rows have as a float."""
+    """Return whether the changed expression gives the target, a float in some rows."""
     if _other_numbers(statement):
         return False
     value = _exact(ast.parse(statement.wording.answer, mode="eval").body)
@@ -154,7 +154,7 @@ EXPLANATIONS = (
     ),
     Explanation(
         ("countdown",), BOTH, right=True, holds=_other_numbers,
-        reason="the stored solution leaves a number out and uses another twice",
+        reason="the stored solution omits a number and uses another twice",
         rows=frozenset(_OTHER_NUMBERS.split()),
     ),
     Explanation(
@@ -163,7 +163,7 @@ EXPLANATIONS = (
     ),
     Explanation(
         ("math500",), PUBLISHED, right=True, holds=_box_is_early,
-        reason="the box begins before the last 500 characters, which are all that is read",
+        reason="the box begins before the last 500 characters, and only those are read",
         rows=frozenset(_EARLY_BOXES.split()),
     ),
     Explanation(

@@ -1,4 +1,4 @@
-"""Answers changed in all the ways of one kind, so that they are wrong."""
+"""Changes that make answers wrong."""
 
 import ast
 import re
@@ -21,12 +21,12 @@ def change_numbers(answer: str) -> Iterator[str]:
 
 
 def change_sign(answer: str) -> Iterator[str]:
-    """Take a minus from the front, or put one there."""
+    """Remove a leading minus, or add one."""
     yield answer[1:] if answer.startswith("-") else f"-{answer}"
 
 
 def change_letters(answer: str) -> Iterator[str]:
-    """Put the next letter of the alphabet for each letter that is in no command."""
+    """Replace each letter outside of commands by the next letter of the alphabet."""
     for match in _LETTER.finditer(answer):
         if match["letter"]:
             first = ord("a") if match[0].islower() else ord("A")
@@ -34,33 +34,33 @@ def change_letters(answer: str) -> Iterator[str]:
 
 
 def change_operators(expression: str) -> Iterator[str]:
-    """Put each of the other operators for each operator."""
+    """Replace each operator by each of the others."""
     for match in re.finditer(r"[-+*/]", expression):
         for operator in _OPERATORS.replace(match[0], ""):
             yield _put(expression, match, operator)
 
 
 def exchange_numbers(expression: str) -> Iterator[str]:
-    """Exchange each two numbers that differ."""
+    """Exchange each pair of different numbers."""
     for left, right in combinations(_NUMBER.finditer(expression), 2):
         if left[0] != right[0]:
             yield _put(_put(expression, right, left[0]), left, right[0])
 
 
 def exchange_letters(order: str) -> Iterator[str]:
-    """Exchange each two letters."""
+    """Exchange each pair of letters."""
     for left, right in combinations(order, 2):
         yield order.translate(str.maketrans(left + right, right + left))
 
 
 def repeat_letters(order: str) -> Iterator[str]:
-    """Put the first letter for each other."""
+    """Replace each other letter by the first."""
     for letter in order[1:]:
         yield order.replace(letter, order[0])
 
 
 def repeat_numbers(expression: str) -> Iterator[str]:
-    """Add each number once more and take it away again."""
+    """Add and subtract each number once more."""
     for number in _NUMBER.findall(expression):
         yield f"{expression} + {number} - {number}"
 
@@ -73,12 +73,12 @@ def drop_numbers(expression: str) -> Iterator[str]:
 
 
 def return_nothing(program: str) -> str:
-    """Return None wherever a program returns."""
+    """Replace each returned value of a program by None."""
     return ast.unparse(_Emptied().visit(ast.parse(program)))
 
 
 def break_test(test: str) -> str:
-    """Make a test `assert A == B` expect a pair of B and something else."""
+    """Change a test `assert A == B` to expect a pair that contains B."""
     tree = ast.parse(test)
     for node in ast.walk(tree):
         if isinstance(node, ast.Assert) and isinstance(node.test, ast.Compare):

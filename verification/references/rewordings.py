@@ -1,4 +1,4 @@
-"""Mathematical answers written in other ways that mean the same."""
+"""Equivalent spellings of mathematical answers."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ _CHANGES: tuple[Callable[[str], str], ...] = (
 
 
 def rewordings(answer: str) -> Iterator[str]:
-    """Yield the other ways, each once."""
+    """Yield the other spellings, each once."""
     made = dict.fromkeys(change(answer) for change in _CHANGES)
     made.pop(answer, None)
     yield from made

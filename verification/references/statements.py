@@ -1,4 +1,4 @@
-"""What completions state for real rows: the reference answer, and answers that are wrong."""
+"""Completions for real rows: the reference answer and wrong answers."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,22 +20,22 @@ from verification.references.mutations import (
 from verification.references.rewordings import rewordings
 
 REWORDED = "written otherwise"
-"""Name of the wordings that mean the same as the reference."""
+"""Name of wordings that are equivalent to the reference."""
 CLASSES = range(1, 11)
 _ID_COLUMNS = {"countdown": "id", "math500": "unique_id", "mbpp": "task_id", "olympiadbench": "id"}
 
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """A completion, and whether it must count as right."""
+    """A completion, and whether it must count as correct."""
 
     name: str
     right: bool
     answer: str
-    """What it states."""
+    """The stated answer."""
     completion: str
     raw: Raw | None = None
-    """The raw row to judge it on, None for the row itself."""
+    """The raw row to judge it on; None for the statement's row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Statement:
     """A wording for a row."""
 
     row_id: str
-    """The data set's own id of the row, or its file and line where it has none."""
+    """The data set's id of the row, or its file and line without an id."""
     place: str
     truth: str
     raw: Raw
@@ -52,16 +52,16 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class _Words:
-    """How a task's references and wrong answers are worded."""
+    """Wordings of a task's references and wrong answers."""
 
     truth: Callable[[Raw], str]
     right: Callable[[Raw], Iterator[Wording]]
     wrong: Callable[[Raw, Raw], Iterator[Wording]]
-    """From a row and the next row with another answer."""
+    """Built from a row and the next row with another answer."""
 
 
 def tasks() -> Sequence[str]:
-    """Return the names of the tasks whose references can be stated."""
+    """Return the names of the tasks with wordings."""
     return tuple(_TASKS)
 
 
