@@ -3,9 +3,9 @@
     python -m benchmarks.arithmetic_agreement [--rows 500] [--candidates 2] [--out FILE]
     python -m benchmarks.arithmetic_agreement --run bfloat16 run SPEC --out DIR
 
-The base and candidates of both methods answer Countdown's held-out rows in both. Printed are equal
-answers, right ones in each, and how many rows changed sides. With `--run` the rest is a command of
-`modnorm`, which computes in that dtype on this CPU.
+The base and candidates of both methods answer Countdown's held-out rows in both. The output lists
+equal answers, correct ones in each, and rows that became right or wrong. With `--run` the rest is
+a command of `modnorm`, which computes in that dtype on this CPU.
 """
 
 import argparse
@@ -43,10 +43,10 @@ Candidate = tuple[Descriptor, ScaleMap]
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What one candidate said, by row."""
+    """Answers of one candidate by row."""
 
     sha256: str
-    """Of its weights."""
+    """Digest of its weights."""
     texts: Sequence[str]
     right: Sequence[bool]
 
@@ -69,7 +69,7 @@ def candidates(count: int) -> Iterator[Candidate]:
 
 
 def answers(dtype: torch.dtype, rows: int, count: int) -> Iterator[Answers]:
-    """Yield what each candidate says when the engine computes in a dtype."""
+    """Yield the answers of each candidate when the engine computes in a dtype."""
     checkpoint, task = resolve_checkpoint("tiny-thicket"), get_task("countdown")
     source = DataSpec(source="bundled:countdown-heldout", limit=rows)
     questions = load_rows(task, source, field="source")
@@ -89,7 +89,7 @@ def comparison(candidate: Candidate, one: Answers, other: Answers) -> dict[str, 
     """Return how the answers of one candidate in two arithmetics differ.
 
     Raises:
-        SystemExit: they are of different weights.
+        SystemExit: the weights differ.
     """
     descriptor, _ = candidate
     if one.sha256 != other.sha256:

@@ -2,8 +2,8 @@
 
     python -m benchmarks.bundled_model [--out runs/table] [--seeds 42,43,44]
 
-Runs the two demo specs, each at its tuned scale, once a seed; a run that is there already is not
-repeated. Prints mean and, of several seeds, sample standard deviation, in percent.
+Runs the two demo specs, each at its tuned scale, once per seed; an existing run is not
+repeated. Prints mean and, for several seeds, sample standard deviation, in percent.
 """
 
 import argparse
@@ -24,7 +24,7 @@ COMMAND = Path(sys.executable).with_name("modnorm")
 
 
 def main() -> None:
-    """Run what is missing and print the table."""
+    """Run missing seeds and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--out", type=Path, default=Path("runs/table"))
     parser.add_argument("--seeds", default="42,43,44")

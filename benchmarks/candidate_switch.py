@@ -1,10 +1,10 @@
-"""What it costs to become a candidate: noise, apply with and without coefficients, restore.
+"""Cost of a switch to a candidate: noise, apply with and without coefficients, restore.
 
     python -m benchmarks.candidate_switch [--device cpu] [--threads 1] [--repeats 5] [--json]
 
-Nanoseconds an element of the model, best of the repeats, bfloat16, for the bundled model and for
+Nanoseconds per element of the model, best of the repeats, bfloat16, for the bundled model and for
 a synthetic layout of 50 million elements in the proportions of a 0.5B Qwen2 (embedding and
-layers). No engine and no checkpoint weights take part: weights are drawn at random.
+layers). Weights are random; no engine and no checkpoint is used.
 """
 
 import argparse
@@ -41,7 +41,7 @@ SYNTHETIC = {
 
 
 def best_seconds(work: Callable[[], object], repeats: int, device: torch.device) -> float:
-    """Return the shortest time of `work` after one round that is not counted."""
+    """Return the shortest time of `work` after a warm-up."""
     best = inf
     for repeat in range(repeats + 1):
         _wait(device)
@@ -54,7 +54,7 @@ def best_seconds(work: Callable[[], object], repeats: int, device: torch.device)
 
 
 def measure(config: Mapping[str, object], device: torch.device, repeats: int) -> dict[str, float]:
-    """Return nanoseconds an element for each step on a model with this configuration."""
+    """Return nanoseconds per element for each step on a model with this configuration."""
     layout = physical_layout(config)
     scale_map = _scale_map(config)
     weights = _random_weights(layout, device)
@@ -119,7 +119,7 @@ def _wait(device: torch.device) -> None:
 
 
 def main() -> None:
-    """Measure both layouts and print the figures."""
+    """Measure both layouts and print the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", type=torch.device, default=torch.device("cpu"))
     parser.add_argument("--threads", type=int, default=1)

@@ -3,7 +3,7 @@
     taskset -c 0,1 python -m benchmarks.cpu_arithmetic [--threads 2] [--prompts 64] [--out FILE]
 
 Prints wall and CPU seconds of a calibration, of greedy decoding and of a functional matching in
-both, and what the CPU offers. It needs torch, transformers and this package, no services.
+both, and the CPU's features. It needs torch, transformers and this package, no services.
 """
 
 import argparse
@@ -36,7 +36,7 @@ _USERS = (
     "modnorm.calibration.frozen_model",
     "modnorm.radius.displacement_meter",
 )
-"""Modules that ask for the dtype of the arithmetic."""
+"""Modules that use the dtype of the arithmetic."""
 _FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "bf16", "i8mm")
 Prompts = list[list[int]]
 Seconds = dict[str, float]
@@ -44,7 +44,7 @@ Seconds = dict[str, float]
 
 @contextmanager
 def computing_in(dtype: torch.dtype) -> Iterator[None]:
-    """Have engines, calibrations and matchings compute in a dtype inside the context."""
+    """Let engines, calibrations and matchings compute in a dtype inside the context."""
     with ExitStack() as patches:
         for module in _USERS:
             patches.enter_context(patch(f"{module}.arithmetic_dtype", lambda *_: dtype))
@@ -59,14 +59,14 @@ def encoded_rows(checkpoint: Checkpoint, source: str, limit: int) -> Prompts:
 
 
 def decoding(checkpoint: Checkpoint, prompts: Prompts, cap: int) -> Seconds:
-    """Time the base's answers, after two short ones that warm up."""
+    """Time the base's answers after a warm-up of two short ones."""
     with closing(TransformersEngine(checkpoint, device=CPU)) as engine:
         list(engine.generate(prompts[:2], GenerationLimits(8)))
         return _timed(lambda: list(engine.generate(prompts, GenerationLimits(cap))))
 
 
 def calibration(checkpoint: Checkpoint, prompts: Prompts, examples: int) -> Seconds:
-    """Time a calibration, loading included."""
+    """Time a calibration, including the load of the model."""
     settings = CalibrationSpec(examples=examples)
     return _timed(lambda: calibrate(checkpoint, prompts, settings, task="countdown", device=CPU))
 
@@ -97,7 +97,7 @@ def _timed(work: Callable[[], object]) -> Seconds:
 
 
 def machine() -> dict[str, object]:
-    """Return what the CPU offers and what torch makes of it."""
+    """Return the features of the CPU and torch's use of them."""
     info = Path("/proc/cpuinfo")
     text = info.read_text(encoding="utf-8") if info.exists() else ""
     lines = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)

@@ -1,10 +1,10 @@
-"""Greedy generation: the transformers engine against transformers' own `generate`.
+"""Greedy generation by the transformers engine and by transformers' `generate`.
 
     python -m benchmarks.generation [--model tiny-thicket] [--prompts 200] [--max-tokens 192]
 
-Both answer the same prompts with the same weights in one process, one after the other; the ratio
-is what to compare between machines. In float32 their tokens are identical; in bfloat16 rounding
-separates some answers, so their token counts differ a little.
+Both answer the same prompts with the same weights in one process, one after the other. The ratio
+can be compared between machines. In float32 their tokens are identical; in bfloat16 rounding
+changes some answers, so token counts differ slightly.
 """
 
 import argparse

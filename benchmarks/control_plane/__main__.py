@@ -1,12 +1,12 @@
-"""The load that a lab's control plane bears: simulated evaluators and no model.
+"""Load test of a lab's control plane with simulated evaluators and no model.
 
     python -m benchmarks.control_plane [--sizes 1000 10000] [--evaluators 1000]
         [--aggregators 1] [--work-seconds 0.9] [--answers 1] [--postgres FOLDER]
 
-Starts Postgres (durable, as delivered), Redis, the sampler and the aggregator in processes of
-their own, and simulated evaluators in another. For each size an experiment is created over gRPC;
-printed are the rate of reports, latencies as the evaluators see them, the time of both ends of the
-selection, the aggregator's memory and who used the processors.
+Starts Postgres (durable, default settings), Redis, the sampler and the aggregator in separate
+processes, and simulated evaluators in another. For each size an experiment is created over gRPC.
+The output lists the rate of reports, latencies at the evaluators, the time of both ends of the
+selection, the aggregator's memory and the CPU time of each process.
 """
 
 import argparse
@@ -25,7 +25,7 @@ import grpc
 
 from benchmarks.control_plane.evaluators import Measured
 from benchmarks.control_plane.observation import Usage, observed
-from benchmarks.control_plane.services import DATABASE, service
+from benchmarks.control_plane.service_processes import DATABASE, service
 from modnorm.spec import ExperimentSpec, parse_spec
 from modnorm.v1 import experiment_pb2
 from modnorm.v1.experiment_pb2_grpc import ExperimentServiceStub
@@ -35,17 +35,17 @@ from verification.labs.servers import broker, database
 
 AGGREGATOR = "aggregator"
 RAMP_SHARE = 0.1
-"""Reports at either end that do not count for what is sustained, start and tail, nor do calls that
-ended before or after the others."""
+"""Share of reports at either end (start and tail) that sustained figures exclude, with the calls
+in these periods."""
 
 
 @dataclass(frozen=True)
 class Lab:
-    """Servers that run.
+    """Running servers.
 
     Attributes:
         targets: HOST:PORT of each aggregator.
-        broker_url: Where jobs are published.
+        broker_url: URL of the broker.
         processes: Ids of the servers' processes by name.
     """
 
@@ -92,7 +92,7 @@ def _spec(size: int, answers: int, experts: int) -> ExperimentSpec:
 
 
 def _measure(lab: Lab, size: int, options: argparse.Namespace) -> None:
-    """Run one experiment, and print a line of figures."""
+    """Run one experiment and print its figures."""
     with grpc.insecure_channel(lab.targets[0], options=CHANNEL_OPTIONS) as channel:
         stub = ExperimentServiceStub(channel)
         request = experiment_pb2.CreateExperimentRequest(
@@ -160,7 +160,7 @@ def _print_calls(measured: Measured) -> None:
 
 
 def _middle(values: Sequence[float]) -> Sequence[float]:
-    """Return what was measured between start and tail."""
+    """Return the measurements between start and tail."""
     cut = int(len(values) * RAMP_SHARE)
     return values[cut : len(values) - cut]
 
@@ -185,14 +185,23 @@ def _print_usage(usage: Usage, measured: Measured) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run and print."""
+    """Run the benchmark and print results."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sizes", type=int, nargs="+", default=[1000, 10_000], help="N of each")
+    parser.add_argument(
+        "--sizes", type=int, nargs="+", default=[1000, 10_000], help="N of each experiment"
+    )
     parser.add_argument("--evaluators", type=int, default=1000)
-    parser.add_argument("--aggregators", type=int, default=1, help="that share the evaluators")
-    parser.add_argument("--work-seconds", type=float, default=0.9, help="mean time of the work")
-    parser.add_argument("--answers", type=int, default=1, help="rows of either split")
-    parser.add_argument("--characters", type=int, default=40, help="of a completion")
+    parser.add_argument(
+        "--aggregators",
+        type=int,
+        default=1,
+        help="number of aggregators that share the evaluators",
+    )
+    parser.add_argument(
+        "--work-seconds", type=float, default=0.9, help="mean seconds of a job's work"
+    )
+    parser.add_argument("--answers", type=int, default=1, help="rows of each split")
+    parser.add_argument("--characters", type=int, default=40, help="characters of a completion")
     parser.add_argument("--experts", type=int, default=50, help="the largest K")
     parser.add_argument("--postgres", type=Path, help="folder of Postgres's programs")
     options = parser.parse_args(arguments)

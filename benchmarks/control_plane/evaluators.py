@@ -2,11 +2,11 @@
 
     python -m benchmarks.control_plane.evaluators --target HOST:PORT... --broker URL ...
 
-Each has a connection and one stream of calls, as a real evaluator has. It claims a job, waits for
-as long as the work would take, and reports made-up answers. The fleet ends with the experiment,
-and prints its measurements as JSON. Two things cost less than in real evaluators, and leave the
-aggregator the same work: the streams are those of `lean_stream`, and job ids are taken off the
-broker's list without Celery and without an acknowledgement.
+Each has a connection and one stream of calls, like a real evaluator. It claims a job, waits for
+the time of the work, and reports invented answers. The fleet ends with the experiment
+and prints its measurements as JSON. Two parts cost less than in real evaluators, with the same
+work for the aggregator: streams are those of `lean_stream`, and job ids are popped from the
+broker's list without Celery or acknowledgements.
 """
 
 import argparse
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 SECONDS = 60.0
 WORK = "/modnorm.v1.JobService/Work"
 PREFETCH = 256
-"""Job ids that wait in this process for the next free evaluator."""
+"""Job ids that are queued in this process for the next free evaluator."""
 TAKEN = 128
-"""Messages taken off the broker at a time."""
+"""Messages popped from the broker at once."""
 IDLE_SECONDS = 0.02
 HEARTBEAT_SECONDS = 5.0
 ENVIRONMENT = {
@@ -63,7 +63,7 @@ ENDED = {
 
 @dataclass
 class Measured:
-    """What was measured: end and seconds of each call by name, ends of reports, refusals."""
+    """Measurements: end and seconds of each call by name, ends of reports, refusals."""
 
     calls: dict[str, list[tuple[float, float]]] = field(
         default_factory=lambda: {"claim": [], "report": [], "heartbeat": []}
@@ -97,11 +97,11 @@ class _Line:
 
 
 class Fleet:
-    """Evaluators that share job ids and what they know of the rows.
+    """Evaluators that share job ids and cached facts about rows.
 
     Args:
         options: The command line.
-        measured: Filled in.
+        measured: Receives the measurements.
     """
 
     def __init__(self, options: argparse.Namespace, measured: Measured) -> None:
@@ -140,7 +140,7 @@ class Fleet:
             await asyncio.sleep(0.5)
 
     async def _take(self) -> None:
-        """Take job ids from the broker as fast as they are wanted."""
+        """Pop job ids from the broker as fast as they are needed."""
         async with redis.asyncio.Redis.from_url(self._options.broker) as client:
             # A command that has just been answered may swallow the cancellation.
             while not self._over:
@@ -171,7 +171,7 @@ class Fleet:
             self._measured.errors.append(f"{type(error).__name__}: {error}")
 
     async def _work(self, line: _Line, job_id: str, worker: str) -> None:
-        """Do a job, unless it is taken."""
+        """Do a job unless another worker has it."""
         asked = messages.ClaimJobRequest(job_id=job_id, worker=worker, version="0.1.0")
         claim = (await self._timed(line.call(messages.Call(claim=asked)), "claim")).claim
         if not claim.HasField("job"):
@@ -189,7 +189,7 @@ class Fleet:
         return reply
 
     async def _think(self, line: _Line, lease: messages.Lease) -> None:
-        """Wait for as long as the work takes, with heartbeats where that is long."""
+        """Wait for the time of the work, with heartbeats if it is long."""
         left = self._options.work_seconds * self._random.uniform(0.5, 1.5)
         while left > HEARTBEAT_SECONDS:
             await asyncio.sleep(HEARTBEAT_SECONDS)
@@ -217,7 +217,7 @@ class Fleet:
         return call
 
     async def _made_up(self, rows_digest: str) -> messages.Call:
-        """Return what all reports about some rows have in common."""
+        """Return the common part of all reports about some rows."""
         if rows_digest not in self._reports:
             call = messages.Call()
             parts = call.report.parts
@@ -264,14 +264,16 @@ def _job_id(message: bytes) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Work, then print what was measured as JSON."""
+    """Run the fleet, then print its measurements as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--target", nargs="+", required=True, help="HOST:PORT of each aggregator")
     parser.add_argument("--broker", required=True, help="URL of the broker")
-    parser.add_argument("--experiment", required=True, help="id; the fleet ends with it")
+    parser.add_argument("--experiment", required=True, help="id of the experiment")
     parser.add_argument("--evaluators", type=int, default=1000)
-    parser.add_argument("--work-seconds", type=float, default=0.9, help="mean time of the work")
-    parser.add_argument("--characters", type=int, default=40, help="of a completion")
+    parser.add_argument(
+        "--work-seconds", type=float, default=0.9, help="mean seconds of a job's work"
+    )
+    parser.add_argument("--characters", type=int, default=40, help="characters of a completion")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args(arguments)
     measured = Measured()

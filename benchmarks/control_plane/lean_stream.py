@@ -1,8 +1,8 @@
-"""A stream of a gRPC server for little processor time: as much of HTTP/2 as one stream needs.
+"""A cheap client of one gRPC stream, with the part of HTTP/2 that one stream needs.
 
 `grpc.aio` spends as much on a call as the server that answers it, and a thousand simulated
-evaluators share two cores with that server. Here a connection holds one stream without TLS; what
-the server says in headers is not read, but that it ends the stream.
+evaluators share two cores with that server. A connection holds one stream without TLS. The
+server's headers are not read, except the end of the stream.
 """
 
 import asyncio
@@ -19,10 +19,10 @@ _END_STREAM, _ACK, _END_HEADERS = 0x1, 0x1, 0x4
 _INITIAL_WINDOW = 4
 """Number of the setting: bytes that a new stream may be sent."""
 _FRAME_BYTES = 16_384
-"""Of the largest frame that every peer takes."""
+"""Bytes of the largest frame that every peer accepts."""
 _DEFAULT_WINDOW = 65_535
 _OWN_WINDOW = 2**31 - 1
-"""What the server may send before it hears that more may come: more than any run receives."""
+"""Flow-control window of the server, larger than any run needs."""
 _PREFIX = struct.Struct(">BI")
 _HEAD = struct.Struct(">HBBBI")
 """Length (two bytes and one), type, flags and stream of a frame."""
@@ -31,7 +31,7 @@ _NUMBER = struct.Struct(">I")
 
 
 class LeanStream(asyncio.Protocol):
-    """One call of streams both ways; each message that is sent gets one back."""
+    """One bidirectional call; each message gets one response."""
 
     def __init__(self, opening: bytes) -> None:
         self._opening = opening
@@ -46,14 +46,14 @@ class LeanStream(asyncio.Protocol):
 
     @classmethod
     async def open(cls, target: str, path: str) -> Self:
-        """Connect to HOST:PORT, and begin a call of a method by its full path."""
+        """Connect to HOST:PORT and begin a call of a method by its full path."""
         host, _, port = target.rpartition(":")
         opening, loop = _opening(target, path), asyncio.get_running_loop()
         _, stream = await loop.create_connection(lambda: cls(opening), host, int(port))
         return stream
 
     async def call(self, message: bytes) -> bytes:
-        """Send a message, and return the next one.
+        """Send a message; return the response.
 
         Raises:
             UnavailableError: the stream has ended.
@@ -104,7 +104,7 @@ class LeanStream(asyncio.Protocol):
         del received[:start]
 
     def _take(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
-        """Do what a frame asks for."""
+        """Handle a frame."""
         if kind == _DATA:
             self._message += payload
             self._take_messages()
@@ -145,7 +145,7 @@ class LeanStream(asyncio.Protocol):
 
 
 def _opening(target: str, path: str) -> bytes:
-    """Return what begins a connection and, on it, the one call."""
+    """Return the bytes that open a connection and its one call."""
     headers = {
         ":method": "POST",
         ":scheme": "http",
@@ -168,6 +168,6 @@ def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 
 
 def _literal(name: str, value: str) -> bytes:
-    """Encode a header that is not to be remembered, each part at most 126 bytes long."""
+    """Encode a header without indexing, each part at most 126 bytes long."""
     parts = (name.encode(), value.encode())
     return b"\0" + b"".join(bytes((len(part),)) + part for part in parts)

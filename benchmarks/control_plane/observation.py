@@ -1,4 +1,4 @@
-"""What processes use, from /proc: memory over time, and processor time by process."""
+"""Resource use of processes from /proc: memory over time and CPU time."""
 
 import os
 import threading
@@ -14,11 +14,11 @@ _PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / 2**20
 
 @dataclass
 class Usage:
-    """What was seen.
+    """Measured use.
 
     Attributes:
-        memory: Resident MiB of one process, and the seconds since the start.
-        cpu: Seconds of processor time by name, filled in at the end.
+        memory: Resident MiB of one process with seconds since the start.
+        cpu: CPU seconds by name, set at the end.
         seconds: Seconds from the start to the end.
     """
 
@@ -29,12 +29,12 @@ class Usage:
 
 @contextmanager
 def observed(processes: Mapping[str, int], watched: str, every: float = 1.0) -> Iterator[Usage]:
-    """Look at processes, with all that they start, until the context ends.
+    """Measure processes and their children inside the context.
 
     Args:
         processes: Their ids by name.
-        watched: Whose memory is looked at.
-        every: Seconds between two looks.
+        watched: Name of the process whose memory is measured.
+        every: Seconds between two measurements.
     """
     usage, over, start = Usage(), threading.Event(), time.monotonic()
     before = {name: _cpu_of(pid) for name, pid in processes.items()}
@@ -62,7 +62,7 @@ def resident(pid: int) -> float:
 
 
 def _cpu_of(pid: int) -> float:
-    """Return the processor seconds of a process, of its children, and of those that ended."""
+    """Return the CPU seconds of a process and its present and ended children."""
     return sum(_fields(one) for one in (pid, *_children(pid)))
 
 

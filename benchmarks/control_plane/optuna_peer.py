@@ -1,16 +1,16 @@
-"""What Optuna's RDB storage does behind its gRPC proxy: trials asked for and told, a second.
+"""Throughput of Optuna's RDB storage behind its gRPC proxy: trials asked and told per second.
 
     python -m benchmarks.control_plane.optuna_peer --python VENV/bin/python [--workers 16]
         [--seconds 30] [--postgres FOLDER]
 
-The peer of `benchmarks.control_plane` on the same machine and the same Postgres. Optuna is not
-installed beside this project but in an environment of its own, which `--python` names:
+A comparison for `benchmarks.control_plane` on the same machine and Postgres. Optuna is not
+installed beside this project but in a separate environment, which `--python` names:
 
     python -m venv VENV && VENV/bin/pip install optuna==5.0.0 grpcio protobuf "psycopg[binary]"
 
-The proxy is one process, workers are threads of another; each asks for a trial, takes no time for
-it, and tells one value. Sampling is random and there are no parameters: it is the storage that is
-measured. A trial is one asked and one told, as a job here is one claimed and one reported.
+The proxy is one process, workers are threads of another. Each asks for a trial and tells one
+value without work. Sampling is random without parameters, so that only the storage is
+measured. A trial is one ask and one tell, as a job is one claim and one report.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.control_plane.services import DATABASE
+from benchmarks.control_plane.service_processes import DATABASE
 from verification.labs.servers import database, free_port
 
 _PROXY = """
@@ -59,9 +59,9 @@ print(f"{workers} workers: {len(times)} trials, {len(times) / taken:.1f} /s, ask
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run and print."""
+    """Run the benchmark and print results."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--python", type=Path, required=True, help="Python that has Optuna")
+    parser.add_argument("--python", type=Path, required=True, help="Python with Optuna")
     parser.add_argument("--workers", type=int, nargs="+", default=[4, 16, 64])
     parser.add_argument("--seconds", type=float, default=30.0, help="of each")
     parser.add_argument("--postgres", type=Path, help="folder of Postgres's programs")

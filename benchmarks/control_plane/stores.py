@@ -1,10 +1,10 @@
-"""What claims, reports and both ends of a selection cost the aggregator's stores, by N.
+"""Cost of claims, reports and both ends of a selection in the aggregator's stores, by N.
 
     python -m benchmarks.control_plane.stores [--sizes 1000 10000 100000] [--batch 50]
         [--answers 1] [--postgres FOLDER]
 
-No gRPC and no evaluators: one thread claims and reports in batches, as those that arrive together
-are, against a durable Postgres. Prints seconds, processor seconds of this process, and its memory.
+No gRPC and no evaluators: one thread claims and reports in batches, like concurrent
+calls, with a durable Postgres. Prints seconds, CPU seconds and memory of this process.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks.control_plane.services import DATABASE
+from benchmarks.control_plane.service_processes import DATABASE
 from modnorm.geometry.scale_map import Norm, ScaleMap, TensorScale
 from modnorm.perturbation.descriptor import Descriptor
 from modnorm.spec import ExperimentSpec, parse_spec
@@ -29,7 +29,7 @@ from verification.labs import servers
 
 ACTIVE = 60
 MEASURED = 1_000
-"""Reports in the midst of a selection that are measured; the others are not made."""
+"""Number of measured reports in the middle of a selection; the others are skipped."""
 
 
 def _scale_map(method: str, active: int) -> ScaleMap:
@@ -99,7 +99,7 @@ def _report(claim: Claim, answers: int) -> Report:
 
 
 class _Bench:
-    """An experiment of one size, and what is measured of it."""
+    """An experiment of one size and its measurements."""
 
     def __init__(self, database: Database, size: int, options: argparse.Namespace) -> None:
         self._experiments = ExperimentStore(database)
@@ -107,7 +107,7 @@ class _Bench:
         self._size, self._options = size, options
 
     def run(self) -> None:
-        """Measure, and print."""
+        """Measure and print."""
         created = self._experiments.create(
             f"{self._size}-{time.time_ns()}", _admission(self._size, self._options.answers)
         )
@@ -163,11 +163,11 @@ def _timed(what: str, count: int, work: Callable[[], object]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run and print."""
+    """Run the benchmark and print results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=[1000, 10_000, 100_000])
-    parser.add_argument("--batch", type=int, default=50, help="calls stored together")
-    parser.add_argument("--answers", type=int, default=1, help="of a report")
+    parser.add_argument("--batch", type=int, default=50, help="calls per transaction")
+    parser.add_argument("--answers", type=int, default=1, help="answers per report")
     parser.add_argument("--postgres", type=Path, help="folder of Postgres's programs")
     options = parser.parse_args(arguments)
     with servers.database(DATABASE, options.postgres) as postgres:

@@ -1,11 +1,11 @@
 """Benchmarks of a search on a GPU (docs/gpu.md).
 
-python -m benchmarks.gpu_search make-model FOLDER       a model to measure with
-python -m benchmarks.gpu_search search MODEL --out FILE against the published loop
-python -m benchmarks.gpu_search throughput MODEL        against plain vLLM
-python -m benchmarks.gpu_search switch MODEL            becoming a candidate, inside vLLM
-python -m benchmarks.gpu_search startup MODEL           until the first answer
-python -m benchmarks.gpu_search scaling MODEL           a lab with one GPU and more
+python -m benchmarks.gpu_search make-model FOLDER       write a model with random weights
+python -m benchmarks.gpu_search search MODEL --out FILE compare with the published loop
+python -m benchmarks.gpu_search throughput MODEL        compare with plain vLLM
+python -m benchmarks.gpu_search switch MODEL            time a switch of candidates inside vLLM
+python -m benchmarks.gpu_search startup MODEL           time until the first answer
+python -m benchmarks.gpu_search scaling MODEL           compare labs with one and more GPUs
 """
 
 import argparse
@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from types import ModuleType
 
 COMMANDS = {
-    "make-model": "model",
+    "make-model": "random_model",
     "search": "search",
     "throughput": "throughput",
     "switch": "switch",
@@ -26,19 +26,22 @@ COMMANDS = {
 
 
 def main() -> int:
-    """Run one command; only its module is imported, as some need vLLM and some a lab."""
+    """Run one command; import only its module, since some need vLLM and some a lab."""
     name = sys.argv[1] if len(sys.argv) > 1 else ""
     if name not in COMMANDS:
         print(__doc__)
         return 2
-    # Told to end, it ends what it has started: a daemon would outlive it.
+    # A signal must end child processes: a daemon would outlive this process.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     module = import_module(f"benchmarks.gpu_search.{COMMANDS[name]}")
     options = _options(name, module)
     # A lab may search with another engine.
     wants = name != "make-model" and getattr(options, "engine", "vllm") == "vllm"
     if wants and not find_spec("vllm"):
-        print(f"{name} needs vLLM, which this Python does not have (docs/gpu.md)", file=sys.stderr)
+        print(
+            f"{name} needs vLLM, which is not installed in this Python (docs/gpu.md)",
+            file=sys.stderr,
+        )
         return 2
     return int(module.run(options))
 

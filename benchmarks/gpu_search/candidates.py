@@ -25,7 +25,7 @@ def scale_map_of(checkpoint: Checkpoint) -> ScaleMap:
 
 
 def descriptor_of(scale_map: ScaleMap, seed: int) -> Descriptor:
-    """Return the candidate of a seed, its coefficients to be found."""
+    """Return the candidate of a seed, without coefficients."""
     return Descriptor("portable-v1", seed, scale_map.method, RADIUS, scale_map.digest)
 
 

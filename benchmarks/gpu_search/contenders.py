@@ -3,10 +3,10 @@
 - `published`: the published loop.
 - `one`: one engine of this project with CUDA graphs.
 - `mpsE`: E engine processes on the GPU under NVIDIA's MPS, pulling from one queue.
-- `NAME@VARIANT`: the same, started otherwise (`variants`): `one@sync`, say.
-- `NAME+stop`: the same, and candidates that cannot be among the K best are stopped; they rest for
-  others to begin, and the best go on first, as in an evaluator.
-- `NAME+inorder`: the same, and each runs through, in the order of their indices.
+- `NAME@VARIANT`: a contender started as a variant (`variants`), for example `one@sync`.
+- `NAME+stop`: candidates that cannot be among the K best are stopped; candidates are parked
+  for others to begin, and the best continue first, as in an evaluator.
+- `NAME+inorder`: candidates are stopped but not parked, in the order of their indices.
 """
 
 import re
@@ -16,8 +16,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.gpu_search.messages import Settings
-from benchmarks.gpu_search.processes import Child, ending, environment
+from benchmarks.gpu_search.child_processes import Child, ending, environment
+from benchmarks.gpu_search.driver_messages import Settings
 from benchmarks.gpu_search.variants import USUAL, VARIANTS
 from services.evaluator.mps import start_mps
 
@@ -26,23 +26,23 @@ PUBLISHED = "published"
 ONE = "one"
 _MPS = re.compile(r"mps([2-9])")
 _OURS = "benchmarks.gpu_search.ours"
-_THEIRS = "benchmarks.gpu_search.published"
+_THEIRS = "benchmarks.gpu_search.published_loop"
 _SHARE = 0.9
 _CACHE_BYTES = 88 * 2**30
-"""Of all engines that share a GPU: what 0.9 of an H200 has left beside four times two copies."""
+"""Cache of all engines on a GPU: the rest of 0.9 of an H200 beside eight copies of the weights."""
 
 
 @dataclass(frozen=True)
 class Contender:
-    """Who searches, and how.
+    """A contender of a search.
 
     Attributes:
-        name: As on the command line.
-        pool: What has to run for it: `published`, `one` or `mps`.
-        engines: Engines that it uses.
+        name: Its name on the command line.
+        pool: The engines that it needs: `published`, `one` or `mps`.
+        engines: Number of engines.
         stops: Whether candidates are stopped early.
-        rests: Whether they rest before.
-        variant: How its engines are started.
+        rests: Whether candidates are parked before.
+        variant: Variant of its engines.
     """
 
     name: str
@@ -55,11 +55,11 @@ class Contender:
 
 @dataclass(frozen=True)
 class Pool:
-    """Engines that are up.
+    """Running engines.
 
     Attributes:
-        engines: One process each.
-        environment: What the first of them runs on.
+        engines: The processes, one per engine.
+        environment: Environment of the first engine.
     """
 
     engines: Sequence[Child]
@@ -70,7 +70,7 @@ def contender_named(name: str) -> Contender:
     """Return a contender.
 
     Raises:
-        SystemExit: there is none of this name.
+        SystemExit: no contender has this name.
     """
     if name == PUBLISHED:
         return Contender(name, name, 1, stops=False)
@@ -90,10 +90,10 @@ def contender_named(name: str) -> Contender:
 
 @contextmanager
 def pool_of(contenders: Sequence[Contender], settings: Settings) -> Iterator[Pool]:
-    """Start what some contenders of one pool and variant need, until the context ends.
+    """Run the engines of contenders with one pool and variant inside the context.
 
-    Several engines are told the size of their caches: vLLM would measure the memory that is free
-    while it starts, and they could not start beside each other. The first leaves compiled kernels.
+    Several engines get a fixed cache size: vLLM would measure the memory that is free
+    at its start, so they could not start concurrently. The first leaves compiled kernels.
     """
     kind, count = contenders[0].pool, max(one.engines for one in contenders)
     with ExitStack() as stack:
@@ -113,7 +113,7 @@ def pool_of(contenders: Sequence[Contender], settings: Settings) -> Iterator[Poo
 
 
 def _mps(stack: ExitStack) -> Mapping[str, str]:
-    """Start NVIDIA's MPS as an evaluator does; return what its clients need."""
+    """Start NVIDIA's MPS as an evaluator does; return the environment of its clients."""
     made = tempfile.TemporaryDirectory(prefix="mps-", ignore_cleanup_errors=True)
     daemon = start_mps(environment({}), Path(stack.enter_context(made)))
     stack.callback(daemon.close)

@@ -1,25 +1,25 @@
-"""Giving candidates to engines: whoever is free takes the next one, nobody waits for others."""
+"""Distribution of candidates: each free engine takes the next candidate."""
 
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 
-from benchmarks.gpu_search.messages import RESTING, Free, GoOn, News, Turn
-from benchmarks.gpu_search.outcome import Outcome
-from benchmarks.gpu_search.processes import Child
-from modnorm.search.stopping import Threshold, Thresholds
+from benchmarks.gpu_search.candidate_outcome import Outcome
+from benchmarks.gpu_search.child_processes import Child
+from benchmarks.gpu_search.driver_messages import RESTING, Free, GoOn, News, Turn
+from modnorm.search.stopping import Bar, Bars
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Which candidates are evaluated, and when that ends.
+    """The candidates to evaluate, and the end of a search.
 
     Attributes:
-        candidates: The first so many.
-        experts: K, where those that cannot be among the K best are stopped; None where none is.
-        seconds: No candidate is begun after so many.
-        rests: Whether candidates are parked, for others to begin (`modnorm.search.scheduling`).
+        candidates: Number of candidates.
+        experts: K, to stop candidates that cannot be among the K best; None to stop none.
+        seconds: Seconds after which no candidate is begun.
+        rests: Whether candidates rest, for others to begin (`modnorm.search.racing`).
     """
 
     candidates: int
@@ -30,17 +30,17 @@ class Plan:
 
 @dataclass(frozen=True)
 class _Engine:
-    """An engine, and what it was last said to have."""
+    """An engine and its last reported state."""
 
     process: Child
     resting: int = 0
-    """Candidates that rest in it."""
-    bar: Threshold | None = None
+    """Number of parked candidates."""
+    bar: Bar | None = None
 
 
 @dataclass
 class _Search:
-    """One search that is under way."""
+    """A search in progress."""
 
     plan: Plan
     bars: Thresholds
@@ -49,12 +49,12 @@ class _Search:
     outcomes: list[Outcome] = field(default_factory=list)
 
     @property
-    def bar(self) -> Threshold | None:
-        """What candidates have to pass: the same for all, as one population is reported."""
+    def bar(self) -> Bar | None:
+        """The threshold of all candidates, equal since one population is reported."""
         return None if self.plan.experts is None else self.bars.of(0)
 
     def next_for(self, engine: _Engine) -> Turn | GoOn | None:
-        """Return what a free engine does next: a candidate of its own goes on when it must."""
+        """Return the next request for a free engine; its parked candidates may continue first."""
         late = time.perf_counter() - self.began > self.plan.seconds
         over = self.begun == self.plan.candidates or late
         if engine.resting and (over or engine.resting >= RESTING):
@@ -66,15 +66,15 @@ class _Search:
         return Turn(candidate, self.plan.experts is not None, self.bar, self.plan.rests)
 
     def take(self, outcome: Outcome) -> None:
-        """Take in what came of a candidate."""
+        """Add the outcome of a candidate."""
         self.outcomes.append(outcome)
         if outcome.score is not None:
             self.bars.add(outcome.candidate, outcome.score)
 
 
 def search(processes: Sequence[Child], plan: Plan) -> tuple[list[Outcome], float]:
-    """Evaluate candidates on some engines; return what came of each, and the seconds of it all."""
-    run = _Search(plan, Thresholds([plan.candidates], plan.experts or plan.candidates))
+    """Evaluate candidates on engines; return their outcomes and the total seconds."""
+    run = _Search(plan, Bars([plan.candidates], plan.experts or plan.candidates))
     free, busy = [_Engine(one) for one in processes], dict[Connection, _Engine]()
     while True:
         for engine in free:
@@ -92,7 +92,7 @@ def search(processes: Sequence[Child], plan: Plan) -> tuple[list[Outcome], float
 def _heard(
     connection: Connection, busy: dict[Connection, _Engine], run: _Search
 ) -> _Engine | None:
-    """Hear an engine out; return it if it is free now."""
+    """Receive the message of an engine; return the engine if it is free now."""
     engine = busy[connection]
     answer = engine.process.answer()
     if isinstance(answer, Free):
@@ -104,8 +104,8 @@ def _heard(
     return None
 
 
-def _spread(busy: dict[Connection, _Engine], bar: Threshold | None) -> None:
-    """Tell the others of a bar that has risen."""
+def _spread(busy: dict[Connection, _Engine], bar: Bar | None) -> None:
+    """Send a raised threshold to the other engines."""
     for connection, engine in busy.items():
         if bar != engine.bar:
             engine.process.tell(News(bar))

@@ -1,11 +1,11 @@
-"""What must come out of a search, from the draws alone: no model takes part."""
+"""Expected scores of a search, computed from the draws without a model."""
 
 from benchmarks.gpu_search.workload import DrawnTask, Workload
 from modnorm.search.ranking import mean_reward
 
 
 def drawn_scores(workload: Workload, candidates: int) -> dict[int, float]:
-    """Return the score of each candidate, were the model to say nothing but what was drawn."""
+    """Return the score of each candidate if its answers are exactly the drawn ones."""
     return {candidate: _score(workload, candidate) for candidate in range(candidates)}
 
 

@@ -1,4 +1,4 @@
-"""What a start is for: an engine, and the first answer of a candidate."""
+"""Start of an engine, and the first answer of a candidate."""
 
 from benchmarks.gpu_search.candidates import descriptor_of, scale_map_of
 from modnorm.checkpoint.reference import resolve_checkpoint

@@ -1,4 +1,4 @@
-"""The floor under a search: each decode step reads all weights once."""
+"""Lower bound of a search's time: each decode step reads all weights once."""
 
 import platform
 import time
@@ -14,13 +14,13 @@ REPEATS = 10
 
 @dataclass(frozen=True)
 class Size:
-    """How much to copy."""
+    """Number of bytes to copy."""
 
     bytes: int
 
 
 def serve(connection: Connection, size: Size) -> None:
-    """Say the device, the bytes a second that a copy reads and writes together, the processor."""
+    """Send the device, the bandwidth of a copy (bytes read and written per second) and the CPU."""
     on_gpu = torch.cuda.is_available()
     device = torch.device("cuda" if on_gpu else "cpu")
     source = torch.ones(size.bytes, dtype=torch.uint8, device=device)

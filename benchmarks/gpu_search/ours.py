@@ -1,4 +1,4 @@
-"""One engine of this project as a contender: the library's scoring of one candidate."""
+"""One engine of this project as a contender, with the library's scoring."""
 
 import time
 from collections.abc import Callable
@@ -6,9 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from multiprocessing.connection import Connection
 
+from benchmarks.gpu_search.candidate_outcome import Outcome
 from benchmarks.gpu_search.candidates import descriptor_of, scale_map_of, seeds_of
-from benchmarks.gpu_search.engine import DrawnEngine
-from benchmarks.gpu_search.messages import (
+from benchmarks.gpu_search.drawn_engine import DrawnEngine
+from benchmarks.gpu_search.driver_messages import (
     RESTING,
     WARM_UP,
     Free,
@@ -17,7 +18,6 @@ from benchmarks.gpu_search.messages import (
     Settings,
     Turn,
 )
-from benchmarks.gpu_search.outcome import Outcome
 from benchmarks.gpu_search.variants import VARIANTS
 from benchmarks.gpu_search.workload import DrawnTask
 from modnorm.checkpoint.reference import resolve_checkpoint
@@ -34,7 +34,7 @@ JUDGES = 2
 
 
 class Contender:
-    """An engine and all that candidates are scored with."""
+    """An engine with the parts that score candidates."""
 
     def __init__(self, settings: Settings) -> None:
         checkpoint = resolve_checkpoint(settings.model)
@@ -53,7 +53,7 @@ class Contender:
         self._judges = ThreadPoolExecutor(JUDGES)
 
     def warm_up(self) -> None:
-        """Evaluate a candidate with short answers: kernels are compiled, buffers taken."""
+        """Evaluate a candidate with short answers, to compile kernels and allocate buffers."""
         usual, self._workload = self._workload, self._workload.shortened(WARM_UP)
         self.evaluate(0, None)
         self._workload = usual
@@ -68,12 +68,12 @@ class Contender:
         """Score a candidate, or stop it.
 
         Args:
-            candidate: Its index.
-            bar: Returns what it must still be able to pass; None where nothing is stopped.
-            parking: When to park it; None to never park it.
+            candidate: Index of the candidate.
+            bar: Returns its threshold; None if candidates are not stopped.
+            resting: When to park it; None for never.
 
         Returns:
-            What came of it, and all steps since this was asked last.
+            Its outcome, with all steps since the last call.
         """
         answers = self._workload.answers(candidate)
         self.engine.lengths = answers.lengths
@@ -111,10 +111,10 @@ class Contender:
 
 
 class Conversation:
-    """What the driver says and hears.
+    """Exchange of messages with the driver.
 
     Args:
-        connection: To the driver.
+        connection: Connection to the driver.
         contender: Evaluates candidates.
     """
 
@@ -125,7 +125,7 @@ class Conversation:
         self._bar: Threshold | None = None
 
     def run(self) -> None:
-        """Do what is asked until told None."""
+        """Handle requests until None arrives."""
         while (message := self._connection.recv()) is not None:
             if isinstance(message, Turn):
                 self._bar = message.bar
@@ -150,7 +150,7 @@ class Conversation:
 
 
 def serve(connection: Connection, settings: Settings) -> None:
-    """Start when told to, say when ready, then evaluate candidates until told None."""
+    """Start on request, report readiness, then evaluate candidates until None arrives."""
     if connection.recv() is None:
         return
     contender = Contender(settings)
@@ -161,4 +161,4 @@ def serve(connection: Connection, settings: Settings) -> None:
 
 
 def _go_on(_: int) -> None:
-    """Let the work go on."""
+    """Do nothing: no request interrupts the work."""

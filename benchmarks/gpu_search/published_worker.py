@@ -1,8 +1,8 @@
-"""What the published loop does to vLLM's weights, in our own words (facts of its code).
+"""The published loop's changes of vLLM's weights, written anew from facts of its code.
 
-Noise is drawn again from the seed of the candidate for every tensor, in the weights' dtype and on
-their device; its norm is measured on a float32 copy, with a wait for the device; the step is added
-in place, and taken back by doing all of it again with the opposite sign. The allocator's cache is
+For every tensor noise is drawn again from the seed of the candidate, in the weights' dtype and on
+their device. Its norm is measured on a float32 copy, with a synchronisation. The step is added
+in place, and subtracted by a repetition with the opposite sign. The allocator's cache is
 emptied each time.
 """
 
@@ -15,12 +15,12 @@ from modnorm.engines.vllm.internals.linear_weights import keep_plain_weights
 EPSILON = 1e-12
 ITERATIONS = 8
 
-# On vLLM's CPU build noise would not reach the weights otherwise; on a GPU it does nothing.
+# Needed on vLLM's CPU build so that noise reaches the weights; no effect on a GPU.
 keep_plain_weights()
 
 
 class PublishedWorker:
-    """Mixed into vLLM's worker class."""
+    """A mixin of vLLM's worker class."""
 
     if TYPE_CHECKING:
         published_scales: dict[str, float]
@@ -29,7 +29,7 @@ class PublishedWorker:
             """Return vLLM's model."""
 
     def published_learn(self, scales: dict[str, float]) -> int:
-        """Keep the scale of each tensor."""
+        """Store the scale of each tensor."""
         self.published_scales = scales
         return len(scales)
 
@@ -56,7 +56,7 @@ class PublishedWorker:
 
 
 def natural_norm(name: str, noise: torch.Tensor) -> float:
-    """Return the norm that noise is divided by: as the name and the rank of a tensor have it."""
+    """Return the norm of noise, chosen by name and rank of the tensor."""
     values = noise.float()
     if values.dim() == 2 and "embed" in name:
         return float(values.norm(dim=1).max().item())

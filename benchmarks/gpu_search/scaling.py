@@ -1,13 +1,13 @@
-"""One experiment on 1, 2, 4 GPUs of one host: how much of the GPUs a search gets.
+"""Scaling of one experiment on 1, 2, 4 GPUs of a host.
 
     python -m benchmarks.gpu_search scaling MODEL [--gpus 1 2 4] [--population 63] [--rounds 1]
         [--out FILE] [--engines 1] [--redis FOLDER] [--database sqlite|postgres]
 
-A whole lab: Redis, sampler, aggregator and the supervisor of a host's evaluators, all real. Before
+A whole real lab: Redis, sampler, aggregator and the supervisor of a host's evaluators. Before
 each measured experiment small ones run until every evaluator holds the model. The search phase
 lasts from the event that selection begins to the event that voting does; efficiency is
-T1 / (G * TG), of the medians of all rounds: a host's processors may be slower at one time than at
-another. The base is scored too: N = 63 makes 64 jobs. Answers are real: random weights
+T1 / (G * TG) with the medians of all rounds, since a host's speed varies over
+time. The base is scored too: N = 63 makes 64 jobs. Answers are real: random weights
 hardly ever stop, so nearly all are as long as `--max-tokens`. Every candidate answers every row
 (`statistics: full`). Busy is what jobs took, of the time of all engines.
 """
@@ -22,35 +22,35 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.gpu_search.candidates import METHOD, RADIUS
-from benchmarks.gpu_search.lab import Plan, running_lab
-from benchmarks.gpu_search.report import print_table
+from benchmarks.gpu_search.host_lab import Plan, running_lab
+from benchmarks.gpu_search.report_tables import print_table
 from modnorm.client import ModnormClient
 from modnorm.spec import ExperimentSpec, parse_spec
 from modnorm.v1 import experiment_pb2 as experiments
 
 Figures = dict[str, object]
 Rounds = Mapping[int, Sequence[Figures]]
-"""By the number of GPUs."""
+"""Measurements by number of GPUs."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Say what can be chosen."""
+    """Add the command's options."""
     parser.add_argument("model", type=Path)
     parser.add_argument("--gpus", type=int, nargs="+", default=[1, 2, 4])
-    parser.add_argument("--engines", type=int, default=1, help="on each GPU, under MPS")
+    parser.add_argument("--engines", type=int, default=1, help="engines per GPU, under MPS")
     parser.add_argument("--population", type=int, default=63)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--rows", type=int, default=200)
     parser.add_argument("--max-tokens", type=int, default=256)
     parser.add_argument("--engine", default="vllm")
-    parser.add_argument("--redis", type=Path, help="folder of redis-server; PATH without it")
+    parser.add_argument("--redis", type=Path, help="folder of redis-server; default: PATH")
     parser.add_argument("--database", choices=("sqlite", "postgres"), default="sqlite")
     parser.add_argument("--out", type=Path)
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the experiments and print the efficiency of each."""
-    # most first: compile caches, one a worker, fill side by side
+    # most GPUs first: each worker's compile cache is filled concurrently
     chosen = sorted(options.gpus, reverse=True)
     found: dict[int, list[Figures]] = {gpus: [] for gpus in chosen}
     with tempfile.TemporaryDirectory(prefix="lab-", ignore_cleanup_errors=True) as name:
@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _warm_up(client: ModnormClient, gpus: int, options: argparse.Namespace) -> None:
-    """Have every worker score something, so that it holds the model."""
+    """Let every worker score a candidate, so that it loads the model."""
     wanted, warm = gpus * options.engines, set[str]()
     for number in count():
         if len(warm) >= wanted:
@@ -94,7 +94,7 @@ def _measure(client: ModnormClient, gpus: int, options: argparse.Namespace) -> F
 
 
 def _search_phase(client: ModnormClient, identity: str) -> tuple[float, float]:
-    """Return when selection began and when it was over, by the aggregator's clock."""
+    """Return the start and end of the selection on the aggregator's clock."""
     began = None
     for event in client.watch(identity):
         now = event.time.seconds + 1e-9 * event.time.nanos

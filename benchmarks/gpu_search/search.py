@@ -1,15 +1,15 @@
-"""Seconds of a search: the published loop against this project, on one GPU, on the same work.
+"""Time of a search on one GPU: the published loop and this project on the same work.
 
     python -m benchmarks.gpu_search search MODEL --out FILE [--only published mps3 mps3+stop ...]
 
-One contender after the other evaluates the same candidates (`workload`). Their results go to FILE
-as they come; a later call with the same settings leaves out those that are there, so that a
-search may be spread over several commands, all on one kind of GPU and processor. `--seconds` ends
-contenders without early stop before their last candidate: seconds a candidate are compared then.
+Contenders evaluate the same candidates (`workload`) one after the other. Results go to FILE
+as they come. A later call with the same settings skips contenders with results, so that a
+search may be spread over several commands on one kind of GPU and CPU. `--seconds` ends
+contenders without early stop before their last candidate; then seconds per candidate are compared.
 
-Exits with 1 where scores or lengths of answers are not those that were drawn, where a candidate is
-missing though there was time, or where the K best after early stops are not those of the plain
-loop.
+Exits with 1 if scores or lengths of answers differ from the draws, if a candidate is
+missing although there was time, or if the K best after early stops differ from those of the
+plain loop.
 """
 
 import argparse
@@ -19,15 +19,15 @@ from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
 
+from benchmarks.gpu_search.candidate_outcome import Outcome, together
+from benchmarks.gpu_search.child_processes import Child, ending
 from benchmarks.gpu_search.contenders import Contender, Pool, contender_named, pool_of
 from benchmarks.gpu_search.driver import Plan, search
+from benchmarks.gpu_search.driver_messages import Settings
 from benchmarks.gpu_search.expected import drawn_scores
 from benchmarks.gpu_search.floor import Size
-from benchmarks.gpu_search.messages import Settings
-from benchmarks.gpu_search.outcome import Outcome, together
-from benchmarks.gpu_search.processes import Child, ending
-from benchmarks.gpu_search.report import print_report
-from benchmarks.gpu_search.results import Results
+from benchmarks.gpu_search.report_tables import print_report
+from benchmarks.gpu_search.result_file import Results
 from benchmarks.gpu_search.workload import RATES, Workload
 from modnorm.checkpoint.families import physical_layout
 from modnorm.checkpoint.reference import resolve_checkpoint
@@ -40,9 +40,9 @@ _COPIED = 2**32
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Say what can be chosen."""
+    """Add the command's options."""
     usual = Workload()
-    parser.add_argument("model", help="checkpoint, of make-model for instance")
+    parser.add_argument("model", help="checkpoint, for example of make-model")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--only", nargs="+", default=DEFAULT, metavar="NAME")
     parser.add_argument("--candidates", type=int, default=32)
@@ -56,7 +56,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the contenders that have no results yet, and print all results."""
+    """Run the contenders without results and print all results."""
     workload = _workload(options)
     results = Results(options.out, _settings(options, workload))
     settings = Settings(options.model, workload, options.candidates)
@@ -83,14 +83,14 @@ def _workload(options: argparse.Namespace) -> Workload:
 
 
 def _settings(options: argparse.Namespace, workload: Workload) -> dict[str, object]:
-    """Return what results must have in common to be compared."""
+    """Return the settings that comparable results share."""
     digest = resolve_checkpoint(options.model).digest
     sizes = {"candidates": options.candidates, "experts": options.experts}
     return {"model": digest, **sizes, **asdict(workload)}
 
 
 def _floor(model: str) -> dict[str, object]:
-    """Return the weights' bytes, the GPU and its bandwidth, and the processor."""
+    """Return the bytes of weights, the GPU with its bandwidth, and the CPU."""
     layout = physical_layout(resolve_checkpoint(model).config)
     weights = 2 * sum(tensor.numel for tensor in layout)
     copy = Child("copy", "benchmarks.gpu_search.floor", Size(min(_COPIED, 16 * weights)))
@@ -155,11 +155,11 @@ def is_right(
     """Tell whether everything is as drawn and there, and the best are those of the plain loop.
 
     Args:
-        outcomes: What came of the candidates.
-        workload: What was drawn.
-        plan: Which candidates were to be evaluated.
+        outcomes: Outcomes of the candidates.
+        workload: The draws.
+        plan: The candidates to evaluate.
         experts: K.
-        late: Whether the time was over, so that candidates may be missing.
+        late: Whether the time limit was reached, so that candidates may be missing.
     """
     expected = drawn_scores(workload, plan.candidates)
     scores = {one.candidate: one.score for one in outcomes if one.score is not None}

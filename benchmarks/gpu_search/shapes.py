@@ -13,7 +13,7 @@ SHAPES: Mapping[str, Mapping[str, int]] = {
         "vocab_size": 151936,
         "max_position_embeddings": 32768,
     },
-    # For a look at the benchmarks themselves where there is no GPU.
+    # For trials of the benchmarks without a GPU.
     "tiny": {
         "hidden_size": 128,
         "intermediate_size": 320,

@@ -2,8 +2,8 @@
 
     python -m benchmarks.gpu_search startup MODEL [--warm 2] [--out FILE]
 
-First with empty compile caches (vLLM, Triton, torch, CUDA), then with what that left. Imports,
-the engine (weights, graphs, pristine copy) and the first answer of a candidate are told apart.
+First with empty compile caches (vLLM, Triton, torch, CUDA), then with filled ones. Imports,
+the engine (weights, graphs, pristine copy) and the first answer of a candidate are separate.
 """
 
 import argparse
@@ -14,28 +14,28 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from benchmarks.gpu_search.processes import Child, ending
+from benchmarks.gpu_search.child_processes import Child, ending
 
 CACHES = ("VLLM_CACHE_ROOT", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "CUDA_CACHE_PATH")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What is started, and when that began."""
+    """The model, and the time of the start."""
 
     model: str
     began: float
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Say what can be chosen."""
+    """Add the command's options."""
     parser.add_argument("model")
-    parser.add_argument("--warm", type=int, default=2, help="starts with warm caches")
+    parser.add_argument("--warm", type=int, default=2, help="number of starts with warm caches")
     parser.add_argument("--out", type=Path)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Start with cold and warm caches, and print what each took."""
+    """Start with cold and warm caches; print the times."""
     with tempfile.TemporaryDirectory(prefix="caches-", ignore_cleanup_errors=True) as folder:
         variables = {name: str(Path(folder) / name.lower()) for name in CACHES}
         found = {"cold": _start(options.model, variables)}

@@ -1,12 +1,12 @@
-"""Becoming a candidate inside vLLM: the engine's whole `candidate()`, and the way back.
+"""Time of a switch to a candidate inside vLLM, and of the restoration of the base.
 
     python -m benchmarks.gpu_search switch MODEL [--repeats 20] [--candidates 300] [--out FILE]
 
-Milliseconds, medians after one that is not counted: the comparison with the base, the calls of
-vLLM's workers, noise, norms and weights of a candidate that nobody has met, the same with known
+Milliseconds, medians after a warm-up: the comparison with the base, the calls of
+vLLM's workers, noise, norms and weights of an unresolved candidate, the same with known
 coefficients, and restoring the base. Then SHA-256 of the base before and after many candidates,
-and of a candidate; exits with 1 where the first two differ, or the last does not.
-`benchmarks.gpu_kernels` has the same without vLLM.
+and of a candidate. Exits with 1 if the first two differ or the last does not.
+`benchmarks.gpu_kernels` measures the same without vLLM.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.gpu_search.candidates import descriptor_of, scale_map_of, seeds_of
-from benchmarks.gpu_search.processes import Child, ending
+from benchmarks.gpu_search.child_processes import Child, ending
 from modnorm.checkpoint.reference import resolve_checkpoint
 from modnorm.engines import Engine, load_engine
 from modnorm.geometry.scale_map import ScaleMap
@@ -28,7 +28,7 @@ from modnorm.perturbation.descriptor import Descriptor
 
 @dataclass(frozen=True)
 class Settings:
-    """What is measured."""
+    """Settings of the measurement."""
 
     model: str
     repeats: int
@@ -36,7 +36,7 @@ class Settings:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Say what can be chosen."""
+    """Add the command's options."""
     parser.add_argument("model")
     parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--candidates", type=int, default=300)
@@ -44,7 +44,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure, print, and say by the exit code whether only candidates change the weights."""
+    """Measure and print; return 1 unless only candidates change the weights."""
     settings = Settings(options.model, options.repeats, options.candidates)
     child = Child("switch", "benchmarks.gpu_search.switch", settings)
     with ending(child):
@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def serve(connection: Connection, settings: Settings) -> None:
-    """Send the figures."""
+    """Send the measurements."""
     checkpoint = resolve_checkpoint(settings.model)
     scale_map = scale_map_of(checkpoint)
     seeds = seeds_of(2 * settings.repeats + settings.candidates + 2)
@@ -96,7 +96,7 @@ def _resolved(engine: Engine, descriptor: Descriptor, scale_map: ScaleMap) -> De
 def _times(
     engine: Engine, descriptors: Sequence[Descriptor], scale_map: ScaleMap
 ) -> Iterator[tuple[float, float]]:
-    """Yield the seconds of becoming each candidate, and of the way back."""
+    """Yield the seconds of each switch to a candidate and of each restoration."""
     for descriptor in descriptors:
         started = time.perf_counter()
         with engine.candidate(descriptor, scale_map):

@@ -1,13 +1,13 @@
-"""Tokens a second: the project's engine against plain vLLM, on the same prompts.
+"""Tokens per second of the project's engine and of plain vLLM on the same prompts.
 
     python -m benchmarks.gpu_search throughput MODEL [--rounds 5] [--busy 0] [--out FILE]
 
-All are started with the same engine arguments, are up at the same time on one GPU, each with its
-share of the memory, and answer the same request in turns: 200 prompts of 120 to 180 tokens, answer
-lengths as in `search`. Plain vLLM is `LLM.generate` without the worker extension, in one process
-(as the project's engine) and as it comes, with its core in a process of its own. It makes no
+All have the same engine arguments and run at the same time on one GPU, each with its
+share of the memory. They answer the same request alternately: 200 prompts of 120 to 180 tokens,
+answer lengths as in `search`. Plain vLLM is `LLM.generate` without the worker extension, in one
+process (as the project's engine) and by default, with its core in a separate process. It builds no
 text; the project's engine does, as scoring needs it. With `--busy` that many processes of endless
-loops keep cores at work beside them.
+loops keep cores busy.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from benchmarks.gpu_search.processes import Child, ending
+from benchmarks.gpu_search.child_processes import Child, ending
 from benchmarks.gpu_search.variants import VARIANTS
 from benchmarks.gpu_search.workload import Workload
 from modnorm.checkpoint.reference import resolve_checkpoint
@@ -43,14 +43,14 @@ CONTENDERS = {
     "vllm in one process": "0",
     "vllm": "1",
 }
-"""What VLLM_ENABLE_V1_MULTIPROCESSING is for each; the project's engine does not read it."""
+"""VLLM_ENABLE_V1_MULTIPROCESSING of each; the project's engine does not read it."""
 Generate = Callable[[], int]
 """Answers the request; returns the generated tokens."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What one of them is started with."""
+    """Settings of one contender."""
 
     name: str
     model: str
@@ -59,7 +59,7 @@ class Settings:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Say what can be chosen."""
+    """Add the command's options."""
     usual = Workload()
     parser.add_argument("model")
     parser.add_argument("--rounds", type=int, default=5)
@@ -72,7 +72,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure in turns and print medians."""
+    """Measure alternately and print medians."""
     words = int(str(resolve_checkpoint(options.model).config["vocab_size"]))
     workload = Workload(options.rows, options.median, options.cap, vocabulary=words)
     share = 0.9 / len(options.only)
@@ -87,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
                 {"VLLM_ENABLE_V1_MULTIPROCESSING": CONTENDERS[name]},
             )
             stack.enter_context(ending(child))
-            child.answer()  # vLLM measures free memory while it starts: one after the other
+            child.answer()  # one after the other: vLLM measures free memory at its start
             children[name] = child
         stack.enter_context(_busy(options.busy))
         for _ in range(options.rounds + 1):
@@ -99,7 +99,7 @@ def run(options: argparse.Namespace) -> int:
 
 @contextmanager
 def _busy(cores: int) -> Iterator[None]:
-    """Keep some cores at work inside the context."""
+    """Keep some cores busy inside the context."""
     loop = [sys.executable, "-S", "-c", "while True: pass"]
     with ExitStack() as stack:
         for _ in range(cores):
@@ -131,7 +131,7 @@ def _is_ours(name: str) -> bool:
 
 
 def serve(connection: Connection, settings: Settings) -> None:
-    """Start, then answer the request as often as asked; say the tokens a second of each."""
+    """Start, then answer each request; send its tokens per second."""
     generate, close = _engine(settings) if _is_ours(settings.name) else _plain(settings)
     connection.send("ready")
     while connection.recv() is not None:
@@ -142,7 +142,7 @@ def serve(connection: Connection, settings: Settings) -> None:
 
 
 def _engine(settings: Settings) -> tuple[Generate, Callable[[], None]]:
-    from benchmarks.gpu_search.engine import DrawnEngine  # noqa: PLC0415 - brings vLLM
+    from benchmarks.gpu_search.drawn_engine import DrawnEngine  # noqa: PLC0415 - brings vLLM
 
     engine = DrawnEngine(
         resolve_checkpoint(settings.model),
@@ -173,7 +173,7 @@ def _plain(settings: Settings) -> tuple[Generate, Callable[[], None]]:
 
 
 def _start(settings: Settings) -> "LLM":
-    """Start plain vLLM with the engine's arguments, its worker extension left out."""
+    """Start plain vLLM with the engine's arguments, without the worker extension."""
     from vllm import LLM  # noqa: PLC0415 - brings vLLM
 
     from modnorm.checkpoint.weights import CheckpointWeights  # noqa: PLC0415 - beside its user

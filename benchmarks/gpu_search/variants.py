@@ -1,4 +1,4 @@
-"""What else the project's engine could be started with, to see what a step's time is made of."""
+"""Variants of the project's engine, which show the parts of a step's time."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Variant:
-    """What is otherwise than the project has it.
+    """Differences from the project's default.
 
     Attributes:
-        arguments: Engine arguments of vLLM's.
+        arguments: Engine arguments of vLLM.
         variables: Environment variables.
         without: Registered optimisations that are switched off (docs/vllm.md).
     """
@@ -22,21 +22,21 @@ class Variant:
 USUAL = ""
 VARIANTS: Mapping[str, Variant] = {
     USUAL: Variant(),
-    # The next step is not launched before the tokens of the last one are there.
+    # Each step starts after the tokens of the last one have arrived.
     "sync": Variant(arguments={"async_scheduling": False}),
-    # Every running request goes through vLLM's output processor at every step.
+    # Every running request passes vLLM's output processor at every step.
     "whole": Variant(without=frozenset({"output_gathering"})),
-    # vLLM's worker in the scheduler's process, or in its own: as one engine has it that has a GPU
-    # to itself, or does not.
+    # vLLM's worker in the scheduler's process or in a separate one, as for an engine with or
+    # without a whole GPU.
     "inside": Variant(arguments={"distributed_executor_backend": "uni"}),
     "apart": Variant(arguments={"distributed_executor_backend": "mp"}),
-    # As many tokens a step as vLLM takes where nobody says what it is used for.
+    # vLLM's default number of tokens per step.
     "short": Variant(arguments={"max_num_batched_tokens": 2048}),
-    # As many steps under way as vLLM has.
+    # vLLM's default number of steps in flight.
     "two": Variant(without=frozenset({"in_flight_steps"})),
-    # Every running sequence asks for memory at every step, as in vLLM.
+    # Every running sequence allocates memory at every step, as in vLLM.
     "asking": Variant(without=frozenset({"block_allocation"})),
-    # The older and the newer of vLLM's model runners, whichever it would choose.
+    # The older and the newer of vLLM's model runners, independent of its default.
     "runner1": Variant(variables={"VLLM_USE_V2_MODEL_RUNNER": "0"}),
     "runner2": Variant(variables={"VLLM_USE_V2_MODEL_RUNNER": "1"}),
 }

@@ -1,16 +1,16 @@
-"""What every contender is given: prompts, and how each candidate answers them.
+"""The workload of every contender: prompts, and the drawn answers of each candidate.
 
-Random weights say nothing sensible, so lengths and answers are drawn, from seeds alone:
+Random weights give meaningless answers, so lengths and answers are drawn from seeds:
 
 - Prompts are 120 to 180 random token ids.
 - The length of an answer is log-normal with a median of 180 tokens and a tenth of its mass beyond
   the cap of 1,024, where it is cut.
-- A candidate has a rate of right answers (`RATES`). Given it, an answer of up to twice the median
-  is right twice as often as a longer one, and twenty times as often as one that was cut.
-- The text of an answer is what the model said, and then a Countdown expression that is right or
-  wrong as was drawn; none where the answer was cut and is wrong. The task's scorer judges it.
+- A candidate has a rate of correct answers (`RATES`). With it, an answer of up to twice the
+  median is right twice as often as a longer one, and twenty times as often as one that was cut.
+- The text of an answer is the model's output followed by a Countdown expression, correct or
+  wrong as drawn; no expression if the answer was cut and is wrong. The task's scorer judges it.
 
-The search knows the length and the reward of an answer when it is complete, and not before.
+The search learns the length and the reward of an answer only when it is complete.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,11 +23,11 @@ from modnorm.tasks.countdown import Countdown
 from modnorm.tasks.protocol import Judgement, Message, Row
 
 _TENTH = 1.2815515655446004
-"""The quantile of the standard normal that a tenth lies beyond."""
+"""The 0.9 quantile of the standard normal distribution."""
 _LONG, _CUT = 1 / 2, 1 / 20
-"""How often a long answer, and one that was cut, is right, compared with a short one."""
+"""Relative rates of correct long and cut answers, compared with short ones."""
 _SHARES = (0.694, 0.206, 0.1)
-"""Short, long and cut among all answers, whatever median and cap are: for these defaults."""
+"""Shares of short, long and cut answers with the default median and cap."""
 _FIRST_WORD = 8
 """Ids below are special tokens."""
 
@@ -70,9 +70,9 @@ _BUNDLED = (
         0.61,
     ),
 )
-"""Right answers of 32 candidates: `examples/countdown-randopt.yaml` with N = 32, 100 rows each."""
+"""Correct answers of 32 candidates: `examples/countdown-randopt.yaml`, N = 32, 100 rows each."""
 RATES: Mapping[str, Rate] = {
-    # As the bundled model's candidates at their tuned scale, each equally likely.
+    # The bundled model's candidates at their tuned scale, each equally likely.
     "bundled": lambda draws: float(draws.choice(_BUNDLED)),
     # About the published base on GSM8K (0.705), a few points to either side.
     "narrow": lambda draws: float(np.clip(draws.normal(0.705, 0.025), 0.0, 0.8)),
@@ -81,7 +81,7 @@ RATES: Mapping[str, Rate] = {
 
 @dataclass(frozen=True)
 class Answers:
-    """How one candidate answers."""
+    """The drawn answers of one candidate."""
 
     lengths: tuple[int, ...]
     """Tokens of each answer."""
@@ -90,7 +90,7 @@ class Answers:
 
 @dataclass(frozen=True)
 class Workload:
-    """All that is drawn, as the seeds and sizes that it follows from."""
+    """All draws, as their seeds and sizes."""
 
     rows: int = 200
     median: int = 180
@@ -108,7 +108,7 @@ class Workload:
         )
 
     def answers(self, candidate: int) -> Answers:
-        """Return how a candidate answers; nothing of it depends on other candidates."""
+        """Return the answers of a candidate, which do not depend on other candidates."""
         draws = self._draws(1, candidate)
         rate = RATES[self.rates](draws)
         spread = log(self.cap / self.median) / _TENTH
@@ -118,7 +118,7 @@ class Workload:
         return Answers(tuple(lengths.tolist()), tuple(right.tolist()))
 
     def table(self, candidate: int) -> tuple[Row, ...]:
-        """Return the rows of a candidate: a puzzle, and what it will answer."""
+        """Return the rows of a candidate: puzzles with its drawn answers."""
         given = self.answers(candidate)
         puzzles = self._draws(2).integers(1, 100, (self.rows, 3)).tolist()
         return tuple(
@@ -127,7 +127,7 @@ class Workload:
         )
 
     def shortened(self, cap: int) -> "Workload":
-        """Return the same with short answers, to warm a contender up."""
+        """Return the workload with short answers, for a warm-up."""
         return replace(self, cap=cap, median=max(1, cap // 2))
 
     def _weights(self, lengths: "np.typing.NDArray[np.int_]") -> "np.typing.NDArray[np.float64]":
@@ -149,7 +149,7 @@ def _row(numbers: Sequence[int], *, right: bool, cut: bool) -> Row:
 
 
 class DrawnTask:
-    """Countdown, judged in earnest, on texts whose ends were drawn."""
+    """Countdown with its real scorer, on texts with drawn endings."""
 
     name = "countdown"
     scorer = "countdown-v1"
@@ -160,15 +160,15 @@ class DrawnTask:
         self._task = Countdown()
 
     def parse(self, raw: Mapping[str, object]) -> Row:
-        """Return a row as it is."""
+        """Return a row unchanged."""
         return raw
 
     def messages(self, row: Row) -> tuple[Message, ...]:
-        """Return Countdown's prompt; the workload has prompts of its own."""
+        """Return Countdown's prompt, which the workload does not use."""
         return self._task.messages(row)
 
     def judge(self, row: Row, completion: str) -> Judgement:
-        """Judge what the model said and the end that was drawn."""
+        """Judge the model's output with the drawn ending."""
         return self._task.judge(row, completion + str(row["tail"]))
 
     def metric(self, rows: Sequence[Row], correct: Sequence[bool]) -> float:

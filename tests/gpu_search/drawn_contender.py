@@ -2,9 +2,9 @@
 
 from multiprocessing.connection import Connection
 
+from benchmarks.gpu_search.candidate_outcome import Outcome
+from benchmarks.gpu_search.driver_messages import Free, Settings, Turn
 from benchmarks.gpu_search.expected import drawn_scores
-from benchmarks.gpu_search.messages import Free, Settings, Turn
-from benchmarks.gpu_search.outcome import Outcome
 
 
 def serve(connection: Connection, settings: Settings) -> None:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.gpu_search.candidate_outcome import Outcome, Stopwatch, together
+from benchmarks.gpu_search.child_processes import Child, ending
 from benchmarks.gpu_search.contenders import contender_named
 from benchmarks.gpu_search.driver import Plan, search
+from benchmarks.gpu_search.driver_messages import Settings
 from benchmarks.gpu_search.expected import drawn_scores
-from benchmarks.gpu_search.messages import Settings
-from benchmarks.gpu_search.outcome import Outcome, Stopwatch, together
-from benchmarks.gpu_search.processes import Child, ending
-from benchmarks.gpu_search.results import Results
+from benchmarks.gpu_search.result_file import Results
 from benchmarks.gpu_search.search import is_right
 from benchmarks.gpu_search.workload import Workload
 from modnorm.search.ranking import rank

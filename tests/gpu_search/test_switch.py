@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import gpu_kernels
 from benchmarks.gpu_search import switch
-from benchmarks.gpu_search.model import make_model
+from benchmarks.gpu_search.random_model import make_model
 from modnorm.engines import load_engine
 from modnorm.perturbation.held_tensor import HeldTensor
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.sandbox import main
+from benchmarks.sandbox_speed import main
 
 
 def test_a_folder_without_rows_is_told_of(

@@ -20,7 +20,7 @@ from modnorm.v1 import (
 )
 from modnorm.wire.channel import Credentials
 from modnorm.wire.tokens import Role
-from services.common.access.roles import ALLOWED, OPEN
+from services.common.access.call_permissions import ALLOWED, OPEN
 from services.common.healthcheck import check
 from verification.fuzz.discovery import Rpc, every_rpc
 from verification.labs.secured_worker import claimed

@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from verification.chaos.campaign import Campaign
-from verification.chaos.lab import working_folder
+from verification.chaos.chaos_lab import working_folder
+from verification.chaos.fault_schedule import Fault
 from verification.chaos.planted import find_planted_bug
-from verification.chaos.schedule import Fault
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

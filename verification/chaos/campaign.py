@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from verification.chaos.chaos_lab import Lab, open_lab
 from verification.chaos.experiments import JOBS
-from verification.chaos.lab import Lab, open_lab
-from verification.chaos.outcome import Outcome
+from verification.chaos.fault_schedule import EXPERIMENTS, Fault, Schedule, draw
 from verification.chaos.play import Performance, Verdict
-from verification.chaos.schedule import EXPERIMENTS, Fault, Schedule, draw
+from verification.chaos.run_outcome import Outcome
 
 CHANCES = 5
 """A kind of fault that had no effect in this many injections, and never any, counts as idle."""

@@ -14,10 +14,10 @@ import psycopg
 import redis
 
 from verification.chaos import host, intruder
-from verification.chaos.lab import LEASE_SECONDS, REAP_SECONDS, Lab
+from verification.chaos.chaos_lab import LEASE_SECONDS, REAP_SECONDS, Lab
+from verification.chaos.fault_schedule import Fault
 from verification.chaos.observer import Observer
 from verification.chaos.proxy import Mode
-from verification.chaos.schedule import Fault
 from verification.labs.forked import Process
 from verification.labs.waiting import wait_until
 

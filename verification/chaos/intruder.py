@@ -22,7 +22,7 @@ from modnorm.wire.status import from_rpc_error
 from services.aggregator.storage.codec import unpack_coefficients
 from services.common.channels import CHANNEL_OPTIONS
 from services.common.queue import QUEUE, make_celery, publish
-from verification.chaos.lab import LEASE_SECONDS, Lab
+from verification.chaos.chaos_lab import LEASE_SECONDS, Lab
 from verification.chaos.observer import Observer
 from verification.labs.secured_worker import claimed
 

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from verification.chaos.campaign import perform, undisturbed
-from verification.chaos.lab import Lab, open_lab
-from verification.chaos.schedule import EXPERIMENTS, Fault, Schedule, Step
+from verification.chaos.chaos_lab import Lab, open_lab
+from verification.chaos.fault_schedule import EXPERIMENTS, Fault, Schedule, Step
 
 _PLANT = """
 CREATE FUNCTION keep_token() RETURNS trigger LANGUAGE plpgsql AS

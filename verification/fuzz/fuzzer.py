@@ -16,10 +16,10 @@ import grpc
 
 from modnorm.wire.channel import Credentials
 from modnorm.wire.tokens import Role, make_token
-from services.common.access.roles import ALLOWED, OPEN
+from services.common.access.call_permissions import ALLOWED, OPEN
 from services.common.healthcheck import check
 from verification.fuzz.discovery import Rpc, every_rpc
-from verification.fuzz.messages import MessageMaker
+from verification.fuzz.invalid_requests import MessageMaker
 from verification.fuzz.stored import contents, store, unasked
 from verification.labs.secured_lab import SecuredLab
 from verification.labs.waiting import HANG_SECONDS

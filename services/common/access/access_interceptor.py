@@ -20,9 +20,9 @@ from modnorm.errors import (
 from modnorm.v1.evaluation_pb2 import WorkRequest
 from modnorm.wire.channel import AUTHORIZATION
 from modnorm.wire.tokens import Role
+from services.common.access.call_permissions import ALLOWED, OPEN
 from services.common.access.callers import ANYONE, Caller, set_caller
-from services.common.access.limits import RateLimits, StreamLimits
-from services.common.access.roles import ALLOWED, OPEN
+from services.common.access.rate_limits import RateLimits, StreamLimits
 from services.common.access.token_file import TokenFile
 
 if TYPE_CHECKING:

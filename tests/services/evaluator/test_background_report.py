@@ -17,7 +17,7 @@ from services.evaluator.background_report import BackgroundReport
 from services.evaluator.job_runner import JobRunner
 from services.evaluator.model_cache import Loading
 from services.evaluator.shutdown import Shutdown
-from tests.services.evaluator.running import run_job
+from tests.services.evaluator.run_job import run_job
 from verification.labs.waiting import HANG_SECONDS
 
 AddJob = Callable[..., messages.Job]

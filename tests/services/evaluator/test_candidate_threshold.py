@@ -11,7 +11,7 @@ from modnorm.v1 import evaluation_pb2 as messages
 from modnorm.wire.conversions import descriptor_from_proto, descriptor_to_proto
 from services.evaluator.candidate_threshold import CandidateThreshold, early_stop
 from services.evaluator.job_runner import JobRunner
-from tests.services.evaluator.running import run_job
+from tests.services.evaluator.run_job import run_job
 
 AddJob = Callable[..., messages.Job]
 PERFECT = messages.Bar(reward=1.1, index=1)

@@ -12,7 +12,7 @@ from services.common.queue import make_celery, publish, queued
 from services.common.settings import EvaluatorSettings
 from services.evaluator.celery_worker import Worker
 from services.evaluator.lease import HeldLease
-from tests.services.evaluator.running import run_job
+from tests.services.evaluator.run_job import run_job
 from verification.labs.waiting import HANG_SECONDS
 
 AddJob = Callable[..., messages.Job]

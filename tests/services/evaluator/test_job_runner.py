@@ -25,7 +25,7 @@ from modnorm.wire.conversions import descriptor_from_proto
 from services.evaluator.backoff import LONGEST_PAUSE
 from services.evaluator.job_runner import JobRunner
 from services.evaluator.shutdown import Shutdown
-from tests.services.evaluator.running import run_job
+from tests.services.evaluator.run_job import run_job
 
 DECLARATION = """
 name: sums

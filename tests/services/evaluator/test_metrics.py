@@ -19,7 +19,7 @@ from services.common.settings import EvaluatorSettings
 from services.evaluator.celery_worker import Worker
 from services.evaluator.job_runner import JobRunner
 from services.evaluator.metrics import EvaluatorMetrics, GpuCollector
-from tests.services.evaluator.running import run_job
+from tests.services.evaluator.run_job import run_job
 from verification.labs.waiting import HANG_SECONDS
 
 AddJob = Callable[..., messages.Job]

@@ -10,7 +10,7 @@ from modnorm.errors import NotFoundError
 from modnorm.v1 import evaluation_pb2 as messages
 from services.evaluator.job_runner import JobRunner
 from services.evaluator.model_cache import Loading
-from tests.services.evaluator.running import run_job
+from tests.services.evaluator.run_job import run_job
 
 AddJob = Callable[..., messages.Job]
 MakeRunner = Callable[..., JobRunner]

@@ -16,7 +16,7 @@ from services.evaluator.model_cache import Loading
 from services.evaluator.replay_canary import PROMPTS
 from services.evaluator.shutdown import Shutdown
 from services.evaluator.watchdog import Watchdog
-from tests.services.evaluator.running import run_job
+from tests.services.evaluator.run_job import run_job
 from verification.labs.waiting import HANG_SECONDS, wait_until
 
 AddJob = Callable[..., messages.Job]

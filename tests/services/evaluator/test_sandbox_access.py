@@ -14,7 +14,7 @@ from modnorm.tasks import get_task
 from modnorm.v1 import evaluation_pb2 as messages
 from services.evaluator.job_runner import JobRunner
 from services.evaluator.sandbox_access import SandboxAccess
-from tests.services.evaluator.running import run_job
+from tests.services.evaluator.run_job import run_job
 
 ROW = {"text": "Write f.", "test_list": ["assert f(1) == 2"], "test_setup_code": ""}
 

@@ -16,7 +16,7 @@ from modnorm.perturbation.lineage import Lineage, all_float32
 from modnorm.v1 import evaluation_pb2 as messages
 from services.evaluator.job_runner import JobRunner
 from services.evaluator.watchdog import Watchdog
-from tests.services.evaluator.running import run_job
+from tests.services.evaluator.run_job import run_job
 
 AddJob = Callable[..., messages.Job]
 

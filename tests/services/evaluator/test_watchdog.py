@@ -15,7 +15,7 @@ from services.evaluator import worker_process
 from services.evaluator.job_runner import JobRunner
 from services.evaluator.supervisor import Supervisor
 from services.evaluator.watchdog import Watchdog
-from tests.services.evaluator.running import run_job
+from tests.services.evaluator.run_job import run_job
 from verification.labs.waiting import wait_until
 
 AddJob = Callable[..., messages.Job]

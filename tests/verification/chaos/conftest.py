@@ -3,8 +3,8 @@
 import pytest
 
 from verification.chaos.campaign import undisturbed
-from verification.chaos.lab import open_lab, working_folder
-from verification.chaos.schedule import EXPERIMENTS
+from verification.chaos.chaos_lab import open_lab, working_folder
+from verification.chaos.fault_schedule import EXPERIMENTS
 
 CALIBRATED = EXPERIMENTS[-1]
 

@@ -4,8 +4,8 @@ import pytest
 
 from verification.chaos.campaign import perform
 from verification.chaos.experiments import JOBS
+from verification.chaos.fault_schedule import EXPERIMENTS, Fault, Schedule, Step, draw
 from verification.chaos.planted import fencing_removed
-from verification.chaos.schedule import EXPERIMENTS, Fault, Schedule, Step, draw
 
 CALIBRATED = EXPERIMENTS[-1]
 SEEDS = range(200)

@@ -1,4 +1,4 @@
-"""Results in a file, so that one search may take several commands."""
+"""Results in a file, so that several commands can share one search."""
 
 import json
 from collections.abc import Mapping
@@ -6,18 +6,18 @@ from pathlib import Path
 from typing import Any
 
 Figures = dict[str, Any]
-"""What one contender took; JSON."""
+"""Measurements of one contender as JSON."""
 
 
 class Results:
-    """A file of results, written anew with each that comes.
+    """A file of results, rewritten with each new one.
 
     Args:
-        path: The file; read if it is there.
-        settings: What all results must have been found with.
+        path: The file; read if it exists.
+        settings: Settings that all results must share.
 
     Raises:
-        SystemExit: those in the file were found with other settings.
+        SystemExit: the file's results have other settings.
     """
 
     def __init__(self, path: Path, settings: Mapping[str, object]) -> None:
@@ -30,20 +30,20 @@ class Results:
 
     @property
     def contenders(self) -> dict[str, Figures]:
-        """Figures by contender."""
+        """Measurements by contender."""
         found: dict[str, Figures] = self.content["contenders"]
         return found
 
     def add(self, name: str, figures: Mapping[str, object]) -> None:
-        """Take in what a contender took."""
+        """Add the measurements of a contender."""
         self.contenders[name] = dict(figures)
         self._write()
 
     def found_on(self, floor: Mapping[str, object]) -> None:
-        """Take in what the machine is that results are found on, from now on too.
+        """Record the machine of the results.
 
         Raises:
-            SystemExit: those in the file were found on another.
+            SystemExit: the file's results are of another machine.
         """
         known = self.content.setdefault("floor", dict(floor))
         if any(known.get(name) != floor[name] for name in ("device", "processor")):

@@ -1,4 +1,4 @@
-"""A lab on one host: broker, sampler, aggregator, and evaluators below their supervisor."""
+"""A lab on one host: broker, sampler, aggregator, and evaluators under a supervisor."""
 
 import subprocess
 import sys
@@ -8,8 +8,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.control_plane.services import DATABASE, service
-from benchmarks.gpu_search.processes import QUIET, environment
+from benchmarks.control_plane.service_processes import DATABASE, service
+from benchmarks.gpu_search.child_processes import QUIET, environment
 from services.common.healthcheck import check
 from verification.labs.processes import end
 from verification.labs.servers import broker, database, free_port
@@ -20,13 +20,13 @@ STOP_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Plan:
-    """What a lab is made of.
+    """Configuration of a lab.
 
     Attributes:
-        folder: Where it works.
-        models: Directory under which models lie.
-        redis: Folder of `redis-server`; on PATH when None.
-        postgres: Whether results go to Postgres; to an SQLite file otherwise.
+        folder: Folder of its files.
+        models: Directory of the models.
+        redis: Folder of `redis-server`; None for PATH.
+        postgres: Whether results go to Postgres; otherwise to an SQLite file.
     """
 
     folder: Path
@@ -36,11 +36,11 @@ class Plan:
 
 
 class Lab:
-    """Servers that run.
+    """Running servers.
 
     Args:
-        plan: What it is made of.
-        stack: Ends everything.
+        plan: Its configuration.
+        stack: Ends all servers.
     """
 
     def __init__(self, plan: Plan, stack: ExitStack) -> None:
@@ -59,11 +59,11 @@ class Lab:
 
     @contextmanager
     def evaluators(self, gpus: int, engines: int) -> Iterator[None]:
-        """Run a host's evaluators until the context ends.
+        """Run a host's evaluators inside the context.
 
         Args:
-            gpus: GPUs that it has.
-            engines: Engines that share each of them, under MPS where there are several.
+            gpus: Number of GPUs.
+            engines: Engines per GPU, under MPS if there are several.
         """
         address = f"127.0.0.1:{free_port()}"
         variables = {
@@ -100,7 +100,7 @@ class Lab:
 
 @contextmanager
 def running_lab(plan: Plan) -> Iterator[Lab]:
-    """Run a lab without evaluators until the context ends."""
+    """Run a lab without evaluators inside the context."""
     with ExitStack() as stack:
         yield Lab(plan, stack)
 

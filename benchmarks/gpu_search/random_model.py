@@ -1,10 +1,10 @@
-"""Random weights in the shape of a real model: for time, answers do not matter.
+"""A model with random weights in the shape of a real model, for measurements of time.
 
     python -m benchmarks.gpu_search make-model FOLDER [--shape 1.5b|tiny] [--seed 1] [--device cpu]
 
 Matrices and biases are normal with a standard deviation of 0.02, norm weights are 1: logits then
 have a standard deviation near 0.8, and stay finite at the radii of the paper. The tokenizer is
-that of the bundled model, with a made-up word for each id that it lacks.
+that of the bundled model, with an invented word for each missing id.
 """
 
 import argparse
@@ -25,11 +25,11 @@ TEMPLATE = "tiny-thicket"
 SPREAD = 0.02
 _COPIED = ("generation_config.json", "chat_template.jinja")
 _SPACE = "\u0120"
-"""What a byte-level vocabulary writes for a space."""
+"""A space in a byte-level vocabulary."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Say what can be chosen."""
+    """Add the command's options."""
     parser.add_argument("folder", type=Path)
     parser.add_argument("--shape", choices=sorted(SHAPES), default="1.5b")
     parser.add_argument("--seed", type=int, default=1)
@@ -37,7 +37,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the checkpoint and say what it is."""
+    """Write the checkpoint and print its size and digest."""
     make_model(options.folder, options.shape, seed=options.seed, device=options.device)
     checkpoint = resolve_checkpoint(str(options.folder.absolute()))
     elements = sum(tensor.numel for tensor in physical_layout(checkpoint.config))
@@ -49,10 +49,10 @@ def make_model(folder: Path, shape: str, *, seed: int, device: str) -> None:
     """Write a checkpoint with random bfloat16 weights.
 
     Args:
-        folder: Where to; made if it is not there.
+        folder: Target folder; created if absent.
         shape: A name of `SHAPES`.
-        seed: Of the weights; the same seed gives the same weights on the same kind of device.
-        device: Where they are drawn.
+        seed: Seed of the weights, which are reproducible on one kind of device.
+        device: Device that draws them.
     """
     template = resolve_checkpoint(TEMPLATE).directory
     folder.mkdir(parents=True, exist_ok=True)

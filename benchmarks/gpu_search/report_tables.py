@@ -1,4 +1,4 @@
-"""Results of a search as tables."""
+"""Tables of a search's results."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ _HEAD = (
 
 
 def print_report(content: Figures) -> None:
-    """Print who took how long, and how long their steps were."""
+    """Print the times of contenders and of their steps."""
     floor, contenders = content["floor"], content["contenders"]
     step = floor["weight_bytes"] / floor["bandwidth"]
     print(
@@ -24,7 +24,7 @@ def print_report(content: Figures) -> None:
 
 
 def print_table(lines: Sequence[Sequence[str]]) -> None:
-    """Print a table as Markdown, the first line its head."""
+    """Print a Markdown table whose first line is the header."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for number, line in enumerate(lines):
         cells = [cell.rjust(width) for cell, width in zip(line, widths, strict=True)]

@@ -1,4 +1,4 @@
-"""The services of a lab, each in a process of its own, until a context ends."""
+"""The services of a lab as separate processes inside a context."""
 
 import subprocess
 import sys
@@ -16,12 +16,12 @@ from verification.labs.servers import free_port
 from verification.labs.waiting import HANG_SECONDS, wait_until
 
 DATABASE = {"shared_buffers": "512MB", "max_wal_size": "4GB"}
-"""Settings of the database: room for the load, and otherwise as delivered."""
+"""Settings of the database for the load; the others have defaults."""
 
 
 @contextmanager
 def service(name: str, settings: Mapping[str, object]) -> Iterator[tuple[str, int]]:
-    """Run a service of the lab; yield its HOST:PORT and process.
+    """Run a service of the lab; yield its HOST:PORT and process id.
 
     Args:
         name: `aggregator` or `sampler`.

@@ -1,4 +1,4 @@
-"""Contenders in processes of their own: a GPU's memory comes back only when a process ends."""
+"""Contenders in separate processes, since only the end of a process frees a GPU's memory."""
 
 import multiprocessing
 import os
@@ -11,21 +11,21 @@ QUIET: Mapping[str, str] = {
     "HF_HUB_OFFLINE": "1",
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_LOGGING_LEVEL": "WARNING",
-    # The published code has its scheduler in the driver's process; so has the project's engine.
+    # The published code and the project's engine have the scheduler in the driver's process.
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
 }
 END_SECONDS = 60.0
 
 
 class Child:
-    """A process that answers messages, one at a time.
+    """A process that answers messages one by one.
 
     Args:
-        name: For messages to people.
-        module: Its function `serve(connection, settings)` is what the process does; only there is
-            it imported.
-        settings: What that function is given.
-        variables: What its environment has besides.
+        name: Its name in messages.
+        module: Module whose function `serve(connection, settings)` the process runs; only there
+            it is imported.
+        settings: Argument of that function.
+        variables: Additional environment variables.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Child:
             raise self._gone() from error
 
     def answer(self) -> object:
-        """Wait for what it says.
+        """Return its next message.
 
         Raises:
             SystemExit: the process has ended.
@@ -73,8 +73,8 @@ class Child:
         return self.answer()
 
     def end(self) -> None:
-        """Have it end; kill it when it does not."""
-        with suppress(OSError):  # it may have ended
+        """Ask the process to end; kill it if it does not."""
+        with suppress(OSError):  # the process may have ended
             self.connection.send(None)
         self._process.join(END_SECONDS)
         if self._process.is_alive():
@@ -89,7 +89,7 @@ class Child:
 
 @contextmanager
 def ending(*children: Child) -> Iterator[None]:
-    """End processes with the context."""
+    """End processes at the end of the context."""
     try:
         yield
     finally:
@@ -98,7 +98,7 @@ def ending(*children: Child) -> Iterator[None]:
 
 
 def environment(changes: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of this process, changed."""
+    """Return the environment of this process with changes."""
     return {**os.environ, **changes}  # noqa: TID251 - for programs that are started
 
 

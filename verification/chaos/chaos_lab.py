@@ -15,7 +15,7 @@ from services.common.healthcheck import check
 from services.common.settings import inherited_environment
 from verification.chaos.host import Namespace, namespace, small_disk
 from verification.chaos.proxy import Proxy
-from verification.chaos.services import Keeper, Service
+from verification.chaos.restarted_services import Keeper, Service
 from verification.labs.clock import set_offset
 from verification.labs.forked import ForkServer
 from verification.labs.servers import USER, Broker, Database, free_port, owned

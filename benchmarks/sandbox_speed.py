@@ -1,6 +1,6 @@
 """Runs MBPP's reference programs through the sandbox: which pass, and how many a second.
 
-    python -m benchmarks.sandbox FOLDER [--threads 2] [--repeat 1]
+    python -m benchmarks.sandbox_speed FOLDER [--threads 2] [--repeat 1]
 
 FOLDER holds MBPP rows as .jsonl files (fields task_id, code, test_list, test_setup_code).
 """

@@ -1,36 +1,36 @@
-"""What one candidate took, and where its time went."""
+"""Time of one candidate, by parts and by batch size."""
 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 BATCHES = (4, 16, 64, 128, 256)
-"""Upper ends of the classes of batch sizes."""
+"""Upper bounds of the classes of batch sizes."""
 Classes = dict[int, tuple[int, float, float]]
-"""Steps, seconds and seconds of the processor by the upper end of their class of batch sizes.
+"""Steps, seconds and CPU seconds by upper bound of the class of batch sizes.
 
-The processor's are those of the thread that takes the steps. While it waits for the GPU it sleeps
-(vLLM's events are blocking ones): where they are all of the seconds, the GPU waits for it.
+CPU seconds are those of the thread that takes the steps. It sleeps while it waits for the GPU
+(vLLM's events block). If they equal the seconds, the GPU waits for the CPU.
 """
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One candidate, scored or stopped. Times are of a clock that all processes share."""
+    """A scored or stopped candidate. All processes use the same clock."""
 
     candidate: int
     score: float | None
-    """Mean reward; None when it was stopped."""
+    """Mean reward; None if it was stopped."""
     began: float
     ended: float
     switch: float
-    """Seconds: making the candidate and restoring the base."""
+    """Seconds to write the candidate's weights and to restore the base."""
     generate: float
     judge: float
-    """Seconds of judging that no generation ran beside."""
+    """Seconds of judging without concurrent generation."""
     classes: Classes = field(default_factory=dict)
     astray: int = 0
-    """Answers that have not as many tokens as were drawn: other work than the others did."""
+    """Number of answers with another length than drawn, which would make the work incomparable."""
 
     @property
     def steps(self) -> int:
@@ -39,7 +39,7 @@ class Outcome:
 
 
 class Stopwatch:
-    """Times decode steps by the number of sequences that they had."""
+    """Times decode steps by their number of sequences."""
 
     def __init__(self) -> None:
         self._classes: Classes = {}
@@ -47,12 +47,12 @@ class Stopwatch:
         self._running = 0
 
     def step(self, running: int) -> None:
-        """Note that a step begins, for so many sequences."""
+        """Record the start of a step with a number of sequences."""
         self.finish()
         self._began, self._running = (time.perf_counter(), time.thread_time()), running
 
     def finish(self) -> None:
-        """Note that the last step, and what followed from it, has ended."""
+        """Record the end of the last step and its follow-up."""
         if self._began is not None:
             upper = next((end for end in BATCHES if self._running <= end), BATCHES[-1])
             passed = time.perf_counter() - self._began[0], time.thread_time() - self._began[1]
@@ -60,7 +60,7 @@ class Stopwatch:
             self._began = None
 
     def take(self) -> Classes:
-        """Return what was found, and forget it."""
+        """Return the measurements and reset."""
         self.finish()
         found, self._classes = self._classes, {}
         return found
@@ -69,7 +69,7 @@ class Stopwatch:
 def watched(
     stopwatch: Stopwatch, running: Callable[[], int], poll: Callable[[], None] | None
 ) -> Callable[[], None]:
-    """Return what an engine is to call between steps."""
+    """Return a callback for an engine to call between steps."""
 
     def call() -> None:
         if poll is not None:

@@ -1,9 +1,9 @@
-"""The published loop as a contender: one eager engine, everything one after the other.
+"""The published loop as a contender: one eager engine, strictly sequential.
 
 A candidate is added to the weights, all prompts are answered in one call, the candidate is
-subtracted again, and then the driver judges the answers, while the GPU waits. Told apart from the
-published code: noise and norms cross no Ray actor, and vLLM does not detokenise on the way; the
-text is made when all answers are there. Both are to its advantage.
+subtracted again, and then the driver judges the answers while the GPU waits. Differences from the
+published code, both to its advantage: noise and norms cross no Ray actor, and vLLM does not
+detokenise during generation; the text is built when all answers are complete.
 """
 
 import time
@@ -15,9 +15,9 @@ import torch
 from vllm import LLM, SamplingParams
 from vllm.platforms import current_platform
 
+from benchmarks.gpu_search.candidate_outcome import Outcome
 from benchmarks.gpu_search.candidates import RADIUS, scale_map_of, seeds_of
-from benchmarks.gpu_search.messages import WARM_UP, Free, Settings, Turn
-from benchmarks.gpu_search.outcome import Outcome
+from benchmarks.gpu_search.driver_messages import WARM_UP, Free, Settings, Turn
 from benchmarks.gpu_search.workload import DrawnTask
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import resolve_checkpoint
@@ -37,7 +37,7 @@ class _Request(Protocol):
 
 
 class Contender:
-    """vLLM as the published code starts it."""
+    """vLLM started as in the published code."""
 
     def __init__(self, settings: Settings) -> None:
         checkpoint = resolve_checkpoint(settings.model)
@@ -106,7 +106,7 @@ class Contender:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What it runs on."""
+        """Description of device and versions."""
         return {"torch": str(torch.__version__), "engine": "vllm, eager", "graphs": "NONE"}
 
     def _change(self, seed: int, sign: int) -> None:
@@ -127,7 +127,7 @@ class Contender:
 
 
 def serve(connection: Connection, settings: Settings) -> None:
-    """Start when told to, say when ready, then evaluate candidates until told None."""
+    """Start on request, report readiness, then evaluate candidates until None arrives."""
     if connection.recv() is None:
         return
     contender = Contender(settings)

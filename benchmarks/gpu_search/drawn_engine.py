@@ -1,4 +1,4 @@
-"""The project's engine, with the lengths of answers given: nothing of its loop is replaced."""
+"""The project's engine with given lengths of answers and an unchanged loop."""
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from vllm import SamplingParams
 from vllm.sampling_params import RequestOutputKind
 
-from benchmarks.gpu_search.outcome import Stopwatch, watched
+from benchmarks.gpu_search.candidate_outcome import Stopwatch, watched
 from benchmarks.gpu_search.variants import USUAL, VARIANTS, Variant
 from modnorm.checkpoint.reference import Checkpoint
 from modnorm.engines.protocol import Completion, GenerationLimits
@@ -16,13 +16,13 @@ from modnorm.engines.vllm.start import Overrides
 
 
 class DrawnEngine(VllmEngine):
-    """Ends each answer at the length that was drawn for it; stop tokens do not.
+    """Ends each answer at its drawn length and ignores stop tokens.
 
     Args:
         checkpoint: The model.
-        settings: As the project has them.
-        variant: What is otherwise.
-        cache_bytes: Bytes of keys and values; what vLLM finds when None.
+        settings: Settings of the engine.
+        variant: The variant.
+        cache_bytes: Bytes of keys and values; None lets vLLM choose.
 
     Attributes:
         lengths: Tokens of each answer of the next request.
@@ -49,13 +49,13 @@ class DrawnEngine(VllmEngine):
         *,
         poll: Callable[[], None] | None = None,
     ) -> Generator[Completion]:
-        """Answer as `VllmEngine` does, and time the steps."""
+        """Answer like `VllmEngine`, and time the steps."""
         timed = watched(self.stopwatch, lambda: len(self._waiting), poll)
         return super().generate(prompts, limits, poll=timed)
 
     @contextmanager
     def parked(self) -> Iterator[None]:
-        """Give the engine away; none of that is time of a step."""
+        """Park the request; the time inside the context counts for no step."""
         self.stopwatch.finish()
         with super().parked():
             yield
