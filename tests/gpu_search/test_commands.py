@@ -30,7 +30,7 @@ def test_a_search_without_vllm_is_refused_in_a_line(
 ) -> None:
     without_vllm.setattr(sys, "argv", ["gpu_search", *command])
     assert commands.main() == 2
-    needs = f"{command[0]} needs vLLM, which this Python does not have (docs/gpu.md)\n"
+    needs = f"{command[0]} needs vLLM, which is not installed in this Python (docs/gpu.md)\n"
     assert capsys.readouterr().err == needs
 
 
