@@ -356,10 +356,10 @@ def test_an_experiment_that_has_ended_takes_no_room(world):
         world.stores.jobs.report(world.report_of(world.claim(job_id)))
     expert = world.stores.jobs.pending(created)[-1]
     world.stores.jobs.report(world.report_of(world.claim(expert)))
-    assert (list(shortcuts._bars), list(shortcuts._votes)) == ([created], [created])
+    assert (list(shortcuts._thresholds), list(shortcuts._votes)) == ([created], [created])
     world.work(created)
     assert world.state(created) == "SUCCEEDED"
-    assert not shortcuts._bars
+    assert not shortcuts._thresholds
     assert not shortcuts._votes
 
 

@@ -92,7 +92,7 @@ def test_what_the_caller_must_change_is_not_tried_again():
     ("failing", "message"),
     [
         (UnavailableError("no database"), "postponed: no database"),
-        (OSError("disk"), "cannot say that the experiment failed"),
+        (OSError("disk"), "the failure of the experiment cannot be stored"),
     ],
 )
 @pytest.mark.parametrize("met", [RuntimeError("defect"), InvalidInputError("wrong")])

@@ -196,7 +196,7 @@ def test_a_damaged_file_is_named(tmp_path):
         PreconditionError, match=f"{file} is damaged: file is not a data"
     ) as caught:
         database.migrate()
-    assert "still hold" in str(caught.value)
+    assert "stay valid" in str(caught.value)
     database.close()
 
 
@@ -234,7 +234,7 @@ def test_a_file_that_cannot_be_written_is_a_fault_that_is_told(tmp_path, pragma,
         store_much(database)
     database.close()
     assert faults == [caught.value]
-    assert "make room" in str(caught.value)
+    assert "free disk space" in str(caught.value)
     database = Database(f"sqlite:///{file}")
     with database.read() as session:
         assert session.get(Artifact, "before") is not None
