@@ -41,7 +41,7 @@ class Contender:
         pool: The engines that it needs: `published`, `one` or `mps`.
         engines: Number of engines.
         stops: Whether candidates are stopped early.
-        rests: Whether candidates are parked before.
+        parks: Whether candidates are parked before.
         variant: Variant of its engines.
     """
 
@@ -50,7 +50,7 @@ class Contender:
     engines: int
     stops: bool
     variant: str = USUAL
-    rests: bool = False
+    parks: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,12 +75,12 @@ def contender_named(name: str) -> Contender:
     if name == PUBLISHED:
         return Contender(name, name, 1, stops=False)
     base, _, variant = name.removesuffix(STOP).removesuffix(IN_ORDER).partition("@")
-    rests = name.endswith(STOP)
-    stops = rests or name.endswith(IN_ORDER)
+    parks = name.endswith(STOP)
+    stops = parks or name.endswith(IN_ORDER)
     if variant in VARIANTS and base == ONE:
-        return Contender(name, base, 1, stops, variant, rests)
+        return Contender(name, base, 1, stops, variant, parks)
     if variant in VARIANTS and (found := _MPS.fullmatch(base)):
-        return Contender(name, "mps", int(found[1]), stops, variant, rests)
+        return Contender(name, "mps", int(found[1]), stops, variant, parks)
     variants = ", ".join(f"@{known}" for known in VARIANTS if known)
     raise SystemExit(
         f"there is no contender {name!r}: published, one, mps2 to mps9, the last two with "

@@ -7,8 +7,14 @@ from multiprocessing.connection import Connection, wait
 
 from benchmarks.gpu_search.candidate_outcome import Outcome
 from benchmarks.gpu_search.child_processes import Child
-from benchmarks.gpu_search.driver_messages import RESTING, Free, GoOn, News, Turn
-from modnorm.search.stopping import Bar, Bars
+from benchmarks.gpu_search.driver_messages import (
+    PARKED_LIMIT,
+    EvaluateCandidate,
+    Free,
+    ResumeParked,
+    ThresholdUpdate,
+)
+from modnorm.search.stopping import Threshold, Thresholds
 
 
 @dataclass(frozen=True)
@@ -19,13 +25,13 @@ class Plan:
         candidates: Number of candidates.
         experts: K, to stop candidates that cannot be among the K best; None to stop none.
         seconds: Seconds after which no candidate is begun.
-        rests: Whether candidates rest, for others to begin (`modnorm.search.racing`).
+        parks: Whether candidates are parked for others to begin (`modnorm.search.scheduling`).
     """
 
     candidates: int
     experts: int | None = None
     seconds: float = 3600.0
-    rests: bool = False
+    parks: bool = False
 
 
 @dataclass(frozen=True)
@@ -33,9 +39,9 @@ class _Engine:
     """An engine and its last reported state."""
 
     process: Child
-    resting: int = 0
+    parked: int = 0
     """Number of parked candidates."""
-    bar: Bar | None = None
+    threshold: Threshold | None = None
 
 
 @dataclass
@@ -43,53 +49,55 @@ class _Search:
     """A search in progress."""
 
     plan: Plan
-    bars: Thresholds
+    thresholds: Thresholds
     began: float = field(default_factory=time.perf_counter)
     begun: int = 0
     outcomes: list[Outcome] = field(default_factory=list)
 
     @property
-    def bar(self) -> Bar | None:
+    def threshold(self) -> Threshold | None:
         """The threshold of all candidates, equal since one population is reported."""
-        return None if self.plan.experts is None else self.bars.of(0)
+        return None if self.plan.experts is None else self.thresholds.of(0)
 
-    def next_for(self, engine: _Engine) -> Turn | GoOn | None:
+    def next_for(self, engine: _Engine) -> EvaluateCandidate | ResumeParked | None:
         """Return the next request for a free engine; its parked candidates may continue first."""
         late = time.perf_counter() - self.began > self.plan.seconds
         over = self.begun == self.plan.candidates or late
-        if engine.resting and (over or engine.resting >= RESTING):
-            return GoOn(self.bar)
+        if engine.parked and (over or engine.parked >= PARKED_LIMIT):
+            return ResumeParked(self.threshold)
         if over:
             return None
         candidate = self.begun
         self.begun += 1
-        return Turn(candidate, self.plan.experts is not None, self.bar, self.plan.rests)
+        return EvaluateCandidate(
+            candidate, self.plan.experts is not None, self.threshold, self.plan.parks
+        )
 
     def take(self, outcome: Outcome) -> None:
         """Add the outcome of a candidate."""
         self.outcomes.append(outcome)
         if outcome.score is not None:
-            self.bars.add(outcome.candidate, outcome.score)
+            self.thresholds.add(outcome.candidate, outcome.score)
 
 
 def search(processes: Sequence[Child], plan: Plan) -> tuple[list[Outcome], float]:
     """Evaluate candidates on engines; return their outcomes and the total seconds."""
-    run = _Search(plan, Bars([plan.candidates], plan.experts or plan.candidates))
+    run = _Search(plan, Thresholds([plan.candidates], plan.experts or plan.candidates))
     free, busy = [_Engine(one) for one in processes], dict[Connection, _Engine]()
     while True:
         for engine in free:
             if (message := run.next_for(engine)) is not None:
                 engine.process.tell(message)
-                busy[engine.process.connection] = replace(engine, bar=message.bar)
+                busy[engine.process.connection] = replace(engine, threshold=message.threshold)
         if not busy:
             return run.outcomes, time.perf_counter() - run.began
         ready = [one for one in wait(list(busy)) if isinstance(one, Connection)]
-        heard = [_heard(one, busy, run) for one in ready]
-        free = [engine for engine in heard if engine is not None]
-        _spread(busy, run.bar)
+        received = [_receive(one, busy, run) for one in ready]
+        free = [engine for engine in received if engine is not None]
+        _send_threshold(busy, run.threshold)
 
 
-def _heard(
+def _receive(
     connection: Connection, busy: dict[Connection, _Engine], run: _Search
 ) -> _Engine | None:
     """Receive the message of an engine; return the engine if it is free now."""
@@ -97,16 +105,16 @@ def _heard(
     answer = engine.process.answer()
     if isinstance(answer, Free):
         del busy[connection]
-        return replace(engine, resting=answer.resting)
+        return replace(engine, parked=answer.parked)
     if not isinstance(answer, Outcome):
         raise TypeError(f"{engine.process.name} answered {answer!r}")
     run.take(answer)
     return None
 
 
-def _spread(busy: dict[Connection, _Engine], bar: Bar | None) -> None:
+def _send_threshold(busy: dict[Connection, _Engine], threshold: Threshold | None) -> None:
     """Send a raised threshold to the other engines."""
     for connection, engine in busy.items():
-        if bar != engine.bar:
-            engine.process.tell(News(bar))
-            busy[connection] = replace(engine, bar=bar)
+        if threshold != engine.threshold:
+            engine.process.tell(ThresholdUpdate(threshold))
+            busy[connection] = replace(engine, threshold=threshold)

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from benchmarks.gpu_search.variants import USUAL
 from benchmarks.gpu_search.workload import Workload
-from modnorm.search.stopping import Bar
+from modnorm.search.stopping import Threshold
 
-RESTING = 12
+PARKED_LIMIT = 12
 """Most parked candidates per engine, as an evaluator's default."""
 WARM_UP = 8
 """Tokens of each answer of the warm-up candidate."""
@@ -28,15 +28,15 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Turn:
+class EvaluateCandidate:
     """A candidate to evaluate."""
 
     candidate: int
     stops: bool = False
     """Whether it may be stopped early."""
-    bar: Bar | None = None
+    threshold: Threshold | None = None
     """Threshold that it must be able to reach."""
-    rests: bool = False
+    parks: bool = False
     """Whether it may be parked."""
 
 
@@ -44,19 +44,19 @@ class Turn:
 class Free:
     """An engine is free; it has sent the outcomes of its candidates before."""
 
-    resting: int = 0
+    parked: int = 0
     """Number of parked candidates."""
 
 
 @dataclass(frozen=True)
-class GoOn:
+class ResumeParked:
     """Request to finish the best parked candidate."""
 
-    bar: Bar | None
+    threshold: Threshold | None
 
 
 @dataclass(frozen=True)
-class News:
+class ThresholdUpdate:
     """A raised threshold during the evaluation of a candidate; it gets no reply."""
 
-    bar: Bar | None
+    threshold: Threshold | None

@@ -10,13 +10,13 @@ from benchmarks.gpu_search.candidate_outcome import Outcome
 from benchmarks.gpu_search.candidates import descriptor_of, scale_map_of, seeds_of
 from benchmarks.gpu_search.drawn_engine import DrawnEngine
 from benchmarks.gpu_search.driver_messages import (
-    RESTING,
+    PARKED_LIMIT,
     WARM_UP,
+    EvaluateCandidate,
     Free,
-    GoOn,
-    News,
+    ResumeParked,
     Settings,
-    Turn,
+    ThresholdUpdate,
 )
 from benchmarks.gpu_search.variants import VARIANTS
 from benchmarks.gpu_search.workload import DrawnTask
@@ -25,8 +25,7 @@ from modnorm.engines.protocol import GenerationLimits
 from modnorm.engines.settings import EngineSettings
 from modnorm.search.polling import ParkingPolicy
 from modnorm.search.ranking import mean_reward
-from modnorm.search.scheduling import Scheduler
-from modnorm.search.scheduling import Turn as ParkingTurn
+from modnorm.search.scheduling import Scheduler, Turn
 from modnorm.search.scoring import answer_candidate
 from modnorm.search.stopping import EarlyStop, Threshold
 
@@ -62,15 +61,15 @@ class Contender:
     def evaluate(
         self,
         candidate: int,
-        bar: Callable[[], Threshold | None] | None,
+        threshold: Callable[[], Threshold | None] | None,
         parking: ParkingPolicy | None = None,
     ) -> Outcome:
         """Score a candidate, or stop it.
 
         Args:
             candidate: Index of the candidate.
-            bar: Returns its threshold; None if candidates are not stopped.
-            resting: When to park it; None for never.
+            threshold: Returns its threshold; None if candidates are not stopped.
+            parking: When to park it; None for never.
 
         Returns:
             Its outcome, with all steps since the last call.
@@ -89,7 +88,7 @@ class Contender:
             GenerationLimits(self._workload.cap),
             judges=self._judges,
             on_progress=_go_on,
-            stop=EarlyStop(candidate, task.reward_bounds, bar) if bar else None,
+            stop=EarlyStop(candidate, task.reward_bounds, threshold) if threshold else None,
             parking=parking,
         ).judged()
         return Outcome(
@@ -121,32 +120,32 @@ class Conversation:
     def __init__(self, connection: Connection, contender: Contender) -> None:
         self._connection = connection
         self._contender = contender
-        self._scheduler = Scheduler(RESTING)
-        self._bar: Threshold | None = None
+        self._scheduler = Scheduler(PARKED_LIMIT)
+        self._threshold: Threshold | None = None
 
     def run(self) -> None:
         """Handle requests until None arrives."""
         while (message := self._connection.recv()) is not None:
-            if isinstance(message, Turn):
-                self._bar = message.bar
+            if isinstance(message, EvaluateCandidate):
+                self._threshold = message.threshold
                 self._scheduler.begin(partial(self._evaluate, message))
-            if isinstance(message, GoOn):
-                self._bar = message.bar
+            if isinstance(message, ResumeParked):
+                self._threshold = message.threshold
                 self._scheduler.resume_best()
-            if isinstance(message, (Turn, GoOn)):
+            if isinstance(message, (EvaluateCandidate, ResumeParked)):
                 self._connection.send(Free(self._scheduler.parked))
 
-    def _evaluate(self, asked: Turn, turn: ParkingTurn) -> None:
-        bar = self._latest if asked.stops else None
-        parking = turn if asked.rests else None
-        self._connection.send(self._contender.evaluate(asked.candidate, bar, parking))
+    def _evaluate(self, asked: EvaluateCandidate, turn: Turn) -> None:
+        threshold = self._latest_threshold if asked.stops else None
+        parking = turn if asked.parks else None
+        self._connection.send(self._contender.evaluate(asked.candidate, threshold, parking))
 
-    def _latest(self) -> Threshold | None:
+    def _latest_threshold(self) -> Threshold | None:
         while self._connection.poll():
-            if not isinstance(message := self._connection.recv(), News):
+            if not isinstance(message := self._connection.recv(), ThresholdUpdate):
                 raise TypeError(f"{message} in the middle of a candidate")
-            self._bar = message.bar
-        return self._bar
+            self._threshold = message.threshold
+        return self._threshold
 
 
 def serve(connection: Connection, settings: Settings) -> None:

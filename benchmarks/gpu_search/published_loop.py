@@ -17,7 +17,7 @@ from vllm.platforms import current_platform
 
 from benchmarks.gpu_search.candidate_outcome import Outcome
 from benchmarks.gpu_search.candidates import RADIUS, scale_map_of, seeds_of
-from benchmarks.gpu_search.driver_messages import WARM_UP, Free, Settings, Turn
+from benchmarks.gpu_search.driver_messages import WARM_UP, EvaluateCandidate, Free, Settings
 from benchmarks.gpu_search.workload import DrawnTask
 from modnorm.checkpoint.prompts import PromptEncoder
 from modnorm.checkpoint.reference import resolve_checkpoint
@@ -134,7 +134,7 @@ def serve(connection: Connection, settings: Settings) -> None:
     contender.warm_up()
     connection.send(contender.environment)
     while (message := connection.recv()) is not None:
-        if isinstance(message, Turn):
+        if isinstance(message, EvaluateCandidate):
             connection.send(contender.evaluate(message.candidate))
             connection.send(Free())
     contender.close()

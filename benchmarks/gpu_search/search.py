@@ -126,7 +126,7 @@ def _run(
         options.candidates,
         options.experts if contender.stops else None,
         3600.0 if contender.stops else options.seconds,
-        contender.rests,
+        contender.parks,
     )
     outcomes, seconds = search(pool.engines[: contender.engines], plan)
     busy = sum(one.switch + one.generate + one.judge for one in outcomes)

@@ -1,6 +1,6 @@
 """The threshold of a candidate: the score below which early stop ends it."""
 
-from modnorm.search.stopping import Bar, EarlyStop
+from modnorm.search.stopping import EarlyStop, Threshold
 from modnorm.tasks import Task, stated_bounds
 from modnorm.v1 import evaluation_pb2 as messages
 
@@ -16,18 +16,18 @@ class CandidateThreshold:
         self.is_followed = job.split == messages.SPLIT_SELECTION and job.candidate >= 0
         self.about = (job.experiment_id, job.candidate) if self.is_followed else ("", 0)
         """Experiment and candidate in heartbeats; an empty experiment requests no threshold."""
-        self._threshold: Bar | None = None
+        self._threshold: Threshold | None = None
         if self.is_followed and job.HasField("bar"):
             self.raise_to(job.bar)
 
-    def get(self) -> Bar | None:
+    def get(self) -> Threshold | None:
         """Return the threshold, or None while there is none."""
         return self._threshold
 
     def raise_to(self, bar: messages.Bar) -> None:
         """Replace the threshold unless the new one is lower."""
-        new, old = Bar(bar.reward, bar.index), self._threshold
-        if old is None or new.shuts_out(old.reward, old.index):
+        new, old = Threshold(bar.reward, bar.index), self._threshold
+        if old is None or new.excludes(old.reward, old.index):
             self._threshold = new
 
 

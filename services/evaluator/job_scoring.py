@@ -96,7 +96,7 @@ class JobScorer:
         job: messages.Job,
         lease: HeldLease,
         threshold: CandidateThreshold,
-        turn: Resting | None = None,
+        turn: ParkingPolicy | None = None,
     ) -> Work:
         """Answer a job's rows; return the remaining work, which needs no engine.
 
@@ -186,7 +186,7 @@ class JobScorer:
         model: LoadedModel,
         lease: HeldLease,
         descriptor: Descriptor,
-    ) -> Answered:
+    ) -> PendingResult:
         """Answer rows; the result numbers them from 0."""
         numbers, split = request.numbers, split_name(job)
         rows = self._artifacts.rows(job.rows_digest)

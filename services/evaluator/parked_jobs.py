@@ -18,7 +18,7 @@ class ParkedJobs:
     """
 
     def __init__(self, limit: int) -> None:
-        self._race = Race(limit)
+        self._scheduler = Scheduler(limit)
         self._open: dict[Turn, messages.Job] = {}
 
     def __len__(self) -> int:
@@ -27,12 +27,12 @@ class ParkedJobs:
     @property
     def is_full(self) -> bool:
         """Whether jobs are parked and no further job can be parked."""
-        return len(self) > 0 and self._race.is_full
+        return len(self) > 0 and self._scheduler.is_full
 
     @property
     def at_engine(self) -> messages.Job | None:
         """The job that uses the engine now; may be read from any thread."""
-        active = self._race.active
+        active = self._scheduler.active
         return self._open.get(active) if active else None
 
     def fits(self, job: messages.Job) -> bool:
@@ -41,11 +41,11 @@ class ParkedJobs:
 
     def begin(self, job: messages.Job, work: Callable[[Turn], None]) -> None:
         """Work on a job until it ends or the work parks it through its turn."""
-        self._race.begin(partial(self._work, job, work))
+        self._scheduler.begin(partial(self._work, job, work))
 
     def continue_best(self) -> None:
         """Finish the parked job with the best answers; end the jobs that are no longer needed."""
-        self._race.go_on()
+        self._scheduler.resume_best()
 
     def abandon(self, error: BaseException) -> None:
         """Raise an error in all parked jobs."""
@@ -77,10 +77,10 @@ class ParkingTurn:
         """Return whether to park now, after `answered` rows; never while the worker stops."""
         return self._turn.is_due(answered, rows) and not self._lease.is_stopping
 
-    def rest(self, standing: float, is_out: Callable[[], bool]) -> None:
+    def park(self, mean_reward: float, is_excluded: Callable[[], bool]) -> None:
         """Park the job until its next turn, which comes soon if the job is no longer needed."""
         with self._watchdog.parked(), self._lease.parked():
-            self._turn.rest(standing, lambda: self._lease.is_ended or is_out())
+            self._turn.park(mean_reward, lambda: self._lease.is_ended or is_excluded())
 
 
 def _state(job: messages.Job) -> tuple[str, int, str]:

@@ -3,19 +3,19 @@
 from multiprocessing.connection import Connection
 
 from benchmarks.gpu_search.candidate_outcome import Outcome
-from benchmarks.gpu_search.driver_messages import Free, Settings, Turn
+from benchmarks.gpu_search.driver_messages import EvaluateCandidate, Free, Settings
 from benchmarks.gpu_search.expected import drawn_scores
 
 
 def serve(connection: Connection, settings: Settings) -> None:
-    """Stop candidates whose whole score does not pass the bar that they began with."""
+    """Stop candidates whose whole score does not pass the threshold that they began with."""
     scores = drawn_scores(settings.workload, settings.population)
     while (message := connection.recv()) is not None:
         if message == "fail":
             raise RuntimeError("as told")
-        if isinstance(message, Turn):
-            score, bar = scores[message.candidate], message.bar
-            out = bar is not None and bar.excludes(score, message.candidate)
+        if isinstance(message, EvaluateCandidate):
+            score, threshold = scores[message.candidate], message.threshold
+            out = threshold is not None and threshold.excludes(score, message.candidate)
             found = None if out else score
             connection.send(
                 Outcome(message.candidate, found, 0.0, 1.0, 0.1, 0.8, 0.1, {4: (9, 1.0, 0.5)})

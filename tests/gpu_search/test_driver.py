@@ -101,8 +101,8 @@ def test_results_of_two_machines_are_not_mixed(tmp_path: Path) -> None:
 
 def test_contenders_have_names() -> None:
     assert contender_named("mps3+stop").engines == 3
-    assert contender_named("mps3+stop").rests
-    assert not contender_named("mps3+inorder").rests
+    assert contender_named("mps3+stop").parks
+    assert not contender_named("mps3+inorder").parks
     assert contender_named("mps3+inorder").stops
     assert contender_named("one").pool == "one"
     assert contender_named("one@sync+stop").variant == "sync"

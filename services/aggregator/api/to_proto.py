@@ -182,7 +182,7 @@ def _specified(spec_json: str) -> evaluation_pb2.Job:
     )
 
 
-def fill_threshold(message: evaluation_pb2.Bar, threshold: Bar) -> None:
+def fill_threshold(message: evaluation_pb2.Bar, threshold: Threshold) -> None:
     """Fill in a threshold."""
     message.reward, message.index = threshold.reward, threshold.index
     message.SetInParent()

@@ -36,7 +36,7 @@ def _stops_early(experiment: Experiment) -> bool:
 
 @dataclass(slots=True)
 class _CachedThresholds:
-    thresholds: Bars
+    thresholds: Thresholds
     time: float
 
 
@@ -45,12 +45,12 @@ class EarlyStopCache:
 
     def __init__(self) -> None:
         self._thresholds: OrderedDict[str, _CachedThresholds] = OrderedDict()
-        self._votes: OrderedDict[str, Settling] = OrderedDict()
+        self._votes: OrderedDict[str, SettledVotes] = OrderedDict()
         self._lock = Lock()
 
     def threshold(
         self, session: Session, experiment: Experiment, candidate: int, *, fresh: bool = False
-    ) -> Bar | None:
+    ) -> Threshold | None:
         """Return the threshold of a candidate; None if all its rows are scored.
 
         Args:
@@ -71,7 +71,7 @@ class EarlyStopCache:
                 _add_stored_scores(session, experiment, cached.thresholds)
             return cached.thresholds.of(candidate)
 
-    def cached_threshold(self, experiment_id: str, candidate: int) -> Bar | None:
+    def cached_threshold(self, experiment_id: str, candidate: int) -> Threshold | None:
         """Return the cached threshold of a candidate; never waits."""
         cached = self._thresholds.get(experiment_id)
         return cached.thresholds.of(candidate) if cached else None
@@ -82,7 +82,7 @@ class EarlyStopCache:
             return
         with self._lock:
             if cached := self._thresholds.get(job.experiment_id):
-                cached.thresholds.complete(job.candidate, job.metric)
+                cached.thresholds.add(job.candidate, job.metric)
 
     def forget(self, experiment_id: str) -> None:
         """Remove an experiment that has ended: votes on many rows take much memory."""
@@ -112,17 +112,17 @@ class EarlyStopCache:
                 selection_of(session, experiment), experiment.heldout_rows
             )
             _keep(self._votes, experiment.id, votes)
-            for expert, ballot in ballots_of(session, experiment, excluded=votes.taken):
-                votes.take(expert, ballot)
+            for expert, ballot in ballots_of(session, experiment, excluded=votes.counted):
+                votes.add(expert, ballot)
             return votes.skippable(candidate)
 
 
-def _thresholds_of(experiment: Experiment) -> Bars:
+def _thresholds_of(experiment: Experiment) -> Thresholds:
     population = experiment.spec.population
     return Thresholds(population.reported_prefixes, population.ensemble_sizes[-1])
 
 
-def _add_stored_scores(session: Session, experiment: Experiment, thresholds: Bars) -> None:
+def _add_stored_scores(session: Session, experiment: Experiment, thresholds: Thresholds) -> None:
     """Add the best stored scores of every prefix, which determine its threshold."""
     population = experiment.spec.population
     size = population.ensemble_sizes[-1]
@@ -134,7 +134,7 @@ def _add_stored_scores(session: Session, experiment: Experiment, thresholds: Bar
         tied = scores.where(col(Job.metric) == last).order_by(col(Job.candidate)).limit(size)
         for candidate, score in (*best, *session.execute(tied)):
             if score is not None:
-                thresholds.complete(candidate, score)
+                thresholds.add(candidate, score)
 
 
 def _scores(experiment: Experiment, prefix: int) -> Select[int, float | None]:

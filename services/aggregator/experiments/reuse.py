@@ -222,16 +222,16 @@ def _validity_of_scores(population: PopulationSpec, common: Iterable[Sequence[Pa
     Complete scores are valid. The interval of a candidate that was stopped early is valid if the
     reused complete scores exclude the candidate.
     """
-    thresholds = Bars(population.reported_prefixes, population.ensemble_sizes[-1])
+    thresholds = Thresholds(population.reported_prefixes, population.ensemble_sizes[-1])
     for pair in chain.from_iterable(common):
         if pair.metric is not None:
-            thresholds.complete(pair.candidate, pair.metric)
+            thresholds.add(pair.candidate, pair.metric)
 
     def holds(pair: Pair) -> bool:
         if pair.metric is not None or pair.upper is None:
             return pair.metric is not None
         threshold = thresholds.of(pair.candidate)
-        return threshold is not None and threshold.shuts_out(pair.upper, pair.candidate)
+        return threshold is not None and threshold.excludes(pair.upper, pair.candidate)
 
     return holds
 
@@ -281,4 +281,4 @@ def _predecessor(session: Session, experiment: Experiment, split: Split) -> str 
 def _precedes(other: Experiment, spec: ExperimentSpec) -> bool:
     """Return whether a spec can reuse an ended experiment that left work unfinished."""
     skipped_work = other.spec.population.statistics != spec.population.statistics
-    return spec.takes_over_from(other.spec) and (other.state in _ENDED_EARLY or skipped_work)
+    return spec.can_reuse(other.spec) and (other.state in _ENDED_EARLY or skipped_work)

@@ -88,7 +88,7 @@ class JobStore:
                     self._early_stop.forget(answer.experiment.id)
         return answers
 
-    def cached_threshold(self, experiment_id: str, candidate: int) -> Bar | None:
+    def cached_threshold(self, experiment_id: str, candidate: int) -> Threshold | None:
         """Return the cached threshold of a candidate; None if there is none."""
         return self._early_stop.cached_threshold(experiment_id, candidate)
 

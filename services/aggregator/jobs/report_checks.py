@@ -131,7 +131,7 @@ class ReportChecks:
         interval = score_interval([answer.reward for answer in report.answers], rows, bounds)
         for fresh in (False, True):
             threshold = self._early_stop.threshold(session, experiment, job.candidate, fresh=fresh)
-            if threshold is not None and threshold.shuts_out(interval.upper, job.candidate):
+            if threshold is not None and threshold.excludes(interval.upper, job.candidate):
                 return interval
         raise InvalidInputError(
             f"candidate {job.candidate} can still reach {interval.upper:g} and be an expert",

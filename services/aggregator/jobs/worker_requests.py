@@ -23,7 +23,7 @@ class Claim:
     job: Job
     candidate: Candidate
     experiment: Experiment
-    threshold: Bar | None = None
+    threshold: Threshold | None = None
     """The score that the candidate must be able to reach; None if all its rows are scored."""
     skipped: Sequence[int] = ()
     """Held-out rows that need no answer, in ascending order."""

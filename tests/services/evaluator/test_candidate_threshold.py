@@ -85,7 +85,7 @@ def test_a_threshold_never_falls() -> None:
     for reward, index in ((0.5, 2), (0.4, 0), (0.5, 7), (0.5, 1), (0.6, 9)):
         threshold.raise_to(messages.Bar(reward=reward, index=index))
         seen.append(threshold.get())
-    assert seen == [Bar(0.5, 2)] * 3 + [Bar(0.5, 1), Bar(0.6, 9)]
+    assert seen == [Threshold(0.5, 2)] * 3 + [Threshold(0.5, 1), Threshold(0.6, 9)]
 
 
 def test_a_task_that_states_no_bounds_is_never_stopped() -> None:

@@ -381,7 +381,7 @@ def test_answers_that_cannot_be_judged_fail_their_own_job(
         self.rewards.append(1e9)
 
     with monkeypatch.context() as changed:
-        changed.setattr(Judging, "look", out_of_bounds)
+        changed.setattr(AnswerJudge, "collect_rewards", out_of_bounds)
         parking_runner.continue_parked()
     assert kinds(aggregator) == {"a": messages.FAILURE_KIND_FATAL}
     assert not parking_runner.has_parked

@@ -171,8 +171,8 @@ def scored_to_the_bar(world, **changes):
 
 def test_claims_and_heartbeats_tell_the_bar_and_reports_are_held_to_it(world):
     created, claim = scored_to_the_bar(world)
-    assert claim.threshold == Bar(1.0, 1)
-    assert world.stores.jobs.cached_threshold(created, 3) == Bar(1.0, 1)
+    assert claim.threshold == Threshold(1.0, 1)
+    assert world.stores.jobs.cached_threshold(created, 3) == Threshold(1.0, 1)
     assert world.stores.jobs.cached_threshold(created, -1) is None
     world.stores.jobs.report(stopped(world.report_of(claim)))
     record = world.stores.results.candidates(created, 2, 1)[0]
@@ -241,7 +241,7 @@ def test_equal_scores_are_found_again_first_candidates_first(world):
     pending = world.stores.jobs.pending(created)
     again = restarted(world).claim(pending[0], "w")
     assert again is not None
-    assert (claim.threshold, again.threshold) == (Bar(1.0, 1), Bar(1.0, 1))
+    assert (claim.threshold, again.threshold) == (Threshold(1.0, 1), Threshold(1.0, 1))
 
 
 def test_what_was_left_out_is_taken_over_with_what_justifies_it(world):
