@@ -115,7 +115,7 @@ def test_the_profile_is_calibrated_as_in_an_experiment_and_kept(
         ({"name": "randopt"}, ("--prompts", "5000"), "task.selection"),
     ],
 )
-def test_what_cannot_be_matched_is_refused(
+def test_an_invalid_matching_is_refused(
     method, arguments, field, write_spec, modnorm, tmp_path, cache
 ):
     code, _, err = modnorm(

@@ -83,7 +83,7 @@ def test_certificates_are_for_the_names_given_and_the_sandbox_for_itself(folder)
 
 
 @pytest.mark.parametrize(("name", "told"), [("10.0.0", "bad ip address"), ("lab:50051", "port")])
-def test_a_name_that_is_none_changes_nothing_and_is_told(folder, name, told):
+def test_an_invalid_name_is_refused_and_changes_nothing(folder, name, told):
     before = {path: path.read_bytes() for path in folder.iterdir()}
     ran = subprocess.run([SCRIPT, folder, name], check=False, capture_output=True, text=True)
     assert ran.returncode == 1

@@ -32,7 +32,7 @@ def test_what_is_there_stays(tmp_path):
     assert made(tmp_path / "s") == before
 
 
-def test_a_token_that_was_taken_away_is_made_under_another_name(tmp_path):
+def test_a_revoked_token_is_replaced_under_another_name(tmp_path):
     folder = tmp_path / "s"
     old = made(folder)["worker_token"]
     for number in (2, 3):

@@ -54,7 +54,7 @@ def _is_right(outcomes: Sequence[Outcome], *, late: bool = False) -> bool:
     return is_right(outcomes, WORKLOAD, Plan(POPULATION, EXPERTS), EXPERTS, late=late)
 
 
-def test_what_came_out_is_right_as_it_is_and_not_otherwise(engines: Sequence[Child]) -> None:
+def test_the_check_accepts_complete_outcomes_only(engines: Sequence[Child]) -> None:
     outcomes, _ = search(engines, Plan(POPULATION, EXPERTS))
     *others, best = sorted(outcomes, key=lambda one: one.score or 0.0)
     assert _is_right(outcomes)
@@ -75,7 +75,7 @@ def test_no_candidate_is_begun_after_the_time_is_over(engines: Sequence[Child]) 
     assert search(engines, Plan(POPULATION, seconds=-1.0))[0] == []
 
 
-def test_a_contender_that_ends_is_told_of() -> None:
+def test_a_contender_that_ends_is_reported() -> None:
     child = Child("it", "tests.gpu_search.drawn_contender", Settings("", WORKLOAD, 1))
     with ending(child), pytest.raises(SystemExit, match="it has ended with 1"):
         child.ask("fail")

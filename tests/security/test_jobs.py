@@ -89,7 +89,7 @@ def test_a_job_that_nobody_leased_cannot_be_reported(worker, jobs, stored, refus
     assert stored() == before
 
 
-def test_a_lease_that_went_to_another_worker_is_worth_nothing(worker, jobs, stored, refused):
+def test_a_superseded_lease_is_refused(worker, jobs, stored, refused):
     old = leased(worker, jobs[0])
     report = report_of(worker, old)
     failed(worker, old.lease, evaluation_pb2.FAILURE_KIND_RELEASED)
@@ -104,7 +104,7 @@ def test_a_lease_that_went_to_another_worker_is_worth_nothing(worker, jobs, stor
     assert stored() == before
 
 
-def test_a_foreign_lease_among_many_is_refused_alone(worker, channel, jobs, stored, refused):
+def test_a_foreign_lease_is_refused_separately(worker, channel, jobs, stored, refused):
     theirs = leased(worker, jobs[0], "another").lease
     mine = [leased(worker, job_id).lease for job_id in jobs[1:3]]
     before = stored()
@@ -171,7 +171,7 @@ def test_only_workers_report(name, channel, worker, jobs, stored):
     assert stored() == before
 
 
-def test_a_report_of_other_work_is_refused(worker, jobs, stored, refused):
+def test_a_report_of_another_descriptor_is_refused(worker, jobs, stored, refused):
     report = report_of(worker, leased(worker, jobs[1]))
     before = stored()
     for spoil in (
@@ -197,7 +197,7 @@ def test_a_report_of_other_work_is_refused(worker, jobs, stored, refused):
     assert stored() == before
 
 
-def test_what_is_no_message_is_refused(worker, stored, refused):
+def test_invalid_queue_messages_are_refused(worker, stored, refused):
     noise, before = random.Random(3), stored()
     for content in (b"\xff" * 9, b"\x0a\x02\xff\xfe", b"\x0a\x01", noise.randbytes(200)):
         with refused(grpc.StatusCode.INVALID_ARGUMENT):
@@ -227,7 +227,7 @@ def test_a_packed_message_is_not_unpacked(path, channel, refused):
         )
 
 
-def test_a_report_without_end_is_refused(worker, jobs, stored, refused, monkeypatch):
+def test_an_endless_report_is_refused(worker, jobs, stored, refused, monkeypatch):
     monkeypatch.setattr(report_reader, "MAX_REPORT_BYTES", 100_000)
     report = report_of(worker, leased(worker, jobs[0]))
     report[1].answers.answers[0].completion = "x" * 30_000
@@ -237,7 +237,7 @@ def test_a_report_without_end_is_refused(worker, jobs, stored, refused, monkeypa
     assert stored() == before
 
 
-def test_a_token_of_one_lab_is_none_of_another(lab, channel, refused, tokens):
+def test_a_token_is_valid_in_one_lab_only(lab, channel, refused, tokens):
     text = tokens["worker"].token.get_secret_value()
     elsewhere = Credentials(token=type(tokens["worker"].token)(text[:-2]))
     with refused(grpc.StatusCode.UNAUTHENTICATED):

@@ -14,7 +14,7 @@ from verification.labs.secured_lab import secured_lab
 from verification.labs.waiting import HANG_SECONDS, wait_until
 
 
-def test_too_many_calls_are_told_when_to_come_again(lab, channel, exhaust):
+def test_rate_limited_calls_are_told_when_to_retry(lab, channel, exhaust):
     shown = lab.token("eager", [Role.READ], rate=2)
     listing = channel(shown).unary_unary("/modnorm.v1.ExperimentService/ListExperiments")
     for _ in range(4):

@@ -170,7 +170,7 @@ def test_a_forged_message_does_nothing(tmp_path, redis_url, caplog):
 
 
 @pytest.mark.integration
-def test_other_things_under_the_names_of_the_queue_do_not_end_the_aggregator(tmp_path, redis_url):
+def test_queue_keys_of_a_wrong_type_do_not_end_the_aggregator(tmp_path, redis_url):
     with (
         secured_lab(tmp_path, broker_url=redis_url) as lab,
         closing(redis.Redis.from_url(redis_url)) as broker,
@@ -186,7 +186,7 @@ def test_other_things_under_the_names_of_the_queue_do_not_end_the_aggregator(tmp
         assert list(lab.complaints()) == []
 
 
-def test_what_the_aggregator_sends_is_taken(redis_url):
+def test_messages_of_the_aggregator_are_accepted(redis_url):
     app = make_celery(redis_url)
     publish(app, "6f0f6c8e-6f0b-5d2a-9d0c-1f3f4a3c1b52")
     with app.connection_for_read() as connection:

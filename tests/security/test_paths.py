@@ -100,7 +100,7 @@ def method(profile):
         ("method", "method.profile", method, PROFILES),
     ],
 )
-def test_what_lies_outside_the_roots_is_not_there(
+def test_files_outside_the_roots_are_not_found(
     section, field, make, names, rooted, outside, client, spec, stored
 ):
     before, owner = stored(), client("team-a")
@@ -121,9 +121,7 @@ def test_what_lies_outside_the_roots_is_not_there(
         ("method", method, "profile.json"),
     ],
 )
-def test_nobody_is_told_what_lies_outside_of_the_roots(
-    section, make, there, outside, client, spec
-):
+def test_errors_reveal_no_file_outside_of_the_roots(section, make, there, outside, client, spec):
     said = set()
     for name in (there, f"no-{there}"):
         with pytest.raises(InvalidInputError) as refused:
@@ -132,7 +130,7 @@ def test_nobody_is_told_what_lies_outside_of_the_roots(
     assert len(said) == 1
 
 
-def test_what_lies_inside_the_roots_is_taken(rooted, client, spec):
+def test_files_inside_the_roots_are_accepted(rooted, client, spec):
     owner = client("team-a")
     for source in (f"{rooted}/data/good.jsonl", "good.jsonl"):
         owner.cancel(owner.submit(spec(task=task(source))).id)

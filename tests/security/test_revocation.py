@@ -36,7 +36,7 @@ def test_a_token_in_a_file_may_be_replaced(lab, client, tmp_path, write_token):
         revoke_token(lab.accepted, f"{name}-replaced")
 
 
-def test_a_worker_waits_while_the_file_of_its_token_is_away(lab, channel, tmp_path):
+def test_a_worker_waits_while_its_token_file_is_missing(lab, channel, tmp_path):
     file = tmp_path / "token"
     text, kept = make_token("late-worker", [Role.WORKER])
     add_token(lab.accepted, kept)
@@ -51,7 +51,7 @@ def test_a_worker_waits_while_the_file_of_its_token_is_away(lab, channel, tmp_pa
 
 
 @pytest.mark.parametrize("name", ["none", "read"])
-def test_a_job_is_handed_back_where_the_sandbox_refuses_the_worker(lab, tokens, name):
+def test_a_job_is_released_if_the_sandbox_refuses_the_worker(lab, tokens, name):
     sandbox = RemoteSandbox(lab.targets["sandbox"], credentials=tokens[name])
     with contextlib.closing(sandbox), pytest.raises(UnfitError):
         TaskCache(sandbox).check("mbpp")
@@ -85,7 +85,7 @@ def test_a_watch_ends_with_its_token_and_goes_on_with_the_next(
     assert "CANCELLED" in [event.message for event in watching[1]][-1].upper()
 
 
-def test_an_aggregator_that_is_refused_itself_blames_no_caller(tmp_path, spec, exhaust):
+def test_a_refused_aggregator_reports_its_own_token(tmp_path, spec, exhaust):
     (tmp_path / "lab").mkdir()
     with secured_lab(tmp_path / "lab") as lab:
         owner = lab.token("owner", [Role.SUBMIT, Role.READ])

@@ -14,7 +14,7 @@ from modnorm.wire.tokens import Role, revoke_token
 from verification.labs.waiting import HANG_SECONDS
 
 
-def test_each_call_on_a_stream_is_let_in_for_itself(lab, channel, exhaust, beats):
+def test_each_call_on_a_stream_is_admitted_separately(lab, channel, exhaust, beats):
     eager = beats(channel(lab.token("eager-worker", [Role.WORKER], rate=2)))
     with pytest.raises(grpc.RpcError) as raised:
         exhaust([islice(eager, 100)])
@@ -27,7 +27,7 @@ def test_each_call_on_a_stream_is_let_in_for_itself(lab, channel, exhaust, beats
     assert isinstance(from_rpc_error(raised.value), UnauthenticatedError)
 
 
-def test_a_stream_that_was_opened_in_time_lets_nobody_in_later(lab, channel, exhaust, beats):
+def test_an_open_stream_ends_with_its_token(lab, channel, exhaust, beats):
     connected = channel(lab.token("early-worker", [Role.WORKER]))
     calls: SimpleQueue[evaluation_pb2.WorkRequest | None] = SimpleQueue()
     waiting = evaluation_pb2_grpc.JobServiceStub(connected).Work(

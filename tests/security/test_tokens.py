@@ -61,13 +61,13 @@ def test_every_rpc_is_in_the_table(lab, tokens):
 
 @pytest.mark.parametrize("rpc", RPCS, ids=PATHS)
 @pytest.mark.parametrize("name", ["none", "forged", "expired"])
-def test_without_a_good_token_nothing_is_answered(rpc, name, channel, refused):
+def test_without_a_valid_token_no_call_is_answered(rpc, name, channel, refused):
     with refused(grpc.StatusCode.UNAUTHENTICATED):
         call(channel(name, rpc.home), rpc)
 
 
 @pytest.mark.parametrize("rpc", RPCS, ids=PATHS)
-def test_each_role_gets_what_the_table_says(rpc, channel, refused):
+def test_each_role_may_make_the_calls_in_the_table(rpc, channel, refused):
     for role in Role:
         if role in ALLOWED[rpc.path]:
             assert code_of(channel(role.value, rpc.home), rpc) not in {
@@ -169,7 +169,7 @@ def test_tenants_do_not_see_each_other(lab, client, channel, spec, stored, refus
     assert stored() == before
 
 
-def test_what_is_refused_is_logged_without_the_secret(channel, tokens, refused, caplog):
+def test_refusals_are_logged_without_the_secret(channel, tokens, refused, caplog):
     with caplog.at_level(logging.DEBUG):
         for name in ("none", "forged", "expired", "read"):
             with pytest.raises(grpc.RpcError):

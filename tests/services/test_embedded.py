@@ -78,7 +78,7 @@ def small_spec():
     )
 
 
-def test_an_engine_that_is_not_here_is_refused_at_once(tmp_path, small_spec, monkeypatch):
+def test_a_missing_engine_is_refused_at_once(tmp_path, small_spec, monkeypatch):
     monkeypatch.setattr("services.embedded.engine_names", lambda: ("auto", "transformers"))
     settings = ClientSettings(cache_dir=tmp_path / "cache")
     content = {**small_spec.model_dump(mode="json"), "engine": "vllm"}
@@ -151,7 +151,7 @@ def test_named_splits_are_looked_for_in_the_cache_and_in_the_data_roots(
     check_inputs(parse_spec(content), stored.provenance, folders=settings.split_folders)
 
 
-def test_what_is_stored_is_found_by_the_next_lab(tmp_path, small_spec):
+def test_the_next_lab_reads_stored_experiments(tmp_path, small_spec):
     with (
         start(tmp_path / "state", cache=tmp_path / "cache") as lab,
         ModnormClient(lab.target, credentials=lab.credentials) as client,
@@ -183,7 +183,7 @@ def test_a_lab_that_is_only_read_leaves_jobs_alone(tmp_path, small_spec):
         assert (progress.jobs_done, progress.jobs_running, progress.jobs_total) == (0, 0, 2)
 
 
-def test_nothing_is_left_running_and_logs_go_back(tmp_path):
+def test_a_lab_stops_all_threads_and_restores_logging(tmp_path):
     before = set(threading.enumerate())
     handlers = list(logging.getLogger().handlers)
     with start(tmp_path / "state", cache=tmp_path / "cache") as lab:
@@ -222,7 +222,7 @@ def test_an_evaluator_that_ends_by_itself_is_a_failure(tmp_path, monkeypatch):
     assert "lab.log" in str(raised.value.remedy)
 
 
-def test_a_database_that_is_none_is_told_at_the_start(tmp_path):
+def test_an_invalid_database_is_an_error_at_the_start(tmp_path):
     state = tmp_path / "state"
     state.mkdir()
     (state / "modnorm.db").write_text("this is no database, whatever its name may say" * 100)

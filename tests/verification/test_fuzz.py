@@ -17,7 +17,7 @@ def test_no_request_leads_to_a_defect(tmp_path, postgres_url, monkeypatch):
     assert {kind for kind, _ in figures.codes} >= {"good", "forged", "of another tenant"}
 
 
-def test_what_nobody_asked_for_is_noticed():
+def test_unexplained_changes_are_detected():
     before = {"experiments": ["a"], "answers": [], "jobs": ["j"]}
     after = {"experiments": ["a", "b"], "answers": ["x"], "jobs": ["k"]}
     assert len(list(unasked(before, after, {}))) == 5

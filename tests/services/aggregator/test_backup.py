@@ -56,7 +56,7 @@ def files(lab, experiment_id, folder):
     }
 
 
-def test_a_backup_of_a_run_goes_on_to_the_same_results(
+def test_a_restored_run_finishes_with_the_same_results(
     start_lab, spec, postgres_url, empty_url, tmp_path
 ):
     async def begin():

@@ -126,7 +126,7 @@ def test_the_scorer_of_the_spec_is_used_and_recorded(start_lab, spec):
     asyncio.run(scenario())
 
 
-def test_the_commit_that_rows_were_read_at_is_recorded(start_lab, spec, monkeypatch):
+def test_the_commit_of_a_dataset_is_recorded(start_lab, spec, monkeypatch):
     rows = [{"question": f"What is {n}?", "answer": f"#### {n}"} for n in range(3)]
     monkeypatch.setattr(
         "modnorm.tasks.sources.read_dataset", lambda _spec, *, field: HubRows(rows, "f" * 40)
@@ -210,7 +210,7 @@ async def check_profile_files(lab, spec, folder, profile):
             await lab.create(spec(method={**NAMED, "profile": str(path)}), "bad")
 
 
-def test_the_same_request_at_once_is_one_experiment(start_lab, spec, database_url):
+def test_concurrent_equal_requests_create_one_experiment(start_lab, spec, database_url):
     async def scenario():
         async with start_lab(database_url) as lab:
             made = await asyncio.gather(*(lab.create(spec()) for _ in range(5)))
@@ -241,7 +241,7 @@ def test_a_cancelled_experiment_stops_its_workers(start_lab, spec):
 
 
 @pytest.mark.parametrize("kind", ["CANDIDATE", "FATAL"])
-def test_a_failure_that_ends_the_experiment_is_told(start_lab, spec, kind):
+def test_a_failure_that_ends_the_experiment_is_logged(start_lab, spec, kind):
     async def scenario():
         async with start_lab() as lab:
             created = await lab.create(spec())

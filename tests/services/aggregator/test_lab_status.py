@@ -35,7 +35,7 @@ async def neighbour(look):
     return await start_server("127.0.0.1:0", register)
 
 
-def test_a_lab_tells_who_waits_and_who_works(start_lab, spec, database_url):
+def test_a_lab_counts_pending_jobs_and_lists_workers(start_lab, spec, database_url):
     async def scenario():
         async with start_lab(database_url) as lab:
             assert not (await status(lab)).jobs_pending
@@ -53,7 +53,7 @@ def test_a_lab_tells_who_waits_and_who_works(start_lab, spec, database_url):
     asyncio.run(scenario())
 
 
-def test_what_is_down_is_named_with_its_remedy(start_lab):
+def test_a_dependency_that_is_down_is_named_with_its_remedy(start_lab):
     async def scenario():
         changes = {"calibrator_target": "127.0.0.1:1", "broker_url": "redis://127.0.0.1:1/0"}
         async with start_lab(**changes) as lab:
@@ -83,7 +83,7 @@ def test_a_token_that_cannot_be_read_is_named(start_lab, tmp_path):
 
 
 @pytest.mark.integration
-def test_a_database_that_hangs_is_named_and_told_to_health_checks(
+def test_a_database_that_hangs_is_logged_and_makes_health_not_serving(
     start_lab, postgres_url, monkeypatch
 ):
     monkeypatch.setattr("services.aggregator.lab_status.CHECK_SECONDS", 0.5)
@@ -110,7 +110,7 @@ def test_a_database_that_hangs_is_named_and_told_to_health_checks(
 
 
 @pytest.mark.parametrize("usable", [True, False])
-def test_a_service_is_as_usable_as_what_it_needs(start_lab, usable):
+def test_a_service_is_usable_if_its_dependencies_are(start_lab, usable):
     async def look():
         return [status_pb2.Dependency(name="isolation", usable=usable, detail="d", remedy="r")]
 
@@ -128,7 +128,7 @@ def test_a_service_is_as_usable_as_what_it_needs(start_lab, usable):
     asyncio.run(scenario())
 
 
-def test_workers_are_remembered_in_bounded_number():
+def test_the_number_of_stored_workers_is_bounded():
     workers = Workers()
     for number in range(MAX_WORKERS + 5):
         workers.record_claim(f"w{number:05}", "1")

@@ -68,7 +68,7 @@ def test_an_experiment_is_counted_from_its_creation_to_its_end(start_lab, spec, 
     asyncio.run(scenario())
 
 
-def test_the_broker_is_looked_at_before_there_is_work(start_lab):
+def test_the_broker_is_checked_in_an_idle_lab(start_lab):
     async def scenario(**changes):
         async with start_lab(**changes) as lab:
             await lab.aggregator._dispatcher.reconcile()
@@ -111,7 +111,7 @@ def test_a_lost_lease_is_counted_and_named_in_the_log(start_lab, spec, logged):
     assert line["worker"] == "worker"
 
 
-def test_a_dead_worker_is_counted_once_however_many_jobs_rested(start_lab, spec):
+def test_a_dead_worker_is_counted_once_with_any_number_of_parked_jobs(start_lab, spec):
     async def scenario():
         async with start_lab(lease_seconds=2) as lab:
             created = await lab.create(spec())
@@ -134,7 +134,7 @@ def test_a_dead_worker_is_counted_once_however_many_jobs_rested(start_lab, spec)
     asyncio.run(scenario())
 
 
-def test_every_line_about_a_job_names_it(start_lab, spec, logged):
+def test_every_log_line_about_a_job_identifies_it(start_lab, spec, logged):
     async def scenario():
         async with start_lab() as lab:
             created = await lab.create(spec())
@@ -160,7 +160,7 @@ def names(line):
     return line["experiment"], line["job"], line["candidate"], line["split"]
 
 
-def test_without_a_database_the_rest_is_still_shown(start_lab):
+def test_without_a_database_other_metrics_are_exported(start_lab):
     async def scenario():
         async with start_lab() as lab:
             assert value(lab, "modnorm_database_up") == 1
@@ -172,7 +172,7 @@ def test_without_a_database_the_rest_is_still_shown(start_lab):
     asyncio.run(scenario())
 
 
-def test_workers_that_have_gone_deviate_no_more(start_lab):
+def test_workers_that_have_left_no_longer_deviate(start_lab):
     async def scenario():
         async with start_lab() as lab:
             canaries = lab.aggregator._workers.canaries

@@ -27,7 +27,7 @@ def run(command, **changes):
     return ended.returncode, ended.stderr
 
 
-def test_the_one_shot_migrates_and_ends(database_url):
+def test_the_migration_program_migrates_and_ends(database_url):
     with closing(Database(database_url)) as database:
         with pytest.raises(PreconditionError, match="has schema none"):
             database.check_schema()
@@ -44,7 +44,7 @@ def test_a_database_that_does_not_answer_ends_it_with_an_error():
 
 
 @pytest.mark.parametrize("step", [Database.migrate, Database.check_schema])
-def test_a_schema_of_a_newer_version_is_left_alone(database_url, step):
+def test_a_newer_schema_is_not_changed(database_url, step):
     with closing(Database(database_url)) as database:
         database.migrate()
         with database.write() as session:

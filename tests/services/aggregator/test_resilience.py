@@ -34,7 +34,7 @@ def test_two_aggregators_on_one_database_give_one_result(
     asyncio.run(scenario())
 
 
-def test_an_aggregator_that_died_is_succeeded_by_another(
+def test_another_aggregator_continues_after_a_crash(
     start_lab, another_aggregator, spec, database_url
 ):
     async def scenario():
@@ -60,7 +60,7 @@ def test_an_aggregator_that_died_is_succeeded_by_another(
     asyncio.run(scenario())
 
 
-def test_a_worker_keeps_its_job_while_nobody_could_hear_it(
+def test_a_worker_keeps_its_job_during_an_outage_of_the_aggregator(
     start_lab, another_aggregator, spec, database_url
 ):
     async def scenario():
@@ -86,7 +86,7 @@ def test_a_worker_keeps_its_job_while_nobody_could_hear_it(
     asyncio.run(scenario())
 
 
-def test_a_lease_that_cannot_be_ended_keeps_no_other(start_lab, spec, database_url):
+def test_a_lease_that_cannot_be_ended_does_not_block_others(start_lab, spec, database_url):
     async def scenario():
         async with start_lab(database_url, lease_seconds=0.5) as lab:
             experiments = [await lab.create(spec(), name) for name in ("unreadable", "other")]
@@ -105,7 +105,7 @@ def test_a_lease_that_cannot_be_ended_keeps_no_other(start_lab, spec, database_u
     asyncio.run(scenario())
 
 
-def test_what_is_kept_of_an_experiment_is_let_go_of_when_it_is_cancelled(start_lab, spec):
+def test_the_cache_of_a_cancelled_experiment_is_dropped(start_lab, spec):
     async def scenario():
         async with start_lab() as lab:
             created = await lab.create(spec())
@@ -125,7 +125,9 @@ def test_what_is_kept_of_an_experiment_is_let_go_of_when_it_is_cancelled(start_l
 
 
 @pytest.mark.parametrize("release", [True, False])
-def test_embedded_aggregators_take_back_all_leases(start_lab, another_aggregator, spec, release):
+def test_an_embedded_aggregator_releases_all_leases_at_its_start(
+    start_lab, another_aggregator, spec, release
+):
     async def scenario():
         async with start_lab() as lab:
             created = await lab.create(spec())
@@ -139,7 +141,7 @@ def test_embedded_aggregators_take_back_all_leases(start_lab, another_aggregator
     asyncio.run(scenario())
 
 
-def test_a_broker_that_is_down_or_forgets_loses_nothing(start_lab, spec, redis_url):
+def test_a_broker_outage_or_flush_loses_no_job(start_lab, spec, redis_url):
     async def scenario():
         nowhere = "redis://127.0.0.1:1/0"
         async with start_lab(broker_url=nowhere, reconcile_seconds=0.2) as lab:
@@ -162,7 +164,7 @@ async def published(app, count):
             pass
 
 
-def test_what_is_published_is_not_published_again_and_again(start_lab, spec, redis_url):
+def test_published_jobs_are_not_published_repeatedly(start_lab, spec, redis_url):
     async def scenario():
         async with start_lab(broker_url=redis_url, reconcile_seconds=0.05) as lab:
             created = await lab.create(spec())
@@ -175,7 +177,7 @@ def test_what_is_published_is_not_published_again_and_again(start_lab, spec, red
     asyncio.run(scenario())
 
 
-def test_a_service_that_is_down_delays_and_is_seen(start_lab, spec):
+def test_a_service_outage_delays_an_experiment_visibly(start_lab, spec):
     async def scenario():
         async with start_lab(calibrator_target="127.0.0.1:1") as lab:
             method = {"name": "modular_norm", "radius": 0.2}

@@ -26,7 +26,7 @@ async def made(runs, key):
     return [found async for found in runs.follow(Quick(key))][-1]
 
 
-def test_what_another_process_makes_keeps_nobody_else_waiting(tmp_path, monkeypatch):
+def test_an_artifact_in_another_process_delays_no_other(tmp_path, monkeypatch):
     monkeypatch.setattr("services.calibrator.computations.TURN_SECONDS", 0.0)
     (tmp_path / "locks").mkdir()
 

@@ -51,7 +51,7 @@ def test_progress_then_the_artifact_of_the_library_computed_once(
     assert RadiusArtifact.from_json(first.json).digest == first.digest
 
 
-def test_broken_off_it_goes_on_and_another_grid_measures_nothing_twice(
+def test_an_interrupted_matching_resumes_and_another_grid_reuses_measurements(
     serve, settings, measure_request, caplog
 ):
     many = measure_request(candidates=12)
@@ -78,7 +78,7 @@ def test_broken_off_it_goes_on_and_another_grid_measures_nothing_twice(
     assert len(RadiusArtifact.from_json(artifact.json).document.radii) == 2
 
 
-def test_a_long_matching_makes_way_for_what_waits_and_goes_on(
+def test_a_long_matching_yields_and_resumes(
     serve, settings, measure_request, request_for, caplog, monkeypatch
 ):
     monkeypatch.setattr("services.calibrator.computations.TURN_SECONDS", 0.0)

@@ -94,7 +94,7 @@ def test_concurrent_callers_share_one_computation(serve, settings, request_for, 
     assert len(computed(caplog)) == 1
 
 
-def test_what_defines_a_profile_tells_profiles_apart(serve, settings, request_for):
+def test_each_input_changes_the_key_of_a_profile(serve, settings, request_for):
     variants = [
         request_for(),
         request_for(task="gsm8k"),
@@ -108,7 +108,7 @@ def test_what_defines_a_profile_tells_profiles_apart(serve, settings, request_fo
     assert len({profile.digest for _, profile in asyncio.run(scenario())}) == 3
 
 
-def test_a_computation_that_nobody_follows_stops(serve, settings, request_for, caplog):
+def test_a_computation_without_followers_stops(serve, settings, request_for, caplog):
     many = request_for(examples=64, prompts=64)
 
     async def scenario():
@@ -125,7 +125,7 @@ def test_a_computation_that_nobody_follows_stops(serve, settings, request_for, c
     assert stored == [profile.digest]
 
 
-def test_a_computation_goes_on_for_those_who_stay(serve, settings, request_for, caplog):
+def test_a_computation_continues_for_its_other_followers(serve, settings, request_for, caplog):
     async def scenario():
         async with serve(settings) as stub:
             leaving = stub.Calibrate(request_for(examples=4), timeout=HANG_SECONDS)
@@ -156,7 +156,7 @@ def test_other_calls_are_answered_meanwhile(serve, settings, request_for):
     assert asyncio.run(scenario()) == (grpc.StatusCode.NOT_FOUND, True)
 
 
-def test_a_damaged_artifact_is_made_again(serve, settings, request_for, caplog):
+def test_a_damaged_artifact_is_computed_again(serve, settings, request_for, caplog):
     async def scenario():
         async with serve(settings) as stub:
             _, first = await collect(stub.Calibrate(request_for(), timeout=HANG_SECONDS))
@@ -197,7 +197,7 @@ def test_a_stored_profile_is_found_by_digest_and_fingerprint(serve, settings, re
         ("0" * 64, NotFoundError),
     ],
 )
-def test_a_profile_that_is_not_there(serve, settings, digest, kind):
+def test_a_missing_profile_is_not_found(serve, settings, digest, kind):
     async def scenario():
         async with serve(settings) as stub:
             with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -256,7 +256,7 @@ def test_a_model_outside_of_the_roots_is_refused(serve, settings, request_for, t
     assert error.field == "model.name"
 
 
-def test_another_model_than_the_caller_has_in_mind_is_refused(serve, settings, request_for):
+def test_a_model_with_another_digest_is_refused(serve, settings, request_for):
     code, error = refused(serve, settings, request_for(model_digest="0" * 64))
     assert code is grpc.StatusCode.FAILED_PRECONDITION
     assert isinstance(error, PreconditionError)

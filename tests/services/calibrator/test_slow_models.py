@@ -86,7 +86,7 @@ def test_slow_models_keep_no_stored_profile_waiting(
     asyncio.run(scenario())
 
 
-def test_a_few_slow_models_keep_no_other_calibration_waiting(
+def test_slow_models_delay_no_other_calibration(
     serve, settings, downloads, request_for, measure_request
 ):
     slow = [request_for(model=SLOW), measure_request(model=SLOW)] * (FEW // 2)

@@ -37,7 +37,7 @@ def path(tmp_path):
     return tmp_path / "tokens.yaml"
 
 
-def test_a_token_is_known_by_its_hash_alone(path):
+def test_only_the_hash_of_a_token_is_stored(path):
     text, kept = make_token("alice", [Role.READ], tenant="team-a")
     add_token(path, kept)
     assert text.split("_", 2)[2] not in path.read_text()
@@ -100,7 +100,7 @@ def test_a_revoked_token_is_refused_and_keeps_its_name(path):
         "!!python/object/apply:os.system ['true']",
     ],
 )
-def test_a_file_that_is_none_is_refused(path, text):
+def test_a_missing_file_is_refused(path, text):
     path.write_text(text)
     with pytest.raises(InvalidInputError) as raised:
         read_tokens(path)
@@ -139,7 +139,7 @@ def test_a_changed_file_is_read_again(path):
 
 
 @pytest.mark.parametrize("damage", [lambda path: path.unlink(), lambda path: path.write_text("[")])
-def test_a_damaged_file_leaves_what_was_accepted(path, damage, caplog):
+def test_a_damaged_file_keeps_the_accepted_tokens(path, damage, caplog):
     now = [0.0]
     text, kept = make_token("first", [Role.READ])
     write_tokens(path, TokenTable(tokens=(kept,)))
@@ -221,7 +221,7 @@ def test_outside_of_a_call_there_is_no_caller():
         ),
     ],
 )
-def test_a_service_that_all_could_use_does_not_start(tmp_path, settings, field):
+def test_an_unprotected_service_does_not_start(tmp_path, settings, field):
     ended = subprocess.run(
         [sys.executable, "-m", "services.sandbox.server"],
         env={**os.environ, "MODNORM_BIND_ADDRESS": "0.0.0.0:0", **settings},

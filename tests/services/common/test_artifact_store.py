@@ -58,7 +58,7 @@ def test_a_disk_that_cannot_be_written_is_an_outage(tmp_path):
         pass
 
 
-def test_what_was_never_stored_is_absent(store):
+def test_unknown_keys_are_absent(store):
     assert store.find("0" * 64) is None
     assert store.get("0" * 64) is None
     assert store.get("0" * 16) is None

@@ -1,7 +1,7 @@
 from services.common.exponential_backoff import Backoff
 
 
-def test_pauses_double_up_to_a_bound_and_are_short_again_after_a_success():
+def test_pauses_double_up_to_a_bound_and_reset_after_success():
     now = [0.0]
     backoff = Backoff(0.5, 3.0, clock=lambda: now[0])
     pauses = []

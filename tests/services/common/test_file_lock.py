@@ -21,7 +21,7 @@ def occupy(path, begun, over):
         over.wait(60)
 
 
-def test_one_holds_it_at_a_time_and_a_killed_process_frees_it(tmp_path):
+def test_a_lock_is_exclusive_and_released_by_a_killed_process(tmp_path):
     path = tmp_path / "lock"
     spawn = multiprocessing.get_context("spawn")
     begun, over = spawn.Event(), spawn.Event()

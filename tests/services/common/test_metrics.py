@@ -111,7 +111,7 @@ def test_calls_are_counted_by_method_and_code_and_timed():
     assert count(registry, "modnorm_grpc_call_seconds_count", **labels) == 3
 
 
-def test_a_call_that_its_caller_gave_up_counts_as_cancelled():
+def test_an_abandoned_call_counts_as_cancelled():
     registry = CollectorRegistry()
 
     async def scenario():
@@ -126,7 +126,7 @@ def test_a_call_that_its_caller_gave_up_counts_as_cancelled():
     assert calls(registry, "GetExperiment", "CANCELLED") == 1
 
 
-def test_bytes_that_are_no_message_are_counted_as_what_they_are():
+def test_undecodable_requests_are_counted_as_invalid():
     registry = CollectorRegistry()
 
     async def scenario():

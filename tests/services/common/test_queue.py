@@ -54,7 +54,7 @@ def test_a_broker_that_is_down_is_unavailable(call):
         call(app)
 
 
-def test_a_broker_that_says_nothing_is_unavailable(monkeypatch):
+def test_a_broker_that_does_not_answer_is_unavailable(monkeypatch):
     monkeypatch.setattr("services.common.queue.CONNECT_SECONDS", 0.2)
     monkeypatch.setattr("services.common.queue.SOCKET_SECONDS", 0.2)
     with closing(socket.socket()) as silent:
@@ -65,7 +65,7 @@ def test_a_broker_that_says_nothing_is_unavailable(monkeypatch):
             publish(app, "job-1")
 
 
-def test_nothing_is_lost_with_a_worker_and_nothing_is_kept():
+def test_jobs_of_a_dead_worker_are_redone_and_no_lease_remains():
     conf = make_celery("redis://127.0.0.1/0").conf
     assert conf.task_acks_late
     assert conf.task_reject_on_worker_lost
@@ -99,7 +99,7 @@ def test_many_messages_are_taken_in_the_order_of_their_publication(broker, reque
     assert len(tags) == len({message.headers["id"] for message in messages}) == len(ids)
 
 
-def test_a_connection_that_was_lost_meanwhile_delays_nothing(redis_url):
+def test_a_lost_connection_is_replaced_without_delay(redis_url):
     app = make_celery(redis_url)
     publish(app, "job-1")
     with closing(redis.Redis.from_url(redis_url)) as client:

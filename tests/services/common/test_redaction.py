@@ -57,7 +57,7 @@ def test_fields_with_the_name_of_a_secret_are_blanked(log, name):
     assert json.loads(stream.getvalue())["fields"] == {name: BLANK}
 
 
-def test_what_is_no_secret_stays(log):
+def test_text_without_secrets_is_unchanged(log):
     logger, stream = log
     fields = {"token": 7, "url": "http://127.0.0.1:8080/path", "bytes": b"ab", "none": None}
     logger.info("a bearer token is needed", extra=fields)

@@ -220,7 +220,7 @@ def test_a_message_over_the_size_limit_is_the_callers_fault(name, limit):
 
 
 @pytest.mark.parametrize("junk", [b"\xff\xff\xff", b"\x0a\x05ab"])
-def test_bytes_that_are_no_message_are_the_callers_fault(junk):
+def test_undecodable_requests_are_invalid_input(junk):
     async def scenario():
         async with running() as (_, channel):
             unary = channel.unary_unary(f"/{SERVICE}/GetExperiment")
@@ -261,7 +261,7 @@ def test_services_are_listed_by_reflection():
     assert {SERVICE, "grpc.health.v1.Health"} <= asyncio.run(scenario())
 
 
-def test_a_stop_says_so_first_and_lets_calls_finish():
+def test_a_stop_reports_not_serving_and_lets_calls_finish():
     async def scenario():
         async with running() as (server, channel):
             watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())

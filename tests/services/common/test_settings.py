@@ -51,7 +51,7 @@ def test_intervals_are_positive(monkeypatch, name):
         ("DATABASE_PASSWORD_FILE", "/nowhere", "database_password_file: /nowhere cannot be read"),
     ],
 )
-def test_a_process_says_which_setting_is_wrong_and_ends(name, value, said):
+def test_a_process_names_an_invalid_setting_and_ends(name, value, said):
     environment = os.environ | {f"MODNORM_{name}": value, "MODNORM_TOKEN": "a secret"}
     command = [sys.executable, "-m", "services.aggregator.migrate"]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

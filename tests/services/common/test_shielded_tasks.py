@@ -34,7 +34,7 @@ def run(scenario):
     asyncio.run(asyncio.wait_for(scenario(), 60))
 
 
-def test_a_caller_that_stays_has_the_result_or_the_error(caplog):
+def test_a_waiting_caller_gets_the_result_or_the_error(caplog):
     async def scenario():
         tasks, undelivered = ShieldedTasks(), list[str]()
         for error in (None, NotFoundError("gone"), ArithmeticError()):
@@ -51,7 +51,7 @@ def test_a_caller_that_stays_has_the_result_or_the_error(caplog):
     assert not caplog.records
 
 
-def test_work_ends_though_its_caller_leaves():
+def test_work_finishes_even_if_its_caller_leaves():
     async def scenario():
         tasks, work, undelivered = ShieldedTasks(), Work(), list[str]()
         await left(tasks, work, undelivered.append)
@@ -65,7 +65,7 @@ def test_work_ends_though_its_caller_leaves():
     run(scenario)
 
 
-def test_a_caller_that_leaves_at_the_end_did_not_have_the_result():
+def test_a_result_is_undelivered_if_its_caller_leaves_at_the_end():
     async def scenario():
         tasks, work, undelivered = ShieldedTasks(), Work(), list[str]()
         caller = asyncio.create_task(tasks.run(work(), undelivered.append))
@@ -82,7 +82,7 @@ def test_a_caller_that_leaves_at_the_end_did_not_have_the_result():
 
 
 @pytest.mark.parametrize(("error", "logged"), [(NotFoundError("gone"), 0), (ArithmeticError(), 1)])
-def test_only_a_defect_that_no_caller_hears_of_is_logged(caplog, error, logged):
+def test_only_errors_that_reach_no_caller_are_logged(caplog, error, logged):
     async def scenario():
         tasks, work = ShieldedTasks(), Work(error)
         await left(tasks, work, lambda _: pytest.fail("there is no result"))

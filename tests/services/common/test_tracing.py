@@ -24,7 +24,7 @@ assert not [name for name in sys.modules if name.startswith("opentelemetry")]
         ("OTEL_SERVICE_NAME", "x", False),
     ],
 )
-def test_traces_are_wanted_where_they_have_somewhere_to_go(monkeypatch, name, value, wanted):
+def test_traces_are_exported_if_an_endpoint_is_set(monkeypatch, name, value, wanted):
     monkeypatch.setenv(name, value)
     assert TracingSettings().wanted == wanted
     monkeypatch.setenv("OTEL_SDK_DISABLED", "")
@@ -33,7 +33,7 @@ def test_traces_are_wanted_where_they_have_somewhere_to_go(monkeypatch, name, va
     assert not TracingSettings().wanted
 
 
-def test_nothing_is_traced_and_nothing_imported_otherwise():
+def test_without_an_endpoint_opentelemetry_is_not_imported():
     with traced(TracingSettings(otel_exporter_otlp_endpoint=""), "x") as tracing:
         assert not tracing
     subprocess.run([sys.executable, "-c", IMPORTS], check=True)

@@ -206,7 +206,7 @@ def test_a_profile_of_another_model_is_refused(refusal, profile):
     assert "another model" in error.message
 
 
-def test_another_model_than_the_caller_has_in_mind_is_refused(refusal, profile):
+def test_a_model_with_another_digest_is_refused(refusal, profile):
     request = scale_map_request(profile, model_digest="0" * 64)
     code, error = refusal("BuildScaleMap", request)
     assert code is grpc.StatusCode.FAILED_PRECONDITION
@@ -274,7 +274,7 @@ def test_a_bad_population_names_its_field(refusal, fields, field):
     assert error.field == field
 
 
-def test_models_that_take_long_to_come_keep_no_other_call_waiting(serve, monkeypatch):
+def test_slow_models_delay_no_other_call(serve, monkeypatch):
     go_on = threading.Event()
 
     def inspect(request, roots):

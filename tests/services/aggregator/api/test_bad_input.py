@@ -56,7 +56,7 @@ BAD_SPECS: dict[str, dict[str, object]] = {
 OTHER_MODELS_RADIUS = {"artifact": "a" * 64, "protocol": "grid", "model_digest": "b" * 64}
 
 
-def test_what_cannot_run_is_refused_whole_and_nothing_is_stored(start_lab, spec):
+def test_an_invalid_experiment_is_refused_and_nothing_is_stored(start_lab, spec):
     async def scenario():
         async with start_lab() as lab:
             for field, changes in BAD_SPECS.items():
@@ -79,7 +79,7 @@ def test_what_cannot_run_is_refused_whole_and_nothing_is_stored(start_lab, spec)
     asyncio.run(scenario())
 
 
-def test_a_radius_that_was_chosen_on_the_held_out_rows_is_refused(start_lab, spec):
+def test_a_radius_selected_on_the_held_out_rows_is_refused(start_lab, spec):
     rows = load_rows(
         get_task("gsm8k"),
         DataSpec(source="bundled:word-problems-heldout", limit=7),
@@ -123,7 +123,7 @@ def test_a_task_that_runs_programs_needs_a_sandbox_before_anything_is_stored(
     asyncio.run(scenario())
 
 
-def test_a_prompt_that_is_too_long_is_named_as_a_malformed_row_is(start_lab, spec, tmp_path):
+def test_a_prompt_that_is_too_long_is_named_like_a_malformed_row(start_lab, spec, tmp_path):
     rows = [{"question": text, "answer": "1"} for text in ("a", "b", "long " * 3000)]
     lines = "\n".join(map(json.dumps, rows))
     (tmp_path / "long.jsonl").write_text(f"\n{lines}\n")
@@ -161,7 +161,7 @@ def test_rows_that_are_in_both_splits_are_counted(start_lab, spec, tmp_path):
     asyncio.run(scenario())
 
 
-def test_held_out_rows_that_choose_the_state_are_counted(start_lab, spec, tmp_path):
+def test_held_out_rows_that_select_the_state_are_counted(start_lab, spec, tmp_path):
     for name, answers in (("selection", (1, 2)), ("heldout", (3, 4, 2)), ("development", (4, 3))):
         rows = [{"question": f"{n}?", "answer": str(n)} for n in answers]
         (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
@@ -233,7 +233,7 @@ async def send(channel, path, method, content):
     return grpc.StatusCode.OK
 
 
-def test_no_bytes_bring_the_aggregator_down(start_lab, spec, database_url):
+def test_no_bytes_crash_the_aggregator(start_lab, spec, database_url):
     async def scenario():
         async with start_lab(database_url) as lab:
             for path, method in methods():

@@ -10,9 +10,7 @@ CANCELLED = experiment_pb2.EXPERIMENT_STATE_CANCELLED
 SELECTING = experiment_pb2.EXPERIMENT_STATE_SELECTING
 
 
-def test_an_experiment_begins_though_its_caller_goes_before_it_is_stored(
-    start_lab, spec, make_gone
-):
+def test_an_experiment_starts_even_if_its_caller_disconnects(start_lab, spec, make_gone):
     async def scenario():
         async with start_lab(conduct_seconds=NEVER) as lab:
             await asyncio.sleep(0.3)  # the first look for experiments that nobody drives is over
@@ -26,7 +24,7 @@ def test_an_experiment_begins_though_its_caller_goes_before_it_is_stored(
     asyncio.run(scenario())
 
 
-def test_watchers_hear_of_a_cancellation_though_its_caller_goes(start_lab, spec, make_gone):
+def test_a_cancellation_reaches_watchers_if_its_caller_disconnects(start_lab, spec, make_gone):
     async def scenario():
         async with start_lab(watch_seconds=NEVER) as lab:
             created = await lab.create(spec())

@@ -48,7 +48,7 @@ def test_the_text_is_stored_and_goes_with_every_job(start_lab, spec, tmp_path, d
     asyncio.run(scenario())
 
 
-def test_what_declares_no_task_is_refused_before_anything_is_stored(start_lab, spec, tmp_path):
+def test_an_invalid_declaration_is_refused_before_anything_is_stored(start_lab, spec, tmp_path):
     bad = {
         "task.declaration": {"declaration": DECLARATION.replace("max_tokens: 8", "max_tokens: x")},
         "task.name": {"name": "answers"},

@@ -24,7 +24,7 @@ async def beat(lab, job, **named):
 
 
 @pytest.mark.parametrize("statistics", ["experts", "full"])
-def test_a_candidate_that_is_out_is_stopped_unless_all_is_wanted(start_lab, spec, statistics):
+def test_an_excluded_candidate_is_stopped_unless_statistics_are_full(start_lab, spec, statistics):
     async def scenario():
         async with start_lab() as lab:
             changes = {"population__ensemble_sizes": [1], "population__statistics": statistics}

@@ -52,7 +52,7 @@ def running(start_lab, spec, scenario):
     asyncio.run(whole())
 
 
-def test_leases_of_one_message_are_extended_and_refused_each_for_itself(start_lab, spec):
+def test_leases_of_one_message_are_extended_and_refused_separately(start_lab, spec):
     async def scenario(lab, jobs):
         first, second, third, lost = jobs
         lost.lease.token += 1

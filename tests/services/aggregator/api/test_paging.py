@@ -39,7 +39,7 @@ def test_tokens_of_other_lists_and_junk_are_refused(token):
 
 
 @pytest.mark.parametrize("position", [(float("nan"), "a"), (1.0, "\ud800")])
-def test_positions_that_no_database_compares_with_are_refused(position):
+def test_positions_that_no_database_stores_are_refused(position):
     with pytest.raises(InvalidInputError):
         decode_token(encode_token("list", position), "list", (0.0, ""))
 

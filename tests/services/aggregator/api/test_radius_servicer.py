@@ -86,7 +86,7 @@ def test_a_lab_calibrates_measures_and_gives_the_same_artifact(start_lab, make_s
         ),
     ],
 )
-def test_what_cannot_be_matched_is_refused(start_lab, make_spec, method, matching, field):
+def test_an_invalid_matching_is_refused(start_lab, make_spec, method, matching, field):
     with pytest.raises(InvalidInputError) as caught:
         ask(start_lab, make_spec(**method), matching)
     assert caught.value.field == field
@@ -101,7 +101,9 @@ def test_what_cannot_be_matched_is_refused(start_lab, make_spec, method, matchin
         (Matching((0.1,), 0.004, MatchingSettings(prompts=7)), "task.selection"),
     ],
 )
-def test_what_cannot_be_matched_is_not_calibrated_first(start_lab, make_spec, matching, field):
+def test_an_invalid_matching_is_refused_before_a_calibration(
+    start_lab, make_spec, matching, field
+):
     steps: list[LabStep] = []
     with pytest.raises(InvalidInputError) as caught:
         ask(start_lab, make_spec(name="modular_norm"), matching, steps.append)

@@ -116,7 +116,7 @@ def test_calls_on_a_stream_lease_extend_report_and_fail(selecting):
     selecting(scenario)
 
 
-def test_a_refused_call_leaves_the_stream_and_all_else_as_it_is(selecting):
+def test_a_refused_call_changes_nothing_and_keeps_the_stream(selecting):
     async def scenario(lab, worker, stream, experiment_id):
         job = (await stream.call(claim=claim(await taken(lab, worker)))).claim.job
         parts = await worker.parts(job)
@@ -140,7 +140,7 @@ def test_a_refused_call_leaves_the_stream_and_all_else_as_it_is(selecting):
     selecting(scenario)
 
 
-def test_the_calls_of_a_message_are_answered_each_for_itself(selecting):
+def test_the_calls_of_a_message_are_answered_separately(selecting):
     async def scenario(lab, worker, stream, experiment_id):
         first, second = await taken(lab, worker), await taken(lab, worker)
         job = (await stream.call(claim=claim(first))).claim.job
@@ -167,7 +167,7 @@ def test_the_calls_of_a_message_are_answered_each_for_itself(selecting):
 
 
 @pytest.mark.parametrize("number", [0, MAX_CALLS + 1])
-def test_a_message_has_so_many_calls(selecting, number):
+def test_the_number_of_calls_in_a_message_is_bounded(selecting, number):
     async def scenario(lab, worker, stream, _):
         job_id = await taken(lab, worker)
         await stream.write(*[messages.Call(claim=claim(job_id))] * number)
@@ -234,7 +234,7 @@ async def claim_and_report(streams):
 
 
 @pytest.mark.parametrize("answered", ["before", "after"])
-def test_all_calls_are_ended_and_counted_and_undelivered_though_their_worker_leaves(answered):
+def test_calls_of_a_disconnected_worker_finish_and_are_counted(answered):
     async def scenario():
         answers, registry, lost = Answers(), CollectorRegistry(), list[messages.Reply]()
         tasks = ShieldedTasks()
@@ -278,9 +278,7 @@ class FollowedUp:
 
 
 @pytest.mark.parametrize("way", ["stream", "call"])
-def test_a_report_is_followed_up_though_its_worker_leaves_before_it_is_stored(
-    selecting, make_gone, way
-):
+def test_a_report_of_a_disconnected_worker_is_followed_up(selecting, make_gone, way):
     async def scenario(lab, worker, stream, experiment_id):
         job = (await stream.call(claim=claim(await taken(lab, worker)))).claim.job
         parts = await worker.parts(job)
@@ -298,9 +296,7 @@ def test_a_report_is_followed_up_though_its_worker_leaves_before_it_is_stored(
     selecting(scenario)
 
 
-def test_a_failure_is_followed_up_though_its_worker_leaves_before_it_is_stored(
-    selecting, make_gone
-):
+def test_a_failure_of_a_disconnected_worker_is_followed_up(selecting, make_gone):
     async def scenario(lab, worker, stream, _):
         lease = (await stream.call(claim=claim(await taken(lab, worker)))).claim.job.lease
         tasks, followed = lab.aggregator._tasks, FollowedUp(lab.aggregator._jobs._calls)
@@ -314,7 +310,7 @@ def test_a_failure_is_followed_up_though_its_worker_leaves_before_it_is_stored(
     selecting(scenario)
 
 
-def test_a_stop_stores_and_follows_up_the_reports_that_it_cuts_off(selecting, make_gone):
+def test_a_stop_stores_and_follows_up_interrupted_reports(selecting, make_gone):
     async def scenario(lab, worker, stream, _):
         followed = FollowedUp(lab.aggregator._jobs._calls)
         tasks = lab.aggregator._tasks
@@ -333,7 +329,7 @@ def test_a_stop_stores_and_follows_up_the_reports_that_it_cuts_off(selecting, ma
     selecting(scenario)
 
 
-def test_a_job_is_released_whose_worker_leaves_before_it_is_leased(selecting, make_gone):
+def test_a_job_is_released_if_its_worker_disconnects_before_the_lease(selecting, make_gone):
     async def scenario(lab, worker, stream, experiment_id):
         job_id, tasks = await taken(lab, worker), lab.aggregator._tasks
         followed = FollowedUp(lab.aggregator._jobs._calls)
@@ -348,7 +344,7 @@ def test_a_job_is_released_whose_worker_leaves_before_it_is_leased(selecting, ma
     selecting(scenario)
 
 
-def test_a_claim_whose_worker_left_while_it_waited_does_not_take_its_job(selecting, make_gone):
+def test_a_queued_claim_of_a_disconnected_worker_leases_no_job(selecting, make_gone):
     async def scenario(lab, worker, stream, _):
         first, second = await taken(lab, worker), await taken(lab, worker)
         gone = make_gone(lab.aggregator._tasks, (lab.aggregator._stores.jobs, "claim_all"))
@@ -370,7 +366,7 @@ def test_a_claim_whose_worker_left_while_it_waited_does_not_take_its_job(selecti
     selecting(scenario)
 
 
-def test_a_job_is_released_whose_worker_leaves_while_its_report_is_stored(selecting, make_gone):
+def test_a_claimed_job_is_released_if_its_worker_disconnects_during_a_report(selecting, make_gone):
     async def scenario(lab, worker, stream, experiment_id):
         first, second = await taken(lab, worker), await taken(lab, worker)
         job = (await stream.call(claim=claim(first))).claim.job

@@ -8,7 +8,7 @@ from services.aggregator.experiments.change_notifier import Notifier
 from verification.labs.waiting import HANG_SECONDS
 
 
-def test_a_change_wakes_who_waits_for_it_and_nobody_else():
+def test_a_change_wakes_only_the_waiters_of_its_experiment():
     async def scenario():
         notifier = Notifier()
         mine = [asyncio.create_task(notifier.wait("a", 0, HANG_SECONDS)) for _ in range(2)]
@@ -27,7 +27,7 @@ def test_a_change_wakes_who_waits_for_it_and_nobody_else():
     asyncio.run(scenario())
 
 
-def test_a_change_since_the_look_is_not_waited_for():
+def test_a_change_since_the_read_ends_the_wait_at_once():
     async def scenario():
         notifier = Notifier()
         seen = notifier.seen("a")
@@ -37,7 +37,7 @@ def test_a_change_since_the_look_is_not_waited_for():
     asyncio.run(scenario())
 
 
-def test_a_wait_ends_with_its_time_and_leaves_nothing():
+def test_a_wait_ends_after_its_timeout_and_is_forgotten():
     async def scenario():
         notifier = Notifier()
         await asyncio.gather(*(notifier.wait("a", 0, 0.01) for _ in range(3)))

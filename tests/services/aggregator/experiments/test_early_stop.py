@@ -121,7 +121,7 @@ def counts(vote):
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_any_interleaving_ends_as_the_experiment_done_to_the_end(world, seed):
+def test_any_interleaving_gives_the_result_without_early_stop(world, seed):
     random = Random(seed)
     failing = set(random.sample(range(12), 1))
     failures = {"max_failed_candidates": 1}
@@ -169,7 +169,7 @@ def scored_to_the_bar(world, **changes):
     return created, world.claim(pending[4])
 
 
-def test_claims_and_heartbeats_tell_the_bar_and_reports_are_held_to_it(world):
+def test_claims_and_heartbeats_carry_the_threshold_and_reports_are_checked(world):
     created, claim = scored_to_the_bar(world)
     assert claim.threshold == Threshold(1.0, 1)
     assert world.stores.jobs.cached_threshold(created, 3) == Threshold(1.0, 1)
@@ -204,7 +204,7 @@ def test_the_rows_of_a_stopped_candidate_are_some_of_all_in_order(world, rows):
         world.stores.jobs.report(replace(report, answers=answers, stopped=True))
 
 
-def test_nothing_is_left_out_where_full_statistics_are_asked_for(world):
+def test_full_statistics_skip_nothing(world):
     created, claim = scored_to_the_bar(world, statistics="full")
     assert claim.threshold is None
     assert world.stores.jobs.cached_threshold(created, 3) is None
@@ -218,7 +218,7 @@ def test_nothing_is_left_out_where_full_statistics_are_asked_for(world):
     assert world.state(created) == "SUCCEEDED"
 
 
-def test_rows_that_are_open_cannot_be_left_out_and_those_that_are_settled_may_be_answered(world):
+def test_open_rows_are_required_and_settled_rows_are_optional(world):
     created = world.select(size=4, ensemble_sizes=[1, 3])
     while world.state(created) == "SELECTING":
         world.stores.jobs.report(world.report_of(world.claim_next(created)))
@@ -235,7 +235,7 @@ def test_rows_that_are_open_cannot_be_left_out_and_those_that_are_settled_may_be
     assert all(vote.skipped == 0 for vote in world.stores.results.votes(created, 4, 3, -1, 10))
 
 
-def test_equal_scores_are_found_again_first_candidates_first(world):
+def test_equal_scores_are_read_in_candidate_order(world):
     """What a new aggregator looks up is the bar that the old one had."""
     created, claim = scored_to_the_bar(world, prefixes=[4, 8])
     pending = world.stores.jobs.pending(created)
@@ -244,7 +244,7 @@ def test_equal_scores_are_found_again_first_candidates_first(world):
     assert (claim.threshold, again.threshold) == (Threshold(1.0, 1), Threshold(1.0, 1))
 
 
-def test_what_was_left_out_is_taken_over_with_what_justifies_it(world):
+def test_stopped_candidates_are_reused_with_the_scores_that_exclude_them(world):
     first = world.select("first", **SIZES)
     random = Random(11)
     crew = Crew(world, first, random, set())
@@ -293,7 +293,7 @@ def shortened(world, *, until):
 
 
 @pytest.mark.parametrize("ended", ["SUCCEEDED", "CANCELLED"])
-def test_full_statistics_take_over_what_is_complete_and_do_what_was_left_out(world, ended):
+def test_full_statistics_reuse_complete_results_and_do_skipped_work(world, ended):
     short = shortened(world, until="SUCCEEDED" if ended == "SUCCEEDED" else "VOTING")
     if ended == "CANCELLED":
         world.stores.experiments.cancel(short)
@@ -311,7 +311,7 @@ def test_full_statistics_take_over_what_is_complete_and_do_what_was_left_out(wor
     assert outcomes(world, full) == outcomes(world, undisturbed)
 
 
-def test_full_statistics_go_on_where_most_is_complete(world):
+def test_full_statistics_reuse_the_most_complete_experiment(world):
     """What was stopped early is done, but is nothing to go on with."""
     shortened(world, until="SUCCEEDED")
     full = world.select("full", **FEW_EXPERTS, statistics="full")
@@ -322,14 +322,14 @@ def test_full_statistics_go_on_where_most_is_complete(world):
     assert world.stores.experiments.get(again).progress.jobs_done == done
 
 
-def test_what_is_complete_is_nothing_for_an_experiment_that_may_leave_out(world):
+def test_an_experiment_with_early_stop_does_not_reuse_a_succeeded_one(world):
     full = world.select("full", **FEW_EXPERTS, statistics="full")
     Crew(world, full, Random(11), set()).run()
     short = world.select("short", **FEW_EXPERTS)
     assert world.stores.experiments.get(short).progress.jobs_done == 0
 
 
-def test_rows_are_answered_after_all_where_the_experts_are_others(world):
+def test_skipped_rows_are_answered_if_the_experts_differ(world):
     """The best candidate failed before, so that ballots were short for other ensembles."""
     full = world.select("full", **SIZES, statistics="full")
     Crew(world, full, Random(0), set()).run()
@@ -349,7 +349,7 @@ def test_rows_are_answered_after_all_where_the_experts_are_others(world):
     assert outcomes(world, again) == outcomes(world, full)
 
 
-def test_an_experiment_that_has_ended_takes_no_room(world):
+def test_an_ended_experiment_is_removed_from_the_cache(world):
     created = world.select(**SIZES)
     shortcuts = world.stores.jobs._early_stop
     for job_id in world.stores.jobs.pending(created):
@@ -364,7 +364,7 @@ def test_an_experiment_that_has_ended_takes_no_room(world):
 
 
 @pytest.mark.parametrize("end", ["cancelled", "failed", "elsewhere"])
-def test_votes_are_let_go_of_however_their_experiment_ends(world, end):
+def test_cached_votes_are_dropped_at_every_end_of_an_experiment(world, end):
     voting, other = world.select("voting", **SIZES), world.select("other", **SIZES)
     jobs = world.stores.jobs
     for experiment_id in (voting, other):

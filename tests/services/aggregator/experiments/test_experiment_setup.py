@@ -57,7 +57,7 @@ def lead(journey, **settings):
 
 
 @pytest.mark.parametrize("kind", [ModnormError, EngineError])
-def test_a_breakdown_is_tried_again_a_few_times(kind):
+def test_an_internal_error_is_retried_a_few_times(kind):
     journey = ScriptedSteps([kind("disk")] * BREAKDOWN_RETRIES)
     lead(journey)
     assert journey.failures == []
@@ -81,7 +81,7 @@ def test_an_outage_that_lasts_too_long_is_a_failure():
     assert 0 < len(journey.errors) < 999
 
 
-def test_what_the_caller_must_change_is_not_tried_again():
+def test_invalid_input_is_not_retried():
     journey = ScriptedSteps([InvalidInputError("wrong")] * 2)
     lead(journey)
     assert journey.failures == ["wrong"]

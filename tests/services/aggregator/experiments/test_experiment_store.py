@@ -28,7 +28,7 @@ def test_a_request_id_belongs_to_one_spec(world):
     assert world.stores.experiments.find("b", world.spec()) is None
 
 
-def test_creating_at_once_makes_one_experiment(world):
+def test_concurrent_creations_store_one_experiment(world):
     found, start = [], threading.Barrier(6)
 
     def create():
@@ -94,7 +94,7 @@ def test_sampling_twice_stores_candidates_once(world):
 
 
 @pytest.mark.parametrize("selecting", [False, True])
-def test_cancelling_absorbs(world, selecting):
+def test_a_cancelled_experiment_stays_cancelled(world, selecting):
     created = world.select() if selecting else world.create()
     world.now = 2000.0
     cancelled = world.stores.experiments.cancel(created).experiment
@@ -109,7 +109,7 @@ def test_cancelling_absorbs(world, selecting):
     assert world.stores.experiments.in_setup() == ()
 
 
-def test_what_is_waited_for_is_told_until_the_experiment_moves_on(world):
+def test_the_awaited_service_is_reported_until_the_next_step(world):
     store = world.stores.experiments
 
     def waits_for():
@@ -126,7 +126,7 @@ def test_what_is_waited_for_is_told_until_the_experiment_moves_on(world):
     assert not waits_for()
 
 
-def test_failing_says_why_and_absorbs(world):
+def test_a_failed_experiment_states_its_reason_and_stays_failed(world):
     created = world.select()
     world.stores.experiments.fail(created, "no reason")
     world.stores.experiments.cancel(created)
@@ -134,7 +134,7 @@ def test_failing_says_why_and_absorbs(world):
     assert (record.experiment.state, record.experiment.error) == ("FAILED", "no reason")
 
 
-def test_what_the_conductor_has_to_do_is_oldest_first(world):
+def test_experiments_in_setup_are_listed_oldest_first(world):
     ids = []
     for index in range(3):
         world.now += 1
@@ -165,7 +165,7 @@ def test_events_are_numbered_and_end_with_the_experiment(world):
     assert not world.stores.events.after(created, 0, 2)[1]
 
 
-def test_experiments_that_share_rows_crosswise_do_not_block_each_other(world):
+def test_experiments_with_swapped_rows_do_not_deadlock(world):
     admission = world.admission(world.spec())
     crossed = dataclasses.replace(
         admission,

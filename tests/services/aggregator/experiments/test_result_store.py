@@ -18,7 +18,7 @@ def test_candidates_come_in_pages(world):
     assert all(one.heldout.metric is not None for one in experts)
 
 
-def test_answers_and_votes_are_found_or_not_there(world):
+def test_answers_and_votes_are_returned_or_not_found(world):
     created = world.select()
     results = world.stores.results
     with pytest.raises(NotFoundError):
@@ -34,7 +34,7 @@ def test_answers_and_votes_are_found_or_not_there(world):
         results.votes(created, 4, 2, -1, 10)
 
 
-def test_every_vote_is_stored_as_it_was_counted(world, monkeypatch):
+def test_every_counted_vote_is_stored(world, monkeypatch):
     report_of = world.report_of
 
     def oddly(claim):
@@ -78,14 +78,14 @@ def test_rows_and_scale_maps_are_stored_once_by_content(world):
 
 
 @pytest.mark.parametrize("cursor", [-1, 4])
-def test_a_cursor_that_never_was_is_refused(world, cursor):
+def test_an_unknown_cursor_is_refused(world, cursor):
     created = world.select()
     with pytest.raises(InvalidInputError) as caught:
         world.stores.events.after(created, cursor, 10)
     assert caught.value.field == "cursor"
 
 
-def test_everything_of_an_unknown_experiment_is_not_found(world):
+def test_data_of_an_unknown_experiment_is_not_found(world):
     results = world.stores.results
     for call in (
         lambda: results.candidates("x", -2, 10),

@@ -45,7 +45,7 @@ def answers(world, experiment_id, record):
     return world.stores.results.answers(experiment_id, job.candidate, job.split)
 
 
-def test_what_is_finished_is_taken_over_and_the_rest_is_pending(world):
+def test_finished_results_are_reused_and_the_rest_is_pending(world):
     first = failed_after(world, 3)
     before = world.stores.experiments.get(first), records(world, first)
     world.now += 5
@@ -62,7 +62,7 @@ def test_what_is_finished_is_taken_over_and_the_rest_is_pending(world):
     assert (world.stores.experiments.get(first), records(world, first)) == before
 
 
-def test_the_end_is_that_of_an_experiment_that_nothing_disturbed(world):
+def test_the_results_equal_those_of_an_undisturbed_experiment(world):
     failed_after(world, 4)
     resumed = world.select("second")
     world.work(resumed)
@@ -78,7 +78,7 @@ def test_the_end_is_that_of_an_experiment_that_nothing_disturbed(world):
     assert figures[0] == figures[1]
 
 
-def test_held_out_answers_are_taken_over_too(world):
+def test_held_out_answers_are_reused_too(world):
     first = world.select("first")
     some_done(world, first, 5)
     assert world.state(first) == "VOTING"
@@ -94,7 +94,7 @@ def test_held_out_answers_are_taken_over_too(world):
     assert world.state(second) == "SUCCEEDED"
 
 
-def test_what_failed_is_tried_again(world):
+def test_failed_steps_are_retried(world):
     created = world.select("first", failures={"max_attempts": 2})
     some_done(world, created, 3)
     job_id = world.stores.jobs.pending(created)[0]
@@ -107,7 +107,7 @@ def test_what_failed_is_tried_again(world):
     assert [record.selection.attempts for record in records(world, second)] == [1] * 5
 
 
-def test_an_experiment_may_be_over_as_it_begins(world, monkeypatch):
+def test_an_experiment_may_end_when_it_begins(world, monkeypatch):
     def fail(*_):
         raise InvalidInputError("cannot be voted on")
 
@@ -130,20 +130,20 @@ def test_a_chain_of_failures_loses_nothing(world):
     assert world.stores.experiments.get(world.select("fourth")).progress.jobs_done == 4
 
 
-def test_when_to_give_up_is_no_part_of_the_work(world):
+def test_failure_limits_do_not_prevent_reuse(world):
     failed_after(world, 3, failures={"max_attempts": 1})
     second = world.select("second", failures={"max_failed_candidates": 2})
     assert world.stores.experiments.get(second).progress.jobs_done == 3
 
 
 @pytest.mark.parametrize("changes", [{"seed": 7}, {"ensemble_sizes": [1]}, {"name": "anew"}])
-def test_another_spec_is_other_work(world, changes):
+def test_another_spec_reuses_nothing(world, changes):
     failed_after(world, 3)
     second = world.select("second", **changes)
     assert world.stores.experiments.get(second).progress.jobs_done == 0
 
 
-def test_other_rows_are_other_work(world, monkeypatch):
+def test_other_rows_reuse_nothing(world, monkeypatch):
     failed_after(world, 3)
     admission = world.admission
     other = StoredText("0" * 64, '{"answer": "1", "question": "?"}')
@@ -154,7 +154,7 @@ def test_other_rows_are_other_work(world, monkeypatch):
     assert world.stores.experiments.get(second).progress.jobs_done == 0
 
 
-def test_another_tenant_gets_nothing(world, monkeypatch):
+def test_another_tenant_sees_nothing(world, monkeypatch):
     failed_after(world, 3)
     create = world.stores.experiments.create
     monkeypatch.setattr(
@@ -165,7 +165,7 @@ def test_another_tenant_gets_nothing(world, monkeypatch):
     assert world.stores.experiments.get(second).progress.jobs_done == 0
 
 
-def test_another_candidate_of_the_same_index_is_done_anew(world):
+def test_a_different_candidate_with_the_same_index_is_not_reused(world):
     first = failed_after(world, 3)
     with world.database.write() as session:
         query = select(Candidate).where(Candidate.experiment_id == first, Candidate.index == 1)
@@ -176,7 +176,7 @@ def test_another_candidate_of_the_same_index_is_done_anew(world):
 
 
 @pytest.mark.parametrize("finished", [True, False])
-def test_only_an_experiment_that_ended_early_is_succeeded(world, finished):
+def test_only_experiments_that_ended_early_are_reused(world, finished):
     first = world.select("first")
     some_done(world, first, 3)
     if finished:

@@ -63,7 +63,7 @@ async def many(lab, downloads, message):
 
 
 @pytest.mark.parametrize("gone", [False, True], ids=["they wait", "they have gone"])
-def test_slow_submissions_keep_no_other_call_waiting(start_lab, spec, downloads, gone):
+def test_slow_submissions_delay_no_other_call(start_lab, spec, downloads, gone):
     async def scenario():
         async with start_lab(lease_seconds=0.5) as lab:
             created = await lab.create(spec())
@@ -83,7 +83,7 @@ def test_slow_submissions_keep_no_other_call_waiting(start_lab, spec, downloads,
     asyncio.run(scenario())
 
 
-def test_a_submission_that_waits_for_a_thread_is_stored_in_its_turn(start_lab, spec, downloads):
+def test_a_queued_submission_is_stored_in_its_turn(start_lab, spec, downloads):
     async def scenario():
         async with start_lab() as lab:
             async with many(lab, downloads, spec(task__selection=SLOW)) as calls:

@@ -9,7 +9,7 @@ from services.aggregator.experiments.upstream_services import Sampler
 from services.common.channels import MESSAGE_BYTES, open_channel
 
 
-def test_prompts_past_one_message_are_the_fault_of_the_task(spec):
+def test_prompts_beyond_one_message_are_an_error_of_the_task(spec):
     async def scenario():
         row = [Message("user", "x" * (MESSAGE_BYTES // 4))]
         async with open_channel("127.0.0.1:1") as channel:

@@ -37,7 +37,7 @@ async def submitted(batcher, gate, numbers):
     return asked
 
 
-def test_calls_that_arrive_together_are_one_batch_and_have_answers_of_their_own():
+def test_concurrent_calls_share_a_batch_and_get_their_own_answers():
     async def scenario(thread):
         gate = Gate()
         asked = await submitted(Batcher(thread, gate.work), gate, range(20))
@@ -54,7 +54,7 @@ def test_calls_that_arrive_together_are_one_batch_and_have_answers_of_their_own(
     run(scenario)
 
 
-def test_batches_are_bounded_and_nobody_is_forgotten():
+def test_batches_are_bounded_and_complete():
     async def scenario(thread):
         gate = Gate()
         gate.open.set()
@@ -69,7 +69,7 @@ def test_batches_are_bounded_and_nobody_is_forgotten():
     run(scenario)
 
 
-def test_a_caller_that_leaves_takes_nobody_along():
+def test_a_cancelled_caller_leaves_its_batch_intact():
     async def scenario(thread):
         gate = Gate()
         asked = await submitted(Batcher(thread, gate.work), gate, [0, 1, 2])
@@ -82,7 +82,7 @@ def test_a_caller_that_leaves_takes_nobody_along():
     run(scenario)
 
 
-def test_work_that_breaks_leaves_nobody_waiting():
+def test_an_error_of_the_work_reaches_every_caller():
     async def scenario(thread):
         def broken(numbers):
             raise ArithmeticError(len(numbers))

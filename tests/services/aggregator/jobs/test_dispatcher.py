@@ -44,7 +44,7 @@ def waiting(app):
         return [message.payload[0][0] for message in messages]
 
 
-def test_a_queue_that_was_flushed_is_filled_again_in_order(lab, redis_url):
+def test_a_flushed_queue_is_refilled_in_order(lab, redis_url):
     dispatcher, app, ids = lab(2 * BATCH + 7)
     publish_all(app, ids)
     with closing(redis.Redis.from_url(redis_url)) as client:
@@ -53,21 +53,21 @@ def test_a_queue_that_was_flushed_is_filled_again_in_order(lab, redis_url):
     assert waiting(app) == ids
 
 
-def test_jobs_about_to_be_claimed_do_not_fill_the_queue_twice(lab):
+def test_jobs_about_to_be_claimed_are_not_published_again(lab):
     dispatcher, app, ids = lab(500)
     publish_all(app, ids[5:])
     asyncio.run(dispatcher.reconcile())
     assert waiting(app) == [*ids[5:], *ids[:5]]
 
 
-def test_a_queue_that_holds_enough_is_left_alone(lab):
+def test_a_queue_with_enough_messages_is_not_refilled(lab):
     dispatcher, app, ids = lab(20)
     publish_all(app, ids)
     asyncio.run(dispatcher.reconcile())
     assert queued(app) == len(ids)
 
 
-def test_what_is_still_being_published_is_not_missing(lab):
+def test_jobs_in_publication_are_not_missing(lab):
     async def scenario():
         dispatcher, app, ids = lab(3 * BATCH)
         dispatcher.send(tuple(ids))
@@ -83,7 +83,7 @@ def test_what_is_still_being_published_is_not_missing(lab):
     asyncio.run(scenario())
 
 
-def test_what_a_defect_kept_from_the_queue_is_published_again(lab, monkeypatch):
+def test_jobs_missed_by_a_defect_are_published_again(lab, monkeypatch):
     def broken(*_):
         raise RuntimeError
 

@@ -29,7 +29,7 @@ def test_heartbeats_extend_the_lease(world):
     assert world.stores.jobs.reap(claim.job.id) is None
 
 
-def test_a_lease_ends_although_the_clock_was_put_back(world):
+def test_a_lease_expires_although_the_clock_was_set_back(world):
     created = world.select()
     claim = world.claim_next(created)
     world.now -= 3_600
@@ -42,7 +42,7 @@ def test_a_lease_ends_although_the_clock_was_put_back(world):
     assert world.stores.jobs.reap(claim.job.id).pending == (claim.job.id,)
 
 
-def test_a_job_that_rested_when_its_worker_fell_silent_has_had_no_attempt(world):
+def test_an_expired_lease_costs_a_parked_job_no_attempt(world):
     created = world.select(failures={"max_attempts": 1})
     job = world.job_of(created, 0)
     for resting in (True, False):
@@ -58,7 +58,7 @@ def test_a_job_that_rested_when_its_worker_fell_silent_has_had_no_attempt(world)
         assert world.job_of(created, 0).attempts == (0 if resting else 1)
 
 
-def test_a_lease_begins_at_the_engine(world):
+def test_a_new_lease_is_not_parked(world):
     created = world.select(failures={"max_attempts": 1})
     job = world.job_of(created, 0)
     claim = world.claim(job.id)
@@ -86,7 +86,7 @@ def statements(world):
         event.remove(world.database._engine, "before_cursor_execute", note)
 
 
-def test_many_leases_are_answered_each_for_itself_in_as_many_statements_as_a_few(world):
+def test_many_leases_take_as_many_statements_as_few(world):
     created = world.select(size=15)
     held = [world.claim(job_id) for job_id in world.stores.jobs.pending(created)]
     gone = world.claim_next(world.select("gone", name="gone"))
@@ -113,7 +113,7 @@ def test_many_leases_are_answered_each_for_itself_in_as_many_statements_as_a_few
     assert set(world.stores.jobs.expired()) == {lost.job.id, *(one.job.id for one in held)}
 
 
-def test_one_who_has_locked_a_job_is_waited_for_and_the_other_leases_are_not(world):
+def test_a_locked_job_delays_no_other_lease(world):
     created = world.select()
     first, second = (world.claim(job_id) for job_id in world.stores.jobs.pending(created)[:2])
     beats = [Heartbeat(one.job.id, 1, 3) for one in (first, second)]

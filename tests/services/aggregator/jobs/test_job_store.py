@@ -43,7 +43,7 @@ def test_a_job_is_claimed_once(world):
     assert world.stores.jobs.claim("unknown", "w") is None
 
 
-def test_a_silent_worker_loses_its_job_and_then_the_candidate(world):
+def test_expired_leases_cost_attempts_until_the_candidate_fails(world):
     created = world.select(failures={"max_attempts": 2, "max_failed_candidates": 1})
     job = world.job_of(created, 0)
     first = world.claim(job.id)
@@ -65,7 +65,7 @@ def test_a_silent_worker_loses_its_job_and_then_the_candidate(world):
     assert world.state(created) == "SELECTING"
 
 
-def test_work_that_nobody_else_began_is_not_thrown_away(world):
+def test_a_late_report_is_accepted_until_another_claim(world):
     created = world.select()
     claim = world.claim_next(created)
     world.now += 61
@@ -75,7 +75,7 @@ def test_work_that_nobody_else_began_is_not_thrown_away(world):
     assert world.stores.jobs.claim(claim.job.id, "w") is None
 
 
-def test_repeating_a_report_changes_nothing(world):
+def test_a_repeated_report_changes_nothing(world):
     created = world.select()
     claim = world.claim_next(created)
     world.stores.jobs.report(world.report_of(claim))
@@ -99,7 +99,7 @@ def test_a_released_job_costs_no_attempt(world):
     assert job_id in world.stores.jobs.pending(created)
 
 
-def test_repeating_a_failure_counts_once(world):
+def test_a_repeated_failure_is_counted_once(world):
     created = world.select()
     claim = world.claim_next(created)
     for _ in range(2):
@@ -112,7 +112,7 @@ def test_repeating_a_failure_counts_once(world):
         world.stores.jobs.fail("unknown", 1, INFRASTRUCTURE, "old")
 
 
-def test_failed_candidates_are_left_out_up_to_the_budget(world):
+def test_failed_candidates_are_excluded_up_to_the_budget(world):
     created = world.select(ensemble_sizes=[1, 2], failures={"max_failed_candidates": 1})
     job = world.job_of(created, 2)
     world.stores.jobs.fail(job.id, world.claim(job.id).job.token, FailureKind.CANDIDATE, "nan")
@@ -225,7 +225,7 @@ def test_heldout_answers_come_from_the_stored_coefficients(world):
     world.stores.jobs.report(good)
 
 
-def test_the_last_report_of_a_phase_moves_the_experiment_on(world):
+def test_the_last_report_of_a_phase_begins_the_next(world):
     created = world.select(size=6, prefixes=[3, 6], ensemble_sizes=[1, 3])
     pending = world.stores.jobs.pending(created)
     for job_id in pending[:-1]:
@@ -268,7 +268,7 @@ def check_votes(world, experiment_id, ensemble, selection):
     assert ensemble.metric == ensemble.correct / 9
 
 
-def test_last_reports_at_once_move_the_experiment_once(world):
+def test_concurrent_last_reports_advance_the_experiment_once(world):
     created = world.select(size=7, ensemble_sizes=[1])
     reports = [world.report_of(world.claim(one)) for one in world.stores.jobs.pending(created)]
     changes, start = [], threading.Barrier(len(reports))
@@ -336,7 +336,7 @@ def test_an_experiment_that_fails_in_the_vote_keeps_no_votes(world, monkeypatch)
     assert not record.ensembles
 
 
-def test_no_lease_is_granted_twice_to_claims_at_once(world):
+def test_concurrent_claims_lease_a_job_once(world):
     created = world.select("many", size=40, ensemble_sizes=[1])
     ids = world.stores.jobs.pending(created)
     start = threading.Barrier(4)

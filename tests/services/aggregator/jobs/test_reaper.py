@@ -37,11 +37,11 @@ def looks(reachability, time, seconds):
     return None
 
 
-def test_silence_counts_a_lease_after_the_start(reachability, time):
+def test_leases_expire_one_lease_after_the_start(reachability, time):
     assert looks(reachability, time, 300) == 60
 
 
-def test_silence_counts_a_lease_after_nobody_could_be_heard(reachability, time):
+def test_leases_expire_one_lease_after_an_outage(reachability, time):
     looks(reachability, time, 300)
     time.passes(36.0)
     assert looks(reachability, time, 300) == 60
@@ -55,13 +55,13 @@ def test_a_short_gap_changes_nothing(reachability, time):
 
 
 @pytest.mark.parametrize(("jump", "counts"), [(3600.0, 60), (-3600.0, 0)])
-def test_a_date_that_is_set_forward_makes_nobody_silent(reachability, time, jump, counts):
+def test_a_clock_set_forward_expires_no_lease(reachability, time, jump, counts):
     looks(reachability, time, 300)
     time.date += jump
     assert looks(reachability, time, 300) == counts
 
 
-def test_rare_looks_are_no_gap(time):
+def test_rare_checks_are_no_gap(time):
     reachability = Reachability(LEASE, 120.0, clock=lambda: time.now, date=lambda: time.date)
     for _ in range(2):
         time.passes(121.0)

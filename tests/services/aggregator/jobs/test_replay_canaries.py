@@ -11,7 +11,7 @@ def canaries():
     return Canaries(600.0)
 
 
-def test_who_differs_from_the_majority_of_its_equals_is_told(canaries):
+def test_a_worker_that_differs_from_the_majority_gets_a_warning(canaries):
     for number in range(4):
         assert canaries.note(f"w{number}", {**H200, "canary": "aa"})
     assert not canaries.deviations()
@@ -22,28 +22,28 @@ def test_who_differs_from_the_majority_of_its_equals_is_told(canaries):
     assert not canaries.deviations()
 
 
-def test_of_two_that_differ_nobody_knows_which_is_right(canaries):
+def test_two_differing_workers_both_get_a_warning(canaries):
     canaries.note("w1", {**H200, "canary": "aa"})
     canaries.note("w2", {**H200, "canary": "bb"})
     assert set(canaries.deviations()) == {"w1", "w2"}
 
 
 @pytest.mark.parametrize("change", [{"device": "H100"}, {"canary_of": "other"}, {"mode": "x"}])
-def test_others_are_not_compared(canaries, change):
+def test_other_environments_are_not_compared(canaries, change):
     canaries.note("w1", {**H200, "canary": "aa"})
     canaries.note("w2", {**H200, **change, "canary": "bb"})
     canaries.note("old", H200)
     assert not canaries.deviations()
 
 
-def test_who_is_gone_is_forgotten():
+def test_workers_that_have_left_are_forgotten():
     canaries = Canaries(-1.0)
     canaries.note("w1", {**H200, "canary": "aa"})
     canaries.note("w2", {**H200, "canary": "bb"})
     assert not canaries.deviations()
 
 
-def test_no_more_are_remembered_than_there_is_room_for(canaries):
+def test_the_number_of_stored_replays_is_bounded(canaries):
     for number in range(MAX_KEPT + 5):
         canaries.note(f"w{number}", {**H200, "canary": "aa" if number < 5 else "bb"})
     assert not canaries.deviations()

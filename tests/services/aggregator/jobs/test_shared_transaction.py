@@ -138,7 +138,7 @@ def told(answer):
     return answer
 
 
-def test_together_is_one_at_a_time(world, plain):
+def test_a_shared_transaction_gives_the_same_answers_as_single_ones(world, plain):
     @settings(
         max_examples=12,
         deadline=None,
@@ -162,7 +162,7 @@ def claimed(world, count):
     ]
 
 
-def test_a_report_that_the_database_chokes_on_fails_alone(world):
+def test_a_report_that_the_database_refuses_fails_alone(world):
     created, reports = claimed(world, 5)
     answers = (dataclasses.replace(reports[2].answers[0], tokens=2**63), *reports[2].answers[1:])
     reports[2] = dataclasses.replace(reports[2], answers=answers)
@@ -172,7 +172,7 @@ def test_a_report_that_the_database_chokes_on_fails_alone(world):
     assert world.stores.experiments.get(created).progress.jobs_done == 5
 
 
-def test_a_defect_in_the_midst_of_a_batch_leaves_nothing_of_its_report(world, monkeypatch):
+def test_a_defect_within_a_batch_stores_nothing_of_its_report(world, monkeypatch):
     created, reports = claimed(world, 5)
     keep = Reporting._keep
 
@@ -198,7 +198,7 @@ def test_a_job_that_was_never_leased_takes_no_report(world):
     assert world.stores.experiments.get(other).progress.jobs_done == 0
 
 
-def test_an_outage_is_everybodys_and_is_not_waited_for_by_each(world):
+def test_an_outage_fails_a_whole_batch_without_separate_waits(world):
     tries = []
 
     def work(session, requests):
@@ -223,7 +223,7 @@ def test_two_experiments_in_one_batch(world):
         assert [event.cursor for event in events] == list(range(1, len(events) + 1))
 
 
-def test_an_experiment_that_ends_its_phase_leaves_those_beside_it_where_they_are(world, plain):
+def test_the_end_of_a_phase_does_not_affect_other_experiments(world, plain):
     def reported(one, batches):
         sizes = {"ends": 2, "goes on": 4}
         ids = [

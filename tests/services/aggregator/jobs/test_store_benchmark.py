@@ -26,7 +26,9 @@ def test_every_job_is_claimed_and_reported(
     assert "claim and report at the start" in capsys.readouterr().out
 
 
-def test_a_job_that_is_not_claimed_ends_it(bench: _Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_is_not_claimed_ends_the_benchmark(
+    bench: _Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(JobStore, "claim_all", lambda _, requests: [None] * len(requests))
     with pytest.raises(SystemExit, match="not claimed"):
         bench.run()

@@ -58,7 +58,7 @@ def stopped(url, job_id):
         process.communicate()
 
 
-def test_who_stops_with_locks_loses_them_and_the_others_go_on(world, postgres_url):
+def test_a_stopped_aggregator_loses_its_locks_and_the_others_continue(world, postgres_url):
     claim = world.claim_next(world.select())
     with stopped(postgres_url, claim.job.id):
         start = time.monotonic()
@@ -66,7 +66,7 @@ def test_who_stops_with_locks_loses_them_and_the_others_go_on(world, postgres_ur
         assert IDLE_SECONDS / 2 < time.monotonic() - start < HANG_SECONDS
 
 
-def test_who_goes_on_after_a_stop_is_told_to_try_again(world, postgres_url):
+def test_a_resumed_aggregator_gets_unavailable(world, postgres_url):
     claim = world.claim_next(world.select())
     with stopped(postgres_url, claim.job.id) as process:
         world.stores.jobs.report(world.report_of(claim))

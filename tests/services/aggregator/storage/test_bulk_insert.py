@@ -45,7 +45,7 @@ def engine(database_url) -> Iterator[Engine]:
 )
 @given(rows=ROWS, worker=TEXTS)
 @example(rows=[("\0", 1.0, 0, "\0"), ("b", None, 0, "")], worker="\0")
-def test_what_is_written_is_read_again(engine, rows, worker) -> None:
+def test_written_rows_are_read_back(engine, rows, worker) -> None:
     jobs = [
         dict(zip(COLUMNS, (key, "e", place, Split.SELECTION, metric, tokens, text), strict=True))
         for place, (key, metric, tokens, text) in enumerate(rows)
@@ -77,7 +77,7 @@ def _storable(text: str) -> str:
 
 
 @pytest.mark.parametrize(("count", "known"), [(999, False), (1_001, True)])
-def test_plans_of_a_table_that_grows_by_much_are_made_anew(engine, count, known) -> None:
+def test_plans_of_a_growing_table_are_renewed(engine, count, known) -> None:
     rows = ({"id": str(place), "experiment_id": "e", "candidate": place} for place in range(count))
     with Session(engine) as session:
         with session.begin():

@@ -21,7 +21,7 @@ from services.aggregator.storage.stored_artifacts import StoredText, keep_artifa
 from services.aggregator.storage.tables import Artifact
 
 
-def test_the_migrated_schema_is_that_of_the_tables(database_url):
+def test_the_migrated_schema_equals_the_tables(database_url):
     database = Database(database_url)
     database.migrate()
     database.close()
@@ -36,7 +36,7 @@ def test_the_migrated_schema_is_that_of_the_tables(database_url):
     assert services.aggregator.storage.tables.Job.__tablename__ in SQLModel.metadata.tables
 
 
-def test_migrating_at_once_and_again_changes_nothing(database_url):
+def test_concurrent_and_repeated_migrations_change_nothing(database_url):
     databases = [Database(database_url) for _ in range(4)]
     with ThreadPoolExecutor(len(databases)) as threads:
         list(threads.map(Database.migrate, databases))
@@ -91,7 +91,7 @@ def test_text_that_postgres_cannot_store_is_made_storable(database):
         assert session.get(Artifact, "none\0") is None
 
 
-def test_the_same_artifact_from_two_sides_is_stored_once(database):
+def test_concurrent_equal_artifacts_are_stored_once(database):
     def keep(_):
         with database.write() as session:
             keep_artifact(session, ArtifactKind.ROWS, StoredText("digest", "text"))
@@ -102,7 +102,7 @@ def test_the_same_artifact_from_two_sides_is_stored_once(database):
         assert load_text(session, ArtifactKind.ROWS, "digest") == "text"
 
 
-def test_closing_waits_for_transactions_and_lets_none_begin(database):
+def test_close_waits_for_transactions_and_refuses_new_ones(database):
     inside, go_on = threading.Event(), threading.Event()
 
     def write():
@@ -138,7 +138,7 @@ def test_other_databases_are_refused(url):
 
 
 @pytest.mark.parametrize("idle_seconds", [0.0, 60.0])
-def test_connections_that_broke_are_replaced(postgres_url, monkeypatch, idle_seconds):
+def test_broken_connections_are_replaced(postgres_url, monkeypatch, idle_seconds):
     """Idle connections are replaced before their use, others after a failed transaction."""
     monkeypatch.setattr("services.aggregator.storage.dialects._MAX_IDLE_SECONDS", idle_seconds)
     database = Database(postgres_url)
@@ -162,7 +162,7 @@ SILENCE = ("tcp_keepalives_idle", "tcp_user_timeout", "idle_in_transaction_sessi
 @pytest.mark.parametrize(
     ("socket", "shown"), [(False, ["10", "30000", "30s"]), (True, ["0", "0", "30s"])]
 )
-def test_postgres_gives_up_who_falls_silent(postgres_url, socket, shown):
+def test_postgres_aborts_idle_transactions(postgres_url, socket, shown):
     """On a Unix socket, whose other end cannot vanish, for its transactions alone."""
     if socket:
         with psycopg.connect(postgres_url) as connection:
@@ -200,7 +200,7 @@ def test_a_damaged_file_is_named(tmp_path):
     database.close()
 
 
-def test_a_file_that_was_cut_short_is_damaged(tmp_path):
+def test_a_truncated_file_is_damaged(tmp_path):
     file = tmp_path / "modnorm.db"
     database = Database(f"sqlite:///{file}")
     database.migrate()
@@ -221,7 +221,7 @@ def store_much(database):
     ("pragma", "said"),
     [("max_page_count = 1", "disk is full"), ("query_only = ON", "readonly database")],
 )
-def test_a_file_that_cannot_be_written_is_a_fault_that_is_told(tmp_path, pragma, said):
+def test_a_file_that_cannot_be_written_is_reported_as_a_fault(tmp_path, pragma, said):
     file = tmp_path / "modnorm.db"
     faults: list[ModnormError] = []
     database = Database(f"sqlite:///{file}", on_fault=faults.append)
@@ -242,7 +242,7 @@ def test_a_file_that_cannot_be_written_is_a_fault_that_is_told(tmp_path, pragma,
     database.close()
 
 
-def test_a_file_that_another_process_writes_is_no_fault(tmp_path, monkeypatch):
+def test_a_locked_file_is_no_fault(tmp_path, monkeypatch):
     monkeypatch.setattr("services.aggregator.storage.dialects._BUSY_SECONDS", 0.05)
     url = f"sqlite:///{tmp_path / 'modnorm.db'}"
     faults: list[ModnormError] = []

@@ -28,7 +28,7 @@ def engine(postgres_url):
     )
 
 
-def test_who_stores_many_rows_waits_for_nobody_who_does(world, engine):
+def test_bulk_inserts_do_not_wait_for_each_other(world, engine):
     first = world.create("first", size=MANY, ensemble_sizes=[1])
     changes = {"size": MANY, "ensemble_sizes": [1]}
     another = Thread(target=world.select, args=("second",), kwargs=changes)
@@ -43,7 +43,7 @@ def test_who_stores_many_rows_waits_for_nobody_who_does(world, engine):
         assert connection.execute(KNOWN).scalar_one() == 2 * MANY + 1
 
 
-def test_rows_are_stored_where_the_table_cannot_be_looked_at(world, engine, caplog):
+def test_rows_are_stored_even_if_the_table_cannot_be_analysed(world, engine, caplog):
     with engine.begin() as connection:
         connection.execute(text("LOCK TABLE candidates IN SHARE UPDATE EXCLUSIVE MODE"))
         created = world.select(size=MANY, ensemble_sizes=[1])
@@ -52,7 +52,7 @@ def test_rows_are_stored_where_the_table_cannot_be_looked_at(world, engine, capl
     assert len(world.stores.jobs.pending(created)) > 0
 
 
-def test_what_is_undone_is_not_looked_at(world, engine):
+def test_rolled_back_scores_are_not_used(world, engine):
     first = world.create("first", size=MANY, ensemble_sizes=[1])
 
     def store_and_fail():

@@ -116,7 +116,7 @@ def test_a_step_that_cannot_be_computed_ends_the_run(start_lab, zo_spec, normali
     asyncio.run(scenario())
 
 
-def test_what_does_not_fit_is_refused_before_anything_is_stored(
+def test_a_model_that_does_not_fit_is_refused_before_anything_is_stored(
     start_lab, iterative_spec, zo_spec, generator
 ):
     same = {"source": "bundled:word-problems-selection", "limit": 5}

@@ -6,7 +6,7 @@ from services.aggregator.experiments import reuse
 from services.aggregator.experiments.reuse import common_jobs
 
 
-def test_a_run_goes_on_where_its_aggregator_ended(
+def test_a_run_resumes_where_its_aggregator_ended(
     start_lab, whole_run, iterative_spec, sensitive, worked, tmp_path
 ):
     message = iterative_spec("es")
@@ -28,7 +28,7 @@ def test_a_run_goes_on_where_its_aggregator_ended(
     assert asyncio.run(scenario()) == expected
 
 
-def test_what_was_finished_before_a_cancel_is_not_done_again(
+def test_jobs_finished_before_a_cancel_are_not_repeated(
     start_lab, whole_run, iterative_spec, sensitive, tmp_path
 ):
     message = iterative_spec("es")
@@ -52,7 +52,7 @@ def test_what_was_finished_before_a_cancel_is_not_done_again(
     assert asyncio.run(scenario()) == expected
 
 
-def test_each_update_looks_at_what_was_finished_of_itself_only(
+def test_each_update_reads_only_its_own_results(
     start_lab, iterative_spec, sensitive, worked, monkeypatch
 ):
     looked_at: list[int] = []

@@ -29,7 +29,7 @@ def statements():
         event.remove(Engine, "before_cursor_execute", note)
 
 
-def test_a_look_at_a_long_run_costs_no_more_than_at_a_short_one(start_lab, iterative_spec, worked):
+def test_reading_a_long_run_costs_as_much_as_a_short_one(start_lab, iterative_spec, worked):
     """What is over is read once; the states that are listed come in one query."""
 
     async def scenario(updates):
@@ -53,7 +53,7 @@ def test_a_look_at_a_long_run_costs_no_more_than_at_a_short_one(start_lab, itera
     assert len(long) == len(short) <= 12
 
 
-def test_states_are_known_by_their_digests_alone(start_lab, spec, iterative_spec, worked):
+def test_states_are_identified_by_their_digests(start_lab, spec, iterative_spec, worked):
     async def scenario():
         async with start_lab() as lab:
             created = await lab.create(iterative_spec("es"))
