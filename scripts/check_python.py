@@ -1,6 +1,6 @@
-"""Refuse an interpreter that modnorm cannot run on, before anything is installed.
+"""Check the interpreter before an installation.
 
-With `--vllm`, a machine that the pinned CPU build of vLLM does not run on.
+With `--vllm`, also check the machine for the pinned CPU build of vLLM.
 """
 
 import platform
@@ -11,7 +11,7 @@ OLDEST = (3, 11)
 VLLM = ("CPython", 3, 11, "Linux", "x86_64")
 """The platform of `tests/engines/vllm/requirements.txt`."""
 INSTRUCTIONS = ("avx2", "f16c", "fma")
-"""Used by the smallest of the build's three libraries, `_C_AVX2`; the others need AVX-512 too."""
+"""Needed by the smallest of the build's three libraries, `_C_AVX2`; the others need AVX-512."""
 CPUINFO = Path("/proc/cpuinfo")
 
 found = ".".join(str(part) for part in sys.version_info[:3])
@@ -29,7 +29,7 @@ def lacking(cpuinfo: str) -> "list[str]":
 
 
 def check() -> None:
-    """End with a message where modnorm does not run."""
+    """Exit with a message if modnorm does not run on this Python."""
     if sys.version_info < OLDEST:
         sys.exit(
             f"modnorm needs Python 3.11 or newer, this is {found}: make PYTHON=python3.11 ..."
@@ -37,7 +37,7 @@ def check() -> None:
 
 
 def check_vllm() -> None:
-    """End with a message where the tests against vLLM cannot run."""
+    """Exit with a message if the tests with vLLM cannot run here."""
     here = (
         platform.python_implementation(),
         *sys.version_info[:2],

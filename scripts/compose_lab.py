@@ -1,4 +1,4 @@
-"""A lab under docker compose that a drill may break: its own project, volumes and secrets."""
+"""A docker compose lab for the drill, with its own project, volumes and secrets."""
 
 import json
 import socket
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 HEALTHY_SECONDS = 180.0
 FINISH_SECONDS = 900.0
 DIFFERS = "timings.json"
-"""The one file of a run that holds times and places."""
+"""The one file of a run that contains times and names of workers."""
 ENDED = (
     experiments.EXPERIMENT_STATE_SUCCEEDED,
     experiments.EXPERIMENT_STATE_FAILED,
@@ -31,13 +31,13 @@ ENDED = (
 
 @dataclass(frozen=True)
 class Lab:
-    """A compose project, and where its aggregator is published.
+    """A compose project with a published aggregator.
 
     Attributes:
-        folder: Holds settings and secrets.
-        runs: Where the files of runs go.
+        folder: Folder of settings and secrets.
+        runs: Folder of run files.
         target: HOST:PORT of the aggregator.
-        settings: What its `.env` says.
+        settings: Variables of its `.env`.
         project: Its name.
     """
 
@@ -48,12 +48,12 @@ class Lab:
     project: str
 
     def compose(self, *arguments: str, stdin: bytes | None = None) -> bytes:
-        """Run docker compose and return its standard output."""
+        """Run docker compose; return its standard output."""
         command = ("docker", "compose", "--project-name", self.project, "--env-file")
         return run([*command, str(self._env_file), *arguments], stdin=stdin)
 
     def under(self, settings: Mapping[str, str], project: str = "") -> "Lab":
-        """Return this project, or another beside it, under settings that differ."""
+        """Return this project or another one with changed settings."""
         changed = dict(self.settings) | dict(settings)
         return replace(self, settings=changed, project=project or self.project)
 
@@ -65,7 +65,7 @@ class Lab:
         return file
 
     def fails(self, *arguments: str) -> bool:
-        """Tell whether a docker compose command fails, as it should."""
+        """Return whether a docker compose command fails."""
         try:
             self.compose(*arguments)
         except subprocess.CalledProcessError:
@@ -86,7 +86,7 @@ class Lab:
         return self.compose("ps", "--quiet", service).decode().split()
 
     def state(self, experiment_id: str) -> "experiments.ExperimentState.ValueType":
-        """Return an experiment's state; waits for an aggregator that is down."""
+        """Return an experiment's state; wait for an aggregator that is down."""
         with self.client() as client:
             return _patiently(lambda: client.get(experiment_id)).state
 
@@ -96,7 +96,7 @@ class Lab:
             return client.submit(spec, request_id=request_id).id
 
     def wait_for(self, experiment_id: str, state: int) -> None:
-        """Wait until an experiment is in a state or past it."""
+        """Wait until an experiment has reached a state."""
         deadline = time.monotonic() + FINISH_SECONDS
         while self.state(experiment_id) < state:
             require(time.monotonic() < deadline, f"state {state} does not come")
@@ -114,7 +114,7 @@ class Lab:
         return experiment_id
 
     def results(self, experiment_id: str, name: str) -> dict[str, bytes]:
-        """Return the files of a run by name, except for the one with times."""
+        """Return the files of a run by name, except the file with times."""
         folder = self.runs / name.replace(" ", "-")
         with self.client() as client:
             write_run(folder, fetch_run(client, client.get(experiment_id)))
@@ -131,10 +131,10 @@ def compose_lab(
     """Write the settings of a project; remove the project at the end.
 
     Args:
-        folder: Empty; gets settings and secrets. The project has its name.
-        runs: Gets the files of runs.
-        wheels: Folder with a wheel of torch to build with, instead of PyTorch's index.
-        settings: What else the project's `.env` says.
+        folder: An empty folder for settings and secrets, which names the project.
+        runs: Folder of run files.
+        wheels: Folder with a wheel of torch, used instead of PyTorch's index.
+        settings: Further variables of the project's `.env`.
     """
     address = _gateway()
     target = f"{address}:{_free_port(address)}"
@@ -156,9 +156,9 @@ def compose_lab(
 
 @contextmanager
 def joined_host(lab: Lab) -> Iterator[Lab]:
-    """Have another host join a lab: a project that shares no network with it.
+    """Join another host to a lab: a project without a common network.
 
-    It knows the lab's settings, secrets and published addresses.
+    The host has the lab's settings, secrets and published addresses.
     """
     host = lab.under(
         {
@@ -176,7 +176,7 @@ def joined_host(lab: Lab) -> Iterator[Lab]:
 
 
 def _gateway() -> str:
-    """Return an address of this host that containers of all networks reach."""
+    """Return an address of this host that containers in all networks can reach."""
     template = "{{(index .IPAM.Config 0).Gateway}}"
     found = run(["docker", "network", "inspect", "--format", template, "bridge"])
     return found.decode().strip()
@@ -189,7 +189,7 @@ def _free_port(address: str) -> int:
 
 
 def read_results(folder: Path) -> dict[str, bytes]:
-    """Return the files of a run by name, except for the one with times."""
+    """Return the files of a run by name, except the file with times."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))
@@ -198,12 +198,12 @@ def read_results(folder: Path) -> dict[str, bytes]:
 
 
 def inspect(container: str, template: str) -> str:
-    """Return what docker says about a container."""
+    """Return a field of `docker inspect`."""
     return run(["docker", "inspect", "--format", template, container]).decode().strip()
 
 
 def wait_until_healthy_again(container: str) -> None:
-    """Wait for a container whose process was killed to be restarted and healthy."""
+    """Wait until a container whose process was killed is restarted and healthy."""
     deadline = time.monotonic() + HEALTHY_SECONDS
     while time.monotonic() < deadline:
         restarts, health = inspect(container, "{{.RestartCount}} {{.State.Health.Status}}").split()
@@ -214,7 +214,7 @@ def wait_until_healthy_again(container: str) -> None:
 
 
 def run(command: Sequence[str], stdin: bytes | None = None) -> bytes:
-    """Run a command and return its standard output; its errors are shown where it fails."""
+    """Run a command; return its standard output, or print its errors if it fails."""
     ended = subprocess.run(command, cwd=ROOT, input=stdin, capture_output=True, check=False)
     if ended.returncode:
         error = subprocess.CalledProcessError(ended.returncode, command)
@@ -232,20 +232,20 @@ def timed(what: str) -> Iterator[None]:
 
 
 def require(holds: bool, otherwise: str) -> None:  # noqa: FBT001 - it reads as a sentence
-    """End the drill where something does not hold."""
+    """End the drill if a condition does not hold."""
     if not holds:
         raise SystemExit(otherwise)
 
 
 def require_equal(expected: Mapping[str, bytes], found: Mapping[str, bytes], what: str) -> None:
-    """End the drill where the files of two runs are not the same."""
+    """End the drill if the files of two runs differ."""
     different = [name for name in expected if found.get(name) != expected[name]]
     require(expected.keys() == found.keys() and not different, f"{what}: {different} differ")
     say(f"{what}: {len(expected)} files equal byte for byte: {', '.join(expected)}")
 
 
 def say(text: str) -> None:
-    """Print at once."""
+    """Print a line without buffering."""
     print(text, flush=True)
 
 

@@ -1,10 +1,10 @@
-"""Break a lab that runs under compose in every way that docs/deployment.md says it survives.
+"""Inject the failures into a compose lab that docs/deployment.md promises to survive.
 
     python -m scripts.deployment_drill [PART...] [--wheels DIR] [--runs DIR]
 
-Needs root on the Docker host, for kill -9 from outside. Builds, starts and removes a project of
-its own, with its own volumes, secrets and port, and prints what happened and how long it took. Any
-surprise ends it with exit code 1. Takes about ten minutes on two cores.
+Needs root on the Docker host for kill -9. Builds, starts and removes a project of
+its own, with its own volumes, secrets and port, and prints results and times. Any
+violation ends it with exit code 1. It takes about ten minutes on two cores.
 """
 
 import argparse
@@ -41,7 +41,7 @@ from scripts.compose_lab import (
 )
 
 SERVICES = ("calibrator", "sampler", "evaluator", "aggregator", "redis", "postgres", "sandbox")
-"""In the order in which they are killed, each as early as it has work."""
+"""In the order of the kills, each as soon as the service has work."""
 IMAGES = ("aggregator", "calibrator", "sampler", "evaluator", "sandbox")
 UNDISTURBED = "undisturbed"
 SETTINGS = {
@@ -81,9 +81,13 @@ Backup = tuple[bytes, bytes]
 def main() -> None:
     """Run the drill, or parts of it."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; or all")
+    parser.add_argument(
+        "parts", nargs="*", metavar="PART", help=f"parts, of {', '.join(PARTS)}; default: all"
+    )
     parser.add_argument("--wheels", type=Path, help="folder with a wheel of torch")
-    parser.add_argument("--runs", type=Path, help="keep the runs; one undisturbed is made once")
+    parser.add_argument(
+        "--runs", type=Path, help="folder to keep the runs; the undisturbed run is reused"
+    )
     arguments = parser.parse_args()
     with (
         tempfile.TemporaryDirectory(prefix="modnorm-drill-") as name,
@@ -122,7 +126,7 @@ def _start(what: str, lab: Lab, *arguments: str) -> None:
 
 
 def _check_fences(lab: Lab) -> None:
-    """Make sure that only the aggregator is published and that nothing has more than it needs."""
+    """Check that only the aggregator is published and that containers lack needless rights."""
     for service in SERVICES:
         (container,) = lab.containers(service)
         published = inspect(container, "{{len .HostConfig.PortBindings}}") != "0"
@@ -138,7 +142,7 @@ def _check_fences(lab: Lab) -> None:
 
 
 def _survive_kills(lab: Lab, expected: Mapping[str, bytes]) -> None:
-    """Kill each container's process once while an experiment runs."""
+    """Kill each container's process once during an experiment."""
     _start("up --wait, new volumes", lab)
     experiment_id = _create_by_reflection(lab)
     lab.wait_for(experiment_id, experiments.EXPERIMENT_STATE_CALIBRATING)
@@ -153,7 +157,7 @@ def _survive_kills(lab: Lab, expected: Mapping[str, bytes]) -> None:
 
 
 def _kill(lab: Lab, service: str, experiment_id: str) -> None:
-    """Kill a container's process, as a crash would, and wait until it is healthy again."""
+    """Kill a container's process and wait until it is healthy again."""
     name = experiments.ExperimentState.Name(current := lab.state(experiment_id))
     require(current not in ENDED, f"{name} before {service} was killed")
     (container,) = lab.containers(service)
@@ -163,7 +167,7 @@ def _kill(lab: Lab, service: str, experiment_id: str) -> None:
 
 
 def _kill_worker(lab: Lab) -> None:
-    """Kill a worker under its supervisor: the container goes on."""
+    """Kill a worker under its supervisor; the container must continue."""
     (container,) = lab.containers("evaluator")
     before = inspect(container, "{{.RestartCount}}")
     processes = run(["docker", "top", container, "-eo", "pid,args"]).decode().splitlines()
@@ -171,11 +175,11 @@ def _kill_worker(lab: Lab) -> None:
     os.kill(int(worker), signal.SIGKILL)
     time.sleep(5)
     require(inspect(container, "{{.RestartCount}}") == before, "the container restarted")
-    say("kill -9 of a worker: its container goes on")
+    say("kill -9 of a worker: its container continues")
 
 
 def _survive_scale_down_up_and_loss(lab: Lab, expected: Mapping[str, bytes]) -> None:
-    """Scale out, take the lab down and up, lose its volumes and restore a backup: all in a run."""
+    """During a run scale out, stop and start the lab, delete its volumes and restore a backup."""
     _start("up --wait --scale evaluator=3, new volumes", lab, "--scale", "evaluator=3")
     experiment_id = lab.submit(SPEC, "interrupted")
     _wait_for_workers(lab, experiment_id, 3)
@@ -191,7 +195,7 @@ def _survive_scale_down_up_and_loss(lab: Lab, expected: Mapping[str, bytes]) -> 
 
 
 def _wait_for_workers(lab: Lab, experiment_id: str, count: int) -> None:
-    """Wait until so many workers have scored candidates."""
+    """Wait until a number of workers have scored candidates."""
     workers: set[str] = set()
     with lab.client() as client:
         while len(workers) < count:
@@ -206,7 +210,7 @@ def _wait_for_workers(lab: Lab, experiment_id: str, count: int) -> None:
 
 
 def _back_up(lab: Lab) -> Backup:
-    """Back a lab up while it works, with the commands of docs/deployment.md."""
+    """Back up a running lab with the commands of docs/deployment.md."""
     with timed("backup, in the middle of a run"):
         dump = lab.compose("exec", "-T", "postgres", "pg_dump", "-U", "modnorm", "-Fc", "modnorm")
         tar = ("-C", CACHE, "--exclude=./huggingface", "-cf", "-", ".")
@@ -214,7 +218,7 @@ def _back_up(lab: Lab) -> Backup:
 
 
 def _survive_a_host_that_comes_and_goes(lab: Lab, expected: Mapping[str, bytes]) -> None:
-    """Have a host join in a run, and end without a word."""
+    """Join a host during a run and kill it."""
     lab = lab.under({"COMPOSE_FILE": "compose.yaml:compose.hosts.yaml"})
     _start("up --wait with the queue published, new volumes", lab)
     experiment_id = lab.submit(SPEC, "hosts")
@@ -228,7 +232,7 @@ def _survive_a_host_that_comes_and_goes(lab: Lab, expected: Mapping[str, bytes])
 
 
 def _survive_with_rabbitmq(lab: Lab, expected: Mapping[str, bytes]) -> None:
-    """Have RabbitMQ for a queue, and kill it in a run."""
+    """Use RabbitMQ as the broker, and kill it during a run."""
     url = "amqp://modnorm@rabbitmq:5672//"
     lab = lab.under({"COMPOSE_PROFILES": "rabbitmq", "MODNORM_BROKER_URL": url})
     _start("up --wait with RabbitMQ, new volumes", lab)
@@ -244,7 +248,7 @@ def _survive_with_rabbitmq(lab: Lab, expected: Mapping[str, bytes]) -> None:
 def _survive_restore(
     lab: Lab, experiment_id: str, backup: Backup, expected: Mapping[str, bytes]
 ) -> None:
-    """Restore a backup that was made in the middle of a run into empty volumes: it goes on."""
+    """Restore a backup from the middle of a run into empty volumes; the run must continue."""
     dump, archive = backup
     with timed("restore into empty volumes, healthy"):
         lab.compose("up", "--detach", "--wait", "postgres")
@@ -258,7 +262,7 @@ def _survive_restore(
 
 
 def _create_by_reflection(lab: Lab) -> str:
-    """Create an experiment as a stranger would, with what the server says of itself."""
+    """Create an experiment with reflection only."""
     with open_channel(lab.target, Credentials(token_file=lab.token_file), ()) as channel:
         pool = DescriptorPool(ProtoReflectionDescriptorDatabase(channel))
         service = pool.FindServiceByName("modnorm.v1.ExperimentService")

@@ -1,10 +1,10 @@
-"""Print what the distribution needs, for images that install it before the code is there.
+"""Print the requirements of the distribution, for images that install them before the code.
 
     requirements.py EXTRA...
     requirements.py EXTRA... --constraints FILE --present FILE
 
-The second form is for an image that brings packages of its own: `present` lists them as
-`name==version`, and what is there already stays as it is. Everything else is pinned as in
+The second form is for an image with its own packages: `present` lists them as
+`name==version`, and these keep their versions. All others are pinned as in
 `constraints`. Standard library only.
 """
 
@@ -17,7 +17,7 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 
 
 def main() -> None:
-    """Print one requirement a line."""
+    """Print one requirement per line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("extra", nargs="*")
     parser.add_argument("--constraints", type=Path)
@@ -48,7 +48,7 @@ def _canonical(requirement: str) -> str:
 
 
 def _given(name: str, present: dict[str, str]) -> bool:
-    """Say whether the version is settled: it is there, or follows grpcio's, which is there."""
+    """Return whether the image fixes the version: it has the package, or grpcio for its family."""
     return name in present or (name.startswith("grpcio-") and "grpcio" in present)
 
 
