@@ -141,7 +141,7 @@ class SupervisorSettings(EvaluatorSettings):
     """The GPUs of `all`, if the variable is set."""
     engines_per_gpu: Literal["auto", "1", "2", "3", "4"] = "auto"
     """Workers that share a GPU and its memory. `auto` is one without NVIDIA's MPS. With it `auto`
-    as models leave room for, up to a measured number (docs/gpu-sharing.md)."""
+    is as many as fit the memory, up to a measured number (docs/gpu-sharing.md)."""
     mps: Literal["auto", "on", "off"] = "auto"
     """Whether workers share GPUs by NVIDIA's MPS: `auto` if it runs, `on` also starts it."""
     gpus_per_worker: int = Field(default=1, ge=1)
