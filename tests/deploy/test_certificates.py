@@ -1,4 +1,4 @@
-"""Certificates of the script, shown to a real service that wants one of both sides."""
+"""Certificates of the script with a real service that requires mutual TLS."""
 
 import os
 import signal

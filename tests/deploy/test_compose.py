@@ -1,4 +1,4 @@
-"""The compose files: what every container is denied, and what a lab is made of."""
+"""The compose files: restrictions of every container, and the parts of a lab."""
 
 import re
 from pathlib import Path
@@ -17,7 +17,7 @@ VARIABLE = re.compile(r"\$\{(\w+)(?:(:?[-?])([^}]*))?\}")
 
 
 class Loader(yaml.SafeLoader):
-    """Knows compose's tags."""
+    """A loader for compose's YAML tags."""
 
 
 def override(loader: Loader, node: yaml.SequenceNode) -> list[object]:

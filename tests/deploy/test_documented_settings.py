@@ -1,4 +1,4 @@
-"""What the documentation tells an operator to set can be set in .env of a lab of containers."""
+"""Documented settings can be set in the .env of a compose lab."""
 
 import re
 from pathlib import Path
@@ -43,7 +43,7 @@ NOT_FOR_ENV = {
     "MODNORM_MIGRATE_ON_START": "the service `migrate` brings the schema up to date",
     "MODNORM_TORCH_THREADS": "MODNORM_THREADS sets it together with OMP_NUM_THREADS",
 }
-"""Settings that .env of a lab does not have, and why."""
+"""Settings that a lab's .env lacks, with the reason."""
 
 
 def test_every_documented_setting_can_be_set_in_env_or_says_why_not():

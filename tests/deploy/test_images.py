@@ -1,4 +1,4 @@
-"""What images install covers what their services import, and no image runs as root."""
+"""Images install all that their services import, and no image runs as root."""
 
 import json
 import re
@@ -39,11 +39,11 @@ MODULES = {
     ),
     "sandbox": ("services.sandbox.server",),
 }
-"""What images import that do not install all that the distribution needs."""
+"""Imports of images that install only a part of the requirements."""
 
 
 def closure(requirements):
-    """Return the names of distributions with everything they need."""
+    """Return the names of distributions with all their dependencies."""
     found, waiting = set(), [Requirement(text) for text in requirements]
     while waiting:
         requirement = waiting.pop()

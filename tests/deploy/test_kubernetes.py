@@ -1,4 +1,4 @@
-"""The Kubernetes example: what every pod is denied, and that names lead somewhere."""
+"""The Kubernetes example: restrictions of every pod, and resolvable names."""
 
 import re
 import subprocess
@@ -150,7 +150,7 @@ def test_settings_are_known():
 
 
 def settings_of(container):
-    """Return what the environment of a container says."""
+    """Return the environment of a container."""
     maps = {one["name"]: one["literals"] for one in kustomization("base")["configMapGenerator"]}
     lines = [
         line
@@ -237,7 +237,7 @@ def test_keda_reaches_what_it_looks_at():
 
 @pytest.fixture
 def leases(postgres_url):
-    """A database with the documented user of KEDA's; no job refers to anything."""
+    """A database with the documented user of KEDA, without foreign keys."""
     role = TRIGGERS["postgresql"]["userName"]
     with closing(Database(postgres_url)) as database:
         database.migrate()

@@ -1,4 +1,4 @@
-"""What is provisioned for Prometheus and Grafana, against what the services show."""
+"""Provisioned files of Prometheus and Grafana, checked against the services' metrics."""
 
 import json
 import os
@@ -41,7 +41,7 @@ LAST = {"aggregator": "modnorm_database_up"}
 
 @pytest.fixture(scope="module")
 def families(tmp_path_factory):
-    """All metrics of the code, those of processes without jobs included."""
+    """All metrics of the code, including those of idle processes."""
     database = Database(f"sqlite:///{tmp_path_factory.mktemp('lab')}/modnorm.db")
     database.migrate()
     registry = CollectorRegistry()
@@ -135,7 +135,9 @@ def minutes_with_expiries(moments):
     form = r"sum_over_time\(\(increase\(\w+\[(\d+)s\]\) > bool 0\)\[(\d+)m:(\d+)m\]\) > (\d+)"
     ((window, whole, step, most),) = [map(int, one) for one in re.findall(form, expression)]
     scrape = int(PROMETHEUS["global"]["scrape_interval"].removesuffix("s"))
-    assert window >= 60 * step + scrape  # else an expiry between two windows is in neither
+    assert (
+        window >= 60 * step + scrape
+    )  # otherwise no window contains an expiry between two windows
 
     def increases(end):
         seen = [at for at in range(0, end + 1, scrape) if end - window < at]
@@ -229,7 +231,7 @@ def started(name, folder, stack):
 
 
 def read(address, last):
-    """Return the metrics, once the last of them is there."""
+    """Return the metrics once the last of them exists."""
 
     def text():
         url = f"http://{address}/metrics"
@@ -249,7 +251,7 @@ def test_the_documented_filter_of_logs_passes_over_what_is_not_json():
     lines = [
         "2026-01-01 08:00:00.000 UTC [7] LOG:  a line of Postgres's, {with} braces",
         json.dumps(wanted | {"candidate": 8}),
-        f"\x1b[2K{json.dumps(wanted)}",  # compose clears lines, whoever reads them
+        f"\x1b[2K{json.dumps(wanted)}",  # compose writes control sequences even to a pipe
         json.dumps(["of", "no", "experiment"]),
     ]
     command = ["jq", options, program]

@@ -30,7 +30,7 @@ OUTSIDE = {"GRAFANA_PUBLISH", "KILL_AFTER", "THREADS"}
 
 
 def quoted(page):
-    """Yield what a page quotes of logs: the part of each event that does not differ."""
+    """Yield the constant parts of the log lines that a page quotes."""
     for bullet in LOG.findall(page.read_text()):
         for text in re.findall(r"`([^`]+)`", bullet.replace("\n  ", " ")):
             if " " in text:

@@ -1,4 +1,4 @@
-"""Secrets of the script: made once, and made anew where one was taken away."""
+"""Secrets of the script: created once, and renewed if a file is missing."""
 
 import subprocess
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""A lab behind tokens, and ways to call it as anybody."""
+"""A lab with tokens, and clients under any token."""
 
 import contextlib
 from collections.abc import Iterator
@@ -23,14 +23,14 @@ from verification.labs.waiting import HANG_SECONDS
 
 @pytest.fixture(scope="session")
 def lab(tmp_path_factory) -> Iterator[SecuredLab]:
-    """One lab for all tests that leave it as it was."""
+    """One lab for all tests that do not change it."""
     with secured_lab(tmp_path_factory.mktemp("secured")) as running:
         yield running
 
 
 @pytest.fixture(scope="session")
 def tokens(lab):
-    """Credentials by what is special about them."""
+    """Credentials by kind of fault."""
     gone = datetime.now(UTC) - timedelta(seconds=1)
     made = {role.value: lab.token(role.value, [role]) for role in Role}
     people = [Role.SUBMIT, Role.READ]
@@ -79,7 +79,7 @@ def channel(lab, tokens):
 
 @pytest.fixture
 def refused():
-    """Expect a call to be refused in one way."""
+    """Expect a call to be refused with one error."""
 
     @contextlib.contextmanager
     def expect(code):
@@ -100,7 +100,7 @@ def stored(lab):
 
 @pytest.fixture
 def write_token(lab):
-    """Let a new token in, and write it to a file."""
+    """Create an accepted token and write it to a file."""
 
     def write(file, name, role, **named):
         text, kept = make_token(name, [role], **named)
@@ -112,7 +112,7 @@ def write_token(lab):
 
 @pytest.fixture(scope="session")
 def exhaust():
-    """Read all answers of all calls."""
+    """Read all responses of all calls."""
 
     def read(calls):
         for answers in calls:
@@ -124,7 +124,7 @@ def exhaust():
 
 @pytest.fixture(scope="session")
 def beats():
-    """Say over one stream, again and again, that nobody's job goes on."""
+    """Send heartbeats for an unknown job repeatedly over one stream."""
 
     def stream(connected):
         work = WorkStream(evaluation_pb2_grpc.JobServiceStub(connected))

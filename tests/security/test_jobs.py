@@ -1,4 +1,4 @@
-"""Who may lease and report jobs, and what a report changes that was sent before."""
+"""Permission to lease and report jobs, and repeated reports."""
 
 import random
 import uuid
@@ -29,7 +29,7 @@ REPORT = "/modnorm.v1.JobService/ReportJob"
 
 @pytest.fixture
 def experiment(client, spec):
-    """An experiment of one team, which takes over nothing; cancelled at the end."""
+    """An experiment of one team that reuses nothing; cancelled at the end."""
     owner = client("team-a")
     made = owner.submit(spec(name=str(uuid.uuid4())))
     yield made

@@ -1,4 +1,4 @@
-"""How much one token may do at a time."""
+"""Rate and stream limits of one token."""
 
 from contextlib import ExitStack, nullcontext
 

@@ -1,4 +1,4 @@
-"""Messages that somebody else put into the broker: none of them does anything."""
+"""Forged messages in the broker have no effect."""
 
 import base64
 import json
@@ -29,7 +29,7 @@ NOTHING = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
 
 
 class Payload:
-    """Runs a command where it is unpickled."""
+    """Runs a command when it is unpickled."""
 
     def __init__(self, command):
         self.command = command
@@ -39,7 +39,7 @@ class Payload:
 
 
 def envelope(body, *, content_type="application/json", encoding="utf-8", **headers):
-    """Return a message as Redis holds it; headers are those of the aggregator but for some."""
+    """Return a message as stored in Redis, with changed headers."""
     identity = str(uuid.uuid4())
     return {
         "body": base64.b64encode(body).decode(),
@@ -62,7 +62,7 @@ def body(*arguments, linked=NOTHING, **named):
 
 
 def forged(job_id, trap):
-    """Yield texts that are no messages of the aggregator's, though they name a job."""
+    """Yield texts with a job id that are no messages of the aggregator."""
     signature = {"task": TASK, "args": [job_id], "kwargs": {}, "options": {}, "immutable": True}
     pickled = pickle.dumps(([Payload(f"touch {trap}")], {}, {}))
     packed = zlib.compress(body("0" * 10**7))
@@ -108,7 +108,7 @@ def forged(job_id, trap):
 
 @contextmanager
 def working(lab, broker_url):
-    """Run an evaluator that fits a lab."""
+    """Run an evaluator of a lab."""
     settings = EvaluatorSettings(
         broker_url=broker_url,
         aggregator_target=lab.targets["aggregator"],

@@ -1,4 +1,4 @@
-"""A model is weights and a vocabulary: nothing in its folder is run."""
+"""Code in a model's folder is never run."""
 
 import json
 import pickle
@@ -15,7 +15,7 @@ from modnorm.tasks import Message
 
 
 class Payload:
-    """Leaves a trace where it is unpickled."""
+    """Writes a file when it is unpickled."""
 
     def __init__(self, trap):
         self.trap = trap
@@ -31,7 +31,7 @@ def trap(tmp_path):
 
 @pytest.fixture
 def model(tmp_path):
-    """A copy of the bundled model, to be spoiled."""
+    """A copy of the bundled model for changes."""
     folder = tmp_path / "model"
     shutil.copytree(resolve_checkpoint("tiny-thicket").directory, folder)
     return folder

@@ -1,4 +1,4 @@
-"""Specs that name files outside of the roots, or models that are more than weights."""
+"""Specs that name files outside of the roots, or models with code."""
 
 import json
 import shutil
@@ -13,7 +13,7 @@ SECRET = "do-not-tell"
 
 @pytest.fixture(scope="session")
 def outside(tmp_path_factory):
-    """A folder that is no root: rows, a profile and a model that nobody may name."""
+    """A folder outside of the roots with rows, a profile and a model."""
     folder = tmp_path_factory.mktemp("outside")
     rows = [{"question": SECRET, "answer": "#### 1"}] * 3
     (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))

@@ -1,4 +1,4 @@
-"""Tokens that are revoked, replaced or away while somebody calls."""
+"""Tokens that are revoked, replaced or missing during calls."""
 
 import contextlib
 import threading

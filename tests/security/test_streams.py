@@ -1,4 +1,4 @@
-"""Calls on one stream: each is let in for itself, for as long as its token holds."""
+"""Calls on one stream are admitted separately while the token is valid."""
 
 from itertools import islice
 from queue import SimpleQueue

@@ -1,4 +1,4 @@
-"""Who may call what, over real channels."""
+"""Permissions of roles, over real channels."""
 
 import json
 import logging
@@ -45,7 +45,7 @@ PATHS = [rpc.path for rpc in RPCS]
 
 
 def call(channel, rpc):
-    """Call a method with an empty request, and read its answer to the end."""
+    """Call a method with an empty request and read all responses."""
     empty = GetMessageClass(rpc.method.input_type)().SerializeToString()
     for _ in channel.stream_stream(rpc.path)(iter([empty]), timeout=HANG_SECONDS):
         pass

@@ -1,4 +1,4 @@
-"""Callers that leave while their call is stored."""
+"""Callers that disconnect while their call is stored."""
 
 import asyncio
 import threading
@@ -9,7 +9,7 @@ from verification.labs.waiting import HANG_SECONDS
 
 
 class Gone:
-    """A caller that leaves while its call is stored.
+    """A caller that disconnects while its call is stored.
 
     Args:
         tasks: The shielded tasks of the server.
@@ -38,7 +38,7 @@ class Gone:
             raise
 
     async def goes(self, call, settle):
-        """Break off a call while it is stored, and wait until it is stored all the same."""
+        """Cancel a call during its write, and wait until it is stored."""
         await self.begins()
         call.cancel()
         await self.is_cut_off(settle())
@@ -48,7 +48,7 @@ class Gone:
         assert await asyncio.to_thread(self._begun.wait, HANG_SECONDS)
 
     async def is_cut_off(self, settled):
-        """Let a call be stored once it is cut off, and wait until all is settled."""
+        """Let the write of a cancelled call finish, and wait for its end."""
         settling = asyncio.ensure_future(settled)
         async with asyncio.timeout(HANG_SECONDS):
             await self._gone.wait()
@@ -59,5 +59,5 @@ class Gone:
 
 @pytest.fixture
 def make_gone():
-    """Have the caller of the next call of a kind leave; see `Gone`."""
+    """Disconnect the caller of the next call of a kind; see `Gone`."""
     return Gone

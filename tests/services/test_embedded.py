@@ -200,7 +200,7 @@ def wait_until_gone(target):
 
 
 def foreground(tmp_path):
-    """Do what a command does: wait on the lab until the connection is lost."""
+    """Wait on the lab like a command, until the connection is lost."""
     with start(tmp_path / "state", cache=tmp_path / "cache") as lab:
         wait_until_gone(lab.target)
         raise UnavailableError("what the foreground sees")
@@ -249,14 +249,14 @@ def test_a_cache_that_cannot_be_written_fails_the_experiment(tmp_path, small_spe
 
 
 def submit_many(client, spec):
-    """Fill what room the file of the database still has."""
+    """Fill the remaining space of the database's file."""
     for number in range(1000):
         client.submit(spec, f"{number}")
 
 
 @pytest.fixture
 def say_before_transactions(monkeypatch):
-    """Have every connection of a lab told something from now on."""
+    """Run a statement on every new connection of a lab."""
     told: list[str] = []
     begin = dialects._begin_sqlite
 

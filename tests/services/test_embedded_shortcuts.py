@@ -1,4 +1,4 @@
-"""Whole runs on the bundled model: with work left out, and with all of it."""
+"""Whole runs of the bundled model with early stop and with full statistics."""
 
 from contextlib import closing
 

@@ -1,4 +1,4 @@
-"""What an engine does to an experiment that runs out of memory, answers NaN, or has no room.
+"""Experiments with an engine that runs out of memory, produces NaN, or lacks memory for a model.
 
 A real lab and the real model; faults are injected at the engine protocol.
 """
@@ -21,7 +21,7 @@ from services.embedded import start
 SUCCEEDED = experiment_pb2.EXPERIMENT_STATE_SUCCEEDED
 FAILED = experiment_pb2.EXPERIMENT_STATE_FAILED
 THIRD = 3
-"""Which candidate of an experiment the faults hit: the base is the first."""
+"""Candidate of an experiment with faults; the base is the first."""
 
 
 def out_of_memory():
@@ -38,7 +38,7 @@ def no_room():
 
 
 class Faults:
-    """What is to go wrong, and what was loaded."""
+    """Planned faults, and loaded engines."""
 
     def __init__(self):
         self.begin()

@@ -1,4 +1,4 @@
-"""An aggregator with its real neighbours, and a worker that needs no model."""
+"""An aggregator with real services, and a worker without a model."""
 
 import asyncio
 import hashlib
@@ -72,7 +72,7 @@ def make_spec(**changes: object) -> experiment_pb2.ExperimentSpec:
 
 
 async def reply_to(jobs, **request):
-    """Make one call on a stream of its own; return the reply, or raise why it was refused."""
+    """Make one call on a separate stream; return the reply or raise its error."""
     stream = jobs.Work(timeout=HANG_SECONDS)
     await stream.write(evaluation_pb2.WorkRequest(calls=[evaluation_pb2.Call(**request)]))
     (reply,) = (await stream.read()).replies
@@ -83,7 +83,7 @@ async def reply_to(jobs, **request):
 
 
 class Lab:
-    """Stubs of one aggregator, and what started it."""
+    """Stubs of one aggregator, and its settings."""
 
     def __init__(self, aggregator, settings, app, channel):
         self.aggregator = aggregator
@@ -158,7 +158,7 @@ class Lab:
         return await self.experiments.ListExperiments(request, timeout=HANG_SECONDS)
 
     async def check_results(self, experiment):
-        """Compare what is stored with what the synthetic answers lead to."""
+        """Compare stored results with those of the synthetic answers."""
         candidates = await self.candidates(experiment.id)
         assert [one.index for one in candidates] == list(range(-1, 6))
         assert all(one.state == experiment_pb2.CANDIDATE_STATE_SCORED for one in candidates)
@@ -349,7 +349,7 @@ async def running(settings, app=None):
 
 @pytest.fixture(autouse=True)
 def empty_queue():
-    """Forget what earlier tests left: experiments of one request id have jobs of the same ids."""
+    """Empty the queue: equal request ids give equal job ids in all tests."""
     with make_celery("memory://").connection_for_write() as connection:
         connection.default_channel.queue_purge(QUEUE)
 

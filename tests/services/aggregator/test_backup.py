@@ -1,4 +1,4 @@
-"""A lab restored from a backup that was taken in mid-run goes on to the same results."""
+"""A lab restored from a backup during a run finishes with the same results."""
 
 import asyncio
 import shutil
@@ -46,7 +46,7 @@ def empty_url(postgres_url):
 
 
 def files(lab, experiment_id, folder):
-    """Return what a run's files hold, except for the one with times."""
+    """Return the contents of a run's files, except the file with times."""
     with ModnormClient(f"127.0.0.1:{lab.aggregator.port}") as client:
         write_run(folder, fetch_run(client, client.get(experiment_id)))
     return {
@@ -60,7 +60,7 @@ def test_a_restored_run_finishes_with_the_same_results(
     start_lab, spec, postgres_url, empty_url, tmp_path
 ):
     async def begin():
-        """Take a backup with three candidates done and one in hand; then finish."""
+        """Make a backup with three finished candidates and one leased; then finish."""
         # Longer than a dump takes: the job in hand is reported after it.
         async with start_lab(postgres_url, lease_seconds=5.0) as lab:
             created = await lab.create(spec())

@@ -51,7 +51,7 @@ async def check_resuming(lab, experiment_id, events):
 
 
 async def check_reading(lab, experiment):
-    """Read artifacts, lists and what is not there."""
+    """Read artifacts, lists and missing entries."""
     provenance = experiment.provenance
     for kind, digest in {
         experiment_pb2.ARTIFACT_KIND_SELECTION_ROWS: provenance.selection_digest,
@@ -77,7 +77,7 @@ async def check_reading(lab, experiment):
 
 
 async def check_counts(lab, experiment_id, candidates):
-    """Each candidate tells how many answers of it are stored, and how many are right."""
+    """Each candidate counts its stored and its correct answers."""
     for one in candidates:
         selected = await lab.answers(experiment_id, one.index, evaluation_pb2.SPLIT_SELECTION)
         assert one.selection_answers == len(selected) == 5
@@ -88,7 +88,7 @@ async def check_counts(lab, experiment_id, candidates):
 
 
 def check_environments(candidates, provenance):
-    """Each candidate tells where its selection answers and its held-out answers are from."""
+    """Each candidate has the environments of its selection and held-out answers."""
     assert {one.HasField("heldout_metric") for one in candidates} == {True, False}
     for one in candidates:
         voted = {"engine": "made up", "rows": provenance.heldout_digest}

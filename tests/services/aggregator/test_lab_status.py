@@ -1,4 +1,4 @@
-"""What the aggregator says about the lab."""
+"""The aggregator's status of the lab."""
 
 import asyncio
 

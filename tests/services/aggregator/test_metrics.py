@@ -1,4 +1,4 @@
-"""What the aggregator counts, against what happened."""
+"""Metrics of the aggregator."""
 
 import asyncio
 import io
@@ -20,7 +20,7 @@ def value(lab, name, **labels):
 
 @pytest.fixture
 def logged():
-    """Everything that is logged, as the JSON objects that a service writes."""
+    """Log lines as JSON objects."""
     stream, root = io.StringIO(), logging.getLogger()
     handler, level = json_handler(stream), root.level
     root.addHandler(handler)

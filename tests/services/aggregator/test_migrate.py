@@ -1,4 +1,4 @@
-"""The schema is brought up to date by a process of its own, for which aggregators wait."""
+"""A separate process migrates the schema."""
 
 import os
 import subprocess

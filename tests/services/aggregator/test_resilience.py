@@ -1,4 +1,4 @@
-"""What comes down does not take results with it."""
+"""Failures of services lose no results."""
 
 import asyncio
 

@@ -19,7 +19,7 @@ PUBLISH = "publish modnorm.evaluate"
 
 @pytest.fixture
 def exporter():
-    """Trace everything into a list for the time of a test."""
+    """Collect all spans of a test in a list."""
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     telemetry = Telemetry(provider)

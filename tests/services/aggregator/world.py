@@ -1,4 +1,4 @@
-"""A database with synthetic experiments, and answers that follow from a candidate's seed."""
+"""A database with synthetic experiments, and answers computed from a candidate's seed."""
 
 import hashlib
 import json
@@ -29,7 +29,7 @@ LEASE_SECONDS = 60.0
 
 
 def synthetic_answers(seed: int, rows: int) -> tuple[StoredAnswer, ...]:
-    """Answer the rows `{"answer": str(row)}` rightly, wrongly or not, as the seed has it."""
+    """Answer the rows `{"answer": str(row)}` correctly, wrongly or not at all, by the seed."""
     return tuple(_answer(seed, row) for row in range(rows))
 
 
@@ -83,7 +83,7 @@ AnswerT = TypeVar("AnswerT")
 
 
 class SingleCalls(JobStore):
-    """A job store whose calls can be made one at a time; an error is raised."""
+    """A job store with single calls, which raise their errors."""
 
     def claim(self, job_id: str, worker: str) -> Claim | None:
         return only(self.claim_all([ClaimRequest(job_id, worker)]))
@@ -104,7 +104,7 @@ def only(answers: Sequence[AnswerT | Exception]) -> AnswerT:
 
 @dataclass
 class World:
-    """One database, its stores, and a clock that stands still until it is told."""
+    """One database with its stores and a clock that tests advance."""
 
     database: Database
     now: float = 1_000.0
@@ -184,7 +184,7 @@ class World:
         return record.selection
 
     def report_of(self, claim: Claim, answers: Sequence[StoredAnswer] | None = None) -> Report:
-        """Return what a worker would say of a claimed job."""
+        """Return a worker's report of a claimed job."""
         candidate, experiment = claim.candidate, claim.experiment
         selecting = claim.job.split is Split.SELECTION
         rows = experiment.selection_rows if selecting else experiment.heldout_rows
@@ -211,7 +211,7 @@ class World:
         )
 
     def work(self, experiment_id: str) -> Change | None:
-        """Claim, answer and report everything pending, also what becomes pending by it."""
+        """Claim, answer and report all pending jobs until none is left."""
         change = None
         while pending := self.stores.jobs.pending(experiment_id):
             change = self.jobs.report(self.report_of(self.claim(pending[0])))

@@ -68,7 +68,7 @@ def measure_request(request_for):
 
 @pytest.fixture
 def serve():
-    """Computation a calibrator on loopback and yield a stub of it."""
+    """Run a calibrator on loopback and yield its stub."""
 
     @asynccontextmanager
     async def serving(settings):

@@ -1,4 +1,4 @@
-"""Computations of one process beside those of another."""
+"""Concurrent computations of two processes."""
 
 import asyncio
 from contextlib import suppress
@@ -11,7 +11,7 @@ from verification.labs.waiting import HANG_SECONDS
 
 
 class Quick:
-    """Work that is done at once."""
+    """Work that finishes immediately."""
 
     name, is_resumable, total = "quick", False, 1
 

@@ -1,4 +1,4 @@
-"""Models that take minutes to come keep no call waiting that needs none of them."""
+"""Slow models delay no other call."""
 
 import asyncio
 import os
@@ -16,12 +16,12 @@ from verification.labs.waiting import HANG_SECONDS
 
 FEW = 6
 MANY = (os.cpu_count() or 1) + 8
-"""More than asyncio has threads for everything, on machines that have fewer than 28 cores."""
+"""More than asyncio's default threads on machines with fewer than 28 cores."""
 SLOW = common_pb2.ModelRef(name="slow")
 
 
 class Downloads:
-    """A model that does not come until it is let, and then not either."""
+    """A model whose download blocks until a signal and then fails."""
 
     loop: asyncio.AbstractEventLoop
 
@@ -49,7 +49,7 @@ def downloads(monkeypatch):
 
 @asynccontextmanager
 async def slow_calls(stub, downloads, requests):
-    """Ask for what needs the model that does not come; go on when six calls wait for it."""
+    """Make calls that need the blocked model; continue when six wait for it."""
     downloads.loop = asyncio.get_running_loop()
     rpcs = {pb.CalibrateRequest: stub.Calibrate, pb.MeasureRadiusRequest: stub.MeasureRadius}
     calls = [rpcs[type(request)](request, timeout=HANG_SECONDS) for request in requests]

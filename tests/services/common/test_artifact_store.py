@@ -36,7 +36,7 @@ def test_an_artifact_is_found_by_key_digest_and_prefix(store):
 
 @contextmanager
 def full_disk():
-    """No file of this process may grow; that of pytest's own output neither, so keep it short."""
+    """Limit the size of this process's files, including pytest's output."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
     try:

@@ -69,7 +69,7 @@ async def _upload(request_iterator, context):
 
 
 def register(server):
-    """Add methods that raise what the request names."""
+    """Add methods that raise the error named in the request."""
     experiments = {
         "GetExperiment": grpc.unary_unary_rpc_method_handler(
             _unary,
@@ -164,7 +164,7 @@ def test_a_defect_is_logged_and_not_shown(call, caplog):
 @pytest.mark.parametrize("letter", ["a", "\u00e9", "\U0001f600"])
 def test_an_endless_message_still_arrives(monkeypatch, letter):
     monkeypatch.setitem(globals(), "ERRORS", [NotFoundError(letter * 100_000)])
-    for _ in range(8):  # metadata that is too large is dropped now and then, not always
+    for _ in range(8):  # too large metadata is dropped only sometimes
         error = asyncio.run(_caught(_get, "0"))
         assert type(error) is NotFoundError
         assert error.message.startswith(letter * 100)

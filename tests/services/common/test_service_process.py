@@ -16,7 +16,7 @@ SERVICE = "modnorm.v1.ExperimentService"
 
 @contextmanager
 def aggregator(folder):
-    """Run the aggregator as a process of its own."""
+    """Run the aggregator as a process."""
     with closing(socket.socket()) as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"

@@ -7,7 +7,7 @@ from services.common.shielded_tasks import ShieldedTasks
 
 
 class Work:
-    """Work that ends when it is told to."""
+    """Work that finishes on request."""
 
     def __init__(self, error=None):
         self.begun, self.end = asyncio.Event(), asyncio.Event()
@@ -22,7 +22,7 @@ class Work:
 
 
 async def left(tasks, work, undelivered):
-    """Run work whose caller leaves while it is under way."""
+    """Run work whose caller leaves before its end."""
     caller = asyncio.create_task(tasks.run(work(), undelivered))
     await work.begun.wait()
     caller.cancel()

@@ -31,7 +31,7 @@ RANDOPT = common_pb2.MethodSpec(name="randopt", radius=0.005)
 
 @pytest.fixture
 def call(serve):
-    """Make one call to a fresh sampler: a unary answer, or the list of a stream."""
+    """Call a new sampler; return the response, or the list of a stream."""
 
     def run(method, request):
         async def scenario():

@@ -1,4 +1,4 @@
-"""Whatever is sent, the aggregator says what is wrong, stores nothing and stays up."""
+"""Invalid requests get an error, store nothing and do not end the aggregator."""
 
 import asyncio
 import json
@@ -220,7 +220,7 @@ def junk(message):
 
 
 async def send(channel, path, method, content):
-    """Return the status code that a call with raw bytes ends with."""
+    """Return the status code of a call with raw bytes."""
     try:
         if method.client_streaming:
             await channel.stream_unary(path)(iter([content]), timeout=HANG_SECONDS)

@@ -1,4 +1,4 @@
-"""Clients that leave while their request is stored: it is followed up all the same."""
+"""Requests of clients that disconnect during the write are followed up."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ SELECTING = experiment_pb2.EXPERIMENT_STATE_SELECTING
 def test_an_experiment_starts_even_if_its_caller_disconnects(start_lab, spec, make_gone):
     async def scenario():
         async with start_lab(conduct_seconds=NEVER) as lab:
-            await asyncio.sleep(0.3)  # the first look for experiments that nobody drives is over
+            await asyncio.sleep(0.3)  # the first search for experiments in setup is over
             tasks = lab.aggregator._tasks
             gone = make_gone(tasks, (lab.aggregator._stores.experiments, "create"))
             request = experiment_pb2.CreateExperimentRequest(request_id="gone", spec=spec())

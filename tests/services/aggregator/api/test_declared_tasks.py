@@ -1,4 +1,4 @@
-"""Tasks that a spec declares: the text is stored with the experiment and goes with its jobs."""
+"""Declared tasks: the text is stored with the experiment and sent with its jobs."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ compare: number
 
 
 def declared(spec, tmp_path, declaration=DECLARATION, name="questions"):
-    """Return a spec with rows of its own, whose answers the synthetic workers know."""
+    """Return a spec with rows for the synthetic workers."""
     for split in ("selection", "heldout"):
         rows = [{"question": f"{split} {n}?", "answer": str(n % 3)} for n in range(7)]
         path = tmp_path / f"{split}.jsonl"

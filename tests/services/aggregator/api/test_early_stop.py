@@ -1,4 +1,4 @@
-"""Early stop over the wire: what workers are told, what they report, what clients see."""
+"""Early stop over the wire: thresholds, reports and results."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ BAR = evaluation_pb2.Bar(reward=1.0, index=0)
 
 
 async def report_right(worker, job):
-    """Report a job whose answers are all worth everything."""
+    """Report a job with the full reward for each answer."""
     header, batch = await worker.parts(job)
     for answer in batch.answers.answers:
         answer.reward = 1.0

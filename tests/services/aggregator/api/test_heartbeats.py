@@ -1,4 +1,4 @@
-"""Heartbeats of many leases in a message: each is extended, refused and told of for itself."""
+"""Heartbeats of many leases in one message are answered separately."""
 
 import asyncio
 

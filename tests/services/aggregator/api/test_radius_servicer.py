@@ -1,4 +1,4 @@
-"""A functional matching asked for at the aggregator is what the same command gives alone."""
+"""A functional matching through the aggregator equals a local one."""
 
 import asyncio
 

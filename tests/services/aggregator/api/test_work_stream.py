@@ -1,4 +1,4 @@
-"""Calls of workers over streams: answered each for itself, ended when the aggregator stops."""
+"""Calls of workers over streams: separate replies, and the end at a stop."""
 
 import asyncio
 
@@ -64,7 +64,7 @@ def claim(job_id, worker="streaming"):
 
 
 async def taken(lab, worker):
-    """Take the next job id off the queue, once it is there.
+    """Wait for the next job id of the queue and take it.
 
     Labs of one process share the queue: ids that another one has left are dropped.
     """
@@ -77,7 +77,7 @@ async def taken(lab, worker):
 
 @pytest.fixture
 def selecting(start_lab, spec):
-    """Run a scenario with a lab, a worker and its stream, in the midst of a selection."""
+    """Run a scenario with a lab, a worker and its stream during a selection."""
 
     def run(scenario):
         async def whole():
@@ -182,7 +182,7 @@ def test_the_number_of_calls_in_a_message_is_bounded(selecting, number):
 
 
 def test_all_leases_that_a_worker_can_hold_fit_one_message():
-    """One at the engine and one behind it, beside those that rest."""
+    """One job at the engine, one in the background, and the parked ones."""
     (bound,) = (
         rule.le
         for rule in EvaluatorSettings.model_fields["parked_candidates"].metadata
@@ -205,7 +205,7 @@ def test_streams_end_when_the_aggregator_stops(selecting):
 
 
 class Answers:
-    """Answers each call when it is told to."""
+    """Answers each call on request."""
 
     def __init__(self):
         self.begun = asyncio.Event()
@@ -223,7 +223,7 @@ class Answers:
 
 
 async def claim_and_report(streams):
-    """Make a claim and a report in one message, which gets no response."""
+    """Send a claim and a report in one message without a response."""
 
     async def requests():
         report = messages.Call(report=messages.WholeReport())
@@ -265,7 +265,7 @@ def test_calls_of_a_disconnected_worker_finish_and_are_counted(answered):
 
 
 class FollowedUp:
-    """Notes which jobs were followed up."""
+    """Records the jobs that were followed up."""
 
     def __init__(self, calls):
         self._follow_up, calls._changed = calls._changed, self.follow_up

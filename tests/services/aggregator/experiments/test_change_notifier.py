@@ -1,4 +1,4 @@
-"""Waiters hear of changes of their experiment, and of no others."""
+"""Waiters are woken by changes of their experiment only."""
 
 import asyncio
 

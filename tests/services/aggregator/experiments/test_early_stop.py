@@ -1,4 +1,4 @@
-"""Early stop and settled votes as they are stored, against experiments done to the end."""
+"""Stored early stops and settled votes, compared with complete experiments."""
 
 import json
 from dataclasses import dataclass, field, replace
@@ -20,13 +20,13 @@ BOUNDS = RewardBounds(0.0, 1.0)
 
 
 def stopped(report: Report, *rows: int) -> Report:
-    """Return the report of a candidate that answered some rows until it was stopped."""
+    """Return the report of a stopped candidate with some answers."""
     return replace(report, answers=[report.answers[row] for row in rows], stopped=True)
 
 
 @dataclass
 class Worker:
-    """Answers a claimed job row by row, in an order of its own."""
+    """Answers a claimed job row by row in a random order."""
 
     claim: Claim
     whole: Report
@@ -52,12 +52,12 @@ class Worker:
 
 
 def restarted(world):
-    """Return the jobs as an aggregator sees them that has just begun."""
+    """Return the job store of a new aggregator."""
     return type(world)(world.database, world.now).stores.jobs
 
 
 class Crew:
-    """Workers of an experiment, whose attempts are lost and whose aggregator starts anew."""
+    """Workers of an experiment with lost attempts and restarts of the aggregator."""
 
     def __init__(self, world, experiment_id, random, failing):
         self.world, self.id, self.random, self.failing = world, experiment_id, random, failing
@@ -159,7 +159,7 @@ def test_any_interleaving_gives_the_result_without_early_stop(world, seed):
 
 
 def scored_to_the_bar(world, **changes):
-    """Store an experiment whose first candidates set a bar; return it and a claim of the next."""
+    """Store an experiment whose first candidates set a threshold; return it and the next claim."""
     created = world.select(size=8, ensemble_sizes=[1, 2], **changes)
     pending = world.stores.jobs.pending(created)
     for job_id in pending[:4]:  # the base and three candidates
@@ -236,7 +236,7 @@ def test_open_rows_are_required_and_settled_rows_are_optional(world):
 
 
 def test_equal_scores_are_read_in_candidate_order(world):
-    """What a new aggregator looks up is the bar that the old one had."""
+    """A new aggregator computes the same threshold."""
     created, claim = scored_to_the_bar(world, prefixes=[4, 8])
     pending = world.stores.jobs.pending(created)
     again = restarted(world).claim(pending[0], "w")
@@ -281,7 +281,7 @@ def whole_of(world, experiment_id):
 
 
 def shortened(world, *, until):
-    """Make an experiment and run it to a state; candidates of it were stopped early."""
+    """Run an experiment with stopped candidates to a state."""
     created = world.select("shortened", **FEW_EXPERTS)
     crew = Crew(world, created, Random(3), set())
     while world.state(created) not in {until, "SUCCEEDED"}:
@@ -312,7 +312,7 @@ def test_full_statistics_reuse_complete_results_and_do_skipped_work(world, ended
 
 
 def test_full_statistics_reuse_the_most_complete_experiment(world):
-    """What was stopped early is done, but is nothing to go on with."""
+    """Stopped candidates are done but cannot be resumed."""
     shortened(world, until="SUCCEEDED")
     full = world.select("full", **FEW_EXPERTS, statistics="full")
     world.stores.jobs.report(world.report_of(world.claim_next(full)))
@@ -330,7 +330,7 @@ def test_an_experiment_with_early_stop_does_not_reuse_a_succeeded_one(world):
 
 
 def test_skipped_rows_are_answered_if_the_experts_differ(world):
-    """The best candidate failed before, so that ballots were short for other ensembles."""
+    """The best candidate failed before, so that ballots lack rows for other ensembles."""
     full = world.select("full", **SIZES, statistics="full")
     Crew(world, full, Random(0), set()).run()
     best = outcomes(world, full)[-1][2]

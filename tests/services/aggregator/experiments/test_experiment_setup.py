@@ -17,7 +17,7 @@ from services.aggregator.experiments.experiment_store import ExperimentStore
 
 
 class ScriptedSteps:
-    """Meets the errors of a list, one a step, then has no step left."""
+    """Raises the errors of a list, one per step, then has no further step."""
 
     def __init__(self, errors, *, failing=None):
         self.errors = list(errors)
@@ -39,7 +39,7 @@ class ScriptedSteps:
 
 
 def lead(journey, **settings):
-    """Drive an experiment to the end of its task; return what the event loop complained of."""
+    """Drive an experiment to the end of its task; return errors of the event loop."""
     complaints = []
     experiments = create_autospec(ExperimentStore)
 

@@ -1,4 +1,4 @@
-"""An experiment takes over what one of the same work had finished when it ended early."""
+"""Reuse of results of an equal experiment that ended early."""
 
 import dataclasses
 
@@ -19,7 +19,7 @@ def some_done(world, experiment_id, count):
 
 
 def failed_after(world, count, request_id="first", **changes):
-    """Make an experiment that fails when so many of its jobs are done."""
+    """Store an experiment that fails after a number of finished jobs."""
     created = world.select(request_id, **changes)
     some_done(world, created, count)
     world.stores.experiments.fail(created, "the disk is full")

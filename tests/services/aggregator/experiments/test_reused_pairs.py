@@ -43,7 +43,7 @@ def read(world, experiment_id, split):
 
 
 def mix(world, experiment_id, split, draw, kinds):
-    """Leave a phase as in its midst: candidates done, done in part, failed, pending, of others."""
+    """Store an unfinished phase: done, stopped, failed, pending and foreign candidates."""
     with world.database.write() as session:
         rows = sorted(rows_of(session, experiment_id, split).items())
         base, *others = [row for _, row in rows]
@@ -73,14 +73,14 @@ def finish(job, draw, *, whole):
 
 
 def out(index, upper, complete):
-    """Tell whether a candidate is out by the complete scores, by index, of its first prefix."""
+    """Return whether the complete scores of its first prefix exclude a candidate."""
     prefix = next(prefix for prefix in PREFIXES if index < prefix)
     keys = sorted((-score, other) for other, score in complete.items() if 0 <= other < prefix)
     return len(keys) >= LARGEST and (-upper, index) > keys[LARGEST - 1]
 
 
 def one_by_one(there, here, split, *, full, same_experts):
-    """Return which candidates' results hold, looking at one after the other."""
+    """Return the candidates with valid results, checked one by one."""
     names = ("noise", "seed", "method", "radius", "scale_map_digest", "lineage")
     done = {index: row for index, row in there.items() if row[0].state is JobState.DONE}
     common = {

@@ -1,4 +1,4 @@
-"""Specs whose data takes minutes to come keep nobody waiting who needs none of it."""
+"""Specs with slow data do not delay other calls."""
 
 import asyncio
 import os
@@ -13,15 +13,15 @@ from modnorm.v1 import experiment_pb2
 from verification.labs.waiting import HANG_SECONDS
 
 MANY = (os.cpu_count() or 1) + 8
-"""More than asyncio has threads for everything, on machines that have fewer than 28 cores."""
+"""More than asyncio's default threads on machines with fewer than 28 cores."""
 AT_A_TIME = min(8, (os.cpu_count() or 1) + 4)
-"""Downloads that both have threads for: the aggregator's own, and asyncio."""
+"""Downloads for which the aggregator and asyncio both have threads."""
 SLOW = {"source": "bundled:word-problems-selection", "limit": 5, "offset": 1}
 CANCELLED = experiment_pb2.EXPERIMENT_STATE_CANCELLED
 
 
 class Downloads:
-    """Data that does not come until it is let."""
+    """Data that arrives on request."""
 
     loop: asyncio.AbstractEventLoop
 
@@ -47,7 +47,7 @@ def downloads(monkeypatch):
 
 @asynccontextmanager
 async def many(lab, downloads, message):
-    """Submit more experiments than there are threads; go on when some wait for their data."""
+    """Submit more experiments than threads; continue when some wait for their data."""
     downloads.loop = asyncio.get_running_loop()
     calls = [asyncio.create_task(lab.create(message, f"slow {one}")) for one in range(MANY)]
     try:
@@ -76,7 +76,7 @@ def test_slow_submissions_delay_no_other_call(start_lab, spec, downloads, gone):
                 async with asyncio.timeout(HANG_SECONDS / 2):
                     await worker.rows(lost.rows_digest)
                     while not await worker.claim(lost.lease.job_id):
-                        pass  # until its lease, which its worker has lost, is ended
+                        pass  # until its lost lease is ended
                     assert (await lab.cancel(created.id)).state == CANCELLED
                 assert not downloads.go_on.is_set()
 

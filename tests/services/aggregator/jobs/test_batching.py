@@ -10,7 +10,7 @@ from services.aggregator.jobs.batching import LARGEST_BATCH, Batcher
 
 
 class Gate:
-    """Work that notes its batches, and waits in the first one until it is let go on."""
+    """Work that records its batches and waits in the first one for a signal."""
 
     def __init__(self):
         self.batches = []
@@ -29,7 +29,7 @@ def run(scenario):
 
 
 async def submitted(batcher, gate, numbers):
-    """Submit numbers while the first of them is worked on."""
+    """Submit numbers while the first one is processed."""
     asked = [asyncio.create_task(batcher.submit(numbers[0]))]
     await asyncio.to_thread(gate.began.wait)
     asked += [asyncio.create_task(batcher.submit(number)) for number in numbers[1:]]

@@ -12,7 +12,7 @@ from verification.labs.waiting import HANG_SECONDS
 
 
 class PendingJobs:
-    """A store that knows of pending jobs only."""
+    """A store with pending jobs only."""
 
     def __init__(self, count):
         self.ids = [f"job-{index:04}" for index in range(count)]

@@ -73,7 +73,7 @@ def test_a_new_lease_is_not_parked(world):
 
 @contextlib.contextmanager
 def statements(world):
-    """Collect what is executed meanwhile."""
+    """Collect the statements that are executed meanwhile."""
     seen = []
 
     def note(_connection, _cursor, statement, *_):

@@ -180,7 +180,7 @@ class Leases(RuleBasedStateMachine):
             assert progress.threshold_reward == ranked[-1]
 
     def teardown(self):
-        """Nothing is lost: workers that go on bring any experiment to its end."""
+        """Working workers finish any experiment."""
         self.world.now += 61
         for job_id in self.world.stores.jobs.expired():
             self.world.stores.jobs.reap(job_id)

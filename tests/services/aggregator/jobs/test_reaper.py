@@ -1,4 +1,4 @@
-"""Since when workers could be heard: their silence counts for no longer."""
+"""Leases expire only after workers could call for a whole lease."""
 
 import pytest
 
@@ -8,7 +8,7 @@ LEASE, PAUSE = 60.0, 5.0
 
 
 class Time:
-    """Two clocks, of which one may be set."""
+    """A monotonic clock, and a clock that can be set."""
 
     def __init__(self):
         self.now, self.date = 100.0, 1e9
@@ -29,7 +29,7 @@ def reachability(time):
 
 
 def looks(reachability, time, seconds):
-    """Look as often as is usual; return after how many seconds silence counted, if it did."""
+    """Check every five seconds; return the seconds until leases could expire, if they could."""
     for passed in range(0, seconds + 1, 5):
         if reachability.check():
             return passed

@@ -1,4 +1,4 @@
-"""Calls stored together do what the same calls do one at a time, and are answered the same."""
+"""Calls in one transaction have the effects and answers of single calls."""
 
 import dataclasses
 import itertools
@@ -36,7 +36,7 @@ rounds = st.lists(
 
 @pytest.fixture
 def plain(world, tmp_path):
-    """Another world, in which calls come one at a time."""
+    """Another world with single calls."""
     database = Database(f"sqlite:///{tmp_path}/plain.db")
     database.migrate()
     yield type(world)(database)
@@ -44,7 +44,7 @@ def plain(world, tmp_path):
 
 
 class Pair:
-    """The same experiment in both worlds, and the claims that were granted in it."""
+    """The same experiment in both worlds, with its claims."""
 
     def __init__(self, world, plain):
         self.worlds = (world, plain)
@@ -76,7 +76,7 @@ class Pair:
             }
 
     def both(self, name, requests):
-        """Make calls together in one world, one at a time in the other; compare the answers."""
+        """Make calls together in one world and singly in the other; compare the answers."""
         world, plain = (one.stores.jobs for one in self.worlds)
         at_once = [told(answer) for answer in getattr(world, f"{name}_all")(requests)]
         one_by_one = [getattr(plain, f"{name}_all")([request])[0] for request in requests]
@@ -126,7 +126,7 @@ class Pair:
 
 
 def told(answer):
-    """Return all that a caller learns of an answer."""
+    """Return the visible content of an answer."""
     if isinstance(answer, ModnormError):
         return type(answer), str(answer)
     assert not isinstance(answer, Exception), answer

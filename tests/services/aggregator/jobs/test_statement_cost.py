@@ -1,4 +1,4 @@
-"""What a worker's calls cost the database: no more in a large population than in a small one."""
+"""The database cost of a worker's calls does not depend on the population."""
 
 import pytest
 from sqlalchemy import text
@@ -10,7 +10,7 @@ STEPS = 50
 
 
 def half_scored(world, size):
-    """Store an experiment of which half the candidates, and the base, are scored."""
+    """Store an experiment with a scored base and half of the candidates scored."""
     failures = {"max_failed_candidates": size}
     created = world.select(f"of {size}", size=size, ensemble_sizes=[1, 8], failures=failures)
     done = size // 2
@@ -26,7 +26,7 @@ def half_scored(world, size):
 
 
 def steps_of(world, work):
-    """Count what SQLite does for some work."""
+    """Count SQLite's steps for some work."""
     ticks = []
     with world.database.read() as session:
         connection = session.connection().connection.driver_connection
@@ -57,7 +57,7 @@ def costs(world, size):
 
 @pytest.fixture
 def database_url(tmp_path):
-    """SQLite alone: it counts the steps that it takes."""
+    """SQLite only, which counts its steps."""
     return f"sqlite:///{tmp_path}/modnorm.db"
 
 

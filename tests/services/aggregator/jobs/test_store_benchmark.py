@@ -1,4 +1,4 @@
-"""The measurement of the stores does all the work that it puts a time to."""
+"""The benchmark of the stores does all the work that it times."""
 
 import argparse
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""An aggregator that stops in the midst of a transaction, and another one on the same database."""
+"""An aggregator that is stopped during a transaction, beside another on the same database."""
 
 import os
 import signal
@@ -39,13 +39,13 @@ with database.read() as session:
 
 @pytest.fixture
 def database_url(postgres_url):
-    """Postgres alone: who stops with SQLite's lock keeps it."""
+    """Postgres only: a stopped process keeps SQLite's lock."""
     return postgres_url
 
 
 @contextmanager
 def stopped(url, job_id):
-    """Have a process lock what a report of a job locks first, and stop there."""
+    """Run a process that takes the first lock of a job's report and stops."""
     command = [sys.executable, "-c", STOPS, url, str(IDLE_SECONDS), job_id]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:

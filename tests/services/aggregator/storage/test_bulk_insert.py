@@ -29,7 +29,7 @@ ROWS = st.lists(
 
 @pytest.fixture
 def engine(database_url) -> Iterator[Engine]:
-    """The tables alone, on either database, without what ties jobs to experiments."""
+    """The tables on both databases, without foreign keys."""
     engine = create_engine(database_url.replace("postgresql:", "postgresql+psycopg:"))
     with engine.begin() as connection:
         for table in ("experiments", "candidates", "jobs"):

@@ -163,7 +163,7 @@ SILENCE = ("tcp_keepalives_idle", "tcp_user_timeout", "idle_in_transaction_sessi
     ("socket", "shown"), [(False, ["10", "30000", "30s"]), (True, ["0", "0", "30s"])]
 )
 def test_postgres_aborts_idle_transactions(postgres_url, socket, shown):
-    """On a Unix socket, whose other end cannot vanish, for its transactions alone."""
+    """On a Unix socket only transactions time out, since its other end cannot vanish."""
     if socket:
         with psycopg.connect(postgres_url) as connection:
             ((folder,),) = connection.execute("SHOW unix_socket_directories").fetchall()
@@ -228,7 +228,7 @@ def test_a_file_that_cannot_be_written_is_reported_as_a_fault(tmp_path, pragma, 
     database.migrate()
     with database.write() as session:
         session.add(artifact("before"))
-    with database.read() as session:  # the one connection, which the next transaction has too
+    with database.read() as session:  # the connection that the next transaction reuses
         session.connection().exec_driver_sql(f"PRAGMA {pragma}")
     with pytest.raises(UnavailableError, match=f"{file} cannot be used: .*{said}") as caught:
         store_much(database)

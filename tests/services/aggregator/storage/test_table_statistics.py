@@ -1,4 +1,4 @@
-"""A table that has grown is looked at anew when its rows are stored, in nobody's way."""
+"""A grown table is analysed after its rows are stored, without blocking others."""
 
 from threading import Thread
 
@@ -16,13 +16,13 @@ KNOWN = text("SELECT reltuples FROM pg_class WHERE oid = 'candidates'::regclass"
 
 @pytest.fixture
 def database_url(postgres_url):
-    """Postgres alone: SQLite keeps no plans."""
+    """Postgres only: SQLite keeps no plans."""
     return postgres_url
 
 
 @pytest.fixture
 def engine(postgres_url):
-    """Someone else's connections."""
+    """Connections of another process."""
     return create_engine(
         postgres_url.replace("postgresql:", "postgresql+psycopg:"), poolclass=NullPool
     )

@@ -1,4 +1,4 @@
-"""Iterative runs, and workers whose answers depend on all that a candidate is."""
+"""Iterative runs, and workers whose answers depend on the whole descriptor."""
 
 import asyncio
 import hashlib
@@ -28,7 +28,7 @@ SETTINGS = {
 
 
 def blend(job):
-    """Let the answers of the synthetic worker depend on all that a candidate is."""
+    """Let the answers of the synthetic worker depend on the whole descriptor."""
     given = job.descriptor
     text = f"{given.seed}/{given.radius}/{given.lineage_digest}"
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4])
@@ -61,7 +61,7 @@ def sensitive():
 
 @pytest.fixture
 def worked():
-    """Have as many such workers work in a lab: a context."""
+    """Run a number of such workers in a lab inside the context."""
     return at_work
 
 

@@ -39,7 +39,7 @@ def zo_spec(iterative_spec, generator):
 
 @pytest.fixture
 def normalising(sensitive):
-    """Let a synthetic worker say what its proposals were divided by."""
+    """Let a synthetic worker report the normaliser of its proposals."""
 
     def make(worker, normaliser):
         plain = sensitive(worker).parts

@@ -1,4 +1,4 @@
-"""What iterative runs do again: nothing that was finished."""
+"""Resumed iterative runs repeat no finished work."""
 
 import asyncio
 

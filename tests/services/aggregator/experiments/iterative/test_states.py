@@ -15,7 +15,7 @@ from services.aggregator.experiments.experiment_store import ExperimentStore
 
 @contextmanager
 def statements():
-    """Note the statements of this thread as long as the context lasts."""
+    """Record the statements of this thread inside the context."""
     made, thread = [], threading.get_ident()
 
     def note(_connection, _cursor, statement, *_):
@@ -30,7 +30,7 @@ def statements():
 
 
 def test_reading_a_long_run_costs_as_much_as_a_short_one(start_lab, iterative_spec, worked):
-    """What is over is read once; the states that are listed come in one query."""
+    """The past is read once, and listed states come in one query."""
 
     async def scenario(updates):
         settings = {"iterative__updates": updates, "iterative__evaluate_every": 1}
