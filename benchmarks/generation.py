@@ -41,7 +41,7 @@ class Timing:
     """Forward passes: those of the longest answer, and prefills."""
 
     def summary(self, prompts: int) -> dict[str, float]:
-        """Return rates, rounded for people."""
+        """Return rounded rates."""
         return {
             "seconds": round(self.seconds, 3),
             "prompts_per_second": round(prompts / self.seconds, 2),
@@ -67,7 +67,7 @@ def time_engine(engine: TransformersEngine, prompts: Prompts, max_tokens: int) -
 def time_generate(
     checkpoint: Checkpoint, prompts: Prompts, max_tokens: int, device: torch.device
 ) -> Callable[[], Timing]:
-    """Return what times one batch of `model.generate`, padded on the left."""
+    """Return a function that times one batch of `model.generate`, padded on the left."""
     model: Any = AutoModelForCausalLM.from_pretrained(
         checkpoint.directory, dtype=CheckpointWeights(checkpoint).dtype, attn_implementation="sdpa"
     )

@@ -1,15 +1,15 @@
-"""What it costs a GPU to become a candidate, and whether it becomes the right one.
+"""Time of a switch to a candidate on a GPU, and a check of its weights.
 
     python -m benchmarks.gpu_kernels [--shape 1.5b|tiny] [--device cuda] [--repeats 10]
                                      [--candidates 300] [--profile 0] [--out FILE]
 
 Milliseconds, median of the repeats, for random bfloat16 weights in the shape of Qwen2.5-1.5B
-under the modular norm: a candidate for the first time (noise, norms, weights), with known
-coefficients, restore, comparison with the base, a copy of all weights (the floor of the last
-three), and the same without kernels; `--profile` adds the means of so many candidates and restores
-by kernel. Then SHA-256 of one candidate on the CPU, here, in transformers' layout and over two
-ranks, and of the base after many candidates. Exits with 1 when a digest differs, when a candidate
-is the base, or when kernels are not used on a GPU. Norms by kernels sum in another order, so the
+under the modular norm. Measured are an unresolved candidate (noise, norms, weights), known
+coefficients, restore, comparison with the base, a copy of all weights (the lower bound of the last
+three), and the same without kernels. `--profile` adds means by kernel over a number of candidates.
+Then SHA-256 of one candidate on the CPU, on the device, in transformers' layout and over two
+ranks, and of the base after many candidates. Exits with 1 if a digest differs, if a candidate
+equals the base, or if kernels are not used on a GPU. Kernels sum norms in another order, so the
 digests are of one candidate with the same coefficients.
 """
 
@@ -40,7 +40,7 @@ MODEL = "0" * 64
 QWEN = {"model_type": "qwen2", "tie_word_embeddings": True}
 Tensors = Mapping[str, torch.Tensor]
 Cut = Callable[[PhysicalTensor], list[Block]]
-"""What is held of a tensor."""
+"""Returns the blocks of a tensor that a rank holds."""
 
 
 def scale_map_of(config: Mapping[str, object]) -> ScaleMap:
@@ -60,7 +60,7 @@ def random_weights(layout: Layout, device: torch.device) -> dict[str, torch.Tens
 
 
 def whole(tensor: PhysicalTensor) -> list[Block]:
-    """Return all of a tensor, as vLLM holds it."""
+    """Return a whole tensor, as vLLM holds it."""
     return [Block.whole(tensor.shape)]
 
 
@@ -74,7 +74,7 @@ def unfused(tensor: PhysicalTensor) -> list[Block]:
 
 
 def ranked(rank: int) -> Cut:
-    """Return what one of two ranks holds of a tensor: half of each part, or of the columns."""
+    """Return the blocks of a tensor on one of two ranks: half of each part, or of the columns."""
 
     def held(tensor: PhysicalTensor) -> list[Block]:
         if "o_proj" in tensor.name or "down_proj" in tensor.name:
@@ -97,7 +97,7 @@ def hold(
     *,
     kernels: bool = True,
 ) -> CandidateWeights:
-    """Return candidate weights over memory that is there, cut into views."""
+    """Return candidate weights over existing memory, cut into views."""
     views = {
         tensor.name: [WeightView(block.of(tensors[tensor.name]), block) for block in cut(tensor)]
         for tensor in layout
@@ -106,7 +106,7 @@ def hold(
 
 
 def milliseconds(work: Callable[[], object], device: torch.device) -> float:
-    """Return the time of one call, with what it leaves to the device."""
+    """Return the time of one call, including its work on the device."""
     _wait(device)
     started = time.perf_counter()
     work()
@@ -120,7 +120,7 @@ def median(
     device: torch.device,
     after: Callable[[], object] = lambda: None,
 ) -> float:
-    """Return the median time of calls after one that is not counted; `after` is not timed."""
+    """Return the median time of calls after a warm-up; `after` is not timed."""
     found = []
     for _ in range(repeats + 1):
         found.append(milliseconds(work, device))
@@ -131,7 +131,7 @@ def median(
 def switch_times(
     weights: CandidateWeights, scale_map: ScaleMap, repeats: int, device: torch.device
 ) -> dict[str, float]:
-    """Return medians of the steps of one switch; restores lie between, outside the clock."""
+    """Return medians of the steps of one switch; restores between them are not timed."""
     seeds = itertools.count(10)
     resolved: list[Descriptor] = []
 
@@ -154,7 +154,7 @@ def switch_times(
 def by_kernel(
     weights: CandidateWeights, scale_map: ScaleMap, candidates: int, device: torch.device
 ) -> dict[str, float]:
-    """Return the device's milliseconds a candidate, its restore included, by kernel."""
+    """Return the device's milliseconds per candidate, including its restore, by kernel."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as found:
         for seed in range(candidates):
             weights.apply(_descriptor(scale_map, 500 + seed), scale_map)
@@ -166,7 +166,7 @@ def by_kernel(
 
 
 def copy_time(base: Tensors, repeats: int, device: torch.device) -> float:
-    """Return the median time of copying all weights at once."""
+    """Return the median time of one copy of all weights."""
     flat = torch.cat([tensor.flatten() for tensor in base.values()])
     copy = flat.clone()
     return median(lambda: copy.copy_(flat), repeats, device)
@@ -175,7 +175,7 @@ def copy_time(base: Tensors, repeats: int, device: torch.device) -> float:
 def digests(
     layout: Layout, base: Tensors, scale_map: ScaleMap, device: torch.device
 ) -> Iterator[tuple[str, str]]:
-    """Yield SHA-256 of one candidate by where and how it is held."""
+    """Yield SHA-256 of one candidate by device and layout."""
     plain = {name: tensor.to("cpu", copy=True) for name, tensor in base.items()}
     weights = hold(layout, plain, whole, kernels=False)
     resolved = weights.apply(_descriptor(scale_map, 1), scale_map)
@@ -197,7 +197,7 @@ def drift(
 ) -> tuple[str, str, bool]:
     """Return SHA-256 of the base before and after many candidates.
 
-    The last is whether it was there before each of them, and not while one was.
+    The last value is whether the base was present before each candidate and absent during it.
     """
     before, always = weights.sha256(), True
     for seed in range(candidates):
@@ -254,7 +254,7 @@ def _wait(device: torch.device) -> None:
 
 
 def main() -> int:
-    """Measure, print, and say by the exit code whether all was right."""
+    """Measure and print; return 0 if all checks passed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--shape", choices=sorted(SHAPES), default="1.5b")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")

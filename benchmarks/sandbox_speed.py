@@ -1,4 +1,4 @@
-"""Runs MBPP's reference programs through the sandbox: which pass, and how many a second.
+"""MBPP's reference programs in the sandbox: passed ones, and programs per second.
 
     python -m benchmarks.sandbox_speed FOLDER [--threads 2] [--repeat 1]
 
@@ -18,7 +18,7 @@ from modnorm.sandbox.planning import plan_test
 
 
 def _programs(folder: Path) -> dict[int, Program]:
-    """Read the rows; set-up code uses classes of the solution, so it comes second."""
+    """Read the rows; set-up code follows the solution, whose classes it uses."""
     rows = [
         json.loads(line)
         for path in sorted(folder.glob("*.jsonl"))
@@ -42,7 +42,7 @@ def _report(outcomes: dict[int, Outcome], programs: dict[int, Program]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run and report."""
+    """Run the benchmark and print results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--threads", type=int, default=2)

@@ -1,4 +1,4 @@
-"""Processes that a fork server starts: signalled by process descriptor, never by name."""
+"""Processes that a fork server starts, signalled by process descriptor."""
 
 import json
 import os
@@ -18,11 +18,11 @@ from verification.labs.waiting import HANG_SECONDS
 
 
 class Process:
-    """One process, the first of a session of its own.
+    """One process, the leader of its own session.
 
     Args:
         pid: Its id.
-        ended: File that it writes its exit code to.
+        ended: File of its exit code.
     """
 
     def __init__(self, pid: int, ended: str = "") -> None:
@@ -34,11 +34,11 @@ class Process:
 
     @property
     def alive(self) -> bool:
-        """Whether it has not ended."""
+        """Whether it runs."""
         return not self._has_ended(0)
 
     def wait(self, seconds: float = HANG_SECONDS) -> int:
-        """Wait for its end; return its exit code, or -9 where it wrote none.
+        """Wait for its end; return its exit code, or -9 if it wrote none.
 
         Raises:
             TimeoutError: it did not end in time.
@@ -49,32 +49,32 @@ class Process:
         return int(written.read_text()) if self._ended and written.exists() else -signal.SIGKILL
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Signal it alone."""
+        """Signal only this process."""
         if self.alive:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
     def signal_all(self, number: signal.Signals) -> None:
-        """Signal it and what it started and left behind, as the end of a container does."""
+        """Signal the process and its descendants, as the end of a container does."""
         for pid in _session(self.pid):
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
 
     def kill(self) -> None:
-        """Kill it alone."""
+        """Kill only this process."""
         self.send_signal(signal.SIGKILL)
 
     def children(self) -> list[int]:
-        """Return the processes that it started itself."""
+        """Return its child processes."""
         listed = Path(f"/proc/{self.pid}/task/{self.pid}/children")
         with suppress(FileNotFoundError):
             return [int(pid) for pid in listed.read_text(encoding="ascii").split()]
         return []
 
     def stop(self, seconds: float) -> bool:
-        """Ask it to end, kill it when it does not; return whether it ended when asked.
+        """Terminate the process, kill it if it does not end; return whether it ended itself.
 
-        What it started and left behind is killed in any case.
+        Remaining descendants are killed in any case.
         """
         self.signal_all(signal.SIGCONT)
         self.send_signal(signal.SIGTERM)
@@ -83,13 +83,13 @@ class Process:
         return ended
 
     def _has_ended(self, seconds: float) -> bool:
-        """Wait for its end; False when it has not come in time."""
+        """Wait for its end; return False after the timeout."""
         descriptor = self._descriptor
         return descriptor is None or bool(select.select([descriptor], [], [], seconds)[0])
 
 
 def _session(leader: int) -> list[int]:
-    """Return the processes of a session; a worker below a supervisor has a group of its own."""
+    """Return the processes of a session; a worker under a supervisor has its own group."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):

@@ -1,14 +1,14 @@
-"""Processes that benchmarks start."""
+"""End of child processes."""
 
 import subprocess
 
 
 def end(process: "subprocess.Popen[bytes]", seconds: float) -> None:
-    """Ask a process to end; kill it when it has not in time.
+    """Terminate a process; kill it after a timeout.
 
     Args:
         process: The process.
-        seconds: How long it may take.
+        seconds: The timeout.
     """
     process.terminate()
     try:

@@ -1,7 +1,7 @@
-"""All services of a lab on loopback ports of this process, behind tokens of their own.
+"""All services of a lab in this process on loopback ports, protected by tokens.
 
-What `modnorm run` starts in one process, with the sandbox as a service, the roots of a real lab,
-and one token a role; for the fuzzer and the tests of who may do what.
+Like `modnorm run`, but with the sandbox as a service, the roots of a real lab and one token per
+role. The fuzzer and the security tests use it.
 """
 
 import asyncio
@@ -34,23 +34,23 @@ from services.sampler.server import build as build_sampler
 from services.sandbox.service import SandboxService
 
 _HARMLESS = "PollerCompletionQueue._handle_events"
-"""gRPC's complaint about two event loops in one process, which labs do not have."""
+"""gRPC's warning about two event loops in one process, which real labs do not have."""
 LEASE_SECONDS = 3600.0
-"""Nothing is to change by itself while a test looks."""
+"""Long, so that no lease expires during a test."""
 _ANY_PORT = "127.0.0.1:0"
 _DEFECTS = ("Traceback", '"exception":', '"level": "error"', '"level": "critical"')
-"""What no line of a log has where all goes well."""
+"""Texts that occur in no log line of a healthy lab."""
 
 
 @dataclass(frozen=True)
 class SecuredLab:
-    """A lab that runs.
+    """A running lab.
 
     Attributes:
-        folder: Where it works; `folder/models` and `folder/data` are its roots.
-        database_url: What it stores in.
+        folder: Its folder; `folder/models` and `folder/data` are its roots.
+        database_url: URL of its database.
         targets: HOST:PORT by name: aggregator, calibrator, sampler, sandbox.
-        processes: Its processes by name, where services have their own.
+        processes: Its processes by name, if services are processes.
     """
 
     folder: Path
@@ -73,7 +73,7 @@ class SecuredLab:
         expires: datetime | None = None,
         rate: float | None = None,
     ) -> Credentials:
-        """Have a new token accepted; it is good at once."""
+        """Create a token that is accepted at once."""
         text, kept = make_token(name, roles, tenant=tenant, expires=expires, rate=rate)
         add_token(self.accepted, kept)
         self._secrets.append(text.removeprefix(f"modnorm_{name}_"))
@@ -81,11 +81,11 @@ class SecuredLab:
 
     @property
     def logs(self) -> Path:
-        """Where services write their logs."""
+        """Folder of the services' logs."""
         return self.folder / "logs"
 
     def complaints(self) -> Iterator[str]:
-        """Yield what is wrong with its processes and what they logged, for people."""
+        """Yield descriptions of ended processes and of defects in their logs."""
         for name, process in self.processes.items():
             if process.poll() is not None:
                 yield f"the {name} has ended with {process.returncode}"
@@ -105,13 +105,13 @@ def secured_lab(
     broker_url: str = "memory://secured",
     rate_limit: float = 0.0,
 ) -> Iterator[SecuredLab]:
-    """Run a lab without an evaluator until the context ends.
+    """Run a lab without an evaluator inside the context.
 
     Args:
         folder: An empty directory.
-        database_url: Where it stores; a file in the folder when empty.
-        broker_url: Where it publishes.
-        rate_limit: Calls a second under one token; any number when 0.
+        database_url: URL of the database; empty for a file in the folder.
+        broker_url: URL of the broker.
+        rate_limit: Calls per second under one token; 0 for any number.
     """
     lab = SecuredLab(folder, database_url or f"sqlite:///{folder / 'lab.db'}")
     inside = lab.token("inside", [Role.INTERNAL])
@@ -140,14 +140,14 @@ def secured_lab(
 
 
 def make_folders(lab: SecuredLab) -> None:
-    """Make the roots of a lab, and the folder of its logs."""
+    """Create the roots of a lab and the folder of its logs."""
     for path in (lab.folder / "models", lab.folder / "data", lab.logs):
         path.mkdir()
 
 
 @contextmanager
 def _logging(path: Path) -> Iterator[None]:
-    """Have a file hold what this process logs, as services write it."""
+    """Write the log of this process to a file, as services do."""
     root = logging.getLogger()
     with path.open("w", buffering=1) as file:
         handler = json_handler(file)
@@ -170,7 +170,7 @@ class _Running:
         self._stopping = asyncio.Event()
 
     def run(self) -> None:
-        """Serve until told to stop."""
+        """Serve until `stop` is called."""
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
             runner.run(self._serve())
 
@@ -211,7 +211,7 @@ class _Running:
 
 
 async def _started(service: Service, stack: AsyncExitStack) -> str:
-    """Start a service, leave its end to the stack, and return its address."""
+    """Start a service, stopped by the stack; return its address."""
     await service.start()
     stack.push_async_callback(service.stop)
     return f"127.0.0.1:{service.port}"

@@ -1,4 +1,4 @@
-"""All services of a lab as processes on loopback ports, behind tokens of their own."""
+"""All services of a lab as processes on loopback ports, protected by tokens."""
 
 import subprocess
 import sys
@@ -22,7 +22,7 @@ SERVICES = ("calibrator", "sampler", "sandbox", "aggregator", "evaluator")
 
 @contextmanager
 def secured_processes(folder: Path) -> Iterator[SecuredLab]:
-    """Run a lab until the context ends; its evaluator listens to a queue of its own.
+    """Run a lab inside the context; its evaluator has a separate queue.
 
     Args:
         folder: An empty directory.

@@ -1,4 +1,4 @@
-"""What a worker does, by hand and without a model, for tests of what else one could send."""
+"""Calls of a worker without a model, for tests of invalid calls."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ from verification.labs.waiting import HANG_SECONDS
 def replies_to(
     channel: grpc.Channel, *calls: messages.Call, seconds: float = HANG_SECONDS
 ) -> Sequence[messages.Reply]:
-    """Send calls in one message of a stream of its own, and return the replies.
+    """Send calls in one message of a new stream; return the replies.
 
     Raises:
         grpc.RpcError: the stream was refused.
@@ -28,7 +28,7 @@ def replies_to(
 def reply_to(
     channel: grpc.Channel, call: messages.Call, *, seconds: float = HANG_SECONDS
 ) -> messages.Reply:
-    """Make one call, and return the reply.
+    """Make one call; return the reply.
 
     Raises:
         ModnormError: the call was refused.
@@ -43,17 +43,17 @@ def reply_to(
 def claimed(
     channel: grpc.Channel, job_id: str, worker: str = "by-hand", *, seconds: float = HANG_SECONDS
 ) -> messages.Job | None:
-    """Lease a job; None when there is nothing to lease."""
+    """Lease a job; None if it is not pending."""
     request = messages.ClaimJobRequest(job_id=job_id, worker=worker)
     claim = reply_to(channel, messages.Call(claim=request), seconds=seconds).claim
     return claim.job if claim.HasField("job") else None
 
 
 def leased(channel: grpc.Channel, job_id: str, worker: str = "by-hand") -> messages.Job:
-    """Lease a job that is there to be leased.
+    """Lease a pending job.
 
     Raises:
-        ValueError: it is not.
+        ValueError: the job is not pending.
     """
     job = claimed(channel, job_id, worker)
     if job is None:
@@ -64,12 +64,12 @@ def leased(channel: grpc.Channel, job_id: str, worker: str = "by-hand") -> messa
 def report_of(
     channel: grpc.Channel, job: messages.Job, reward: float = 0.0
 ) -> Sequence[messages.ReportJobRequest]:
-    """Return a report of a job that would be taken, in two messages.
+    """Return a valid report of a job in two messages.
 
     Args:
-        channel: A worker's, since it asks for the rows and the scale map.
-        job: The job, leased.
-        reward: What every row gets.
+        channel: A worker's channel, to fetch rows and scale map.
+        job: The leased job.
+        reward: Reward of every row.
     """
     stub = JobServiceStub(channel)
     fetch = messages.FetchRowsRequest(rows_digest=job.rows_digest)

@@ -1,4 +1,4 @@
-"""The one launcher of Postgres and Redis: for tests, verification and benchmarks."""
+"""Launcher of Postgres and Redis for tests, verification and benchmarks."""
 
 import getpass
 import os
@@ -21,7 +21,7 @@ from verification.labs.waiting import HANG_SECONDS, wait_until
 USER = "modnorm"
 """The owner of every database."""
 HASTY: Mapping[str, object] = {"fsync": "off", "full_page_writes": "off"}
-"""Settings of a database whose content nobody needs after a power failure."""
+"""Settings of a database that need not survive a power failure."""
 
 
 class MissingServerError(SystemExit):
@@ -29,7 +29,7 @@ class MissingServerError(SystemExit):
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on now."""
+    """Return a free port."""
     with closing(socket.socket()) as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -39,8 +39,8 @@ def find_program(*names: str, folder: Path | None = None) -> str:
     """Return the path of a server program.
 
     Args:
-        names: Its names; the first that is installed counts.
-        folder: Where to look before PATH; Debian's folders of Postgres, newest first, when None.
+        names: Alternative names; the first installed one is used.
+        folder: Folder to search before PATH; None for Debian's folders of Postgres, newest first.
 
     Raises:
         MissingServerError: none of the names is installed.
@@ -64,7 +64,7 @@ class Server:
     """
 
     stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
-    """Ends the server at once, whoever is connected, with its files in order."""
+    """Signal that ends the server despite open connections, with consistent files."""
 
     def __init__(self, command: Sequence[object], folder: Path, log: Path) -> None:
         self._command = tuple(map(str, command))
@@ -99,11 +99,11 @@ class Server:
         raise NotImplementedError
 
     def wait(self) -> None:
-        """Wait until the server answers, even if it has to be started again."""
+        """Wait until the server answers; restart it if it ends."""
         wait_until(self.answers, f"{self._command[0]} answers")
 
     def end(self, number: signal.Signals) -> None:
-        """Send a signal that ends the process, and wait for its end."""
+        """Send a signal that ends the process; wait for its end."""
         if self._process is not None:
             with suppress(ProcessLookupError):
                 self._process.send_signal(number)
@@ -111,7 +111,7 @@ class Server:
 
     @contextmanager
     def running(self) -> Iterator[Self]:
-        """Run the server until the context ends.
+        """Run the server inside the context.
 
         Raises:
             RuntimeError: the server ended before it answered.
@@ -132,8 +132,8 @@ class Database(Server):
     Args:
         folder: The directory of its cluster.
         log: File for its output.
-        settings: Settings that differ from Postgres's own.
-        programs: The folder of `initdb` and `postgres`; the newest installed when None.
+        settings: Settings that differ from Postgres's defaults.
+        programs: Folder of `initdb` and `postgres`; None for the newest installed version.
     """
 
     stop_signal = signal.SIGINT  # a fast shutdown: connections are closed
@@ -156,7 +156,7 @@ class Database(Server):
         super().__init__(command, folder, log)
 
     def create(self, *options: str) -> None:
-        """Make the files of an empty cluster.
+        """Create the files of an empty cluster.
 
         Args:
             options: Further options of initdb.
@@ -190,7 +190,7 @@ class Broker(Server):
     Args:
         folder: The directory of its file.
         log: File for its output.
-        programs: The folder of `redis-server`; on PATH when None.
+        programs: Folder of `redis-server`; None for PATH.
     """
 
     def __init__(self, folder: Path, log: Path, programs: Path | None = None) -> None:
@@ -219,11 +219,11 @@ class Broker(Server):
 def database(
     settings: Mapping[str, object] | None = None, programs: Path | None = None
 ) -> Iterator[Database]:
-    """Run Postgres with an empty cluster in a temporary directory until the context ends.
+    """Run Postgres with an empty cluster in a temporary directory inside the context.
 
     Args:
-        settings: Settings that differ from Postgres's own.
-        programs: The folder of `initdb` and `postgres`; the newest installed when None.
+        settings: Settings that differ from Postgres's defaults.
+        programs: Folder of `initdb` and `postgres`; None for the newest installed version.
     """
     with _folder() as folder:
         made = Database(owned(folder / "data"), folder / "log", settings, programs)
@@ -234,10 +234,10 @@ def database(
 
 @contextmanager
 def broker(programs: Path | None = None) -> Iterator[Broker]:
-    """Run an empty Redis in a temporary directory until the context ends.
+    """Run an empty Redis in a temporary directory inside the context.
 
     Args:
-        programs: The folder of `redis-server`; on PATH when None.
+        programs: Folder of `redis-server`; None for PATH.
     """
     with _folder() as folder:
         made = Broker(owned(folder / "data"), folder / "log", programs)
@@ -246,7 +246,7 @@ def broker(programs: Path | None = None) -> Iterator[Broker]:
 
 
 def owned(folder: Path) -> Path:
-    """Make a directory that belongs to the account of the servers, and return its path."""
+    """Create a directory that belongs to the account of the servers; return its path."""
     folder.mkdir(mode=0o700, parents=True)
     if os.geteuid() == 0:
         shutil.chown(folder, user=_account())
@@ -256,12 +256,12 @@ def owned(folder: Path) -> Path:
 @contextmanager
 def _folder() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="modnorm-", ignore_cleanup_errors=True) as name:
-        Path(name).chmod(0o755)  # the servers' account is another one
+        Path(name).chmod(0o755)  # the servers run under another account
         yield Path(name)
 
 
 def _account() -> str:
-    """Return the account of the servers: Postgres refuses to run as root."""
+    """Return the account of the servers, since Postgres refuses to run as root."""
     if os.geteuid() != 0:
         return getpass.getuser()
     accounts = {entry.pw_name for entry in pwd.getpwall()}
