@@ -125,17 +125,17 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     checkpoint = resolve_checkpoint("tiny-thicket")
     prompts = encoded_rows(checkpoint, "bundled:countdown-heldout", options.prompts)
-    found: dict[str, object] = {"machine": machine()}
+    results: dict[str, object] = {"machine": machine()}
     for dtype in (torch.float32, torch.bfloat16):
         with computing_in(dtype):
-            found[dtype_name(dtype)] = {
+            results[dtype_name(dtype)] = {
                 "decoding": decoding(checkpoint, prompts, options.max_tokens),
                 "calibration": calibration(checkpoint, prompts, options.examples),
                 "matching": matching(checkpoint, prompts[:16], options.candidates),
             }
-        print(json.dumps(found, indent=2), flush=True)
+        print(json.dumps(results, indent=2), flush=True)
     if options.out:
-        options.out.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+        options.out.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

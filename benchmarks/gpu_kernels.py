@@ -121,11 +121,11 @@ def median(
     after: Callable[[], object] = lambda: None,
 ) -> float:
     """Return the median time of calls after a warm-up; `after` is not timed."""
-    found = []
+    times = []
     for _ in range(repeats + 1):
-        found.append(milliseconds(work, device))
+        times.append(milliseconds(work, device))
         after()
-    return round(statistics.median(found[1:]), 3)
+    return round(statistics.median(times[1:]), 3)
 
 
 def switch_times(
@@ -155,12 +155,12 @@ def by_kernel(
     weights: CandidateWeights, scale_map: ScaleMap, candidates: int, device: torch.device
 ) -> dict[str, float]:
     """Return the device's milliseconds per candidate, including its restore, by kernel."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as found:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         for seed in range(candidates):
             weights.apply(_descriptor(scale_map, 500 + seed), scale_map)
             weights.restore()
         _wait(device)
-    times = {one.key: one.self_device_time_total / candidates for one in found.key_averages()}
+    times = {one.key: one.self_device_time_total / candidates for one in profile.key_averages()}
     longest_first = sorted(times.items(), key=lambda item: -item[1])
     return {name: round(microseconds / 1e3, 3) for name, microseconds in longest_first}
 
@@ -224,7 +224,7 @@ def measure(options: argparse.Namespace) -> dict[str, object]:
     if options.profile:
         times["by kernel"] = by_kernel(weights, scale_map, options.profile, device)
     before, after, always = drift(weights, scale_map, options.candidates)
-    found = dict(digests(layout, base, scale_map, device))
+    sha256 = dict(digests(layout, base, scale_map, device))
     on_gpu = device.type == "cuda"
     return {
         "shape": options.shape,
@@ -233,8 +233,8 @@ def measure(options: argparse.Namespace) -> dict[str, object]:
         "torch": str(torch.__version__),
         "has_kernels": weights.has_kernels,
         "milliseconds": times,
-        "sha256": found,
-        "equal": len(set(found.values())) == 1 and before not in found.values(),
+        "sha256": sha256,
+        "equal": len(set(sha256.values())) == 1 and before not in sha256.values(),
         "candidates": options.candidates,
         "no_drift": before == after and always,
     }
@@ -265,13 +265,13 @@ def main() -> int:
     options = parser.parse_args()
     if options.profile and options.device == "cpu":
         parser.error("--profile is of a GPU's kernels")
-    found = measure(options)
-    text = json.dumps(found, indent=2)
+    results = measure(options)
+    text = json.dumps(results, indent=2)
     print(text)
     if options.out:
         options.out.write_text(text + "\n")
-    kernels_missing = found["device"] != "cpu" and not found["has_kernels"]
-    return 0 if found["equal"] and found["no_drift"] and not kernels_missing else 1
+    kernels_missing = results["device"] != "cpu" and not results["has_kernels"]
+    return 0 if results["equal"] and results["no_drift"] and not kernels_missing else 1
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ INSTRUCTIONS = ("avx2", "f16c", "fma")
 """Needed by the smallest of the build's three libraries, `_C_AVX2`; the others need AVX-512."""
 CPUINFO = Path("/proc/cpuinfo")
 
-found = ".".join(str(part) for part in sys.version_info[:3])
+version = ".".join(str(part) for part in sys.version_info[:3])
 
 
 def lacking(cpuinfo: str) -> "list[str]":
@@ -32,7 +32,7 @@ def check() -> None:
     """Exit with a message if modnorm does not run on this Python."""
     if sys.version_info < OLDEST:
         sys.exit(
-            f"modnorm needs Python 3.11 or newer, this is {found}: make PYTHON=python3.11 ..."
+            f"modnorm needs Python 3.11 or newer, this is {version}: make PYTHON=python3.11 ..."
         )
 
 
@@ -46,7 +46,7 @@ def check_vllm() -> None:
     )
     if here != VLLM:
         sys.exit(
-            f"vLLM's CPU build needs CPython 3.11 on Linux x86-64, this is {here[0]} {found} on "
+            f"vLLM's CPU build needs CPython 3.11 on Linux x86-64, this is {here[0]} {version} on "
             f"{here[3]} {here[4]}: make PYTHON=python3.11 test-vllm"
         )
     missing = lacking(CPUINFO.read_text())

@@ -178,8 +178,8 @@ def joined_host(lab: Lab) -> Iterator[Lab]:
 def _gateway() -> str:
     """Return an address of this host that containers in all networks can reach."""
     template = "{{(index .IPAM.Config 0).Gateway}}"
-    found = run(["docker", "network", "inspect", "--format", template, "bridge"])
-    return found.decode().strip()
+    gateway = run(["docker", "network", "inspect", "--format", template, "bridge"])
+    return gateway.decode().strip()
 
 
 def _free_port(address: str) -> int:
@@ -237,10 +237,10 @@ def require(holds: bool, otherwise: str) -> None:  # noqa: FBT001 - it reads as 
         raise SystemExit(otherwise)
 
 
-def require_equal(expected: Mapping[str, bytes], found: Mapping[str, bytes], what: str) -> None:
+def require_equal(expected: Mapping[str, bytes], actual: Mapping[str, bytes], what: str) -> None:
     """End the drill if the files of two runs differ."""
-    different = [name for name in expected if found.get(name) != expected[name]]
-    require(expected.keys() == found.keys() and not different, f"{what}: {different} differ")
+    different = [name for name in expected if actual.get(name) != expected[name]]
+    require(expected.keys() == actual.keys() and not different, f"{what}: {different} differ")
     say(f"{what}: {len(expected)} files equal byte for byte: {', '.join(expected)}")
 
 

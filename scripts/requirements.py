@@ -41,10 +41,10 @@ def _versions(file: Path | None) -> dict[str, str]:
 
 
 def _canonical(requirement: str) -> str:
-    found = _NAME.match(requirement)
-    if found is None:
+    match = _NAME.match(requirement)
+    if match is None:
         raise SystemExit(f"not a requirement: {requirement!r}")
-    return re.sub(r"[-_.]+", "-", found.group()).lower()
+    return re.sub(r"[-_.]+", "-", match.group()).lower()
 
 
 def _given(name: str, present: dict[str, str]) -> bool:

@@ -176,11 +176,11 @@ def compare(options: argparse.Namespace) -> dict[str, object]:
     both = Comparison(
         ours, reference, recorders, Exact(checkpoint, device), prompts, options.max_tokens
     )
-    found: list[Parting] = []
+    partings: list[Parting] = []
     for seed in range(options.candidates + 1):
         sigma = options.sigma if seed else 0.0
         descriptor = Descriptor("portable-v1", seed, scale_map.method, sigma, scale_map.digest)
-        found += both.partings(descriptor, scale_map)
+        partings += both.partings(descriptor, scale_map)
     answers = (options.candidates + 1) * len(prompts)
     environment = dict(ours.environment)
     ours.close()
@@ -188,9 +188,9 @@ def compare(options: argparse.Namespace) -> dict[str, object]:
     return {
         "environment": environment,
         "answers": answers,
-        "equal": answers - len(found),
-        "widest_gap": max((abs(one.gap) for one in found), default=0.0),
-        "partings": [asdict(one) for one in found],
+        "equal": answers - len(partings),
+        "widest_gap": max((abs(one.gap) for one in partings), default=0.0),
+        "partings": [asdict(one) for one in partings],
     }
 
 
@@ -208,12 +208,12 @@ def main() -> int:
     if not find_spec("vllm"):
         print("vLLM is not installed in this Python (docs/gpu.md)", file=sys.stderr)
         return 2
-    found = compare(options)
-    text = json.dumps(found, indent=2)
+    comparison = compare(options)
+    text = json.dumps(comparison, indent=2)
     print(text)
     if options.out:
         options.out.write_text(text + "\n")
-    return 0 if float(str(found["widest_gap"])) <= options.near else 1
+    return 0 if float(str(comparison["widest_gap"])) <= options.near else 1
 
 
 if __name__ == "__main__":

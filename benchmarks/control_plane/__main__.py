@@ -115,11 +115,11 @@ def _measure(lab: Lab, size: int, options: argparse.Namespace) -> None:
 def _wait_for_selection(stub: ExperimentServiceStub, experiment_id: str) -> None:
     request = experiment_pb2.GetExperimentRequest(id=experiment_id)
     while True:
-        found = stub.GetExperiment(request, timeout=60).experiment
-        if found.state == experiment_pb2.EXPERIMENT_STATE_SELECTING:
+        experiment = stub.GetExperiment(request, timeout=60).experiment
+        if experiment.state == experiment_pb2.EXPERIMENT_STATE_SELECTING:
             return
-        if found.state > experiment_pb2.EXPERIMENT_STATE_SELECTING:
-            raise SystemExit(found.error or "the experiment has ended")
+        if experiment.state > experiment_pb2.EXPERIMENT_STATE_SELECTING:
+            raise SystemExit(experiment.error or "the experiment has ended")
         time.sleep(0.05)
 
 

@@ -144,10 +144,10 @@ class Fleet:
         async with redis.asyncio.Redis.from_url(self._options.broker) as client:
             # A command that has just been answered may swallow the cancellation.
             while not self._over:
-                found = cast("list[bytes] | None", await client.rpop(QUEUE, TAKEN))
-                if not found:
+                popped = cast("list[bytes] | None", await client.rpop(QUEUE, TAKEN))
+                if not popped:
                     await asyncio.sleep(IDLE_SECONDS)
-                for message in found or ():
+                for message in popped or ():
                     await self._job_ids.put(_job_id(message))
 
     async def _evaluate(self, index: int) -> None:

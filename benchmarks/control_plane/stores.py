@@ -111,8 +111,8 @@ class _Bench:
         created = self._experiments.create(
             f"{self._size}-{time.time_ns()}", _admission(self._size, self._options.answers)
         )
-        found = created.experiment.id
-        self._experiments.leave_pending(found, 1)
+        experiment_id = created.experiment.id
+        self._experiments.leave_pending(experiment_id, 1)
         maps = (_scale_map("randopt", ACTIVE), _scale_map("base", 0))
         drawn = [
             Descriptor("portable-v1", seed, "randopt", 0.1, maps[0].digest)
@@ -120,8 +120,10 @@ class _Bench:
         ]
         base = Descriptor("portable-v1", 0, "base", 0.0, maps[1].digest)
         print(f"N = {self._size}")
-        _timed("create jobs", 1, lambda: self._experiments.sampled(found, maps, base, drawn))
-        ids = self._jobs.pending(found)
+        _timed(
+            "create jobs", 1, lambda: self._experiments.sampled(experiment_id, maps, base, drawn)
+        )
+        ids = self._jobs.pending(experiment_id)
         self._work("at the start", ids[:MEASURED])
         for start in range(MEASURED, len(ids) - MEASURED - 1, 500):
             self._answer(ids[start : start + 500])

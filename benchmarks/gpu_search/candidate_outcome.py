@@ -62,8 +62,8 @@ class Stopwatch:
     def take(self) -> Classes:
         """Return the measurements and reset."""
         self.finish()
-        found, self._classes = self._classes, {}
-        return found
+        classes, self._classes = self._classes, {}
+        return classes
 
 
 def watched(
@@ -83,8 +83,8 @@ def together(classes: Sequence[Classes]) -> Classes:
     """Add up the steps and seconds of several candidates."""
     total: Classes = {}
     for one in classes:
-        for upper, found in one.items():
-            total[upper] = _sum(total.get(upper), found)
+        for upper, figures in one.items():
+            total[upper] = _sum(total.get(upper), figures)
     return dict(sorted(total.items()))
 
 

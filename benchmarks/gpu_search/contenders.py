@@ -79,8 +79,8 @@ def contender_named(name: str) -> Contender:
     stops = parks or name.endswith(IN_ORDER)
     if variant in VARIANTS and base == ONE:
         return Contender(name, base, 1, stops, variant, parks)
-    if variant in VARIANTS and (found := _MPS.fullmatch(base)):
-        return Contender(name, "mps", int(found[1]), stops, variant, parks)
+    if variant in VARIANTS and (match := _MPS.fullmatch(base)):
+        return Contender(name, "mps", int(match[1]), stops, variant, parks)
     variants = ", ".join(f"@{known}" for known in VARIANTS if known)
     raise SystemExit(
         f"there is no contender {name!r}: published, one, mps2 to mps9, the last two with "

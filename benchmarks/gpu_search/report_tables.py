@@ -35,26 +35,26 @@ def print_table(lines: Sequence[Sequence[str]]) -> None:
 
 def _rows(contenders: Figures, step: float) -> Iterator[Sequence[str]]:
     published = contenders.get("published")
-    for name, found in contenders.items():
-        each, seconds = found["seconds_a_candidate"], found["seconds"]
+    for name, figures in contenders.items():
+        each, seconds = figures["seconds_a_candidate"], figures["seconds"]
         ratio = f"{published['seconds_a_candidate'] / each:.2f}" if published else ""
         yield (
-            *(name, str(found["engines"]), str(found["candidates"]), str(found["stopped"])),
+            *(name, str(figures["engines"]), str(figures["candidates"]), str(figures["stopped"])),
             *(f"{seconds:.1f}", f"{each:.3f}", ratio),
-            f"{found['switch'] / found['candidates']:.4f}",
-            str(found["steps"]),
-            f"{seconds / (found['steps'] * step):.2f}",
-            f"{100 * found['waiting'] / (seconds * found['engines']):.1f}",
-            "yes" if found["right"] else "NO",
+            f"{figures['switch'] / figures['candidates']:.4f}",
+            str(figures["steps"]),
+            f"{seconds / (figures['steps'] * step):.2f}",
+            f"{100 * figures['waiting'] / (seconds * figures['engines']):.1f}",
+            "yes" if figures["right"] else "NO",
         )
 
 
 def _batches(contenders: Figures) -> Iterator[Sequence[str]]:
-    kept = {name: found["steps_by_batch"] for name, found in contenders.items()}
-    classes = sorted({int(upper) for found in kept.values() for upper in found})
+    kept = {name: batches["steps_by_batch"] for name, batches in contenders.items()}
+    classes = sorted({int(upper) for batches in kept.values() for upper in batches})
     yield ("contender", *(f"to {upper}" for upper in classes))
-    for name, found in kept.items():
-        by_class = {int(upper): figures for upper, figures in found.items()}
+    for name, batches in kept.items():
+        by_class = {int(upper): figures for upper, figures in batches.items()}
         yield (name, *(_cell(by_class.get(upper)) for upper in classes))
 
 

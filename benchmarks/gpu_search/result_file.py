@@ -31,8 +31,8 @@ class Results:
     @property
     def contenders(self) -> dict[str, Figures]:
         """Measurements by contender."""
-        found: dict[str, Figures] = self.content["contenders"]
-        return found
+        contenders: dict[str, Figures] = self.content["contenders"]
+        return contenders
 
     def add(self, name: str, figures: Mapping[str, object]) -> None:
         """Add the measurements of a contender."""

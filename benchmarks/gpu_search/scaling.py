@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
     """Run the experiments and print the efficiency of each."""
     # most GPUs first: each worker's compile cache is filled concurrently
     chosen = sorted(options.gpus, reverse=True)
-    found: dict[int, list[Figures]] = {gpus: [] for gpus in chosen}
+    rounds: dict[int, list[Figures]] = {gpus: [] for gpus in chosen}
     with tempfile.TemporaryDirectory(prefix="lab-", ignore_cleanup_errors=True) as name:
         models = options.model.absolute().parent
         plan = Plan(Path(name), models, options.redis, options.database == "postgres")
@@ -60,9 +60,9 @@ def run(options: argparse.Namespace) -> int:
             for gpus in chosen * options.rounds:
                 with lab.evaluators(gpus, options.engines):
                     _warm_up(client, gpus, options)
-                    found[gpus].append(_measure(client, gpus, options))
-                _keep(found, options)
-    _print(found)
+                    rounds[gpus].append(_measure(client, gpus, options))
+                _keep(rounds, options)
+    _print(rounds)
     return 0
 
 
@@ -117,9 +117,9 @@ def _finished(client: ModnormClient, spec: ExperimentSpec) -> str:
 def _wait(client: ModnormClient, identity: str) -> None:
     for _ in client.watch(identity):
         pass
-    found = client.get(identity)
-    if found.state != experiments.EXPERIMENT_STATE_SUCCEEDED:
-        raise SystemExit(f"the experiment has not succeeded: {found.error}")
+    experiment = client.get(identity)
+    if experiment.state != experiments.EXPERIMENT_STATE_SUCCEEDED:
+        raise SystemExit(f"the experiment has not succeeded: {experiment.error}")
 
 
 def _workers(client: ModnormClient, identity: str) -> set[str]:
@@ -146,18 +146,18 @@ def _spec(
     )
 
 
-def _keep(found: Rounds, options: argparse.Namespace) -> None:
+def _keep(rounds: Rounds, options: argparse.Namespace) -> None:
     if options.out:
         chosen = {name: getattr(options, name) for name in ("engines", "rows", "max_tokens")}
-        content = {**chosen, "gpus": found}
+        content = {**chosen, "gpus": rounds}
         options.out.write_text(json.dumps(content, indent=2) + "\n")
 
 
-def _print(found: Rounds) -> None:
-    base = min(found)
-    alone = base * _middle(found[base], "seconds")
+def _print(measured: Rounds) -> None:
+    base = min(measured)
+    alone = base * _middle(measured[base], "seconds")
     lines = [("GPUs", "jobs", "seconds", "of rounds", "s/job", "busy %", "efficiency")]
-    for gpus, rounds in sorted(found.items()):
+    for gpus, rounds in sorted(measured.items()):
         seconds = [_number(one["seconds"]) for one in rounds]
         lines.append(
             (

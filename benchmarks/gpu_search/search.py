@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
     for _, group in groupby(pending, key=lambda one: (one.pool, one.variant)):
         _run_pool(list(group), settings, options, results)
     print_report(results.content)
-    return 0 if all(found["right"] for found in results.contenders.values()) else 1
+    return 0 if all(figures["right"] for figures in results.contenders.values()) else 1
 
 
 def _workload(options: argparse.Namespace) -> Workload:
@@ -95,8 +95,8 @@ def _floor(model: str) -> dict[str, object]:
     weights = 2 * sum(tensor.numel for tensor in layout)
     copy = Child("copy", "benchmarks.gpu_search.floor", Size(min(_COPIED, 16 * weights)))
     with ending(copy):
-        found = copy.answer()
-    return {"weight_bytes": weights, **(dict(found) if isinstance(found, dict) else {})}
+        machine = copy.answer()
+    return {"weight_bytes": weights, **(dict(machine) if isinstance(machine, dict) else {})}
 
 
 def _start_order(contender: Contender) -> tuple[int, str, int, bool]:
@@ -114,8 +114,8 @@ def _run_pool(
     with pool_of(contenders, settings) as pool:
         start = round(time.perf_counter() - began, 1)
         for contender in contenders:
-            found = _run(contender, pool, settings, options)
-            results.add(contender.name, {**found, "start_seconds": start})
+            figures = _run(contender, pool, settings, options)
+            results.add(contender.name, {**figures, "start_seconds": start})
 
 
 def _run(
@@ -169,7 +169,7 @@ def is_right(
     if not complete:
         return same and late
     best, plain = (
-        rank([found.get(index) for index in range(plan.candidates)], plan.candidates)[:experts]
-        for found in (scores, expected)
+        rank([ranked.get(index) for index in range(plan.candidates)], plan.candidates)[:experts]
+        for ranked in (scores, expected)
     )
     return same and best == plain

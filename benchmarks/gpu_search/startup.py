@@ -38,10 +38,10 @@ def run(options: argparse.Namespace) -> int:
     """Start with cold and warm caches; print the times."""
     with tempfile.TemporaryDirectory(prefix="caches-", ignore_cleanup_errors=True) as folder:
         variables = {name: str(Path(folder) / name.lower()) for name in CACHES}
-        found = {"cold": _start(options.model, variables)}
+        results = {"cold": _start(options.model, variables)}
         for number in range(options.warm):
-            found[f"warm {number + 1}"] = _start(options.model, variables)
-    text = json.dumps(found, indent=2)
+            results[f"warm {number + 1}"] = _start(options.model, variables)
+    text = json.dumps(results, indent=2)
     print(text)
     if options.out:
         options.out.write_text(text + "\n")

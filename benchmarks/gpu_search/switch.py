@@ -48,12 +48,12 @@ def run(options: argparse.Namespace) -> int:
     settings = Settings(options.model, options.repeats, options.candidates)
     child = Child("switch", "benchmarks.gpu_search.switch", settings)
     with ending(child):
-        found = child.answer()
-    text = json.dumps(found, indent=2)
+        results = child.answer()
+    text = json.dumps(results, indent=2)
     print(text)
     if options.out:
         options.out.write_text(text + "\n")
-    return 0 if isinstance(found, dict) and found["no_drift"] and found["changes"] else 1
+    return 0 if isinstance(results, dict) and results["no_drift"] and results["changes"] else 1
 
 
 def serve(connection: Connection, settings: Settings) -> None:

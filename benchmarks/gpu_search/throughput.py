@@ -93,7 +93,7 @@ def run(options: argparse.Namespace) -> int:
         for _ in range(options.rounds + 1):
             for name, child in children.items():
                 rates[name].append(float(str(child.ask("generate"))))
-        _report({name: found[1:] for name, found in rates.items()}, options.out)
+        _report({name: measured[1:] for name, measured in rates.items()}, options.out)
     return 0
 
 
@@ -109,10 +109,10 @@ def _busy(cores: int) -> Iterator[None]:
 
 
 def _report(rates: dict[str, list[float]], out: Path | None) -> None:
-    middle = {name: median(found) for name, found in rates.items()}
+    middle = {name: median(measured) for name, measured in rates.items()}
     content = {
         "tokens_a_second": {name: round(rate, 1) for name, rate in middle.items()},
-        "rounds": {name: [round(one, 1) for one in found] for name, found in rates.items()},
+        "rounds": {name: [round(one, 1) for one in measured] for name, measured in rates.items()},
         "engine_to_plain": {
             f"{ours} to {plain}": round(middle[ours] / middle[plain], 4)
             for ours in middle

@@ -128,9 +128,15 @@ class AggregatorMetrics:
             yield
 
     def _ended(self, change: Change) -> None:
-        found = change.experiment
-        if found is not None and found.state in TERMINAL and found.end_time is not None:
-            self._experiments.labels(found.state).observe(found.end_time - found.create_time)
+        experiment = change.experiment
+        if (
+            experiment is not None
+            and experiment.state in TERMINAL
+            and experiment.end_time is not None
+        ):
+            self._experiments.labels(experiment.state).observe(
+                experiment.end_time - experiment.create_time
+            )
 
     def _begin_at_zero(self) -> None:
         """Create every time series with value 0, since a rate needs a first value."""

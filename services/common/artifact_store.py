@@ -47,8 +47,8 @@ class ArtifactStore:
         """Return an artifact by its digest or a unique prefix of it."""
         if _DIGEST.fullmatch(digest):
             return self._read(digest)
-        found = [path.stem for path in self._root.glob(f"{digest}*.json")]
-        return self._read(found[0]) if len(found) == 1 else None
+        digests = [path.stem for path in self._root.glob(f"{digest}*.json")]
+        return self._read(digests[0]) if len(digests) == 1 else None
 
     def find(self, key: str) -> str | None:
         """Return the artifact of a key."""

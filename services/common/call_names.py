@@ -74,15 +74,15 @@ async def _first_named(requests: AsyncIterator[Message]) -> AsyncIterator[Messag
 
 def names_of(request: Message) -> Mapping[str, str | int]:
     """Return the ids in a request by their names in the log."""
-    found: dict[str, str | int] = {}
+    ids: dict[str, str | int] = {}
     for name, paths in _FIELDS.items():
         for path in paths:
             value = _value(request, path)
             if isinstance(value, int):
-                found[name] = value
+                ids[name] = value
             elif value:
-                found.setdefault(name, value[:MAX_NAME])
-    return found
+                ids.setdefault(name, value[:MAX_NAME])
+    return ids
 
 
 def _value(message: Message, path: str) -> str | int | None:

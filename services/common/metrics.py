@@ -129,7 +129,7 @@ class CallMetrics(Interceptor):
 
 def _code(context: object) -> str:
     """Return the name of the status that a call was aborted with."""
-    found = cast("grpc.aio.ServicerContext[object, object]", context).code()
-    if isinstance(found, grpc.StatusCode):
-        return found.name
-    return _CODES.get(found or 0, "UNKNOWN")
+    code = cast("grpc.aio.ServicerContext[object, object]", context).code()
+    if isinstance(code, grpc.StatusCode):
+        return code.name
+    return _CODES.get(code or 0, "UNKNOWN")

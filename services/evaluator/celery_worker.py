@@ -8,6 +8,7 @@ from typing import NoReturn
 
 from celery import Celery
 from celery.exceptions import Reject, WorkerShutdown
+from celery.worker import WorkController
 from prometheus_client import CollectorRegistry
 
 from modnorm.engines import load_engine
@@ -67,19 +68,12 @@ class Worker:
         client = AggregatorClient(
             JobServiceStub(self._channel), worker=name, shutdown=self._shutdown
         )
-        loading = Loading(
-            roots=settings.model_roots,
-            share=settings.gpu_memory_utilization,
-            lock=settings.load_lock,
-            may_make_room=settings.may_make_room,
-            load=load,
-        )
         self._runner = JobRunner(
             client,
             self._shutdown,
             JobScorer(
                 client,
-                loading,
+                _loading(settings, load),
                 watchdog=self._watchdog,
                 sandbox=sandbox or sandbox_at(settings.sandbox_target, credentials),
                 metrics=EvaluatorMetrics(registry or CollectorRegistry()),
@@ -93,16 +87,7 @@ class Worker:
         self._app = _celery_app(settings.broker_url)
         # Not shared: this process may hold other Celery applications with their own workers.
         self._app.task(self._evaluate, name=TASK, shared=False)
-        self._controller = self._app.WorkController(
-            hostname=f"{name}-{id(self):x}",
-            pool="solo",
-            concurrency=1,
-            queues=[QUEUE],
-            use_eventloop=False,  # a task of the solo pool would block it
-            without_gossip=True,
-            without_mingle=True,
-            without_heartbeat=True,
-        )
+        self._controller = _solo_controller(self._app, f"{name}-{id(self):x}")
 
     @property
     def serving(self) -> bool:
@@ -172,6 +157,30 @@ class Worker:
     def _end_loop(self) -> None:
         """Make Celery's consumer end its loop in its own thread."""
         self._controller.consumer.call_soon(_shut_down)
+
+
+def _loading(settings: EvaluatorSettings, load: LoadEngine) -> Loading:
+    return Loading(
+        roots=settings.model_roots,
+        share=settings.gpu_memory_utilization,
+        lock=settings.load_lock,
+        may_make_room=settings.may_make_room,
+        load=load,
+    )
+
+
+def _solo_controller(app: Celery, hostname: str) -> WorkController:
+    """Return Celery's controller for a worker that runs tasks in its own thread."""
+    return app.WorkController(
+        hostname=hostname,
+        pool="solo",
+        concurrency=1,
+        queues=[QUEUE],
+        use_eventloop=False,  # a task of the solo pool would block it
+        without_gossip=True,
+        without_mingle=True,
+        without_heartbeat=True,
+    )
 
 
 def _celery_app(broker_url: str) -> Celery:

@@ -31,8 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             campaign.play(range(seed, seed + asked.schedules))
         finally:
             _show(campaign.summary(), asked.json)
-        found = find_planted_bug(folder / "planted") if asked.planted else True
-    return 0 if found and not campaign.failed and not campaign.idle else 1
+        detected = find_planted_bug(folder / "planted") if asked.planted else True
+    return 0 if detected and not campaign.failed and not campaign.idle else 1
 
 
 def _show(summary: Mapping[str, object], file: Path | None) -> None:

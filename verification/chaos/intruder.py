@@ -41,10 +41,10 @@ WHERE j.experiment_id = %s AND j.state = 'done' ORDER BY j.id
 def shuffle_messages(lab: Lab, observer: Observer, source: random.Random) -> str | None:
     """Publish every job two or three times, and unknown jobs, then shuffle the queue."""
     experiment = observer.look().experiment
-    found = observer.rows("SELECT id FROM jobs WHERE experiment_id = %s", experiment)
-    if not found:
+    ids = observer.rows("SELECT id FROM jobs WHERE experiment_id = %s", experiment)
+    if not ids:
         return None
-    jobs = sorted(str(job) for (job,) in found)
+    jobs = sorted(str(job) for (job,) in ids)
     sent = [job for job in jobs for _ in range(source.randint(2, 3))] + ["no-such-job"]
     source.shuffle(sent)
     app = make_celery(lab.broker.url)
@@ -74,10 +74,10 @@ def repeat_report(lab: Lab, observer: Observer, source: random.Random) -> str | 
 
     Under the same lease the report succeeds and is ignored, whatever its content.
     """
-    found = observer.rows(_DONE, observer.look().experiment)
-    if not found:
+    reported = observer.rows(_DONE, observer.look().experiment)
+    if not reported:
         return None
-    job, token, worker, count, *fields = source.choice(found)
+    job, token, worker, count, *fields = source.choice(reported)
     descriptor = _descriptor(fields)
     rows = int(str(count))
     told = []

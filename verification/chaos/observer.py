@@ -64,10 +64,10 @@ class Observer:
             self._connection = None
 
     def _read(self) -> Sight:
-        found = self._ask("SELECT id, state FROM experiments WHERE request_id = %s", self._request)
-        if not found:
+        rows = self._ask("SELECT id, state FROM experiments WHERE request_id = %s", self._request)
+        if not rows:
             return Sight()
-        experiment, state = (str(value) for value in found[0])
+        experiment, state = (str(value) for value in rows[0])
         jobs = self._ask("SELECT state, worker FROM jobs WHERE experiment_id = %s", experiment)
         done = sum(state == "done" for state, _ in jobs)
         holders = tuple(str(worker) for state, worker in jobs if state == "leased")

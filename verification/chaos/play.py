@@ -163,11 +163,11 @@ class Performance:
         watcher.join(HANG_SECONDS)
         if self._cursors != list(range(1, len(self._cursors) + 1)) or watcher.is_alive():
             self._complain(f"a watcher saw the events {self._cursors}")
-        found = self._read()
+        outcome = self._read()
         if expected is not None:
-            self._verdict.complaints += self._differences(expected, found)
+            self._verdict.complaints += self._differences(expected, outcome)
         self._verdict.complaints += broken_invariants(self._lab.database, self._sight.experiment)
-        return found
+        return outcome
 
     def _read(self) -> Outcome:
         """Read the outcome; retry, since the last fault may have broken the connection."""
@@ -177,16 +177,16 @@ class Performance:
         return read_outcome(self._lab.database, self._lab.server, self._sight.experiment)
 
     @staticmethod
-    def _differences(expected: Outcome, found: Outcome) -> Iterator[str]:
-        for difference in expected.differences(found):
+    def _differences(expected: Outcome, outcome: Outcome) -> Iterator[str]:
+        for difference in expected.differences(outcome):
             yield difference if len(difference) < 400 else f"{difference[:400]} ..."
 
     def _why(self) -> str:
         observer = Observer(self._lab.database, self._request)
         query = "SELECT error FROM experiments WHERE id = %s"
-        found = observer.rows(query, self._sight.experiment)
+        errors = observer.rows(query, self._sight.experiment)
         observer.close()
-        return str(found[0][0]) if found else "the database does not say"
+        return str(errors[0][0]) if errors else "the database does not say"
 
     def _complain(self, what: str) -> None:
         self._verdict.complaints.append(what)

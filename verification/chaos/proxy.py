@@ -119,10 +119,10 @@ class Link:
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:
-    found: socket.socket | None = writer.get_extra_info("socket")
+    sock: socket.socket | None = writer.get_extra_info("socket")
     with suppress(OSError):
-        if found is not None:
-            found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        if sock is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
     writer.transport.abort()
 
 

@@ -79,10 +79,10 @@ class Outcome:
         if self.document != other.document:
             yield "results.json differs"
         for name, rows in self.tables.items():
-            found = other.tables[name]
-            if len(rows) != len(found):
-                yield f"{name}: {len(found)} rows instead of {len(rows)}"
-            for expected, row in zip(rows, found, strict=False):
+            others = other.tables[name]
+            if len(rows) != len(others):
+                yield f"{name}: {len(others)} rows instead of {len(rows)}"
+            for expected, row in zip(rows, others, strict=False):
                 if expected != row:
                     yield f"{name}: {row} instead of {expected}"
 

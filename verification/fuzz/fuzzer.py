@@ -262,5 +262,5 @@ def _metadata(shown: Credentials) -> Metadata:
 
 def slowest(figures: Figures) -> Mapping[str, float]:
     """Return the five rpcs with the largest total time, in seconds."""
-    found = sorted(figures.slow.items(), key=lambda one: -one[1])
-    return dict(found[:5])
+    by_time = sorted(figures.slow.items(), key=lambda one: -one[1])
+    return dict(by_time[:5])

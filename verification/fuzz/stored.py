@@ -117,9 +117,9 @@ def _job_ids(lab: SecuredLab, experiment_id: str) -> Sequence[str]:
     engine = create_engine(lab.database_url)
     query = text("SELECT id FROM jobs WHERE experiment_id = :id ORDER BY candidate")
     with engine.connect() as connection:
-        found = [str(row[0]) for row in connection.execute(query, {"id": experiment_id})]
+        job_ids = [str(row[0]) for row in connection.execute(query, {"id": experiment_id})]
     engine.dispose()
-    return found
+    return job_ids
 
 
 def _valid(

@@ -90,13 +90,13 @@ class Process:
 
 def _session(leader: int) -> list[int]:
     """Return the processes of a session; a worker under a supervisor has its own group."""
-    found = []
+    members = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
             # After the name in brackets: state, parent, group, session.
             if stat.read_text().rpartition(")")[2].split()[3] == str(leader):
-                found.append(int(stat.parent.name))
-    return found
+                members.append(int(stat.parent.name))
+    return members
 
 
 class ForkServer:

@@ -49,8 +49,8 @@ def find_program(*names: str, folder: Path | None = None) -> str:
     folders = debian if folder is None else [folder]
     path = os.pathsep.join([*map(str, folders), *os.get_exec_path(), os.defpath])
     for name in names:
-        if found := shutil.which(name, path=path):
-            return found
+        if program := shutil.which(name, path=path):
+            return program
     raise MissingServerError(f"{' or '.join(names)} is not installed: run scripts/ensure-servers")
 
 

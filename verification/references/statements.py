@@ -187,9 +187,9 @@ def _countdown_right(raw: Raw) -> Iterator[Wording]:
     numbers, target = raw["numbers"], str(raw["target"])
     used = [int(number) for number in re.findall("[0-9]+", solution)]
     if isinstance(numbers, list) and sorted(used) != sorted(numbers) and "." not in target:
-        found = solve(numbers, int(target))
-        if found is not None:
-            yield _right("found by search", found, _thought(found))
+        solution = solve(numbers, int(target))
+        if solution is not None:
+            yield _right("found by search", solution, _thought(solution))
 
 
 def _countdown_wrong(raw: Raw, _: Raw) -> Iterator[Wording]:

@@ -123,9 +123,9 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         time, last_id = decode_token(request.page_token, "experiments", (0.0, ""))
         after = (float(time), str(last_id)) if request.page_token else None
         scope = current_caller().scope
-        found = await asyncio.to_thread(self._experiments.page, size + 1, after, scope)
+        experiments = await asyncio.to_thread(self._experiments.page, size + 1, after, scope)
         response, room = experiment_pb2.ListExperimentsResponse(), PAGE_BYTES
-        for experiment, packed in found[:size]:
+        for experiment, packed in experiments[:size]:
             progress = experiment_pb2.Progress.FromString(packed)
             summary = experiment_summary(experiment, progress)
             room -= summary.ByteSize()
@@ -133,8 +133,8 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
                 break
             response.experiments.append(summary)
         shown = len(response.experiments)
-        if len(found) > shown:
-            last = found[shown - 1][0]
+        if len(experiments) > shown:
+            last = experiments[shown - 1][0]
             position = (last.create_time, last.id)
             response.next_page_token = encode_token("experiments", position)
         return response
@@ -187,13 +187,13 @@ class ExperimentServicer(experiment_pb2_grpc.ExperimentServiceServicer):
         size = page_size(request.page_size, 100)
         scope = f"candidates/{request.experiment_id}"
         (after,) = decode_token(request.page_token, scope, (BASE_INDEX - 1,))
-        found = await asyncio.to_thread(
+        records = await asyncio.to_thread(
             self._results.candidates, request.experiment_id, int(after), size + 1
         )
         response = experiment_pb2.ListCandidatesResponse()
-        response.candidates.extend(candidate_message(record) for record in found[:size])
-        if len(found) > size:
-            position = (found[size - 1].candidate.index,)
+        response.candidates.extend(candidate_message(record) for record in records[:size])
+        if len(records) > size:
+            position = (records[size - 1].candidate.index,)
             response.next_page_token = encode_token(scope, position)
         return response
 

@@ -81,12 +81,12 @@ class Database:
             UnavailableError: the database cannot be reached.
         """
         with self._transaction(), self._engine.connect() as connection:
-            found = _revision(connection)
-        _require_known(found)
+            revision = _revision(connection)
+        _require_known(revision)
         needed = _scripts().get_current_head()
-        if found != needed:
+        if revision != needed:
             raise PreconditionError(
-                f"the database has schema {found or 'none'}, this version needs {needed}",
+                f"the database has schema {revision or 'none'}, this version needs {needed}",
                 field="MODNORM_DATABASE_URL",
                 remedy="run `python -m services.aggregator.migrate` of the same version",
             )

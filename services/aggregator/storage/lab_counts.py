@@ -72,8 +72,8 @@ class LabCountStore:
             .limit(limit)
         )
         with self._database.read() as session:
-            found = session.exec(query).all()
+            holders = session.exec(query).all()
         return [
             LeaseHolder(worker, jobs, (deadline or 0.0) - self._lease_seconds)
-            for worker, jobs, deadline in found
+            for worker, jobs, deadline in holders
         ]
