@@ -65,7 +65,7 @@ class Workers:
         self, name: str, holder: LeaseHolder | None, warning: str
     ) -> status_pb2.SeenWorker:
         claim = self._claims.get(name, _LastClaim("", 0.0))
-        last = max(claim.time, holder.heard if holder else 0.0)
+        last = max(claim.time, holder.last_seen if holder else 0.0)
         return status_pb2.SeenWorker(
             name=name,
             jobs=holder.jobs if holder else 0,

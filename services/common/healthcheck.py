@@ -31,8 +31,8 @@ def check(
     """
     request = health_pb2.HealthCheckRequest(service=service)
     given = ConnectionSettings().credentials if credentials is None else credentials
-    shown = replace(given, token=SecretStr(""), token_file=None)
-    with open_channel(target, shown, ()) as channel:
+    certificates = replace(given, token=SecretStr(""), token_file=None)
+    with open_channel(target, certificates, ()) as channel:
         try:
             response = health_pb2_grpc.HealthStub(channel).Check(request, timeout=timeout)
         except grpc.RpcError as error:

@@ -95,7 +95,7 @@ class Pair(NamedTuple):
     """Upper bound of the finished job's reward if it was stopped early."""
 
 
-_Holds = Callable[[Pair], bool]
+_IsValid = Callable[[Pair], bool]
 
 
 def reuse_results(session: Session, experiment: Experiment, split: Split) -> str | None:
@@ -113,10 +113,10 @@ def reuse_results(session: Session, experiment: Experiment, split: Split) -> str
     if predecessor is None:
         return None
     session.flush()
-    holds = _validity(session, experiment, predecessor, split)
+    is_valid = _validity(session, experiment, predecessor, split)
     reused = 0
     for pairs in common_jobs(session, experiment.id, predecessor, split):
-        valid = [pair for pair in pairs if holds(pair)]
+        valid = [pair for pair in pairs if is_valid(pair)]
         _copy_results(session, valid)
         reused += len(valid)
         experiment.candidates_stopped += sum(pair.upper is not None for pair in valid)
@@ -198,7 +198,9 @@ def _copy_results(session: Session, pairs: Sequence[Pair]) -> None:
         session.connection().execute(statement, rows)
 
 
-def _validity(session: Session, experiment: Experiment, predecessor: str, split: Split) -> _Holds:
+def _validity(
+    session: Session, experiment: Experiment, predecessor: str, split: Split
+) -> _IsValid:
     """Return the predicate whether a result of the predecessor is valid for the experiment."""
     population = experiment.spec.population
     if population.statistics == "full":
@@ -216,7 +218,7 @@ def _is_complete(pair: Pair) -> bool:
     return pair.metric is not None
 
 
-def _validity_of_scores(population: PopulationSpec, common: Iterable[Sequence[Pair]]) -> _Holds:
+def _validity_of_scores(population: PopulationSpec, common: Iterable[Sequence[Pair]]) -> _IsValid:
     """Return the predicate whether a score is valid.
 
     Complete scores are valid. The interval of a candidate that was stopped early is valid if the
@@ -227,13 +229,13 @@ def _validity_of_scores(population: PopulationSpec, common: Iterable[Sequence[Pa
         if pair.metric is not None:
             thresholds.add(pair.candidate, pair.metric)
 
-    def holds(pair: Pair) -> bool:
+    def is_valid(pair: Pair) -> bool:
         if pair.metric is not None or pair.upper is None:
             return pair.metric is not None
         threshold = thresholds.of(pair.candidate)
         return threshold is not None and threshold.excludes(pair.upper, pair.candidate)
 
-    return holds
+    return is_valid
 
 
 def _count_finished(session: Session, experiment_id: str, split: Split) -> int:
@@ -244,7 +246,7 @@ def _count_finished(session: Session, experiment_id: str, split: Split) -> int:
 
 
 def _refresh(session: Session, experiment: Experiment) -> None:
-    """Reload the few jobs and candidates that the session holds as objects."""
+    """Reload the few jobs and candidates that the session is_valid as objects."""
     for row in list(session.identity_map.values()):
         if isinstance(row, Job | Candidate) and row.experiment_id == experiment.id:
             session.refresh(row)

@@ -26,7 +26,7 @@ class LeaseHolder:
 
     worker: str
     jobs: int
-    heard: float
+    last_seen: float
     """Time of its last claim or heartbeat, in seconds since the epoch."""
 
 
