@@ -246,7 +246,7 @@ def _count_finished(session: Session, experiment_id: str, split: Split) -> int:
 
 
 def _refresh(session: Session, experiment: Experiment) -> None:
-    """Reload the few jobs and candidates that the session is_valid as objects."""
+    """Reload the few jobs and candidates that the session holds as objects."""
     for row in list(session.identity_map.values()):
         if isinstance(row, Job | Candidate) and row.experiment_id == experiment.id:
             session.refresh(row)
