@@ -147,7 +147,7 @@ def test_a_damaged_file_keeps_the_accepted_tokens(path, damage, caplog):
     damage(path)
     now[0] += CHECK_SECONDS
     assert tokens.check(text) == kept
-    assert "stay in force" in caplog.text
+    assert "stay valid" in caplog.text
 
 
 def test_a_rate_has_a_burst_and_then_its_pace():

@@ -35,7 +35,7 @@ def test_settings_read_passwords_from_files(file, monkeypatch):
 
 
 def test_a_password_in_the_url_as_well_is_refused(file):
-    with pytest.raises(InvalidInputError, match="one in a file") as refused:
+    with pytest.raises(InvalidInputError, match="both contain a password") as refused:
         EvaluatorSettings(broker_url="redis://:p@h/0", broker_password_file=file)
     assert refused.value.field == "broker_password_file"
 
