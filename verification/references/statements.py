@@ -187,9 +187,9 @@ def _countdown_right(raw: Raw) -> Iterator[Wording]:
     numbers, target = raw["numbers"], str(raw["target"])
     used = [int(number) for number in re.findall("[0-9]+", solution)]
     if isinstance(numbers, list) and sorted(used) != sorted(numbers) and "." not in target:
-        solution = solve(numbers, int(target))
-        if solution is not None:
-            yield _right("found by search", solution, _thought(solution))
+        by_search = solve(numbers, int(target))
+        if by_search is not None:
+            yield _right("found by search", by_search, _thought(by_search))
 
 
 def _countdown_wrong(raw: Raw, _: Raw) -> Iterator[Wording]:
