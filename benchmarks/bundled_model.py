@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from modnorm.analysis.comparison import ComparisonRow, comparison, load_results
+from modnorm.analysis.comparison import ComparisonRow, compare_runs, load_results
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SPECS = {
@@ -31,7 +31,7 @@ def main() -> None:
     options = parser.parse_args()
     seeds = [int(seed) for seed in options.seeds.split(",")]
     rows = {
-        name: comparison([load_results(_run(spec, seed, options.out)) for seed in seeds])
+        name: compare_runs([load_results(_run(spec, seed, options.out)) for seed in seeds])
         for name, spec in SPECS.items()
     }
     print(_table(rows))

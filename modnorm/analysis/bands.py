@@ -11,7 +11,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from modnorm.analysis.drawing import INK, MUTED, RIGHT, prepare, saved
+from modnorm.analysis.drawing import INK, MUTED, RIGHT, Image, prepare, saved
 
 SERIES = ("#b4472e", RIGHT, "#6b8f3c", "#7d5ba6", "#c28a2b", "#4a4a4a")
 """Colours in the order of the series."""
@@ -70,6 +70,8 @@ class Panel:
     """Vertical bands in the colours of the series of the same names."""
     level: Level | None = None
     """A dashed line across."""
+    limits: tuple[float, float] | None = None
+    """Of the y axis; bands are clipped to them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +86,8 @@ class Bars:
 
 
 @rc_context({"text.parse_math": False})  # names are no mathematics, whatever dollars they have
-def draw_panels(panels: Sequence[Panel | Bars]) -> bytes:
-    """Return panels in one PNG, in rows of four; at least one."""
+def draw_panels(panels: Sequence[Panel | Bars], image: Image = "png") -> bytes:
+    """Return panels in one image, in rows of four; at least one."""
     across = min(len(panels), _ACROSS)
     down = -(-len(panels) // across)
     figure = Figure(
@@ -104,7 +106,7 @@ def draw_panels(panels: Sequence[Panel | Bars]) -> bytes:
             _draw_bands(axes, panel)
     for axes in grid.flat[len(panels) :]:
         axes.set_axis_off()
-    return saved(figure)
+    return saved(figure, image)
 
 
 def _draw_bands(axes: Axes, panel: Panel) -> None:
@@ -124,6 +126,8 @@ def _draw_bands(axes: Axes, panel: Panel) -> None:
         _scale_by_logarithm(axes)
     if any(_lower(point) < floor for points in panel.series.values() for point in points):
         axes.set_ylim(bottom=floor)
+    if panel.limits is not None:
+        axes.set_ylim(panel.limits)
     axes.set_xlabel(panel.x, color=MUTED, fontsize=8)
     _label(axes, panel.title, panel.y)
     _add_legend(axes)

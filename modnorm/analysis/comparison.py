@@ -83,7 +83,7 @@ def load_results(directory: Path) -> Results:
     return Results(directory, cast("ResultsDocument", document))
 
 
-def comparison(results: Sequence[Results]) -> list[ComparisonRow]:
+def compare_runs(results: Sequence[Results]) -> list[ComparisonRow]:
     """Return one row a run, in the order given; each says how it differs from the first."""
     if not results:
         return []

@@ -1,14 +1,21 @@
-"""The style of all plots, and PNG bytes that depend on what is drawn alone."""
+"""The style of all plots, and image bytes that depend on what is drawn alone."""
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Literal
 
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 INK, MUTED, GRID = "#1f2933", "#66727f", "#e4e8ec"
 BARS, RIGHT, WRONG, BASE = "#8fc1de", "#2a6f97", "#d9a48f", "#b4472e"
+Image = Literal["png", "svg"]
+_METADATA: Mapping[Image, dict[str, None]] = MappingProxyType(
+    {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}
+)
 _SIZE = (6.4, 3.8)
 _DPI = 160
 
@@ -23,11 +30,12 @@ def png(draw: Callable[[Axes], None]) -> bytes:
     return saved(figure)
 
 
-def saved(figure: Figure) -> bytes:
-    """Return a figure as PNG bytes without the name of what wrote them."""
-    image = io.BytesIO()
-    figure.savefig(image, format="png", metadata={"Software": None})
-    return image.getvalue()
+def saved(figure: Figure, image: Image = "png") -> bytes:
+    """Return the bytes of a figure, without a date and the name of what wrote them."""
+    content = io.BytesIO()
+    with rc_context({"svg.hashsalt": "modnorm"}):  # else element ids are random
+        figure.savefig(content, format=image, metadata=_METADATA[image])
+    return content.getvalue()
 
 
 def prepare(axes: Axes) -> None:

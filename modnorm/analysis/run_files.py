@@ -46,7 +46,6 @@ def read_candidate_rows(directory: Path) -> pd.DataFrame:
             path,
             usecols=list(_CANDIDATE_COLUMNS),
             dtype=_CANDIDATE_COLUMNS,
-            float_precision="round_trip",
         )
     except (OSError, ValueError) as error:
         raise _unreadable(path, error) from error

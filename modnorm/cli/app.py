@@ -64,6 +64,11 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "modnorm.cli.compare:compare",
             "Show finished runs side by side and say what keeps them from being compared.",
         ),
+        "analyze": Command(
+            "modnorm.cli.analyze:analyze",
+            "Write tables and figures of finished runs: scaling, tails, support, agreement, "
+            "costs.",
+        ),
         "tune": Command(
             "modnorm.cli.tune:tune",
             "Choose the radius (sigma for randopt) with the best mean ensemble on development "

@@ -28,9 +28,9 @@ def compare(directories: Directories, *, as_json: Json = False) -> None:
     The first run is paired with each other one, row by held-out row, at every (N, K) that both
     have. McNemar's exact test and a paired bootstrap tell whether the data separates them.
     """
-    from modnorm.analysis.comparison import comparison, load_results
+    from modnorm.analysis.comparison import compare_runs, load_results
 
-    rows = comparison([load_results(directory) for directory in directories])
+    rows = compare_runs([load_results(directory) for directory in directories])
     if as_json:
         emit_json(rows)
         return

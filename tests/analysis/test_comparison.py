@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from modnorm.analysis import comparison, load_results, write_run
+from modnorm.analysis import compare_runs, load_results, write_run
 from modnorm.errors import InvalidInputError
 
 
@@ -18,7 +18,7 @@ def written(tmp_path):
 def test_runs_stand_side_by_side(make_run, written):
     first = written("mn", make_run())
     second = written("randopt", make_run(method="randopt", prefixes=(24,), sizes=(1, 5)))
-    rows = comparison([first, second])
+    rows = compare_runs([first, second])
     assert [row["run"] for row in rows] == ["mn", "randopt"]
     assert [row["method"] for row in rows] == ["modular_norm", "randopt"]
     assert [row["population"] for row in rows] == [48, 24]
@@ -49,7 +49,7 @@ def test_runs_that_cannot_be_compared_are_flagged(run, written, change, name):
         spec={**run.spec, **change.get("spec", {})},
         provenance={**run.provenance, **change.get("provenance", {})},
     )
-    rows = comparison([written("a", run), written("b", other)])
+    rows = compare_runs([written("a", run), written("b", other)])
     assert rows[0]["differs"] == []
     assert name in rows[1]["differs"]
 
@@ -60,10 +60,10 @@ def test_profiles_differ_only_where_both_runs_use_one(run, written):
         return written(profile or "none", used)
 
     one, other, none = using("ab" * 32), using("cd" * 32), using("")
-    assert [row["differs"] for row in comparison([one, one, other, none])] == [
+    assert [row["differs"] for row in compare_runs([one, one, other, none])] == [
         [], [], ["profile"], []
     ]  # fmt: skip
-    assert [row["differs"] for row in comparison([none, one, other])] == [[], [], []]
+    assert [row["differs"] for row in compare_runs([none, one, other])] == [[], [], []]
 
 
 @pytest.mark.parametrize(
@@ -79,12 +79,12 @@ def test_a_cap_that_is_the_tasks_own_is_the_same_as_none(run, written, name, cap
         task = {**run.spec["task"], "name": name, "max_tokens": max_tokens}
         return written(str(max_tokens), replace(run, spec={**run.spec, "task": task}))
 
-    rows = comparison([capped(None), capped(cap)])
+    rows = compare_runs([capped(None), capped(cap)])
     assert [row["differs"] for row in rows] == [[], differs]
 
 
 def test_nothing_compares_to_nothing():
-    assert comparison([]) == []
+    assert compare_runs([]) == []
 
 
 @pytest.mark.parametrize("content", [None, "{", "[]", '{"schema": "other"}'])

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from modnorm.analysis import BaseRow, comparison, load_results, write_run
+from modnorm.analysis import BaseRow, compare_runs, load_results, write_run
 from modnorm.analysis.environments import describe_mixed, environments_of, mixed_settings
 
 CPU = {"engine": "transformers", "torch": "2.13.0", "device": "cpu", "threads": "1"}
@@ -64,7 +64,7 @@ def test_a_mixed_run_says_so_wherever_it_is_shown(answered, tmp_path):
     told = "one environment (device H200, cpu; threads 1, unknown; torch 2.11.0, 2.13.0)"
     assert told in (tmp_path / "mixed" / "report.html").read_text()
     assert "one environment" not in (tmp_path / "alike" / "report.html").read_text()
-    rows = comparison([load_results(tmp_path / name) for name in ("alike", "mixed")])
+    rows = compare_runs([load_results(tmp_path / name) for name in ("alike", "mixed")])
     assert rows[0]["mixed_environments"] == {}
     assert told in (describe_mixed(rows[1]["mixed_environments"]) or "")
 

@@ -5,7 +5,7 @@ import json
 from dataclasses import asdict
 
 from modnorm.analysis import write_run
-from modnorm.analysis.comparison import comparison, load_results
+from modnorm.analysis.comparison import compare_runs, load_results
 from modnorm.analysis.document import describe_shortcuts, results_document
 from modnorm.analysis.plots import draw_plots
 
@@ -82,6 +82,6 @@ def test_plots_need_no_score_that_is_not_there(run, shortened):
 def test_a_shortened_run_compares_as_the_whole_one(run, shortened, tmp_path):
     for name, one in (("whole", run), ("short", shortened)):
         write_run(tmp_path / name, one)
-    rows = comparison([load_results(tmp_path / name) for name in ("whole", "short")])
+    rows = compare_runs([load_results(tmp_path / name) for name in ("whole", "short")])
     assert rows[0]["rank_1"] == rows[1]["rank_1"]
     assert rows[1]["differs"] == []

@@ -1,0 +1,72 @@
+"""What ensembles and runs cost: evaluations, tokens, device seconds, time by phase."""
+
+from collections.abc import Mapping
+
+import pandas as pd
+
+from modnorm.analysis.document import ResultsDocument
+
+
+def cost_rows(
+    document: ResultsDocument, candidates: pd.DataFrame, timings: Mapping[str, object]
+) -> list[dict[str, object]]:
+    """Return what each (N, K) of a run takes alone: its N candidates and its K experts.
+
+    Args:
+        document: Content of `results.json`.
+        candidates: Content of `candidates.csv`.
+        timings: Content of `timings.json`.
+
+    Returns:
+        For each (N, K): `search_evaluations`, `final_evaluations` and `evaluations` (stored
+        answers), `search_tokens` (generated on the selection rows), `search_seconds`,
+        `final_seconds` and `device_seconds` (summed over the workers).
+    """
+    seconds = _seconds(timings)
+    return [
+        {
+            "N": each["population"],
+            "K": each["ensemble_size"],
+            "search_evaluations": each["budget"]["search"],
+            "final_evaluations": each["budget"]["final"],
+            "evaluations": each["budget"]["total"],
+            "search_tokens": int(candidates["selection_tokens"].iloc[: each["population"]].sum()),
+            **_device_seconds(seconds, each["population"], each["experts"]),
+        }
+        for each in document["ensembles"]
+    ]
+
+
+def time_row(timings: Mapping[str, object]) -> dict[str, object]:
+    """Return the seconds of a run by phase.
+
+    Returns:
+        `search` and `end_to_end` by the paper's scope, `workers`, `calibration`, then `wall_*`
+        (what passed) and `device_*` (summed over the workers) by phase.
+    """
+    scope = timings.get("scope")
+    row: dict[str, object] = {}
+    for name, value in scope.items() if isinstance(scope, dict) else ():
+        if isinstance(value, dict):
+            row |= {f"{name}_{phase}": seconds for phase, seconds in value.items()}
+        else:
+            row[name] = value
+    return row
+
+
+def _seconds(timings: Mapping[str, object]) -> pd.DataFrame:
+    found = timings.get("candidates")
+    columns = ["index", "seconds", "heldout_seconds"]
+    return pd.DataFrame(found if isinstance(found, list) else [], columns=columns)
+
+
+def _device_seconds(
+    seconds: pd.DataFrame, population: int, experts: list[int]
+) -> dict[str, float]:
+    search = float(seconds["seconds"].iloc[:population].sum())
+    final = float(seconds.loc[seconds["index"].isin(experts), "heldout_seconds"].sum())
+    return {
+        "search_seconds": search,
+        "final_seconds": final,
+        "device_seconds": search + final,
+    }

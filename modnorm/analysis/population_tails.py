@@ -1,0 +1,139 @@
+"""The upper tails of populations as tables: survival, density, required populations, cutoffs."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+import pandas as pd
+
+from modnorm.analysis.run_tables import GROUP, RUN
+from modnorm.analysis.seeds import over_seeds, paired
+from modnorm.analysis.tail import cutoff, required_population, survival
+
+THRESHOLDS = tuple(0.5 * step for step in range(12))
+"""Reward gains of the tail analysis, in percentage points (paper, fig. 4)."""
+DENSITY_THRESHOLDS = (1.0, 2.0, 3.0, 5.0)
+"""Accuracy gains of the solution density (paper, tab. "Solution densities")."""
+HITS = 10
+"""Candidates above the threshold that a required population has to contain."""
+_CURVE_POINTS = 241
+_POOL = [*GROUP, "N"]
+
+
+def survival_grid(candidates: pd.DataFrame) -> list[float]:
+    """Return thresholds between the least and the largest reward gain, rounded to whole points."""
+    gains = candidates["reward_gain"]
+    return list(np.linspace(np.floor(gains.min()), np.ceil(gains.max()), _CURVE_POINTS))
+
+
+def survival_by_seed(
+    candidates: pd.DataFrame, gain: str, thresholds: Sequence[float]
+) -> pd.DataFrame:
+    """Return the share of candidates that gain at least each threshold, by seed.
+
+    Args:
+        candidates: `RunTables.candidates`.
+        gain: `reward_gain` or `accuracy_gain`.
+        thresholds: In percentage points.
+
+    Returns:
+        The columns of `RUN`, `N`, `threshold` and `percent`.
+    """
+
+    def shares(points: Sequence[float]) -> Iterable[tuple[float, float]]:
+        percents = (100 * share for share in survival(points, thresholds))
+        return zip(thresholds, percents, strict=True)
+
+    return _by_pool(candidates.dropna(subset=[gain]), gain, shares, ["threshold", "percent"])
+
+
+def reward_survival(candidates: pd.DataFrame, thresholds: Sequence[float]) -> pd.DataFrame:
+    """Return the reward survival over seeds, in percent (paper, fig. 3)."""
+    found = survival_by_seed(candidates, "reward_gain", thresholds)
+    return over_seeds(found, [*_POOL, "threshold"], "percent")
+
+
+def solution_density(
+    candidates: pd.DataFrame, thresholds: Sequence[float] = DENSITY_THRESHOLDS
+) -> pd.DataFrame:
+    """Return the solution density over seeds, in percent; empty without accuracies."""
+    found = survival_by_seed(candidates, "accuracy_gain", thresholds)
+    return over_seeds(found, [*_POOL, "threshold"], "percent") if len(found) else found
+
+
+def required_populations(
+    candidates: pd.DataFrame, thresholds: Sequence[float] = THRESHOLDS
+) -> pd.DataFrame:
+    """Return p(threshold) and the tail-implied population of each seed's largest population.
+
+    Args:
+        candidates: `RunTables.candidates`.
+        thresholds: Reward gains in percentage points.
+
+    Returns:
+        The columns of `RUN`, `N`, `threshold`, `percent`, and `required`: the least N with
+        P[Bin(N, p) >= 10] >= 0.9, missing where no candidate is above the threshold.
+    """
+    largest = candidates.groupby(GROUP)["N"].transform("max")
+    found = survival_by_seed(candidates[candidates["N"] == largest], "reward_gain", thresholds)
+    needed = [required_population(percent / 100, hits=HITS) for percent in found["percent"]]
+    return found.assign(required=pd.array(needed, dtype="Int64"))
+
+
+def population_ratios(required: pd.DataFrame, reference: str | None) -> pd.DataFrame:
+    """Return the required population of the reference over that of each method.
+
+    Args:
+        required: What `required_populations` returned.
+        reference: Method of the reference.
+
+    Returns:
+        Mean and sample SD over paired seeds of the seeds' ratios, by threshold.
+    """
+    pairs = paired(required, reference, on=["threshold"])
+    if not len(pairs):
+        return pairs
+    pairs = pairs.dropna(subset=["required", "reference_required"])
+    ratio = pairs["reference_required"].astype(float) / pairs["required"].astype(float)
+    keys = [*GROUP, "N", "reference_method", "reference_N", "threshold"]
+    return over_seeds(pairs.assign(ratio=ratio), keys, "ratio")
+
+
+def selection_cutoffs(
+    candidates: pd.DataFrame, populations: Sequence[int], size: int = HITS
+) -> pd.DataFrame:
+    """Return at which reward gain the best `size` of the first N candidates begin.
+
+    Args:
+        candidates: `RunTables.candidates`.
+        populations: Each N.
+        size: K.
+
+    Returns:
+        Mean, sample SD, minimum and maximum over seeds, in percentage points, by N.
+    """
+    largest = candidates.groupby(GROUP)["N"].transform("max")
+    pools = candidates[candidates["N"] == largest].drop(columns="N")
+    parts = []
+    for population in populations:
+        prefix = pools[pools["index"] < population]
+        sizes = prefix.groupby(RUN)["reward_gain"].transform("size")
+        whole = prefix[sizes >= size].groupby(RUN, sort=False)["reward_gain"]
+        gains = whole.agg(lambda points: cutoff(points.tolist(), size)).reset_index()
+        parts.append(gains.assign(N=population))
+    found = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+    return over_seeds(found, _POOL, "reward_gain") if len(found) else found
+
+
+def _by_pool(
+    candidates: pd.DataFrame,
+    gain: str,
+    measure: Callable[[Sequence[float]], Iterable[tuple[float, float]]],
+    columns: Sequence[str],
+) -> pd.DataFrame:
+    """Measure each population apart: rows of `RUN`, `N` and the columns of the measure."""
+    rows = [
+        (*pool, *values)
+        for pool, points in candidates.groupby([*RUN, "N"], sort=False)[gain]
+        for values in measure(points.tolist())
+    ]
+    return pd.DataFrame(rows, columns=[*RUN, "N", *columns])

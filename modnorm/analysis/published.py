@@ -1,0 +1,207 @@
+"""The CSV files that the public code of the paper has in `results/`, as our tables.
+
+https://github.com/kiratoyoshihara/Modular-Norm-RandOpt
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+import pandas as pd
+
+from modnorm.analysis.run_tables import GROUP, RUN, RunTables
+from modnorm.errors import InvalidInputError
+
+MODEL = "Qwen/Qwen2.5-1.5B-Instruct"
+"""Model of all figures but the transfer summary."""
+METHOD, REFERENCE = "Modular Norm RandOpt", "RandOpt"
+_SEEDS = (42, 43, 44)
+_CANDIDATES, _SCALING = "candidate_rewards.csv", "figure2_population_scaling_data.csv"
+_PROBLEMS = "figure5_problem_level.csv"
+_CUTOFF_POPULATIONS = MappingProxyType({REFERENCE: 300, METHOD: 25})
+_PLACE = {"population_size": "N", "k": "K", "selected_k": "K"}
+
+
+def is_published(directory: Path) -> bool:
+    """Tell whether a directory holds files of the public code."""
+    return any(
+        (directory / name).is_file()
+        for name in (_CANDIDATES, *(file for file, _ in _SUMMARIES.values()))
+    )
+
+
+def read_inputs(directory: Path) -> RunTables:
+    """Return what the published figures are made of, as far as the directory holds it.
+
+    Accuracies come from `figure2_population_scaling_data.csv`, gains from `candidate_rewards.csv`
+    and votes from `figure5_problem_level.csv`.
+
+    Raises:
+        InvalidInputError: a file has other columns.
+    """
+    return RunTables(
+        ensembles=_read(directory / _SCALING, _ensembles),
+        candidates=_read(directory / _CANDIDATES, _candidates),
+        votes=_read(directory / _PROBLEMS, _votes),
+    )
+
+
+def read_summaries(directory: Path) -> Mapping[str, pd.DataFrame]:
+    """Return the published summaries that the directory holds, as tables of `analyze`.
+
+    Raises:
+        InvalidInputError: a file has other columns.
+    """
+    found = {
+        name: _read(directory / file, convert) for name, (file, convert) in _SUMMARIES.items()
+    }
+    return {name: table for name, table in found.items() if len(table)}
+
+
+def _read(path: Path, convert: Callable[[pd.DataFrame], pd.DataFrame]) -> pd.DataFrame:
+    if not path.is_file():
+        return pd.DataFrame()
+    try:
+        return convert(pd.read_csv(path))
+    except (ValueError, KeyError) as error:
+        raise InvalidInputError(
+            f"{path} is not the published file of that name: {error}",
+            field="directory",
+            remedy="copy results/ of the public code again",
+        ) from error
+
+
+def _ensembles(table: pd.DataFrame) -> pd.DataFrame:
+    columns = {f"accuracy_seed_{seed}_percent": seed for seed in _SEEDS}
+    long = table.rename(columns={**_PLACE, **columns}).melt(
+        id_vars=["task", "method", "N", "K"],
+        value_vars=list(_SEEDS),
+        var_name="seed",
+        value_name="accuracy",
+    )
+    return long.assign(model=MODEL, rows=0)[[*RUN, "N", "K", "accuracy", "rows"]]
+
+
+def _candidates(table: pd.DataFrame) -> pd.DataFrame:
+    size = table.groupby(["figure", *RUN])["candidate_index"].transform("size")
+    gain = 100 * (table["train_reward"] - table["base_train_reward"])
+    found = table.rename(columns={"candidate_index": "index"})
+    found = found.assign(N=size, reward_gain=gain, accuracy_gain=float("nan"))
+    return found[[*RUN, "N", "index", "reward_gain", "accuracy_gain"]]
+
+
+def _votes(table: pd.DataFrame) -> pd.DataFrame:
+    columns = {
+        "sample_index": "row",
+        "correct_support": "right_experts",
+        "ensemble_correct": "correct",
+    }
+    found = table.rename(columns={**_PLACE, **columns}).assign(model=MODEL)
+    return found[[*RUN, "N", "K", "row", "right_experts", "correct"]]
+
+
+def _scaling(table: pd.DataFrame) -> pd.DataFrame:
+    columns = {"accuracy_mean_percent": "mean", "accuracy_sample_sd_percent": "sd"}
+    found = table.rename(columns={**_PLACE, **columns}).assign(model=MODEL)
+    return found[[*GROUP, "N", "K", "mean", "sd"]]
+
+
+def _overview(table: pd.DataFrame) -> pd.DataFrame:
+    columns = {"accuracy_mean": "mean", "accuracy_std": "sd"}
+    found = table.rename(columns={**_PLACE, **columns}).assign(model=MODEL)
+    found["method"] = found["method"].replace("MN-RandOpt", METHOD)
+    return found[[*GROUP, "N", "K", "mean", "sd"]]
+
+
+def _transfer(table: pd.DataFrame) -> pd.DataFrame:
+    found = table.rename(columns={**_PLACE, "mn_randopt_minus_randopt_pt": "mean"})
+    found = found.assign(method=METHOD, reference_method=REFERENCE)
+    return found[[*GROUP, "N", "reference_method", "K", "mean"]]
+
+
+def _survival(table: pd.DataFrame) -> pd.DataFrame:
+    parts = {"mean": "mean", "sample_sd": "sd", "min": "min", "max": "max"}
+    columns = {f"tail_probability_{theirs}_pct": ours for theirs, ours in parts.items()}
+    columns |= {"reward_gain_threshold_pp": "threshold"}
+    found = table.rename(columns={**_PLACE, **columns}).assign(model=MODEL)
+    return found[[*GROUP, "N", "threshold", *parts.values()]]
+
+
+def _required(table: pd.DataFrame) -> pd.DataFrame:
+    parts = [
+        pd.DataFrame(
+            {
+                "model": MODEL,
+                "task": table["task"],
+                "method": table["method"],
+                "seed": seed,
+                "N": table["candidate_count_per_seed"],
+                "threshold": table["threshold_above_base_percentage_points"],
+                "percent": table[f"density_seed_{seed}_percent"],
+                "required": table[f"required_n_seed_{seed}"].astype("Int64"),
+            }
+        )
+        for seed in _SEEDS
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+def _ratios(table: pd.DataFrame) -> pd.DataFrame:
+    columns = {
+        "threshold_above_base_percentage_points": "threshold",
+        "tail_implied_candidate_reduction_ratio": "mean",
+        "ratio_sample_sd": "sd",
+        "ratio_min_across_seeds": "min",
+        "ratio_max_across_seeds": "max",
+    }
+    found = table.rename(columns=columns)
+    found = found.assign(model=MODEL, method=METHOD, reference_method=REFERENCE)
+    return found[[*GROUP, "reference_method", *columns.values()]]
+
+
+def _cutoffs(table: pd.DataFrame) -> pd.DataFrame:
+    found = table.rename(columns={"sample_sd": "sd"}).assign(model=MODEL, task="gsm8k")
+    found["N"] = found["method"].map(dict(_CUTOFF_POPULATIONS))
+    return found[[*GROUP, "N", "mean", "sd", "min", "max"]]
+
+
+def _bins(table: pd.DataFrame) -> pd.DataFrame:
+    found = table.rename(columns={**_PLACE, "support_bin": "bin"}).assign(model=MODEL)
+    found["percent"] = 100 * found["problem_rate"]
+    return found.astype({"bin": str})[[*RUN, "N", "K", "bin", "percent"]]
+
+
+def _decomposition(table: pd.DataFrame) -> pd.DataFrame:
+    places = {
+        "selected_k": "K",
+        "modular_norm_randopt_population_size": "N",
+        "randopt_population_size": "reference_N",
+    }
+    percents = {
+        "modular_norm_randopt_ensemble_accuracy": "accuracy",
+        "randopt_ensemble_accuracy": "reference_accuracy",
+        "support_redistribution_contribution": "support",
+        "conditional_vote_contribution": "voting",
+        "ensemble_accuracy_delta": "total",
+        "identity_residual": "residual",
+    }
+    found = table.rename(columns={**places, **percents})
+    found = found.assign(model=MODEL, method=METHOD, reference_method=REFERENCE)
+    found[list(percents.values())] *= 100
+    return found[[*RUN, "N", "reference_method", "reference_N", "K", *percents.values()]]
+
+
+_SUMMARIES: Mapping[str, tuple[str, Callable[[pd.DataFrame], pd.DataFrame]]] = MappingProxyType(
+    {
+        "overview": ("figure1_population_scaling.csv", _overview),
+        "transfer": ("figure1_transfer_summary.csv", _transfer),
+        "population-scaling": (_SCALING, _scaling),
+        "reward-survival": ("figure3_candidate_survival.csv", _survival),
+        "required-populations": ("figure4_useful_candidate_density.csv", _required),
+        "population-ratios": ("figure4_required_population_ratio.csv", _ratios),
+        "selection-cutoffs": ("figure4_top10_cutoff_summary.csv", _cutoffs),
+        "support-bins": ("figure5_support_per_seed.csv", _bins),
+        "decomposition-by-seed": ("figure5_exact_decomposition_per_seed.csv", _decomposition),
+    }
+)
+"""Published file of each table, and what makes the table from it."""

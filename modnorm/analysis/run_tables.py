@@ -1,0 +1,163 @@
+"""Finished runs as tidy pandas tables, whatever the runs were read from."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+
+import pandas as pd
+
+from modnorm.analysis.comparison import Results
+from modnorm.analysis.costs import cost_rows, time_row
+from modnorm.analysis.run_files import read_candidate_rows, read_timings, read_vote_lines
+from modnorm.analysis.tail import gains
+from modnorm.errors import InvalidInputError
+
+GROUP = ["model", "task", "method"]
+"""Columns that are equal in runs which differ in their seed alone."""
+RUN = [*GROUP, "seed"]
+
+_Rows = list[dict[str, object]]
+
+
+@dataclass(frozen=True)
+class RunTables:
+    """Tidy tables that begin with the columns of `RUN`; a table without rows has no columns."""
+
+    ensembles: pd.DataFrame = field(default_factory=pd.DataFrame)
+    """A row for each (N, K): `accuracy` in percent, number of `rows`."""
+    candidates: pd.DataFrame = field(default_factory=pd.DataFrame)
+    """A row for each candidate with a complete score: `N` of its population, `index`, and its
+    gains over the base in percentage points, `reward_gain` and `accuracy_gain`. Without rows of
+    runs in which candidates were stopped early."""
+    votes: pd.DataFrame = field(default_factory=pd.DataFrame)
+    """A row for each (N, K) and held-out row: number m of `right_experts`, and whether the vote
+    is `correct`. Without rows of an (N, K) whose experts left held-out rows out."""
+    agreement: pd.DataFrame = field(default_factory=pd.DataFrame)
+    """A row for each (N, K), with the figures of `modnorm.analysis.statistics.VoteAgreement`."""
+    costs: pd.DataFrame = field(default_factory=pd.DataFrame)
+    """A row for each (N, K): evaluations, tokens and device seconds that it takes alone."""
+    times: pd.DataFrame = field(default_factory=pd.DataFrame)
+    """A row for each run: seconds by phase."""
+
+
+def tabulate_runs(runs: Sequence[Results]) -> RunTables:
+    """Return the tables of finished runs.
+
+    Args:
+        runs: The runs. A method that occurs at several scales is named with its scale.
+
+    Raises:
+        InvalidInputError: two runs have equal columns of `RUN`, or a file cannot be read.
+    """
+    names = _names(runs)
+    parts = [_tabulate(run, name) for run, name in zip(runs, names, strict=True)]
+    names_of_tables = [table.name for table in fields(RunTables)]
+    return RunTables(
+        *(_joined([getattr(part, each) for part in parts]) for each in names_of_tables)
+    )
+
+
+def _joined(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    filled = [table for table in tables if len(table)]
+    return pd.concat(filled, ignore_index=True) if filled else pd.DataFrame()
+
+
+def _tabulate(run: Results, name: Mapping[str, object]) -> RunTables:
+    candidates, timings = read_candidate_rows(run.directory), read_timings(run.directory)
+
+    def table(rows: _Rows) -> pd.DataFrame:
+        return pd.DataFrame([{**name, **row} for row in rows])
+
+    return RunTables(
+        ensembles=table(_ensembles(run)),
+        candidates=table(_candidates(run, candidates)),
+        votes=_votes(run, name),
+        agreement=table(_agreement(run)),
+        costs=table(cost_rows(run.document, candidates, timings)),
+        times=table([time_row(timings)]),
+    )
+
+
+def _ensembles(run: Results) -> _Rows:
+    return [
+        {
+            "N": each["population"],
+            "K": each["ensemble_size"],
+            "accuracy": 100 * each["metric"],
+            "rows": each["rows"],
+        }
+        for each in run.document["ensembles"]
+    ]
+
+
+def _candidates(run: Results, candidates: pd.DataFrame) -> _Rows:
+    base = run.document["base"]
+    if run.document["candidates"].get("stopped") or base["selection_reward"] is None:
+        return []
+    scored = candidates[candidates["selection_reward"].notna()]
+    accuracies = scored["selection_correct"] / scored["selection_answers"]
+    base_accuracy = base.get("selection_accuracy")
+    found = zip(
+        scored["index"],
+        gains(scored["selection_reward"].tolist(), base["selection_reward"]),
+        gains(accuracies.tolist(), float("nan") if base_accuracy is None else base_accuracy),
+        strict=True,
+    )
+    return [
+        {"N": len(candidates), "index": index, "reward_gain": reward, "accuracy_gain": accuracy}
+        for index, reward, accuracy in found
+    ]
+
+
+def _votes(run: Results, name: Mapping[str, object]) -> pd.DataFrame:
+    columns = {"population": "N", "ensemble_size": "K", "correct_support": "right_experts"}
+    votes = read_vote_lines(run.directory).rename(columns=columns)
+    skipped = votes.groupby(["N", "K"])["skipped"].transform("sum")
+    whole = votes[skipped == 0].drop(columns="skipped")
+    return pd.DataFrame([name]).merge(whole, how="cross")
+
+
+def _agreement(run: Results) -> _Rows:
+    return [
+        {
+            "N": each["population"],
+            "K": each["ensemble_size"],
+            **{key: value for key, value in agreement.items() if key != "correct_support"},
+        }
+        for each in run.document["ensembles"]
+        if (agreement := each["agreement"]) is not None
+    ]
+
+
+def _names(runs: Sequence[Results]) -> list[dict[str, object]]:
+    """Return the columns of `RUN`, each combination once."""
+    settings = [(_of(run, "method", "name"), _scale(run)) for run in runs]
+    scales = {
+        method: {scale for name, scale in settings if name == method} for method, _ in settings
+    }
+    names: list[dict[str, object]] = []
+    for run, (method, scale) in zip(runs, settings, strict=True):
+        name = {
+            "model": _of(run, "model", "name"),
+            "task": _of(run, "task", "name"),
+            "method": f"{method} {scale}" if len(scales[method]) > 1 else method,
+            "seed": _of(run, "population", "seed"),
+        }
+        if name in names:
+            raise InvalidInputError(
+                f"{runs[names.index(name)].directory} and {run.directory} have one model, task, "
+                f"method, scale and seed",
+                field="directory",
+                remedy="analyze them apart",
+            )
+        names.append(name)
+    return names
+
+
+def _scale(run: Results) -> object:
+    radius = _of(run, "method", "radius")
+    return _of(run, "method", "sigma") if radius is None else radius
+
+
+def _of(run: Results, section: str, key: str) -> object:
+    found = run.document["spec"].get(section)
+    return found.get(key) if isinstance(found, dict) else None

@@ -1,0 +1,90 @@
+"""Statistics over seeds, and pairs of a method with the reference method by seed."""
+
+import math
+from collections.abc import Sequence
+
+import pandas as pd
+
+from modnorm.analysis.run_tables import GROUP
+from modnorm.analysis.uncertainty import mean_interval
+from modnorm.errors import InvalidInputError
+
+REFERENCE = "reference_"
+"""Prefix of the columns of the reference in a paired table."""
+
+
+def over_seeds(table: pd.DataFrame, keys: Sequence[str], value: str) -> pd.DataFrame:
+    """Return mean, sample SD, minimum and maximum of a column over the seeds.
+
+    Args:
+        table: A table with a column `seed`.
+        keys: Columns that name a row of the result.
+        value: The column.
+
+    Returns:
+        The keys, `seeds`, and `mean`, `sd`, `min` and `max`; the SD of one seed is missing.
+    """
+    found = table.groupby(list(keys), sort=False, dropna=False)[value]
+    return found.agg(seeds="count", mean="mean", sd="std", min="min", max="max").reset_index()
+
+
+def with_intervals(summary: pd.DataFrame, table: pd.DataFrame, value: str) -> pd.DataFrame:
+    """Add `lower` and `upper`, the bootstrap interval of each mean over seeds.
+
+    Args:
+        summary: What `over_seeds` returned.
+        table: The table that it summarised.
+        value: The column that it summarised.
+    """
+    keys = list(summary.columns[: summary.columns.get_loc("seeds")])
+    groups = table.groupby(keys, sort=False, dropna=False)[value]
+    bounds = [mean_interval(values.tolist()) or (math.nan, math.nan) for _, values in groups]
+    return summary.assign(
+        lower=[lower for lower, _ in bounds], upper=[upper for _, upper in bounds]
+    )
+
+
+def choose_reference(table: pd.DataFrame, named: str | None) -> str | None:
+    """Return the method that others are compared with.
+
+    Args:
+        table: A table with a column `method`.
+        named: Its name, where somebody chose it.
+
+    Returns:
+        The name; without a choice RandOpt, or else the first method. None with a single method.
+
+    Raises:
+        InvalidInputError: no run is of the method that is named.
+    """
+    methods = list(dict.fromkeys(table["method"])) if len(table) else []
+    if named is not None and named not in methods:
+        raise InvalidInputError(
+            f"no run is of the method {named!r}",
+            field="reference",
+            remedy=f"name one of {', '.join(map(str, methods))}",
+        )
+    if len(methods) < 2:
+        return None
+    isotropic = (method for method in methods if str(method).lower().startswith("randopt"))
+    return named or next(isotropic, methods[0])
+
+
+def paired(table: pd.DataFrame, reference: str | None, on: Sequence[str] = ()) -> pd.DataFrame:
+    """Pair the rows of each method with those of the reference on one model, task and seed.
+
+    Args:
+        table: A table that begins with the columns of `RUN`.
+        reference: Method of the reference; without one there are no pairs.
+        on: Further columns that have to be equal.
+
+    Returns:
+        A row for each pair. Columns of the reference begin with `reference_`.
+    """
+    if reference is None or not len(table):
+        return pd.DataFrame()
+    keys = [name for name in GROUP if name != "method"] + ["seed", *on]
+    is_reference = table["method"] == reference
+    theirs = table[is_reference]
+    theirs = theirs.rename(columns={c: f"{REFERENCE}{c}" for c in theirs if c not in keys})
+    return table[~is_reference].merge(theirs, on=keys)

@@ -1,0 +1,96 @@
+"""What `modnorm analyze` does: reads runs, writes the files and shows the main table."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+from rich.table import Table
+
+from modnorm.analysis.analyses import Analysis, analyze
+from modnorm.analysis.analysis_files import WrittenAnalysis, write_analysis
+from modnorm.analysis.comparison import differing_conditions, load_results
+from modnorm.analysis.published import is_published
+from modnorm.analysis.published_analysis import analyze_published
+from modnorm.analysis.run_tables import tabulate_runs
+from modnorm.analysis.table_files import write_table
+from modnorm.cli.console import emit_json, stderr, stdout, table
+from modnorm.errors import InvalidInputError
+
+
+def analyze_directories(
+    directories: Sequence[Path], out: Path, reference: str | None, *, as_json: bool
+) -> None:
+    """Analyze finished runs, or the published results; write the files and show what they say.
+
+    Args:
+        directories: Runs, or one copy of the published `results/`.
+        out: Where the files go.
+        reference: Method that others are compared with.
+        as_json: Print a document.
+
+    Raises:
+        InvalidInputError: a directory is neither, or both kinds are mixed.
+    """
+    check = pd.DataFrame()
+    published = [directory for directory in directories if is_published(directory)]
+    if not published:
+        analysis = _analyze_runs(directories, reference)
+    elif len(directories) == 1:
+        analysis, check = analyze_published(directories[0])
+    else:
+        raise InvalidInputError(
+            f"{published[0]} holds published results",
+            field="run",
+            remedy="analyze it alone",
+        )
+    written = write_analysis(out, analysis)
+    if len(check):
+        write_table(out, "published-check", check)
+    if as_json:
+        emit_json(_document(analysis, written, check))
+    else:
+        _show(analysis, written, check, out)
+
+
+def _analyze_runs(directories: Sequence[Path], reference: str | None) -> Analysis:
+    runs = [load_results(directory) for directory in directories]
+    for directory, first, names in differing_conditions(runs):
+        note = f"not comparable: {directory} differs from {first} in {', '.join(names)}"
+        stderr().print(note, soft_wrap=True)
+    return analyze(tabulate_runs(runs), reference)
+
+
+def _document(
+    analysis: Analysis, written: WrittenAnalysis, check: pd.DataFrame
+) -> dict[str, object]:
+    return {
+        "reference": analysis.reference,
+        "tables": list(written.tables),
+        "figures": list(written.figures),
+        "published_check": check.to_dict("records"),
+    }
+
+
+def _show(analysis: Analysis, written: WrittenAnalysis, check: pd.DataFrame, out: Path) -> None:
+    scaling = analysis.tables.get("population-scaling")
+    if scaling is not None:
+        columns = ["model", "task", "method", "N", "K", "seeds", "mean", "sd", "lower", "upper"]
+        stdout().print(_table(scaling, columns))
+    if len(check):
+        stdout().print()
+        stdout().print(_table(check, list(check.columns)))
+    counts = f"{len(written.tables)} tables and {len(written.figures)} figures"
+    stderr().print(f"{counts} written to {out}", soft_wrap=True)
+
+
+def _table(frame: pd.DataFrame, columns: Sequence[str]) -> Table:
+    shown = [name for name in columns if name in frame]
+    rows = frame[shown].itertuples(index=False, name=None)
+    return table(shown, ([_cell(value) for value in row] for row in rows))
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return "-" if math.isnan(value) else f"{value:.4g}"
+    return str(value)

@@ -1,0 +1,204 @@
+from dataclasses import replace
+from statistics import fmean, stdev
+
+import pytest
+
+from modnorm.analysis import load_results, write_run
+from modnorm.analysis.analyses import analyze
+from modnorm.analysis.figures import plan_figures
+from modnorm.analysis.run_tables import tabulate_runs
+from modnorm.analysis.seeds import choose_reference
+from modnorm.analysis.tail import required_population
+from modnorm.errors import InvalidInputError
+
+PLACE = ("tiny-thicket", "countdown")
+
+
+def _worse(run, seed):
+    """The run with another seed, in which some right votes are wrong."""
+    votes = {
+        key: [replace(vote, correct=vote.correct and vote.row % seed > 0) for vote in rows]
+        for key, rows in run.votes.items()
+    }
+    ensembles = [
+        replace(each, correct=correct, metric=correct / each.rows)
+        for each in run.ensembles
+        for correct in [sum(v.correct for v in votes[each.population, each.ensemble_size])]
+    ]
+    population = {**run.spec["population"], "seed": seed}
+    spec = {**run.spec, "population": population}
+    return replace(run, votes=votes, ensembles=ensembles, spec=spec)
+
+
+@pytest.fixture
+def runs(make_run, tmp_path):
+    """Two methods, seeds 3 and 5; RandOpt has other candidates."""
+    written = {}
+    for method, prefixes in (("modular_norm", (12, 24)), ("randopt", (24, 48))):
+        for seed in (3, 5):
+            run = _worse(make_run(method=method, prefixes=prefixes, sizes=(1, 5, 10)), seed)
+            write_run(tmp_path / f"{method}-{seed}", run)
+            written[method, seed] = load_results(tmp_path / f"{method}-{seed}"), run
+    return written
+
+
+@pytest.fixture
+def tables(runs):
+    return analyze(tabulate_runs([results for results, _ in runs.values()])).tables
+
+
+def _metric(run, population, size):
+    return next(
+        100 * each.metric
+        for each in run.ensembles
+        if (each.population, each.ensemble_size) == (population, size)
+    )
+
+
+def test_scaling_has_mean_and_sample_sd_over_seeds(runs, tables):
+    found = tables["population-scaling"].set_index(["method", "N", "K"])
+    assert len(found) == 12
+    values = [_metric(runs["randopt", seed][1], 48, 5) for seed in (3, 5)]
+    row = found.loc[("randopt", 48, 5)]
+    assert row["seeds"] == 2
+    assert row["mean"] == pytest.approx(fmean(values))
+    assert row["sd"] == pytest.approx(stdev(values))
+    assert (row["lower"], row["upper"]) == pytest.approx((min(values), max(values)))
+
+
+def test_one_seed_has_the_interval_of_its_rows(runs):
+    results, _ = runs["randopt", 3]
+    analysis = analyze(tabulate_runs([results]))
+    assert analysis.reference is None
+    row = analysis.tables["population-scaling"].set_index(["N", "K"]).xs((48, 5))
+    entry = next(
+        each
+        for each in results.document["ensembles"]
+        if (each["population"], each["ensemble_size"]) == (48, 5)
+    )
+    assert [row["lower"], row["upper"]] == pytest.approx([100 * x for x in entry["interval"]])
+    assert "budget-differences" not in analysis.tables
+    assert "decomposition" not in analysis.tables
+    assert plan_figures(analysis).keys() >= {
+        "figure2-population-scaling",
+        "figure3-reward-survival",
+    }
+
+
+def test_differences_are_paired_by_seed_across_budgets(runs, tables):
+    found = tables["budget-differences"].set_index(["N", "reference_N", "K"])
+    assert len(found) == 12
+    differences = [
+        _metric(runs["modular_norm", seed][1], 12, 10) - _metric(runs["randopt", seed][1], 48, 10)
+        for seed in (3, 5)
+    ]
+    row = found.loc[(12, 48, 10)]
+    assert (row["method"], row["reference_method"]) == ("modular_norm", "randopt")
+    assert row["mean"] == pytest.approx(fmean(differences))
+    assert row["sd"] == pytest.approx(stdev(differences))
+
+
+def test_tails_follow_from_the_rewards(runs, tables):
+    _, run = runs["randopt", 3]
+    gains = [100 * (c.selection_reward - run.base.selection_reward) for c in run.candidates]
+    above = sum(gain >= 2.0 - 1e-9 for gain in gains)
+    required = tables["required-populations"].set_index(["method", "seed", "threshold"])
+    row = required.loc[("randopt", 3, 2.0)]
+    assert row["percent"] == pytest.approx(100 * above / 48)
+    assert row["required"] == required_population(above / 48)
+    cutoffs = tables["selection-cutoffs"].set_index(["method", "N"])
+    tenth = sorted(gains[:24], reverse=True)[9]
+    assert cutoffs.loc[("randopt", 24), "mean"] == pytest.approx(tenth)
+    density = tables["solution-density"].set_index(["method", "threshold"])
+    accuracies = [100 * (c.selection_correct / 40 - 0.2) for c in run.candidates]
+    share = sum(gain >= 3 - 1e-9 for gain in accuracies) / 48
+    assert density.loc[("randopt", 3.0), "mean"] == pytest.approx(100 * share)
+    ratios = tables["population-ratios"].set_index("threshold")
+    ours = required.loc[("modular_norm", 3, 2.0), "required"]
+    assert ratios.loc[2.0, "mean"] == pytest.approx(row["required"] / ours)
+    curve = tables["reward-survival"]
+    assert curve.groupby(["method", "N"])["threshold"].count().eq(241).all()
+    assert curve.groupby("method")["mean"].apply(lambda p: p.is_monotonic_decreasing).all()
+
+
+def test_support_is_decomposed_exactly(runs, tables):
+    terms = tables["decomposition-by-seed"].set_index(["seed", "N", "reference_N", "K"])
+    row = terms.loc[(3, 12, 48, 10)]
+    difference = _metric(runs["modular_norm", 3][1], 12, 10) - _metric(
+        runs["randopt", 3][1], 48, 10
+    )
+    assert row["total"] == pytest.approx(difference)
+    assert row["support"] + row["voting"] == pytest.approx(difference)
+    assert terms["residual"].abs().max() < 1e-10
+    means = tables["decomposition"].set_index(["term", "N", "reference_N", "K"])
+    support = [terms.loc[(seed, 12, 48, 10), "support"] for seed in (3, 5)]
+    assert means.loc[("support", 12, 48, 10), "mean"] == pytest.approx(fmean(support))
+    shares = means.xs((12, 48, 10), level=("N", "reference_N", "K"))["share_of_total"]
+    assert shares["support"] + shares["voting"] == pytest.approx(shares["total"]) == 1
+
+
+def test_support_distribution_holds_every_row_once(runs, tables):
+    found = tables["support-distribution"]
+    totals = found.groupby(["method", "N", "K"])["p_mean"].sum()
+    assert totals.tolist() == pytest.approx([100] * 12)
+    one = found.set_index(["method", "N", "K", "m"]).loc[("randopt", 48, 10, 2)]
+    votes = [
+        v for s in (3, 5) for v in runs["randopt", s][1].votes[48, 10] if v.correct_support == 2
+    ]
+    assert one["p_mean"] == pytest.approx(100 * len(votes) / 120)
+    assert one["q_mean"] == pytest.approx(100 * fmean(v.correct for v in votes))
+    bins = tables["support-bins"]
+    assert bins.groupby(["method", "seed", "N", "K"])["percent"].sum().tolist() == pytest.approx(
+        [100] * 24
+    )
+
+
+def test_costs_and_times_are_those_of_the_files(runs, tables):
+    _, run = runs["randopt", 5]
+    costs = tables["costs"].set_index(["method", "seed", "N", "K"]).loc[("randopt", 5, 24, 5)]
+    assert costs["search_evaluations"] == 24 * 40
+    assert costs["final_evaluations"] == 5 * 60
+    assert costs["evaluations"] == 24 * 40 + 5 * 60
+    assert costs["search_tokens"] == sum(100 * index for index in range(24))
+    assert costs["device_seconds"] == costs["search_seconds"] == 24 * 1.5
+    times = tables["times"].set_index(["method", "seed"]).loc[("randopt", 5)]
+    assert times["device_search"] == 48 * 1.5
+    assert times["workers"] == 1
+    agreement = tables["vote-agreement"].set_index(["method", "seed", "N", "K"])
+    votes = run.votes[24, 5]
+    assert agreement.loc[("randopt", 5, 24, 5), "any_correct"] == pytest.approx(
+        fmean(vote.correct_support > 0 for vote in votes)
+    )
+
+
+def test_a_shortened_run_has_no_tails_and_no_partial_support(shortened, tmp_path):
+    write_run(tmp_path / "short", shortened)
+    tables = analyze(tabulate_runs([load_results(tmp_path / "short")])).tables
+    assert tables.keys().isdisjoint({"reward-survival", "required-populations"})
+    places = set(zip(tables["support-bins"]["N"], tables["support-bins"]["K"], strict=True))
+    assert (48, 5) in places
+    assert (48, 10) not in places
+
+
+def test_runs_of_one_place_and_seed_are_refused(runs):
+    results, _ = runs["randopt", 3]
+    with pytest.raises(InvalidInputError, match="one model, task, method, scale and seed"):
+        tabulate_runs([results, results])
+
+
+def test_a_method_at_several_scales_is_named_with_its_scale(runs, make_run, tmp_path):
+    run = make_run(prefixes=(24,))
+    spec = {**run.spec, "method": {"name": "modular_norm", "radius": 0.64}}
+    write_run(tmp_path / "wide", replace(run, spec=spec))
+    found = tabulate_runs([runs["modular_norm", 3][0], load_results(tmp_path / "wide")])
+    assert set(found.ensembles["method"]) == {"modular_norm 0.32", "modular_norm 0.64"}
+
+
+def test_the_reference_is_named_or_randopt_or_the_first(tables):
+    scaling = tables["population-scaling"]
+    assert choose_reference(scaling, None) == "randopt"
+    assert choose_reference(scaling, "modular_norm") == "modular_norm"
+    renamed = scaling.replace({"method": {"randopt": "other"}})
+    assert choose_reference(renamed, None) == "modular_norm"
+    with pytest.raises(InvalidInputError, match="no run is of the method 'es'"):
+        choose_reference(scaling, "es")

@@ -1,0 +1,56 @@
+import pandas as pd
+import pytest
+
+from modnorm.analysis import load_results, write_run
+from modnorm.analysis.analyses import analyze
+from modnorm.analysis.analysis_files import write_analysis
+from modnorm.analysis.run_tables import tabulate_runs
+from modnorm.analysis.table_files import FORMATS, write_table
+
+
+@pytest.fixture
+def analysis(make_run, tmp_path):
+    runs = []
+    for method in ("modular_norm", "randopt"):
+        write_run(tmp_path / method, make_run(method=method))
+        runs.append(load_results(tmp_path / method))
+    return analyze(tabulate_runs(runs))
+
+
+def test_a_table_is_written_in_every_format(tmp_path):
+    table = pd.DataFrame({"method": ["a_b", "c"], "mean": [1 / 3, None], "N": [25, 300]})
+    paths = write_table(tmp_path / "new", "name", table)
+    assert [path.name for path in paths] == [f"name.{kind}" for kind in FORMATS]
+    csv, parquet, markdown, latex = paths
+    pd.testing.assert_frame_equal(pd.read_csv(csv), table)
+    pd.testing.assert_frame_equal(pd.read_parquet(parquet), table)
+    rows = ["".join(line.split()) for line in markdown.read_text().splitlines()]
+    assert rows[2:] == ["|a_b|0.3333|25|", "|c|-|300|"]
+    assert r"a\_b & 0.3333 & 25 \\" in latex.read_text()
+
+
+def test_an_analysis_is_tables_and_figures(analysis, tmp_path):
+    written = write_analysis(tmp_path / "out", analysis)
+    assert set(written.tables) == set(analysis.tables)
+    assert len(written.tables) == 14  # no method exceeds the other: no reductions
+    assert written.figures == (
+        "figure1-accuracy-differences",
+        "figure2-population-scaling",
+        "figure3-reward-survival",
+        "figure4-required-population",
+        "figure5-support",
+    )
+    names = {
+        path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*.*")
+    }
+    assert names == {
+        *(f"tables/{name}.{kind}" for name in written.tables for kind in FORMATS),
+        *(f"figures/{name}.{kind}" for name in written.figures for kind in ("png", "svg")),
+    }
+
+
+def test_equal_runs_leave_equal_figures(analysis, tmp_path):
+    for name in ("a", "b"):
+        write_analysis(tmp_path / name, analysis)
+    for path in (tmp_path / "a" / "figures").iterdir():
+        assert path.read_bytes() == (tmp_path / "b" / "figures" / path.name).read_bytes()

@@ -1,0 +1,74 @@
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from modnorm.analysis import write_run
+
+EXCERPTS = Path(__file__).parent.parent / "analysis" / "published"
+
+
+@pytest.fixture
+def runs(make_run, tmp_path):
+    written = []
+    for method in ("modular_norm", "randopt"):
+        for seed in (42, 43):
+            run = make_run(prefixes=(12, 24), method=method)
+            population = {**run.spec["population"], "seed": seed}
+            written.append(tmp_path / f"{method}-{seed}")
+            write_run(written[-1], replace(run, spec={**run.spec, "population": population}))
+    return written
+
+
+def test_runs_are_analyzed_into_tables_and_figures(modnorm, runs, tmp_path):
+    code, out, err = modnorm("analyze", *runs, "--out", tmp_path / "out")
+    assert code == 0, err
+    assert "14 tables and 5 figures written to" in err
+    heading, first = out.splitlines()[:2]
+    assert heading.split()[3:] == ["N", "K", "seeds", "mean", "sd", "lower", "upper"]
+    assert first.split()[:6] == ["tiny-thicket", "countdown", "modular_norm", "12", "1", "2"]
+    table = pd.read_csv(tmp_path / "out" / "tables" / "budget-differences.csv")
+    assert set(table["reference_method"]) == {"randopt"}
+    assert (tmp_path / "out" / "figures" / "figure5-support.svg").exists()
+
+
+def test_the_reference_can_be_named(modnorm_json, modnorm, runs, tmp_path):
+    command = ("analyze", *runs, "--out", tmp_path / "out", "--reference")
+    assert modnorm_json(*command, "modular_norm")["reference"] == "modular_norm"
+    code, _, err = modnorm(*command, "es")
+    assert code == 2
+    assert "name one of modular_norm, randopt" in err
+
+
+def test_published_results_are_checked(modnorm, tmp_path):
+    results = tmp_path / "results"
+    shutil.copytree(EXCERPTS, results)
+    code, out, err = modnorm("analyze", results, "--out", tmp_path / "out")
+    assert code == 0, err
+    lines = [line.split()[:4] for line in out.splitlines()]
+    assert ["population-scaling", "mean", "18", "18"] in lines
+    check = pd.read_csv(tmp_path / "out" / "published-check.csv")
+    assert (check["values"] == check["reproduced"]).all()
+
+
+def test_published_results_stand_alone(modnorm, runs):
+    code, _, err = modnorm("analyze", runs[0], EXCERPTS)
+    assert code == 2
+    assert "analyze it alone" in err
+
+
+def test_runs_on_other_rows_are_told(modnorm, make_run, runs, tmp_path):
+    run = make_run(method="frobenius")
+    provenance = {**run.provenance, "heldout_digest": "cd" * 32}
+    write_run(tmp_path / "other", replace(run, provenance=provenance))
+    _, _, err = modnorm("analyze", runs[0], tmp_path / "other", "--out", tmp_path / "out")
+    assert "not comparable: other differs from modular_norm-42 in held-out rows" in err
+
+
+def test_what_is_no_run_is_refused(modnorm, tmp_path):
+    code, _, err = modnorm("analyze", tmp_path, "--out", tmp_path / "out")
+    assert code == 2
+    assert "results.json" in err
+    assert not (tmp_path / "out").exists()
