@@ -2,24 +2,23 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
-from functools import reduce
-from operator import and_
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyarrow import dataset, parquet
+from pyarrow import dataset
 
 from modnorm.analysis.answers import ALL, AnswerFilter, AnswerRecord
+from modnorm.analysis.parquet_lines import equal, read_frame, read_lines, write_lines
 from modnorm.analysis.votes import ALL as ALL_VOTES
 from modnorm.analysis.votes import AnswerCount, VoteFilter, VoteRecord
-from modnorm.errors import InvalidInputError
-from modnorm.files import partial_path
+from modnorm.search.voting import Ballot
+from modnorm.tasks.protocol import Judgement
 
 if TYPE_CHECKING:
     import pandas as pd
-
-RecordT = TypeVar("RecordT", AnswerRecord, VoteRecord)
 
 ANSWERS, VOTES = "answers.parquet", "votes.parquet"
 """Names of the files in a run directory."""
@@ -69,17 +68,15 @@ VOTE_SCHEMA = pa.schema(
 )
 """Columns of `votes.parquet`; `VoteRecord` explains them."""
 
-GROUP_ROWS = 5_000
-"""Lines of one row group: a reader decodes whole row groups."""
-
 
 def write_answers(directory: Path, answers: Iterable[AnswerRecord]) -> None:
-    """Write `answers.parquet`; only one row group of answers is in memory at a time.
+    """Write `answers.parquet`; a part of the answers is in memory at a time.
 
     Raises:
         OSError: it cannot be written.
     """
-    _write(directory / ANSWERS, ANSWER_SCHEMA, answers)
+    lines = ({name: getattr(answer, name) for name in ANSWER_SCHEMA.names} for answer in answers)
+    write_lines(directory / ANSWERS, ANSWER_SCHEMA, lines)
 
 
 def write_votes(directory: Path, votes: Iterable[VoteRecord]) -> None:
@@ -88,7 +85,7 @@ def write_votes(directory: Path, votes: Iterable[VoteRecord]) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    _write(directory / VOTES, VOTE_SCHEMA, votes)
+    write_lines(directory / VOTES, VOTE_SCHEMA, map(asdict, votes))
 
 
 def read_answers(directory: Path, wanted: AnswerFilter = ALL) -> Iterator[AnswerRecord]:
@@ -97,12 +94,38 @@ def read_answers(directory: Path, wanted: AnswerFilter = ALL) -> Iterator[Answer
     Raises:
         InvalidInputError: the directory has no `answers.parquet` of this version.
     """
-    path = _checked(directory, ANSWERS, ANSWER_SCHEMA)
-    conditions = _equal(candidate=wanted.candidate, split=wanted.split, row=wanted.row)
+    conditions = equal(candidate=wanted.candidate, split=wanted.split, row=wanted.row)
     if wanted.wrong:
         conditions.append(~dataset.field("correct"))
-    for line in _lines(path, conditions):
+    for line in read_lines(directory / ANSWERS, ANSWER_SCHEMA, conditions=conditions):
         yield AnswerRecord(**line)
+
+
+def read_ballots(directory: Path, rows: int) -> tuple[dict[int, Ballot], list[str | None]]:
+    """Return what each model said to the held-out rows, by candidate, and the gold answers.
+
+    Args:
+        directory: The run directory.
+        rows: Number of held-out rows.
+
+    Raises:
+        InvalidInputError: the directory has no `answers.parquet` of this version.
+    """
+    lines = read_lines(
+        directory / ANSWERS,
+        ANSWER_SCHEMA,
+        columns=["candidate", "row", "gold", "vote", "correct"],
+        conditions=equal(split="heldout"),
+    )
+    golds: list[str | None] = [None] * rows
+    ballots = {}
+    for candidate, sheet in groupby(lines, key=itemgetter("candidate")):
+        said = {}
+        for line in sheet:
+            golds[line["row"]] = line["gold"]
+            said[line["row"]] = Judgement(0.0, line["vote"], line["correct"])
+        ballots[candidate] = Ballot.from_partial_answers(said, rows)
+    return ballots, golds
 
 
 def read_votes(directory: Path, wanted: VoteFilter = ALL_VOTES) -> Iterator[VoteRecord]:
@@ -111,9 +134,8 @@ def read_votes(directory: Path, wanted: VoteFilter = ALL_VOTES) -> Iterator[Vote
     Raises:
         InvalidInputError: the directory has no `votes.parquet` of this version.
     """
-    path = _checked(directory, VOTES, VOTE_SCHEMA)
-    conditions = _equal(**asdict(wanted))
-    for line in _lines(path, conditions):
+    conditions = equal(**asdict(wanted))
+    for line in read_lines(directory / VOTES, VOTE_SCHEMA, conditions=conditions):
         counts = tuple(AnswerCount(**count) for count in line.pop("counts"))
         lists = {name: tuple(value) for name, value in line.items() if isinstance(value, list)}
         yield VoteRecord(**{**line, **lists, "counts": counts})
@@ -129,7 +151,7 @@ def answers_frame(directory: Path, columns: Sequence[str] | None = None) -> "pd.
     Raises:
         InvalidInputError: the directory has no `answers.parquet` of this version.
     """
-    return _frame(_checked(directory, ANSWERS, ANSWER_SCHEMA), columns)
+    return read_frame(directory / ANSWERS, ANSWER_SCHEMA, columns)
 
 
 def votes_frame(directory: Path, columns: Sequence[str] | None = None) -> "pd.DataFrame":
@@ -142,60 +164,4 @@ def votes_frame(directory: Path, columns: Sequence[str] | None = None) -> "pd.Da
     Raises:
         InvalidInputError: the directory has no `votes.parquet` of this version.
     """
-    return _frame(_checked(directory, VOTES, VOTE_SCHEMA), columns)
-
-
-def _checked(directory: Path, name: str, schema: pa.Schema) -> Path:
-    """Return the path of a file that has the columns of a schema."""
-    path = directory / name
-    remedy = (
-        "give the `modnorm run` or `modnorm show --out` that made the directory once more: it "
-        "writes the files again and repeats no work"
-    )
-    try:
-        found = parquet.read_schema(path)
-    except (OSError, pa.ArrowException) as error:
-        raise InvalidInputError(
-            f"cannot read {path}: {error}", field="run", remedy=remedy
-        ) from error
-    if not found.equals(schema):
-        raise InvalidInputError(f"{path} has other columns", field="run", remedy=remedy)
-    return path
-
-
-def _write(path: Path, schema: pa.Schema, records: Iterable[RecordT]) -> None:
-    """Write a file whole or not at all."""
-    part = partial_path(path)
-    with parquet.ParquetWriter(part, schema, compression="zstd") as writer:
-        for group in _groups(records):
-            lines = [asdict(record) for record in group]
-            writer.write_table(pa.Table.from_pylist(lines, schema=schema))
-    part.replace(path)
-
-
-def _groups(records: Iterable[RecordT]) -> Iterator[list[RecordT]]:
-    group: list[RecordT] = []
-    for record in records:
-        group.append(record)
-        if len(group) == GROUP_ROWS:
-            yield group
-            group = []
-    if group:
-        yield group
-
-
-def _equal(**values: int | str | None) -> list[dataset.Expression]:
-    """Return the conditions that columns equal the values that are given."""
-    given = {name: value for name, value in values.items() if value is not None}
-    return [dataset.field(name) == value for name, value in given.items()]
-
-
-def _lines(path: Path, conditions: Sequence[dataset.Expression]) -> Iterator[dict[str, Any]]:
-    chosen = reduce(and_, conditions) if conditions else None
-    for batch in dataset.dataset(path).to_batches(filter=chosen):
-        yield from batch.to_pylist()
-
-
-def _frame(path: Path, columns: Sequence[str] | None) -> "pd.DataFrame":
-    frame: pd.DataFrame = parquet.read_table(path, columns=columns).to_pandas()
-    return frame
+    return read_frame(directory / VOTES, VOTE_SCHEMA, columns)

@@ -5,7 +5,6 @@ import pytest
 from modnorm.analysis.answers import AnswerFilter, AnswerRecord
 from modnorm.analysis.parquet_files import (
     ANSWER_SCHEMA,
-    GROUP_ROWS,
     VOTE_SCHEMA,
     answers_frame,
     read_answers,
@@ -14,6 +13,7 @@ from modnorm.analysis.parquet_files import (
     write_answers,
     write_votes,
 )
+from modnorm.analysis.parquet_lines import GROUP_LINES
 from modnorm.analysis.votes import AnswerCount, VoteFilter, VoteRecord
 from modnorm.errors import InvalidInputError
 
@@ -81,11 +81,11 @@ def test_answers_are_read_as_they_were_written(answers, tmp_path):
 
 def test_answers_of_several_row_groups_keep_their_order(tmp_path):
     many = [
-        replace(ANSWER, candidate=index // 7, row=index % 7) for index in range(GROUP_ROWS + 9)
+        replace(ANSWER, candidate=index // 7, row=index % 7) for index in range(GROUP_LINES + 9)
     ]
     write_answers(tmp_path, many)
     assert list(read_answers(tmp_path)) == many
-    wanted = AnswerFilter(candidate=GROUP_ROWS // 7)
+    wanted = AnswerFilter(candidate=GROUP_LINES // 7)
     assert list(read_answers(tmp_path, wanted)) == [one for one in many if wanted.wants(one)]
 
 

@@ -1,0 +1,91 @@
+"""Lines of a Parquet file: written whole or not at all, and read by conditions."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
+from itertools import islice
+from operator import and_
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyarrow import dataset, parquet
+
+from modnorm.errors import InvalidInputError
+from modnorm.files import partial_path
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+GROUP_LINES = 5_000
+"""Lines of one row group: a reader decodes whole row groups, a writer holds one."""
+
+_REMEDY = (
+    "give the `modnorm run` or `modnorm show --out` that made the directory once more: it writes "
+    "the files again and repeats no work"
+)
+
+
+def check_columns(path: Path, schema: pa.Schema) -> None:
+    """Make sure that a file has the columns of a schema.
+
+    Raises:
+        InvalidInputError: there is no such file, or it has other columns.
+    """
+    try:
+        found = parquet.read_schema(path)
+    except (OSError, pa.ArrowException) as error:
+        raise InvalidInputError(
+            f"cannot read {path}: {error}", field="run", remedy=_REMEDY
+        ) from error
+    if not found.equals(schema):
+        raise InvalidInputError(f"{path} has other columns", field="run", remedy=_REMEDY)
+
+
+def write_lines(path: Path, schema: pa.Schema, lines: Iterable[Mapping[str, object]]) -> None:
+    """Write a file; a reader finds the old one or the new one, never a part.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    part, lines = partial_path(path), iter(lines)
+    with parquet.ParquetWriter(part, schema, compression="zstd") as writer:
+        while group := list(islice(lines, GROUP_LINES)):
+            writer.write_table(pa.Table.from_pylist(group, schema=schema))
+    part.replace(path)
+
+
+def read_lines(
+    path: Path,
+    schema: pa.Schema,
+    *,
+    columns: Sequence[str] | None = None,
+    conditions: Sequence[dataset.Expression] = (),
+) -> Iterator[dict[str, Any]]:
+    """Yield the lines that meet all conditions, in the order of the file.
+
+    Row groups without such lines are not decoded.
+
+    Raises:
+        InvalidInputError: there is no such file, or it has other columns.
+    """
+    check_columns(path, schema)
+    chosen = reduce(and_, conditions) if conditions else None
+    for batch in dataset.dataset(path).to_batches(columns=columns, filter=chosen):
+        yield from batch.to_pylist()
+
+
+def equal(**values: int | str | None) -> list[dataset.Expression]:
+    """Return the conditions that columns equal values; None is no condition."""
+    given = {name: value for name, value in values.items() if value is not None}
+    return [dataset.field(name) == value for name, value in given.items()]
+
+
+def read_frame(path: Path, schema: pa.Schema, columns: Sequence[str] | None) -> "pd.DataFrame":
+    """Return a file as a table of pandas.
+
+    Raises:
+        InvalidInputError: there is no such file, or it has other columns.
+    """
+    check_columns(path, schema)
+    frame: pd.DataFrame = parquet.read_table(path, columns=columns).to_pandas()
+    return frame
