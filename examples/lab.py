@@ -3,9 +3,8 @@
 import sys
 from pathlib import Path
 
-from modnorm.analysis.export import write_run
 from modnorm.client import ModnormClient
-from modnorm.client.export import fetch_run
+from modnorm.client.export import save_run
 from modnorm.spec import load_spec
 
 SPEC = Path(__file__).with_name("demo-modular-norm.yaml")
@@ -24,7 +23,7 @@ def main(target: str) -> None:
             sys.stdout.write(
                 f"N={ensemble.population} K={ensemble.ensemble_size}: {ensemble.metric:.1%}\n"
             )
-        write_run(Path("runs/lab"), fetch_run(client, experiment))
+        save_run(client, experiment, Path("runs/lab"))
 
 
 if __name__ == "__main__":

@@ -9,9 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from modnorm.analysis.export import write_run
 from modnorm.client import ModnormClient
-from modnorm.client.export import fetch_run
+from modnorm.client.export import save_run
 from modnorm.errors import UnavailableError
 from modnorm.spec import ExperimentSpec
 from modnorm.v1 import experiment_pb2 as experiments
@@ -117,7 +116,7 @@ class Lab:
         """Return the files of a run by name, except the file with times."""
         folder = self.runs / name.replace(" ", "-")
         with self.client() as client:
-            write_run(folder, fetch_run(client, client.get(experiment_id)))
+            save_run(client, client.get(experiment_id), folder)
         attempts = json.loads((folder / DIFFERS).read_text(encoding="utf-8"))["candidates"]
         workers = {attempt["worker"] for attempt in attempts if attempt["worker"]}
         say(f"{name}: {len(attempts)} candidates of {len(workers)} workers")

@@ -8,6 +8,7 @@ from dataclasses import asdict
 import grpc
 import pytest
 
+from modnorm.search.voting import Ballot, count_votes
 from modnorm.spec import parse_spec
 from modnorm.tasks import get_task
 from modnorm.tasks.row_loading import encode_rows
@@ -100,6 +101,24 @@ def serve_stored(serve, servicer):
             text = "\n".join(encode_rows(rows[_SPLIT_OF[request.kind]]))
             yield experiments.GetArtifactResponse(chunk=text.encode())
 
+        def list_votes(request, context):
+            size = (request.population, request.ensemble_size)
+            experts = next(
+                each.experts
+                for each in experiment.ensembles
+                if (each.population, each.ensemble_size) == size
+            )
+            said = [answers[expert, evaluation.SPLIT_HELDOUT] for expert in experts]
+            ballots = [Ballot.from_answers(judged for _, judged in each) for each in said]
+            votes = [
+                experiments.Vote(row=row, **asdict(outcome))
+                for row, outcome in enumerate(count_votes(ballots))
+            ]
+            return experiments.ListVotesResponse(votes=votes)
+
+        def watch(request, context):
+            yield experiments.WatchExperimentResponse(cursor=1, state=experiment.state)
+
         def get(request, context):
             if request.id != experiment.id:
                 context.abort(grpc.StatusCode.NOT_FOUND, "there is no such experiment")
@@ -112,6 +131,8 @@ def serve_stored(serve, servicer):
                     candidates=candidates
                 ),
                 ListAnswers=list_answers,
+                ListVotes=list_votes,
+                WatchExperiment=watch,
                 GetArtifact=artifact,
             )
         )
@@ -137,6 +158,7 @@ def gsm8k_experiment():
         spec=spec_to_proto(spec),
         state=experiments.EXPERIMENT_STATE_SUCCEEDED,
         provenance=experiments.Provenance(scorer="gsm8k-v2"),
+        base=experiments.BaseResult(selection_reward=0.0, heldout_metric=0.5),
         ensembles=[
             experiments.EnsembleResult(
                 population=population,
@@ -176,13 +198,25 @@ def gsm8k_lab(serve_stored, gsm8k_experiment):
         for (candidate, split), texts in said.items()
     }
     candidates = [
-        experiments.Candidate(index=-1, selection_reward=0.0, heldout_metric=0.5),
-        experiments.Candidate(index=0, selection_reward=1.0, heldout_metric=1.0),
-        experiments.Candidate(index=1, selection_reward=0.5, heldout_metric=0.5),
-        experiments.Candidate(index=2, selection_reward=0.5),
+        scored_candidate(-1, 0.0, 0.5),
+        scored_candidate(0, 1.0, 1.0),
+        scored_candidate(1, 0.5, 0.5),
+        scored_candidate(2, 0.5),
         experiments.Candidate(index=3, state=experiments.CANDIDATE_STATE_FAILED),
     ]
     return serve_stored(gsm8k_experiment, candidates, rows, answers)
+
+
+def scored_candidate(index, reward, metric=None):
+    """A candidate that answered two selection rows and, with a metric, two held-out rows."""
+    return experiments.Candidate(
+        index=index,
+        state=experiments.CANDIDATE_STATE_SCORED,
+        selection_reward=reward,
+        heldout_metric=metric,
+        selection_answers=2,
+        heldout_answers=0 if metric is None else 2,
+    )
 
 
 _SPLIT_OF = {

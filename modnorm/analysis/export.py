@@ -1,4 +1,6 @@
-"""A run directory: every file is a function of the run's data and is written whole or not at all.
+"""The figures of a run directory; `modnorm.analysis.records` writes what they are made from.
+
+Every file is a function of the run's data and is written whole or not at all:
 
 - `results.json`: everything that depends on the experiment alone; written last
 - `candidates.csv`: one line a candidate; one that was stopped early has no selection reward but

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from modnorm.cli.console import interval, percent, stderr, table
 from modnorm.client import ModnormClient
-from modnorm.client.rundir import RunDirectory, lineage_file
-from modnorm.files import write_file
+from modnorm.client.rundir import RunDirectory
+from modnorm.errors import InvalidInputError
 from modnorm.v1 import experiment_pb2 as experiments
 
 if TYPE_CHECKING:
@@ -29,19 +29,33 @@ def write_results(
     """
     from modnorm.analysis.document import describe_shortcuts
     from modnorm.analysis.environments import describe_mixed
-    from modnorm.analysis.export import write_run
-    from modnorm.client.export import fetch_run
+    from modnorm.client.export import save_run
 
-    found = fetch_run(client, experiment)
-    if found.states:
-        lineage = client.artifact(experiment.id, experiments.ARTIFACT_KIND_LINEAGE)
-        directory.path.mkdir(parents=True, exist_ok=True)
-        write_file(lineage_file(directory.path), lineage)
-    document = write_run(directory.path, found)
-    for note in (describe_shortcuts(document), describe_mixed(document["mixed_environments"])):
+    document = save_run(client, experiment, directory.path)
+    notes = (
+        describe_shortcuts(document),
+        describe_mixed(document["mixed_environments"]),
+        _describe_unknown_task(experiment.spec.task),
+    )
+    for note in notes:
         if note:
             stderr().print(f"note: {note}", soft_wrap=True)
     return directory.path / "report.html"
+
+
+def _describe_unknown_task(named: experiments.TaskSpec) -> str | None:
+    """Say what the files lack where the task is not installed here; None where it is."""
+    from modnorm.tasks import get_stored_task
+
+    declaration = named.declaration if named.HasField("declaration") else None
+    try:
+        get_stored_task(named.name, declaration=declaration)
+    except InvalidInputError:
+        return (
+            f"the task {named.name} is not installed here, so answers.parquet and votes.parquet "
+            "hold no prompts and no gold answers"
+        )
+    return None
 
 
 def read_results(directory: RunDirectory) -> "ResultsDocument":

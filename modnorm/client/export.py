@@ -1,34 +1,45 @@
-"""Everything about a finished experiment, fetched and brought to plain data."""
+"""A finished experiment, fetched from its lab and written as a run directory."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 
-from google.protobuf import json_format
-
-from modnorm.analysis.run_data import (
-    BaseRow,
-    CandidateRow,
-    EnsembleRow,
-    RowsRecord,
-    RunData,
-    StateRow,
-    VoteRow,
-)
+from modnorm.analysis.document import ResultsDocument
+from modnorm.analysis.export import write_run
+from modnorm.analysis.records import write_records
+from modnorm.analysis.run_data import RunData
 from modnorm.client.client import ModnormClient
-from modnorm.client.finished import check_succeeded, failure_text
-from modnorm.search.stopping import Interval
+from modnorm.client.lab_run import LabRun
+from modnorm.client.run_messages import data_records, state_row, timings
 from modnorm.v1 import experiment_pb2 as experiments
-from modnorm.wire.conversions import spec_from_proto, state_name
 
-_STATES = {
-    experiments.CANDIDATE_STATE_SCORED: "scored",
-    experiments.CANDIDATE_STATE_STOPPED: "stopped",
-}
-BASE = -1
-"""Index of the unperturbed model among the candidates."""
+
+def save_run(
+    client: ModnormClient, experiment: experiments.Experiment, directory: Path
+) -> ResultsDocument:
+    """Write the directory of a finished experiment, which needs its lab no more.
+
+    `results.json` is written last: where it is, the others are whole.
+
+    Args:
+        client: Connection to the lab that ran it.
+        experiment: The experiment as `get` returns it.
+        directory: Made where absent; older files are replaced.
+
+    Returns:
+        The content of `results.json`.
+
+    Raises:
+        PreconditionError: it has not succeeded.
+        OSError: the directory cannot be written.
+    """
+    found = LabRun(client, experiment)
+    run = _run_data(client, found)
+    write_records(directory, found, run.votes)
+    return write_run(directory, run)
 
 
 def fetch_run(client: ModnormClient, experiment: experiments.Experiment) -> RunData:
-    """Fetch what the files of a run are made of.
+    """Fetch what the figures of a run are made of.
 
     Args:
         client: Connection to the lab that ran it.
@@ -37,176 +48,29 @@ def fetch_run(client: ModnormClient, experiment: experiments.Experiment) -> RunD
     Raises:
         PreconditionError: it has not succeeded.
     """
-    check_succeeded(experiment)
-    found = list(client.candidates(experiment.id))
+    return _run_data(client, LabRun(client, experiment))
+
+
+def _run_data(client: ModnormClient, found: LabRun) -> RunData:
+    experiment = found.experiment
     return RunData(
-        spec=spec_from_proto(experiment.spec).model_dump(mode="json"),
-        provenance=json_format.MessageToDict(
-            experiment.provenance,
-            preserving_proto_field_name=True,
-            always_print_fields_with_no_presence=True,
-        ),
-        data=_data(experiment),
-        overlap=_overlap(client, experiment.id),
-        candidates=[_candidate(each) for each in found if each.index != BASE],
-        base=_base(experiment.base, found),
-        ensembles=[_ensemble(each) for each in experiment.ensembles],
+        spec=found.spec.model_dump(mode="json"),
+        provenance=found.provenance,
+        data=data_records(experiment),
+        overlap=_overlap(found.rows("selection"), found.rows("heldout")),
+        candidates=found.candidates,
+        base=found.base,
+        ensembles=found.ensembles,
         votes={
-            (each.population, each.ensemble_size): [
-                _vote(vote)
-                for vote in client.votes(experiment.id, each.population, each.ensemble_size)
-            ]
-            for each in experiment.ensembles
+            (each.population, each.ensemble_size): found.plain_votes(each)
+            for each in found.ensembles
         },
-        states=[_state(each) for each in experiment.states],
-        timings=_timings(experiment, client.watch(experiment.id)),
+        states=[state_row(each) for each in experiment.states],
+        timings=timings(experiment, client.watch(experiment.id)),
     )
 
 
-def _data(experiment: experiments.Experiment) -> dict[str, RowsRecord]:
-    task, made_from = experiment.spec.task, experiment.provenance
-    return {
-        "selection": _rows(
-            task.selection,
-            made_from.selection_revision,
-            made_from.selection_rows,
-            made_from.selection_digest,
-        ),
-        "heldout": _rows(
-            task.heldout,
-            made_from.heldout_revision,
-            made_from.heldout_rows,
-            made_from.heldout_digest,
-        ),
-    }
-
-
-def _overlap(client: ModnormClient, experiment_id: str) -> int:
+def _overlap(selection: Sequence[str], heldout: Sequence[str]) -> int:
     """Count the held-out rows that are selection rows too."""
-    selection, heldout = (
-        client.artifact(experiment_id, kind).split(b"\n")
-        for kind in (
-            experiments.ARTIFACT_KIND_SELECTION_ROWS,
-            experiments.ARTIFACT_KIND_HELDOUT_ROWS,
-        )
-    )
     known = set(selection)
     return sum(row in known for row in heldout)
-
-
-def _rows(spec: experiments.DataSpec, revision: str, rows: int, digest: str) -> RowsRecord:
-    return RowsRecord(
-        source=spec.source,
-        config=spec.config if spec.HasField("config") else None,
-        split=spec.split if spec.HasField("split") else None,
-        revision=revision or spec.revision or None,
-        offset=spec.offset,
-        rows=rows,
-        digest=digest,
-    )
-
-
-def _candidate(message: experiments.Candidate) -> CandidateRow:
-    scored = message.state == experiments.CANDIDATE_STATE_SCORED
-    return CandidateRow(
-        index=message.index,
-        seed=message.descriptor.seed,
-        state=_STATES.get(message.state, "failed"),
-        stopped=Interval(message.reward_lower, message.reward_upper)
-        if message.state == experiments.CANDIDATE_STATE_STOPPED
-        else None,
-        selection_reward=message.selection_reward if scored else None,
-        heldout_metric=message.heldout_metric if message.HasField("heldout_metric") else None,
-        selection_tokens=message.selection_tokens,
-        selection_answers=message.selection_answers,
-        selection_correct=message.selection_correct,
-        heldout_answers=message.heldout_answers,
-        attempts=message.attempts,
-        worker=message.worker,
-        seconds=message.seconds,
-        heldout_attempts=message.heldout_attempts,
-        heldout_seconds=message.heldout_seconds,
-        error=failure_text(message),
-        environment=dict(message.environment),
-        heldout_environment=dict(message.heldout_environment),
-    )
-
-
-def _base(message: experiments.BaseResult, candidates: Sequence[experiments.Candidate]) -> BaseRow:
-    jobs = next((each for each in candidates if each.index == BASE), experiments.Candidate())
-    return BaseRow(
-        selection_reward=message.selection_reward
-        if message.HasField("selection_reward")
-        else None,
-        heldout_metric=message.heldout_metric if message.HasField("heldout_metric") else None,
-        selection_answers=jobs.selection_answers,
-        selection_correct=jobs.selection_correct,
-        heldout_answers=jobs.heldout_answers,
-        seconds=jobs.seconds,
-        heldout_seconds=jobs.heldout_seconds,
-        environment=dict(jobs.environment),
-        heldout_environment=dict(jobs.heldout_environment),
-    )
-
-
-def _ensemble(message: experiments.EnsembleResult) -> EnsembleRow:
-    return EnsembleRow(
-        population=message.population,
-        ensemble_size=message.ensemble_size,
-        experts=tuple(message.experts),
-        metric=message.metric,
-        correct=message.correct,
-        rows=message.rows,
-    )
-
-
-def _state(message: experiments.StateResult) -> StateRow:
-    developed = message.HasField("development_metric")
-    return StateRow(
-        updates=message.updates,
-        lineage=message.lineage_digest,
-        reported=message.reported,
-        development_answers=message.development_answers,
-        development_tokens=message.development_tokens,
-        development_attempts=message.development_attempts,
-        heldout_answers=message.heldout_answers,
-        heldout_tokens=message.heldout_tokens,
-        heldout_attempts=message.heldout_attempts,
-        mean_reward=message.mean_reward if message.HasField("mean_reward") else None,
-        development_metric=message.development_metric if developed else None,
-        development_reward=message.development_reward if developed else None,
-        heldout_metric=message.heldout_metric if message.HasField("heldout_metric") else None,
-    )
-
-
-def _vote(message: experiments.Vote) -> VoteRow:
-    return VoteRow(
-        row=message.row,
-        answer=message.answer if message.HasField("answer") else None,
-        correct=message.correct,
-        valid=message.valid,
-        support=message.support,
-        correct_support=message.correct_support,
-        skipped=message.skipped,
-    )
-
-
-def _timings(
-    experiment: experiments.Experiment, events: Iterable[experiments.WatchExperimentResponse]
-) -> dict[str, object]:
-    """Return ids and times; `phases` are the seconds spent in each state."""
-    phases: dict[str, float] = {}
-    previous: experiments.WatchExperimentResponse | None = None
-    for event in events:
-        if previous is not None:
-            name = state_name(previous.state)
-            seconds = (event.time.ToMicroseconds() - previous.time.ToMicroseconds()) / 1e6
-            phases[name] = phases.get(name, 0.0) + seconds
-        previous = event
-    return {
-        "experiment": experiment.id,
-        "request": experiment.request_id,
-        "created": experiment.create_time.ToJsonString(),
-        "ended": experiment.end_time.ToJsonString(),
-        "phases": phases,
-    }

@@ -19,7 +19,6 @@ _RESULTS = "results.json"
 _FAILURES = "failures"
 _POPULATION = "population"
 _STATE = "state"
-_LINEAGE = "lineage.json"
 _LONGEST = 200
 """Characters of a value that errors repeat."""
 
@@ -37,11 +36,6 @@ def lock_file(path: Path) -> Path:
 def spec_file(path: Path) -> Path:
     """Return where the run of a directory keeps its spec."""
     return path / _SPEC
-
-
-def lineage_file(path: Path) -> Path:
-    """Return where a run of an iterative method keeps the lineage of what it trained."""
-    return path / _LINEAGE
 
 
 class RunDirectory:

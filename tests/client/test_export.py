@@ -4,17 +4,23 @@ from dataclasses import asdict
 import grpc
 import pytest
 
+from modnorm.analysis import AnswerCount, AnswerFilter, VoteFilter
 from modnorm.analysis.export import write_run
+from modnorm.analysis.saved_run import SavedRun
 from modnorm.cli.results import write_results
 from modnorm.client import ModnormClient
-from modnorm.client.export import fetch_run
+from modnorm.client.export import fetch_run, save_run
+from modnorm.client.lab_run import LabRun
 from modnorm.client.rundir import RunDirectory
 from modnorm.errors import PreconditionError, UnavailableError
 from modnorm.search.stopping import Interval
+from modnorm.tasks.rows import encode_rows
 from modnorm.v1 import common_pb2 as common
+from modnorm.v1 import evaluation_pb2 as evaluation
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import spec_to_proto
 
+ROWS = encode_rows({"numbers": [number, 2], "target": 24} for number in range(1, 5))
 VOTE = experiments.Vote(row=0, answer="24", correct=True, valid=2, support=2, correct_support=2)
 
 
@@ -27,12 +33,20 @@ def candidate(index, reward):
         selection_reward=reward,
         heldout_metric=reward,
         selection_tokens=7,
+        selection_answers=3 if scored else 0,
+        heldout_answers=2 if index in {-1, 0, 2} else 0,
         attempts=1,
         worker="here",
         seconds=1.5,
         error="" if scored else "not finite",
         environment={"torch": "2.11" if index < 2 else "2.13", "device": "cpu"} if scored else {},
         heldout_environment={"torch": "2.13", "device": "cpu"} if index in {-1, 2} else {},
+    )
+
+
+def answer(index, row):
+    return evaluation.Answer(
+        row=row, completion=f"{index} says 24", reward=1.1, vote="24", correct=row == 0, tokens=3
     )
 
 
@@ -83,11 +97,21 @@ def client(serve, servicer):
     def artifact(request, context):
         if request.kind == experiments.ARTIFACT_KIND_LINEAGE:
             context.abort(grpc.StatusCode.UNAVAILABLE, "away")
-        rows = {experiments.ARTIFACT_KIND_SELECTION_ROWS: b"1\n2\n3"}
-        yield experiments.GetArtifactResponse(chunk=rows.get(request.kind, b"3\n4"))
+        selection = request.kind == experiments.ARTIFACT_KIND_SELECTION_ROWS
+        rows = ROWS[:3] if selection else ROWS[2:]
+        yield experiments.GetArtifactResponse(chunk="\n".join(rows).encode())
+
+    def answers(request, context):
+        rows = range(3 if request.split == evaluation.SPLIT_SELECTION else 2)
+        answers = [answer(request.candidate, row) for row in rows]
+        return experiments.ListAnswersResponse(answers=answers)
 
     service = servicer(
-        ListCandidates=candidates, ListVotes=votes, WatchExperiment=watch, GetArtifact=artifact
+        ListCandidates=candidates,
+        ListVotes=votes,
+        ListAnswers=answers,
+        WatchExperiment=watch,
+        GetArtifact=artifact,
     )
     with ModnormClient(serve(service)) as made:
         yield made
@@ -102,7 +126,7 @@ def test_a_candidate_that_was_stopped_has_bounds_and_no_score(serve, servicer, e
         ListCandidates=lambda *_: experiments.ListCandidatesResponse(candidates=found),
         ListVotes=lambda *_: experiments.ListVotesResponse(votes=[experiments.Vote(skipped=1)]),
         WatchExperiment=lambda *_: iter(()),
-        GetArtifact=lambda *_: iter((experiments.GetArtifactResponse(chunk=b"1"),)),
+        GetArtifact=lambda *_: iter((experiments.GetArtifactResponse(chunk=b"{}"),)),
     )
     with ModnormClient(serve(service)) as client:
         run = fetch_run(client, experiment)
@@ -183,3 +207,54 @@ def test_an_unfinished_experiment_has_no_results(client, experiment):
     experiment.state = experiments.EXPERIMENT_STATE_SELECTING
     with pytest.raises(PreconditionError, match="this one is selecting"):
         fetch_run(client, experiment)
+
+
+def test_a_saved_run_is_read_as_the_lab_tells_it(client, experiment, tmp_path):
+    lab = LabRun(client, experiment)
+    save_run(client, experiment, tmp_path)
+    RunDirectory(tmp_path).claim(lab.spec)
+    saved = SavedRun(tmp_path)
+    assert (saved.spec, saved.provenance) == (lab.spec, lab.provenance)
+    assert saved.ensembles == lab.ensembles
+    for split in ("selection", "heldout", "development"):
+        assert saved.rows(split) == lab.rows(split)
+    assert list(saved.answers()) == list(lab.answers())
+    assert list(saved.votes()) == list(lab.votes())
+    assert list(saved.descriptors()) == list(lab.descriptors())
+    for one, other in zip(saved.candidates, lab.candidates, strict=True):
+        assert (one.index, one.seed, one.state) == (other.index, other.seed, other.state)
+        assert (one.selection_reward, one.stopped) == (other.selection_reward, other.stopped)
+        assert one.heldout_metric == other.heldout_metric
+    assert (saved.scale_map(), saved.profile(), saved.lineage()) == (None, None, None)
+
+
+def test_answers_carry_prompt_and_gold(client, experiment):
+    answers = list(LabRun(client, experiment).answers())
+    assert [(each.candidate, each.split) for each in answers[::3]][:3] == [
+        (-1, "selection"),
+        (-1, "heldout"),
+        (0, "selection"),
+    ]
+    assert answers[0].completion == "-1 says 24"
+    assert "Using the numbers [1, 2], create an equation that equals 24" in str(answers[0].prompt)
+    assert {each.gold for each in answers} == {"24"}
+    assert len(answers) == 4 * 3 + 3 * 2
+
+
+def test_votes_carry_what_each_expert_said(client, experiment):
+    (vote,) = LabRun(client, experiment).votes(VoteFilter(row=0))
+    assert (vote.experts, vote.votes, vote.expert_correct) == ((2, 0), ("24",) * 2, (True,) * 2)
+    assert vote.counts == (AnswerCount("24", 2, 2),)
+    assert list(LabRun(client, experiment).votes(VoteFilter(ensemble_size=1))) == []
+
+
+def test_without_the_task_prompts_and_gold_answers_are_left_out(client, experiment):
+    experiment.spec.task.name = "of-another-package"
+    answers = list(LabRun(client, experiment).answers(AnswerFilter(candidate=2, split="heldout")))
+    assert [(each.prompt, each.gold, each.vote) for each in answers] == [(None, None, "24")] * 2
+
+
+def test_a_task_that_is_not_installed_is_remarked_on(client, experiment, tmp_path, capsys):
+    experiment.spec.task.name = "of-another-package"
+    write_results(client, experiment, RunDirectory(tmp_path))
+    assert "the task of-another-package is not installed here" in capsys.readouterr().err

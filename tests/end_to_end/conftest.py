@@ -11,7 +11,14 @@ from filelock import FileLock
 from verification.labs.fork_server import Launch
 from verification.labs.forked import ForkServer
 
-RESULT_FILES = ("results.json", "candidates.csv", "votes.jsonl")
+RESULT_FILES = (
+    "results.json",
+    "candidates.csv",
+    "votes.jsonl",
+    "answers.parquet",
+    "votes.parquet",
+    "descriptors.parquet",
+)
 """Files that depend on the experiment alone."""
 
 

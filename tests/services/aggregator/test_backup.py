@@ -10,9 +10,8 @@ import psycopg
 import pytest
 from sqlalchemy import make_url
 
-from modnorm.analysis.export import write_run
 from modnorm.client import ModnormClient
-from modnorm.client.export import fetch_run
+from modnorm.client.export import save_run
 from modnorm.v1 import experiment_pb2
 
 SELECTING = experiment_pb2.EXPERIMENT_STATE_SELECTING
@@ -48,7 +47,7 @@ def empty_url(postgres_url):
 def files(lab, experiment_id, folder):
     """Return the contents of a run's files, except the file with times."""
     with ModnormClient(f"127.0.0.1:{lab.aggregator.port}") as client:
-        write_run(folder, fetch_run(client, client.get(experiment_id)))
+        save_run(client, client.get(experiment_id), folder)
     return {
         path.relative_to(folder): path.read_bytes()
         for path in folder.rglob("*")

@@ -1,0 +1,69 @@
+"""The records of a run directory: all that its figures were made from, so that it needs no lab.
+
+- `rows/SPLIT.jsonl`: the rows, one line each, in the task's schema
+- `scale_map.json`, `profile.json`, `descriptors.parquet`: what candidates' weights are made from
+- `lineage.json`: the steps of a model that an iterative method trained
+- `answers.parquet`: what each model answered to each row
+- `votes.parquet`: how each vote came about
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from modnorm.analysis.answers import SPLITS
+from modnorm.analysis.descriptors import write_descriptors
+from modnorm.analysis.finished_run import FinishedRun
+from modnorm.analysis.parquet_files import read_ballots, write_answers, write_votes
+from modnorm.analysis.run_data import VoteRow
+from modnorm.analysis.votes import VoteRecord, vote_records
+from modnorm.files import write_file
+
+SCALE_MAP, PROFILE, LINEAGE = "scale_map.json", "profile.json", "lineage.json"
+"""Names of the files in a run directory."""
+
+
+def rows_file(split: str) -> str:
+    """Return the name of the file that holds the rows of a split."""
+    return f"rows/{split}.jsonl"
+
+
+def write_records(
+    directory: Path, run: FinishedRun, votes: Mapping[tuple[int, int], Sequence[VoteRow]]
+) -> None:
+    """Write a run's records into a directory, made where absent; older ones are replaced.
+
+    Args:
+        directory: The run directory.
+        run: Where they are read from.
+        votes: Outcomes of the votes of each (N, K), in row order.
+
+    Raises:
+        OSError: the directory cannot be written.
+    """
+    (directory / "rows").mkdir(parents=True, exist_ok=True)
+    for split in SPLITS:
+        if rows := run.rows(split):
+            content = "".join(f"{row}\n" for row in rows).encode()
+            write_file(directory / rows_file(split), content)
+    scale_map, lineage = run.scale_map(), run.lineage()
+    texts = {
+        SCALE_MAP: None if scale_map is None else scale_map.to_json(),
+        PROFILE: run.profile(),
+        LINEAGE: None if lineage is None else lineage.to_json(),
+    }
+    for name, text in texts.items():
+        if text is not None:
+            write_file(directory / name, text.encode())
+    write_descriptors(directory, run.descriptors())
+    write_answers(directory, run.answers())
+    write_votes(directory, _votes(directory, run, votes))
+
+
+def _votes(
+    directory: Path, run: FinishedRun, votes: Mapping[tuple[int, int], Sequence[VoteRow]]
+) -> Iterator[VoteRecord]:
+    """Yield the votes with what each expert said, which `answers.parquet` holds."""
+    ballots, golds = read_ballots(directory, len(run.rows("heldout")))
+    for ensemble in run.ensembles:
+        found = votes[ensemble.population, ensemble.ensemble_size]
+        yield from vote_records(ensemble, found, ballots, golds)

@@ -1,0 +1,176 @@
+"""A finished run, read from its directory alone: no lab and no database are needed."""
+
+import csv
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+
+from modnorm.analysis.answers import ALL, AnswerFilter, AnswerRecord
+from modnorm.analysis.comparison import load_results
+from modnorm.analysis.descriptors import read_descriptors
+from modnorm.analysis.document import ResultsDocument
+from modnorm.analysis.parquet_files import read_answers, read_votes
+from modnorm.analysis.records import LINEAGE, PROFILE, SCALE_MAP, rows_file
+from modnorm.analysis.run_data import BaseRow, CandidateRow, EnsembleRow
+from modnorm.analysis.votes import ALL as ALL_VOTES
+from modnorm.analysis.votes import VoteFilter, VoteRecord
+from modnorm.errors import InvalidInputError, PreconditionError
+from modnorm.geometry.scale_map import ScaleMap
+from modnorm.perturbation.descriptor import Descriptor
+from modnorm.perturbation.lineage import Lineage
+from modnorm.search.stopping import Interval
+from modnorm.spec import ExperimentSpec, load_spec
+
+SPEC, RESULTS = "spec.json", "results.json"
+"""Names of the first and of the last file of a run directory."""
+_FIELD = "run"
+
+
+class SavedRun:
+    """The directory of a run; see `modnorm.analysis.finished_run.FinishedRun`.
+
+    Args:
+        path: The directory.
+
+    Raises:
+        InvalidInputError: it is not the directory of one run.
+    """
+
+    def __init__(self, path: Path) -> None:
+        if not (path / SPEC).is_file():
+            raise _no_run(path)
+        self.path = path
+
+    @cached_property
+    def spec(self) -> ExperimentSpec:
+        """The experiment's spec."""
+        return load_spec(self.path / SPEC)
+
+    @cached_property
+    def document(self) -> ResultsDocument:
+        """The content of `results.json`.
+
+        Raises:
+            PreconditionError: the run has not finished.
+        """
+        if not (self.path / RESULTS).is_file():
+            raise PreconditionError(
+                f"only an experiment that succeeded has results, and {self.path} has none",
+                field=_FIELD,
+                remedy="`modnorm run` goes on with a broken-off one; for one of a lab, name its "
+                "id and the lab with --server or MODNORM_SERVER",
+            )
+        return load_results(self.path).document
+
+    @property
+    def provenance(self) -> Mapping[str, object]:
+        """Digests and names of what the results depend on."""
+        return self.document["provenance"]
+
+    @property
+    def base(self) -> BaseRow:
+        """The unperturbed model; without counts, times and environments."""
+        base = self.document["base"]
+        return BaseRow(base["selection_reward"], base["heldout_metric"])
+
+    @cached_property
+    def candidates(self) -> Sequence[CandidateRow]:
+        """The population in candidate order; without times, workers and environments."""
+        _ = self.document  # without results the other files may not be whole
+        with (self.path / "candidates.csv").open(newline="", encoding="utf-8") as file:
+            try:
+                return tuple(map(_candidate, csv.DictReader(file)))
+            except (KeyError, ValueError) as error:
+                raise InvalidInputError(
+                    f"{self.path / 'candidates.csv'} is damaged: {error}", field=_FIELD
+                ) from error
+
+    @property
+    def ensembles(self) -> Sequence[EnsembleRow]:
+        """The ensembles, by N, then by K."""
+        return tuple(
+            EnsembleRow(
+                population=entry["population"],
+                ensemble_size=entry["ensemble_size"],
+                experts=tuple(entry["experts"]),
+                metric=entry["metric"],
+                correct=entry["correct"],
+                rows=entry["rows"],
+            )
+            for entry in self.document["ensembles"]
+        )
+
+    def rows(self, split: str) -> tuple[str, ...]:
+        """Return the rows of a split, each as JSON; none where the run has no such split."""
+        text = self._text(rows_file(split))
+        return tuple((text or "").splitlines())
+
+    def answers(self, wanted: AnswerFilter = ALL) -> Iterator[AnswerRecord]:
+        """Yield answers by candidate, then split, then row."""
+        _ = self.document
+        return read_answers(self.path, wanted)
+
+    def votes(self, wanted: VoteFilter = ALL_VOTES) -> Iterator[VoteRecord]:
+        """Yield votes by N, then K, then row."""
+        _ = self.document
+        return read_votes(self.path, wanted)
+
+    def descriptors(self, candidate: int | None = None) -> Iterator[tuple[int, Descriptor]]:
+        """Yield index and resolved descriptor of each candidate, the base first, or of one."""
+        _ = self.document
+        return read_descriptors(self.path, candidate)
+
+    def scale_map(self) -> ScaleMap | None:
+        """Return the scale map that the candidates were drawn with."""
+        text = self._text(SCALE_MAP)
+        return None if text is None else ScaleMap.from_json(text)
+
+    def profile(self) -> str | None:
+        """Return the profile as JSON; None where the method uses none."""
+        return self._text(PROFILE)
+
+    def lineage(self) -> Lineage | None:
+        """Return the lineage of the state that is reported; None unless a model was trained."""
+        text = self._text(LINEAGE)
+        return None if text is None else Lineage.from_json(text)
+
+    def _text(self, name: str) -> str | None:
+        """Return the text of a file of the finished run; None where it has no such file."""
+        _ = self.document
+        path = self.path / name
+        return path.read_text(encoding="utf-8") if path.is_file() else None
+
+
+def _candidate(row: Mapping[str, str]) -> CandidateRow:
+    stopped = row["reward_lower"] and Interval(
+        float(row["reward_lower"]), float(row["reward_upper"])
+    )
+    return CandidateRow(
+        index=int(row["index"]),
+        seed=int(row["seed"]),
+        state=row["state"],
+        selection_reward=_number(row["selection_reward"]),
+        stopped=stopped or None,
+        heldout_metric=_number(row["heldout_metric"]),
+        selection_tokens=int(row["selection_tokens"]),
+        selection_answers=int(row["selection_answers"]),
+        selection_correct=int(row["selection_correct"]),
+    )
+
+
+def _number(cell: str) -> float | None:
+    return float(cell) if cell else None
+
+
+def _no_run(path: Path) -> InvalidInputError:
+    inside = sorted(str(child) for child in path.glob("*/") if (child / SPEC).is_file())
+    if inside:
+        return InvalidInputError(
+            f"{path} holds several runs", field=_FIELD, remedy=f"name one: {', '.join(inside)}"
+        )
+    return InvalidInputError(
+        f"{path} is no directory of a run",
+        field=_FIELD,
+        remedy="name what `modnorm run` wrote, or an experiment's id and its lab with --server or "
+        "MODNORM_SERVER",
+    )

@@ -1,0 +1,166 @@
+"""Messages of a lab about a finished experiment, as plain data of `modnorm.analysis`."""
+
+from collections.abc import Iterable, Sequence
+
+from modnorm.analysis.answers import BASE
+from modnorm.analysis.run_data import (
+    BaseRow,
+    CandidateRow,
+    EnsembleRow,
+    RowsRecord,
+    StateRow,
+    VoteRow,
+)
+from modnorm.client.finished import failure_text
+from modnorm.search.stopping import Interval
+from modnorm.v1 import experiment_pb2 as experiments
+from modnorm.wire.conversions import state_name
+
+_STATES = {
+    experiments.CANDIDATE_STATE_SCORED: "scored",
+    experiments.CANDIDATE_STATE_STOPPED: "stopped",
+}
+
+
+def data_records(experiment: experiments.Experiment) -> dict[str, RowsRecord]:
+    """Return which rows an experiment used, by split."""
+    task, made_from = experiment.spec.task, experiment.provenance
+    return {
+        "selection": _rows_record(
+            task.selection,
+            made_from.selection_revision,
+            made_from.selection_rows,
+            made_from.selection_digest,
+        ),
+        "heldout": _rows_record(
+            task.heldout,
+            made_from.heldout_revision,
+            made_from.heldout_rows,
+            made_from.heldout_digest,
+        ),
+    }
+
+
+def _rows_record(spec: experiments.DataSpec, revision: str, rows: int, digest: str) -> RowsRecord:
+    return RowsRecord(
+        source=spec.source,
+        config=spec.config if spec.HasField("config") else None,
+        split=spec.split if spec.HasField("split") else None,
+        revision=revision or spec.revision or None,
+        offset=spec.offset,
+        rows=rows,
+        digest=digest,
+    )
+
+
+def candidate_row(message: experiments.Candidate) -> CandidateRow:
+    """Return one candidate."""
+    scored = message.state == experiments.CANDIDATE_STATE_SCORED
+    return CandidateRow(
+        index=message.index,
+        seed=message.descriptor.seed,
+        state=_STATES.get(message.state, "failed"),
+        stopped=Interval(message.reward_lower, message.reward_upper)
+        if message.state == experiments.CANDIDATE_STATE_STOPPED
+        else None,
+        selection_reward=message.selection_reward if scored else None,
+        heldout_metric=message.heldout_metric if message.HasField("heldout_metric") else None,
+        selection_tokens=message.selection_tokens,
+        selection_answers=message.selection_answers,
+        selection_correct=message.selection_correct,
+        heldout_answers=message.heldout_answers,
+        attempts=message.attempts,
+        worker=message.worker,
+        seconds=message.seconds,
+        heldout_attempts=message.heldout_attempts,
+        heldout_seconds=message.heldout_seconds,
+        error=failure_text(message),
+        environment=dict(message.environment),
+        heldout_environment=dict(message.heldout_environment),
+    )
+
+
+def base_row(
+    message: experiments.BaseResult, candidates: Sequence[experiments.Candidate]
+) -> BaseRow:
+    """Return the unperturbed model."""
+    jobs = next((each for each in candidates if each.index == BASE), experiments.Candidate())
+    return BaseRow(
+        selection_reward=message.selection_reward
+        if message.HasField("selection_reward")
+        else None,
+        heldout_metric=message.heldout_metric if message.HasField("heldout_metric") else None,
+        selection_answers=jobs.selection_answers,
+        selection_correct=jobs.selection_correct,
+        heldout_answers=jobs.heldout_answers,
+        seconds=jobs.seconds,
+        heldout_seconds=jobs.heldout_seconds,
+        environment=dict(jobs.environment),
+        heldout_environment=dict(jobs.heldout_environment),
+    )
+
+
+def ensemble_row(message: experiments.EnsembleResult) -> EnsembleRow:
+    """Return one ensemble."""
+    return EnsembleRow(
+        population=message.population,
+        ensemble_size=message.ensemble_size,
+        experts=tuple(message.experts),
+        metric=message.metric,
+        correct=message.correct,
+        rows=message.rows,
+    )
+
+
+def state_row(message: experiments.StateResult) -> StateRow:
+    """Return one state of an iterative run."""
+    developed = message.HasField("development_metric")
+    return StateRow(
+        updates=message.updates,
+        lineage=message.lineage_digest,
+        reported=message.reported,
+        development_answers=message.development_answers,
+        development_tokens=message.development_tokens,
+        development_attempts=message.development_attempts,
+        heldout_answers=message.heldout_answers,
+        heldout_tokens=message.heldout_tokens,
+        heldout_attempts=message.heldout_attempts,
+        mean_reward=message.mean_reward if message.HasField("mean_reward") else None,
+        development_metric=message.development_metric if developed else None,
+        development_reward=message.development_reward if developed else None,
+        heldout_metric=message.heldout_metric if message.HasField("heldout_metric") else None,
+    )
+
+
+def vote_row(message: experiments.Vote) -> VoteRow:
+    """Return one vote."""
+    return VoteRow(
+        row=message.row,
+        answer=message.answer if message.HasField("answer") else None,
+        correct=message.correct,
+        valid=message.valid,
+        support=message.support,
+        correct_support=message.correct_support,
+        skipped=message.skipped,
+    )
+
+
+def timings(
+    experiment: experiments.Experiment, events: Iterable[experiments.WatchExperimentResponse]
+) -> dict[str, object]:
+    """Return ids and times; `phases` are the seconds spent in each state."""
+    phases: dict[str, float] = {}
+    previous: experiments.WatchExperimentResponse | None = None
+    for event in events:
+        if previous is not None:
+            name = state_name(previous.state)
+            seconds = (event.time.ToMicroseconds() - previous.time.ToMicroseconds()) / 1e6
+            phases[name] = phases.get(name, 0.0) + seconds
+        previous = event
+    return {
+        "experiment": experiment.id,
+        "request": experiment.request_id,
+        "created": experiment.create_time.ToJsonString(),
+        "ended": experiment.end_time.ToJsonString(),
+        "phases": phases,
+    }

@@ -1,0 +1,42 @@
+import json
+
+import pytest
+
+from modnorm.analysis.saved_run import SavedRun
+from modnorm.errors import InvalidInputError, PreconditionError
+
+
+@pytest.fixture
+def claim(spec):
+    """Make a directory that holds nothing but its spec."""
+
+    def make(path):
+        path.mkdir(parents=True)
+        (path / "spec.json").write_text(json.dumps(spec.model_dump(mode="json")))
+        return path
+
+    return make
+
+
+def test_an_unfinished_run_has_a_spec_and_nothing_else(claim, spec, tmp_path):
+    run = SavedRun(claim(tmp_path / "run"))
+    assert run.spec == spec
+    for read in (run.answers, run.votes, run.descriptors, run.scale_map, run.lineage):
+        with pytest.raises(PreconditionError, match="only an experiment that succeeded") as raised:
+            read()
+        assert "--server" in str(raised.value.remedy)
+
+
+def test_a_directory_of_several_runs_is_refused_with_their_names(claim, tmp_path):
+    for name in ("small", "large"):
+        claim(tmp_path / "runs" / name)
+    with pytest.raises(InvalidInputError) as raised:
+        SavedRun(tmp_path / "runs")
+    assert str(raised.value.remedy).endswith(f"{tmp_path}/runs/large, {tmp_path}/runs/small")
+
+
+@pytest.mark.parametrize("name", ["absent", "."])
+def test_what_is_no_run_is_refused_and_left_alone(name, tmp_path):
+    with pytest.raises(InvalidInputError, match="no directory of a run"):
+        SavedRun(tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
