@@ -39,9 +39,9 @@ def rescore(  # noqa: PLR0913 - each argument is an option of the command
     Shows the held-out metrics by both scorers: of the experts that were selected, and of those
     that the new scorer selects where all of them answered the held-out rows.
     """
-    from modnorm.cli.rescore_work import rescore_run
+    from modnorm.cli.rescore_work import rescore_and_show
 
-    rescore_run(
+    rescore_and_show(
         run,
         scorer=scorer,
         server=server,

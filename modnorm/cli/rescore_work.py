@@ -3,35 +3,34 @@
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from modnorm.analysis.saved_run import SavedRun
 from modnorm.cli.console import emit_json, percent, stderr, stdout, table
 from modnorm.cli.files import check_writable
 from modnorm.cli.interruption import interruptible
-from modnorm.cli.options import in_lab, lab_of, settings
-from modnorm.client import ModnormClient
-from modnorm.client.rescoring import check_has_votes, rescore_experiment, rescored_document
-from modnorm.client.stored_run import find_run
+from modnorm.cli.runs import opened_run
+from modnorm.client.rescoring import check_has_votes, rescore_run, rescored_document
 from modnorm.files import encode_json, write_file
 from modnorm.sandbox import Sandbox
+from modnorm.spec import TaskSpec
 from modnorm.tasks import check_sandbox, get_task, runs_programs
-from modnorm.v1 import experiment_pb2 as experiments
-from modnorm.wire.conversions import spec_to_proto
 from modnorm.wire.remote_sandbox import RemoteSandbox
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from modnorm.analysis.finished_run import FinishedRun
     from modnorm.client.rescoring import Rescored
     from modnorm.sandbox import Runner
     from modnorm.tasks import Task
 
 
-def rescore_run(  # noqa: PLR0913 - each argument is an option of the command
+def rescore_and_show(  # noqa: PLR0913 - each argument is an option of the command
     run: str,
     *,
     scorer: str | None,
@@ -52,21 +51,18 @@ def rescore_run(  # noqa: PLR0913 - each argument is an option of the command
         quiet: Show no progress.
         as_json: Print a document.
     """
-    server = lab_of(run, server)
-    with (
-        interruptible("stopped; nothing was written"),
-        _opened(run, server, scorer) as (client, experiment),
-        _sandboxed(experiment.spec.task.name, sandbox) as (runner, judges),
-    ):
-        task = _task(experiment.spec.task, scorer, runner)
-        target = out or (None if server else Path(run) / f"rescored-{task.scorer}.json")
-        if target is not None:
-            check_writable(target)
-        with _progress(quiet=quiet) as on_progress:
-            rescored = rescore_experiment(
-                client, experiment, task, judges=judges, on_progress=on_progress
-            )
-    document = rescored_document(experiment, rescored)
+    with interruptible("stopped; nothing was written"), opened_run(run, server) as found:
+        check_has_votes(found.spec)
+        named = found.spec.task
+        _task(named, scorer)  # a wrong name is told before a sandbox is started
+        with _sandboxed(named.name, sandbox) as (runner, judges):
+            task = _task(named, scorer, runner)
+            target = out or _place(found, task.scorer)
+            if target is not None:
+                check_writable(target)
+            with _progress(quiet=quiet) as on_progress:
+                rescored = rescore_run(found, task, judges=judges, on_progress=on_progress)
+    document = rescored_document(found, rescored)
     if target is not None:
         write_file(target, encode_json(document))
     if as_json:
@@ -77,24 +73,14 @@ def rescore_run(  # noqa: PLR0913 - each argument is an option of the command
         stderr().print(f"written to {target}", soft_wrap=True)
 
 
-def _opened(
-    run: str, server: str | None, scorer: str | None
-) -> AbstractContextManager[tuple[ModnormClient, experiments.Experiment]]:
-    """Find the experiment, in a lab or in a directory whose lab is started for the reading."""
-    if server is not None:
-        return in_lab(run, server)
-    found = find_run(Path(run))
-    check_has_votes(found.spec)  # as what follows
-    _task(spec_to_proto(found.spec).task, scorer)  # a wrong name is told before a lab is started
-    return found.open(settings())
+def _place(run: "FinishedRun", scorer: str) -> Path | None:
+    """Return the file in the run's own directory; None for a run of a lab."""
+    return run.path / f"rescored-{scorer}.json" if isinstance(run, SavedRun) else None
 
 
-def _task(
-    named: experiments.TaskSpec, scorer: str | None, sandbox: "Runner | None" = None
-) -> "Task":
-    """Return the task of an experiment, one that was declared by its stored text."""
-    declaration = named.declaration if named.HasField("declaration") else None
-    return get_task(named.name, scorer=scorer, sandbox=sandbox, declaration=declaration)
+def _task(named: TaskSpec, scorer: str | None, sandbox: "Runner | None" = None) -> "Task":
+    """Return the task of a run, one that was declared by its stored text."""
+    return get_task(named.name, scorer=scorer, sandbox=sandbox, declaration=named.declaration)
 
 
 @contextmanager

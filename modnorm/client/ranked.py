@@ -1,17 +1,15 @@
-"""A candidate of a finished experiment by its rank, with all that its weights are made from."""
+"""A candidate of a finished run by its rank, with all that its weights are made from."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from modnorm.client.client import ModnormClient
-from modnorm.client.finished import check_succeeded
-from modnorm.errors import InvalidInputError
+from modnorm.analysis.finished_run import FinishedRun
+from modnorm.analysis.run_data import CandidateRow
+from modnorm.errors import InvalidInputError, PreconditionError
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.perturbation.descriptor import Descriptor
-from modnorm.search.stopping import Interval, certain_ranks
+from modnorm.search.stopping import certain_ranks
 from modnorm.spec import ExperimentSpec
-from modnorm.v1 import experiment_pb2 as experiments
-from modnorm.wire.conversions import descriptor_from_proto, spec_from_proto
 
 _FIELD = "rank"
 
@@ -41,60 +39,38 @@ def check_has_ranks(spec: ExperimentSpec) -> None:
         )
 
 
-def ranked_candidate(
-    client: ModnormClient, experiment: experiments.Experiment, rank: int
-) -> Ranked:
+def ranked_candidate(run: FinishedRun, rank: int) -> Ranked:
     """Return the candidate of a rank in the whole population, from 1, as `candidates.csv` has it.
 
     Args:
-        client: Connection to the lab that ran the experiment.
-        experiment: The experiment as `get` returns it.
+        run: The run.
         rank: The rank.
 
     Raises:
-        PreconditionError: the experiment has not succeeded.
+        PreconditionError: the run has not finished, or its scale map is not there.
         InvalidInputError: it has no ranks, or no candidate has that one for certain.
     """
-    check_has_ranks(spec_from_proto(experiment.spec))
-    check_succeeded(experiment)
-    found = [one for one in client.candidates(experiment.id) if one.index >= 0]
-    ranks = _ranks(found)
+    check_has_ranks(run.spec)
+    ranks = certain_ranks(
+        [each.selection_reward for each in run.candidates],
+        {each.index: each.stopped for each in run.candidates if each.stopped is not None},
+    )
     index = next((index for index, place in ranks.items() if place == rank), None)
-    if index is None:
-        raise _no_such_rank(rank, found, ranks.values())
-    chosen = next(one for one in found if one.index == index)
-    text = client.artifact(experiment.id, experiments.ARTIFACT_KIND_SCALE_MAP).decode()
-    return Ranked(
-        index=index,
-        selection_reward=chosen.selection_reward,
-        descriptor=descriptor_from_proto(chosen.descriptor),
-        scale_map=ScaleMap.from_json(text),
-    )
-
-
-def _ranks(candidates: Sequence[experiments.Candidate]) -> dict[int, int]:
-    scored = experiments.CANDIDATE_STATE_SCORED
-    return certain_ranks(
-        [one.selection_reward if one.state == scored else None for one in candidates],
-        {
-            one.index: Interval(one.reward_lower, one.reward_upper)
-            for one in candidates
-            if _is_stopped(one)
-        },
-    )
-
-
-def _is_stopped(candidate: experiments.Candidate) -> bool:
-    return candidate.state == experiments.CANDIDATE_STATE_STOPPED
+    reward = None if index is None else run.candidates[index].selection_reward
+    if index is None or reward is None:
+        raise _no_such_rank(rank, run.candidates, ranks.values())
+    (_, descriptor), scale_map = next(run.descriptors(index)), run.scale_map()
+    if scale_map is None:
+        raise PreconditionError("the scale map of the run is not there", field="run")
+    return Ranked(index, reward, descriptor, scale_map)
 
 
 def _no_such_rank(
-    rank: int, candidates: Sequence[experiments.Candidate], known: Collection[int]
+    rank: int, candidates: Sequence[CandidateRow], known: Collection[int]
 ) -> InvalidInputError:
     """Return the error of a rank that nobody has, or that depends on unfinished scores."""
-    stopped = sum(map(_is_stopped, candidates))
-    scored = sum(one.state == experiments.CANDIDATE_STATE_SCORED for one in candidates)
-    last = scored + stopped
+    stopped = sum(each.stopped is not None for each in candidates)
+    last = stopped + sum(each.selection_reward is not None for each in candidates)
     if rank > last:
         return InvalidInputError(
             f"there is no rank {rank}: {last} of {len(candidates)} candidates have a score",

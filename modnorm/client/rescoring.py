@@ -1,15 +1,17 @@
-"""A finished experiment judged by another scorer, from the completions that its lab stored."""
+"""A finished run judged by another scorer, from its stored completions."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
+from itertools import groupby
+from operator import attrgetter
 from typing import Literal, TypedDict
 
-from google.protobuf import json_format
-
-from modnorm.client.client import ModnormClient
-from modnorm.client.finished import check_succeeded
+from modnorm.analysis.answers import BASE, AnswerRecord
+from modnorm.analysis.finished_run import FinishedRun
+from modnorm.analysis.run_data import BaseRow, CandidateRow
 from modnorm.errors import InvalidInputError, PreconditionError
 from modnorm.search.ranking import mean_reward
 from modnorm.search.rescored_votes import (
@@ -24,11 +26,9 @@ from modnorm.search.voting import Ballot
 from modnorm.spec import ExperimentSpec
 from modnorm.tasks import Judgement, Row, Task
 from modnorm.tasks.completion_rescoring import rescore
-from modnorm.v1 import evaluation_pb2 as evaluation
-from modnorm.v1 import experiment_pb2 as experiments
-from modnorm.wire.conversions import spec_from_proto
 
 SCHEMA: Literal["modnorm-rescored-1"] = "modnorm-rescored-1"
+_SPLITS = _SELECTION, _HELDOUT = "selection", "heldout"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Rescored:
-    """What another scorer makes of a finished experiment."""
+    """What another scorer makes of a finished run."""
 
     old_scorer: str
     new_scorer: str
@@ -87,67 +87,60 @@ def check_has_votes(spec: ExperimentSpec) -> None:
         )
 
 
-def rescore_experiment(
-    client: ModnormClient,
-    experiment: experiments.Experiment,
+def rescore_run(
+    run: FinishedRun,
     task: Task,
     *,
     judges: Executor | None = None,
     on_progress: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Rescored:
-    """Judge all stored completions of an experiment anew, rank and vote.
+    """Judge all completions of a finished run anew, rank and vote.
 
     Args:
-        client: Connection to the lab that ran it.
-        experiment: The experiment as `get` returns it.
+        run: The run.
         task: Its task with the new scorer.
         judges: Threads that judge several completions at a time.
         on_progress: Called with the number of models judged and of all models.
 
     Raises:
-        PreconditionError: the experiment has not succeeded, or answers were left out.
-        InvalidInputError: it trained one model, or the stored rows do not fit the task.
+        PreconditionError: the run has not finished, or answers were left out.
+        InvalidInputError: it trained one model, or its rows do not fit the task.
         EngineError: the task runs programs, and its sandbox fails.
         UnavailableError: the lab, or the sandbox, cannot be reached.
     """
-    check_has_votes(spec_from_proto(experiment.spec))
-    check_succeeded(experiment)
-    found = list(client.candidates(experiment.id))
-    _check_complete(found)
-    selection = _Split(client, experiment.id, evaluation.SPLIT_SELECTION, task, judges)
-    heldout = _Split(client, experiment.id, evaluation.SPLIT_HELDOUT, task, judges)
-    models, ballots = [], {}
-    for candidate in found:
-        model, ballot = _model(candidate, selection, heldout)
-        models.append(model)
-        if ballot is not None:
-            ballots[model.index] = ballot
-        on_progress(len(models), len(found))
-    base, *candidates = models
+    check_has_votes(run.spec)
+    _check_complete(run)
+    judging = _Judging(task, {split: _rows(run, split, task) for split in _SPLITS}, judges)
+    total = 1 + len(run.candidates)
+    for candidate, sheets in groupby(run.answers(), key=attrgetter("candidate")):
+        for split, answers in groupby(sheets, key=attrgetter("split")):
+            judging.judge(candidate, split, tuple(answers))
+        on_progress(len(judging.models), total)
+    base = judging.model(BASE, run.base)
+    candidates = [judging.model(each.index, each) for each in run.candidates]
+    if len(judging.models) < total:
+        on_progress(total, total)  # those whose scoring failed have no answers
+    models = (base, *candidates)
     return Rescored(
-        old_scorer=experiment.provenance.scorer,
+        old_scorer=str(run.provenance["scorer"]),
         new_scorer=task.scorer,
-        selection=Judged(selection.total, sum(model.changed_selection for model in models)),
-        heldout=Judged(heldout.total, sum(model.changed_heldout for model in models)),
+        selection=Judged(judging.totals[_SELECTION], sum(m.changed_selection for m in models)),
+        heldout=Judged(judging.totals[_HELDOUT], sum(m.changed_heldout for m in models)),
         base=base,
         candidates=tuple(candidates),
         rank_1=rescored_rank_one(candidates),
         ensembles=rescored_ensembles(
-            experiment.ensembles, candidates, ballots, task, heldout.rows
+            run.ensembles, candidates, judging.ballots, task, judging.rows[_HELDOUT]
         ),
     )
 
 
-def rescored_document(experiment: experiments.Experiment, rescored: Rescored) -> RescoredDocument:
+def rescored_document(run: FinishedRun, rescored: Rescored) -> RescoredDocument:
     """Return what the file holds."""
     return RescoredDocument(
         schema=SCHEMA,
-        spec=spec_from_proto(experiment.spec).model_dump(mode="json"),
-        provenance=json_format.MessageToDict(
-            experiment.provenance,
-            preserving_proto_field_name=True,
-            always_print_fields_with_no_presence=True,
-        ),
+        spec=run.spec.model_dump(mode="json"),
+        provenance=run.provenance,
         old_scorer=rescored.old_scorer,
         new_scorer=rescored.new_scorer,
         selection=asdict(rescored.selection),
@@ -159,73 +152,69 @@ def rescored_document(experiment: experiments.Experiment, rescored: Rescored) ->
     )
 
 
-class _Split:
-    """The stored answers to one set of rows, judged anew one model at a time."""
+class _Judging:
+    """Completions judged anew, one model and split at a time; what is kept is small.
+
+    Args:
+        task: The new scorer.
+        rows: Rows of each split.
+        judges: Threads that judge several completions at a time.
+    """
 
     def __init__(
-        self,
-        client: ModnormClient,
-        experiment_id: str,
-        split: "evaluation.Split.ValueType",
-        task: Task,
-        judges: Executor | None,
+        self, task: Task, rows: Mapping[str, tuple[Row, ...]], judges: Executor | None
     ) -> None:
-        self._client = client
-        self._experiment_id = experiment_id
-        self._split = split
+        self._task = task
         self._judges = judges
-        self.task = task
-        self.rows = _rows(client, experiment_id, split, task)
-        self.total = 0
+        self._rewards: dict[int, float] = {}
+        self._changed: Counter[tuple[int, str]] = Counter()
+        self.rows = rows
+        self.models: set[int] = set()
+        """Models of which answers were judged."""
+        self.ballots: dict[int, Ballot] = {}
+        """Of each model that answered the held-out rows."""
+        self.totals: Counter[str] = Counter()
+        """Answers judged, by split."""
 
-    def judge(self, candidate: int) -> tuple[tuple[Judgement, ...], int]:
-        """Return the new judgements in row order, and how many differ from the old ones."""
-        answers = list(self._client.answers(self._experiment_id, candidate, self._split))
-        judgements = rescore(answers, self.rows, self.task, judges=self._judges)
-        self.total += len(answers)
+    def judge(self, candidate: int, split: str, answers: Sequence[AnswerRecord]) -> None:
+        """Judge what one model answered on one split, in row order."""
+        judgements = rescore(answers, self.rows[split], self._task, judges=self._judges)
         pairs = zip(map(_old, answers), judgements, strict=True)
-        return judgements, sum(old != new for old, new in pairs)
+        self.models.add(candidate)
+        self.totals[split] += len(answers)
+        self._changed[candidate, split] = sum(old != new for old, new in pairs)
+        if split == _SELECTION:
+            self._rewards[candidate] = mean_reward([each.reward for each in judgements])
+        else:
+            self.ballots[candidate] = Ballot.from_answers(judgements)
+
+    def model(self, candidate: int, old: BaseRow | CandidateRow) -> RescoredModel:
+        """Return one model by both scorers."""
+        ballot = self.ballots.get(candidate)
+        metric = None
+        if ballot is not None:
+            metric = self._task.metric(self.rows[_HELDOUT], ballot.correct)
+        return RescoredModel(
+            candidate,
+            Figure(old.selection_reward, self._rewards.get(candidate)),
+            Figure(old.heldout_metric, metric),
+            self._changed[candidate, _SELECTION],
+            self._changed[candidate, _HELDOUT],
+        )
 
 
-def _model(
-    candidate: experiments.Candidate, selection: _Split, heldout: _Split
-) -> tuple[RescoredModel, Ballot | None]:
-    """Judge one model's answers; the ballot is that of a model with held-out answers."""
-    reward = metric = Figure(None, None)
-    ballot, changed_selection, changed_heldout = None, 0, 0
-    if candidate.HasField("selection_reward"):
-        judgements, changed_selection = selection.judge(candidate.index)
-        new_reward = mean_reward([judgement.reward for judgement in judgements])
-        reward = Figure(candidate.selection_reward, new_reward)
-    if candidate.HasField("heldout_metric"):
-        judgements, changed_heldout = heldout.judge(candidate.index)
-        ballot = Ballot.from_answers(judgements)
-        new_metric = heldout.task.metric(heldout.rows, ballot.correct)
-        metric = Figure(candidate.heldout_metric, new_metric)
-    model = RescoredModel(candidate.index, reward, metric, changed_selection, changed_heldout)
-    return model, ballot
+def _old(answer: AnswerRecord) -> Judgement:
+    return Judgement(answer.reward, answer.vote, answer.correct)
 
 
-def _old(answer: evaluation.Answer) -> Judgement:
-    vote = answer.vote if answer.HasField("vote") else None
-    return Judgement(answer.reward, vote, answer.correct)
-
-
-def _rows(
-    client: ModnormClient, experiment_id: str, split: "evaluation.Split.ValueType", task: Task
-) -> tuple[Row, ...]:
+def _rows(run: FinishedRun, split: str, task: Task) -> tuple[Row, ...]:
     """Return stored rows in the schema of the task.
 
     Raises:
         InvalidInputError: they do not fit it.
     """
-    kind = {
-        evaluation.SPLIT_SELECTION: experiments.ARTIFACT_KIND_SELECTION_ROWS,
-        evaluation.SPLIT_HELDOUT: experiments.ARTIFACT_KIND_HELDOUT_ROWS,
-    }[split]
-    lines = client.artifact(experiment_id, kind).decode().split("\n")
     try:
-        return tuple(task.parse(json.loads(line)) for line in lines)
+        return tuple(task.parse(json.loads(row)) for row in run.rows(split))
     except InvalidInputError as error:
         raise InvalidInputError(
             f"the stored rows do not fit the task: column {error.field!r} {error.message}",
@@ -234,12 +223,11 @@ def _rows(
         ) from error
 
 
-def _check_complete(candidates: Sequence[experiments.Candidate]) -> None:
+def _check_complete(run: FinishedRun) -> None:
     """Make sure that every answer is there which another scorer may need."""
-    stopped = sum(one.state == experiments.CANDIDATE_STATE_STOPPED for one in candidates)
-    partial = sum(
-        one.heldout_attempts > 0 and not one.HasField("heldout_metric") for one in candidates
-    )
+    experts = {index for ensemble in run.ensembles for index in ensemble.experts}
+    stopped = sum(each.stopped is not None for each in run.candidates)
+    partial = sum(each.index in experts and each.heldout_metric is None for each in run.candidates)
     if stopped or partial:
         raise PreconditionError(
             f"{stopped} candidates were stopped early and {partial} experts left rows out, which "

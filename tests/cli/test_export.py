@@ -117,6 +117,7 @@ def search(spec):
             id="e1",
             spec=spec_to_proto(spec),
             state=experiments.EXPERIMENT_STATE_SUCCEEDED,
+            provenance=experiments.Provenance(scale_map_digest=drawn_with.digest),
         ),
         [
             experiments.Candidate(index=-1, state=experiments.CANDIDATE_STATE_SCORED),
@@ -253,6 +254,7 @@ def training(search, spec):
     base = resolve_checkpoint("tiny-thicket")
     step = Step("es", seeds=(7,), coefficients=(0.5,), rate=2.0**-10)
     lineage = Lineage(base.digest, "portable-v1", steps=(step,))
+    search[0].states.add(updates=1, lineage_digest=lineage.digest, reported=True)
     search[2][experiments.ARTIFACT_KIND_LINEAGE] = lineage.to_json()
     return lineage
 

@@ -7,6 +7,7 @@ from modnorm.tasks import Judgement
 from modnorm.v1 import evaluation_pb2 as evaluation
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import spec_to_proto
+from tests.scripted_services import scored_candidate
 
 RIGHT = "<answer>def f(): return 1</answer>"
 FENCED = "<answer>```python\ndef f(): return 1\n```</answer>"
@@ -28,16 +29,14 @@ def mbpp_lab(serve_stored):
         spec=spec_to_proto(spec),
         state=experiments.EXPERIMENT_STATE_SUCCEEDED,
         provenance=experiments.Provenance(scorer="mbpp-v1"),
+        base=experiments.BaseResult(selection_reward=1.0, heldout_metric=1.0),
         ensembles=[
             experiments.EnsembleResult(
                 population=1, ensemble_size=1, experts=[0], metric=1.0, correct=2, rows=2
             )
         ],
     )
-    candidates = [
-        experiments.Candidate(index=index, selection_reward=1.0, heldout_metric=1.0)
-        for index in (-1, 0)
-    ]
+    candidates = [scored_candidate(index, 1.0, 1.0) for index in (-1, 0)]
     row = {"text": "t", "test_list": ["assert f() == 1"], "test_setup_code": ""}
     right = Judgement(1.0, "def f():\n    return 1", correct=True)
     splits = (evaluation.SPLIT_SELECTION, evaluation.SPLIT_HELDOUT)

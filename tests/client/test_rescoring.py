@@ -3,7 +3,8 @@ import json
 import pytest
 
 from modnorm.client import ModnormClient
-from modnorm.client.rescoring import Judged, rescore_experiment, rescored_document
+from modnorm.client.lab_run import LabRun
+from modnorm.client.rescoring import Judged, rescore_run, rescored_document
 from modnorm.errors import InvalidInputError, PreconditionError
 from modnorm.search.rescored_votes import Figure, Reselection
 from modnorm.tasks import get_task
@@ -18,11 +19,11 @@ def client(gsm8k_lab):
 
 @pytest.fixture
 def reference(client, gsm8k_experiment):
-    return rescore_experiment(client, gsm8k_experiment, get_task("gsm8k", scorer="reference"))
+    return rescore_run(LabRun(client, gsm8k_experiment), get_task("gsm8k", scorer="reference"))
 
 
 def test_the_same_scorer_changes_nothing(client, gsm8k_experiment):
-    found = rescore_experiment(client, gsm8k_experiment, get_task("gsm8k"))
+    found = rescore_run(LabRun(client, gsm8k_experiment), get_task("gsm8k"))
     assert (found.old_scorer, found.new_scorer) == ("gsm8k-v2", "gsm8k-v2")
     assert (found.selection, found.heldout) == (Judged(8, 0), Judged(6, 0))
     for model in (found.base, *found.candidates):
@@ -45,7 +46,7 @@ def test_the_same_scorer_changes_nothing(client, gsm8k_experiment):
 def test_what_was_left_out_cannot_be_scored_again(serve_stored, gsm8k_experiment, left_out):
     target = serve_stored(gsm8k_experiment, [left_out], {}, {})
     with ModnormClient(target) as client, pytest.raises(PreconditionError) as raised:
-        rescore_experiment(client, gsm8k_experiment, get_task("gsm8k"))
+        rescore_run(LabRun(client, gsm8k_experiment), get_task("gsm8k"))
     assert raised.value.field == "population.statistics"
 
 
@@ -75,17 +76,17 @@ def test_experts_vote_as_selected_and_as_selected_anew(reference):
 
 def test_progress_counts_models(client, gsm8k_experiment):
     told = []
-    rescore_experiment(
-        client,
-        gsm8k_experiment,
+    rescore_run(
+        LabRun(client, gsm8k_experiment),
         get_task("gsm8k"),
         on_progress=lambda done, total: told.append((done, total)),
     )
     assert told == [(done, 5) for done in range(1, 6)]
 
 
-def test_the_document_is_json_with_spec_and_provenance(reference, gsm8k_experiment):
-    document = json.loads(json.dumps(rescored_document(gsm8k_experiment, reference)))
+def test_the_document_is_json_with_spec_and_provenance(client, reference, gsm8k_experiment):
+    run = LabRun(client, gsm8k_experiment)
+    document = json.loads(json.dumps(rescored_document(run, reference)))
     assert document["schema"] == "modnorm-rescored-1"
     assert document["spec"]["task"]["name"] == "gsm8k"
     assert document["provenance"]["scorer"] == document["old_scorer"] == "gsm8k-v2"
@@ -102,7 +103,7 @@ def test_the_document_is_json_with_spec_and_provenance(reference, gsm8k_experime
 def test_an_unfinished_experiment_is_refused(client, gsm8k_experiment):
     gsm8k_experiment.state = experiments.EXPERIMENT_STATE_VOTING
     with pytest.raises(PreconditionError, match="voting"):
-        rescore_experiment(client, gsm8k_experiment, get_task("gsm8k"))
+        rescore_run(LabRun(client, gsm8k_experiment), get_task("gsm8k"))
 
 
 def test_what_trained_one_model_is_refused(client, gsm8k_experiment):
@@ -111,10 +112,10 @@ def test_what_trained_one_model_is_refused(client, gsm8k_experiment):
     gsm8k_experiment.spec.population.ClearField("prefixes")
     gsm8k_experiment.spec.population.ClearField("ensemble_sizes")
     with pytest.raises(InvalidInputError, match="es was trained by the old scorer"):
-        rescore_experiment(client, gsm8k_experiment, get_task("gsm8k"))
+        rescore_run(LabRun(client, gsm8k_experiment), get_task("gsm8k"))
 
 
 def test_rows_of_another_task_are_refused(client, gsm8k_experiment):
     with pytest.raises(InvalidInputError, match="'numbers'") as raised:
-        rescore_experiment(client, gsm8k_experiment, get_task("countdown"))
+        rescore_run(LabRun(client, gsm8k_experiment), get_task("countdown"))
     assert raised.value.field == "task.name"

@@ -52,9 +52,9 @@ def test_a_killed_run_trains_the_same_model_which_can_be_exported(
     assert resolve_checkpoint(str(model)).digest != resolve_checkpoint("tiny-thicket").digest
 
 
-def test_a_run_of_another_method_has_nothing_to_export(modnorm, tmp_path):
-    refused = modnorm("export", tmp_path, "--out", tmp_path / "model", check=False)
+def test_a_run_of_another_method_has_nothing_to_export(modnorm, finished, tmp_path):
+    refused = modnorm("export", finished, "--out", tmp_path / "model", check=False)
 
     assert refused.returncode == 2
-    assert "no finished run of an iterative method" in refused.stderr
-    assert "Traceback" not in refused.stderr
+    assert "modular_norm drew candidates and trained no model" in refused.stderr
+    assert not (tmp_path / "model").exists()

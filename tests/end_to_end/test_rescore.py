@@ -69,14 +69,6 @@ def test_scored_again_there_and_back_leaves_the_same_bytes(modnorm, run):
     assert (there["old_scorer"], there["new_scorer"]) == ("countdown-v1", "countdown-reference-v1")
 
 
-def test_one_of_several_runs_that_shared_a_lab_is_scored_again(modnorm, finished, tmp_path):
-    shutil.copytree(finished / "state", tmp_path / "state")
-    (tmp_path / "small").mkdir()
-    shutil.copy(finished / "spec.json", tmp_path / "small")
-    modnorm("rescore", tmp_path / "small", "--scorer", "countdown-v1", "-q")
-    assert (tmp_path / "small" / "rescored-countdown-v1.json").exists()
-
-
 def remarks(directory, cache_dir):
     """Return what the lab of a directory says of each of its experiments."""
     settings = ClientSettings(cache_dir=cache_dir)

@@ -1,0 +1,54 @@
+"""A finished run that was copied elsewhere, without its lab and its state."""
+
+import json
+import shutil
+
+import pytest
+
+
+@pytest.fixture
+def copy(finished, tmp_path):
+    """A finished run, copied without the state of its lab."""
+    ignored = shutil.ignore_patterns("state", ".lock")
+    return shutil.copytree(finished, tmp_path / "elsewhere" / "copy", ignore=ignored)
+
+
+@pytest.fixture
+def read(modnorm, copy):
+    """Run a command on the copy; returns the document that it prints."""
+    return lambda command, *options: json.loads(modnorm(command, copy, *options, "--json").stdout)
+
+
+def test_answers_and_votes_are_in_the_files(read, copy):
+    results = json.loads((copy / "results.json").read_text())
+    answers = read("answers")
+    experts = {index for each in results["ensembles"] for index in each["experts"]}
+    assert len(answers) == results["budget"]["total"] + 2 * 8
+    assert {a["candidate"] for a in answers if a["split"] == "heldout"} == {-1, *experts}
+    assert all(a["prompt"] and a["gold"] for a in answers)
+    said = {(a["candidate"], a["row"]): a["vote"] for a in answers if a["split"] == "heldout"}
+    votes = read("votes")
+    assert len(votes) == 2 * 2 * 8
+    for vote in votes:
+        assert vote["votes"] == [said[expert, vote["row"]] for expert in vote["experts"]]
+        assert vote["answer"] == (vote["counts"][0]["answer"] if vote["counts"] else None)
+    for ensemble in results["ensembles"]:
+        size = (ensemble["population"], ensemble["ensemble_size"])
+        right = [v["correct"] for v in votes if (v["population"], v["ensemble_size"]) == size]
+        assert sum(right) == ensemble["correct"]
+
+
+def test_rescore_compare_and_export_need_nothing_else(read, modnorm, copy, tmp_path):
+    before = {path.name: path.read_bytes() for path in copy.iterdir() if path.is_file()}
+    rescored = read("rescore", "--scorer", "countdown-v1")
+    assert rescored["selection"] == {"total": 7 * 8, "changed": 0}
+    assert read("compare")[0]["differs"] == []
+    exported = read("export", "--rank", 1, "--out", tmp_path / "best")
+    best = json.loads(before["results.json"])["experts"][0]
+    assert (exported["candidate"], exported["rank"]) == (best["index"], 1)
+    assert exported["selection_reward"] == best["selection_reward"]
+    written = json.loads((tmp_path / "best" / "candidate.json").read_text())
+    assert written["seed"] == best["seed"]
+    after = {path.name: path.read_bytes() for path in copy.iterdir() if path.is_file()}
+    assert after.keys() - before.keys() == {"rescored-countdown-v1.json"}
+    assert {name: after[name] for name in before} == before
