@@ -56,6 +56,15 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
             "modnorm.cli.lab:list_experiments", "List the experiments of a lab, newest first."
         ),
         "cancel": Command("modnorm.cli.lab:cancel", "Ask an experiment to stop."),
+        "answers": Command(
+            "modnorm.cli.answers:answers",
+            "Print what the models of a finished run answered, and how that was judged.",
+        ),
+        "votes": Command(
+            "modnorm.cli.answers:votes",
+            "Print how the votes of a finished run came about: counts, ties and every expert's "
+            "vote.",
+        ),
         "rescore": Command(
             "modnorm.cli.rescore:rescore",
             "Judge the stored completions of a finished run by another scorer, without a model.",

@@ -1,0 +1,85 @@
+"""`modnorm answers` and `modnorm votes`: what a finished run's models said, row by row."""
+
+from typing import Annotated, Literal
+
+import typer
+
+from modnorm.cli.options import Json, Run, RunServer
+from modnorm.errors import InvalidInputError
+
+Output = Literal["table", "json", "csv"]
+
+Candidate = Annotated[
+    int | None,
+    typer.Option("--candidate", metavar="INDEX", help="Only this candidate; -1 is the base."),
+]
+Split = Annotated[
+    str | None,
+    typer.Option("--split", metavar="NAME", help="Only selection, heldout or development rows."),
+]
+Row = Annotated[int | None, typer.Option("--row", metavar="INDEX", min=0, help="Only this row.")]
+Wrong = Annotated[bool, typer.Option("--wrong", help="Only wrong answers.")]
+Csv = Annotated[bool, typer.Option("--csv", help="Write CSV to stdout, all lines.")]
+Limit = Annotated[
+    int, typer.Option("--limit", metavar="LINES", min=1, help="Most lines of the table.")
+]
+Population = Annotated[
+    int | None, typer.Option("--n", metavar="N", min=1, help="Only this population size.")
+]
+EnsembleSize = Annotated[
+    int | None, typer.Option("--k", metavar="K", min=1, help="Only this ensemble size.")
+]
+TABLE_LINES = 50
+
+
+def answers(  # noqa: PLR0913 - each argument is an option of the command
+    run: Run,
+    *,
+    candidate: Candidate = None,
+    split: Split = None,
+    row: Row = None,
+    wrong: Wrong = False,
+    limit: Limit = TABLE_LINES,
+    server: RunServer = None,
+    as_json: Json = False,
+    as_csv: Csv = False,
+) -> None:
+    """Print what the models of a finished run answered, and how that was judged.
+
+    A single answer is printed whole, with its prompt and its completion.
+    """
+    from modnorm.analysis.answers import AnswerFilter
+    from modnorm.cli.answers_work import print_answers
+
+    wanted = AnswerFilter(candidate=candidate, split=split, row=row, wrong=wrong)
+    print_answers(run, server, wanted, limit, _output(as_json=as_json, as_csv=as_csv))
+
+
+def votes(  # noqa: PLR0913 - each argument is an option of the command
+    run: Run,
+    *,
+    row: Row = None,
+    n: Population = None,
+    k: EnsembleSize = None,
+    limit: Limit = TABLE_LINES,
+    server: RunServer = None,
+    as_json: Json = False,
+    as_csv: Csv = False,
+) -> None:
+    """Print how the votes of a finished run came about: counts, ties and every expert's vote.
+
+    A single vote is printed whole, with its prompt and with what each expert answered.
+    """
+    from modnorm.analysis.votes import VoteFilter
+    from modnorm.cli.votes_work import print_votes
+
+    wanted = VoteFilter(row=row, population=n, ensemble_size=k)
+    print_votes(run, server, wanted, limit, _output(as_json=as_json, as_csv=as_csv))
+
+
+def _output(*, as_json: bool, as_csv: bool) -> Output:
+    if as_json and as_csv:
+        raise InvalidInputError(
+            "JSON and CSV are two outputs", field="csv", remedy="leave one of the two out"
+        )
+    return "json" if as_json else "csv" if as_csv else "table"

@@ -1,0 +1,111 @@
+"""What `modnorm answers` does: finds the answers of a run and prints them."""
+
+from collections.abc import Iterable
+
+from rich.table import Table
+
+from modnorm.analysis.answers import SPLITS, AnswerFilter, AnswerRecord
+from modnorm.analysis.finished_run import FinishedRun
+from modnorm.cli.answers import Output
+from modnorm.cli.console import stdout
+from modnorm.cli.records_output import (
+    peeked,
+    print_records,
+    show_records,
+    shown,
+    text_table,
+    yes,
+)
+from modnorm.cli.runs import opened_run
+from modnorm.errors import InvalidInputError, NotFoundError
+
+_HEADINGS = (
+    "candidate", "split", "row", "gold", "vote", "reward", "correct", "tokens", "completion",
+)  # fmt: skip
+_TEXTS = {"split", "gold", "vote", "correct", "completion"}
+_NAMED = 10
+"""Experts that an error names."""
+
+
+def print_answers(
+    run: str,
+    server: str | None,
+    wanted: AnswerFilter,
+    limit: int,
+    output: Output,
+) -> None:
+    """Print the answers of a run that are wanted.
+
+    Args:
+        run: Directory of a run, or id of an experiment.
+        server: The lab that ran it.
+        wanted: Which answers.
+        limit: Most lines of the table.
+        output: The form; JSON and CSV hold all lines.
+
+    Raises:
+        InvalidInputError: there is no such split.
+        NotFoundError: no stored answer matches, right or wrong.
+    """
+    if wanted.split not in {None, *SPLITS}:
+        raise InvalidInputError(
+            f"there is no split {wanted.split!r}", field="split", remedy=f"one of {_list(SPLITS)}"
+        )
+    with opened_run(run, server) as found:
+        some, answers = peeked(found.answers(wanted))
+        if not some and not wanted.wrong:
+            raise _no_answer(found)
+        if not print_records(answers, AnswerRecord, output):
+            show_records(answers, limit, whole=_show_answer, listed=_table)
+
+
+def _no_answer(run: FinishedRun) -> NotFoundError:
+    experts = sorted({index for ensemble in run.ensembles for index in ensemble.experts})
+    named = [str(expert) for expert in experts[:_NAMED]]
+    more = ["..."] if len(experts) > _NAMED else []
+    return NotFoundError(
+        "no stored answer matches",
+        field="candidate",
+        remedy=f"candidates are 0 to {len(run.candidates) - 1}, the base is -1; only the base and "
+        f"experts ({_list([*named, *more])}) answered held-out rows",
+    )
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(names)
+
+
+def _table(answers: Iterable[AnswerRecord]) -> Table:
+    rows = (
+        (
+            str(answer.candidate),
+            answer.split,
+            str(answer.row),
+            shown(answer.gold),
+            shown(answer.vote),
+            f"{answer.reward:.4f}",
+            yes(answer.correct),
+            str(answer.tokens),
+            shown(answer.completion, end=True),
+        )
+        for answer in answers
+    )
+    return text_table(_HEADINGS, rows, _TEXTS)
+
+
+def _show_answer(answer: AnswerRecord) -> None:
+    """Show one answer with its prompt and its completion."""
+    console = stdout()
+    verdict = "right" if answer.correct else "wrong"
+    cut = ", cut off by the cap" if answer.truncated else ""
+    who = "base" if answer.candidate == -1 else f"candidate {answer.candidate}"
+    measured = f"reward {answer.reward:.4f}, {answer.tokens} tokens{cut}"
+    lines = (
+        f"{who}, {answer.split} row {answer.row}: {verdict}, {measured}",
+        f"gold  {shown(answer.gold)}",
+        f"vote  {shown(answer.vote)}",
+        f"\nprompt\n{answer.prompt or '-'}",
+        f"\ncompletion\n{answer.completion}",
+    )
+    for line in lines:
+        console.print(line, soft_wrap=True)

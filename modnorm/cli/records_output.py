@@ -1,0 +1,116 @@
+"""Records of a run as commands print them: JSON, CSV, or a table of the first ones."""
+
+import csv
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, fields
+from itertools import chain, islice
+from typing import TypeVar
+
+import typer
+from rich.table import Table
+
+from modnorm.analysis.answers import AnswerRecord
+from modnorm.analysis.votes import VoteRecord
+from modnorm.cli.answers import Output
+from modnorm.cli.console import on_one_line, stderr, stdout, table
+
+RecordT = TypeVar("RecordT", AnswerRecord, VoteRecord)
+
+_SHORT = 60
+"""Characters of a text that a cell shows."""
+
+
+def print_records(records: Iterator[RecordT], kind: type[RecordT], output: Output) -> bool:
+    """Write records to stdout as JSON or CSV, if asked for; return whether they are written."""
+    if output == "json":
+        _write_json(records)
+    elif output == "csv":
+        _write_csv(records, kind)
+    return output != "table"
+
+
+def show_records(
+    records: Iterator[RecordT],
+    limit: int,
+    *,
+    whole: Callable[[RecordT], None],
+    listed: Callable[[Iterable[RecordT]], Table],
+) -> None:
+    """Show a single record whole, several as a table.
+
+    Args:
+        records: The records.
+        limit: Most lines of the table; the number of lines left out is told.
+        whole: Shows one record.
+        listed: Makes a table.
+    """
+    first = list(islice(records, limit))
+    rest = sum(1 for _ in records)
+    if len(first) == 1 and not rest:
+        whole(first[0])
+        return
+    stdout().print(listed(first))
+    if rest:
+        remark = f"{rest} more lines; --limit shows more, --csv and --json all"
+        stderr().print(remark, soft_wrap=True)
+
+
+def peeked(records: Iterator[RecordT]) -> tuple[bool, Iterator[RecordT]]:
+    """Return whether there is a record, and all of them."""
+    first = list(islice(records, 1))
+    return bool(first), chain(first, records)
+
+
+def text_table(headings: Sequence[str], rows: Iterable[Sequence[str]], texts: set[str]) -> Table:
+    """Return a table whose columns named in `texts` are left-justified."""
+    result = table(headings, rows)
+    for column in result.columns:
+        if column.header in texts:
+            column.justify = "left"
+    return result
+
+
+def shown(text: str | None, *, end: bool = False) -> str:
+    """Return a text on one line, cut to a cell.
+
+    Args:
+        text: The text; None becomes a dash.
+        end: Whether to keep its end instead of its beginning.
+    """
+    if text is None:
+        return "-"
+    line = on_one_line(" ".join(text.split()))
+    if len(line) <= _SHORT:
+        return line
+    return f"...{line[-_SHORT:]}" if end else f"{line[:_SHORT]}..."
+
+
+def yes(value: bool) -> str:  # noqa: FBT001 - a cell of a table
+    """Return `yes` or `no`."""
+    return "yes" if value else "no"
+
+
+def _write_json(records: Iterable[AnswerRecord | VoteRecord]) -> None:
+    separator = "["
+    for record in records:
+        typer.echo(f"{separator}\n{json.dumps(asdict(record))}", nl=False)
+        separator = ","
+    typer.echo("\n]" if separator == "," else "[]")
+
+
+def _write_csv(records: Iterable[RecordT], kind: type[RecordT]) -> None:
+    """Write a line of names, then one line a record; lists are JSON."""
+    names = [field.name for field in fields(kind)]
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(names)
+    for record in records:
+        values = asdict(record)
+        writer.writerow([_csv_cell(values[name]) for name in names])
+
+
+def _csv_cell(value: object) -> object:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return json.dumps(value) if isinstance(value, list | tuple) else value

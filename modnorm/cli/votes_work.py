@@ -1,0 +1,119 @@
+"""What `modnorm votes` does: finds the votes of a run and prints how they came about."""
+
+from collections.abc import Iterable
+from functools import partial
+
+from rich.table import Table
+
+from modnorm.analysis.answers import AnswerFilter
+from modnorm.analysis.finished_run import FinishedRun
+from modnorm.analysis.votes import VoteFilter, VoteRecord
+from modnorm.cli.answers import Output
+from modnorm.cli.console import stdout, table
+from modnorm.cli.records_output import (
+    peeked,
+    print_records,
+    show_records,
+    shown,
+    text_table,
+    yes,
+)
+from modnorm.cli.runs import opened_run
+from modnorm.errors import NotFoundError
+
+_HEADINGS = ("N", "K", "row", "gold", "answer", "correct", "votes", "valid", "right", "tie")
+_TEXTS = {"gold", "answer", "correct", "tie"}
+
+
+def print_votes(
+    run: str,
+    server: str | None,
+    wanted: VoteFilter,
+    limit: int,
+    output: Output,
+) -> None:
+    """Print the votes of a run that are wanted.
+
+    Args:
+        run: Directory of a run, or id of an experiment.
+        server: The lab that ran it.
+        wanted: Which votes.
+        limit: Most lines of the table.
+        output: The form; JSON and CSV hold all lines.
+
+    Raises:
+        NotFoundError: no vote matches.
+    """
+    with opened_run(run, server) as found:
+        some, votes = peeked(found.votes(wanted))
+        if not some:
+            raise _no_vote(found)
+        if not print_records(votes, VoteRecord, output):
+            show_records(votes, limit, whole=partial(_show_vote, found), listed=_table)
+
+
+def _no_vote(run: FinishedRun) -> NotFoundError:
+    rows = max((ensemble.rows for ensemble in run.ensembles), default=0)
+    names = (f"N={each.population} K={each.ensemble_size}" for each in run.ensembles)
+    return NotFoundError(
+        "no vote matches",
+        field="row",
+        remedy=f"held-out rows are 0 to {rows - 1}, ensembles are {', '.join(names)}",
+    )
+
+
+def _table(votes: Iterable[VoteRecord]) -> Table:
+    rows = (
+        (
+            str(vote.population),
+            str(vote.ensemble_size),
+            str(vote.row),
+            shown(vote.gold),
+            shown(vote.answer),
+            yes(vote.correct),
+            str(vote.support),
+            str(vote.valid),
+            str(vote.correct_support),
+            f"{len(vote.tied)} answers, expert {vote.tie_broken_by}" if vote.tied else "",
+        )
+        for vote in votes
+    )
+    return text_table(_HEADINGS, rows, _TEXTS)
+
+
+def _show_vote(run: FinishedRun, vote: VoteRecord) -> None:
+    """Show one vote with its prompt, its counts and what each expert answered."""
+    console = stdout()
+    asked = AnswerFilter(candidate=vote.experts[0], split="heldout", row=vote.row)
+    prompt = next((answer.prompt for answer in run.answers(asked)), None)
+    verdict = "right" if vote.correct else "wrong"
+    lines = [
+        f"N={vote.population} K={vote.ensemble_size}, held-out row {vote.row}: {verdict}",
+        f"gold    {shown(vote.gold)}",
+        f"answer  {shown(vote.answer)}, {vote.support} of {vote.valid} valid votes",
+        _tie(vote),
+        f"\nprompt\n{prompt or '-'}\n",
+    ]
+    for line in filter(None, lines):
+        console.print(line, soft_wrap=True)
+    counts = ((shown(each.answer), str(each.votes), str(each.expert)) for each in vote.counts)
+    console.print(table(("answer", "votes", "best-ranked expert"), counts))
+    console.print()
+    console.print(text_table(("rank", "expert", "vote", "correct"), _experts(vote), {"vote"}))
+
+
+def _tie(vote: VoteRecord) -> str:
+    if not vote.tied:
+        return ""
+    answers = ", ".join(map(shown, vote.tied))
+    return (
+        f"tie     {answers} share the most votes, {vote.support} each; expert "
+        f"{vote.tie_broken_by}, the best of their experts, decides"
+    )
+
+
+def _experts(vote: VoteRecord) -> Iterable[tuple[str, ...]]:
+    said = zip(vote.experts, vote.votes, vote.expert_correct, strict=True)
+    for rank, (expert, answer, correct) in enumerate(said, 1):
+        verdict = "left the row out" if correct is None else yes(correct)
+        yield str(rank), str(expert), shown(answer), verdict

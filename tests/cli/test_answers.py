@@ -1,0 +1,224 @@
+import csv
+import io
+import json
+
+import pytest
+
+from modnorm.client import ModnormClient
+from modnorm.client.export import save_run
+from modnorm.client.rundir import RunDirectory
+from modnorm.tasks import Judgement
+from modnorm.v1 import evaluation_pb2 as evaluation
+from modnorm.v1 import experiment_pb2 as experiments
+from modnorm.wire.conversions import spec_from_proto
+from tests.scripted_services import scored_candidate
+
+
+@pytest.fixture(autouse=True)
+def _no_plots(monkeypatch):
+    monkeypatch.setattr("modnorm.analysis.export.draw_plots", lambda _run: {})
+
+
+@pytest.fixture(params=["lab", "directory"])
+def source(request, gsm8k_lab, gsm8k_experiment, tmp_path):
+    """The arguments that name a finished run, in a lab or in a directory."""
+    if request.param == "lab":
+        return "e1", "--server", gsm8k_lab
+    return (saved(gsm8k_lab, gsm8k_experiment, tmp_path / "run"),)
+
+
+def saved(target, experiment, path):
+    """Write the directory of a run."""
+    with ModnormClient(target) as client:
+        RunDirectory(path).claim(spec_from_proto(experiment.spec))
+        save_run(client, experiment, path)
+    return path
+
+
+def test_all_answers_are_listed_in_order(modnorm_json, source):
+    answers = modnorm_json("answers", *source)
+    places = [(each["candidate"], each["split"], each["row"]) for each in answers]
+    assert places == [
+        (candidate, split, row)
+        for candidate, splits in ((-1, 2), (0, 2), (1, 2), (2, 1))
+        for split in ("selection", "heldout")[:splits]
+        for row in range(2)
+    ]
+    assert answers[4] == {
+        "candidate": 0,
+        "split": "selection",
+        "row": 0,
+        "prompt": 'q Let\'s think step by step and output the final answer after "####".',
+        "gold": "1000",
+        "completion": "so 1000.",
+        "vote": "1000",
+        "reward": 1.0,
+        "correct": True,
+        "tokens": 0,
+        "truncated": False,
+    }
+
+
+def test_answers_are_chosen_by_candidate_split_row_and_verdict(modnorm_json, source):
+    chosen = ("--candidate", 1, "--split", "heldout")
+    assert len(modnorm_json("answers", *source, *chosen)) == 2
+    (wrong,) = modnorm_json("answers", *source, *chosen, "--wrong")
+    assert (wrong["row"], wrong["completion"], wrong["gold"]) == (1, "so 8", "7")
+    assert modnorm_json("answers", *source, "--candidate", 0, "--wrong") == []
+    base = modnorm_json("answers", *source, "--candidate", -1, "--row", 1)
+    assert [each["completion"] for each in base] == ["no", "so 7"]
+
+
+def test_csv_holds_what_json_holds(modnorm, modnorm_json, source):
+    code, out, err = modnorm("answers", *source, "--candidate", 1, "--csv")
+    assert code == 0, err
+    lines = list(csv.DictReader(io.StringIO(out)))
+    documents = modnorm_json("answers", *source, "--candidate", 1)
+    assert [line["completion"] for line in lines] == [each["completion"] for each in documents]
+    assert [line["correct"] for line in lines] == ["true", "false", "true", "false"]
+    assert list(lines[0]) == list(documents[0])
+
+
+def test_a_table_has_a_line_an_answer(modnorm, source):
+    code, out, err = modnorm("answers", *source, "--split", "heldout", "--row", 1)
+    assert code == 0, err
+    lines = [line.split() for line in out.splitlines()]
+    assert lines[0][:5] == ["candidate", "split", "row", "gold", "vote"]
+    assert lines[-1] == ["1", "heldout", "1", "7", "8", "0.0000", "no", "0", "so", "8"]
+    assert [line[0] for line in lines[1:]] == ["-1", "0", "1"]
+
+
+def test_a_long_table_is_cut_and_says_so(modnorm, source):
+    code, out, err = modnorm("answers", *source, "--limit", 3)
+    assert code == 0
+    assert len(out.splitlines()) == 1 + 3
+    assert err.startswith("11 more lines; --limit shows more")
+
+
+def test_a_single_answer_is_shown_whole(modnorm, source):
+    chosen = ("--candidate", 1, "--split", "heldout", "--row", 1)
+    code, out, err = modnorm("answers", *source, *chosen)
+    assert code == 0, err
+    assert out.splitlines() == [
+        "candidate 1, heldout row 1: wrong, reward 0.0000, 0 tokens",
+        "gold  7",
+        "vote  8",
+        "",
+        "prompt",
+        'q Let\'s think step by step and output the final answer after "####".',
+        "",
+        "completion",
+        "so 8",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--candidate", 3), "candidates are 0 to 3"),  # it failed
+        (("--candidate", 9), "candidates are 0 to 3"),
+        (("--candidate", 2, "--split", "heldout"), "experts (0, 1) answered held-out rows"),
+        (("--row", 2), "error: candidate: no stored answer matches"),
+        (("--split", "test"), "one of selection, heldout, development"),
+        (("--json", "--csv"), '"field": "csv"'),
+    ],
+)
+def test_what_no_answer_matches_is_refused(modnorm, source, options, told):
+    code, out, err = modnorm("answers", *source, *options)
+    assert code == 2
+    assert not out
+    assert told in err
+
+
+def test_votes_are_counted_for_every_ensemble(modnorm_json, source):
+    votes = modnorm_json("votes", *source)
+    places = [(each["population"], each["ensemble_size"], each["row"]) for each in votes]
+    assert places == [(n, k, row) for n in (2, 4) for k in (1, 2) for row in (0, 1)]
+    (tie,) = modnorm_json("votes", *source, "--row", 1, "--n", 4, "--k", 2)
+    assert tie == {
+        "population": 4,
+        "ensemble_size": 2,
+        "row": 1,
+        "gold": "7",
+        "answer": "7",
+        "correct": True,
+        "valid": 2,
+        "support": 1,
+        "correct_support": 1,
+        "skipped": 0,
+        "experts": [0, 1],
+        "votes": ["7", "8"],
+        "expert_correct": [True, False],
+        "counts": [
+            {"answer": "7", "votes": 1, "expert": 0},
+            {"answer": "8", "votes": 1, "expert": 1},
+        ],
+        "tied": ["7", "8"],
+        "tie_broken_by": 0,
+    }
+
+
+def test_a_table_of_votes_marks_ties(modnorm, source):
+    code, out, err = modnorm("votes", *source, "--row", 1)
+    assert code == 0, err
+    lines = [line.split() for line in out.splitlines()]
+    assert lines[0][:6] == ["N", "K", "row", "gold", "answer", "correct"]
+    assert lines[0][6:] == ["votes", "valid", "right", "tie"]
+    assert lines[1] == ["2", "1", "1", "7", "7", "yes", "1", "1", "1"]
+    assert lines[4][:9] == ["4", "2", "1", "7", "7", "yes", "1", "2", "1"]
+    assert lines[4][9:] == ["2", "answers,", "expert", "0"]
+
+
+def test_a_single_vote_is_shown_with_every_expert(modnorm, source):
+    code, out, err = modnorm("votes", *source, "--row", 1, "--n", 4, "--k", 2)
+    assert code == 0, err
+    lines = out.splitlines()
+    assert lines[:4] == [
+        "N=4 K=2, held-out row 1: right",
+        "gold    7",
+        "answer  7, 1 of 2 valid votes",
+        "tie     7, 8 share the most votes, 1 each; expert 0, the best of their experts, decides",
+    ]
+    assert 'q Let\'s think step by step and output the final answer after "####".' in lines
+    assert [line.split() for line in lines[-2:]] == [["1", "0", "7", "yes"], ["2", "1", "8", "no"]]
+
+
+def test_what_no_vote_matches_is_refused(modnorm, source):
+    code, _, err = modnorm("votes", *source, "--n", 3)
+    assert code == 2
+    assert "held-out rows are 0 to 1, ensembles are N=2 K=1, N=2 K=2, N=4 K=1, N=4 K=2" in err
+
+
+def test_completions_do_not_command_the_terminal(modnorm, serve_stored, gsm8k_experiment):
+    split, hostile = evaluation.SPLIT_SELECTION, "\x1b[2J[red]\r\u202e so 7"
+    rows = {split: [{"question": "q", "answer": "7"}], evaluation.SPLIT_HELDOUT: []}
+    answers = {(-1, split): [(hostile, Judgement(1.0, "7", correct=True))] * 2}
+    target = serve_stored(
+        gsm8k_experiment, [scored_candidate(-1, 1.0)], {**rows, split: rows[split] * 2}, answers
+    )
+    for options in ((), ("--row", 0)):
+        code, out, err = modnorm("answers", "e1", "--server", target, *options)
+        assert code == 0, err
+        assert "\\x1b[2J[red]" in out
+        assert not {"\x1b", "\r"} & set(out)
+
+
+def test_an_unfinished_experiment_has_no_answers(modnorm, gsm8k_lab, gsm8k_experiment):
+    gsm8k_experiment.state = experiments.EXPERIMENT_STATE_SELECTING
+    code, _, err = modnorm("answers", "e1", "--server", gsm8k_lab)
+    assert code == 2
+    assert err.startswith("error: run: only an experiment that succeeded")
+
+
+def test_a_copy_of_a_directory_needs_nothing_else(
+    modnorm, modnorm_json, gsm8k_lab, gsm8k_experiment, free_address, tmp_path, monkeypatch
+):
+    made = saved(gsm8k_lab, gsm8k_experiment, tmp_path / "run")
+    copy = made.rename(tmp_path / "copy")
+    monkeypatch.setenv("MODNORM_SERVER", free_address)
+    document = modnorm_json("rescore", copy, "--scorer", "reference")
+    assert (document["selection"]["changed"], document["heldout"]["changed"]) == (2, 1)
+    assert json.loads((copy / "rescored-gsm8k-reference-v1.json").read_text()) == document
+    assert modnorm_json("compare", copy, copy)[1]["differs"] == []
+    assert len(modnorm_json("answers", copy)) == 14
+    assert len(modnorm_json("votes", copy)) == 8
