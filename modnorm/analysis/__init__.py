@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         RunData,
         VoteRow,
     )
+    from modnorm.analysis.saved_run import SavedRun
     from modnorm.analysis.votes import AnswerCount, VoteFilter, VoteRecord
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "Results",
     "RowsRecord",
     "RunData",
+    "SavedRun",
     "VoteFilter",
     "VoteRecord",
     "VoteRow",
@@ -55,6 +57,7 @@ _MODULES = {
     "export": ("write_run",),
     "parquet_files": ("answers_frame", "read_answers", "read_votes", "votes_frame"),
     "run_data": ("BaseRow", "CandidateRow", "EnsembleRow", "RowsRecord", "RunData", "VoteRow"),
+    "saved_run": ("SavedRun",),
     "votes": ("AnswerCount", "VoteFilter", "VoteRecord"),
 }
 _PLACES = {

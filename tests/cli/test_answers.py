@@ -1,9 +1,14 @@
 import csv
 import io
 import json
+import re
+from dataclasses import fields
+from pathlib import Path
 
 import pytest
 
+from modnorm.analysis import AnswerRecord, VoteRecord
+from modnorm.analysis.records import LINEAGE, PROFILE, SCALE_MAP
 from modnorm.client import ModnormClient
 from modnorm.client.export import save_run
 from modnorm.client.rundir import RunDirectory
@@ -12,6 +17,8 @@ from modnorm.v1 import evaluation_pb2 as evaluation
 from modnorm.v1 import experiment_pb2 as experiments
 from modnorm.wire.conversions import spec_from_proto
 from tests.scripted_services import scored_candidate
+
+PAGE = Path(__file__).parents[2] / "docs" / "results.md"
 
 
 @pytest.fixture(autouse=True)
@@ -222,3 +229,20 @@ def test_a_copy_of_a_directory_needs_nothing_else(
     assert modnorm_json("compare", copy, copy)[1]["differs"] == []
     assert len(modnorm_json("answers", copy)) == 14
     assert len(modnorm_json("votes", copy)) == 8
+
+
+def test_the_example_of_the_page_runs(gsm8k_lab, gsm8k_experiment, tmp_path, monkeypatch, capsys):
+    saved(gsm8k_lab, gsm8k_experiment, tmp_path / "runs" / "mine")
+    monkeypatch.chdir(tmp_path)
+    (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    exec(example.replace("row=17", "row=1"), {})
+    out = capsys.readouterr().out.splitlines()
+    assert "1 8 7" in out
+    assert out[-1] == "1 7 ('7', '8')"
+
+
+def test_the_page_names_every_file_and_column():
+    page = PAGE.read_text()
+    names = [field.name for kind in (AnswerRecord, VoteRecord) for field in fields(kind)]
+    for name in (*names, SCALE_MAP, PROFILE, LINEAGE, "answers.parquet", "descriptors.parquet"):
+        assert f"`{name}`" in page
