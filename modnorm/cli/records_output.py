@@ -1,6 +1,7 @@
 """Records of a run as commands print them: JSON, CSV, or a table of the first ones."""
 
 import csv
+import io
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,7 +15,7 @@ from rich.table import Table
 from modnorm.analysis.answers import AnswerRecord
 from modnorm.analysis.votes import VoteRecord
 from modnorm.cli.answers import Output
-from modnorm.cli.console import on_one_line, stderr, stdout, table
+from modnorm.cli.console import on_one_line, stderr, stdout, table, visible
 
 RecordT = TypeVar("RecordT", AnswerRecord, VoteRecord)
 
@@ -101,13 +102,22 @@ def _write_json(records: Iterable[AnswerRecord | VoteRecord]) -> None:
 
 
 def _write_csv(records: Iterable[RecordT], kind: type[RecordT]) -> None:
-    """Write a line of names, then one line a record; lists are JSON."""
+    """Write a line of names, then one line a record; lists are JSON.
+
+    A file gets texts as they are, a terminal gets control characters spelt out.
+    """
     names = [field.name for field in fields(kind)]
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(names)
+    sys.stdout.write(_csv_line(names))
     for record in records:
         values = asdict(record)
-        writer.writerow([_csv_cell(values[name]) for name in names])
+        line = _csv_line([_csv_cell(values[name]) for name in names])
+        sys.stdout.write(visible(line) if sys.stdout.isatty() else line)
+
+
+def _csv_line(cells: Sequence[object]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(cells)
+    return text.getvalue()
 
 
 def _csv_cell(value: object) -> object:

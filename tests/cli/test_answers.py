@@ -2,6 +2,7 @@ import csv
 import io
 import json
 import re
+import sys
 from dataclasses import fields
 from pathlib import Path
 
@@ -196,7 +197,9 @@ def test_what_no_vote_matches_is_refused(modnorm, source):
     assert "held-out rows are 0 to 1, ensembles are N=2 K=1, N=2 K=2, N=4 K=1, N=4 K=2" in err
 
 
-def test_completions_do_not_command_the_terminal(modnorm, serve_stored, gsm8k_experiment):
+def test_completions_do_not_command_the_terminal(
+    modnorm, serve_stored, gsm8k_experiment, monkeypatch
+):
     split, hostile = evaluation.SPLIT_SELECTION, "\x1b[2J[red]\r\u202e so 7"
     rows = {split: [{"question": "q", "answer": "7"}], evaluation.SPLIT_HELDOUT: []}
     answers = {(-1, split): [(hostile, Judgement(1.0, "7", correct=True))] * 2}
@@ -208,6 +211,10 @@ def test_completions_do_not_command_the_terminal(modnorm, serve_stored, gsm8k_ex
         assert code == 0, err
         assert "\\x1b[2J[red]" in out
         assert not {"\x1b", "\r"} & set(out)
+    command = ("answers", "e1", "--server", target, "--csv")
+    assert hostile in modnorm(*command)[1]
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert not {"\x1b", "\r"} & set(modnorm(*command)[1])
 
 
 def test_an_unfinished_experiment_has_no_answers(modnorm, gsm8k_lab, gsm8k_experiment):
