@@ -19,6 +19,7 @@ from modnorm.checkpoint.families import physical_layout
 from modnorm.checkpoint.reference import Checkpoint, find_local_checkpoint
 from modnorm.errors import InvalidInputError
 from modnorm.files import read_text
+from modnorm.hints import one_of
 from modnorm.noise import check_scheme
 from modnorm.perturbation.methods import (
     needs_profile,
@@ -71,7 +72,7 @@ def check_engine(spec: ExperimentSpec, engines: Collection[str] | None) -> None:
         raise InvalidInputError(
             f"there is no engine {spec.engine.name!r} on this machine",
             field="engine.name",
-            remedy=f"one of {', '.join(engines)}; or submit it to a lab that has it",
+            remedy=f"{one_of(spec.engine.name, engines)}; or submit it to a lab that has it",
         )
 
 

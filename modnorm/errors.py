@@ -38,6 +38,8 @@ class ModnormError(Exception):
         self.message = message
         self.field = field
         self.remedy = remedy
+        self.place: str | None = None
+        """`FILE:LINE` of a fault in a file; whoever reads the file sets it."""
 
     @property
     def reason(self) -> str:
@@ -45,7 +47,8 @@ class ModnormError(Exception):
         return f"{self.field}: {self.message}" if self.field else self.message
 
     def __str__(self) -> str:
-        return f"{self.reason} ({self.remedy})" if self.remedy else self.reason
+        reason = f"{self.place}: {self.reason}" if self.place else self.reason
+        return f"{reason} ({self.remedy})" if self.remedy else reason
 
 
 class InvalidInputError(ModnormError):

@@ -10,6 +10,7 @@ from modnorm.checkpoint.checkpoint_files import checkpoint_digest, refuse_adapte
 from modnorm.checkpoint.config import load_config, positive
 from modnorm.checkpoint.families import decoder_config, physical_layout
 from modnorm.errors import InvalidInputError
+from modnorm.hints import did_you_mean
 
 __all__ = ["Checkpoint", "bundled_models", "load_config", "resolve_checkpoint"]
 
@@ -87,10 +88,13 @@ def find_local_checkpoint(
         return _open(name, None, local)
     if _REPOSITORY.fullmatch(name):
         return None
+    hint = did_you_mean(name, bundled_models())
     raise InvalidInputError(
         f"there is no model {name!r}",
         field="model.name",
-        remedy=f"use a bundled model ({', '.join(bundled_models())}), an existing directory, "
+        remedy=f"{hint} "
+        * bool(hint)
+        + f"use a bundled model ({', '.join(bundled_models())}), an existing directory, "
         "or a Hugging Face repository as owner/name",
     )
 

@@ -48,13 +48,14 @@ def settings() -> "ClientSettings":
     from pydantic import ValidationError
 
     from modnorm.client.settings import ClientSettings
+    from modnorm.spec.faults import plain_words
 
     try:
         return ClientSettings()
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         name = "MODNORM_" + "_".join(str(step) for step in fault["loc"]).upper()
-        raise InvalidInputError(fault["msg"], field=name) from error
+        raise InvalidInputError(plain_words(fault), field=name) from error
 
 
 def read_spec(path: Path) -> "ExperimentSpec":
@@ -66,10 +67,12 @@ def read_spec(path: Path) -> "ExperimentSpec":
         InvalidInputError: one of them is missing or does not hold together, or they do not fit.
     """
     from modnorm.client.radius import carry_radius
+    from modnorm.spec import located
 
     found = settings()
     spec = read_unsettled_spec(path)
-    return carry_radius(spec, found.cache_dir, folders=found.split_folders)
+    with located(path):
+        return carry_radius(spec, found.cache_dir, folders=found.split_folders)
 
 
 def read_unsettled_spec(path: Path) -> "ExperimentSpec":
@@ -80,10 +83,11 @@ def read_unsettled_spec(path: Path) -> "ExperimentSpec":
     Raises:
         InvalidInputError: one of them is missing, is not YAML, or does not hold together.
     """
-    from modnorm.spec import load_spec
+    from modnorm.spec import load_spec, located
     from modnorm.tasks.declared_task import carry_declaration
 
-    return carry_declaration(load_spec(path))
+    with located(path):
+        return carry_declaration(load_spec(path))
 
 
 def seeded(spec: "ExperimentSpec", seed: int | None) -> "ExperimentSpec":

@@ -10,6 +10,7 @@ from modnorm.cli.interruption import interruptible
 from modnorm.cli.options import Json, Quiet, check_here, settings
 from modnorm.cli.suite_output import draw, show_plan, show_status, written
 from modnorm.errors import InvalidInputError, ModnormError
+from modnorm.hints import one_of
 
 if TYPE_CHECKING:
     from modnorm.suites import Cell, LoadedSuite
@@ -209,7 +210,7 @@ def _chosen(loaded: "LoadedSuite", only: Sequence[str] | None) -> tuple["Cell", 
             raise InvalidInputError(
                 f"{text!r} names no option of an axis",
                 field="only",
-                remedy=f"AXIS=OPTION with one of {', '.join((*loaded.suite.axes, 'seed'))}",
+                remedy=f"AXIS=OPTION with an axis: {one_of(axis, (*loaded.suite.axes, 'seed'))}",
             )
         _check_option(loaded, axis, option)
         where[axis] = (*where.get(axis, ()), option)
@@ -226,5 +227,5 @@ def _check_option(loaded: "LoadedSuite", axis: str, option: str) -> None:
         raise InvalidInputError(
             f"{axis} has no option {option!r}",
             field="only",
-            remedy=f"one of {', '.join(options)}",
+            remedy=one_of(option, options),
         )

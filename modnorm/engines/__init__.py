@@ -7,6 +7,7 @@ from modnorm.engines.protocol import Completion, Engine, Finish, GenerationLimit
 from modnorm.engines.settings import EngineSettings, Numerics
 from modnorm.engines.vllm.numerics import choose_numerics
 from modnorm.errors import IncompatibleError, InvalidInputError
+from modnorm.hints import one_of
 
 __all__ = [
     "Completion",
@@ -48,7 +49,7 @@ def load_engine(
         raise InvalidInputError(
             f"there is no engine {name!r}",
             field="engine.name",
-            remedy=f"one of {', '.join(engine_names())}",
+            remedy=one_of(name, engine_names()),
         )
     if name == _VLLM or (name == "auto" and _VLLM in engine_names() and _has_gpu()):
         return _load_vllm(checkpoint, settings or EngineSettings())

@@ -6,6 +6,7 @@ from pkgutil import resolve_name
 from types import MappingProxyType
 
 from modnorm.errors import InvalidInputError
+from modnorm.hints import one_of
 from modnorm.noise.protocol import NoiseScheme
 
 _CLASSES: Mapping[str, str] = MappingProxyType(
@@ -31,7 +32,7 @@ def check_scheme(name: str) -> None:
         raise InvalidInputError(
             f"there is no noise scheme {name!r}",
             field="population.noise",
-            remedy=f"one of {', '.join(scheme_names())}",
+            remedy=one_of(name, scheme_names()),
         )
 
 

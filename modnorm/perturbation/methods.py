@@ -14,6 +14,7 @@ from modnorm.errors import InvalidInputError
 from modnorm.geometry import controls
 from modnorm.geometry.scale_map import ScaleMap
 from modnorm.geometry.scales import Scales, inactive_scales, isotropic_scales, modular_scales
+from modnorm.hints import one_of
 from modnorm.spec import Masses, MethodSpec
 
 if TYPE_CHECKING:
@@ -238,5 +239,5 @@ def _method(name: str) -> Method:
         raise InvalidInputError(
             f"there is no method {name!r}",
             field="method.name",
-            remedy=f"one of {', '.join(method_names())}",
+            remedy=one_of(name, method_names()),
         ) from None

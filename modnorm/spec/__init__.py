@@ -15,7 +15,7 @@ from modnorm.spec.method import (
     RadiusSource,
 )
 from modnorm.spec.population import MAX_POPULATION, PopulationSpec
-from modnorm.spec.reading import load_spec, parse_section, parse_spec
+from modnorm.spec.reading import load_spec, located, parse_section, parse_spec
 from modnorm.spec.running import EngineSpec, FailureSpec
 from modnorm.spec.task import MAX_DECLARATION, DataSpec, ModelSpec, TaskSpec
 from modnorm.spec.yaml_text import compose_yaml, read_yaml
@@ -39,6 +39,7 @@ __all__ = [
     "TaskSpec",
     "compose_yaml",
     "load_spec",
+    "located",
     "parse_section",
     "parse_spec",
     "read_yaml",

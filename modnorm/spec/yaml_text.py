@@ -4,13 +4,24 @@ PyYAML keeps the last of two equal keys, which would silently drop the first.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 
 import yaml
 
 _PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 """A surrogate pair, as JSON escapes characters above U+FFFF; `spec.json` is read as YAML."""
+
+_REMEDIES: Mapping[str, str] = MappingProxyType(
+    {
+        "found character '\\t'": "a tab where YAML takes none; indent with spaces",
+        "mapping values are not allowed here": "a second key in one line, or a wrong indent; put "
+        "quotes around a text that has a colon",
+        "could not find expected ':'": "a key without a colon and a value",
+    }
+)
+"""Words for what people meet most, by a part of PyYAML's message."""
 
 
 def read_yaml(text: str) -> object:
@@ -33,6 +44,36 @@ def compose_yaml(text: str) -> yaml.Node | None:
     with _loading(text) as loader:
         tree: yaml.Node | None = loader.get_single_node()
     return tree
+
+
+def line_of(tree: yaml.Node | None, path: Sequence[int | str]) -> int | None:
+    """Return the line of a field, from 1 on.
+
+    Args:
+        tree: What `compose_yaml` returned.
+        path: Steps from the root to the field. If the field is not written, its nearest section
+            that is counts.
+
+    Returns:
+        None if not even the first step is written.
+    """
+    line, node = None, tree
+    for step in path:
+        child = _child(node, step)
+        if child is None:
+            break
+        line, node = child
+    return line
+
+
+def _child(node: yaml.Node | None, step: int | str) -> tuple[int, yaml.Node] | None:
+    if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+        return node.value[step].start_mark.line + 1, node.value[step]
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if key.value == str(step):
+                return key.start_mark.line + 1, value
+    return None
 
 
 class _Loader(yaml.SafeLoader):
@@ -59,11 +100,32 @@ def _loading(text: str) -> Iterator[_Loader]:
             yield loader
         finally:
             loader.dispose()
+    except yaml.MarkedYAMLError as error:
+        raise ValueError(_words(error)) from error
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        code = f"U+{error.character:04X}"
+        raise ValueError(f"line {line}: the character {code} is not allowed in YAML") from error
     except (yaml.YAMLError, RecursionError) as error:
         raise ValueError(str(error)) from error
     except (LookupError, AttributeError) as error:
         # PyYAML raises these if a value does not fit its tag: `!!int ''`.
         raise ValueError("a value is not of its tag") from error
+
+
+def _words(error: yaml.MarkedYAMLError) -> str:
+    """Return line, column and fault of a text that is no YAML."""
+    problem = error.problem or error.context or "not YAML"
+    problem = problem.replace("'<stream end>'", "the end of the text")
+    mark = error.problem_mark or error.context_mark
+    place = "" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}: "
+    for sign, words in _REMEDIES.items():
+        if sign in problem:
+            return f"{place}{words}"
+    began = error.context_mark
+    if began is None or mark is None or began.line == mark.line or error.context is None:
+        return f"{place}{problem}"
+    return f"{place}{problem}, {error.context} that begins in line {began.line + 1}"
 
 
 def _joined(pair: re.Match[str]) -> str:

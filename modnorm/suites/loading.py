@@ -11,8 +11,9 @@ from pydantic import ValidationError
 from modnorm.client.radius import carry_radius
 from modnorm.errors import InvalidInputError
 from modnorm.files import MAX_YAML_BYTES, read_text
+from modnorm.hints import one_of
 from modnorm.spec import read_yaml
-from modnorm.spec.reading import first_fault
+from modnorm.spec.faults import first_fault
 from modnorm.suites.cells import Cell, make_cells, naming_cell, overlay
 from modnorm.suites.suite_file import Fragment, Suite
 from modnorm.tasks.declared_task import carry_declaration
@@ -126,7 +127,7 @@ def _resolve(option: object, parts: Mapping[str, object], field: str) -> object:
             raise InvalidInputError(
                 f"there is no part named {option!r}",
                 field=field,
-                remedy=f"one of {', '.join(parts)}" if parts else "name a file with `parts`",
+                remedy=one_of(option, parts) if parts else "name a file with `parts`",
             )
         return parts[option]
     if isinstance(option, list):

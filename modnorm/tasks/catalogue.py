@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from modnorm.errors import InvalidInputError
+from modnorm.hints import one_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +236,7 @@ def find_task(task: str, *, field: str) -> Dataset:
         raise InvalidInputError(
             f"there are no data of a task {task!r}",
             field=field,
-            remedy=f"one of {', '.join(DATASETS)}",
+            remedy=one_of(task, DATASETS),
         )
     return DATASETS[task]
 
@@ -250,6 +251,6 @@ def find_split(name: str, *, field: str) -> Dataset:
     if task not in DATASETS or split not in DATASETS[task].splits:
         known = [f"{data.task}/{each}" for data in DATASETS.values() for each in data.splits]
         raise InvalidInputError(
-            f"there is no split named {name!r}", field=field, remedy=f"one of {', '.join(known)}"
+            f"there is no split named {name!r}", field=field, remedy=one_of(name, known)
         )
     return DATASETS[task]

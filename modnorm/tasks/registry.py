@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from modnorm.errors import InvalidInputError
+from modnorm.hints import one_of
 from modnorm.tasks.declared_task import declared_task, load_task
 from modnorm.tasks.protocol import Task
 from modnorm.tasks.sandboxed import runs_programs
@@ -124,7 +125,7 @@ def get_task(
     raise InvalidInputError(
         f"there is no task {name!r}",
         field="task.name",
-        remedy=f"one of {', '.join(task_names())}, or a task file that ends in .yaml",
+        remedy=f"{one_of(name, task_names())}, or a task file that ends in .yaml",
     )
 
 
@@ -169,7 +170,7 @@ def _only(task: Task, scorer: str | None) -> Task:
 
 def _no_scorer(scorer: str, names: Sequence[str]) -> InvalidInputError:
     return InvalidInputError(
-        f"there is no scorer {scorer!r}", field="task.scorer", remedy=f"one of {', '.join(names)}"
+        f"there is no scorer {scorer!r}", field="task.scorer", remedy=one_of(scorer, names)
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from modnorm.errors import InvalidInputError
+from modnorm.hints import one_of
 from modnorm.spec import DataSpec
 from modnorm.tasks.catalogue import find_split
 from modnorm.tasks.hub_dataset import read_dataset
@@ -139,7 +140,7 @@ def _bundled_path(source: str, field: str) -> Path:
         raise InvalidInputError(
             f"no data named {name!r} ship with the project",
             field=f"{field}.source",
-            remedy=f"one of {', '.join(bundled_names())}",
+            remedy=one_of(name, bundled_names()),
         )
     return BUNDLED / f"{name}.jsonl"
 

@@ -26,7 +26,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from modnorm.errors import InvalidInputError
 from modnorm.spec import MAX_DECLARATION, compose_yaml, read_yaml
-from modnorm.spec.reading import plain_faults
+from modnorm.spec.faults import plain_faults
+from modnorm.spec.yaml_text import line_of
 from modnorm.tasks.catalogue import DATASETS
 
 _SUFFIXES = (".yaml", ".yml")
@@ -198,27 +199,12 @@ def _fault(event: yaml.Event, depth: int) -> str | None:
 
 def _faults(error: ValidationError, tree: yaml.Node | None) -> str:
     return "; ".join(
-        f"line {_line(tree, place)}: {'.'.join(map(str, place)) or 'the file'}: {words}"
-        for place, words in plain_faults(Declaration, error)
+        f"line {_line(tree, fault.place)}: {'.'.join(map(str, fault.place)) or 'the file'}: "
+        + (f"{fault.text} ({fault.hint})" if fault.hint else fault.text)
+        for fault in plain_faults(Declaration, error)
     )
 
 
-def _line(node: yaml.Node | None, place: Sequence[int | str]) -> int:
-    """Return the line of a field, from 1 on; where it is missing, that of its section."""
-    line = 1 if node is None else node.start_mark.line + 1
-    for step in place:
-        found = _child(node, step)
-        if found is None:
-            break
-        line, node = found
-    return line
-
-
-def _child(node: yaml.Node | None, step: int | str) -> tuple[int, yaml.Node] | None:
-    if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
-        return node.value[step].start_mark.line + 1, node.value[step]
-    if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            if key.value == step:
-                return key.start_mark.line + 1, value
-    return None
+def _line(tree: yaml.Node | None, place: Sequence[int | str]) -> int:
+    """Return the line of a field, from 1 on; that of the file's first node if it has none."""
+    return line_of(tree, place) or (1 if tree is None else tree.start_mark.line + 1)

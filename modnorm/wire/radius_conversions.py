@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from modnorm.errors import InvalidInputError, ModnormError
 from modnorm.radius.artifact import RadiusArtifact
 from modnorm.radius.artifact_schema import MatchingSettings
+from modnorm.spec.faults import plain_words
 from modnorm.v1 import calibration_pb2
 
 
@@ -47,11 +48,9 @@ def matching_from_proto(message: calibration_pb2.MatchingSpec) -> Matching:
     try:
         settings = MatchingSettings.model_validate(content)
     except ValidationError as error:
-        fault = error.errors(include_url=False, include_input=False)[0]
+        fault = error.errors(include_url=False)[0]
         name = ".".join(str(step) for step in fault["loc"]) or "candidates"
-        raise InvalidInputError(
-            fault["msg"].removeprefix("Value error, "), field=f"matching.{name}"
-        ) from error
+        raise InvalidInputError(plain_words(fault), field=f"matching.{name}") from error
     return Matching(tuple(message.radii), message.sigma, settings)
 
 

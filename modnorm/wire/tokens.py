@@ -29,6 +29,7 @@ from modnorm.errors import (
 )
 from modnorm.files import MAX_YAML_BYTES, read_text
 from modnorm.spec import read_yaml
+from modnorm.spec.faults import plain_words
 from modnorm.wire.roles import DEFAULT_TENANT, Role
 
 __all__ = [
@@ -147,7 +148,7 @@ def make_token(
         field = ".".join(str(step) for step in fault["loc"])
         spelled = "lower-case letters, digits and dashes between them, 40 at most"
         remedy = spelled if field in {"name", "tenant"} else None
-        raise InvalidInputError(fault["msg"], field=field, remedy=remedy) from error
+        raise InvalidInputError(plain_words(fault), field=field, remedy=remedy) from error
     return text, kept
 
 
@@ -162,9 +163,10 @@ def read_tokens(path: Path) -> TokenTable:
     except OSError as error:
         raise _bad_file(path, error.strerror or "cannot be read") from error
     except ValidationError as error:
-        fault = error.errors(include_url=False, include_input=False)[0]
+        fault = error.errors(include_url=False)[0]
         place = ".".join(str(step) for step in fault["loc"])
-        raise _bad_file(path, f"{place}: {fault['msg']}" if place else fault["msg"]) from error
+        words = plain_words(fault)
+        raise _bad_file(path, f"{place}: {words}" if place else words) from error
     except ValueError as error:
         raise _bad_file(path, "it is not YAML, or has a key twice") from error
 
