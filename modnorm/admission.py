@@ -16,7 +16,7 @@ from modnorm.calibration.layer_schedule import require_every_layer
 from modnorm.calibration.profile_schema import MAX_PROFILE_BYTES
 from modnorm.checkpoint.config import positive
 from modnorm.checkpoint.families import physical_layout
-from modnorm.checkpoint.reference import Checkpoint, find_local_checkpoint
+from modnorm.checkpoint.reference import Checkpoint, check_offline, find_local_checkpoint
 from modnorm.errors import InvalidInputError
 from modnorm.files import read_text
 from modnorm.hints import one_of
@@ -275,7 +275,9 @@ def check_search_here(spec: ExperimentSpec, *, folders: Sequence[Path]) -> int |
     selection = _rows_here(task_of(spec), spec.task.selection, "task.selection", folders)
     checkpoint = find_local_checkpoint(spec.model.name, spec.model.revision)
     rows = None if selection is None else len(selection.rows)
-    if checkpoint is not None:
+    if checkpoint is None:
+        check_offline(spec.model.name, spec.model.revision)
+    else:
         _check_model_here(spec, checkpoint, rows)
     if spec.method.profile is not None and not is_digest(spec.method.profile):
         read_profile(spec.method.profile, None)

@@ -10,6 +10,7 @@
     ├── PreconditionError      the request is correct, but not in this state
     │   └── StaleLeaseError    the lease expired; another worker has the work
     ├── UnavailableError       a dependency is down; try again
+    │   ├── UnreachableError   no server answers at the address
     │   └── RateLimitedError   too many calls with one token; try again later
     ├── CancelledError         the work was cancelled
     └── EvaluationError        evaluating one candidate failed; never a score
@@ -85,6 +86,10 @@ class StaleLeaseError(PreconditionError):
 
 class UnavailableError(ModnormError):
     """A dependency is down; the same call may succeed later."""
+
+
+class UnreachableError(UnavailableError):
+    """No server answers at the address."""
 
 
 class RateLimitedError(UnavailableError):

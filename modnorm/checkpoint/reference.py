@@ -9,7 +9,7 @@ from pathlib import Path
 from modnorm.checkpoint.checkpoint_files import checkpoint_digest, refuse_adapter, weight_files
 from modnorm.checkpoint.config import load_config, positive
 from modnorm.checkpoint.families import decoder_config, physical_layout
-from modnorm.errors import InvalidInputError
+from modnorm.errors import InvalidInputError, PreconditionError
 from modnorm.hints import did_you_mean
 
 __all__ = ["Checkpoint", "bundled_models", "load_config", "resolve_checkpoint"]
@@ -97,6 +97,26 @@ def find_local_checkpoint(
         + f"use a bundled model ({', '.join(bundled_models())}), an existing directory, "
         "or a Hugging Face repository as owner/name",
     )
+
+
+def check_offline(name: str, revision: str | None) -> None:
+    """Refuse a repository that is not cached while downloads are switched off.
+
+    Raises:
+        PreconditionError: `HF_HUB_OFFLINE` is set, and the cache lacks the repository.
+    """
+    from huggingface_hub import constants  # noqa: PLC0415 - only repositories need it
+
+    if not constants.HF_HUB_OFFLINE:
+        return
+    from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415 - loads httpx
+
+    if not isinstance(try_to_load_from_cache(name, "config.json", revision=revision), str):
+        raise PreconditionError(
+            f"{name} is not on this machine, and HF_HUB_OFFLINE forbids a download",
+            field="model.name",
+            remedy=f"`hf download {name}` where there is a network, or give a local directory",
+        )
 
 
 def _open(name: str, revision: str | None, directory: Path) -> Checkpoint:

@@ -6,7 +6,6 @@ from modnorm.cli.console import on_one_line, stderr
 from modnorm.cli.options import settings
 from modnorm.cli.progress import catch_up, display, follow
 from modnorm.client import ModnormClient
-from modnorm.client.inputs import check_inputs
 from modnorm.client.resumption import take_up
 from modnorm.errors import CancelledError, EvaluationError, UnavailableError
 from modnorm.spec import ExperimentSpec
@@ -72,6 +71,8 @@ def carry_out(
         ConflictError: the experiment is of other data, another model or another profile than
             the spec's paths hold now.
     """
+    from modnorm.client.inputs import check_inputs  # loads torch
+
     experiment = take_up(client, spec)
     check_inputs(spec, experiment.provenance, folders=settings().split_folders)
     on_accepted()

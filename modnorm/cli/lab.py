@@ -69,11 +69,13 @@ def watch(
     """Follow an experiment to its end. With --json: one event a line."""
     from modnorm.cli.lab_work import watch_experiment
 
-    watch_experiment(experiment_id, server, quiet=quiet, as_json=as_json)
+    watch_experiment(_id(experiment_id), server, quiet=quiet, as_json=as_json)
 
 
 def show(
-    experiment_id: ExperimentId,
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", help="Directory of runs; id of an experiment.")
+    ],
     *,
     server: Server = None,
     out: Annotated[
@@ -81,10 +83,18 @@ def show(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show an experiment; with --out, write the files that `run` writes."""
+    """Show a run directory or an experiment of a lab.
+
+    With --out, write the files of a lab's experiment that `run` writes.
+    """
+    if server is None and out is None and Path(run).is_dir():
+        from modnorm.cli.show_directory import show_directory
+
+        show_directory(Path(run), as_json=as_json)
+        return
     from modnorm.cli.lab_work import show_stored
 
-    show_stored(experiment_id, server, out, as_json=as_json)
+    show_stored(_id(run), server, out, as_json=as_json)
 
 
 def list_experiments(*, server: Server = None, as_json: Json = False) -> None:
@@ -98,4 +108,16 @@ def cancel(experiment_id: ExperimentId, *, server: Server = None, as_json: Json 
     """Ask an experiment to stop."""
     from modnorm.cli.lab_work import cancel_experiment
 
-    cancel_experiment(experiment_id, server, as_json=as_json)
+    cancel_experiment(_id(experiment_id), server, as_json=as_json)
+
+
+def _id(text: str) -> str:
+    """Return the id of an experiment; a path is a mistake."""
+    if "/" in text or Path(text).is_dir():
+        there = "is a directory" if Path(text).is_dir() else "is a path, and nothing is there"
+        raise InvalidInputError(
+            f"{text} {there}",
+            field="id",
+            remedy="name an id that `modnorm list` shows; `modnorm show` takes directories too",
+        )
+    return text

@@ -53,6 +53,7 @@ def match(  # noqa: PLR0913 - each argument is an option of the command
     """
     from modnorm.cli.match_plan import check_matching
     from modnorm.radius.artifact_schema import MatchingSettings
+    from modnorm.spec import located
     from modnorm.wire.radius_conversions import Matching
 
     spec = read_unsettled_spec(spec_file)
@@ -66,7 +67,8 @@ def match(  # noqa: PLR0913 - each argument is an option of the command
     )
     wanted = Matching(tried, sigma, how)
     if server is None:
-        check_matching(spec, wanted)
+        with located(spec_file):
+            check_matching(spec, wanted)
     home = home_of(spec_file, "match", out)
     with interruptible(GOES_ON), held(home):
         from modnorm.cli.match_work import match_all

@@ -1,13 +1,18 @@
 """Options that several commands share."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from modnorm.errors import InvalidInputError, NotFoundError
+from modnorm.errors import (
+    InvalidInputError,
+    NotFoundError,
+    PreconditionError,
+    UnreachableError,
+)
 
 if TYPE_CHECKING:
     from modnorm.client import ModnormClient
@@ -104,8 +109,12 @@ def seeded(spec: "ExperimentSpec", seed: int | None) -> "ExperimentSpec":
     return parse_spec({**data, "population": {**data["population"], "seed": seed}})
 
 
-def check_here(spec: "ExperimentSpec") -> None:
-    """Refuse, before a lab is started, a spec that it would refuse for what it names.
+def check_here(spec: "ExperimentSpec", file: Path | None = None) -> None:
+    """Refuse a spec before a lab is started, as far as this machine can check it.
+
+    Args:
+        spec: The spec.
+        file: The file that it was read from; errors then name the line.
 
     Raises:
         InvalidInputError: names the field at fault.
@@ -113,18 +122,33 @@ def check_here(spec: "ExperimentSpec") -> None:
     """
     from modnorm.admission import check_here
     from modnorm.engines import engine_names
+    from modnorm.spec import located
 
-    check_here(spec, folders=settings().split_folders, engines=engine_names())
+    with located(file) if file is not None else nullcontext():
+        check_here(spec, folders=settings().split_folders, engines=engine_names())
 
 
-def connect(server: str | None) -> "ModnormClient":
-    """Return a client of the server named, or of the one in the settings."""
+@contextmanager
+def connect(server: str | None) -> Iterator["ModnormClient"]:
+    """Open a client of the lab that the command line or the settings name.
+
+    Raises:
+        PreconditionError: neither names a lab, and none answers at the default address.
+    """
     from modnorm.client import ModnormClient
 
-    found = settings()
-    return ModnormClient(
-        server or found.server, timeout=found.timeout, credentials=found.credentials
-    )
+    own = settings()
+    target = server or own.server
+    with ModnormClient(target, timeout=own.timeout, credentials=own.credentials) as client:
+        try:
+            yield client
+        except UnreachableError as error:
+            if server is not None or "server" in own.model_fields_set:
+                raise
+            raise PreconditionError(
+                f"no lab is named, and none answers at {target}",
+                remedy="name one with --server or MODNORM_SERVER; `modnorm run` needs no lab",
+            ) from error
 
 
 def lab_of(run: str, server: str | None) -> str | None:

@@ -15,10 +15,14 @@ from modnorm.spec import ExperimentSpec
 class PlannedRun:
     """One experiment and its directory."""
 
+    file: Path
     spec: ExperimentSpec
     directory: RunDirectory
-    title: str
-    """What progress calls it where the spec has no name."""
+
+    @property
+    def title(self) -> str:
+        """Name in the progress display if the spec has none."""
+        return self.file.stem
 
 
 def plan_runs(spec_files: Sequence[Path], home: Path, seed: int | None) -> list[PlannedRun]:
@@ -30,8 +34,8 @@ def plan_runs(spec_files: Sequence[Path], home: Path, seed: int | None) -> list[
     """
     if len(spec_files) == 1:
         spec = seeded(read_spec(spec_files[0]), seed)
-        return [PlannedRun(spec, RunDirectory(home), spec_files[0].stem)]
-    specs = [_read_one_of_several(path, seed) for path in spec_files]
+        return [PlannedRun(spec_files[0], spec, RunDirectory(home))]
+    specs = [seeded(read_spec(path), seed) for path in spec_files]
     stems = [path.stem for path in spec_files]
     if len(set(stems)) < len(stems):
         raise InvalidInputError(
@@ -39,18 +43,9 @@ def plan_runs(spec_files: Sequence[Path], home: Path, seed: int | None) -> list[
         )
     RunDirectory(home).check_holds_no_run()
     return [
-        PlannedRun(spec, RunDirectory(home / stem), stem)
-        for spec, stem in zip(specs, stems, strict=True)
+        PlannedRun(path, spec, RunDirectory(home / path.stem))
+        for path, spec in zip(spec_files, specs, strict=True)
     ]
-
-
-def _read_one_of_several(path: Path, seed: int | None) -> ExperimentSpec:
-    try:
-        return seeded(read_spec(path), seed)
-    except InvalidInputError as error:
-        raise InvalidInputError(
-            f"{path}: {error.message}", field=error.field, remedy=error.remedy
-        ) from error
 
 
 def check_runs(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
@@ -77,7 +72,7 @@ def tell_failure(planned: PlannedRun, error: ModnormError) -> None:
 
 def _fault(planned: PlannedRun) -> ModnormError | None:
     try:
-        check_here(planned.spec)
+        check_here(planned.spec, planned.file)
     except ModnormError as error:
         return error
     return None

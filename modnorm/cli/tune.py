@@ -63,7 +63,7 @@ def tune(  # noqa: PLR0913 - each argument is an option of the command
         ensemble_size=ensemble_size,
     )
     if server is None:
-        check_here(specs[0])
+        check_here(specs[0], spec_file)
     home = home_of(spec_file, "tune", out)
     with held(home):
         from modnorm.cli.tune_work import try_all

@@ -3,6 +3,7 @@
 To add an ablation, add an entry to `METHODS`: the function, and whether it needs a profile.
 """
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -40,6 +41,11 @@ class Method:
     build: Callable[[MethodInputs], Scales]
     needs_profile: bool
     """Whether it needs weights and sensitivities."""
+
+    @property
+    def summary(self) -> str:
+        """What it is, in one sentence."""
+        return inspect.getdoc(self.build) or ""
 
 
 def _modular(inputs: MethodInputs, masses: Masses) -> Scales:
@@ -81,6 +87,21 @@ def _randopt(inputs: MethodInputs) -> Scales:
     return isotropic_scales(inputs.layout)
 
 
+def _evolution(inputs: MethodInputs) -> Scales:
+    """Baseline: iterative ES with isotropic noise; the radius is sigma."""
+    return isotropic_scales(inputs.layout)
+
+
+def _two_point(inputs: MethodInputs) -> Scales:
+    """Baseline: MeZO, two-point estimates with isotropic noise; the radius is epsilon."""
+    return isotropic_scales(inputs.layout)
+
+
+def _finetuner(inputs: MethodInputs) -> Scales:
+    """Baseline: ZO-Finetuner, MeZO with a prepared generator; the radius is epsilon."""
+    return isotropic_scales(inputs.layout)
+
+
 def _no_sensitivity(inputs: MethodInputs) -> Scales:
     """Ablation: base scales, no corrections (published as `recursive_modular_shell`)."""
     return controls.uncorrected_scales(inputs.layout, inputs.masses)
@@ -97,7 +118,7 @@ def _no_recursive_scaling(inputs: MethodInputs) -> Scales:
 
 
 def _no_recursive_scaling_published(inputs: MethodInputs) -> Scales:
-    """The first reading with the published groups, which depend on words in tensor names."""
+    """Ablation, first reading with the published groups, which depend on words in tensor names."""
     return controls.group_share_scales(inputs.layout, inputs.masses, published=True)
 
 
@@ -117,7 +138,7 @@ def _attention_only(inputs: MethodInputs) -> Scales:
 
 
 def _attention_only_published(inputs: MethodInputs) -> Scales:
-    """`attention_only` with the published mask, which includes the norm after attention."""
+    """Control: `attention_only` with the published mask, which includes the norm after attention."""
     return controls.masked_scales(_modular_norm(inputs), "attention", published=True)
 
 
@@ -150,9 +171,9 @@ METHODS: Mapping[str, Method] = MappingProxyType(
         "attention_only_published": Method(_attention_only_published, needs_profile=True),
         "mlp_only": Method(_mlp_only, needs_profile=True),
         "base": Method(_base, needs_profile=False),
-        "es": Method(_randopt, needs_profile=False),
-        "mezo": Method(_randopt, needs_profile=False),
-        "zo_finetuner": Method(_randopt, needs_profile=False),
+        "es": Method(_evolution, needs_profile=False),
+        "mezo": Method(_two_point, needs_profile=False),
+        "zo_finetuner": Method(_finetuner, needs_profile=False),
     }
 )
 """Methods by their name in specs and scale maps."""

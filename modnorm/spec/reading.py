@@ -10,10 +10,14 @@ from pydantic import ValidationError
 
 from modnorm.errors import InvalidInputError, ModnormError
 from modnorm.files import MAX_YAML_BYTES, read_text
+from modnorm.hints import did_you_mean
 from modnorm.spec.experiment import ExperimentSpec
 from modnorm.spec.faults import first_fault
 from modnorm.spec.section import Section
 from modnorm.spec.yaml_text import compose_yaml, line_of, read_yaml
+
+_FILE = "spec"
+"""Field of errors about the file itself, whose message names it."""
 
 SectionT = TypeVar("SectionT", bound=Section)
 
@@ -42,7 +46,7 @@ def parse_section(kind: type[SectionT], data: object, *, field: str | None = Non
         return kind.model_validate(data)
     except ValidationError as error:
         start = () if field is None else (field,)
-        raise first_fault(kind, error, start, whole="spec") from error
+        raise first_fault(kind, error, start, whole=_FILE) from error
 
 
 def load_spec(path: str | PathLike[str]) -> ExperimentSpec:
@@ -53,12 +57,27 @@ def load_spec(path: str | PathLike[str]) -> ExperimentSpec:
     """
     try:
         data = read_yaml(read_text(Path(path), most=MAX_YAML_BYTES))
-    except (OSError, ValueError) as error:
-        raise InvalidInputError(f"cannot read {path}: {error}", field="spec") from error
+    except OSError as error:
+        raise InvalidInputError(
+            f"cannot read {path}: {error.strerror or error}",
+            field=_FILE,
+            remedy=_neighbour(Path(path)) or "`modnorm init` writes a spec to start from",
+        ) from error
+    except ValueError as error:
+        raise InvalidInputError(f"cannot read {path}: {error}", field=_FILE) from error
     if not isinstance(data, dict):
-        raise InvalidInputError(f"{path} is not a YAML mapping", field="spec")
+        raise InvalidInputError(f"{path} is not a YAML mapping", field=_FILE)
     with located(path):
         return parse_spec(data)
+
+
+def _neighbour(path: Path) -> str | None:
+    """Return a question that names the file nearest to a misspelt one."""
+    try:
+        names = [each.name for each in path.parent.iterdir() if each.is_file()]
+    except OSError:
+        return None
+    return None if path.exists() else did_you_mean(path.name, names)
 
 
 @contextmanager
@@ -67,6 +86,8 @@ def located(path: str | PathLike[str]) -> Iterator[None]:
     try:
         yield
     except ModnormError as error:
+        if error.field == _FILE:
+            raise
         error.place = error.place or _place(Path(path), error.field or "")
         raise
 

@@ -9,9 +9,9 @@ from modnorm.search.budgets import Budget, ensemble_budget, iterative_budget, to
 from modnorm.spec import DataSpec, ExperimentSpec
 from modnorm.suites.cells import Cell, ensembles_of
 from modnorm.tasks.catalogue import find_split
-from modnorm.tasks.sources import open_source
+from modnorm.tasks.sources import is_dataset, open_source
 
-_SPLIT, _HUB_FREE = "split:", ("bundled:", ".", "/", "~")
+_SPLIT = "split:"
 CountRows = Callable[[DataSpec], int | None]
 
 
@@ -129,7 +129,7 @@ def _count_rows(data: DataSpec) -> int | None:
         name = data.source.removeprefix(_SPLIT)
         split = find_split(name, field="task").splits[name.partition("/")[2]]
         return max(0, split.rows - data.offset)
-    if not data.source.startswith(_HUB_FREE):
+    if is_dataset(data.source):
         return None
     try:
         rows = open_source(data, field="task", roots=None).rows

@@ -1,5 +1,6 @@
 """Tasks and their scorers by name."""
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -10,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from modnorm.errors import InvalidInputError
-from modnorm.hints import one_of
+from modnorm.hints import did_you_mean, one_of
 from modnorm.tasks.declared_task import declared_task, load_task
 from modnorm.tasks.protocol import Task
 from modnorm.tasks.sandboxed import runs_programs
@@ -93,6 +94,16 @@ def scorer_names(name: str) -> tuple[str, ...]:
     return (get_task(name).scorer,)
 
 
+def task_summary(name: str) -> str:
+    """Return the first sentence of a task's documentation, without its last stop.
+
+    Raises:
+        InvalidInputError: there is no such task.
+    """
+    text = inspect.getdoc(type(get_task(name))) or ""
+    return " ".join(text.partition("\n\n")[0].split()).removesuffix(".")
+
+
 def get_task(
     name: str,
     *,
@@ -159,7 +170,8 @@ def _scoring(task: str, scorer: str | None) -> _Scoring:
     for scoring in scorings:
         if scorer == scoring.scorer or (scorer and scorer == scoring.short_name(task)):
             return scoring
-    raise _no_scorer(scorer, [scoring.scorer for scoring in scorings])
+    short = [scoring.short_name(task) for scoring in scorings[1:]]
+    raise _no_scorer(scorer, [scoring.scorer for scoring in scorings], short)
 
 
 def _only(task: Task, scorer: str | None) -> Task:
@@ -168,9 +180,13 @@ def _only(task: Task, scorer: str | None) -> Task:
     return task
 
 
-def _no_scorer(scorer: str, names: Sequence[str]) -> InvalidInputError:
+def _no_scorer(scorer: str, names: Sequence[str], short: Sequence[str] = ()) -> InvalidInputError:
+    listed = f"one of {', '.join(names)}"
+    hint = did_you_mean(scorer, (*names, *short))
     return InvalidInputError(
-        f"there is no scorer {scorer!r}", field="task.scorer", remedy=one_of(scorer, names)
+        f"there is no scorer {scorer!r}",
+        field="task.scorer",
+        remedy=f"{hint} {listed}" if hint else listed,
     )
 
 

@@ -4,6 +4,7 @@ Field and remedy travel as `google.rpc.BadRequest` and `google.rpc.ErrorInfo` de
 client raises the very error that the service met.
 """
 
+import re
 from typing import cast
 
 import grpc
@@ -41,16 +42,23 @@ _BY_NAME: dict[str, type[errors.ModnormError]] = {
         errors.CandidateError,
         errors.IncompatibleError,
         errors.DoesNotFitError,
+        errors.UnreachableError,
     )
 }
 _BY_CODE: dict[grpc.StatusCode, type[errors.ModnormError]] = {
     code: kind for kind, code in reversed(CODES.items())
 }
+_RUNNING = "is a server running at that address?"
 _BARE: dict[type[errors.ModnormError], tuple[str | None, str]] = {
-    errors.UnavailableError: (None, "is a server running at that address?"),
+    errors.UnavailableError: (None, _RUNNING),
     errors.TooLargeError: ("message", "send or ask for less at a time: fewer or shorter rows"),
 }
 """Field and remedy of what gRPC itself says, without details."""
+_NO_ADDRESS = re.compile(
+    r"failed to connect to all addresses; last error: \w+: (?:ipv[46]:|unix:)?(?P<address>[^:]*"
+    r"(?::\d+)?): (?:Failed to connect to remote host: )?(?:connect: )?(?P<reason>[^(]*[^( ])"
+)
+_NO_HOST = re.compile(r"DNS resolution failed for (?P<target>[^:]*(?::\d+)?):")
 LATE = "it may be busy, or out of reach: try again later, or allow more time"
 """Remedy for a call that was not answered in time, which does not tell whether anybody listens."""
 
@@ -120,5 +128,17 @@ def _from_bare(error: grpc.RpcError, late: str) -> errors.ModnormError:
     if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
         return errors.UnavailableError("the server did not answer in time", remedy=late)
     kind = _BY_CODE.get(error.code(), errors.ModnormError)
+    details = error.details() or error.code().name.lower()
+    if kind is errors.UnavailableError and (words := _unreachable(details)):
+        return errors.UnreachableError(words, remedy=_RUNNING)
     field, remedy = _BARE.get(kind, (None, None))
-    return kind(error.details() or error.code().name.lower(), field=field, remedy=remedy)
+    return kind(details, field=field, remedy=remedy)
+
+
+def _unreachable(details: str) -> str | None:
+    """Return in plain words why no connection was made; None if gRPC means something else."""
+    if refused := _NO_ADDRESS.match(details):
+        return f"cannot connect to {refused['address']}: {refused['reason']}"
+    if unknown := _NO_HOST.match(details):
+        return f"the host name of {unknown['target']} cannot be resolved"
+    return None

@@ -101,5 +101,5 @@ def test_of_several_specs_one_that_cannot_be_read_stops_all_before_they_run(modn
     bad.write_text("colour: red")
     code, _, err = modnorm("run", good, bad, "--out", tmp_path / "out")
     assert code == 2
-    assert f"{bad}: must be given" in err
+    assert f"{bad}: model: must be given" in err
     assert not (tmp_path / "out").exists()

@@ -10,8 +10,9 @@ import pytest
 import typer
 import yaml
 
-from modnorm.cli.app import COMMANDS
+from modnorm.cli.commands import COMMANDS
 
+COMPUTING = {"celery", "matplotlib", "torch", "transformers"}
 HEAVY = {
     "celery",
     "google.protobuf",
@@ -181,3 +182,20 @@ def test_of_several_specs_a_refused_one_is_told_before_the_others_run(call, writ
     assert json.loads(err[-1])["field"] == "task.name"
     assert modules.isdisjoint(HEAVY)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("command", ["list", "show", "watch", "cancel"])
+def test_a_command_of_a_lab_imports_nothing_that_computes(call, command):
+    words = () if command == "list" else ("e1",)
+    code, err, modules = call(command, *words, "--server", "127.0.0.1:1", "--json")
+    assert code == 1
+    assert json.loads(err[-1])["error"] == "UnreachableError"
+    assert modules.isdisjoint(COMPUTING)
+
+
+def test_a_sound_spec_is_validated_with_light_imports(call, tmp_path):
+    code, _, _ = call("init", "spec.yaml")
+    assert code == 0
+    code, _, modules = call("validate", "spec.yaml")
+    assert code == 0
+    assert modules.isdisjoint(HEAVY)

@@ -27,7 +27,7 @@ def commands(page):
 
 def parse(words):
     """Let the command that is named take its arguments, and do nothing with them."""
-    command, context = typer.main.get_command(build_app(words)), None
+    command, context = typer.main.get_command(build_app()), None
     while isinstance(command, typer.core.TyperGroup):
         with command.make_context("modnorm", words, parent=context) as context:
             _, found, words = command.resolve_command(context, words)

@@ -1,0 +1,69 @@
+"""`modnorm plan`: what a spec will cost."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from modnorm.cli.console import emit_json
+from modnorm.cli.options import Json, Seed, SpecFile, read_spec, seeded
+
+if TYPE_CHECKING:
+    from modnorm.client.cost_estimate import CostEstimate
+
+Like = Annotated[
+    Path | None,
+    typer.Option(
+        "--like", metavar="RUN", help="Finished run of the same model whose speed is taken."
+    ),
+]
+Workers = Annotated[
+    int, typer.Option("--workers", min=1, max=100_000, help="Workers that share the jobs.")
+]
+
+
+def plan(
+    spec_file: SpecFile,
+    *,
+    like: Like = None,
+    workers: Workers = 1,
+    seed: Seed = None,
+    as_json: Json = False,
+) -> None:
+    """Estimate jobs, tokens and hours of a spec.
+
+    Counts are upper bounds: early stop skips work, and experts of several ensembles answer once.
+    Hours are rough unless --like names a finished run. Calibration and start-up come on top.
+    """
+    from modnorm.client.cost_estimate import estimate_cost, rate_of_run
+    from modnorm.spec import located
+
+    spec = seeded(read_spec(spec_file), seed)
+    rate = rate_of_run(like) if like is not None else None
+    with located(spec_file):
+        estimate = estimate_cost(spec, rate)
+    if as_json:
+        emit_json({**asdict(estimate), "workers": workers})
+        return
+    _show(estimate, workers)
+
+
+def _show(estimate: "CostEstimate", workers: int) -> None:
+    hours = "not known: the model is not on this machine; name a finished run with --like"
+    if estimate.hours is not None:
+        basis = f"from {estimate.basis}"
+        hours = f"about {_figure(estimate.hours / workers)}, {workers} worker(s), {basis}"
+    rows = {
+        "candidates": f"{estimate.candidates:,}",
+        "jobs, at most": f"{estimate.jobs:,}",
+        "evaluations, at most": f"{estimate.evaluations:,}",
+        "tokens, at most": f"{estimate.tokens:,}",
+        "hours": hours,
+    }
+    for name, figure in rows.items():
+        typer.echo(f"{name:22}{figure}")
+
+
+def _figure(hours: float) -> str:
+    return f"{hours:.3f}" if hours < 0.1 else f"{hours:,.1f}"

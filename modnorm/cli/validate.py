@@ -1,0 +1,74 @@
+"""`modnorm validate`: all checks of specs, and no run."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from modnorm.cli.console import emit_json, visible
+from modnorm.cli.options import Json, check_here, read_spec, settings
+from modnorm.errors import ModnormError
+
+if TYPE_CHECKING:
+    from modnorm.spec import ExperimentSpec
+
+SpecFiles = Annotated[
+    list[Path], typer.Argument(metavar="SPEC...", help="Experiment specs, YAML.")
+]
+
+
+def validate(spec_files: SpecFiles, *, as_json: Json = False) -> None:
+    """Check specs without running them.
+
+    Checks syntax, fields, names, rows, profile and model as far as they are on this machine, as
+    `modnorm run` does before it starts. Nothing is downloaded and no weights are read. Names the
+    inputs that only a run can check. Every file is checked; exit code 2 if one is refused.
+    """
+    checked = [_check(path) for path in spec_files]
+    if as_json:
+        emit_json(checked)
+    else:
+        for entry in checked:
+            _show(entry)
+    if not all(entry["valid"] for entry in checked):
+        raise typer.Exit(2)
+
+
+def _check(path: Path) -> dict[str, object]:
+    """Return the entry of a spec: whether it is valid, and what is wrong or left to the run."""
+    try:
+        spec = read_spec(path)
+        check_here(spec, path)
+    except ModnormError as error:
+        fault = {"message": error.message, "field": error.field, "remedy": error.remedy}
+        return {"file": str(path), "valid": False, "error": str(error), **fault}
+    return {"file": str(path), "valid": True, "unchecked": _unchecked(spec)}
+
+
+def _unchecked(spec: "ExperimentSpec") -> list[str]:
+    """Return the inputs of a spec that are not on this machine."""
+    from modnorm.checkpoint.reference import find_local_checkpoint
+    from modnorm.tasks.sources import needs_hub
+
+    sources = {"task.selection": spec.task.selection, "task.heldout": spec.task.heldout}
+    if spec.iterative and spec.iterative.development:
+        sources["iterative.development"] = spec.iterative.development
+    folders = settings().split_folders
+    absent = [
+        f"{field} ({rows.source})"
+        for field, rows in sources.items()
+        if needs_hub(rows.source, folders, field=field)
+    ]
+    if find_local_checkpoint(spec.model.name, spec.model.revision) is None:
+        absent.insert(0, f"model ({spec.model.name})")
+    return absent
+
+
+def _show(entry: dict[str, object]) -> None:
+    if not entry["valid"]:
+        typer.echo(visible(f"error: {entry['error']}"), err=True)
+        return
+    absent = entry["unchecked"]
+    names = ", ".join(map(str, absent)) if isinstance(absent, list) else ""
+    rest = f"; not on this machine, so the run checks: {names}" if names else ""
+    typer.echo(visible(f"{entry['file']}: valid{rest}"))

@@ -1,0 +1,136 @@
+"""Jobs, tokens and hours of a spec, estimated before it runs."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+from modnorm.admission import task_of
+from modnorm.checkpoint.families import physical_layout
+from modnorm.checkpoint.reference import find_local_checkpoint
+from modnorm.errors import InvalidInputError
+from modnorm.files import read_text
+from modnorm.spec import ExperimentSpec
+from modnorm.suites.cells import Cell
+from modnorm.suites.plan import CellPlan, plan_suite
+
+_MAX_BYTES = 2**30
+_CPU, _GPU = "two CPU cores", "one H200"
+_MEASURED = {_CPU: 7.1, _GPU: 0.0088}
+"""Seconds of one evaluation for 1e9 weights: the demo on two cores (2.82 s for 64 rows and 6.2e6
+weights), a model of 1.54e9 weights on an H200 (docs/gpu.md: 2.71 s for 200 rows)."""
+_NVIDIA = Path("/dev/nvidiactl")
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """How long one model-prompt evaluation takes."""
+
+    seconds: float
+    basis: str
+    """What it was measured on, for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class CostEstimate:
+    """The cost of one experiment; upper bounds where early stop and shared experts save work."""
+
+    candidates: int
+    jobs: int
+    """Jobs of evaluators: one candidate, or the base, on the rows of one split."""
+    evaluations: int
+    """Model-prompt evaluations of all jobs."""
+    tokens: int
+    """Completion tokens if every answer reaches the cap."""
+    hours: float | None
+    """Hours of one worker, without calibration; None if no rate is known."""
+    basis: str | None
+    """What the hours are scaled from."""
+
+
+def estimate_cost(spec: ExperimentSpec, rate: Rate | None = None) -> CostEstimate:
+    """Estimate the cost of a spec; no weights are read.
+
+    Args:
+        spec: The spec; a task file that it names has been read.
+        rate: Time of an evaluation; scaled from measurements by the model's size if absent.
+
+    Raises:
+        InvalidInputError: the number of rows of a split cannot be known on this machine.
+    """
+    cell = Cell("spec", {}, spec.population.seed, spec)
+    plan = plan_suite([cell]).cells[0]
+    selection, heldout = _known(spec, plan)
+    updates = spec.iterative.updates if spec.iterative else 1
+    counts = (plan.search, plan.development, plan.monitoring, plan.final_at_most, plan.base)
+    evaluations = sum(count or 0 for count in counts)
+    cap = spec.task.max_tokens or task_of(spec).max_tokens
+    rate = rate or _scaled_rate(spec)
+    heldout_work = (plan.monitoring or 0) + (plan.final_at_most or 0)
+    return CostEstimate(
+        candidates=spec.population.size * updates,
+        jobs=(plan.search or 0) // selection + heldout_work // heldout + 2 + _checkpoints(spec),
+        evaluations=evaluations,
+        tokens=evaluations * cap,
+        hours=None if rate is None else evaluations * rate.seconds / 3600,
+        basis=None if rate is None else rate.basis,
+    )
+
+
+def rate_of_run(directory: Path) -> Rate:
+    """Return the mean time of an evaluation in a finished run.
+
+    Raises:
+        InvalidInputError: it is no directory of a finished run, or no candidate was scored.
+    """
+    try:
+        timings = json.loads(read_text(directory / "timings.json", most=_MAX_BYTES))
+        results = json.loads(read_text(directory / "results.json", most=_MAX_BYTES))
+        stopped = set(results["candidates"]["stopped"])
+        rows = int(results["data"]["selection"]["rows"])
+        seconds = _whole_scores(timings["candidates"], stopped)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InvalidInputError(
+            f"{directory} is no finished run: {error}",
+            field="like",
+            remedy="name a directory that `modnorm run` wrote",
+        ) from error
+    if not seconds or rows < 1:
+        raise InvalidInputError(f"no candidate of {directory} was scored", field="like")
+    return Rate(sum(seconds) / len(seconds) / rows, str(directory))
+
+
+def _whole_scores(candidates: Iterable[dict[str, float]], stopped: set[int]) -> list[float]:
+    """Return the seconds of candidates that answered every selection row."""
+    return [one["seconds"] for one in candidates if one["seconds"] and one["index"] not in stopped]
+
+
+def _known(spec: ExperimentSpec, plan: CellPlan) -> tuple[int, int]:
+    """Return the rows of selection and held-out set."""
+    for name, rows in (("selection", plan.selection_rows), ("heldout", plan.heldout_rows)):
+        if not rows:
+            source = getattr(spec.task, name).source
+            raise InvalidInputError(
+                f"the number of rows of {source} is not known on this machine",
+                field=f"task.{name}.limit",
+                remedy="give a limit",
+            )
+    return plan.selection_rows or 1, plan.heldout_rows or 1
+
+
+def _checkpoints(spec: ExperimentSpec) -> int:
+    """Return the jobs on development rows."""
+    iterative = spec.iterative
+    if iterative is None or iterative.development is None:
+        return 0
+    return -(-iterative.updates // iterative.evaluate_every) + 1
+
+
+def _scaled_rate(spec: ExperimentSpec) -> Rate | None:
+    checkpoint = find_local_checkpoint(spec.model.name, spec.model.revision)
+    if checkpoint is None:
+        return None
+    weights = sum(prod(tensor.shape) for tensor in physical_layout(checkpoint.config))
+    device = _GPU if _NVIDIA.exists() else _CPU
+    return Rate(_MEASURED[device] * weights / 1e9, f"measurements on {device}")

@@ -1,0 +1,147 @@
+"""`modnorm init`, `validate` and `plan`."""
+
+import yaml
+
+from modnorm.cli.commands import COMMANDS
+from modnorm.perturbation.methods import METHODS
+from modnorm.spec import ExperimentSpec, load_spec
+from modnorm.tasks.registry import task_names
+
+
+def test_init_writes_a_spec_that_is_valid(modnorm, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = modnorm("init", "mine.yaml")
+    assert (code, out) == (0, "mine.yaml is written; next: modnorm run mine.yaml\n")
+    assert modnorm("validate", "mine.yaml") == (0, "mine.yaml: valid\n", "")
+    text = (tmp_path / "mine.yaml").read_text()
+    assert "modnorm run mine.yaml" in text
+    assert "runs/mine\n" in text
+    assert load_spec("mine.yaml").method.name == "modular_norm"
+
+
+def test_every_field_of_the_written_spec_is_a_field_of_specs(modnorm, tmp_path):
+    file = tmp_path / "spec.yaml"
+    assert modnorm("init", file)[0] == 0
+    assert set(yaml.safe_load(file.read_text())) < set(ExperimentSpec.model_fields)
+
+
+def test_init_overwrites_nothing(modnorm, tmp_path):
+    file = tmp_path / "spec.yaml"
+    file.write_text("mine")
+    code, out, err = modnorm("init", file)
+    assert (code, out) == (2, "")
+    assert err == f"error: file: {file} exists (name a new file, or remove this one)\n"
+    assert file.read_text() == "mine"
+    assert "cannot write" in modnorm("init", tmp_path / "no" / "spec.yaml")[2]
+
+
+def test_validate_checks_every_file(modnorm, tmp_path):
+    good, bad = tmp_path / "good.yaml", tmp_path / "bad.yaml"
+    assert modnorm("init", good)[0] == 0
+    bad.write_text(good.read_text().replace("size: 12", "size: 11"))
+    code, out, err = modnorm("validate", bad, good)
+    assert code == 2
+    assert out == f"{good}: valid\n"
+    assert err.startswith(f"error: {bad}:42: population.prefixes: ")
+
+
+def test_validate_states_what_only_a_run_can_check(modnorm, modnorm_json, tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    file = tmp_path / "spec.yaml"
+    assert modnorm("init", file)[0] == 0
+    text = file.read_text().replace("model: tiny-thicket", "model: owner/model", 1)
+    file.write_text(text.replace("bundled:countdown-heldout", "owner/rows"))
+    code, out, _ = modnorm("validate", file)
+    assert code == 0
+    assert out.endswith("the run checks: model (owner/model), task.heldout (owner/rows)\n")
+    assert modnorm_json("validate", file)[0]["valid"]
+
+
+def test_plan_counts_jobs_tokens_and_hours(modnorm, modnorm_json, tmp_path):
+    file = tmp_path / "spec.yaml"
+    assert modnorm("init", file)[0] == 0
+    estimate = modnorm_json("plan", file)
+    # 12 candidates and the base on 32 rows; 5 experts of each prefix and the base on 50.
+    assert estimate["evaluations"] == 13 * 32 + 11 * 50
+    assert estimate["jobs"] == 13 + 11
+    assert estimate["tokens"] == 128 * estimate["evaluations"]
+    assert 0 < estimate["hours"] < 1
+    assert "jobs, at most         24\n" in modnorm("plan", file)[1]
+
+
+def test_plan_counts_the_updates_of_an_iterative_method(modnorm_json):
+    estimate = modnorm_json("plan", "examples/demo-es.yaml")
+    # 12 updates of 8 candidates on 64 rows; 5 states and the base on 200, the base on 64.
+    assert estimate["candidates"] == 96
+    assert estimate["jobs"] == 96 + 5 + 2
+    assert estimate["evaluations"] == 96 * 64 + 5 * 200 + 264
+
+
+def test_plan_takes_the_speed_of_a_finished_run(modnorm, modnorm_json, tmp_path):
+    file, run = tmp_path / "spec.yaml", tmp_path / "run"
+    assert modnorm("init", file)[0] == 0
+    run.mkdir()
+    timings = {"candidates": [{"index": 0, "seconds": 8.0}, {"index": 1, "seconds": 1.0}]}
+    results = {"candidates": {"stopped": [1]}, "data": {"selection": {"rows": 4}}}
+    (run / "timings.json").write_text(yaml.safe_dump(timings, default_flow_style=True))
+    (run / "results.json").write_text(yaml.safe_dump(results, default_flow_style=True))
+    assert modnorm("plan", file, "--like", run)[0] == 2  # it is YAML, and no JSON
+    for name, content in (("timings", timings), ("results", results)):
+        (run / f"{name}.json").write_text(str(content).replace("'", '"'))
+    estimate = modnorm_json("plan", file, "--like", run)
+    assert estimate["hours"] == estimate["evaluations"] * 2.0 / 3600
+    assert estimate["basis"] == str(run)
+
+
+def test_plan_asks_for_a_limit_where_rows_cannot_be_counted(modnorm, tmp_path):
+    file = tmp_path / "spec.yaml"
+    assert modnorm("init", file)[0] == 0
+    rows = '{source: "bundled:countdown-heldout", limit: 50}'
+    file.write_text(file.read_text().replace(rows, "owner/rows"))
+    code, _, err = modnorm("plan", file)
+    assert code == 2
+    assert "task.heldout.limit: the number of rows of owner/rows is not known" in err
+
+
+def test_tasks_and_methods_are_those_of_the_registries(modnorm, modnorm_json):
+    listed = modnorm_json("tasks")
+    assert [each["name"] for each in listed] == list(task_names())
+    assert all(each["scorers"] and each["summary"] for each in listed)
+    assert {each["name"]: each["needs_profile"] for each in modnorm_json("methods")} == {
+        name: method.needs_profile for name, method in METHODS.items()
+    }
+    assert modnorm("methods")[1].count("\n") == len(METHODS)
+    assert "scorers: gsm8k-v2" in modnorm("tasks")[1]
+
+
+def test_every_method_has_a_sentence_of_its_own(modnorm_json):
+    sentences = [each["summary"] for each in modnorm_json("methods")]
+    assert all(sentences)
+    assert len(set(sentences)) == len(sentences)
+
+
+def test_the_help_lists_every_command_under_a_heading(modnorm):
+    code, out, _ = modnorm("--help")
+    assert code == 0
+    for name, command in COMMANDS.items():
+        assert out.index(f"{command.heading}:\n") < out.index(f"\n  {name} ")
+
+
+def test_the_version_is_an_option_too(modnorm):
+    assert modnorm("--version") == modnorm("version")
+
+
+def test_a_fault_of_the_command_line_is_json_when_asked_for(modnorm):
+    code, _, err = modnorm("run", "spec.yaml", "--quit", "--json")
+    assert code == 2
+    assert yaml.safe_load(err)["remedy"] == "modnorm run --help"
+
+
+def test_the_shell_completes_commands_and_options(modnorm, monkeypatch):
+    monkeypatch.setenv("_MODNORM_COMPLETE", "complete_bash")
+    for words, offered in (("su", ["suite", "submit"]), ("run --q", ["--quiet"])):
+        line = f"modnorm {words}"
+        monkeypatch.setenv("COMP_WORDS", line)
+        monkeypatch.setenv("COMP_CWORD", str(len(line.split()) - 1))
+        code, out, _ = modnorm()
+        assert (code, out.split()) == (0, offered)

@@ -1,0 +1,60 @@
+"""`modnorm show` of directories, and ids that are none."""
+
+import json
+
+from modnorm.spec import parse_spec
+
+
+def start_run(path):
+    path.mkdir(parents=True)
+    rows = {"selection": "a.jsonl", "heldout": "b.jsonl"}
+    spec = parse_spec(
+        {
+            "name": "first",
+            "model": "tiny-thicket",
+            "task": {"name": "countdown", **rows},
+            "method": {"name": "randopt", "radius": 0.1},
+            "population": {"size": 4},
+        }
+    ).model_dump(mode="json")
+    (path / "spec.json").write_text(json.dumps(spec))
+    return spec
+
+
+def finish_run(path):
+    spec = start_run(path)
+    document = {
+        "schema": "modnorm-results-1",
+        "spec": spec,
+        "base": {"heldout_metric": 0.25},
+        "experts": [{"heldout_metric": 0.5}],
+        "ensembles": [
+            {"population": 4, "ensemble_size": 1, "metric": 0.75, "correct": 3, "rows": 4}
+        ],
+    }
+    (path / "results.json").write_text(json.dumps(document))
+
+
+def test_a_finished_run_is_shown_with_its_results(modnorm, modnorm_json, tmp_path):
+    finish_run(tmp_path / "run")
+    code, out, _ = modnorm("show", tmp_path / "run")
+    assert code == 0
+    assert f"{tmp_path / 'run'}  finished" in out
+    assert "75.0 %" in out
+    assert modnorm_json("show", tmp_path / "run")["base"]["heldout_metric"] == 0.25
+
+
+def test_the_runs_inside_a_directory_are_shown_one_after_another(modnorm, modnorm_json, tmp_path):
+    finish_run(tmp_path / "a")
+    start_run(tmp_path / "b")
+    code, out, _ = modnorm("show", tmp_path)
+    assert code == 0
+    assert f"{tmp_path / 'b'}  not finished" in out
+    assert len(modnorm_json("show", tmp_path)) == 1
+
+
+def test_a_path_is_no_id(modnorm, tmp_path):
+    code, _, err = modnorm("watch", tmp_path)
+    assert code == 2
+    assert f"error: id: {tmp_path} is a directory" in err
+    assert "is a path, and nothing is there" in modnorm("cancel", tmp_path / "no")[2]
