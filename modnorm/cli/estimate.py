@@ -10,7 +10,7 @@ from modnorm.cli.console import emit_json
 from modnorm.cli.options import Json, Seed, SpecFile, read_spec, seeded
 
 if TYPE_CHECKING:
-    from modnorm.client.cost_estimate import CostEstimate
+    from modnorm.suites.cost_estimate import CostEstimate
 
 Like = Annotated[
     Path | None,
@@ -36,8 +36,8 @@ def plan(
     Counts are upper bounds: early stop skips work, and experts of several ensembles answer once.
     Hours are rough unless --like names a finished run. Calibration and start-up come on top.
     """
-    from modnorm.client.cost_estimate import estimate_cost, rate_of_run
     from modnorm.spec import located
+    from modnorm.suites.cost_estimate import estimate_cost, rate_of_run
 
     spec = seeded(read_spec(spec_file), seed)
     rate = rate_of_run(like) if like is not None else None

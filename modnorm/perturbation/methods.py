@@ -138,7 +138,7 @@ def _attention_only(inputs: MethodInputs) -> Scales:
 
 
 def _attention_only_published(inputs: MethodInputs) -> Scales:
-    """Control: `attention_only` with the published mask, which includes the norm after attention."""
+    """Control: `attention_only` with the published mask, which keeps the norm behind it."""
     return controls.masked_scales(_modular_norm(inputs), "attention", published=True)
 
 
