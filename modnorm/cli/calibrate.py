@@ -45,7 +45,7 @@ def calibrate(  # noqa: PLR0913 - each argument is an option of the command
 ) -> None:
     """Calibrate a model's sensitivities and write the profile.
 
-    Nothing is kept of a calibration that is broken off; fewer `--examples` are sooner done.
+    An interrupted calibration leaves nothing. Fewer `--examples` finish earlier.
     """
     from modnorm.spec import CalibrationSpec, DataSpec, parse_section
 
@@ -54,7 +54,7 @@ def calibrate(  # noqa: PLR0913 - each argument is an option of the command
     )
     rows = parse_section(DataSpec, {"source": data}, field="data")
     check_writable(out)
-    with interruptible("stopped; nothing was written, the same command begins anew"):
+    with interruptible("stopped; nothing was written, the same command starts again"):
         profile = _measure(model, revision, task, rows, settings, quiet=quiet)
     write_file(out, profile.to_json().encode())
     if as_json:
@@ -65,7 +65,7 @@ def calibrate(  # noqa: PLR0913 - each argument is an option of the command
     typer.echo(f"{profile.fingerprint}  {out}")
 
 
-def _measure(  # noqa: PLR0913 - all that a profile depends on
+def _measure(  # noqa: PLR0913 - the inputs of a profile
     model: str,
     revision: str | None,
     task_name: str,

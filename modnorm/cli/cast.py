@@ -11,7 +11,7 @@ from modnorm.cli.options import Json
 
 
 class Dtype(StrEnum):
-    """What weights can be stored in."""
+    """Dtypes of stored weights."""
 
     BFLOAT16 = "bfloat16"
     FLOAT16 = "float16"
@@ -29,8 +29,8 @@ def cast(
 ) -> None:
     """Write a model with its weights in another dtype.
 
-    The dtype decides what perturbations and updates are rounded to: the paper runs MeZO and the
-    ZO-Finetuner in float16.
+    Perturbations and updates are rounded to this dtype. The paper runs MeZO and the ZO-Finetuner
+    in float16.
     """
     import torch
 

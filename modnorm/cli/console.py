@@ -1,4 +1,4 @@
-"""Where output goes: results to stdout, everything else to stderr."""
+"""The two outputs: results on stdout, progress and remarks on stderr."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -17,20 +17,20 @@ _CONTROLS = {code: repr(chr(code))[1:-1] for code in _CODES}
 
 
 def visible(text: str) -> str:
-    """Return text whose control characters are spelt out.
+    """Return text with its control characters spelt out.
 
-    Names and errors are other people's: written as they are, they could command a terminal.
+    Names and errors come from other people and could otherwise send commands to the terminal.
     """
     return text.translate(_CONTROLS)
 
 
 def on_one_line(name: str) -> str:
-    """Return a name whose line breaks and marks of direction are spelt out as well."""
+    """Return a name with line breaks and marks of text direction spelt out as well."""
     return "".join(letter if letter.isprintable() else ascii(letter).strip("'") for letter in name)
 
 
 def stdout() -> "Console":
-    """Return the console of results; a pipe has no edge to cut tables at."""
+    """Return the console of results; in a pipe it is wide, so that tables are not cut."""
     console = _console()
     return console if console.is_terminal else _console(width=_PIPE_COLUMNS)
 
@@ -54,7 +54,7 @@ def emit_json(value: object) -> None:
 def as_dict(message: "Message") -> dict[str, object]:
     """Return a message as JSON data under the names of its proto file.
 
-    Zeros stand there, so that an accuracy of 0 is told from one that is not known yet.
+    Zeros are included, so that an accuracy of 0 differs from one that is not known yet.
     """
     from google.protobuf import json_format
 

@@ -1,4 +1,4 @@
-"""How far a long measurement is, by phase: bars for people, plain lines for logs."""
+"""Progress of a long measurement by phase: bars on a terminal, plain lines in a log."""
 
 import time
 from collections.abc import Iterator
@@ -11,22 +11,22 @@ from rich.progress import MofNCompleteColumn, Progress, TaskID, TextColumn, Time
 from modnorm.cli.pace import Pace, speed
 
 _LINE_SECONDS = 5.0
-"""Plain lines inside a phase are at least this far apart."""
+"""Least time between plain lines of one phase."""
 
 
 class Counts(Protocol):
-    """Something that shows how much of each phase is done."""
+    """A display of how much of each phase is done."""
 
     def show(self, phase: str, done: int, total: int) -> None:
-        """Show that `done` items of a phase, of `total`, are there."""
+        """Show that `done` of `total` items of a phase are finished."""
 
-    def tell(self, remark: str) -> None:
-        """Show a line that stays."""
+    def note(self, remark: str) -> None:
+        """Show a line that remains on the screen."""
 
 
 @contextmanager
 def counting(console: Console, *, quiet: bool) -> Iterator[Counts]:
-    """Show counts as it suits the console.
+    """Yield the display for a console: bars on a terminal, else lines.
 
     Args:
         console: Where to draw.
@@ -48,10 +48,10 @@ def counting(console: Console, *, quiet: bool) -> Iterator[Counts]:
 
 class _Silence:
     def show(self, phase: str, done: int, total: int) -> None:
-        """Pass over the count."""
+        """Ignore the count."""
 
-    def tell(self, remark: str) -> None:
-        """Pass over the remark."""
+    def note(self, remark: str) -> None:
+        """Ignore the remark."""
 
 
 class _Bars:
@@ -65,7 +65,7 @@ class _Bars:
             self._bars[phase] = self._progress.add_task(phase, total=None)
         self._progress.update(self._bars[phase], completed=done, total=total)
 
-    def tell(self, remark: str) -> None:
+    def note(self, remark: str) -> None:
         """Print above the bars."""
         self._progress.console.print(remark, soft_wrap=True, markup=False)
 
@@ -85,8 +85,8 @@ class _Lines:
         if not began and done < total and now - self._printed < _LINE_SECONDS:
             return
         self._printed = now
-        self.tell(", ".join([f"{phase}, {done}/{total}", *speed(pace, total)]))
+        self.note(", ".join([f"{phase}, {done}/{total}", *speed(pace, total)]))
 
-    def tell(self, remark: str) -> None:
+    def note(self, remark: str) -> None:
         """Print a line."""
         self._console.print(remark, soft_wrap=True, markup=False)

@@ -73,7 +73,7 @@ def fetch_splits(
 ) -> None:
     """Write all splits of tasks into a folder, with a manifest of counts and hashes.
 
-    What is there already and sound stays as it is; what is damaged is replaced.
+    Valid files stay as they are; damaged files are replaced.
     """
     from modnorm.tasks.data_fetch import fetch
 
@@ -81,7 +81,7 @@ def fetch_splits(
     source = source.expanduser() if source is not None else None
     names = _fetchable(place, source) if every and not tasks else _named(tasks, every=every)
     documents = []
-    with interruptible("stopped; no file is half written, the same command goes on from here"):
+    with interruptible("stopped; no file is half written, the same command resumes here"):
         for task in names:
             fetched = fetch(task, place, source=source)
             documents.append({"written": fetched.written, **_document(fetched.manifest)})
@@ -100,10 +100,9 @@ def check_splits(
 ) -> None:
     """Check the data in a folder against their manifests and the catalogue.
 
-    A data set's own files, which have no manifest, must give the catalogue's rows. Ends with 2
-    when a task that was named is absent, a file of one that is there is missing, or anything was
-    changed. --all takes the tasks that are there: since some are not public, it passes over those
-    that are absent, and says so. Name the tasks that must be there.
+    Files of a data set without a manifest must hold the catalogue's rows. The exit code is 2 if a
+    named task is absent, a file is missing, or content was changed. --all checks the tasks in the
+    folder and lists the absent ones, since some are not public. Name the tasks that must be there.
     """
     place = _folder(folder)
     documents = [
@@ -122,7 +121,7 @@ def check_splits(
 
 
 def _check(task: str, place: Path, *, every: bool, quiet: bool) -> dict[str, object] | None:
-    """Check a task and say how it is; None when it is absent and was not asked for by name."""
+    """Check a task and print the verdict; None if it is absent and was not named."""
     from modnorm.tasks.data_check import check
 
     try:
@@ -156,7 +155,7 @@ def _named(tasks: Sequence[str] | None, *, every: bool) -> list[str]:
 
 
 def _fetchable(place: Path, source: Path | None) -> list[str]:
-    """Return the tasks that can be had, and say which cannot."""
+    """Return the tasks that can be fetched, and print those that cannot."""
     from modnorm.tasks.catalogue import DATASETS
     from modnorm.tasks.splits import remedy
 

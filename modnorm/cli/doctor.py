@@ -1,4 +1,4 @@
-"""`modnorm doctor`: what works here, what does not, and what to do about it."""
+"""`modnorm doctor`: checks of this machine and a lab, with remedies."""
 
 from collections import Counter
 from collections.abc import Iterator

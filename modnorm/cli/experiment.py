@@ -1,4 +1,4 @@
-"""One experiment from submission to its end, as seen from the command line."""
+"""Submit one experiment and follow it to its end."""
 
 from collections.abc import Callable
 
@@ -6,14 +6,14 @@ from modnorm.cli.console import on_one_line, stderr
 from modnorm.cli.options import settings
 from modnorm.cli.progress import catch_up, display, follow
 from modnorm.client import ModnormClient
-from modnorm.client.resumption import take_up
+from modnorm.client.resumption import resume_or_submit
 from modnorm.errors import CancelledError, EvaluationError, UnavailableError
 from modnorm.spec import ExperimentSpec
 from modnorm.v1 import experiment_pb2 as experiments
 
-SAME_COMMAND = "the same command goes on from here"
-SUBMIT_AGAIN = "submit it again: what is finished is taken over"
-_NO_REMARKS = "created"
+SAME_COMMAND = "the same command resumes here"
+SUBMIT_AGAIN = "submit it again: finished results are reused"
+_NO_REMARK = "created"
 
 
 def follow_to_end(
@@ -24,13 +24,13 @@ def follow_to_end(
     title: str | None = None,
     go_on: str = SUBMIT_AGAIN,
 ) -> experiments.Experiment:
-    """Show an experiment's progress until it ends, and return it as it ended.
+    """Show the progress of an experiment until it ends, and return its final state.
 
     Args:
         client: Connection to its lab.
         experiment: The experiment.
         quiet: Show no progress.
-        title: What to call it where its spec has no name; its id if absent.
+        title: Name in the display if the spec has none; the id if absent.
         go_on: How to continue a failed experiment once its cause is fixed.
 
     Raises:
@@ -57,23 +57,23 @@ def carry_out(
 ) -> experiments.Experiment:
     """Submit a spec to a lab on this machine, and follow it to its end.
 
-    What was finished is found, what was broken off goes on; after a bad end another experiment
-    takes over what was finished before it.
+    A finished experiment is found again, an interrupted one resumes. After a failure a new
+    experiment reuses the finished results.
 
     Args:
         client: Connection to a lab.
         spec: What to run.
         quiet: Show no progress.
-        title: What to call it where the spec has no name; its id if absent.
+        title: Name in the display if the spec has none; the id if absent.
         on_accepted: Called once the lab has accepted the spec.
 
     Raises:
-        ConflictError: the experiment is of other data, another model or another profile than
-            the spec's paths hold now.
+        ConflictError: a path of the spec now holds other data, another model or another profile
+            than when the experiment started.
     """
     from modnorm.client.inputs import check_inputs  # loads torch
 
-    experiment = take_up(client, spec)
+    experiment = resume_or_submit(client, spec)
     check_inputs(spec, experiment.provenance, folders=settings().split_folders)
     on_accepted()
     if not quiet:
@@ -82,28 +82,28 @@ def carry_out(
 
 
 def show_remarks(client: ModnormClient, experiment_id: str) -> None:
-    """Print what the first event remarks: what programs run behind, rows that occur twice."""
+    """Print the remarks of the first event: the sandbox that is used, rows that occur twice."""
     beginning = next(client.watch(experiment_id)).message
-    if beginning != _NO_REMARKS:
+    if beginning != _NO_REMARK:
         stderr().print(beginning, soft_wrap=True)
 
 
 def _base_reward(client: ModnormClient, experiment_id: str) -> Callable[[], float | None]:
-    def ask() -> float | None:
+    def base_reward() -> float | None:
         try:
             base = client.get(experiment_id).base
-        except UnavailableError:  # whoever follows the events waits for the lab; ask again then
+        except UnavailableError:  # the event stream waits for the lab; the next event asks again
             return None
         return base.selection_reward if base.HasField("selection_reward") else None
 
-    return ask
+    return base_reward
 
 
 def check_end(experiment: experiments.Experiment, go_on: str = SUBMIT_AGAIN) -> None:
     """Raise the error of an experiment that failed or was cancelled.
 
     Args:
-        experiment: An experiment that ended.
+        experiment: A finished experiment.
         go_on: How to continue a failed experiment once its cause is fixed.
 
     Raises:
@@ -111,7 +111,7 @@ def check_end(experiment: experiments.Experiment, go_on: str = SUBMIT_AGAIN) -> 
         CancelledError: it was cancelled.
     """
     if experiment.state == experiments.EXPERIMENT_STATE_FAILED:
-        remedy = experiment.remedy or "mend the cause"
+        remedy = experiment.remedy or "fix the cause"
         raise EvaluationError(
             f"the experiment failed: {experiment.error}", remedy=f"{remedy}; then {go_on}"
         )

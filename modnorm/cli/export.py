@@ -40,9 +40,8 @@ def export(  # noqa: PLR0913 - each argument is an option of the command
 ) -> None:
     """Write the model that es, mezo or zo_finetuner reported, or a candidate of another method.
 
-    The weights are made again from the base and what the run stored, the lineage or the
-    candidate's descriptor, bit for bit those that answered. The base is read on this machine; one
-    of another digest than the run began with is refused.
+    The weights are rebuilt bit for bit from the base and the stored lineage or descriptor. The
+    base is read on this machine; a base with another digest than the run's is refused.
     """
     from modnorm.cli.export_work import write_model
     from modnorm.client.base_model import BasePlace

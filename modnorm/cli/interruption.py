@@ -1,4 +1,4 @@
-"""What Ctrl-C does to a command."""
+"""Ctrl-C during a command."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,12 +8,12 @@ import typer
 from modnorm.cli.console import stderr
 
 EXIT_CODE = 130
-"""As shells have it."""
+"""The exit code of shells for Ctrl-C."""
 
 
 @contextmanager
 def interruptible(remark: str) -> Iterator[None]:
-    """End with the exit code of Ctrl-C and a remark on how to go on."""
+    """Exit on Ctrl-C with its exit code and a remark on how to resume."""
     try:
         yield
     except KeyboardInterrupt as error:

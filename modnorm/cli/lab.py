@@ -23,10 +23,11 @@ def submit(  # noqa: PLR0913 - each argument is an option of the command
     *,
     server: Server = None,
     request_id: Annotated[
-        str | None, typer.Option(help="The same id is the same experiment, at work or ended.")
+        str | None, typer.Option(help="The same id is the same experiment, running or finished.")
     ] = None,
     again: Annotated[
-        bool, typer.Option("--again", help="Do it beside one of the same spec that is at work.")
+        bool,
+        typer.Option("--again", help="Start another even if one of this spec is running."),
     ] = False,
     seed: Seed = None,
     wait: Annotated[bool, typer.Option("--wait", help="Follow it to its end.")] = False,
@@ -35,14 +36,14 @@ def submit(  # noqa: PLR0913 - each argument is an option of the command
 ) -> None:
     """Submit an experiment to a lab and print its id, nothing else without --wait.
 
-    Where an experiment of the same spec is at work in the lab, that one is taken, unless --again
-    or --request-id asks for another.
+    If an experiment of the same spec is running in the lab, prints the id of that one, unless
+    --again or --request-id is used.
     """
     if again and request_id is not None:
         raise InvalidInputError(
-            "a request id names one experiment, and --again asks for a fresh one",
+            "a request id names one experiment, and --again starts a new one",
             field="again",
-            remedy="leave one of the two out",
+            remedy="use one of the two",
         )
     spec = seeded(read_spec(spec_file), seed)
     from modnorm.cli.lab_work import submit_spec

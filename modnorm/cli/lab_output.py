@@ -1,4 +1,4 @@
-"""Experiments of a lab, as its commands print them."""
+"""Output of the commands that show experiments of a lab."""
 
 from modnorm.cli.console import as_dict, emit_json, interval, on_one_line, percent, stdout, table
 from modnorm.cli.progress import rewards
@@ -29,7 +29,7 @@ def show_experiment(
     Args:
         experiment: The experiment.
         as_json: Print a document instead.
-        brief: Leave out progress and results.
+        brief: Print neither progress nor results.
     """
     if as_json:
         emit_json(as_dict(experiment))
@@ -48,15 +48,15 @@ def show_experiment(
     if brief:
         return
     if experiment.state != experiments.EXPERIMENT_STATE_SUCCEEDED:
-        console.print(", ".join(_standing(experiment)), soft_wrap=True)
+        console.print(", ".join(_progress(experiment)), soft_wrap=True)
     if experiment.states:
         console.print(table(("state", "development", "held-out"), _states(experiment)))
     elif rows := _ensembles(experiment):
         console.print(table(("ensemble", "held-out", "95 % interval", "right"), rows))
 
 
-def _standing(experiment: experiments.Experiment) -> list[str]:
-    """Return how far an experiment is, or was when it ended early."""
+def _progress(experiment: experiments.Experiment) -> list[str]:
+    """Return the progress of an experiment; its last progress if it ended early."""
     progress, base = experiment.progress, experiment.base
     largest = max(experiment.spec.population.ensemble_sizes, default=1)
     known = base.selection_reward if base.HasField("selection_reward") else None
@@ -72,7 +72,7 @@ def _standing(experiment: experiments.Experiment) -> list[str]:
 
 
 def _states(experiment: experiments.Experiment) -> list[tuple[str, ...]]:
-    """Return the states of an iterative run; the one that it reports is marked."""
+    """Return the states of an iterative run; a star marks the reported one."""
     return [
         (
             f"after {state.updates} updates" + (" *" if state.reported else ""),

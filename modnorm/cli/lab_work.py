@@ -1,4 +1,4 @@
-"""What the commands that talk to a running lab do."""
+"""The work of the commands that talk to a running lab."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ from modnorm.cli.options import connect
 from modnorm.cli.results import write_results
 from modnorm.client import ModnormClient
 from modnorm.client.finished import check_succeeded
-from modnorm.client.resumption import join_live
+from modnorm.client.resumption import join_or_submit
 from modnorm.client.rundir import RunDirectory, hold
 from modnorm.spec import ExperimentSpec
 from modnorm.v1 import experiment_pb2 as experiments
@@ -33,14 +33,14 @@ def submit_spec(  # noqa: PLR0913 - each argument is an option of the command
     quiet: bool,
     as_json: bool,
 ) -> None:
-    """Submit a spec, or take its experiment that is at work, and print which it is.
+    """Submit a spec, or join its running experiment, and print the id.
 
     Args:
         spec: The spec.
         server: The lab; that of the settings when None.
         request_id: Name of the request.
-        again: Make another experiment though one is at work.
-        title: What progress calls it where the spec has no name.
+        again: Start another experiment even if one is running.
+        title: Name in the progress display if the spec has none.
         wait: Follow it to its end.
         quiet: Show no progress.
         as_json: Print a document.
@@ -53,7 +53,7 @@ def submit_spec(  # noqa: PLR0913 - each argument is an option of the command
         if not quiet:
             show_remarks(client, experiment.id)
         if wait:
-            with interruptible(f"experiment {experiment.id} goes on in the lab"):
+            with interruptible(f"experiment {experiment.id} continues in the lab"):
                 experiment = follow_to_end(client, experiment, quiet=quiet, title=title)
     if wait or as_json:
         show_experiment(experiment, as_json=as_json)
@@ -64,10 +64,10 @@ def submit_spec(  # noqa: PLR0913 - each argument is an option of the command
 
 
 def _join(client: ModnormClient, spec: ExperimentSpec) -> experiments.Experiment:
-    """Return the experiment of a spec that is at work, with a remark, or a new one."""
-    joined = join_live(client, spec, _PREFIX)
+    """Return the running experiment of a spec, with a remark, or a new one."""
+    joined = join_or_submit(client, spec, _PREFIX)
     if joined.is_found:
-        remark = "an experiment of this spec is at work, and is taken; --again makes another"
+        remark = "an experiment of this spec is already running; --again starts another"
         stderr().print(remark, soft_wrap=True)
     return joined.experiment
 
@@ -75,8 +75,8 @@ def _join(client: ModnormClient, spec: ExperimentSpec) -> experiments.Experiment
 def watch_experiment(
     experiment_id: str, server: str | None, *, quiet: bool, as_json: bool
 ) -> None:
-    """Follow an experiment to its end; as JSON, one event a line."""
-    with connect(server) as client, interruptible("the experiment goes on in the lab"):
+    """Follow an experiment to its end; with JSON, print one event per line."""
+    with connect(server) as client, interruptible("the experiment continues in the lab"):
         if as_json:
             for event in client.watch(experiment_id):
                 typer.echo(json.dumps(as_dict(event)))
@@ -89,7 +89,7 @@ def watch_experiment(
 def show_stored(
     experiment_id: str, server: str | None, out: Path | None, *, as_json: bool
 ) -> None:
-    """Show an experiment; write its files too where a directory is named."""
+    """Show an experiment; write its files if a directory is named."""
     with connect(server) as client:
         experiment = client.get(experiment_id)
         report = _write(client, experiment, RunDirectory(out)) if out else None
@@ -110,7 +110,7 @@ def list_all(server: str | None, *, as_json: bool) -> None:
 
 
 def cancel_experiment(experiment_id: str, server: str | None, *, as_json: bool) -> None:
-    """Ask an experiment to stop, and print how it is."""
+    """Ask an experiment to stop, and print its state."""
     with connect(server) as client:
         experiment = client.cancel(experiment_id)
     show_experiment(experiment, as_json=as_json, brief=True)

@@ -1,4 +1,4 @@
-"""`modnorm match`: the radius that moves a model as far as isotropic noise does."""
+"""`modnorm match`: the radius that changes a model as much as isotropic noise does."""
 
 from typing import Annotated
 
@@ -6,7 +6,7 @@ import typer
 
 from modnorm.cli.interruption import interruptible
 from modnorm.cli.options import Json, Quiet, SpecFile, numbers, read_unsettled_spec
-from modnorm.cli.radius import GOES_ON, Out, held, home_of
+from modnorm.cli.radius import RESUMES, Out, held, home_of
 from modnorm.spec_limits import MAX_SEED
 
 Radii = Annotated[str, typer.Option("--radii", metavar="R,R,...", help="Radii to try.")]
@@ -25,7 +25,7 @@ MatchServer = Annotated[
     typer.Option(
         "--server",
         metavar="HOST:PORT",
-        help="Have this lab's calibrator measure, instead of this machine.",
+        help="Measure on the calibrator of this lab instead of this machine.",
     ),
 ]
 
@@ -47,9 +47,9 @@ def match(  # noqa: PLR0913 - each argument is an option of the command
 
     No answers are generated and no labels read: next-token distributions and hidden states are
     compared on the first selection rows' prompts, with the same candidate seeds for every radius.
-    Model, task, method, profile, pool and noise are those of the spec. Started again, the same
-    command goes on where it was broken off; other radii measure nothing twice. The artifact,
-    DIR/radius.json, can stand in a spec in the place of the radius.
+    Model, task, method, profile, pool and noise are those of the spec. The same command resumes
+    an interrupted one; with other radii it repeats no measurement. A spec may name the artifact,
+    DIR/radius.json, instead of a radius.
     """
     from modnorm.cli.match_plan import check_matching
     from modnorm.radius.artifact_schema import MatchingSettings
@@ -70,7 +70,7 @@ def match(  # noqa: PLR0913 - each argument is an option of the command
         with located(spec_file):
             check_matching(spec, wanted)
     home = home_of(spec_file, "match", out)
-    with interruptible(GOES_ON), held(home):
+    with interruptible(RESUMES), held(home):
         from modnorm.cli.match_work import match_all
 
         match_all(spec, wanted, home, server, quiet=quiet, as_json=as_json)

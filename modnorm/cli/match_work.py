@@ -1,4 +1,4 @@
-"""What `modnorm match` does: measures, here or in a lab, and shows the radius."""
+"""The work of `modnorm match`: measure here or in a lab, then show the radius."""
 
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from modnorm.radius.functional_matching import Measurement
 
 
-def match_all(  # noqa: PLR0913 - what the command is told
+def match_all(  # noqa: PLR0913 - the options of the command
     spec: ExperimentSpec,
     wanted: Matching,
     home: Path,
@@ -32,8 +32,8 @@ def match_all(  # noqa: PLR0913 - what the command is told
 
     Args:
         spec: Model, task and method; its radius does not matter.
-        wanted: What is tried, and how it is measured.
-        home: Directory of the artifact, held by the caller.
+        wanted: Radii to try, and settings of the measurement.
+        home: Directory of the artifact, locked by the caller.
         server: Lab that measures; this process when None.
         quiet: Show no progress.
         as_json: Write the artifact to stdout.
@@ -83,7 +83,7 @@ def _in_lab(
 
 
 class _Measurements:
-    """A count, and a line for each condition when all of its candidates are measured."""
+    """Shows a count, and a line when all candidates of a condition are measured."""
 
     def __init__(self, counts: Counts, candidates: int) -> None:
         self._counts = counts
@@ -93,7 +93,7 @@ class _Measurements:
         self._counts.show("measuring", step.done, step.total)
         if step.done % self._candidates == 0:
             conditions = f"{step.done // self._candidates}/{step.total // self._candidates}"
-            self._counts.tell(f"{conditions}  {step.method} {step.radius:g} measured")
+            self._counts.note(f"{conditions}  {step.method} {step.radius:g} measured")
 
 
 def _table(document: MatchingDocument) -> "Table":

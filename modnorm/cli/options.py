@@ -45,10 +45,10 @@ SpecFile = Annotated[Path, typer.Argument(metavar="SPEC", help="Experiment spec,
 
 
 def settings() -> "ClientSettings":
-    """Read the settings.
+    """Read the settings from the environment.
 
     Raises:
-        InvalidInputError: a variable of the environment does not make sense.
+        InvalidInputError: names the variable that is wrong.
     """
     from pydantic import ValidationError
 
@@ -64,12 +64,13 @@ def settings() -> "ClientSettings":
 
 
 def read_spec(path: Path) -> "ExperimentSpec":
-    """Read a spec, and the task file and the radius artifact that it may name.
+    """Read a spec with the task file and the radius artifact that it names, if any.
 
-    Labs get the text of the one and the number in the other.
+    The returned spec holds the text of the task file and the number of the artifact: labs read
+    neither file.
 
     Raises:
-        InvalidInputError: one of them is missing or does not hold together, or they do not fit.
+        InvalidInputError: a file is missing or invalid, or the artifact does not fit the spec.
     """
     from modnorm.client.radius import carry_radius
     from modnorm.spec import located
@@ -81,12 +82,12 @@ def read_spec(path: Path) -> "ExperimentSpec":
 
 
 def read_unsettled_spec(path: Path) -> "ExperimentSpec":
-    """Read a spec, and the task file that it may name, but no radius artifact.
+    """Read a spec with its task file, but without its radius artifact.
 
-    For commands that choose the radius: the artifact that the spec names may be theirs to make.
+    For commands that choose the radius: the artifact need not exist yet.
 
     Raises:
-        InvalidInputError: one of them is missing, is not YAML, or does not hold together.
+        InvalidInputError: a file is missing, is not YAML, or is invalid.
     """
     from modnorm.spec import load_spec, located
     from modnorm.tasks.declared_task import carry_declaration
@@ -96,7 +97,7 @@ def read_unsettled_spec(path: Path) -> "ExperimentSpec":
 
 
 def seeded(spec: "ExperimentSpec", seed: int | None) -> "ExperimentSpec":
-    """Return a spec under another population seed; as it is where none is given.
+    """Return a spec with another population seed, or unchanged if the seed is None.
 
     Raises:
         InvalidInputError: the seed is out of bounds.
@@ -152,12 +153,12 @@ def connect(server: str | None) -> Iterator["ModnormClient"]:
 
 
 def lab_of(run: str, server: str | None) -> str | None:
-    """Return the server of the lab that ran RUN; None where RUN is something on this machine.
+    """Return the server of the lab that ran RUN; None if RUN is on this machine.
 
     Args:
         run: Directory or id.
-        server: What was named on the command line. Without it the settings count, but not their
-            default: what is neither a directory nor in a lab that somebody named is a mistake.
+        server: The server on the command line. Without it the settings count, but not their
+            default: a run that is no directory needs a lab that the user named.
     """
     if server is not None or Path(run).exists():
         return server
@@ -169,17 +170,17 @@ def lab_of(run: str, server: str | None) -> str | None:
 def in_lab(
     experiment_id: str, server: str
 ) -> Iterator[tuple["ModnormClient", "experiments.Experiment"]]:
-    """Open a connection to the lab that ran an experiment, and find the experiment.
+    """Connect to the lab that ran an experiment, and yield client and experiment.
 
     Raises:
-        NotFoundError: it has no such experiment.
+        NotFoundError: the lab has no such experiment.
     """
     with connect(server) as client:
         try:
             experiment = client.get(experiment_id)
         except NotFoundError as error:
             raise NotFoundError(
-                f"{error.message}; the lab {server} was asked",
+                f"{error.message} in the lab {server}",
                 field=error.field,
                 remedy="name an id that `modnorm list` shows, or the directory of a run",
             ) from error
@@ -187,7 +188,7 @@ def in_lab(
 
 
 def numbers(text: str, field: str, kind: type[NumberT]) -> tuple[NumberT, ...]:
-    """Read a list such as `0.08,0.16`, in which each number stands once.
+    """Read a list of distinct numbers such as `0.08,0.16`.
 
     Args:
         text: Numbers with commas between them.
@@ -195,7 +196,7 @@ def numbers(text: str, field: str, kind: type[NumberT]) -> tuple[NumberT, ...]:
         kind: `int` or `float`.
 
     Raises:
-        InvalidInputError: an item is not a number, stands there twice, or there is none.
+        InvalidInputError: an item is not a number or appears twice, or the list is empty.
     """
     try:
         found = tuple(kind(item) for item in text.split(","))

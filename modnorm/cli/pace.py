@@ -1,26 +1,26 @@
-"""How fast a phase goes and how long it still takes."""
+"""Rate and remaining time of a phase."""
 
 from dataclasses import dataclass
 
 
 @dataclass
 class Pace:
-    """Rate of one phase, counted from where this process began to look.
+    """Rate of one phase since this process started to watch it.
 
-    What was finished before (a run that continues, events told again) took other time.
+    Items finished earlier (before a resumed run, in replayed events) do not count.
     """
 
     started: float
-    """Time in seconds at which the counting began."""
+    """Time in seconds at which counting started."""
     base: int = 0
-    """Items done by then."""
+    """Items finished by then."""
     done: int = 0
-    """Items done by now."""
+    """Items finished by now."""
     at: float = 0.0
-    """Time of the last item counted."""
+    """Time of the last counted item."""
 
     def count(self, done: int, at: float) -> None:
-        """Take note of `done` items at time `at`; what lies before the start is not counted."""
+        """Record `done` items at time `at`; items before the start are not counted."""
         if at < self.started:
             self.base = done
         if done != self.done:
@@ -28,7 +28,7 @@ class Pace:
 
     @property
     def rate(self) -> float | None:
-        """Items a second; None before the first."""
+        """Items per second; None before the first."""
         counted, seconds = self.done - self.base, self.at - self.started
         return counted / seconds if counted > 0 and seconds > 0 else None
 
@@ -39,7 +39,7 @@ class Pace:
 
 
 def speed(pace: Pace, total: int) -> list[str]:
-    """Return rate and remaining time as people read them; nothing while they are unknown."""
+    """Return rate and remaining time as text; empty while they are unknown."""
     rate, remaining = pace.rate, pace.remaining(total)
     if rate is None or remaining is None:
         return []

@@ -41,7 +41,7 @@ def prepare(  # noqa: PLR0913 - each argument is an option of the command
 ) -> None:
     """Prepare the generator of zo_finetuner on solved puzzles, with gradients, once a model.
 
-    Nothing is kept of a preparation that is broken off; fewer `--epochs` are sooner done.
+    An interrupted preparation leaves nothing. Fewer `--epochs` finish earlier.
     """
     from modnorm.spec import DataSpec, parse_section
 
@@ -53,7 +53,7 @@ def prepare(  # noqa: PLR0913 - each argument is an option of the command
 
     chosen = replace(PreparationSettings(), epochs=epochs, seed=seed)
     with (
-        interruptible("stopped; nothing was written, the same command begins anew"),
+        interruptible("stopped; nothing was written, the same command starts again"),
         counting(stderr(), quiet=quiet) as counts,
     ):
         generator = prepare_generator(

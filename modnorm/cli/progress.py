@@ -18,11 +18,11 @@ from modnorm.wire.conversions import state_name
 Event = experiments.WatchExperimentResponse
 
 _LINE_SECONDS = 5.0
-"""Plain lines inside a phase are at least this far apart."""
+"""Least time between plain lines of one phase."""
 
 
 class Display(AbstractContextManager["Display"], Protocol):
-    """Something that shows events."""
+    """A display of events."""
 
     def show(self, event: Event, base: float | None) -> None:
         """Show the state after an event.
@@ -34,12 +34,12 @@ class Display(AbstractContextManager["Display"], Protocol):
 
 
 def display(console: Console, title: str, ensemble_size: int, *, quiet: bool) -> Display:
-    """Return the display that suits the console.
+    """Return the display for a console: live on a terminal, else lines.
 
     Args:
         console: Where to draw.
         title: Name of the experiment.
-        ensemble_size: Largest K, of which the threshold is shown.
+        ensemble_size: Largest K; its threshold is shown.
         quiet: Show nothing.
     """
     if quiet:
@@ -57,7 +57,7 @@ def follow(
     Args:
         events: The stream.
         screen: Where to show them.
-        base_reward: Asks for the reward of the base; called until it answers.
+        base_reward: Returns the reward of the base, or None; called until it is known.
     """
     base: float | None = None
     for event in events:
@@ -67,11 +67,11 @@ def follow(
 
 
 def catch_up(events: Iterable[Event], now: experiments.Experiment) -> Iterator[Event]:
-    """Leave out what was overtaken before anybody looked, all but the last event of each phase.
+    """Yield the last event of each past phase, then all events from now on.
 
     Args:
         events: The stream, from its beginning.
-        now: The experiment as it is when the stream begins.
+        now: The experiment when the stream starts.
     """
     stream = iter(events)
     held: Event | None = None
@@ -87,7 +87,7 @@ def catch_up(events: Iterable[Event], now: experiments.Experiment) -> Iterator[E
 
 
 def _has_reached(event: Event, now: experiments.Experiment) -> bool:
-    """Tell whether an event is no older than what is known; states are numbered in their order."""
+    """Whether an event is at least as late as an experiment; states are numbered in order."""
     if event.state != now.state:
         return event.state > now.state
     return _extent(event)[0] >= _extent(now)[0]
@@ -103,11 +103,11 @@ class NullDisplay:
         return None
 
     def show(self, event: Event, base: float | None) -> None:
-        """Pass over the event."""
+        """Ignore the event."""
 
 
 class LineDisplay(NullDisplay):
-    """One line a phase, one now and then inside it, and one for each reason to wait."""
+    """One line per phase, one every few seconds inside it, one per reason to wait."""
 
     def __init__(self, console: Console, title: str, ensemble_size: int) -> None:
         self._console = console
@@ -115,18 +115,18 @@ class LineDisplay(NullDisplay):
         self._ensemble_size = ensemble_size
         self._phases = _Phases()
         self._state: int | None = None
-        self._told = ""
+        self._reason = ""
         self._printed = 0.0
 
     def show(self, event: Event, base: float | None) -> None:
-        """Print a line when the state changed, the last line is old or it waits for something."""
+        """Print a line if the state or the reason to wait changed, or the last line is old."""
         pace = self._phases.observe(event)
         now = time.monotonic()
         waiting = _waiting(event)
-        is_news = event.state != self._state or (waiting and waiting != self._told)
-        if not is_news and now - self._printed < _LINE_SECONDS:
+        is_new = event.state != self._state or (waiting and waiting != self._reason)
+        if not is_new and now - self._printed < _LINE_SECONDS:
             return
-        self._told = waiting or ("" if event.state != self._state else self._told)
+        self._reason = waiting or ("" if event.state != self._state else self._reason)
         self._state, self._printed = event.state, now
         done, total = _extent(event)
         parts = [f"{self._title}: {state_name(event.state)}"]
@@ -138,7 +138,7 @@ class LineDisplay(NullDisplay):
 
 
 class LiveDisplay:
-    """A bar a phase, a line with the best rewards so far, and what is waited for."""
+    """A bar per phase, a line with the best rewards so far, and the reason to wait."""
 
     def __init__(self, console: Console, title: str, ensemble_size: int) -> None:
         self._ensemble_size = ensemble_size
@@ -183,7 +183,7 @@ class LiveDisplay:
 
 
 class _Phases:
-    """The pace of each phase that was seen."""
+    """The pace of each phase so far."""
 
     def __init__(self) -> None:
         self._opened = time.time()
@@ -215,7 +215,7 @@ def _waiting(event: Event) -> str:
 
 
 def _extent(at: Event | experiments.Experiment) -> tuple[int, int]:
-    """Return how much of its phase is done, and of how much."""
+    """Return finished and total items of the present phase."""
     progress = at.progress
     if at.state == experiments.EXPERIMENT_STATE_SELECTING and progress.updates_total:
         return progress.updates_done, progress.updates_total
@@ -225,21 +225,21 @@ def _extent(at: Event | experiments.Experiment) -> tuple[int, int]:
 
 
 def rewards(progress: experiments.Progress, base: float | None, size: int) -> list[str]:
-    """Return the selection rewards that are known, each with its name.
+    """Return the known selection rewards, each with its name.
 
     Args:
-        progress: How far the experiment is.
-        base: That of the unperturbed model, if known.
-        size: Largest K, of which the threshold is told.
+        progress: Progress of the experiment.
+        base: Reward of the unperturbed model, if known.
+        size: Largest K; its threshold is returned.
     """
-    found = []
+    texts = []
     if progress.HasField("best_reward"):
-        found.append(f"best {progress.best_reward:.4f}")
+        texts.append(f"best {progress.best_reward:.4f}")
     if progress.HasField("threshold_reward"):
-        found.append(f"top-{size} {progress.threshold_reward:.4f}")
+        texts.append(f"top-{size} {progress.threshold_reward:.4f}")
     if base is not None:
-        found.append(f"base {base:.4f}")
-    return found
+        texts.append(f"base {base:.4f}")
+    return texts
 
 
 def _figures(progress: experiments.Progress, base: float | None, size: int) -> list[str]:

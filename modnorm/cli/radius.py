@@ -1,4 +1,4 @@
-"""What the commands that choose a radius leave and show."""
+"""Files and output of the commands that choose a radius."""
 
 import json
 from collections.abc import Iterator
@@ -25,18 +25,18 @@ Out = Annotated[
         help="Directory of the artifact [default: runs/SPEC-, and the name of the command].",
     ),
 ]
-GOES_ON = "stopped; the same command goes on from here"
-"""What a command that is broken off says."""
+RESUMES = "stopped; the same command resumes here"
+"""Remark of an interrupted command."""
 
 
 def home_of(spec_file: Path, command: str, out: Path | None) -> Path:
-    """Return the directory of an artifact: beside that of the spec's run, which `run` names."""
+    """Return the directory of an artifact, beside the default directory of the run."""
     return out or Path("runs") / f"{spec_file.stem}-{command}"
 
 
 @contextmanager
 def held(out: Path) -> Iterator[None]:
-    """Hold the directory of an artifact, which must not be that of a run."""
+    """Lock the directory of an artifact, which must not be a run directory."""
     from modnorm.client.rundir import RunDirectory, hold
 
     RunDirectory(out).check_holds_no_run()
@@ -50,7 +50,7 @@ def conclude(
     """Write `radius.json` and `radius.png`, keep the artifact, show it.
 
     Args:
-        document: What the artifact says.
+        document: Content of the artifact.
         shown: Its table for people.
         out: Directory, which exists.
         as_json: Write the artifact to stdout instead of the table.
@@ -74,7 +74,7 @@ def conclude(
 
 
 def _edge(document: "GridDocument | MatchingDocument") -> str | None:
-    """Return a remark when a better radius may lie outside of those that were tried."""
+    """Return a remark if the best radius is the first or the last that was tried."""
     tried = [one.radius for one in document.radii]
     if len(tried) < 2 or document.radius not in {tried[0], tried[-1]}:
         return None

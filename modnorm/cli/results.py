@@ -22,10 +22,8 @@ def write_results(
 ) -> Path:
     """Fetch a finished experiment, write its files, and return where the report is.
 
-    `results.json` is the last of them: where it is, the others are whole.
-
-    A run that was answered in environments that differ says so on stderr, and one in which work
-    was left out too.
+    `results.json` is written last: if it exists, the other files are complete. Notes on stderr
+    state skipped work, and environments that differ.
     """
     from modnorm.analysis.document import describe_shortcuts
     from modnorm.analysis.environments import describe_mixed
@@ -91,7 +89,7 @@ def _model_row(name: str, model: "BaseEntry | ExpertEntry") -> tuple[str, str, s
 
 
 def _state_name(state: Mapping[str, object], iterative: "IterativeEntry") -> str:
-    """Return what a row calls a state; the one that the run reports is marked."""
+    """Return the name of a state; a star marks the reported one."""
     name = f"after {state['updates']} updates" if state["updates"] else "base"
     return f"{name} *" if state["updates"] == iterative["reported"] else name
 

@@ -26,10 +26,10 @@ def run(
 ) -> None:
     """Run experiments in this process and write results and a report.
 
-    Started again, the same command goes on where it was broken off, or where it failed for a cause
-    that is mended by now, and repeats nothing that was finished. Several specs share one lab, one
-    after another, and get a directory each inside DIR. All are read before any runs; one that
-    fails stops no other, and then the exit code is 1.
+    The same command resumes an interrupted run, and a failed one once its cause is fixed. It
+    repeats nothing that is finished. Several specs run one after another in one lab, each with a
+    directory inside DIR. All are checked before the first starts. If one fails, the others still
+    run, and the exit code is 1.
     """
     from modnorm.cli.run_plan import check_runs, plan_runs
     from modnorm.client.rundir import hold
@@ -37,7 +37,7 @@ def run(
     home = out or Path("runs") / spec_files[0].stem
     runs = plan_runs(spec_files, home, seed)
     refused = check_runs(runs)
-    with interruptible("stopped; the same command goes on from here"), hold(home):
-        from modnorm.cli.run_work import carry_out_runs
+    with interruptible("stopped; the same command resumes here"), hold(home):
+        from modnorm.cli.run_work import run_all
 
-        carry_out_runs(runs, home, refused=refused, quiet=quiet, as_json=as_json)
+        run_all(runs, home, refused=refused, quiet=quiet, as_json=as_json)

@@ -26,11 +26,11 @@ class PlannedRun:
 
 
 def plan_runs(spec_files: Sequence[Path], home: Path, seed: int | None) -> list[PlannedRun]:
-    """Read specs and give each its directory: the home itself, or one inside it of several.
+    """Return each spec with its directory: the home, or one inside it if there are several.
 
     Raises:
-        InvalidInputError: one of them is not sound, or two have the same name.
-        ConflictError: the home holds a run, and is to hold several.
+        InvalidInputError: a spec is invalid, or two have the same name.
+        ConflictError: the home holds a single run, and would hold several.
     """
     if len(spec_files) == 1:
         spec = seeded(read_spec(spec_files[0]), seed)
@@ -49,10 +49,10 @@ def plan_runs(spec_files: Sequence[Path], home: Path, seed: int | None) -> list[
 
 
 def check_runs(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
-    """Return the runs that are refused for what their specs name, with a line on each.
+    """Return the runs that the checks of this machine refuse, after a line about each.
 
     Raises:
-        ModnormError: all of them are refused; the error is that of the first.
+        ModnormError: all are refused; the error is that of the first.
         ConflictError: a directory holds a run of another spec.
     """
     for planned in runs:
@@ -61,12 +61,12 @@ def check_runs(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
     if len(faults) == len(runs):
         raise faults[runs[0]]
     for planned, fault in faults.items():
-        tell_failure(planned, fault)
+        report_failure(planned, fault)
     return list(faults)
 
 
-def tell_failure(planned: PlannedRun, error: ModnormError) -> None:
-    """Print which of several runs failed, and why."""
+def report_failure(planned: PlannedRun, error: ModnormError) -> None:
+    """Print the name of a run that failed, and the reason."""
     stderr().print(f"failed: {planned.directory.path.name}: {error}", soft_wrap=True)
 
 

@@ -1,4 +1,4 @@
-"""What `modnorm run` does with checked specs: starts a lab and runs one after another."""
+"""The work of `modnorm run`: start a lab, and run checked specs one after another."""
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -7,13 +7,13 @@ from modnorm.cli.console import emit_json, stderr, stdout
 from modnorm.cli.experiment import carry_out
 from modnorm.cli.options import settings
 from modnorm.cli.results import read_results, results_table, write_results
-from modnorm.cli.run_plan import PlannedRun, tell_failure
+from modnorm.cli.run_plan import PlannedRun, report_failure
 from modnorm.client import ModnormClient
 from modnorm.client.embedded import embedded_client
 from modnorm.errors import EvaluationError, ModnormError, UnavailableError
 
 
-def carry_out_runs(
+def run_all(
     runs: Sequence[PlannedRun],
     home: Path,
     *,
@@ -25,8 +25,8 @@ def carry_out_runs(
 
     Args:
         runs: The runs.
-        home: Directory of the lab, held by the caller.
-        refused: Runs that are left out, as failures.
+        home: Directory of the lab, locked by the caller.
+        refused: Runs that are skipped and count as failures.
         quiet: Show no progress.
         as_json: Write the documents of all results to stdout.
 
@@ -36,8 +36,8 @@ def carry_out_runs(
     """
     with embedded_client(home, settings()) as client:
         wanted = [planned for planned in runs if planned not in refused]
-        ended_badly = _carry_out_all(client, wanted, len(runs), quiet=quiet, as_json=as_json)
-    failed = [*refused, *ended_badly]
+        failed_now = _run_each(client, wanted, len(runs), quiet=quiet, as_json=as_json)
+    failed = [*refused, *failed_now]
     if as_json:
         documents = [read_results(each.directory) for each in runs if each not in failed]
         emit_json(documents[0] if len(runs) == 1 else documents)
@@ -45,11 +45,11 @@ def carry_out_runs(
         names = ", ".join(str(each.directory.path.name) for each in runs if each in failed)
         raise EvaluationError(
             f"{len(failed)} of {len(runs)} experiments failed: {names}",
-            remedy="mend what is said above; the same command repeats nothing that is finished",
+            remedy="fix the causes above; the same command repeats nothing that is finished",
         )
 
 
-def _carry_out_all(
+def _run_each(
     client: ModnormClient,
     wanted: Sequence[PlannedRun],
     planned_runs: int,
@@ -57,7 +57,7 @@ def _carry_out_all(
     quiet: bool,
     as_json: bool,
 ) -> list[PlannedRun]:
-    """Carry out one after another; return those that failed, of several."""
+    """Run one after another; return the failed ones. A single run raises its error instead."""
     if planned_runs == 1:
         _carry_out(client, wanted[0], quiet=quiet, as_json=as_json)
         return []
@@ -69,7 +69,7 @@ def _carry_out_all(
             if isinstance(error, UnavailableError):
                 next(client.list(), None)  # raises where the lab itself is down
             failed.append(planned)
-            tell_failure(planned, error)
+            report_failure(planned, error)
     return failed
 
 

@@ -1,4 +1,4 @@
-"""`modnorm scales`: how far each physical tensor moves."""
+"""`modnorm scales`: mass and scale of each physical tensor."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`modnorm suite`: many experiments declared together, run, and set beside the paper."""
+"""`modnorm suite`: run many experiments of one file, and compare them with the paper."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -47,7 +47,7 @@ InFlight = Annotated[
     int | None,
     typer.Option("--in-flight", min=1, help="Experiments at a time [default: 1, 4 in a lab]."),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would run, and end.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would run, and exit.")]
 Format = Annotated[
     Literal["text", "markdown", "json"], typer.Option("--format", help="How to write tables.")
 ]
@@ -87,7 +87,7 @@ def run(  # noqa: PLR0913 - each argument is an option of the command
     directory = _directory(out, loaded)
     if server is None:
         _check_any(cells)
-    with interruptible("stopped; the same command goes on from here"), hold(directory):
+    with interruptible("stopped; the same command resumes here"), hold(directory):
         from modnorm.cli.suite_work import carry_out
 
         finished = carry_out(
@@ -159,7 +159,7 @@ def tables(  # noqa: PLR0913 - each argument is an option of the command
 
 
 def _check_any(cells: Sequence["Cell"]) -> None:
-    """Refuse a suite of which no cell can run, before a lab is started."""
+    """Refuse a suite before a lab is started if none of its cells can run."""
     first: ModnormError | None = None
     for cell in cells:
         try:
@@ -187,7 +187,7 @@ def _settled(path: Path, laid_over: Sequence["Fragment"]) -> "LoadedSuite":
 
 
 def _reload(path: Path, out: Path | None) -> "LoadedSuite":
-    """Load a suite with the settings that its directory was begun with."""
+    """Load a suite with the settings that its directory was started with."""
     from modnorm.suites.running.journal import Journal
 
     loaded = _load(path, None)
@@ -200,7 +200,7 @@ def _directory(out: Path | None, loaded: "LoadedSuite") -> Path:
 
 
 def _chosen(loaded: "LoadedSuite", only: Sequence[str] | None) -> tuple["Cell", ...]:
-    """Return the cells that have one of the options named on each axis named."""
+    """Return the cells with one of the requested options on each requested axis."""
     from modnorm.suites.cells import matches
 
     where: dict[str, tuple[str, ...]] = {}

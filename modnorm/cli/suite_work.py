@@ -11,7 +11,7 @@ from modnorm.cli.results import write_results
 from modnorm.client.client import ModnormClient
 from modnorm.client.embedded import embedded_client
 from modnorm.client.inputs import check_inputs
-from modnorm.client.resumption import take_up, take_up_shared
+from modnorm.client.resumption import resume_or_submit, resume_or_submit_shared
 from modnorm.client.rundir import RunDirectory
 from modnorm.spec import ExperimentSpec
 from modnorm.suites import Cell, LoadedSuite
@@ -40,7 +40,7 @@ def carry_out(  # noqa: PLR0913 - a run depends on all of them
     Args:
         loaded: The suite.
         cells: The cells to run.
-        directory: The directory of the suite, held by the caller.
+        directory: The directory of the suite, locked by the caller.
         server: `HOST:PORT` of a lab; None for one inside this process.
         in_flight: Experiments at a time; None for the default.
         quiet: Print nothing.
@@ -90,7 +90,7 @@ def _submit_here(
     client: ModnormClient, spec: ExperimentSpec, in_flight: Collection[str]
 ) -> experiments.Experiment:
     """Submit to a lab on this machine, which reads our paths."""
-    experiment = take_up(client, spec, wanted=in_flight)
+    experiment = resume_or_submit(client, spec, wanted=in_flight)
     check_inputs(spec, experiment.provenance, folders=settings().split_folders)
     return experiment
 
@@ -99,7 +99,7 @@ def _submit_to_lab(
     client: ModnormClient, spec: ExperimentSpec, _in_flight: Collection[str]
 ) -> experiments.Experiment:
     """Submit to a shared lab, where this command cancels no experiment."""
-    return take_up_shared(client, spec, _PREFIX)
+    return resume_or_submit_shared(client, spec, _PREFIX)
 
 
 def _finish(

@@ -1,4 +1,4 @@
-"""`modnorm token`: who may use a lab, kept in a file that all its services read."""
+"""`modnorm token`: the tokens of a lab, in a file that all its services read."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -31,9 +31,7 @@ TokenFile = Annotated[
         help="File of accepted tokens, which services read anew when it changes.",
     ),
 ]
-Roles = Annotated[
-    list[Role], typer.Option("--role", help="What it may be used for; may be given repeatedly.")
-]
+Roles = Annotated[list[Role], typer.Option("--role", help="What it may be used for; repeatable.")]
 Tenant = Annotated[str, typer.Option(metavar="NAME", help="Whose experiments it is for.")]
 Days = Annotated[
     float | None, typer.Option(metavar="DAYS", help="Days until it expires [default: never].")
@@ -55,7 +53,7 @@ def create(  # noqa: PLR0913 - each argument is an option of the command
     rate: Rate = None,
     as_json: Json = False,
 ) -> None:
-    """Make a token and print it. It is shown this once: the file keeps a hash."""
+    """Make a token and print it once; the file keeps only its hash."""
     from modnorm.wire.tokens import add_token, make_token
 
     text, kept = make_token(name, roles, tenant=tenant, expires=_in(days), rate=rate)
@@ -82,7 +80,7 @@ def list_tokens(*, file: TokenFile, as_json: Json = False) -> None:
 
 @app.command("revoke")
 def revoke(name: Name, *, file: TokenFile, as_json: Json = False) -> None:
-    """Have a token refused from now on; services notice within a second."""
+    """Revoke a token; services refuse it within a second."""
     from modnorm.wire.tokens import revoke_token
 
     revoke_token(file, name)

@@ -48,9 +48,9 @@ def tune(  # noqa: PLR0913 - each argument is an option of the command
 ) -> None:
     """Choose the radius (sigma for randopt) with the best mean ensemble on development rows.
 
-    Every scale is tried under every seed; ties go to the smaller scale. Started again, the same
-    command goes on where it was broken off; a finer grid repeats no trial that it shares. The
-    artifact, DIR/radius.json, can stand in a spec in the place of the radius.
+    Every scale is tried with every seed; ties go to the smaller scale. The same command resumes
+    an interrupted one; a finer grid reuses the trials of a coarser one. A spec may name the
+    artifact, DIR/radius.json, instead of a radius.
     """
     from modnorm.cli.tune_plan import plan_trials
 

@@ -1,4 +1,4 @@
-"""The trials of `modnorm tune`, checked before a lab is started or asked."""
+"""The trials of `modnorm tune`, checked before a lab is used."""
 
 from collections.abc import Sequence
 
@@ -27,7 +27,7 @@ def plan_trials(
         ensemble_size: K; the largest of the spec when None.
 
     Raises:
-        InvalidInputError: a trial is no valid experiment, or a development row is a held-out row.
+        InvalidInputError: a trial is invalid, or a development row is a held-out row.
     """
     rows = _development(spec, heldout)
     size = ensemble_size or max(spec.population.ensemble_sizes)
@@ -42,7 +42,7 @@ def _development(spec: ExperimentSpec, heldout: str | None) -> DataSpec:
     """Return the development rows; the spec's held-out rows are kept for the test."""
     if heldout is None:
         raise InvalidInputError(
-            "no development rows are given, and the spec's held-out rows are for the test",
+            "development rows are missing, and the spec's held-out rows are for the test",
             field="heldout",
             remedy="name other rows: --heldout '{source: dev.jsonl, limit: 100}'",
         )

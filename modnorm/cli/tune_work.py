@@ -1,4 +1,4 @@
-"""What `modnorm tune` does with its trials: runs them, here or in a lab, and compares them."""
+"""The work of `modnorm tune`: run the trials, here or in a lab, and compare them."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,9 +8,9 @@ from modnorm.cli.console import percent, table
 from modnorm.cli.experiment import SAME_COMMAND, carry_out, follow_to_end
 from modnorm.cli.interruption import interruptible
 from modnorm.cli.options import connect, settings
-from modnorm.cli.radius import GOES_ON, conclude
+from modnorm.cli.radius import RESUMES, conclude
 from modnorm.client.embedded import embedded_client
-from modnorm.client.resumption import take_up_shared
+from modnorm.client.resumption import resume_or_submit_shared
 from modnorm.client.tuning import Trial, grid_document
 from modnorm.errors import EvaluationError
 from modnorm.radius.artifact_schema import GridDocument
@@ -30,7 +30,7 @@ def try_all(
 
     Args:
         specs: The trials.
-        home: Directory of the artifact, held by the caller.
+        home: Directory of the artifact, locked by the caller.
         server: Lab that runs the trials; one in this process when None.
         quiet: Show no progress.
         as_json: Write the artifact to stdout.
@@ -49,19 +49,19 @@ def try_all(
 
 def _embedded(specs: Sequence[ExperimentSpec], out: Path, *, quiet: bool) -> list[Trial]:
     with (
-        interruptible(GOES_ON),
+        interruptible(RESUMES),
         embedded_client(out, settings()) as client,
     ):
         return [_trial(spec, carry_out(client, spec, quiet=quiet)) for spec in specs]
 
 
 def _in_lab(specs: Sequence[ExperimentSpec], server: str, *, quiet: bool) -> list[Trial]:
-    """Submit all trials before any is waited for: the evaluators share them out."""
+    """Submit all trials before the first wait, so that the evaluators share them."""
     with (
         connect(server) as client,
-        interruptible("the trials go on in the lab; the same command finds them"),
+        interruptible("the trials continue in the lab; the same command finds them"),
     ):
-        accepted = [take_up_shared(client, spec, _PREFIX) for spec in specs]
+        accepted = [resume_or_submit_shared(client, spec, _PREFIX) for spec in specs]
         return [
             _trial(spec, follow_to_end(client, experiment, quiet=quiet, go_on=SAME_COMMAND))
             for spec, experiment in zip(specs, accepted, strict=True)

@@ -1,6 +1,6 @@
-"""The SDK: the one part of the library that calls a lab.
+"""The SDK: the part of the library that calls a lab.
 
-Its names are imported when they are asked for: settings and run directories need no gRPC.
+Its names are imported on first use: settings and run directories need no gRPC.
 """
 
 from pkgutil import resolve_name

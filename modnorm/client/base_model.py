@@ -1,4 +1,4 @@
-"""The model that an experiment began with, found on this machine."""
+"""The base model of an experiment, on this machine."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ _REMEDY = "name where it is on this machine with --model, its commit with --revi
 
 @dataclass(frozen=True, slots=True)
 class BasePlace:
-    """Where a base is on this machine; None is what the experiment's spec says."""
+    """Name and revision of a base on this machine; None means as in the spec."""
 
     name: str | None = None
     revision: str | None = None
@@ -22,12 +22,12 @@ class BasePlace:
 
         Args:
             model: As the experiment's spec names it; a path is one of the lab's machines.
-            digest: What the lab found its digest to be.
+            digest: Its digest in the lab.
 
         Raises:
-            InvalidInputError: there is no such model here.
+            InvalidInputError: this machine has no such model.
             UnavailableError: it cannot be fetched.
-            ConflictError: another model has its name here.
+            ConflictError: the model of this name has another digest.
         """
         found = self._resolve(model)
         if found.digest != digest:

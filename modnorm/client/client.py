@@ -45,7 +45,7 @@ _RETRIES = {
 _CHANNEL_OPTIONS = (
     ("grpc.service_config", json.dumps(_RETRIES)),
     ("grpc.max_receive_message_length", 64 * 2**20),
-    # A watch may be silent for minutes; a dead connection must not be.
+    # A watch may be silent for minutes; keepalives detect a dead connection.
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
 )
@@ -77,7 +77,7 @@ class ModnormClient:
     Args:
         target: `HOST:PORT` of the aggregator.
         timeout: Seconds that one call may take, retries included.
-        patience: Seconds that `watch` goes on trying to reach a server that went away.
+        patience: Seconds that `watch` retries a server that went away.
         credentials: Token and certificates; those of the environment when absent.
     """
 
@@ -161,7 +161,7 @@ class ModnormClient:
     ) -> Iterator[experiments.WatchExperimentResponse]:
         """Yield events after `cursor` until the experiment ends.
 
-        A lost connection is opened again where it broke off: no event is missed or repeated.
+        A lost connection is reopened: no event is missed or repeated.
 
         Raises:
             UnavailableError: the server could not be reached for `patience` seconds.
@@ -247,12 +247,12 @@ class ModnormClient:
         Raises:
             InvalidInputError: the spec or the matching is not sound.
             UnavailableError: the aggregator, or a service that it needs, is down; the same
-                request goes on where this one ended.
+                request resumes this one.
         """
         try:
             yield from self._radii.MatchRadius(request, timeout=_MATCHING_SECONDS)
         except grpc.RpcError as error:
-            late = "the lab may still be at it: the same request goes on where this one ended"
+            late = "the lab may still be measuring: the same request resumes it"
             raise from_rpc_error(error, late=late) from error
 
     def _call(
@@ -260,14 +260,14 @@ class ModnormClient:
         method: "grpc.UnaryUnaryMultiCallable[RequestT, ResponseT]",
         request: RequestT,
     ) -> ResponseT:
-        """Make a call; one that came too soon after others is made again when it is welcome."""
+        """Make a call; retry it after the pause of a rate limit."""
         seconds = self._timeout
         return self._admitted(lambda: method(request, timeout=seconds), seconds)
 
     def _admitted(
         self, call: Callable[[], ResultT], seconds: float, *, late: str = LATE
     ) -> ResultT:
-        """Make a call; one that would not be welcome in time is not waited for."""
+        """Make a call; raise at once if the pause of a rate limit would exceed the timeout."""
         deadline = time.monotonic() + seconds
         while True:
             try:

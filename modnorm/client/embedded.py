@@ -1,4 +1,4 @@
-"""Finds the embedded lab, which the library never imports."""
+"""Start of the embedded lab, found by its entry point: the library imports no service."""
 
 import shutil
 from collections.abc import Iterator, Sequence
@@ -16,9 +16,9 @@ from modnorm.wire.channel import Credentials
 GROUP = "modnorm.embedded"
 """Entry points of this group start a lab inside the calling process."""
 _REFUSALS = (InvalidInputError, PreconditionError)
-"""What the caller has to change before there is any work."""
+"""Errors that the caller must fix before any work starts."""
 _PATIENCE_SECONDS = 5.0
-"""A lab inside the process that does not answer has broken down: no use in waiting for long."""
+"""A lab in this process that does not answer has failed: waiting longer is useless."""
 
 
 class EmbeddedLab(Protocol):
@@ -30,11 +30,11 @@ class EmbeddedLab(Protocol):
 
     @property
     def credentials(self) -> Credentials:
-        """What the aggregator wants to see."""
+        """Credentials that the aggregator accepts."""
 
 
 class StartLab(Protocol):
-    """What an entry point of the group is."""
+    """Type of an entry point of the group."""
 
     def __call__(
         self, state: Path, *, cache: Path, data: Sequence[Path] = (), evaluate: bool = True
@@ -42,13 +42,13 @@ class StartLab(Protocol):
         """Start a lab; leaving the context stops it.
 
         Args:
-            state: Directory of the database and the logs; experiments found there go on.
-            cache: Directory of what other labs may share: calibrated profiles, fetched data.
+            state: Directory of the database and the logs; experiments in it resume.
+            cache: Directory that labs share: calibrated profiles, fetched data.
             data: Directories where named splits are looked for too.
-            evaluate: Whether to work on the jobs that are stored; without, they wait.
+            evaluate: Whether to evaluate stored jobs; otherwise they wait.
 
         Raises:
-            ModnormError: on leaving the context, when a part of the lab broke down.
+            ModnormError: on leaving the context, if a part of the lab failed.
         """
 
 
@@ -56,7 +56,7 @@ def find_embedded() -> StartLab:
     """Return the installed lab.
 
     Raises:
-        PreconditionError: none is installed, or it lacks what it needs.
+        PreconditionError: none is installed, or it lacks a dependency.
     """
     remedy = "pip install 'modnorm[services]'"
     points = entry_points(group=GROUP)
@@ -78,12 +78,12 @@ def embedded_client(
 ) -> Iterator[ModnormClient]:
     """Start a lab that works in a directory and connect to it.
 
-    A new lab that refuses the first thing that it is asked for leaves nothing in the directory.
+    If a new lab refuses its first request, the directory stays empty.
 
     Args:
-        home: Directory of the run, held by the caller.
+        home: Directory of the run, locked by the caller.
         settings: Settings of the client.
-        evaluate: Whether to work on the jobs that are stored; without, they wait.
+        evaluate: Whether to evaluate stored jobs; otherwise they wait.
     """
     start = find_embedded()
     state, cache, data = state_directory(home), settings.cache_dir, settings.data_roots

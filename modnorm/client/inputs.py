@@ -1,4 +1,4 @@
-"""Whether the files that a spec names still hold what an experiment was made from."""
+"""Check that the files of a spec are those that its experiment used."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -19,24 +19,24 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 def check_inputs(
     spec: ExperimentSpec, provenance: Provenance, *, folders: Sequence[Path] | None = None
 ) -> None:
-    """Compare what a spec names on this machine with what its experiment was made from.
+    """Compare the inputs of a spec on this machine with those of its experiment.
 
-    A spec holds paths, not contents: the same spec finds the same experiment after a file was
-    edited. What lies on the Hugging Face Hub is not asked for again.
+    A spec holds paths, not contents: after a file was edited, the same spec still finds the same
+    experiment. Inputs on the Hugging Face Hub are not checked.
 
     Args:
         spec: The experiment's spec; its paths are paths of this machine.
-        provenance: What the experiment was made from.
+        provenance: Digests of the inputs of the experiment.
         folders: Where named splits are looked for; the default folder when None.
 
     Raises:
-        ConflictError: an input holds something else by now; names its field.
-        InvalidInputError: an input is gone, or is no longer sound.
+        ConflictError: an input has changed; names its field.
+        InvalidInputError: an input is missing or invalid.
     """
-    for field, found, expected in _digests(spec, provenance, folders):
-        if found != expected:
+    for field, digest, expected in _digests(spec, provenance, folders):
+        if digest != expected:
             raise ConflictError(
-                f"it changed since the experiment began: {expected[:32]} then, {found[:32]} now",
+                f"changed since the experiment started: {expected[:32]} then, {digest[:32]} now",
                 field=field,
                 remedy="name another directory with --out, or bring the old content back",
             )

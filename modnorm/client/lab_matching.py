@@ -15,7 +15,7 @@ from modnorm.wire.radius_conversions import Matching, artifact_from_proto, match
 
 @dataclass(frozen=True, slots=True)
 class LabStep:
-    """How far a matching is."""
+    """Progress of a matching."""
 
     phase: Literal["calibrating", "measuring"]
     """Whether the profile is being calibrated, or candidates are measured."""
@@ -31,13 +31,13 @@ def match_in_lab(
 ) -> RadiusArtifact:
     """Have a lab match a radius, and return the artifact.
 
-    A lab keeps what it measured: the same call goes on where another was broken off.
+    A lab keeps its measurements: the same call resumes an interrupted one.
 
     Args:
         client: Connection to the lab.
         spec: Model, task, method, pool and noise; its radius does not matter.
         matching: What is tried and how it is measured.
-        on_step: Called as the matching goes on.
+        on_step: Called with each step.
 
     Raises:
         InvalidInputError: the spec or the matching is not sound.
@@ -52,8 +52,8 @@ def match_in_lab(
             case "artifact":
                 return artifact_from_proto(response.artifact)
             case "calibration":
-                told = response.calibration
-                on_step(LabStep("calibrating", told.examples_done, told.examples_total))
+                prompts = response.calibration
+                on_step(LabStep("calibrating", prompts.examples_done, prompts.examples_total))
             case _:
                 done = response.progress.candidates_done
                 on_step(LabStep("measuring", done, response.progress.candidates_total))

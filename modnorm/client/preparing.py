@@ -38,14 +38,14 @@ def prepare_generator(  # noqa: PLR0913 - the last two by keyword; they change n
     on_batch: Callable[[int, int], None],
     folders: Sequence[Path] | None = None,
 ) -> GeneratorFile:
-    """Prepare a generator on puzzles whose stored solution is right; others are left out.
+    """Prepare a generator on puzzles whose stored solution is right; others are skipped.
 
     Args:
         model: Bundled name, directory or Hugging Face repository.
         revision: Commit of a repository.
         data: Rows of Countdown with a column `solution`.
         settings: The paper's, or others.
-        on_batch: Told after each batch how many are done, and of how many.
+        on_batch: Called after each batch with finished and total batches.
         folders: Where named splits are looked for; the default folder when None.
 
     Raises:
@@ -70,7 +70,7 @@ def prepare_generator(  # noqa: PLR0913 - the last two by keyword; they change n
 def _examples(
     checkpoint: Checkpoint, data: DataSpec, folders: Sequence[Path] | None
 ) -> Iterator[Example]:
-    """Yield what is right among the rows, as token ids."""
+    """Yield the rows with a right solution, as token ids."""
     task, encoder = get_task("countdown"), PromptEncoder(checkpoint)
     stop = None if data.limit is None else data.offset + data.limit
     opened = open_source(data, field="data", roots=None, folders=folders)

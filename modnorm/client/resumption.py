@@ -1,4 +1,4 @@
-"""The same spec once more: what is there goes on, nothing is done twice."""
+"""Submission of a spec that may have been submitted before: resume, reuse, repeat nothing."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -16,51 +16,51 @@ _ENDED = (*_ENDED_EARLY, experiments.EXPERIMENT_STATE_SUCCEEDED)
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """An experiment that was submitted, or was at work already."""
+    """A submitted experiment, or one that was running already."""
 
     experiment: experiments.Experiment
     is_found: bool
-    """It was seen at work before it was asked for."""
+    """Whether it was running before."""
 
 
-def take_up(
+def resume_or_submit(
     client: ModnormClient, spec: ExperimentSpec, *, wanted: Collection[str] = ()
 ) -> experiments.Experiment:
     """Submit a spec to a lab that works for one directory.
 
-    The request id is made from the spec, so that the same spec is the same experiment. One that
-    failed stays as it is: the next request id in line makes another, to which the lab hands what
-    was finished. One that goes on, but was to give up at another point, or to leave out what the
-    new one does not, is cancelled in favour of the new one.
+    The request id derives from the spec, so that the same spec is the same experiment. A failed
+    experiment stays as it is: the next request id starts another, which reuses the finished
+    results. A running experiment is cancelled if the new one can reuse its results: it has other
+    failure settings, or skips work that the new one does.
 
     Args:
         client: Connection to the lab.
         spec: What to run.
-        wanted: Ids of experiments that are not cancelled, whatever they were to do.
+        wanted: Ids of experiments that are never cancelled.
     """
     known = list(client.list())
     for other in known:
         if other.state in _ENDED or other.id in wanted:
             continue
-        if _makes_way(spec_from_proto(other.spec), spec):
+        if _supersedes(spec_from_proto(other.spec), spec):
             client.cancel(other.id)
     early = {other.request_id for other in known if other.state in _ENDED_EARLY}
     request_id = next(name for name in _request_ids(spec) if name not in early)
     return client.submit(spec, request_id=request_id)
 
 
-def take_up_shared(
+def resume_or_submit_shared(
     client: ModnormClient, spec: ExperimentSpec, prefix: str
 ) -> experiments.Experiment:
     """Submit a spec to a lab that others use too.
 
-    Like `take_up`, the same spec is the same experiment, and one that failed is followed by
-    another; but nothing that somebody else may want is cancelled, and no list is read.
+    As in `resume_or_submit`, the same spec is the same experiment, and a failed one is followed
+    by another. But no experiment is cancelled, and no list is read.
 
     Args:
         client: Connection to the lab.
         spec: What to run.
-        prefix: What request ids of this kind begin with.
+        prefix: Prefix of the request ids.
     """
     for name in _request_ids(spec):
         experiment = client.submit(spec, request_id=f"{prefix}/{name}")
@@ -69,21 +69,21 @@ def take_up_shared(
     raise AssertionError("request ids do not end")
 
 
-def join_live(client: ModnormClient, spec: ExperimentSpec, prefix: str) -> Joined:
-    """Submit a spec to a lab, unless an experiment of it is at work there, whoever submitted that.
+def join_or_submit(client: ModnormClient, spec: ExperimentSpec, prefix: str) -> Joined:
+    """Return the running experiment of a spec, or submit the spec.
 
-    One that ended, well or not, is followed by another. Those who submit a spec at the same time
-    share one experiment: request ids are made from the spec, or are that of what is at work.
+    After a finished experiment, a new one starts. Callers that submit a spec at the same time
+    share one experiment, since request ids derive from the spec.
 
     Args:
         client: Connection to the lab.
         spec: What to run.
-        prefix: What request ids of this kind begin with.
+        prefix: Prefix of the request ids.
     """
     live = _find_live(client, spec)
     names = (f"{prefix}/{name}" for name in _request_ids(spec))
     for request_id in chain((live.request_id,) if live else (), names):
-        # An operator sees what other tenants have too; a request finds the caller's own alone.
+        # An operator sees the experiments of all tenants; a request finds only the caller's own.
         experiment = client.submit(spec, request_id=request_id)
         if experiment.state not in _ENDED:
             return Joined(experiment, live is not None and experiment.id == live.id)
@@ -91,23 +91,23 @@ def join_live(client: ModnormClient, spec: ExperimentSpec, prefix: str) -> Joine
 
 
 def _find_live(client: ModnormClient, spec: ExperimentSpec) -> experiments.Experiment | None:
-    """Return an experiment of a spec that is at work; None where there is none in sight."""
+    """Return a running experiment of a spec; None if the caller can see none."""
     wanted = spec_to_proto(spec)
     try:
         return next(
             (one for one in client.list() if one.state not in _ENDED and one.spec == wanted), None
         )
-    except ForbiddenError:  # a token may be good for submitting alone
+    except ForbiddenError:  # the token may only submit
         return None
 
 
-def _makes_way(other: ExperimentSpec, spec: ExperimentSpec) -> bool:
-    """Tell whether another spec's experiment would do what the experiment of a spec takes over."""
+def _supersedes(other: ExperimentSpec, spec: ExperimentSpec) -> bool:
+    """Whether the experiment of a spec supersedes that of another, whose results it reuses."""
     return other != spec and spec.can_reuse(other)
 
 
 def _request_ids(spec: ExperimentSpec) -> Iterator[str]:
-    """Yield the names that requests of a spec have, one after another."""
+    """Yield the request ids of a spec: the first attempt, the second, and so on."""
     yield spec.digest
     for attempt in count(2):
         yield f"{spec.digest}/{attempt}"

@@ -10,34 +10,34 @@ from pydantic_settings import NoDecode
 from modnorm.wire.connection import ConnectionSettings, GivenPath, split_paths
 
 MAX_TIMEOUT = 86_400.0
-"""Seconds of a day: gRPC takes a deadline without end for one that has passed."""
+"""Seconds of a day; gRPC treats an infinite deadline as one that has passed."""
 
 
 class ClientSettings(ConnectionSettings):
-    """What a user sets once instead of at every command (`MODNORM_SERVER=lab:50051`)."""
+    """Settings of a user, instead of options (`MODNORM_SERVER=lab:50051`)."""
 
     server: str = "127.0.0.1:50051"
     """Address of the aggregator, for commands that talk to a lab."""
     timeout: float = Field(default=30.0, gt=0, le=MAX_TIMEOUT, allow_inf_nan=False)
     """Seconds that one call may take."""
     cache_dir: GivenPath = Path.home() / ".cache" / "modnorm"
-    """Where embedded runs keep what does not depend on the run: profiles, and fetched data."""
+    """Cache of profiles and fetched data, shared by embedded runs."""
     data_roots: Annotated[tuple[Path, ...], NoDecode, BeforeValidator(split_paths)] = ()
-    """Where named splits are looked for too, separated as in PATH."""
+    """Further folders of named splits, separated as in PATH."""
 
     @property
     def fetched_folder(self) -> Path:
-        """Where data are fetched to."""
+        """Folder of fetched data."""
         return self.cache_dir / "data"
 
     @property
     def split_folders(self) -> tuple[Path, ...]:
-        """Where named splits are looked for, in order."""
+        """Folders of named splits, in order of search."""
         return (self.fetched_folder, *self.data_roots)
 
 
 def calm_threads() -> None:
-    """Let idle OpenMP threads spin for some 0.1 ms before they sleep, unless told otherwise.
+    """Let idle OpenMP threads spin for 0.1 ms before they sleep, if the environment sets nothing.
 
     An embedded lab shares its cores with the inference engine. Threads that spin for long take
     them from the services; threads that never spin wake too late for a small model's many short

@@ -29,7 +29,7 @@ def open_channel(target: str, credentials: Credentials, options: Options) -> grp
 
     Args:
         target: HOST:PORT, or `unix:PATH`, which needs no TLS.
-        credentials: What the caller shows.
+        credentials: Token and certificates of the caller.
         options: Options of the channel.
 
     Raises:
@@ -41,9 +41,9 @@ def open_channel(target: str, credentials: Credentials, options: Options) -> grp
         if tls is None
         else grpc.secure_channel(target, tls, options=options)
     )
-    showing = _Showing(credentials, channel.close)
-    channel.close = showing.close  # type: ignore[method-assign]  # whoever closes it comes by here
-    return grpc.intercept_channel(channel, showing)
+    interceptor = _TokenInterceptor(credentials, channel.close)
+    channel.close = interceptor.close  # type: ignore[method-assign]  # every caller closes through the interceptor
+    return grpc.intercept_channel(channel, interceptor)
 
 
 class _Details(NamedTuple):
@@ -55,15 +55,15 @@ class _Details(NamedTuple):
     compression: grpc.Compression | None
 
 
-class _Showing(
+class _TokenInterceptor(
     grpc.UnaryUnaryClientInterceptor,  # type: ignore[type-arg]  # only in its stubs
-    grpc.UnaryStreamClientInterceptor,  # type: ignore[type-arg]  # the same
-    grpc.StreamUnaryClientInterceptor,  # type: ignore[type-arg]  # the same
-    grpc.StreamStreamClientInterceptor,  # type: ignore[type-arg]  # the same
+    grpc.UnaryStreamClientInterceptor,  # type: ignore[type-arg]  # only in its stubs
+    grpc.StreamUnaryClientInterceptor,  # type: ignore[type-arg]  # only in its stubs
+    grpc.StreamStreamClientInterceptor,  # type: ignore[type-arg]  # only in its stubs
 ):
-    """Adds the token to each call, whatever its kind; refuses calls over a closed channel.
+    """Adds the token to each call, and refuses calls on a closed channel.
 
-    gRPC ends the whole process by a segmentation fault there, where a channel has interceptors.
+    With interceptors, gRPC would crash the process there with a segmentation fault.
     """
 
     def __init__(self, credentials: Credentials, close: Callable[[], None]) -> None:
@@ -76,7 +76,7 @@ class _Showing(
         self._is_closed = True
         self._close()
 
-    def _show(
+    def _call(
         self,
         continuation: Callable[[grpc.ClientCallDetails, RequestT], ResultT],
         details: grpc.ClientCallDetails,
@@ -84,7 +84,8 @@ class _Showing(
     ) -> ResultT:
         if self._is_closed:
             raise PreconditionError(
-                "the connection is closed", remedy="make calls, and read streams, before it is"
+                "the connection is closed",
+                remedy="make calls and read streams before that",
             )
         shown = _Details(
             details.method,
@@ -96,7 +97,7 @@ class _Showing(
         )
         return continuation(cast("grpc.ClientCallDetails", shown), request)
 
-    intercept_unary_unary = _show  # type: ignore[assignment]  # one way for all four kinds
-    intercept_unary_stream = _show  # type: ignore[assignment]  # the same
-    intercept_stream_unary = _show  # type: ignore[assignment]  # the same
-    intercept_stream_stream = _show  # type: ignore[assignment]  # the same
+    intercept_unary_unary = _call  # type: ignore[assignment]  # one way for all four kinds
+    intercept_unary_stream = _call  # type: ignore[assignment]  # one way for all four kinds
+    intercept_stream_unary = _call  # type: ignore[assignment]  # one way for all four kinds
+    intercept_stream_stream = _call  # type: ignore[assignment]  # one way for all four kinds

@@ -19,19 +19,19 @@ def split_paths(value: object) -> object:
 
 
 def _refuse_empty(value: object) -> object:
-    """Refuse what would be the current directory."""
+    """Refuse an empty path, which would mean the current directory."""
     if value == "":
         raise PydanticCustomError("empty_path", "is empty: name a path, or leave it unset")
     return value
 
 
 GivenPath = Annotated[Path, BeforeValidator(_refuse_empty)]
-"""A path. An empty text is none, and not taken for the default either: that of a certificate or
-of a file of tokens is to do without."""
+"""A path that is not empty. An empty text is no default either, since the default of a certificate
+or a token file is to have none."""
 
 
 class ConnectionSettings(BaseSettings):
-    """What a caller shows to servers; services are callers, too."""
+    """Credentials of a caller; services are callers, too."""
 
     # Inputs are not repeated in errors: some are secrets.
     model_config = SettingsConfigDict(
@@ -43,7 +43,7 @@ class ConnectionSettings(BaseSettings):
     token_file: GivenPath | None = None
     """File that holds the token, read at every call; instead of `token`."""
     tls_ca: GivenPath | None = None
-    """Certificates of the authorities that the other side's must be of, PEM; turns TLS on."""
+    """Authorities that must have signed the other side's certificate, PEM; turns TLS on."""
     tls_cert: GivenPath | None = None
     """Own certificate chain, PEM."""
     tls_key: GivenPath | None = None
@@ -51,7 +51,7 @@ class ConnectionSettings(BaseSettings):
 
     @property
     def credentials(self) -> Credentials:
-        """What channels are opened with."""
+        """Credentials of channels."""
         return Credentials(
             token=self.token,
             token_file=self.token_file,

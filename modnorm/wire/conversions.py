@@ -1,4 +1,4 @@
-"""Between the library's types and the contracts in `proto/modnorm/v1`: the one place for both."""
+"""Conversions between types of the library and messages of `proto/modnorm/v1`."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -20,14 +20,14 @@ _ROLES: Mapping[str, Literal["system", "user", "assistant"]] = MappingProxyType(
 
 
 def spec_to_proto(spec: ExperimentSpec) -> experiment_pb2.ExperimentSpec:
-    """Encode a spec; what is not set stays unset."""
+    """Encode a spec; unset fields stay unset."""
     return json_format.ParseDict(
         spec.model_dump(mode="json", exclude_none=True), experiment_pb2.ExperimentSpec()
     )
 
 
 def spec_from_proto(message: experiment_pb2.ExperimentSpec) -> ExperimentSpec:
-    """Validate a spec that came over the wire.
+    """Decode and validate a spec.
 
     Raises:
         InvalidInputError: names the first field at fault.
@@ -36,12 +36,12 @@ def spec_from_proto(message: experiment_pb2.ExperimentSpec) -> ExperimentSpec:
 
 
 def state_name(state: experiment_pb2.ExperimentState.ValueType) -> str:
-    """Return the state of an experiment as people write it: `selecting`."""
+    """Return the name of a state in lower case: `selecting`."""
     return experiment_pb2.ExperimentState.Name(state).removeprefix("EXPERIMENT_STATE_").lower()
 
 
 def calibration_from_proto(message: common_pb2.CalibrationSpec) -> CalibrationSpec:
-    """Validate calibration settings; what is not set gets its default.
+    """Validate calibration settings; unset fields get their defaults.
 
     Raises:
         InvalidInputError: names the first field at fault.
@@ -50,7 +50,7 @@ def calibration_from_proto(message: common_pb2.CalibrationSpec) -> CalibrationSp
 
 
 def method_from_proto(message: common_pb2.MethodSpec) -> MethodSpec:
-    """Validate a method; what is not set gets its default.
+    """Validate a method; unset fields get their defaults.
 
     Raises:
         InvalidInputError: names the first field at fault.
@@ -64,7 +64,7 @@ def _content(message: ProtoMessage) -> dict[str, object]:
 
 
 def _refuse_unknown(message: ProtoMessage, path: str = "") -> None:
-    """Refuse what a newer version sent: left out, it would be another experiment."""
+    """Refuse unknown fields of a newer version: ignoring them would change the experiment."""
     if len(UnknownFieldSet(message)):
         raise InvalidInputError(
             "holds a field that this version does not know",
@@ -109,7 +109,7 @@ def _message(index: int, turn: common_pb2.ChatMessage) -> Message:
 
 
 def descriptor_to_proto(descriptor: Descriptor) -> common_pb2.Descriptor:
-    """Encode a descriptor; coefficients are float32 on the wire, as they are by definition."""
+    """Encode a descriptor; coefficients are float32."""
     return common_pb2.Descriptor(
         noise=descriptor.noise,
         seed=descriptor.seed,

@@ -1,4 +1,4 @@
-"""What a caller shows to servers: a token, a certificate, both or nothing; read without grpc."""
+"""Credentials of a caller: token, certificate, both or none. Needs no grpc to be read."""
 
 import re
 from collections.abc import Sequence
@@ -16,41 +16,42 @@ if TYPE_CHECKING:
 Metadata = Sequence[tuple[str, str | bytes]]
 AUTHORIZATION = "authorization"
 _SENDABLE = re.compile(r"[\x20-\x7e]+")
-"""What gRPC takes for the value of a header."""
+"""Values of a header that gRPC accepts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a caller shows: a token, a certificate, both or nothing."""
+    """Token and certificate of a caller; each may be absent."""
 
     token: SecretStr = field(default_factory=lambda: SecretStr(""))
     token_file: Path | None = None
-    """Read at every call, so that a token may be replaced meanwhile."""
+    """Read at every call, so that the token may be replaced at any time."""
     tls_ca: Path | None = None
-    """Authorities that the server's certificate must be of; None for a connection in clear."""
+    """Authorities that must have signed the server's certificate; None for plain text."""
     tls_cert: Path | None = None
     tls_key: Path | None = None
 
     def require_authorities(self) -> None:
-        """Refuse a certificate that would be shown to nobody: the token would go in clear.
+        """Refuse a certificate without authorities: the token would travel in plain text.
 
-        Services may have one to serve with, and call others of their network in clear.
+        Services need not call this: they serve with a certificate, and may call others of their
+        network in plain text.
 
         Raises:
-            InvalidInputError: there is one, and no authorities.
+            InvalidInputError: there is a certificate, but there are no authorities.
         """
         if self.tls_ca is None and (self.tls_cert or self.tls_key):
             raise InvalidInputError(
-                "a certificate is given, but no authorities, so that nothing would be encrypted",
+                "there is a certificate but no authorities, so nothing would be encrypted",
                 field="MODNORM_TLS_CA",
-                remedy="name the certificates of the lab's authorities, or leave the pair out",
+                remedy="name the certificates of the lab's authorities, or unset the pair",
             )
 
     def metadata(self) -> Metadata:
-        """Return what every call carries.
+        """Return the metadata of every call.
 
         Raises:
-            InvalidInputError: the file of the token cannot be read, or what is there is no token.
+            InvalidInputError: the token file cannot be read, or holds no token.
         """
         token, setting = self.token.get_secret_value(), "token"
         if self.token_file is not None:
@@ -60,14 +61,14 @@ class Credentials:
             return ()
         if not _SENDABLE.fullmatch(token):
             raise InvalidInputError(
-                "what is there is no token: it has a line break, or a character that no token has",
+                "holds no token: it has a line break, or a character that no token has",
                 field=f"MODNORM_{setting.upper()}",
                 remedy="give one line, as `modnorm token create` printed it",
             )
         return ((AUTHORIZATION, f"Bearer {token}"),)
 
     def channel(self) -> "grpc.ChannelCredentials | None":
-        """Return gRPC's own credentials; None for a connection in clear.
+        """Return the credentials of gRPC; None for plain text.
 
         Raises:
             InvalidInputError: a file cannot be read, or a setting lacks its counterpart.
@@ -81,7 +82,7 @@ class Credentials:
 
 
 def read_pair(cert: Path | None, key: Path | None) -> tuple[bytes | None, bytes | None]:
-    """Read a certificate and its key, which are given both or not at all.
+    """Read a certificate and its key; both or neither must be set.
 
     Raises:
         InvalidInputError: a file cannot be read, or one of the two is missing.
@@ -90,7 +91,7 @@ def read_pair(cert: Path | None, key: Path | None) -> tuple[bytes | None, bytes 
         return None, None
     if cert is None or key is None:
         raise InvalidInputError(
-            "a certificate and its key are given together",
+            "a certificate and its key must be set together",
             field="MODNORM_TLS_CERT" if cert is None else "MODNORM_TLS_KEY",
             remedy="set both, or neither",
         )

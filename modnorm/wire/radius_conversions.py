@@ -1,4 +1,4 @@
-"""Between matchings and the contracts in `proto/modnorm/v1`."""
+"""Conversions between matchings and messages of `proto/modnorm/v1`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from modnorm.v1 import calibration_pb2
 
 @dataclass(frozen=True, slots=True)
 class Matching:
-    """What is tried, and how it is measured."""
+    """Radii to try, and settings of the measurement."""
 
     radii: tuple[float, ...]
     sigma: float

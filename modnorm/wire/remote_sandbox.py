@@ -1,4 +1,4 @@
-"""A sandbox behind the network, used like one of this process."""
+"""Client of the sandbox service, with the interface of a local sandbox."""
 
 import json
 from collections.abc import Iterator
@@ -103,7 +103,7 @@ def _errors() -> Iterator[None]:
     except grpc.RpcError as error:
         raise from_rpc_error(error) from error
     except InvalidInputError as error:
-        # The file of the token cannot be read: no fault of a program or of its experiment.
+        # The token file cannot be read: the program and its experiment are not at fault.
         raise UnavailableError(error.message, field=error.field) from error
 
 

@@ -1,4 +1,4 @@
-"""What tokens may be used for."""
+"""Roles of tokens."""
 
 from enum import StrEnum
 
@@ -6,7 +6,7 @@ DEFAULT_TENANT = "default"
 
 
 class Role(StrEnum):
-    """What a token may be used for."""
+    """A permission of a token."""
 
     SUBMIT = "submit"
     """Create and cancel experiments of its tenant."""
@@ -17,4 +17,4 @@ class Role(StrEnum):
     WORKER = "worker"
     """Evaluate: lease jobs, report results, run programs in the sandbox."""
     INTERNAL = "internal"
-    """The aggregator towards calibrator, sampler and sandbox."""
+    """Calls of the aggregator to calibrator, sampler and sandbox."""

@@ -1,4 +1,4 @@
-"""Between `modnorm.sandbox` and `proto/modnorm/v1/sandbox.proto`, both ways."""
+"""Conversions between `modnorm.sandbox` and `proto/modnorm/v1/sandbox.proto`."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -46,7 +46,7 @@ def program_from_proto(message: sandbox_pb2.ExecuteRequest) -> Program:
 
 
 def outcome_to_proto(outcome: Outcome) -> sandbox_pb2.ExecuteResponse:
-    """Encode an outcome; text of the program's that is no Unicode is made so."""
+    """Encode an outcome; lone surrogates in the program's text are replaced."""
     return sandbox_pb2.ExecuteResponse(
         verdict=_VERDICTS[outcome.verdict],
         detail=_unicode(outcome.detail),
@@ -67,7 +67,7 @@ def outcome_from_proto(message: sandbox_pb2.ExecuteResponse) -> Outcome:
     """Decode an outcome.
 
     Raises:
-        EngineError: the verdict is none that this version knows.
+        EngineError: this version does not know the verdict.
     """
     if message.verdict not in _BY_NUMBER:
         raise EngineError(f"the sandbox service gave no verdict: {message.verdict}")

@@ -1,7 +1,7 @@
-"""The one table between the exception tree and gRPC status codes, both ways.
+"""Conversion between the exception tree and gRPC status codes, in one table.
 
 Field and remedy travel as `google.rpc.BadRequest` and `google.rpc.ErrorInfo` details, so that a
-client raises the very error that the service met.
+client raises the same error as the service.
 """
 
 import re
@@ -17,7 +17,7 @@ from modnorm import errors
 DOMAIN = "modnorm"
 
 _ENDED_CALLS = (grpc.Call, grpc.aio.AioRpcError)
-"""What a call raises that ended with a status, blocking or asynchronous."""
+"""Errors of a call that ended with a status, blocking or asynchronous."""
 
 CODES: dict[type[errors.ModnormError], grpc.StatusCode] = {
     errors.InvalidInputError: grpc.StatusCode.INVALID_ARGUMENT,
@@ -53,18 +53,18 @@ _BARE: dict[type[errors.ModnormError], tuple[str | None, str]] = {
     errors.UnavailableError: (None, _RUNNING),
     errors.TooLargeError: ("message", "send or ask for less at a time: fewer or shorter rows"),
 }
-"""Field and remedy of what gRPC itself says, without details."""
+"""Field and remedy of errors of gRPC itself, which carry no details."""
 _NO_ADDRESS = re.compile(
     r"failed to connect to all addresses; last error: \w+: (?:ipv[46]:|unix:)?(?P<address>[^:]*"
     r"(?::\d+)?): (?:Failed to connect to remote host: )?(?:connect: )?(?P<reason>[^(]*[^( ])"
 )
 _NO_HOST = re.compile(r"DNS resolution failed for (?P<target>[^:]*(?::\d+)?):")
 LATE = "it may be busy, or out of reach: try again later, or allow more time"
-"""Remedy for a call that was not answered in time, which does not tell whether anybody listens."""
+"""Remedy for a call without an answer in time, whether or not a server listens."""
 
 
 def code_of(error: errors.ModnormError) -> grpc.StatusCode:
-    """Return the status code of an error: that of its nearest ancestor in the table."""
+    """Return the status code of an error, or of its nearest ancestor in the table."""
     return next(CODES[kind] for kind in type(error).__mro__ if kind in CODES)
 
 
@@ -88,11 +88,11 @@ def to_status(error: errors.ModnormError) -> status_pb2.Status:
 
 
 def from_rpc_error(error: grpc.RpcError, *, late: str = LATE) -> errors.ModnormError:
-    """Decode what a call raised into the error that the service met.
+    """Return the error of the service from the exception of a call.
 
     Args:
-        error: What it raised.
-        late: Remedy where the answer did not come in time.
+        error: The exception of the call.
+        late: Remedy for an answer that did not come in time.
     """
     ended = isinstance(error, _ENDED_CALLS)
     status = rpc_status.from_call(cast("grpc.Call", error)) if ended else None
@@ -102,7 +102,7 @@ def from_rpc_error(error: grpc.RpcError, *, late: str = LATE) -> errors.ModnormE
 
 
 def from_status(status: status_pb2.Status) -> errors.ModnormError:
-    """Decode what `to_status` encoded."""
+    """Return the error that `to_status` encoded."""
     kind: type[errors.ModnormError] = errors.ModnormError
     remedy: str | None = None
     field: str | None = None

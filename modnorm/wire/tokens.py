@@ -53,13 +53,13 @@ Name = Annotated[str, Field(pattern=rf"^{_NAME}$")]
 
 
 class AcceptedToken(BaseModel):
-    """What a service knows of a token: everything but the secret."""
+    """A token in the file of a service: everything except the secret."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: Name
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-    """Of the token as a whole."""
+    """Digest of the whole token."""
     roles: Annotated[tuple[Role, ...], Field(min_length=1)]
     tenant: Name = DEFAULT_TENANT
     """Whose experiments it creates and sees."""
@@ -88,11 +88,11 @@ class TokenTable(BaseModel):
         """Return the token that a caller sent.
 
         Raises:
-            UnauthenticatedError: it is not accepted, or not any more.
+            UnauthenticatedError: the token is unknown, revoked or expired.
         """
         match = _TOKEN.fullmatch(text)
         named = self._by_name.get(match[1]) if match else None
-        # Unknown names take the same way through the comparison.
+        # Unknown names are compared too, so that timing reveals no name.
         right = hmac.compare_digest(digest(text), named.sha256 if named else "0" * 64)
         if named is None or not right:
             raise _refused("the token is not known here")
@@ -108,7 +108,7 @@ class TokenTable(BaseModel):
 
 
 def digest(text: str) -> str:
-    """Return what is kept of a token."""
+    """Return the SHA-256 of a token."""
     return hashlib.sha256(text.encode(errors="replace")).hexdigest()
 
 
@@ -120,14 +120,14 @@ def make_token(
     expires: datetime | None = None,
     rate: float | None = None,
 ) -> tuple[str, AcceptedToken]:
-    """Return a new token, and what services keep of it.
+    """Return a new token, and its entry in the file of services.
 
     Args:
         name: Public name: lower-case letters, digits and dashes, 40 at most.
         roles: What it may be used for; at least one.
         tenant: Whose experiments it is for, spelled like a name.
-        expires: When it stops to be accepted.
-        rate: Calls a second that it is good for.
+        expires: Time from which it is refused.
+        rate: Largest number of calls per second.
 
     Raises:
         InvalidInputError: names the field at fault.
@@ -156,7 +156,7 @@ def read_tokens(path: Path) -> TokenTable:
     """Read a file of accepted tokens.
 
     Raises:
-        InvalidInputError: it cannot be read, or is no such file.
+        InvalidInputError: the file cannot be read, or is invalid.
     """
     try:
         return TokenTable.model_validate(read_yaml(read_text(path, most=MAX_YAML_BYTES)) or {})
@@ -172,7 +172,7 @@ def read_tokens(path: Path) -> TokenTable:
 
 
 def write_tokens(path: Path, table: TokenTable) -> None:
-    """Put a file of accepted tokens in place whole; it holds no secret, so all may read it."""
+    """Replace a file of accepted tokens; it holds no secret, so all may read it."""
     text = yaml.safe_dump(table.model_dump(mode="json", exclude_none=True), sort_keys=False)
     descriptor, aside = tempfile.mkstemp(dir=path.parent, prefix=".tokens-")
     try:
@@ -188,7 +188,7 @@ def write_tokens(path: Path, table: TokenTable) -> None:
 
 
 def add_token(path: Path, token: AcceptedToken) -> None:
-    """Have a token accepted; the file is made where it is absent.
+    """Add a token to the file, which is created if it is absent.
 
     Raises:
         ConflictError: there is, or was, a token of this name.
@@ -200,13 +200,13 @@ def add_token(path: Path, token: AcceptedToken) -> None:
             raise ConflictError(
                 f"there is a token {token.name!r} already",
                 field="name",
-                remedy="take another name: that of a revoked token stays taken, for the logs",
+                remedy="use another name: that of a revoked token stays reserved, for the logs",
             )
         write_tokens(path, TokenTable(tokens=(*table.tokens, token)))
 
 
 def revoke_token(path: Path, name: str) -> None:
-    """Have a token refused from now on.
+    """Revoke a token.
 
     Raises:
         NotFoundError: there is no token of this name.
@@ -225,7 +225,7 @@ def revoke_token(path: Path, name: str) -> None:
 
 @contextmanager
 def _changing(path: Path) -> Iterator[None]:
-    """Let one process at a time change a file."""
+    """Lock a file for one process at a time."""
     try:
         with FileLock(path.with_name(f".{path.name}.lock")):
             yield
@@ -234,7 +234,7 @@ def _changing(path: Path) -> Iterator[None]:
 
 
 def _refused(message: str) -> UnauthenticatedError:
-    return UnauthenticatedError(message, remedy="ask whoever runs the lab for a new token")
+    return UnauthenticatedError(message, remedy="ask the operator of the lab for a new token")
 
 
 def _bad_file(path: Path, reason: str) -> InvalidInputError:

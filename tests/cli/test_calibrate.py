@@ -47,5 +47,5 @@ def test_one_that_is_broken_off_says_that_nothing_is_kept(calibrate, monkeypatch
     monkeypatch.setattr(calibration, "calibrate", broken_off)
     code, _, err, out = calibrate()
     assert code == 130
-    assert err.endswith("\nstopped; nothing was written, the same command begins anew\n")
+    assert err.endswith("\nstopped; nothing was written, the same command starts again\n")
     assert not out.exists()

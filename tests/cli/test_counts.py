@@ -17,7 +17,7 @@ def shown(monkeypatch):
         with counting(console, quiet=quiet) as counts:
             for done in range(first, 6):
                 counts.show("measuring", done, 5)
-            counts.tell("[x] measured")
+            counts.note("[x] measured")
         return text.getvalue()
 
     return show

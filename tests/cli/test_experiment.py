@@ -27,15 +27,15 @@ def test_progress_names_an_experiment_by_its_name_or_its_file(capsys, name, titl
 @pytest.mark.parametrize(
     ("reason", "remedy", "told"),
     [
-        ("no engine", "", "no engine (mend the cause; then "),
+        ("no engine", "", "no engine (fix the cause; then "),
         (
             "cannot write below /cache: no space",
             "make room (a little) or mend the disk",
             "cannot write below /cache: no space (make room (a little) or mend the disk; then ",
         ),
-        ("no shape (3, 4)", "", "no shape (3, 4) (mend the cause; then "),
-        ("odd (not a remedy)", "", "odd (not a remedy) (mend the cause; then "),
-        ("", "", " (mend the cause; then "),
+        ("no shape (3, 4)", "", "no shape (3, 4) (fix the cause; then "),
+        ("odd (not a remedy)", "", "odd (not a remedy) (fix the cause; then "),
+        ("", "", " (fix the cause; then "),
     ],
 )
 def test_a_failure_has_one_remedy_that_fits_where_it_ran(reason, remedy, told):
@@ -43,8 +43,8 @@ def test_a_failure_has_one_remedy_that_fits_where_it_ran(reason, remedy, told):
         state=experiments.EXPERIMENT_STATE_FAILED, error=reason, remedy=remedy
     )
     for options, go_on in (
-        ((), "submit it again: what is finished is taken over"),
-        ((SAME_COMMAND,), "the same command goes on from here"),
+        ((), "submit it again: finished results are reused"),
+        ((SAME_COMMAND,), "the same command resumes here"),
     ):
         with pytest.raises(EvaluationError) as raised:
             check_end(failed, *options)

@@ -1,7 +1,7 @@
 import pytest
 
 from modnorm.client import ModnormClient
-from modnorm.client.resumption import join_live, take_up, take_up_shared
+from modnorm.client.resumption import join_or_submit, resume_or_submit, resume_or_submit_shared
 from modnorm.errors import ForbiddenError
 from modnorm.spec import FailureSpec
 from modnorm.v1 import experiment_pb2 as experiments
@@ -62,55 +62,55 @@ def client(lab, serve, servicer):
 
 @pytest.mark.parametrize("state", [SELECTING, SUCCEEDED])
 def test_what_goes_on_or_succeeded_is_the_same_experiment(client, lab, spec, state):
-    first = take_up(client, spec)
+    first = resume_or_submit(client, spec)
     assert first.request_id == spec.digest
     lab.stored[spec.digest].state = state
-    assert take_up(client, spec).id == first.id
+    assert resume_or_submit(client, spec).id == first.id
     assert len(lab.stored) == 1
 
 
 def test_each_bad_end_is_followed_by_one_more_experiment(client, lab, spec):
     for state in (FAILED, CANCELLED, FAILED):
-        lab.stored[take_up(client, spec).request_id].state = state
-    last = take_up(client, spec)
+        lab.stored[resume_or_submit(client, spec).request_id].state = state
+    last = resume_or_submit(client, spec)
     assert list(lab.stored) == [spec.digest, *(f"{spec.digest}/{n}" for n in (2, 3, 4))]
-    assert take_up(client, spec) == last
+    assert resume_or_submit(client, spec) == last
 
 
 def test_what_was_to_give_up_elsewhere_makes_way(client, lab, spec, patient):
-    take_up(client, spec)
+    resume_or_submit(client, spec)
     lab.add("other work", spec.model_copy(update={"name": "other"}), SELECTING)
-    assert take_up(client, patient).request_id == patient.digest
+    assert resume_or_submit(client, patient).request_id == patient.digest
     assert lab.stored[spec.digest].state == CANCELLED
     assert lab.stored["other work"].state == SELECTING
 
 
 def test_what_leaves_out_makes_way_for_full_statistics(client, lab, spec):
-    take_up(client, spec)
+    resume_or_submit(client, spec)
     full = spec.with_full_statistics
-    assert take_up(client, full).request_id == full.digest != spec.digest
+    assert resume_or_submit(client, full).request_id == full.digest != spec.digest
     assert lab.stored[spec.digest].state == CANCELLED
-    take_up(client, spec)
+    resume_or_submit(client, spec)
     assert lab.stored[full.digest].state == PENDING
 
 
 def test_what_is_still_wanted_does_not_make_way(client, lab, spec):
-    first = take_up(client, spec)
-    take_up(client, spec.with_full_statistics, wanted=[first.id])
+    first = resume_or_submit(client, spec)
+    resume_or_submit(client, spec.with_full_statistics, wanted=[first.id])
     assert lab.stored[spec.digest].state == PENDING
 
 
 def test_what_succeeded_is_not_cancelled(client, lab, spec, patient):
     lab.add(spec.digest, spec, SUCCEEDED)
-    take_up(client, patient)
+    resume_or_submit(client, patient)
     assert lab.stored[spec.digest].state == SUCCEEDED
 
 
 def test_in_a_shared_lab_the_same_spec_is_the_same_experiment(client, lab, spec, patient):
-    first = take_up_shared(client, spec, "tune")
+    first = resume_or_submit_shared(client, spec, "tune")
     assert first.request_id == f"tune/{spec.digest}"
-    assert take_up_shared(client, spec, "tune").id == first.id
-    assert take_up_shared(client, patient, "tune").id != first.id
+    assert resume_or_submit_shared(client, spec, "tune").id == first.id
+    assert resume_or_submit_shared(client, patient, "tune").id != first.id
     assert [one.state for one in lab.stored.values()] == [PENDING, PENDING]
 
 
@@ -118,13 +118,13 @@ def test_in_a_shared_lab_the_same_spec_is_the_same_experiment(client, lab, spec,
 def test_in_a_shared_lab_another_experiment_follows_one_that_ended_early(client, lab, spec, state):
     for attempt in ("", "/2"):
         lab.add(f"tune/{spec.digest}{attempt}", spec, state)
-    assert take_up_shared(client, spec, "tune").request_id == f"tune/{spec.digest}/3"
+    assert resume_or_submit_shared(client, spec, "tune").request_id == f"tune/{spec.digest}/3"
 
 
 @pytest.mark.parametrize("name", ["submit", "tune", "a uuid"])
 def test_what_is_at_work_is_joined_whoever_submitted_it(client, lab, spec, name):
     lab.add(name, spec, SELECTING)
-    joined = join_live(client, spec, "submit")
+    joined = join_or_submit(client, spec, "submit")
     assert (joined.experiment.id, joined.is_found) == (f"id of {name}", True)
     assert len(lab.stored) == 1
 
@@ -134,7 +134,7 @@ def test_what_ended_is_not_joined(client, lab, spec, patient, state):
     lab.add("other work", patient, SELECTING)
     for name in (f"submit/{spec.digest}", "a uuid"):
         lab.add(name, spec, state)
-    joined = join_live(client, spec, "submit")
+    joined = join_or_submit(client, spec, "submit")
     assert joined.experiment.request_id == f"submit/{spec.digest}/2"
     assert not joined.is_found
 
@@ -147,10 +147,12 @@ def test_what_no_list_shows_is_shared_all_the_same(client, lab, spec, monkeypatc
         yield from ()
 
     monkeypatch.setattr(client, "list", see_nothing)
-    first = join_live(client, spec, "submit").experiment
-    assert join_live(client, spec, "submit").experiment == first
+    first = join_or_submit(client, spec, "submit").experiment
+    assert join_or_submit(client, spec, "submit").experiment == first
     lab.stored[first.request_id].state = FAILED
-    assert join_live(client, spec, "submit").experiment.request_id == f"submit/{spec.digest}/2"
+    assert (
+        join_or_submit(client, spec, "submit").experiment.request_id == f"submit/{spec.digest}/2"
+    )
 
 
 def test_what_another_tenant_has_at_work_is_not_joined(client, lab, spec, monkeypatch):
@@ -158,5 +160,5 @@ def test_what_another_tenant_has_at_work_is_not_joined(client, lab, spec, monkey
         id="theirs", request_id="r", spec=spec_to_proto(spec), state=SELECTING
     )
     monkeypatch.setattr(client, "list", lambda: iter([theirs]))
-    joined = join_live(client, spec, "submit")
+    joined = join_or_submit(client, spec, "submit")
     assert (joined.experiment.id, joined.is_found) == ("id of r", False)

@@ -163,7 +163,7 @@ def test_a_failed_run_may_be_given_more_patience(modnorm, write_spec, tmp_path):
     ended = modnorm("run", spec_file, "--out", tmp_path, check=False)
     assert ended.returncode == 1
     assert "failures.max_failed_candidates" in ended.stderr
-    assert "the same command goes on" in ended.stderr
+    assert "the same command resumes" in ended.stderr
     before = done(tmp_path)
     assert len(before) == 1
     spec_file = write_spec("brittle", **changes, failures={"max_failed_candidates": 1})
@@ -220,7 +220,7 @@ def test_ctrl_c_says_how_to_go_on(environment, write_spec, tmp_path):
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=HANG_SECONDS)
     assert process.returncode == 130
-    assert "the same command goes on" in err
+    assert "the same command resumes" in err
     assert "Traceback" not in err
     assert {row[0] for row in jobs(directory).values()} <= {"done", "pending"}
 

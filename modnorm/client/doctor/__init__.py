@@ -1,4 +1,4 @@
-"""Looks at this machine and at a lab, and names the remedy of what is broken."""
+"""Checks of this machine and of a lab, with remedies."""
 
 from modnorm.client.doctor.findings import Finding, Verdict
 from modnorm.client.doctor.lab import check_lab

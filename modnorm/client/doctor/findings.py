@@ -1,4 +1,4 @@
-"""What a check found."""
+"""Findings of checks."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -8,11 +8,11 @@ from modnorm.errors import ModnormError
 
 
 class Verdict(StrEnum):
-    """How bad it is."""
+    """Severity of a finding."""
 
     OK = "ok"
     WARNING = "warning"
-    """Something will not work, or not well, that not everybody needs."""
+    """A feature that not everybody needs works badly or not at all."""
     BROKEN = "broken"
 
 
@@ -45,12 +45,12 @@ def broken(check: str, detail: str, remedy: str) -> Finding:
 
 
 def examine(checks: Sequence[tuple[str, Check]]) -> Iterator[Finding]:
-    """Yield what each check finds; one that breaks down is itself a finding."""
+    """Yield the finding of each check; a check that raises is a finding, too."""
     for name, check in checks:
         try:
             yield check()
         except ModnormError as error:
-            yield broken(name, error.message, error.remedy or "mend what the message names")
+            yield broken(name, error.message, error.remedy or "fix the cause")
         except Exception as error:  # noqa: BLE001 - a broken installation raises anything
             detail = f"{type(error).__name__}: {error}"
             yield broken(name, detail, "install modnorm anew; report this if it stays")

@@ -20,15 +20,15 @@ _REMEDIES: Sequence[tuple[type[ModnormError], str]] = (
     (ForbiddenError, "use a token with the role `read` or `operate`"),
 )
 _CERTIFICATE = "CERTIFICATE_VERIFY_FAILED"
-"""What a failed TLS handshake says, whatever is wrong with the certificate."""
+"""Part of the message of a TLS handshake that failed for its certificate."""
 
 
 def check_lab(target: str, credentials: Credentials) -> Iterator[Finding]:
-    """Yield what is found about a lab.
+    """Yield the findings about a lab.
 
     Args:
         target: HOST:PORT of its aggregator.
-        credentials: What is shown to it.
+        credentials: Token and certificates.
     """
     start = time.time()
     try:
@@ -39,7 +39,7 @@ def check_lab(target: str, credentials: Credentials) -> Iterator[Finding]:
         yield _unreachable(target, from_rpc_error(error))
         return
     except ModnormError as error:
-        yield broken("lab", str(error), error.remedy or "mend the setting that it names")
+        yield broken("lab", str(error), error.remedy or "correct the setting that it names")
         return
     yield ok("lab", f"{target} answers in {time.time() - start:.2f} s")
     for dependency in status.dependencies:
@@ -53,7 +53,7 @@ def check_lab(target: str, credentials: Credentials) -> Iterator[Finding]:
 def _unreachable(target: str, error: ModnormError) -> Finding:
     if _CERTIFICATE in error.message:
         remedy = (
-            "renew the certificate that the aggregator shows and restart it, or mend "
+            "renew the certificate that the aggregator shows and restart it, or correct "
             "MODNORM_TLS_CA here: `openssl x509 -enddate -issuer -noout -in FILE` shows both"
         )
         return broken("lab", f"{target}: {error.message}", remedy)
@@ -73,7 +73,7 @@ def _dependency(found: status_pb2.Dependency) -> Finding:
 
 
 def _workers(status: status_pb2.GetStatusResponse) -> Finding:
-    """Look whether somebody works on what waits; idle evaluators are not heard."""
+    """Check that workers run if jobs wait; idle evaluators send nothing."""
     busy = sum(worker.jobs > 0 for worker in status.workers)
     detail = f"{len(status.workers)} heard lately, {busy} at work, {status.jobs_pending} jobs wait"
     if busy or not status.jobs_pending:
@@ -96,7 +96,7 @@ def _workers(status: status_pb2.GetStatusResponse) -> Finding:
 
 
 def _canaries(status: status_pb2.GetStatusResponse) -> Finding:
-    """Look whether workers that should answer alike do."""
+    """Check that equal workers give equal answers."""
     odd = [f"{worker.name}: {worker.warning}" for worker in status.workers if worker.warning]
     if not odd:
         return ok("canaries", "no worker is known to answer otherwise than its equals")
@@ -109,7 +109,7 @@ def _canaries(status: status_pb2.GetStatusResponse) -> Finding:
 
 
 def _clock(status: status_pb2.GetStatusResponse, start: float, end: float) -> Finding:
-    """Compare clocks, as far as the time that the call took allows."""
+    """Compare clocks; the duration of the call is the tolerance."""
     theirs = status.time.ToNanoseconds() / 1e9
     skew = max(start - theirs, theirs - end, 0.0)
     detail = f"the lab's clock is within {skew:.1f} s of this one"

@@ -25,11 +25,11 @@ _SHOWN = ("modnorm", "torch", "transformers", "grpcio")
 
 
 def check_machine(cache: Path, *, driver: Path = _NVIDIA) -> Iterator[Finding]:
-    """Yield what is found here, one check after the other.
+    """Yield the findings about this machine.
 
     Args:
-        cache: Directory of what runs share.
-        driver: File that exists where there is a driver of NVIDIA's.
+        cache: Directory that runs share.
+        driver: File that exists if there is an NVIDIA driver.
     """
     yield from examine(
         (
@@ -48,7 +48,7 @@ def _check_python() -> Finding:
 
 
 def _check_packages() -> Finding:
-    """Compare what is installed with what modnorm needs."""
+    """Compare installed packages with the requirements."""
     bad = [
         problem
         for text in metadata.requires("modnorm") or ()
@@ -61,7 +61,7 @@ def _check_packages() -> Finding:
 
 
 def _unmet(requirement: Requirement) -> str | None:
-    """Return what is wrong with a package; those of extras may be missing."""
+    """Return the fault of a package; packages of extras may be missing."""
     extra = requirement.marker is not None and not requirement.marker.evaluate({"extra": ""})
     if extra:
         return None
@@ -91,7 +91,7 @@ def _check_device(driver: Path) -> Finding:
 
 
 def _check_disk(cache: Path) -> Finding:
-    """Write to the cache directory, and look how much room there is."""
+    """Write to the cache directory, and check the free space."""
     remedy = "set MODNORM_CACHE_DIR to a directory of yours with room"
     try:
         cache.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from modnorm.client import ModnormClient
-from modnorm.client.resumption import take_up_shared
+from modnorm.client.resumption import resume_or_submit_shared
 from modnorm.client.rundir import hold
 from modnorm.errors import ConflictError, InvalidInputError, UnavailableError
 from modnorm.suites.cells import make_cells
@@ -134,7 +134,7 @@ def client(lab, serve, servicer):
 
 
 def submit(client, spec, _in_flight):
-    return take_up_shared(client, spec, "suite")
+    return resume_or_submit_shared(client, spec, "suite")
 
 
 @pytest.fixture
@@ -204,7 +204,7 @@ def test_submit_receives_the_experiments_in_flight(run, lab):
 
     def submit(client, spec, in_flight):
         told.append(list(in_flight))
-        return take_up_shared(client, spec, "suite")
+        return resume_or_submit_shared(client, spec, "suite")
 
     run(CELLS[:2], in_flight=2, submit=submit)
     assert told == [[], ["e0"]]

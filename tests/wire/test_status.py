@@ -1,0 +1,64 @@
+"""Words for what gRPC itself says of a connection that was not made."""
+
+import grpc
+import pytest
+
+from modnorm.errors import UnavailableError, UnreachableError
+from modnorm.wire.status import code_of, from_rpc_error, from_status, to_status
+
+REFUSED = (
+    "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:9: "
+    "Failed to connect to remote host: connect: Connection refused (111)"
+)
+
+
+class Ended(grpc.RpcError, grpc.Call):
+    """A call that ended without details of ours."""
+
+    def __init__(self, details, code=grpc.StatusCode.UNAVAILABLE):
+        self._details, self._code = details, code
+
+    def code(self):
+        return self._code
+
+    def details(self):
+        return self._details
+
+    def trailing_metadata(self):
+        return ()
+
+
+Ended.__abstractmethods__ = frozenset()
+
+
+@pytest.mark.parametrize(
+    ("details", "words"),
+    [
+        (
+            "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:9: "
+            + REFUSED,
+            "cannot connect to 127.0.0.1:9: Connection refused",
+        ),
+        (
+            "DNS resolution failed for lab:50051: C-ares status is not ARES_SUCCESS",
+            "the host name of lab:50051 cannot be resolved",
+        ),
+    ],
+)
+def test_a_connection_that_was_not_made_is_told_in_our_words(details, words):
+    error = from_rpc_error(Ended(details))
+    assert isinstance(error, UnreachableError)
+    assert error.message == words
+    assert error.remedy == "is a server running at that address?"
+
+
+def test_other_words_of_grpc_stay():
+    error = from_rpc_error(Ended("Socket closed"))
+    assert type(error) is UnavailableError
+    assert error.message == "Socket closed"
+
+
+def test_an_unreachable_server_stays_so_over_another_hop():
+    error = UnreachableError("cannot connect", remedy="start it")
+    assert code_of(error) is grpc.StatusCode.UNAVAILABLE
+    assert type(from_status(to_status(error))) is UnreachableError
