@@ -42,7 +42,7 @@ def test_validate_checks_every_file(modnorm, tmp_path):
     code, out, err = modnorm("validate", bad, good)
     assert code == 2
     assert out == f"{good}: valid\n"
-    assert err.startswith(f"error: {bad}:42: population.prefixes: ")
+    assert err.startswith(f"error: {bad}:39: population.prefixes: ")
 
 
 def test_validate_states_what_only_a_run_can_check(modnorm, modnorm_json, tmp_path, monkeypatch):
@@ -50,7 +50,8 @@ def test_validate_states_what_only_a_run_can_check(modnorm, modnorm_json, tmp_pa
     file = tmp_path / "spec.yaml"
     assert modnorm("init", file)[0] == 0
     text = file.read_text().replace("model: tiny-thicket", "model: owner/model", 1)
-    file.write_text(text.replace("bundled:countdown-heldout", "owner/rows"))
+    rows = '"bundled:countdown-heldout", limit: 50'
+    file.write_text(text.replace(rows, "owner/rows, split: test, limit: 50"))
     code, out, _ = modnorm("validate", file)
     assert code == 0
     assert out.endswith("the run checks: model (owner/model), task.heldout (owner/rows)\n")

@@ -291,3 +291,13 @@ def test_what_a_search_found_is_a_checkpoint(modnorm, finished, tmp_path):
     code, error = export("7", tmp_path / "none")
     assert (code, error["field"]) == (2, "rank")
     assert not (tmp_path / "none").exists()
+
+
+def test_the_spec_that_init_writes_runs_as_it_is(modnorm, tmp_path):
+    spec = tmp_path / "spec.yaml"
+    assert modnorm("init", spec).returncode == 0
+    document = json.loads(modnorm("run", spec, "--out", tmp_path / "run", "--json").stdout)
+    assert document["candidates"]["total"] == 12
+    sizes = [(each["population"], each["ensemble_size"]) for each in document["ensembles"]]
+    assert sizes == [(6, 1), (6, 3), (6, 5), (12, 1), (12, 3), (12, 5)]
+    assert modnorm("show", tmp_path / "run").returncode == 0
