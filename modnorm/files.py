@@ -6,6 +6,8 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
+from modnorm.errors import InvalidInputError
+
 MAX_YAML_BYTES = 2**18
 """Size limit of a spec, a suite file or a token file; reading this much YAML takes a second."""
 
@@ -60,3 +62,19 @@ def encode_json(document: Mapping[str, object]) -> bytes:
     """Return a document as JSON with sorted keys, one value a line."""
     text = json.dumps(document, sort_keys=True, indent=2, allow_nan=False)
     return f"{text}\n".encode()
+
+
+def check_writable(out: Path) -> None:
+    """Refuse an output file that cannot be written, before minutes of work.
+
+    Raises:
+        InvalidInputError: it cannot be written.
+    """
+    existed = out.exists()
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.open("a").close()
+        if not existed:
+            out.unlink()
+    except OSError as error:
+        raise InvalidInputError(f"cannot write {out}: {error.strerror}", field="out") from error

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from modnorm.cli.console import emit_json, stderr
-from modnorm.cli.files import check_writable
 from modnorm.cli.interruption import interruptible
 from modnorm.cli.options import Json, Quiet
 from modnorm.cli.options import settings as client_settings
-from modnorm.files import write_file
+from modnorm.files import check_writable, write_file
 
 if TYPE_CHECKING:
     from modnorm.calibration.profile import Profile

@@ -1,13 +1,17 @@
 """`modnorm match`: the radius that changes a model as much as isotropic noise does."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from modnorm.cli.interruption import interruptible
-from modnorm.cli.options import Json, Quiet, SpecFile, numbers, read_unsettled_spec
+from modnorm.cli.options import Json, Quiet, SpecFile, numbers, read_unsettled_spec, settings
 from modnorm.cli.radius import RESUMES, Out, held, home_of
 from modnorm.spec_limits import MAX_SEED
+
+if TYPE_CHECKING:
+    from modnorm.spec import ExperimentSpec
+    from modnorm.wire.radius_conversions import Matching
 
 Radii = Annotated[str, typer.Option("--radii", metavar="R,R,...", help="Radii to try.")]
 Sigma = Annotated[float, typer.Option("--sigma", help="Isotropic noise to match.")]
@@ -51,7 +55,6 @@ def match(  # noqa: PLR0913 - each argument is an option of the command
     an interrupted one; with other radii it repeats no measurement. A spec may name the artifact,
     DIR/radius.json, instead of a radius.
     """
-    from modnorm.cli.match_plan import check_matching
     from modnorm.radius.artifact_schema import MatchingSettings
     from modnorm.spec import located
     from modnorm.wire.radius_conversions import Matching
@@ -68,9 +71,25 @@ def match(  # noqa: PLR0913 - each argument is an option of the command
     wanted = Matching(tried, sigma, how)
     if server is None:
         with located(spec_file):
-            check_matching(spec, wanted)
+            _check(spec, wanted)
     home = home_of(spec_file, "match", out)
     with interruptible(RESUMES), held(home):
         from modnorm.cli.match_work import match_all
 
         match_all(spec, wanted, home, server, quiet=quiet, as_json=as_json)
+
+
+def _check(spec: "ExperimentSpec", wanted: "Matching") -> None:
+    """Check a matching on this machine, before a model is loaded.
+
+    Raises:
+        InvalidInputError: names the field or the option at fault.
+        PreconditionError: the rows are not public and not on this machine.
+    """
+    from modnorm.admission import check_search_here
+    from modnorm.radius.matching_checks import check_count, check_method
+
+    check_method(spec.method, wanted.radii, wanted.sigma)
+    rows = check_search_here(spec, folders=settings().split_folders)
+    if rows is not None:
+        check_count(rows, wanted.settings.prompts)

@@ -8,10 +8,9 @@ from typing import Annotated
 import typer
 
 from modnorm.cli.console import emit_json, stderr
-from modnorm.cli.files import check_writable
 from modnorm.cli.interruption import interruptible
 from modnorm.cli.options import Json, Quiet, settings
-from modnorm.files import write_file
+from modnorm.files import check_writable, write_file
 from modnorm.spec_limits import MAX_TWO_SIDED_SEED
 
 Model = Annotated[str, typer.Option("--model", metavar="NAME|DIR", help="The model.")]

@@ -11,11 +11,10 @@ from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainin
 
 from modnorm.analysis.saved_run import SavedRun
 from modnorm.cli.console import emit_json, percent, stderr, stdout, table
-from modnorm.cli.files import check_writable
 from modnorm.cli.interruption import interruptible
 from modnorm.cli.runs import opened_run
 from modnorm.client.rescoring import check_has_votes, rescore_run, rescored_document
-from modnorm.files import encode_json, write_file
+from modnorm.files import check_writable, encode_json, write_file
 from modnorm.sandbox import Sandbox
 from modnorm.spec import TaskSpec
 from modnorm.tasks import check_sandbox, get_task, runs_programs
