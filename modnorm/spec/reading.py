@@ -92,12 +92,14 @@ def located(path: str | PathLike[str]) -> Iterator[None]:
         raise
 
 
-def _place(path: Path, field: str) -> str:
-    """Return `FILE:LINE` of a field; the file alone if nothing of its path is written there."""
+def _place(path: Path, field: str) -> str | None:
+    """Return `FILE:LINE` of a field, the file if the line is unknown, None if it is no field."""
     try:
         tree = compose_yaml(read_text(path, most=MAX_YAML_BYTES))
     except (OSError, ValueError):
         return str(path)
     steps = [int(step) if step.isdecimal() else step for step in field.split(".")]
     line = line_of(tree, steps)
-    return str(path) if line is None else f"{path}:{line}"
+    if line is None:
+        return str(path) if steps[0] in ExperimentSpec.model_fields else None
+    return f"{path}:{line}"

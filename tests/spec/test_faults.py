@@ -91,3 +91,6 @@ def test_a_later_fault_of_a_spec_is_located_too(tmp_path):
     with pytest.raises(InvalidInputError) as caught, located(path):
         raise InvalidInputError("no", field="engine.name")
     assert caught.value.place == str(path)
+    with pytest.raises(InvalidInputError) as caught, located(path):
+        raise InvalidInputError("is an option", field="radii")
+    assert caught.value.place is None
