@@ -69,7 +69,7 @@ def test_the_nearest_name_is_offered_for_a_misspelt_one(refuse, old, new, field,
     ("old", "new", "words"),
     [
         ("  size: 4", "\tsize: 4", "line 8, column 1: a tab where YAML takes none"),
-        ("0.1}", "0.1", "line 7, column 11: a second key in one line"),
+        ("0.1}", "0.1", "line 7, column 11: expected ',' or '}', but got ':'"),
         ("size: 4\n", "size: [4\n", "that begins in line 8"),
         ("tiny", "tiny: thicket", "line 1, column 12: a second key in one line"),
         ("model: tiny-thicket", "model", "line 2, column 5: a second key in one line"),

@@ -35,8 +35,7 @@ Ended.__abstractmethods__ = frozenset()
     ("details", "words"),
     [
         (
-            "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:9: "
-            + REFUSED,
+            REFUSED,
             "cannot connect to 127.0.0.1:9: Connection refused",
         ),
         (
