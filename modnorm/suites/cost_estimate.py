@@ -13,7 +13,7 @@ from modnorm.errors import InvalidInputError
 from modnorm.files import read_text
 from modnorm.spec import ExperimentSpec
 from modnorm.suites.cells import Cell
-from modnorm.suites.plan import CellPlan, plan_suite
+from modnorm.suites.suite_plan import CellPlan, plan_suite
 
 _MAX_BYTES = 2**30
 _CPU, _GPU = "two CPU cores", "one H200"

@@ -28,7 +28,7 @@ class Ended(grpc.RpcError, grpc.Call):
         return ()
 
 
-Ended.__abstractmethods__ = frozenset()
+Ended.__abstractmethods__ = frozenset()  # type: ignore[attr-defined]  # its others are unused
 
 
 @pytest.mark.parametrize(
