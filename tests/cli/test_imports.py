@@ -184,7 +184,7 @@ def test_of_several_specs_a_refused_one_is_told_before_the_others_run(call, writ
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("command", ["list", "show", "watch", "cancel"])
+@pytest.mark.parametrize("command", ["list", "show", "cancel"])
 def test_a_command_of_a_lab_imports_nothing_that_computes(call, command):
     words = () if command == "list" else ("e1",)
     code, err, modules = call(command, *words, "--server", "127.0.0.1:1", "--json")
