@@ -38,11 +38,13 @@ def test_answers_and_votes_are_in_the_files(read, copy):
         assert sum(right) == ensemble["correct"]
 
 
-def test_rescore_compare_and_export_need_nothing_else(read, modnorm, copy, tmp_path):
+def test_rescore_compare_analyze_and_export_need_nothing_else(read, modnorm, copy, tmp_path):
     before = {path.name: path.read_bytes() for path in copy.iterdir() if path.is_file()}
     rescored = read("rescore", "--scorer", "countdown-v1")
     assert rescored["selection"] == {"total": 7 * 8, "changed": 0}
     assert read("compare")[0]["differs"] == []
+    modnorm("analyze", copy, "--out", tmp_path / "analysis")
+    assert list((tmp_path / "analysis").rglob("*.csv"))
     exported = read("export", "--rank", 1, "--out", tmp_path / "best")
     best = json.loads(before["results.json"])["experts"][0]
     assert (exported["candidate"], exported["rank"]) == (best["index"], 1)
