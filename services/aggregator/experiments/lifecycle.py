@@ -62,18 +62,30 @@ def record(  # noqa: PLR0913 - an event and its columns
         waits_for: Why the experiment now waits for a service, if it does.
     """
     progress = progress or PhaseProgress.of(session, experiment)
+    row = next_event(experiment, message, now, progress, waits_for=waits_for)
+    insert_rows(session, Event, [row])
+
+
+def next_event(
+    experiment: Experiment,
+    message: str,
+    now: float,
+    progress: PhaseProgress,
+    *,
+    waits_for: str = "",
+) -> Mapping[str, object]:
+    """Return the row of the next event of a locked experiment, for `insert_rows`."""
     experiment.last_cursor += 1
     experiment.waits_for = waits_for
-    event = Event(
-        experiment_id=experiment.id,
-        cursor=experiment.last_cursor,
-        time=now,
-        message=message,
-        waits_for=waits_for,
-        state=experiment.state,
-        progress=progress.message(experiment).SerializeToString(deterministic=True),
-    )
-    session.add(event)
+    return {
+        "experiment_id": experiment.id,
+        "cursor": experiment.last_cursor,
+        "time": now,
+        "message": message,
+        "waits_for": waits_for,
+        "state": experiment.state,
+        "progress": progress.message(experiment).SerializeToString(deterministic=True),
+    }
 
 
 def move(

@@ -1,14 +1,14 @@
 """Storage of many reports in one transaction, each answered separately."""
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
 from sqlmodel import Session, col, select
 
 from modnorm.errors import ModnormError
-from services.aggregator.experiments.lifecycle import Change, close_job, record
+from services.aggregator.experiments.lifecycle import Change, close_job, next_event
 from services.aggregator.experiments.phase_progress import PhaseProgress
 from services.aggregator.experiments.phases import change_of, job_ended
 from services.aggregator.jobs.report_checks import Outcome, Report, ReportChecks
@@ -16,7 +16,8 @@ from services.aggregator.jobs.worker_requests import stale
 from services.aggregator.storage.codec import pack_answers
 from services.aggregator.storage.lookups import unknown_job
 from services.aggregator.storage.states import JobState
-from services.aggregator.storage.tables import AnswerSheet, Candidate, Experiment, Job
+from services.aggregator.storage.table_statistics import insert_rows
+from services.aggregator.storage.tables import AnswerSheet, Candidate, Event, Experiment, Job
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,8 @@ class Reporting:
         self._checks = checks
         self._now = now
         self._progress: dict[str, PhaseProgress] = {}
+        self._answer_sheets: list[Mapping[str, object]] = []
+        self._events: list[Mapping[str, object]] = []
 
     def store(self, reports: Sequence[PackedReport]) -> list[Change | Exception]:
         """Store results; advance each experiment whose phase they finish.
@@ -74,6 +77,7 @@ class Reporting:
             self._progress_of(one.experiment)  # a later read would flush after each report
         pairs = [(held.get(packed.report.job_id), packed) for packed in reports]
         answers = {place: self._answer(*pairs[place]) for place in _by_experiment(pairs)}
+        self._insert()
         return [answers[place] for place in range(len(pairs))]
 
     def _answer(self, held: _Held | None, packed: PackedReport) -> Change | Exception:
@@ -108,18 +112,25 @@ class Reporting:
         _set_result(job, packed.report, outcome)
         held.candidate.coefficients = outcome.coefficients
         held.candidate.normaliser = packed.report.normaliser or None
-        self._session.add(AnswerSheet(job_id=job.id, content=packed.answers))
+        self._answer_sheets.append({"job_id": job.id, "content": packed.answers})
         experiment.candidates_stopped += outcome.stopped is not None
         close_job(experiment, job, done=True)
         progress.scored(job, was_leased=was_leased)
         message = f"{job.title}: {outcome}"
         if experiment.has_open_jobs:
-            record(self._session, experiment, message, self._now, progress)
+            self._events.append(next_event(experiment, message, self._now, progress))
         else:
+            self._insert()
             job_ended(self._session, experiment, job, message, self._now, progress=progress)
         if experiment.state is not state:
             del self._progress[experiment.id]
         return change_of(self._session, experiment, job)
+
+    def _insert(self) -> None:
+        """Insert the collected rows, many at a time."""
+        insert_rows(self._session, AnswerSheet, self._answer_sheets)
+        insert_rows(self._session, Event, self._events)
+        self._answer_sheets, self._events = [], []
 
     def _progress_of(self, experiment: Experiment) -> PhaseProgress:
         if experiment.id not in self._progress:
