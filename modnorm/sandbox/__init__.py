@@ -1,4 +1,4 @@
-"""Runs untrusted Python programs and judges them; `docs/sandbox.md` says what to trust."""
+"""Runs untrusted Python programs and judges them; see `docs/sandbox.md`."""
 
 from modnorm.sandbox.isolation import Guarantee, Isolation
 from modnorm.sandbox.jail.jail_messages import Mechanism

@@ -1,4 +1,4 @@
-"""The parts of a test's condition: which values are known here, and which the program sends."""
+"""The syntax tree of a test's condition: constants, queries to the program, operations."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from modnorm.sandbox import constants
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A value that needs no program."""
+    """A value that the caller knows without the program."""
 
     value: object
 
@@ -19,29 +19,29 @@ class LoopVariable:
 
     name: str
     items: "Expression"
-    """The values that the loop takes."""
+    """The values that the loop iterates over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A value that the program is asked for."""
+    """An expression that the program evaluates."""
 
     source: str
     variables: tuple[str, ...] = ()
-    """Loop variables in the source; the program is sent their values."""
+    """Loop variables in the source; their values are sent with the query."""
     functions: frozenset[str] = field(default=frozenset(), compare=False)
-    """Names of the program in the source."""
+    """Names in the source that the program defines."""
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionCall:
-    """A trusted function of values, some of which the program is asked for."""
+    """A trusted function of constants and answers."""
 
     function: constants.Function
     arguments: Sequence["Expression"]
     keywords: Sequence[tuple[str, "Expression"]] = ()
     numeric: bool = True
-    """Whether the function takes numbers alone, which are bounded."""
+    """Whether the function takes numbers only, whose size is then bounded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class ComparisonChain:
 
 @dataclass(frozen=True, slots=True)
 class BooleanOperation:
-    """`and` (every) or `or` of conditions, from the left until it is decided."""
+    """`and` (if `every`) or `or` of conditions, evaluated from the left until decided."""
 
     every: bool
     conditions: Sequence["Expression"]
@@ -99,12 +99,12 @@ Target = str | tuple["Target", ...]
 
 
 def needs_program(expression: Expression) -> bool:
-    """Return whether the program is asked for any part of a value."""
+    """Whether any part of an expression is a query."""
     return isinstance(expression, Query) or any(map(needs_program, _parts(expression)))
 
 
 def has_constant(expression: Expression) -> bool:
-    """Return whether part of a value is known here and never sent to the program."""
+    """Whether part of an expression is a constant, which the program never sees."""
     match expression:
         case Constant():
             return True
@@ -116,7 +116,7 @@ def has_constant(expression: Expression) -> bool:
 
 
 def program_functions(expression: Expression) -> frozenset[str]:
-    """Return the names of the program that a value depends on."""
+    """Return the names of the program's functions that an expression depends on."""
     own = expression.functions if isinstance(expression, Query) else frozenset[str]()
     return own.union(*map(program_functions, _parts(expression)))
 

@@ -1,4 +1,4 @@
-"""Expressions that need no program: literals and a few pure functions, without `eval`."""
+"""Evaluates constant expressions without `eval`: literals and a few pure functions."""
 
 import ast
 import builtins
@@ -17,37 +17,39 @@ Comparison = Callable[[object, object], object]
 _LARGEST_BITS = 2**16
 _LARGEST_COUNT = 2**16
 _LARGEST_EXPONENT = 400
-"""More than any float has. Of larger ones `int` and `Fraction` make as many digits."""
+"""Exceeds every float's. `int` and `Fraction` write out as many digits as the exponent states."""
 
 
 class NotConstantError(ValueError):
-    """The expression needs something that only the program has."""
+    """The expression is not constant: only the program can evaluate it."""
 
 
-def _isin(item: object, container: object) -> bool:
-    return operator.contains(container, item)  # type: ignore[arg-type]  # TypeError if it is none
+def _contains(item: object, container: object) -> bool:
+    return operator.contains(container, item)  # type: ignore[arg-type]  # or TypeError
+
+
+def _is_same(left: object, right: object) -> bool:
+    return left is right or (type(left) is type(right) and left == right)
 
 
 COMPARISONS: Mapping[type[ast.cmpop], Comparison] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,  # type: ignore[dict-item]  # TypeError where there is no order
+    ast.Lt: operator.lt,  # type: ignore[dict-item]  # or TypeError
     ast.LtE: operator.le,  # type: ignore[dict-item]
     ast.Gt: operator.gt,  # type: ignore[dict-item]
     ast.GtE: operator.ge,  # type: ignore[dict-item]
-    ast.In: _isin,
-    ast.NotIn: lambda item, container: not _isin(item, container),
-    ast.Is: lambda one, other: one is other or (type(one) is type(other) and one == other),
-    ast.IsNot: lambda one, other: (
-        not (one is other or (type(one) is type(other) and one == other))
-    ),
+    ast.In: _contains,
+    ast.NotIn: lambda item, container: not _contains(item, container),
+    ast.Is: _is_same,
+    ast.IsNot: lambda left, right: not _is_same(left, right),
 }
 
 
 def _power(base: object, exponent: object) -> object:
     match base, exponent:
         case int(), int() if base.bit_length() * abs(exponent) > _LARGEST_BITS:
-            raise ValueError("too large a power")
+            raise ValueError("the power is too large")
     return base**exponent  # type: ignore[operator]  # or TypeError
 
 
@@ -64,7 +66,7 @@ SIGNS: Mapping[type[ast.unaryop], Function] = {ast.USub: operator.neg, ast.UAdd:
 
 
 def _bytes(*arguments: object, **named: object) -> object:
-    sizes = [each for each in (*arguments, *named.values()) if isinstance(each, int)]
+    sizes = [value for value in (*arguments, *named.values()) if isinstance(value, int)]
     if sizes and max(sizes) > _LARGEST_COUNT:
         raise ValueError("too many bytes")
     return bytes(*arguments, **named)
@@ -103,7 +105,7 @@ NUMERIC: Mapping[str, Function] = {
     "isclose": math.isclose,
     "math.fabs": math.fabs,
 }
-"""Functions of numbers, applied to what the program answers."""
+"""Functions of numbers that may be applied to the program's answers."""
 
 _CONSTANTS: Mapping[str, object] = {
     name: value for name, value in _MATHS.items() if not callable(value)
@@ -125,19 +127,19 @@ _PURE: Mapping[str, Function] = {
 CONVERSIONS = frozenset(
     ("set", "frozenset", "list", "tuple", "dict", "sorted", "str", "int", "float", "bool")
 ) | frozenset(("len", "sum", "min", "max", "abs", "round"))
-"""Functions of one value that say no more than the value says."""
+"""Functions of one value that reveal no more than the value."""
 
 
 def is_builtin_name(name: str) -> bool:
-    """Return whether a bare name usually means a built-in or a pure function."""
+    """Whether a bare name usually means a built-in or a pure function."""
     return name in _PURE or name in NUMERIC or hasattr(builtins, name)
 
 
 def bounded_number(value: object) -> object:
-    """Return a number that arithmetic cannot blow up.
+    """Return a number that is small enough for bounded arithmetic.
 
     Raises:
-        TypeError: it is no number, or one of more than 65,536 bits.
+        TypeError: the value is no number, or has more than 65,536 bits.
     """
     if isinstance(value, int) and value.bit_length() <= _LARGEST_BITS:
         return value
@@ -147,14 +149,14 @@ def bounded_number(value: object) -> object:
 
 
 def evaluate(node: ast.expr, shadowed: Collection[str] = ()) -> object:
-    """Return the value of an expression of literals, displays and known pure functions.
+    """Return the value of an expression of literals, displays and pure functions.
 
     Args:
         node: The expression.
         shadowed: Built-in names that mean functions of the program here.
 
     Raises:
-        NotConstantError: it contains anything else, or its evaluation raises.
+        NotConstantError: the expression contains anything else, or its evaluation raises.
     """
     try:
         return _evaluate(node, shadowed)
@@ -164,7 +166,7 @@ def evaluate(node: ast.expr, shadowed: Collection[str] = ()) -> object:
         raise NotConstantError(str(error)) from error
 
 
-def _evaluate(  # noqa: PLR0911  # one return a form is the plainest way to say it
+def _evaluate(  # noqa: PLR0911  # one return for each form
     node: ast.expr, shadowed: Collection[str]
 ) -> object:
     match node:
@@ -184,7 +186,7 @@ def _evaluate(  # noqa: PLR0911  # one return a form is the plainest way to say 
         case ast.UnaryOp(op=sign, operand=operand) if type(sign) in SIGNS:
             return SIGNS[type(sign)](bounded_number(_evaluate(operand, shadowed)))
         case ast.BinOp(left=left, op=operation, right=right) if type(operation) in ARITHMETIC:
-            operands = (bounded_number(_evaluate(each, shadowed)) for each in (left, right))
+            operands = (bounded_number(_evaluate(operand, shadowed)) for operand in (left, right))
             return ARITHMETIC[type(operation)](*operands)
         case ast.Call(func=function) if (name := ast.unparse(function)) not in shadowed:
             return _call(node, name, shadowed)
@@ -192,8 +194,8 @@ def _evaluate(  # noqa: PLR0911  # one return a form is the plainest way to say 
 
 
 def _call(node: ast.Call, name: str, shadowed: Collection[str]) -> object:
-    if name not in _PURE or any(each.arg is None for each in node.keywords):
+    if name not in _PURE or any(keyword.arg is None for keyword in node.keywords):
         raise NotConstantError(name)
-    arguments = [_evaluate(each, shadowed) for each in node.args]
-    named = {str(each.arg): _evaluate(each.value, shadowed) for each in node.keywords}
+    arguments = [_evaluate(argument, shadowed) for argument in node.args]
+    named = {str(word.arg): _evaluate(word.value, shadowed) for word in node.keywords}
     return _PURE[name](*arguments, **named)

@@ -1,4 +1,4 @@
-"""What a sandbox keeps programs from, measured by programs that try it."""
+"""The guarantees of a sandbox, as measured."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from modnorm.sandbox.jail.jail_messages import Mechanism
 
 
 class Guarantee(StrEnum):
-    """Something that must hold before any program of a model runs."""
+    """A property that must hold before any program of a model runs."""
 
     CORRECT_VERDICTS = "correct_verdicts"
     """A correct program passes and a wrong one fails."""
@@ -19,9 +19,9 @@ class Guarantee(StrEnum):
     NO_FOREIGN_PROCESSES = "no_foreign_processes"
     NO_PRIVILEGES = "no_privileges"
     BARE_ENVIRONMENT = "bare_environment"
-    """No variable and no open file of the caller's."""
+    """No environment variable and no open file of the caller."""
     NO_SURVIVORS = "no_survivors"
-    """Whatever a program starts ends with it."""
+    """Processes that a program starts end with it."""
     BOUNDED_TASKS = "bounded_tasks"
     BOUNDED_MEMORY = "bounded_memory"
     BOUNDED_TIME = "bounded_time"
@@ -30,15 +30,15 @@ class Guarantee(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """A measurement.
+    """The result of a measurement.
 
     Attributes:
-        broken: Guarantees that do not hold, and what was seen.
-        mechanisms: Fences that are up.
-        refusals: Why the kernel refused the other fences.
+        broken: Guarantees that do not hold, each with the observation.
+        mechanisms: Active isolation mechanisms.
+        refusals: The kernel's reasons for the inactive mechanisms.
         landlock_abi: Version of Landlock, 0 for none.
-        writable_scratch: Whether programs have a working directory that they can write to; it
-            is then bounded, and gone with the program.
+        writable_scratch: Whether programs have a writable working directory; it is bounded and
+            deleted with the program.
     """
 
     broken: Mapping[Guarantee, str]
@@ -50,7 +50,7 @@ class Isolation:
     @property
     def guarantees(self) -> tuple[Guarantee, ...]:
         """Guarantees that hold."""
-        return tuple(each for each in Guarantee if each not in self.broken)
+        return tuple(guarantee for guarantee in Guarantee if guarantee not in self.broken)
 
     @property
     def healthy(self) -> bool:
@@ -59,20 +59,20 @@ class Isolation:
 
     @property
     def summary(self) -> str:
-        """The fences that are up: `landlock, namespaces, own_uid, seccomp`."""
+        """The active mechanisms: `landlock, namespaces, own_uid, seccomp`."""
         return ", ".join(sorted(self.mechanisms))
 
     def require(self) -> None:
-        """Refuse to go on without all guarantees.
+        """Require all guarantees.
 
         Raises:
-            UnavailableError: one does not hold.
+            UnavailableError: a guarantee does not hold.
         """
         if self.healthy:
             return
-        broken = "; ".join(f"{name}: {why}" for name, why in self.broken.items())
-        refused = "; ".join(f"{name}: {why}" for name, why in self.refusals.items())
+        broken = "; ".join(f"{name}: {reason}" for name, reason in self.broken.items())
+        refused = "; ".join(f"{name}: {reason}" for name, reason in self.refusals.items())
         raise UnavailableError(
             f"the sandbox does not isolate here: {broken}",
-            remedy=f"allow what was refused ({refused or 'nothing'}), or use a sandbox service",
+            remedy=f"allow the refused mechanisms ({refused or 'none'}), or use a sandbox service",
         )

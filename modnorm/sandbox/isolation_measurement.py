@@ -1,4 +1,4 @@
-"""Measures a jail: honest programs must pass in it, and forbidden things must fail."""
+"""Measures a jail: correct programs must pass in it, and forbidden acts must fail."""
 
 import os
 import secrets
@@ -32,13 +32,13 @@ _PROBES = Path(probes.__file__).read_text()
 
 
 @dataclass(frozen=True)
-class _Bait:
-    """Things of the host that no program may reach.
+class _HostTargets:
+    """Targets on the host that no program may reach.
 
     Attributes:
-        port: A port that listens on loopback, TCP.
-        abstract: Name of a Unix socket without a path that listens.
-        directory: A directory that all may write to, with `public` (all may write) and `secret`.
+        port: A TCP port that listens on loopback.
+        abstract: Name of a listening Unix socket in the abstract namespace.
+        directory: A world-writable directory with a world-writable file `public` and a `secret`.
     """
 
     port: int
@@ -47,7 +47,7 @@ class _Bait:
 
 
 @contextmanager
-def _baited() -> Iterator[_Bait]:
+def _host_targets() -> Iterator[_HostTargets]:
     abstract = f"modnorm-{secrets.token_hex(8)}"
     with (
         tempfile.TemporaryDirectory(prefix="modnorm-bait-") as name,
@@ -64,35 +64,35 @@ def _baited() -> Iterator[_Bait]:
         tcp.listen()
         unix.bind("\0" + abstract)
         unix.listen()
-        yield _Bait(tcp.getsockname()[1], abstract, directory)
+        yield _HostTargets(tcp.getsockname()[1], abstract, directory)
 
 
 def measure(zygote: ZygoteClient) -> Isolation:
-    """Run the canaries.
+    """Return which guarantees hold, from programs that try to break them.
 
     Raises:
         EngineError: the jail itself failed.
     """
     tasks = tasks_of_user()
-    broken = dict(_attempted(zygote, tasks))
-    for guarantee, canary in _CANARIES.items():
-        if (seen := canary(zygote)) is not None:
-            broken[guarantee] = seen
+    broken = dict(_successful_attempts(zygote, tasks))
+    for guarantee, check in _CHECKS.items():
+        if (failure := check(zygote)) is not None:
+            broken[guarantee] = failure
     return Isolation(
         broken=broken,
         mechanisms=tuple(Mechanism(name) for name in zygote.status.mechanisms),
-        refusals={Mechanism(name): why for name, why in zygote.status.refusals.items()},
+        refusals={Mechanism(name): reason for name, reason in zygote.status.refusals.items()},
         landlock_abi=zygote.status.landlock_abi,
         writable_scratch=_ask(zygote, f"scratch({_LIMITS.scratch_bytes})") is True,
     )
 
 
-def _attempted(zygote: ZygoteClient, tasks: int) -> Iterator[tuple[Guarantee, str]]:
-    """Yield what a program was not kept from."""
-    with _baited() as bait:
-        directory, pid = str(bait.directory), os.getpid()
+def _successful_attempts(zygote: ZygoteClient, tasks: int) -> Iterator[tuple[Guarantee, str]]:
+    """Yield the forbidden acts that succeeded, each with the guarantee that it breaks."""
+    with _host_targets() as targets:
+        directory, pid = str(targets.directory), os.getpid()
         attempts = {
-            Guarantee.NO_NETWORK: f"no_network({bait.port}, {bait.abstract!r})",
+            Guarantee.NO_NETWORK: f"no_network({targets.port}, {targets.abstract!r})",
             Guarantee.NO_FOREIGN_READS: f"no_foreign_reads({directory + '/secret'!r}, {pid})",
             Guarantee.NO_FOREIGN_WRITES: (
                 f"no_foreign_writes({directory!r}, {directory + '/public'!r})"
@@ -109,7 +109,7 @@ def _attempted(zygote: ZygoteClient, tasks: int) -> Iterator[tuple[Guarantee, st
 
 
 def _ask(zygote: ZygoteClient, expression: str) -> object:
-    """Ask a fresh program of probes; whatever keeps it from answering is not True."""
+    """Return the answer of a new probe program; the reason as text if it does not answer."""
     with ProgramSession(zygote, _LIMITS) as session:
         try:
             session.run(_PROBES)
@@ -128,27 +128,27 @@ def _correct_verdicts(zygote: ZygoteClient) -> str | None:
 
 
 def _expect(source: str, limits: Limits, verdict: Verdict) -> Callable[[ZygoteClient], str | None]:
-    def canary(zygote: ZygoteClient) -> str | None:
+    def check(zygote: ZygoteClient) -> str | None:
         outcome = execute(zygote, Program([source], [], limits))
         return None if outcome.verdict is verdict else f"{source!r} gave {outcome}"
 
-    return canary
+    return check
 
 
 def _no_survivors(zygote: ZygoteClient) -> str | None:
-    """Whatever holds the program's channel open after its end has survived it."""
+    """Return an error if a process still holds the program's channel after its end."""
     session = ProgramSession(zygote, _LIMITS)
     try:
         with session:
             session.run(_PROBES)
             session.ask("fork_some(4)")
-            witness = session.witness()
+            channel = session.duplicate_channel()
     except StoppedError as stopped:
         return stopped.detail
-    with witness:
-        witness.settimeout(5.0)
+    with channel:
+        channel.settimeout(5.0)
         try:
-            while witness.recv(65536):
+            while channel.recv(65536):
                 pass
         except TimeoutError:
             return "a child outlived its program"
@@ -157,7 +157,7 @@ def _no_survivors(zygote: ZygoteClient) -> str | None:
     return None
 
 
-_CANARIES: Mapping[Guarantee, Callable[[ZygoteClient], str | None]] = {
+_CHECKS: Mapping[Guarantee, Callable[[ZygoteClient], str | None]] = {
     Guarantee.CORRECT_VERDICTS: _correct_verdicts,
     Guarantee.NO_SURVIVORS: _no_survivors,
     Guarantee.BOUNDED_MEMORY: _expect(

@@ -1,4 +1,4 @@
-"""Whether a test's condition holds, given what the program answers."""
+"""Decides whether a test's condition holds, from the program's answers."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -19,29 +19,29 @@ from modnorm.sandbox.constants import bounded_number
 from modnorm.sandbox.value_decoding import is_literal, size
 
 Ask = Callable[[str], object]
-"""Returns the program's plain value of an expression."""
+"""Asks the program for an expression's value; returns a plain value."""
 
 MAX_WORK = 2**20
-"""Most work of the loops of a condition, about a microsecond each."""
+"""Largest work of a condition's loops, in units of about a microsecond."""
 _LOOP_WORK = 4
 _WORDS = 8
-"""Machine words of a value that are read with one unit of work."""
+"""Machine words of a value that cost one unit of work to read."""
 
 _Scope = Mapping[str, tuple[object, int]]
-"""Values of the loop variables, and what it costs to read them."""
+"""Values of the loop variables, each with the cost of reading it."""
 
 
 class TooMuchWorkError(Exception):
-    """The loops of a condition take more than MAX_WORK."""
+    """The loops of a condition cost more than MAX_WORK."""
 
 
 def holds(condition: Expression, ask: Ask) -> bool:
-    """Return the truth of a condition; the program is asked in Python's order of evaluation.
+    """Return the truth of a condition; queries follow Python's order of evaluation.
 
-    An operation that the values do not support (an order between a number and a text) is false.
+    An operation that the values do not support, such as `1 < "a"`, counts as false.
 
     Raises:
-        TooMuchWorkError: the loops of the condition are too long for the program's values.
+        TooMuchWorkError: the condition's loops over the program's values are too long.
     """
     try:
         return _Judge(ask).truth(condition, {})
@@ -50,10 +50,10 @@ def holds(condition: Expression, ask: Ask) -> bool:
 
 
 class _Judge:
-    """Computes one condition.
+    """Evaluates one condition.
 
     Args:
-        ask: Returns the program's plain value of an expression.
+        ask: Asks the program for an expression's value.
     """
 
     def __init__(self, ask: Ask) -> None:
@@ -71,7 +71,7 @@ class _Judge:
                 return not self.truth(inner, scope)
         return bool(self._value(condition, scope))
 
-    def _value(  # noqa: PLR0911  # one return a form
+    def _value(  # noqa: PLR0911  # one return for each form
         self, expression: Expression, scope: _Scope
     ) -> object:
         match expression:
@@ -92,11 +92,11 @@ class _Judge:
                 return function(self._elements(element, loops, scope))
         return self.truth(expression, scope)
 
-    def _apply(self, applied: FunctionCall, scope: _Scope) -> object:
-        bounded = bounded_number if applied.numeric else _unchanged
-        values = [bounded(self._value(each, scope)) for each in applied.arguments]
-        named = {name: bounded(self._value(each, scope)) for name, each in applied.keywords}
-        return applied.function(*values, **named)
+    def _apply(self, call: FunctionCall, scope: _Scope) -> object:
+        bounded = bounded_number if call.numeric else _unchanged
+        values = [bounded(self._value(argument, scope)) for argument in call.arguments]
+        named = {name: bounded(self._value(value, scope)) for name, value in call.keywords}
+        return call.function(*values, **named)
 
     def _compare(self, comparison: ComparisonChain, scope: _Scope) -> bool:
         left = self._value(comparison.operands[0], scope)
@@ -114,18 +114,18 @@ class _Judge:
             yield self._value(element, scope)
             return
         loop, *inner = loops
-        for each in _iterated(self._value(loop.items, scope)):
+        for item in _iterable(self._value(loop.items, scope)):
             self._spend(_LOOP_WORK)
-            variables = {name: (value, _cost(value)) for name, value in _bind(loop.target, each)}
+            variables = {name: (value, _cost(value)) for name, value in _bind(loop.target, item)}
             self._spend(sum(cost for _, cost in variables.values()))
             bound = {**scope, **variables}
             if all(self.truth(condition, bound) for condition in loop.conditions):
                 yield from self._elements(element, inner, bound)
 
-    def _constant_cost(self, known: Constant) -> int:
-        if id(known) not in self._costs:
-            self._costs[id(known)] = _cost(known.value)
-        return self._costs[id(known)]
+    def _constant_cost(self, constant: Constant) -> int:
+        if id(constant) not in self._costs:
+            self._costs[id(constant)] = _cost(constant.value)
+        return self._costs[id(constant)]
 
     def _spend(self, work: int) -> None:
         self._work -= work
@@ -141,10 +141,10 @@ def _unchanged(value: object) -> object:
     return value
 
 
-def _iterated(values: object) -> Iterable[object]:
+def _iterable(values: object) -> Iterable[object]:
     if isinstance(values, Iterable):
         return values
-    raise TypeError("nothing to iterate over")
+    raise TypeError("not iterable")
 
 
 def _bind(target: Target, value: object) -> Iterator[tuple[str, object]]:
@@ -152,12 +152,12 @@ def _bind(target: Target, value: object) -> Iterator[tuple[str, object]]:
     if isinstance(target, str):
         yield target, value
         return
-    for part, each in zip(target, _iterated(value), strict=True):
-        yield from _bind(part, each)
+    for part, item in zip(target, _iterable(value), strict=True):
+        yield from _bind(part, item)
 
 
 def _with_values(source: str, variables: Mapping[str, object]) -> str:
-    """Return the source of an expression with values for its variables.
+    """Return the source of an expression with its variables bound to values.
 
     Raises:
         TypeError: a value cannot be written as a literal.

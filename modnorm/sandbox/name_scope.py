@@ -1,4 +1,4 @@
-"""The names in a test: which expressions are the program's answers, and which need no program."""
+"""The meaning of names in a test: constants, loop variables or functions of the program."""
 
 import ast
 import operator
@@ -12,35 +12,35 @@ from modnorm.sandbox.constants import NotConstantError
 
 @dataclass(frozen=True, slots=True)
 class NameScope:
-    """What names mean at one place of a test.
+    """The meaning of names at one point of a test.
 
     Attributes:
         shadowed: Built-in names that mean functions of the program.
-        variables: Variables of the loops around the place.
+        variables: Variables of the enclosing loops.
     """
 
     shadowed: frozenset[str]
     variables: Mapping[str, LoopVariable] = field(default_factory=dict)
 
     def with_variables(self, variables: Mapping[str, LoopVariable]) -> "NameScope":
-        """Return the names inside one more loop."""
+        """Return the scope inside one more loop."""
         return replace(self, variables={**self.variables, **variables})
 
     def query(self, node: ast.expr) -> Query:
-        """Return an answer of the program as what to ask for."""
-        names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+        """Return the query for an expression that the program answers."""
+        names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
         variables = tuple(sorted(names & self.variables.keys()))
         own = {
             name for name in names if name in self.shadowed or not constants.is_builtin_name(name)
         }
         return Query(ast.unparse(node), variables, frozenset(own.difference(variables)))
 
-    def is_answer(self, node: ast.expr) -> bool:  # noqa: PLR0911  # one a form
-        """Whether an expression is the program's answer itself, not a comparison in disguise.
+    def is_answer(self, node: ast.expr) -> bool:  # noqa: PLR0911  # one return for each form
+        """Whether an expression is an answer of the program and contains no expected value.
 
         Answers are calls of functions that are not built in, names, parts of answers, methods of
-        answers, and conversions of one answer (`sorted(f(x))`). `all(f(x) == y for ...)` is
-        none: whoever computes it learns what is expected, and need only say True.
+        answers, and conversions of one answer (`sorted(f(x))`). `all(f(x) == y for ...)` is no
+        answer: it would show the program the expected `y`, and the program could return True.
         """
         match node:
             case ast.Name(id=name):
@@ -51,8 +51,8 @@ class NameScope:
                 return self.is_answer(inner) and self.is_constant(part)
             case ast.List(elts=items) | ast.Tuple(elts=items):
                 answers = [self.is_answer(item) for item in items]
-                known = [self.is_constant(item) for item in items]
-                return any(answers) and all(map(operator.or_, answers, known))
+                constant = [self.is_constant(item) for item in items]
+                return any(answers) and all(map(operator.or_, answers, constant))
             case ast.Call(func=ast.Name(id=name), args=arguments, keywords=keywords):
                 return self._is_answering_call(name, arguments, keywords)
             case ast.Call(func=ast.Attribute(value=inner), args=arguments, keywords=keywords):
@@ -72,11 +72,11 @@ class NameScope:
     def _are_constant(
         self, arguments: Sequence[ast.expr], keywords: Sequence[ast.keyword]
     ) -> bool:
-        values = [*arguments, *(each.value for each in keywords)]
-        return all(self.is_constant(each) for each in values)
+        values = [*arguments, *(keyword.value for keyword in keywords)]
+        return all(map(self.is_constant, values))
 
     def is_constant(self, node: ast.expr) -> bool:
-        """Whether an expression, a slice included, needs only values that are known here."""
+        """Whether an expression or slice needs constants and loop variables only."""
         match node:
             case ast.Slice():
                 parts = (node.lower, node.upper, node.step)

@@ -1,13 +1,13 @@
-"""Tests taken apart, so that the program never sees what it is compared with.
+"""Plans tests so that the program never sees the values that it is compared with.
 
-`assert f(3) == [1, 2]` becomes: ask the program for `f(3)`, compare the value with `[1, 2]` here.
-The program can then pass only by giving right values, which is all that passing ever meant;
-that it can write over `assert`, `==` or the driver in its own process no longer matters.
+`assert f(3) == [1, 2]` becomes: ask the program for `f(3)`, compare the answer with `[1, 2]` in
+this process. The program can pass only with right values. Changing `assert`, `==` or the driver
+in its own process does not help it.
 
-A test is *judged* when this process computes its condition from the program's answers. One side
-of each comparison must be known here, or both sides must ask the same functions: `f(1) == f(1)`.
+A test is *judged* if this process computes its condition from the program's answers. One side of
+each comparison must be constant, or both sides must query the same functions: `f(1) == f(1)`.
 Other tests (loops around assertions, `f(1) == g(1)`, `check(f)`) are *self-reported*: the
-program's own process says that they held.
+program's own process reports their outcome.
 """
 
 import ast
@@ -53,40 +53,41 @@ class RequireCondition:
 
 @dataclass(frozen=True, slots=True)
 class TestPlan:
-    """Steps of one test, in order, and who says that it held."""
+    """The steps of one test, in order, and whether this process judges it."""
 
     steps: Sequence[RunStatements | RequireCondition]
     judged: bool
 
 
 class _NotJudgeableError(ValueError):
-    """Part of a test can be decided only in the program's process."""
+    """Only the program's process can decide a part of the test."""
 
 
 def plan_test(test: str) -> TestPlan:
-    """Take a test apart.
+    """Return the plan of a test.
 
-    A program may define a function that is named like a built-in, so a test that otherwise asks
-    the program nothing (`assert sum(10, 15) == 6`) is read as a test of that function.
+    A program may define a function with the name of a built-in. A test that would otherwise have
+    no query, such as `assert sum(10, 15) == 6`, is read as a test of that function.
 
     Raises:
-        SyntaxError: it is not Python.
-        ValueError: it is not Python (null bytes).
+        SyntaxError: the test is not Python.
+        ValueError: the test contains null bytes.
     """
     body = ast.parse(test).body
     for shadowed in (frozenset[str](), _first_built_in(body)):
         try:
-            steps = tuple(_Planner(NameScope(shadowed)).step(each) for each in body)
+            planner = _Planner(NameScope(shadowed))
+            steps = tuple(map(planner.step, body))
         except _NotJudgeableError:
             continue
-        required = [each.condition for each in steps if isinstance(each, RequireCondition)]
-        if required and all(map(needs_program, required)):
+        conditions = [step.condition for step in steps if isinstance(step, RequireCondition)]
+        if conditions and all(map(needs_program, conditions)):
             return TestPlan(steps, judged=True)
     return TestPlan((RunStatements(test),), judged=False)
 
 
 def _first_built_in(body: Sequence[ast.stmt]) -> frozenset[str]:
-    """Return the name of the first built-in that a test calls."""
+    """Return the first built-in that a test calls; empty without one."""
     for statement in body:
         for node in ast.walk(statement):
             match node:
@@ -97,10 +98,10 @@ def _first_built_in(body: Sequence[ast.stmt]) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Planner:
-    """Reads the statements of a test.
+    """Converts the statements of a test to steps.
 
     Attributes:
-        names: What names mean.
+        scope: The meaning of names.
     """
 
     scope: NameScope
@@ -108,16 +109,16 @@ class _Planner:
     def step(self, statement: ast.stmt) -> RunStatements | RequireCondition:
         if isinstance(statement, ast.Assert):
             return RequireCondition(self._condition(statement.test))
-        if any(isinstance(each, ast.Assert | ast.Raise | ast.Try) for each in ast.walk(statement)):
+        if any(isinstance(node, ast.Assert | ast.Raise | ast.Try) for node in ast.walk(statement)):
             raise _NotJudgeableError(type(statement).__name__)
         return RunStatements(ast.unparse(statement))
 
     def _condition(self, node: ast.expr) -> Expression:
-        """Return an expression whose truth is what counts."""
+        """Return an expression whose truth value decides."""
         match node:
             case ast.BoolOp(op=operator, values=conditions):
                 every = isinstance(operator, ast.And)
-                return BooleanOperation(every, [self._condition(each) for each in conditions])
+                return BooleanOperation(every, list(map(self._condition, conditions)))
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 return Negation(self._condition(operand))
         expression = self._expression(node)
@@ -148,7 +149,7 @@ class _Planner:
             case ast.UnaryOp(op=sign, operand=operand):
                 operands, function = [operand], constants.SIGNS.get(type(sign))
         if not self.scope.variables and all(map(self.scope.is_constant, operands)):
-            raise _NotJudgeableError("a value that is too large, or none")
+            raise _NotJudgeableError("a constant that cannot be evaluated")
         return (
             self._query(node)
             if function is None
@@ -156,7 +157,7 @@ class _Planner:
         )
 
     def _loop_variable(self, node: ast.expr) -> Expression | None:
-        """Return the variable of a loop, or an item of it."""
+        """Return a loop variable or an item of it; None for anything else."""
         match node:
             case ast.Name(id=name):
                 return self.scope.variables.get(name)
@@ -166,10 +167,10 @@ class _Planner:
         return None
 
     def _displayed(self, node: ast.expr) -> Expression:
-        """Return types, the program's answer, or a list or tuple of expressions."""
-        kinds = trusted_functions.kinds(node, self.scope.shadowed)
-        if kinds is not None:
-            return Constant(kinds)
+        """Return types, an answer of the program, or a list or tuple of expressions."""
+        types = trusted_functions.types_of(node, self.scope.shadowed)
+        if types is not None:
+            return Constant(types)
         if self.scope.is_answer(node):
             return self._query(node)
         match node:
@@ -187,7 +188,7 @@ class _Planner:
             case [ast.GeneratorExp() | ast.ListComp() as elements]:
                 if name in trusted_functions.COLLECTING and not keywords:
                     return self._gathered(name, elements)
-        named = [(each.arg, each.value) for each in keywords if each.arg is not None]
+        named = [(word.arg, word.value) for word in keywords if word.arg is not None]
         if name in constants.NUMERIC and len(named) == len(keywords):
             return self._function_call(node, constants.NUMERIC[name], node.args, named)
         if name in trusted_functions.EXAMINING and not keywords and not self.scope.is_answer(node):
@@ -195,7 +196,7 @@ class _Planner:
         return self._query(node)
 
     def _gathered(self, name: str, elements: ast.GeneratorExp | ast.ListComp) -> Expression:
-        """Return a function, such as `all`, of a comprehension."""
+        """Return a function, such as `all`, applied to a comprehension."""
         function, decides = trusted_functions.COLLECTING[name], name in trusted_functions.DECIDING
         if isinstance(elements, ast.GeneratorExp):
             return self._aggregation(function, elements, decides=decides)
@@ -203,12 +204,14 @@ class _Planner:
         return FunctionCall(function, [whole], numeric=False)
 
     def _comparison_chain(self, node: ast.Compare) -> ComparisonChain:
-        operands = [self._expression(each) for each in (node.left, *node.comparators)]
-        for one, other in pairwise(operands):
-            known = has_constant(one) or has_constant(other)
-            if not known and program_functions(one) != program_functions(other):
+        operands = [self._expression(operand) for operand in (node.left, *node.comparators)]
+        for left, right in pairwise(operands):
+            constant = has_constant(left) or has_constant(right)
+            if not constant and program_functions(left) != program_functions(right):
                 raise _NotJudgeableError(type(node).__name__)
-        return ComparisonChain(operands, [constants.COMPARISONS[type(each)] for each in node.ops])
+        return ComparisonChain(
+            operands, [constants.COMPARISONS[type(symbol)] for symbol in node.ops]
+        )
 
     def _function_call(
         self,
@@ -217,10 +220,10 @@ class _Planner:
         arguments: Sequence[ast.expr],
         keywords: Sequence[tuple[str, ast.expr]] = (),
     ) -> Expression:
-        """Apply a function here if that hides a known value, or if the program cannot be asked."""
+        """Apply a function here if that hides a constant or the program cannot apply it."""
         try:
-            inner = [self._expression(each) for each in arguments]
-            named = [(name, self._expression(each)) for name, each in keywords]
+            inner = [self._expression(argument) for argument in arguments]
+            named = [(name, self._expression(value)) for name, value in keywords]
         except _NotJudgeableError:
             return self._query(node)
         applied = FunctionCall(function, inner, named)
@@ -230,12 +233,12 @@ class _Planner:
 
     def _examined(self, function: constants.Function, arguments: Sequence[ast.expr]) -> Expression:
         """Apply a function of any values here."""
-        inner = [self._expression(each) for each in arguments]
+        inner = [self._expression(argument) for argument in arguments]
         return self._of_one_source(FunctionCall(function, inner, numeric=False))
 
     def _of_one_source(self, applied: FunctionCall) -> FunctionCall:
-        """Return a value that is known in part, or of the same functions of the program."""
-        sources = {program_functions(each) for each in applied.arguments}
+        """Return a call that contains a constant or queries one set of functions only."""
+        sources = {program_functions(argument) for argument in applied.arguments}
         if has_constant(applied) or len(sources) <= 1:
             return applied
         raise _NotJudgeableError("different functions of the program")
@@ -248,18 +251,18 @@ class _Planner:
         decides: bool = False,
     ) -> Aggregation:
         planner, loops = self, list[Loop]()
-        for each in node.generators:
-            if each.is_async:
+        for clause in node.generators:
+            if clause.is_async:
                 raise _NotJudgeableError("async")
-            items = planner._items(each.iter)
-            target, variables = planner._target(each.target, items)
+            items = planner._items(clause.iter)
+            target, variables = planner._target(clause.target, items)
             planner = _Planner(planner.scope.with_variables(variables))
-            loops.append(Loop(target, items, [planner._condition(test) for test in each.ifs]))
+            loops.append(Loop(target, items, [planner._condition(test) for test in clause.ifs]))
         read = planner._condition if decides else planner._expression
         return Aggregation(function, read(node.elt), loops)
 
     def _items(self, node: ast.expr) -> Expression:
-        """Return the values that a loop takes: known here, or a list that the program sends."""
+        """Return the values that a loop iterates over: constants, or a list from the program."""
         try:
             items = trusted_functions.items(node, self.scope.shadowed)
         except NotConstantError:
@@ -277,13 +280,13 @@ class _Planner:
         raise _NotJudgeableError(type(node).__name__)
 
     def _target(self, node: ast.expr, items: Expression) -> tuple[Target, dict[str, LoopVariable]]:
-        """Return what a loop assigns to, and its variables."""
+        """Return the target of a loop and its variables."""
         match node:
             case ast.Name(id=name) if not constants.is_builtin_name(name):
                 return name, {name: LoopVariable(name, items)}
             case ast.Tuple(elts=parts) | ast.List(elts=parts):
                 read = [self._target(part, items) for part in parts]
-                variables = {name: each for _, inner in read for name, each in inner.items()}
+                variables = {name: item for _, inner in read for name, item in inner.items()}
                 return tuple(target for target, _ in read), variables
         raise _NotJudgeableError(type(node).__name__)
 

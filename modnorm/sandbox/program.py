@@ -1,4 +1,4 @@
-"""A program to judge and what came of it."""
+"""A program to judge, its limits, and its outcome."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -10,44 +10,44 @@ MEBIBYTE = 2**20
 
 
 class Verdict(StrEnum):
-    """What came of a program. A sandbox that fails gives none of these: it raises EngineError."""
+    """The verdict on a program. A sandbox that fails gives none: it raises EngineError."""
 
     PASSED = "passed"
     FAILED = "failed"
-    """A test failed, the program raised, or it ended by itself."""
+    """A test failed, or the program raised or ended itself."""
     TIMEOUT = "timeout"
     MEMORY = "memory"
     OUTPUT = "output"
-    """It printed, or answered with, more than allowed."""
+    """The program printed more than allowed, or sent a larger answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of one program. Each has a largest value, so that no caller can exhaust a host.
+    """Bounds of one program. Each has a maximum, so that no caller can exhaust a host.
 
-    What a program waits for a core, while others have them, counts as no time.
+    Time limits exclude the time that a program waits for a core.
     """
 
     step_seconds: float = 5.0
-    """Wall time of each source and each value that a test asks for."""
+    """Wall time of each source and each answer."""
     wall_seconds: float = 30.0
     """Wall time of the whole program."""
     memory_bytes: int = 512 * MEBIBYTE
     """Address space beyond that of an idle interpreter."""
     scratch_bytes: int = 16 * MEBIBYTE
-    """Working directory, where there is a writable one."""
+    """Size of the working directory, if it is writable."""
     output_bytes: int = MEBIBYTE
-    """Printed, both streams together; and the largest value of a test."""
+    """Printed bytes of both streams together; also the size of the largest answer."""
     tasks: int = 32
     """Threads of the program."""
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            value = getattr(self, each.name)
-            largest = _LARGEST[each.name]
+        for field in fields(self):
+            value = getattr(self, field.name)
+            largest = _LARGEST[field.name]
             if not 0 < value <= largest:
                 raise InvalidInputError(
-                    f"{value} is not above 0 and at most {largest}", field=f"limits.{each.name}"
+                    f"{value} is not above 0 and at most {largest}", field=f"limits.{field.name}"
                 )
 
 
@@ -68,9 +68,9 @@ class Program:
     Attributes:
         sources: Run once each, in order, in one namespace: set-up code and solution.
         tests: Python statements, run in order in the same namespace; all must hold.
-        limits: Bounds of the whole.
-        trust_self_report: Accept tests whose outcome only the program itself can report
-            (`modnorm.sandbox.planning` says which); a hostile program can forge it.
+        limits: Bounds of the program.
+        trust_self_report: Accept tests whose outcome only the program itself can report (see
+            `modnorm.sandbox.planning`); a hostile program can forge it.
     """
 
     sources: Sequence[str]
@@ -81,17 +81,17 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A verdict and what it rests on."""
+    """A verdict and its details."""
 
     verdict: Verdict
     detail: str
-    """Why, for people: the failed test, the exception, the bound that was reached."""
+    """The reason in words: the failed test, the exception or the exceeded limit."""
     tests_passed: int
-    """Tests that held before the first that did not."""
+    """Tests that held before the first failure."""
     self_reported: int
-    """Tests, of those passed, whose outcome the program itself reported."""
+    """Passed tests whose outcome the program itself reported."""
     printed: str
-    """Tail of what the program printed."""
+    """The end of the program's printed output."""
     cpu_seconds: float
     wall_seconds: float
 

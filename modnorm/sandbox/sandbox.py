@@ -1,4 +1,4 @@
-"""The sandbox that callers use: measured before its first program, restarted when it dies."""
+"""The sandbox: it is measured before its first program and restarted when it dies."""
 
 import threading
 import time
@@ -14,21 +14,21 @@ from modnorm.sandbox.zygote_client import ZygoteClient
 
 
 class Runner(Protocol):
-    """Whatever runs programs: a sandbox of this process or one behind a network."""
+    """Runs programs: a sandbox of this process or a remote one."""
 
     def execute(self, program: Program) -> Outcome:
         """Run a program and judge it."""
 
     def check_health(self) -> Isolation:
-        """Measure the isolation; raise UnavailableError without all guarantees."""
+        """Measure the isolation; raise UnavailableError unless all guarantees hold."""
 
 
 class Sandbox:
-    """Runs untrusted programs, each in a fresh process of its own; threads may share it.
+    """Runs untrusted programs, each in a new process; threads may share it.
 
     Args:
-        mechanisms: Fences to use where the kernel has them; all by default. Fewer may leave a
-            guarantee broken, and then no program runs.
+        mechanisms: Isolation mechanisms to use if the kernel has them; all by default. With fewer,
+            a guarantee may be broken, and then no program runs.
     """
 
     def __init__(self, mechanisms: Collection[Mechanism] = frozenset(Mechanism)) -> None:
@@ -44,7 +44,7 @@ class Sandbox:
         Raises:
             InvalidInputError: a test cannot be judged; nothing ran.
             UnavailableError: the sandbox does not isolate here; nothing ran.
-            EngineError: the sandbox failed meanwhile. This is no verdict: try again.
+            EngineError: the sandbox failed. This is no verdict: try again.
         """
         plan_tests(program)
         return execute(self._healthy(), program)
@@ -54,30 +54,32 @@ class Sandbox:
 
         Raises:
             UnavailableError: a guarantee does not hold.
-            EngineError: the sandbox failed meanwhile.
+            EngineError: the sandbox failed.
         """
         isolation = self.measure()
         isolation.require()
         return isolation
 
     def measure(self) -> Isolation:
-        """Measure the isolation now, whatever it is; programs run only if it is healthy.
+        """Measure the isolation now and return it, healthy or not.
 
-        Programs go on meanwhile by the last measurement; callers that wait for one share the next.
+        Meanwhile programs run by the last measurement. Waiting callers share the next one.
 
         Raises:
             UnavailableError: the sandbox does not start.
-            EngineError: the sandbox failed meanwhile.
+            EngineError: the sandbox failed.
         """
-        asked = time.monotonic()
+        requested = time.monotonic()
         with self._lock:
-            found = self._current()
-            return (self._measure() if found is None or self._began < asked else found)[1]
+            current = self._current()
+            if current is None or self._began < requested:
+                current = self._measure()
+            return current[1]
 
     def _current(self) -> tuple[ZygoteClient, Isolation] | None:
-        """Return the jail that runs and its last measurement, None without either."""
-        found = self._measured
-        return found if found is not None and found[0].alive else None
+        """Return the running jail and its last measurement; None without either."""
+        measured = self._measured
+        return measured if measured is not None and measured[0].alive else None
 
     def _measure(self) -> tuple[ZygoteClient, Isolation]:
         self._began = time.monotonic()
@@ -92,11 +94,11 @@ class Sandbox:
         return self._measured
 
     def _healthy(self) -> ZygoteClient:
-        found = self._current()
-        if found is None:
+        current = self._current()
+        if current is None:
             with self._lock:
-                found = self._current() or self._measure()
-        zygote, isolation = found
+                current = self._current() or self._measure()
+        zygote, isolation = current
         isolation.require()
         return zygote
 
@@ -106,7 +108,7 @@ class Sandbox:
         self._zygote = self._measured = None
 
     def close(self) -> None:
-        """End the sandbox and all programs in it; a later program starts it anew."""
+        """End the sandbox and all its programs; a later program starts it again."""
         with self._lock:
             self._end()
 

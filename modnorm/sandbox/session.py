@@ -1,4 +1,4 @@
-"""The conversation with one program: steps out, values in, its end from its warden."""
+"""The conversation with one program: sends steps, receives values and the warden's report."""
 
 import contextlib
 import json
@@ -20,16 +20,16 @@ _HEADER = struct.Struct(">I")
 _CONTROL_BYTES = 65536
 _GRACE_SECONDS = 5.0
 _ENDING_SECONDS = 1.0
-_PATIENCE = 3.0
-"""How many times its wall time a program may live, if others have the cores meanwhile."""
+_MAX_WALL_RATIO = 3.0
+"""Longest life of a program in multiples of its wall time, if it waits for cores."""
 
 
 class StoppedError(Exception):
-    """The program cannot go on.
+    """The program cannot continue.
 
     Attributes:
-        verdict: What came of it; None when its end alone says that.
-        detail: Why.
+        verdict: The verdict; None if the warden's report decides it.
+        detail: The reason.
     """
 
     def __init__(self, verdict: Verdict | None, detail: str) -> None:
@@ -41,11 +41,11 @@ class StoppedError(Exception):
 class ProgramSession:
     """One program's process, from its start to its end.
 
-    Limits of time count what the program had of the machine: what it waits for a core comes on
-    top, so that the same program gets the same verdict beside others.
+    Time limits exclude the wait for a core, so that a program gets the same verdict on a busy
+    machine.
 
     Attributes:
-        report: What its warden said at the end; set when the context is left.
+        report: The warden's report; set at the end of the context.
     """
 
     report: WardenReport
@@ -56,7 +56,7 @@ class ProgramSession:
             scratch_bytes=limits.scratch_bytes,
             output_bytes=limits.output_bytes,
             cpu_seconds=limits.wall_seconds,
-            life_seconds=_PATIENCE * limits.wall_seconds + _GRACE_SECONDS,
+            life_seconds=_MAX_WALL_RATIO * limits.wall_seconds + _GRACE_SECONDS,
             tasks=zygote.task_limit(limits.tasks),
         )
         self._limits = limits
@@ -67,13 +67,13 @@ class ProgramSession:
 
     def __enter__(self) -> Self:
         try:
-            said = self._from_warden(time.monotonic() + SETUP_SECONDS + _GRACE_SECONDS)
-            self._pid = _ready_pid(said)
+            message = self._from_warden(time.monotonic() + SETUP_SECONDS + _GRACE_SECONDS)
+            self._pid = _ready_pid(message)
         except BaseException:
             self._close()
             raise
         self._deadline = self._now() + self._limits.wall_seconds
-        self._end = time.monotonic() + _PATIENCE * self._limits.wall_seconds
+        self._end = time.monotonic() + _MAX_WALL_RATIO * self._limits.wall_seconds
         return self
 
     def __exit__(
@@ -82,10 +82,10 @@ class ProgramSession:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End the program and hear its warden.
+        """End the program and receive the warden's report.
 
         Raises:
-            EngineError: the warden is gone, so that nothing is known.
+            EngineError: the warden has died, so the outcome is unknown.
         """
         try:
             with contextlib.suppress(OSError):
@@ -105,18 +105,18 @@ class ProgramSession:
         except OSError as error:
             raise EngineError(f"a warden does not answer: {error}") from error
         if not data:
-            raise EngineError("a warden ended without a word")
+            raise EngineError("a warden ended without a report")
         return data
 
-    def witness(self) -> socket.socket:
-        """Return the channel anew: it reaches its end when no process holds the other side."""
+    def duplicate_channel(self) -> socket.socket:
+        """Return a duplicate of the channel, which ends when no process holds the other side."""
         return self._channel.dup()
 
     def run(self, source: str) -> None:
         """Run statements in the program's namespace.
 
         Raises:
-            StoppedError: they raised, or the program is over.
+            StoppedError: the statements raised, or the program ended.
         """
         self._step({"run": source})
 
@@ -124,7 +124,7 @@ class ProgramSession:
         """Return the plain value of an expression in the program's namespace.
 
         Raises:
-            StoppedError: it raised, the answer is no value, or the program is over.
+            StoppedError: the expression raised, the answer is malformed, or the program ended.
         """
         reply = self._step({"value": source})
         try:
@@ -139,9 +139,10 @@ class ProgramSession:
         header = self._receive(_HEADER.size, deadline)
         (size,) = _HEADER.unpack(header)
         if size > self._limits.memory_bytes or _is_text(header):
-            spoken = f"its answer begins with {header!r}"
             raise StoppedError(
-                Verdict.FAILED, f"the program does not speak the sandbox's protocol: {spoken}"
+                Verdict.FAILED,
+                "the program does not speak the sandbox's protocol: "
+                f"its answer begins with {header!r}",
             )
         if size > self._limits.output_bytes:
             raise StoppedError(Verdict.OUTPUT, f"an answer of {size} bytes")
@@ -162,29 +163,29 @@ class ProgramSession:
         poll.register(self._control, select.POLLIN)
         ready = dict(poll.poll(0))
         while not ready:
-            ready = dict(poll.poll(self._left(deadline) * 1000))
+            ready = dict(poll.poll(self._remaining(deadline) * 1000))
         if self._channel.fileno() not in ready:
-            raise StoppedError(None, "the program is over")
+            raise StoppedError(None, "the program ended")
 
     def _now(self) -> float:
-        """Return the time on a clock that stands still while the program waits for a core."""
+        """Return the time on a clock that stops while the program waits for a core."""
         return time.monotonic() - cpu_wait_seconds(self._pid)
 
-    def _left(self, deadline: float) -> float:
-        """Return how long to wait at most before looking again.
+    def _remaining(self, deadline: float) -> float:
+        """Return the longest wait in seconds before the next check.
 
         Raises:
-            StoppedError: the program had its time.
-            EngineError: it did not get it. This is no verdict.
+            StoppedError: the program has used its time.
+            EngineError: the machine did not give it its time. This is no verdict.
         """
-        left, rest = deadline - self._now(), self._end - time.monotonic()
-        if left <= 0:
+        remaining, life = deadline - self._now(), self._end - time.monotonic()
+        if remaining <= 0:
             whole = f"not done after {self._limits.wall_seconds:g} s"
             is_last = deadline == self._deadline
             raise StoppedError(Verdict.TIMEOUT, whole if is_last else "a step took too long")
-        if rest <= 0:
+        if life <= 0:
             raise EngineError("the machine is too busy: a program does not get its time")
-        return min(left, rest)
+        return min(remaining, life)
 
     def _send(self, data: bytes, deadline: float) -> None:
         view = memoryview(data)
@@ -193,7 +194,7 @@ class ProgramSession:
             try:
                 view = view[self._channel.send(view) :]
             except OSError as error:
-                raise self._over() from error
+                raise self._closed() from error
 
     def _receive(self, size: int, deadline: float) -> bytes:
         data = bytearray()
@@ -202,30 +203,32 @@ class ProgramSession:
             try:
                 part = self._channel.recv(size - len(data))
             except OSError as error:
-                raise self._over() from error
+                raise self._closed() from error
             if not part:
-                raise self._over()
+                raise self._closed()
             data += part
         return bytes(data)
 
-    def _over(self) -> StoppedError:
-        """Return what to raise when the channel is closed, once its process has ended too.
+    def _closed(self) -> StoppedError:
+        """Return the error for a closed channel, after the program's process has ended.
 
-        Files close before a process can be waited for: a dismissal now would hide its end.
+        A process's files close before it can be waited for. Dismissing it now would hide why it
+        ended.
         """
         select.select([self._control], [], [], _ENDING_SECONDS)
         return StoppedError(None, "the program closed its channel")
 
 
 def _is_text(header: bytes) -> bool:
-    """Whether a header is printable ASCII: as a size it would be more than 512 MiB."""
+    """Whether a header is printable ASCII; as a size it would exceed 512 MiB."""
     return header.isascii() and header.decode("ascii").isprintable()
 
 
-def _ready_pid(said: bytes) -> int:
-    if not said.startswith(READY):
-        raise EngineError(f"the fences did not come up: {_parse(said).printed[-500:]}")
-    return int(said.removeprefix(READY))
+def _ready_pid(message: bytes) -> int:
+    if not message.startswith(READY):
+        reason = _parse(message).printed[-500:]
+        raise EngineError(f"the isolation of a program was not set up: {reason}")
+    return int(message.removeprefix(READY))
 
 
 def _parse(data: bytes) -> WardenReport:

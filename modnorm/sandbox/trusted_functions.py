@@ -1,4 +1,4 @@
-"""What a test may do here with the program's values: look at types, build lists, loop."""
+"""Functions that a test may apply to the program's answers in this process."""
 
 import ast
 from collections import deque
@@ -12,27 +12,27 @@ from modnorm.sandbox.value_decoding import Opaque
 
 _LARGEST_RANGE = 2**16
 _LARGEST_LOOP = 2**10
-"""Longest `zip` or `enumerate`: their text does not bound them."""
+"""Longest `zip` or `enumerate`, whose length the test's text does not bound."""
 
-_KINDS: Mapping[str, type] = {
+_TYPES: Mapping[str, type] = {
     "bool": bool, "int": int, "float": float, "complex": complex, "str": str, "bytes": bytes,
     "list": list, "tuple": tuple, "dict": dict, "set": set, "frozenset": frozenset,
     "deque": deque, "collections.deque": deque, "Decimal": Decimal, "decimal.Decimal": Decimal,
     "Fraction": Fraction, "fractions.Fraction": Fraction,
 }  # fmt: skip
-"""The types of values that cross as they are."""
+"""The types that the program can send."""
 
 _VIEWS: Mapping[str, Callable[[dict[object, object]], Iterable[object]]] = {
     "items": dict.items, "keys": dict.keys, "values": dict.values,
 }  # fmt: skip
 
 
-def _kind(value: object) -> object:
+def _type(value: object) -> object:
     return value if isinstance(value, Opaque) else type(value)
 
 
-def _isinstance(value: object, kinds: object) -> object:
-    return isinstance(value, kinds)  # type: ignore[arg-type]  # or TypeError
+def _isinstance(value: object, types: object) -> object:
+    return isinstance(value, types)  # type: ignore[arg-type]  # or TypeError
 
 
 def _length(value: object) -> object:
@@ -47,8 +47,8 @@ def _sorted(values: Iterable[object]) -> object:
     return sorted(values)  # type: ignore[type-var]  # or TypeError
 
 
-EXAMINING: Mapping[str, Function] = {"isinstance": _isinstance, "type": _kind, "len": _length}
-"""Functions of values of any type, applied to what the program answers."""
+EXAMINING: Mapping[str, Function] = {"isinstance": _isinstance, "type": _type, "len": _length}
+"""Functions of values of any type."""
 
 DECIDING: Mapping[str, Callable[[Iterable[object]], object]] = {"all": all, "any": any}
 """Functions of truth values."""
@@ -60,36 +60,36 @@ COLLECTING: Mapping[str, Callable[[Iterable[object]], object]] = {
 
 
 def item(container: object, index: object) -> object:
-    """Return an item of a value; TypeError or LookupError without it."""
+    """Return an item of a value; raise TypeError or LookupError without it."""
     return container[index]  # type: ignore[index]
 
 
 def list_of(*items: object) -> object:
-    """Return the display of a list."""
+    """Return the arguments as a list."""
     return list(items)
 
 
 def tuple_of(*items: object) -> object:
-    """Return the display of a tuple."""
+    """Return the arguments as a tuple."""
     return items
 
 
-def kinds(node: ast.expr, shadowed: Collection[str] = ()) -> object | None:
+def types_of(node: ast.expr, shadowed: Collection[str] = ()) -> object | None:
     """Return a type by its name, or a list or tuple of types; None for anything else."""
     match node:
         case ast.Name() | ast.Attribute() if (name := ast.unparse(node)) not in shadowed:
-            return _KINDS.get(name)
+            return _TYPES.get(name)
         case ast.List(elts=[_, *_] as parts) | ast.Tuple(elts=[_, *_] as parts):
-            found = [kinds(part, shadowed) for part in parts]
-            return None if None in found else found if isinstance(node, ast.List) else tuple(found)
+            types = [types_of(part, shadowed) for part in parts]
+            return None if None in types else types if isinstance(node, ast.List) else tuple(types)
     return None
 
 
 def items(node: ast.expr, shadowed: Collection[str] = ()) -> Sequence[object]:
-    """Return the values that a loop over an expression takes.
+    """Return the values that a loop over a constant expression takes.
 
     Raises:
-        NotConstantError: they need something that only the program has, or there are too many.
+        NotConstantError: the expression is not constant, or there are too many values.
     """
     try:
         return _items(node, shadowed)

@@ -1,6 +1,6 @@
-"""The trusted half of `jail.encoding`: plain values out of what untrusted code sent.
+"""Decodes values that untrusted code sent; the counterpart of `jail.value_encoding`.
 
-Nothing but built-in types comes out, so no comparison here ever runs foreign code.
+The results are of built-in types only, so comparing them never runs untrusted code.
 """
 
 import math
@@ -9,19 +9,19 @@ from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 
-_MOST_COLLISIONS = 64
-_MOST_DIGITS = 2**16
-"""Hexadecimal digits of either part of a fraction: to reduce it takes quadratic time."""
+_MAX_COLLISIONS = 64
+_MAX_DIGITS = 2**16
+"""Hexadecimal digits of a numerator or denominator; reducing a fraction takes quadratic time."""
 
-_MOST_PRINTED_BITS = 2**13
-"""Python writes no integer of many more."""
+_MAX_PRINTED_BITS = 2**13
+"""Python refuses to print integers of many more bits."""
 
 
 class Opaque:
-    """A value of a type that does not cross: equal to nothing, itself included.
+    """A value of a type that cannot be sent. It equals nothing, not even itself.
 
     Attributes:
-        kind: Name of its type.
+        kind: Name of the type.
     """
 
     __slots__ = ("kind",)
@@ -39,14 +39,14 @@ class Opaque:
 
 
 class MalformedValueError(ValueError):
-    """What arrived is no encoded value: its sender no longer runs the code it was given."""
+    """The data are no encoded value: the program has replaced the sending code."""
 
 
 def decode(encoded: object) -> object:
-    """Return the plain value.
+    """Return the plain value of an encoded one.
 
     Raises:
-        MalformedValueError: it is not an encoded value, or built to make hashing slow.
+        MalformedValueError: it is no encoded value, or it is built to make hashing slow.
     """
     try:
         return _decode(encoded)
@@ -75,16 +75,16 @@ def _many(items: object) -> list[object]:
 
 
 def _hashable(items: Iterable[object]) -> list[object]:
-    """Return items whose hashes do not collide en masse, which would take quadratic time."""
-    known = list(items)
-    counts = Counter(_Hash(hash(item)) for item in known)
-    if counts and max(counts.values()) > _MOST_COLLISIONS:
+    """Return items, if few of their hashes collide; many would take quadratic time."""
+    checked = list(items)
+    counts = Counter(_Hash(hash(item)) for item in checked)
+    if counts and max(counts.values()) > _MAX_COLLISIONS:
         raise ValueError("colliding hashes")
-    return known
+    return checked
 
 
 class _Hash:
-    """A hash as a key that an attacker cannot make collide: text hashes are randomised."""
+    """A hash as a dictionary key. Its own hash is that of a text, which is randomised."""
 
     __slots__ = ("_key",)
 
@@ -112,7 +112,7 @@ def _integer(digits: object) -> int:
 
 
 def _part(digits: object) -> int:
-    if len(_text(digits)) > _MOST_DIGITS:
+    if len(_text(digits)) > _MAX_DIGITS:
         raise ValueError("a fraction that is too long")
     return _integer(digits)
 
@@ -137,7 +137,7 @@ _DECODERS: Mapping[str, Callable[..., object]] = {
 
 
 def is_literal(value: object) -> bool:
-    """Return whether `repr` writes a plain value as a literal."""
+    """Whether `repr` of a plain value is a literal."""
     if isinstance(value, list | tuple | set):
         return value != set() and all(map(is_literal, value))
     if isinstance(value, dict):
@@ -145,12 +145,12 @@ def is_literal(value: object) -> bool:
     if isinstance(value, float):
         return math.isfinite(value)
     if isinstance(value, int):
-        return value.bit_length() <= _MOST_PRINTED_BITS
+        return value.bit_length() <= _MAX_PRINTED_BITS
     return value is None or isinstance(value, str | bytes)
 
 
 def size(value: object) -> int:
-    """Return about how many machine words a plain value takes."""
+    """Return the approximate size of a plain value in machine words."""
     if type(value) is int:
         return 1 + value.bit_length() // 64
     if isinstance(value, str | bytes):

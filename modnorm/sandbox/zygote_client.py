@@ -1,4 +1,4 @@
-"""The trusted side's handle on the jail: starts the zygote and asks it for programs."""
+"""Starts the zygote process and requests program processes from it."""
 
 import contextlib
 import json
@@ -36,13 +36,13 @@ ENVIRONMENT = {
     "PYTHONHASHSEED": "0",
     "TMPDIR": "/scratch",
 }
-"""Nothing of the caller's. One hash seed, so that a verdict does not depend on set order; one
-allocation arena, since each reserves address space."""
+"""Environment of the zygote. The fixed hash seed makes verdicts independent of set order; one
+allocation arena saves address space."""
 _START_SECONDS = 30.0
 
 
 def _readable() -> Sequence[str]:
-    """List what an interpreter reads: its own library and the system's shared objects."""
+    """Return the paths that an interpreter reads: its library and the system's shared objects."""
     library = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
     system = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache", "/etc/localtime")
     return tuple(dict.fromkeys((*system, *library, "/usr/share/zoneinfo")))
@@ -52,17 +52,17 @@ class ZygoteClient:
     """A running jail.
 
     Attributes:
-        status: Which fences are up.
+        status: Active and refused isolation mechanisms.
     """
 
     def __init__(self, mechanisms: Collection[Mechanism]) -> None:
         """Start a jail.
 
         Args:
-            mechanisms: Fences to use where the kernel has them.
+            mechanisms: Isolation mechanisms to use if the kernel has them.
 
         Raises:
-            UnavailableError: it did not start.
+            UnavailableError: the jail did not start.
         """
         if sys.platform != "linux":
             raise UnavailableError("the sandbox needs Linux", remedy="use a sandbox service")
@@ -75,12 +75,12 @@ class ZygoteClient:
             self._process = _start(theirs)
         policy = JailPolicy(sorted(mechanisms), _readable(), str(empty))
         try:
-            self.status = self._greet(policy)
+            self.status = self._receive_status(policy)
         except BaseException:
             self.close()
             raise
 
-    def _greet(self, policy: JailPolicy) -> ZygoteStatus:
+    def _receive_status(self, policy: JailPolicy) -> ZygoteStatus:
         self._requests.settimeout(_START_SECONDS)
         try:
             self._requests.send(pack(policy))
@@ -88,17 +88,19 @@ class ZygoteClient:
         except OSError as error:
             raise UnavailableError(f"the sandbox did not start: {error}") from error
         if not data:
-            raise UnavailableError("the sandbox ended at its start; its log says why")
+            raise UnavailableError(
+                "the sandbox ended at its start", remedy="read its log for the reason"
+            )
         return ZygoteStatus(**json.loads(data))
 
     def request(self, bounds: ProgramBounds) -> tuple[socket.socket, socket.socket]:
-        """Have a program's process made.
+        """Start a program's process.
 
         Returns:
-            Channel to the (untrusted) program and control of its (trusted) warden.
+            The channel to the untrusted program, and the control socket of its trusted warden.
 
         Raises:
-            EngineError: the zygote is gone.
+            EngineError: the zygote has died.
         """
         channel, program = socket.socketpair()
         control, warden = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -109,13 +111,13 @@ class ZygoteClient:
             except OSError as error:
                 channel.close()
                 control.close()
-                raise EngineError(f"the sandbox is gone: {error}") from error
+                raise EngineError(f"the sandbox has died: {error}") from error
         return channel, control
 
     def task_limit(self, own: int) -> int:
-        """Return the RLIMIT_NPROC that leaves a program its own tasks.
+        """Return the RLIMIT_NPROC that allows a program its own tasks.
 
-        The kernel counts all tasks of a uid; those of a shared one come on top.
+        The kernel counts all tasks of a uid, so the tasks of a shared uid are added.
         """
         return own if Mechanism.OWN_UID in self.status.mechanisms else own + tasks_of_user()
 
@@ -141,7 +143,7 @@ class ZygoteClient:
 
 
 def _start(requests: socket.socket) -> subprocess.Popen[bytes]:
-    """Start the bare interpreter: -I without -E, for the one variable that has to be heard."""
+    """Start the bare interpreter: -I without -E, because PYTHONHASHSEED must apply."""
     command = [sys.executable, "-s", "-S", "-P", "-c", _BOOT, _PROJECT]
     return subprocess.Popen(
         command,
@@ -155,7 +157,7 @@ def _start(requests: socket.socket) -> subprocess.Popen[bytes]:
 
 
 def tasks_of_user() -> int:
-    """Count the threads of this user, which RLIMIT_NPROC counts too where the uid is shared."""
+    """Count the threads of this user, which RLIMIT_NPROC includes if the uid is shared."""
     uid = os.getuid()
     count = 0
     for entry in Path("/proc").glob("[0-9]*"):
@@ -166,9 +168,9 @@ def tasks_of_user() -> int:
 
 
 def cpu_wait_seconds(pid: int) -> float:
-    """Return how long a process was ready to run while others had the cores.
+    """Return the seconds that a process's first thread was ready to run but had no core.
 
-    0 where the kernel does not say; of a process with threads the first one's.
+    0 if the kernel does not report it.
     """
     try:
         return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9

@@ -1,4 +1,4 @@
-"""Benchmarks: prompts, selection rewards, votes, metrics and their rows."""
+"""Tasks (benchmarks): rows, prompts, selection rewards, votes and metrics."""
 
 from modnorm.tasks.protocol import (
     BoundedTask,

@@ -1,4 +1,4 @@
-"""Tasks with one right answer a row: reward 1 for it, accuracy as the metric."""
+"""Scoring for tasks with one right answer a row: reward 1 for it, accuracy as the metric."""
 
 from collections.abc import Sequence
 
@@ -8,10 +8,10 @@ RIGHT_OR_WRONG = RewardBounds(0.0, 1.0)
 
 
 def judge_vote(vote: str | None, answer: str | None) -> Judgement:
-    """Return the judgement of a completion that gave a vote: reward 1 when it is right, else 0.
+    """Return the judgement of a completion: reward 1 if its vote is right, else 0.
 
     Args:
-        vote: Vote key of the completion, None for no valid answer.
+        vote: Vote key of the completion; None without a valid answer.
         answer: Vote key of the right answer.
     """
     correct = vote is not None and vote == answer
@@ -19,5 +19,5 @@ def judge_vote(vote: str | None, answer: str | None) -> Judgement:
 
 
 def accuracy(rows: Sequence[Row], correct: Sequence[bool]) -> float:
-    """Return the fraction of rows, at least one, whose answer is right."""
-    return sum(hit for _, hit in zip(rows, correct, strict=True)) / len(rows)
+    """Return the fraction of rows whose answer is right; `rows` must not be empty."""
+    return sum(is_right for _, is_right in zip(rows, correct, strict=True)) / len(rows)

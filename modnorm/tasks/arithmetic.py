@@ -1,12 +1,12 @@
-"""Arithmetic expressions written by a model, evaluated without `eval`.
+"""Evaluates arithmetic expressions that a model wrote, without `eval`.
 
 The grammar is the paper's "basic arithmetic operations (+, -, *, /)": integer literals, the four
-binary operators with their usual precedence, unary signs and parentheses. Values are those of
-Python: integers stay exact, `/` gives a float. The parser keeps its own stack, so nesting costs
-no recursion, and an expression is bounded in length, so its cost is bounded.
+binary operators with their usual precedence, unary signs and parentheses. Values are Python's:
+integers stay exact, and `/` returns a float. The parser has its own stack, so nesting needs no
+recursion. The length of an expression bounds its cost.
 
-`PYTHON` also knows `**` and `//`, which the published Countdown scorer lets through; powers whose
-value would pass `MAX_BITS` have none.
+The grammar `PYTHON` adds `**` and `//`, which the published Countdown scorer accepts. A power
+beyond `MAX_BITS` has no value.
 """
 
 import math
@@ -16,10 +16,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 MAX_EXPRESSION = 4096
-"""Longest expression evaluated, in characters; a longer one is not legal."""
+"""Longest legal expression in characters."""
 
 MAX_BITS = 16_384
-"""Largest integer that a power may give, in bits; Python shows none with so many digits."""
+"""Largest integer power in bits; Python refuses to print integers of so many digits."""
 
 Number = int | float
 
@@ -42,7 +42,7 @@ def _power(base: Number, exponent: Number) -> Number:
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """Binary operators by symbol, and how tightly all operators bind."""
+    """Binary operators by symbol, and the precedence of all operators."""
 
     operators: Mapping[str, Callable[[Number, Number], Number]]
     precedence: Mapping[str, int]
@@ -62,11 +62,11 @@ PYTHON = Grammar({**_BASIC_OPERATORS, "//": operator.floordiv, "**": _power}, _P
 
 
 class _SyntaxError(ValueError):
-    """The tokens are no expression."""
+    """The tokens form no expression."""
 
 
 def has_legal_characters(expression: str) -> bool:
-    """Whether it is made of ASCII digits, `+ - * / ( )` and spaces, and not too long."""
+    """Whether a text has only ASCII digits, `+ - * / ( )` and spaces, and is not too long."""
     return len(expression) <= MAX_EXPRESSION and _LEGAL.fullmatch(expression) is not None
 
 
@@ -76,11 +76,10 @@ def literals(expression: str) -> list[int]:
 
 
 def evaluate(expression: str, grammar: Grammar = BASIC) -> Number | None:
-    """Return the finite value of an expression, or None when it is not legal or has none.
+    """Return the finite value of an expression; None if it is illegal or has no value.
 
-    Not legal are operators that the grammar lacks, implicit products, empty parentheses and
-    literals such as `007`, which Python does not read either. Division by zero and overflow leave
-    no value.
+    Illegal are operators outside the grammar, implicit products, empty parentheses and literals
+    such as `007`, as in Python. Division by zero and overflow give no value.
     """
     if not has_legal_characters(expression):
         return None
@@ -117,7 +116,7 @@ class _Evaluation:
             raise _SyntaxError("an operand is missing")
         self._apply_pending(0)
         if self._pending:
-            raise _SyntaxError("a parenthesis stays open")
+            raise _SyntaxError("a parenthesis is not closed")
         return self._values.pop()
 
     def _read_operand(self, symbol: str) -> None:
@@ -133,8 +132,8 @@ class _Evaluation:
 
     def _read_operator(self, symbol: str) -> None:
         if symbol in self._operators:
-            binding = self._precedence[symbol]
-            self._apply_pending(binding + (symbol == _RIGHT_ASSOCIATIVE))
+            precedence = self._precedence[symbol]
+            self._apply_pending(precedence + (symbol == _RIGHT_ASSOCIATIVE))
             self._pending.append(symbol)
             self._operand_next = True
         elif symbol == ")":
@@ -146,7 +145,7 @@ class _Evaluation:
             raise _SyntaxError(symbol)
 
     def _apply_pending(self, precedence: int) -> None:
-        """Apply waiting operators that bind at least as tightly, up to an open parenthesis."""
+        """Apply pending operators of at least this precedence, up to an open parenthesis."""
         pending = self._pending
         while pending and pending[-1] != "(" and self._precedence[pending[-1]] >= precedence:
             self._apply(pending.pop())

@@ -1,8 +1,8 @@
-"""The paper's benchmarks: where their rows are public, and which of them select and test.
+"""The catalogue of the paper's data sets: their public origins and their splits.
 
 A split is a task's named, fixed list of rows: `split:gsm8k/selection` in a spec. Its digest is
-that of its rows in the task's schema (`modnorm.tasks.row_loading`), known wherever the rows
-could be looked at; it holds for every copy of the data set, whatever its file format.
+that of its rows in the task's schema (`modnorm.tasks.rows`), so it is equal for every copy and
+file format. It is None for data sets whose rows were not available.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ class Part:
     """Consecutive rows of one split of a hub data set, or of one file of a folder."""
 
     file: str
-    """Split on the hub; in a folder, a file's name without its suffix."""
+    """Split on the hub, or a file's name in a folder without its suffix."""
     offset: int = 0
 
 
@@ -28,13 +28,13 @@ class Split:
 
     rows: int
     digest: str | None
-    """Digest of the rows; None where only their number is known."""
+    """Digest of the rows; None if only their number is known."""
     parts: tuple[Part, ...]
-    """Where the rows may start: first on the hub, then in the files of other folders."""
+    """Positions of the rows: first on the hub, then in files of folders."""
     rule: str
-    """Which rows they are, and how they relate to the paper's."""
+    """Description of the rows and their relation to the paper's."""
     file_sha256: str | None = None
-    """SHA-256 of the paper's own file of the split, where it can be rebuilt."""
+    """SHA-256 of the paper's own file of the split, if it can be rebuilt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +48,13 @@ class Dataset:
     """Hugging Face data set."""
     config: str | None = None
     revision: str | None = None
-    """Commit of the hub data set that the rows come from; None where none is pinned."""
+    """Pinned commit of the hub data set; None without one."""
     url: str | None = None
-    """Address of the one file, where the data are on no hub."""
+    """Address of the data file, if the data are not on the hub."""
     sha256: str | None = None
     """SHA-256 of that file."""
     shuffled: bool = False
-    """Whether the file's rows are shuffled before they are cut into splits."""
+    """Whether the file's rows are shuffled before they are divided into splits."""
 
     @property
     def is_public(self) -> bool:
@@ -227,10 +227,10 @@ DATASETS: Mapping[str, Dataset] = MappingProxyType({data.task: data for data in 
 
 
 def find_task(task: str, *, field: str) -> Dataset:
-    """Return the data of a task.
+    """Return the data set of a task.
 
     Raises:
-        InvalidInputError: the catalogue has none.
+        InvalidInputError: the catalogue has no data set of this task.
     """
     if task not in DATASETS:
         raise InvalidInputError(
@@ -242,15 +242,15 @@ def find_task(task: str, *, field: str) -> Dataset:
 
 
 def find_split(name: str, *, field: str) -> Dataset:
-    """Return the data that a split is named in, `gsm8k/selection`.
+    """Return the data set of a split such as `gsm8k/selection`.
 
     Raises:
         InvalidInputError: there is no split of this name.
     """
     task, _, split = name.partition("/")
     if task not in DATASETS or split not in DATASETS[task].splits:
-        known = [f"{data.task}/{each}" for data in DATASETS.values() for each in data.splits]
+        names = [f"{data.task}/{part}" for data in DATASETS.values() for part in data.splits]
         raise InvalidInputError(
-            f"there is no split named {name!r}", field=field, remedy=one_of(name, known)
+            f"there is no split named {name!r}", field=field, remedy=one_of(name, names)
         )
     return DATASETS[task]

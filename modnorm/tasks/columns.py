@@ -6,10 +6,10 @@ from modnorm.errors import InvalidInputError
 
 
 def text(raw: Mapping[str, object], column: str) -> str:
-    """Return a column that must hold text which a tokenizer can encode.
+    """Return a text column; the text must be one that a tokenizer can encode.
 
     Raises:
-        InvalidInputError: it is missing, blank, no text, or holds half a surrogate pair.
+        InvalidInputError: the column is missing, blank or no text, or holds half a surrogate pair.
     """
     value = raw.get(column)
     if not isinstance(value, str):
@@ -20,7 +20,7 @@ def text(raw: Mapping[str, object], column: str) -> str:
 
 
 def optional_text(raw: Mapping[str, object], column: str) -> str:
-    """Return a column that may be absent or blank, "" then."""
+    """Return a text column; "" if it is missing or blank."""
     value = raw.get(column)
     if value is None:
         return ""
@@ -30,10 +30,10 @@ def optional_text(raw: Mapping[str, object], column: str) -> str:
 
 
 def texts(raw: Mapping[str, object], column: str) -> list[str]:
-    """Return a column that must hold a list of at least one text.
+    """Return a column that holds a list of at least one text.
 
     Raises:
-        InvalidInputError: it does not.
+        InvalidInputError: the column is no list of texts, or it is empty.
     """
     value = raw.get(column)
     if not isinstance(value, list) or not value:

@@ -1,4 +1,4 @@
-"""Judging stored completions anew: no model takes part."""
+"""Judges stored completions again, without a model."""
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
@@ -11,11 +11,11 @@ from modnorm.tasks.protocol import Judgement, Row, Task
 from modnorm.tasks.task_errors import attribute_to_task
 
 _ATTEMPTS = 3
-"""How often a program is run whose sandbox fails: that is no verdict."""
+"""Attempts to run a program if its sandbox fails; a failure is no verdict."""
 
 
 class StoredCompletion(Protocol):
-    """What was said to one row; `modnorm.search.scoring.Answer` is one."""
+    """A stored completion of one row, for instance `modnorm.search.scoring.Answer`."""
 
     @property
     def row(self) -> int:
@@ -23,7 +23,7 @@ class StoredCompletion(Protocol):
 
     @property
     def completion(self) -> str:
-        """The text."""
+        """The completion's text."""
 
 
 def rescore(
@@ -37,14 +37,14 @@ def rescore(
 
     Args:
         answers: Completions, each with the index of its row.
-        rows: The rows that they answered, in the task's schema.
-        task: Judges them; its scorer need not be the one that judged them first.
-        judges: Threads that judge several at a time, which pays where programs are run.
+        rows: The answered rows, in the task's schema.
+        task: The task, with any of its scorers.
+        judges: Threads that judge in parallel, which helps if the task runs programs.
 
     Raises:
         InvalidInputError: an answer names a row that does not exist.
-        IncompatibleError: the task's code raises; the message names the row.
-        EngineError: the task runs programs, and its sandbox fails again and again.
+        IncompatibleError: the task's code raised; the message names the row.
+        EngineError: the task runs programs, and its sandbox failed at every attempt.
         UnavailableError: the task runs programs, and its sandbox cannot be reached.
     """
 

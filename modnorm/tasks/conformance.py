@@ -1,9 +1,9 @@
-"""What every task must do, as a check that its author runs.
+"""A conformance check for tasks, which a task's author runs.
 
     report = check_task(task, rows, references)
     report.require()
 
-It needs a few raw rows and, for each, a completion that answers it rightly.
+It needs a few raw rows and a right completion for each.
 """
 
 import json
@@ -18,7 +18,7 @@ from modnorm.errors import InvalidInputError
 from modnorm.tasks.protocol import Judgement, Row, Task, stated_bounds, stated_gold
 
 MAX_SECONDS = 1.0
-"""Time that judging one hostile completion of `HOSTILE_LENGTH` characters may take."""
+"""Longest time for judging a hostile completion of `HOSTILE_LENGTH` characters."""
 HOSTILE_LENGTH = 10_000
 
 _PIECES = (
@@ -30,17 +30,17 @@ _PIECES = (
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The outcome of a conformance check."""
+    """The result of a conformance check."""
 
     scorer: str
     checks: int
     failures: tuple[str, ...]
 
     def require(self) -> None:
-        """Return when the task conforms.
+        """Require that the task conforms.
 
         Raises:
-            InvalidInputError: it does not; the message lists every failure.
+            InvalidInputError: it does not conform; the message lists every failure.
         """
         if self.failures:
             raise InvalidInputError(f"{self.scorer}: {'; '.join(self.failures)}", field="task")
@@ -53,14 +53,14 @@ def check_task(
 
     Args:
         task: The task.
-        rows: At least two raw rows that differ in their answers, as in the task's files.
-        references: For each row a completion that answers it rightly.
+        rows: At least two raw rows with different answers, as in the task's files.
+        references: A right completion for each row.
 
     Returns:
-        The failures, none when the task conforms.
+        The failures, none if the task conforms.
 
     Raises:
-        InvalidInputError: too few rows are given, or not one reference a row.
+        InvalidInputError: there are fewer than two rows, or not one reference a row.
     """
     if len(rows) < 2 or len(rows) != len(references):
         raise InvalidInputError("needs two rows or more, and one reference a row", field="rows")
@@ -71,7 +71,7 @@ def check_task(
 
 
 class _Suite:
-    """The checks; each yields one outcome a case, "" when the case is good."""
+    """The checks; each yields one outcome a case, "" if the case passes."""
 
     def __init__(
         self, task: Task, raw: Sequence[Mapping[str, object]], references: Sequence[str]
@@ -156,10 +156,10 @@ class _Suite:
         yield _unless(wrong > 0, "the answers to other rows must not all be correct")
 
     def _consistent(self, row: Row, judgement: Judgement) -> str:
-        """Say whether a judgement is sound, and equal votes on one row are equally right."""
+        """Return the fault of a judgement, also compared with equal votes on the same row."""
         bounds = self._bounds
         if bounds and not bounds.least <= judgement.reward <= bounds.largest:
-            return f"the reward {judgement.reward:g} is outside of reward_bounds"
+            return f"the reward {judgement.reward:g} is outside reward_bounds"
         vote = judgement.vote
         if vote is None:
             agrees = not judgement.correct
@@ -201,7 +201,7 @@ class _Suite:
 
 
 def hostile_completions() -> Iterator[str]:
-    """Yield texts of `HOSTILE_LENGTH` characters at most that no scorer may stumble over."""
+    """Yield texts of at most `HOSTILE_LENGTH` characters that every scorer must handle."""
     yield from _PIECES
     for piece in _PIECES:
         yield (piece * HOSTILE_LENGTH)[:HOSTILE_LENGTH]
@@ -210,5 +210,5 @@ def hostile_completions() -> Iterator[str]:
         yield "".join(generator.choices(_PIECES, k=1000))
 
 
-def _unless(good: bool, failure: str) -> str:  # noqa: FBT001 - reads as the sentence it is
+def _unless(good: bool, failure: str) -> str:  # noqa: FBT001 - the call reads as a sentence
     return "" if good else failure

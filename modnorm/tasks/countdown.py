@@ -1,13 +1,13 @@
 """Countdown: reach a target with every number used exactly once.
 
 Scorer `countdown-v1` (paper, table "Task-specific data, generation, and scoring protocol": legal
-answer + format bonus). An answer is legal when it uses only what the prompt allows, up to
-`arithmetic.MAX_EXPRESSION` characters at any depth of nesting.
+answer + format bonus). A legal answer uses only the numbers and operators that the prompt allows,
+in at most `arithmetic.MAX_EXPRESSION` characters.
 
-Scorer `countdown-reference-v1` gives the published scores: `**` and `//` are legal, a newline
-before the expression inside its tag costs the reward but not the vote, and a number over 1,000
-costs the vote but not the reward. Expressions are bounded as above, and values too: the published
-code hangs on `44**19**35`.
+Scorer `countdown-reference-v1` gives the published scores. `**` and `//` are legal. A newline
+before the expression inside its tag costs the reward but not the vote. A number over 1,000 costs
+the vote but not the reward. Expressions and values are bounded; the published code hangs on
+`44**19**35`.
 """
 
 import re
@@ -40,7 +40,7 @@ USER = (
 )
 
 MAX_NUMBER = 10**9
-"""Largest number and largest target, in absolute value, that a row may hold."""
+"""Largest number and largest absolute target of a row."""
 
 _TARGET_TOLERANCE = 1e-5
 _INTEGER_TOLERANCE = 1e-9
@@ -92,7 +92,7 @@ class Countdown:
         return vote_key((stated_answer(completion) or "").strip(), _numbers(row))
 
     def _answers(self, row: Row, completion: str) -> bool:
-        """Whether the completion's answer is legal and right."""
+        """Whether the completion's answer is legal and equals the target."""
         return _hits(row, self._vote(row, completion))
 
 
@@ -108,17 +108,17 @@ class PublishedCountdown(Countdown):
         return vote_key((last_answer(completion) or "").strip(), numbers, PYTHON)
 
     def _answers(self, row: Row, completion: str) -> bool:
-        """Whether the answer, stripped of nothing but one final newline, is legal and right."""
+        """Whether the answer, without one final newline, is legal and equals the target."""
         expression = (last_answer(completion) or "").removesuffix("\n")
         value = evaluate(expression, PYTHON) if _uses(expression, _numbers(row)) else None
         return value is not None and abs(value - _target_of(row)) < _TARGET_TOLERANCE
 
 
 def format_score(completion: str) -> float:
-    """Return the format score of a completion, which the prompt is taken to open with <think>.
+    """Return the format score of a completion, whose <think> tag counts as opened by the prompt.
 
-    1 if the whole text, but for one final newline, is a think block, a newline and an answer
-    block; else 0.1 for a think block and 0.5 for an answer block.
+    1 if the whole text, without one final newline, is a think block, a newline and an answer
+    block; otherwise 0.1 for a think block and 0.5 for an answer block.
     """
     joint = "</think>\n<answer>"
     start = completion.find(joint)
@@ -132,7 +132,7 @@ def format_score(completion: str) -> float:
 def vote_key(expression: str, numbers: Sequence[int], grammar: Grammar = BASIC) -> str | None:
     """Return the value of a legal expression as text: an integer's digits, else the float.
 
-    None when the expression is not legal, does not use exactly the numbers, or has no value.
+    None if the expression is illegal, does not use exactly the numbers, or has no value.
     """
     value = evaluate(expression, grammar) if _uses(expression, numbers) else None
     if value is None:

@@ -1,4 +1,4 @@
-"""Checking the data of a task in a folder, against its manifest and the catalogue."""
+"""Checks the data of a task in a folder against its manifest and the catalogue."""
 
 import hashlib
 from collections.abc import Iterator
@@ -23,37 +23,37 @@ from modnorm.tasks.splits import remedy, split_from_folder
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """Data of a task that are sound."""
+    """Data of a task that passed the check."""
 
     manifest: Manifest
     fetched: bool
-    """Whether `modnorm data fetch` wrote them; else they are a data set's own files."""
+    """Whether `modnorm data fetch` wrote them; otherwise they are a data set's own files."""
 
 
 def check(task: str, folder: Path, *, field: str = "folder") -> Checked:
     """Check the splits of a task in a folder.
 
-    What was fetched must be what its manifest says, byte for byte, and its rows the catalogue's.
-    Where there is no manifest, a data set's own files must give the catalogue's rows.
+    Fetched files must match their manifest byte for byte, and their rows the catalogue. Without a
+    manifest, a data set's own files must have the catalogue's rows.
 
     Args:
         task: Name of a task of the paper.
-        folder: Has the task's data in `TASK`.
+        folder: Folder with the task's data in its subfolder `TASK`.
         field: Field for errors.
 
     Raises:
-        InvalidInputError: there is no such task; or something is missing, malformed or changed:
-            names the file, and the row where that can be told.
-        NotFoundError: the folder has nothing of the task.
+        InvalidInputError: there is no such task, or a file is missing, malformed or changed. The
+            message names the file, and the row if it is known.
+        NotFoundError: the folder has no data of the task.
     """
     data = find_task(task, field="task")
     place = folder / task
     manifest = read_manifest(place, field=field)
     if manifest is None:
         return Checked(_own_files(data, folder, field), fetched=False)
-    for fault in _contradictions(data, manifest):
+    for difference in _differences(data, manifest):
         raise InvalidInputError(
-            f"{place / MANIFEST} is not the catalogue's: {fault}",
+            f"{place / MANIFEST} differs from the catalogue: {difference}",
             field=field,
             remedy=f"modnorm data fetch {task} --to {folder}",
         )
@@ -63,12 +63,12 @@ def check(task: str, folder: Path, *, field: str = "folder") -> Checked:
 
 
 def _own_files(data: Dataset, folder: Path, field: str) -> Manifest:
-    found = {name: split_from_folder(data, name, folder, field=field) for name in data.splits}
-    absent = [f"{data.task}/{name}" for name, split in found.items() if split is None]
-    if absent:
-        kind = NotFoundError if len(absent) == len(found) else InvalidInputError
+    loaded = {name: split_from_folder(data, name, folder, field=field) for name in data.splits}
+    missing = [f"{data.task}/{name}" for name, split in loaded.items() if split is None]
+    if missing:
+        kind = NotFoundError if len(missing) == len(loaded) else InvalidInputError
         raise kind(
-            f"{folder / data.task} has no file of {', '.join(absent)}",
+            f"{folder / data.task} has no file of {', '.join(missing)}",
             field=field,
             remedy=remedy(data),
         )
@@ -81,43 +81,43 @@ def _own_files(data: Dataset, folder: Path, field: str) -> Manifest:
             sha256=_sha256(split.path),
             taken_from=split.taken_from,
         )
-        for name, split in found.items()
+        for name, split in loaded.items()
         if split is not None and split.path is not None
     )
     origin = Origin(source=FOLDER)
     return Manifest(task=data.task, origin=origin, licence=data.licence, splits=splits)
 
 
-def _contradictions(data: Dataset, manifest: Manifest) -> Iterator[str]:
+def _differences(data: Dataset, manifest: Manifest) -> Iterator[str]:
     if manifest.task != data.task:
-        yield f"it is of {manifest.task}"
+        yield f"its task is {manifest.task}"
     names = [record.name for record in manifest.splits]
     if sorted(names) != sorted(f"{data.task}/{name}" for name in data.splits):
         yield f"it has the splits {', '.join(names)}"
         return
     for record in manifest.splits:
         split = data.splits[record.name.partition("/")[2]]
-        for what, there, here in (
+        for name, actual, expected in (
             ("rows", record.rows, split.rows),
             ("digest", record.digest, split.digest),
             ("SHA-256", record.sha256, split.file_sha256),
         ):
-            if here not in {None, there}:
-                yield f"{what} of {record.name}: {there} instead of {here}"
+            if expected not in {None, actual}:
+                yield f"{name} of {record.name}: {actual} instead of {expected}"
 
 
 def _check_file(data: Dataset, record: SplitRecord, folder: Path, field: str) -> None:
     path = folder / data.task / record.file
-    again = f"modnorm data fetch {data.task} --to {folder}"
+    fetch = f"modnorm data fetch {data.task} --to {folder}"
     if not path.is_file():
-        raise InvalidInputError(f"{path} is missing", field=field, remedy=again)
+        raise InvalidInputError(f"{path} is missing", field=field, remedy=fetch)
     name = record.name.partition("/")[2]
     rows = list(read_file(path, str(path), field=field))
     verify(data, name, rows, source=str(path), record=record, field=field)
     if _sha256(path) != record.sha256:
-        where = first_change(record, rows) or "no row, only how they are written"
+        change = first_change(record, rows) or "no row, only its text format"
         raise InvalidInputError(
-            f"{path} was changed since it was fetched: {where}", field=field, remedy=again
+            f"{path} was changed since it was fetched: {change}", field=field, remedy=fetch
         )
 
 

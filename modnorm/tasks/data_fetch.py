@@ -1,4 +1,4 @@
-"""Fetching the data of a task into a folder, with a manifest."""
+"""Fetches the data of a task into a folder, with a manifest."""
 
 import hashlib
 import json
@@ -31,48 +31,48 @@ _DATA, _FROM, _TO = "data", "from", "to"
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What a folder holds of a task."""
+    """The result of a fetch."""
 
     manifest: Manifest
     written: bool
-    """False when it was there already, and sound."""
+    """False if the folder already had intact data."""
 
 
 def fetch(task: str, folder: Path, *, source: Path | None = None) -> Fetched:
     """Write all splits of a task into a folder, with a manifest.
 
-    What is there already and sound stays as it is; without a `source` nothing is read then.
-    Files are replaced one by one, each whole or not at all, and the manifest last.
+    Intact files are kept; without a `source` nothing is read in this case. Each file is replaced
+    atomically, the manifest last.
 
     Args:
         task: Name of a task of the paper.
-        folder: Gets `TASK/SPLIT.jsonl` and `TASK/manifest.json`; Countdown's files are the
+        folder: Receives `TASK/SPLIT.jsonl` and `TASK/manifest.json`; Countdown's files are the
             paper's own, byte for byte.
-        source: A folder of the data set's own files, or one that was fetched; the data set's
-            public home when None.
+        source: A folder with the data set's own files or fetched files; the data set's public
+            origin when None.
 
     Raises:
-        InvalidInputError: there is no such task, the rows are not those of the catalogue, or the
-            folder cannot be written.
-        PreconditionError: the data are not public and no source is given, or `datasets` is
-            missing.
-        UnavailableError: the public home cannot be reached.
+        InvalidInputError: there is no such task, the rows differ from the catalogue, or the folder
+            cannot be written.
+        PreconditionError: the data are not public and there is no source, or the package
+            `datasets` is missing.
+        UnavailableError: the public origin cannot be reached.
     """
     data = find_task(task, field="task")
-    there = _sound(task, folder)
-    if there is not None and source is None:
-        return Fetched(there, written=False)
+    existing = _intact_manifest(task, folder)
+    if existing is not None and source is None:
+        return Fetched(existing, written=False)
     splits = _download(data) if source is None else _collect(data, source)
     files = {name: _encode(data, name, split) for name, split in splits.items()}
     manifest = _manifest(data, splits, files)
-    if there == manifest:
+    if existing == manifest:
         return Fetched(manifest, written=False)
     contents = {manifest.splits[n].file: content for n, content in enumerate(files.values())}
     _write(folder / task, {**contents, MANIFEST: manifest.encode()})
     return Fetched(manifest, written=True)
 
 
-def _sound(task: str, folder: Path) -> Manifest | None:
+def _intact_manifest(task: str, folder: Path) -> Manifest | None:
     try:
         checked = check(task, folder)
     except ModnormError:
@@ -87,14 +87,14 @@ def _collect(data: Dataset, source: Path) -> dict[str, LoadedSplit]:
         check(data.task, source, field=_FROM)
     splits = {}
     for name in data.splits:
-        found = split_from_folder(data, name, source, field=_FROM)
-        if found is None:
+        split = split_from_folder(data, name, source, field=_FROM)
+        if split is None:
             raise InvalidInputError(
                 f"{source} has no file of {data.task}/{name}",
                 field=_FROM,
                 remedy=f"put the data set's files into {source / data.task}",
             )
-        splits[name] = found
+        splits[name] = split
     return splits
 
 
@@ -129,10 +129,10 @@ def _get(url: str, sha256: str | None) -> bytes:
         raise UnavailableError(
             f"cannot download {url}: {error}",
             field=_DATA,
-            remedy="try again, or name a folder that has the file",
+            remedy="try again, or name a folder with the file",
         ) from error
     if hashlib.sha256(response.content).hexdigest() != sha256:
-        raise InvalidInputError(f"{url} holds another file than expected", field=_DATA)
+        raise InvalidInputError(f"the file at {url} has changed", field=_DATA)
     return response.content
 
 
@@ -181,7 +181,7 @@ def _manifest(
 
 
 def _write(place: Path, files: Mapping[str, bytes]) -> None:
-    """Write files under other names, then give them their own: none is ever half there."""
+    """Write files under temporary names, then rename them, so that none is ever incomplete."""
     drafts = {place / name: place / f".{name}.{os.getpid()}.part" for name in files}
     try:
         place.mkdir(parents=True, exist_ok=True)

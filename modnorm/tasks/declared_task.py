@@ -1,8 +1,8 @@
 """Tasks that a text declares: prompt, columns, extraction, comparison.
 
-The scorer's name holds a digest of the declaration, so results of different declarations are
-never taken for one another's. The text goes wherever the experiment goes: it is in the stored
-spec, in each job and in the results, and the file is read once.
+The scorer's name contains a digest of the declaration, so results of different declarations are
+never confused. The file is read once. Its text is part of the stored spec, of each job and of the
+results.
 """
 
 import hashlib
@@ -32,10 +32,11 @@ from modnorm.tasks.task_declaration import (
 SEARCHED = 65_536
 """Characters of a completion that are searched: the first, or with `match: last` the last."""
 MAX_ANSWER = 1000
+"""Longest extracted answer in characters; a longer one is dropped."""
 _MATCHING = "re2-1"
-"""How expressions are matched, which is part of what a scorer is."""
+"""Version of the matching, which is part of the scorer's digest."""
 _COMPARING: Mapping[str, Mapping[str, str]] = {"mathematics": {"comparing": "mathematics-2"}}
-"""How answers are compared, by the name of the comparison; the first version has no entry."""
+"""Versions of comparisons, by name; a comparison's first version has no entry."""
 
 
 def _exact(answer: str) -> str | None:
@@ -55,7 +56,7 @@ def _mathematics(answer: str) -> str | None:
 COMPARISONS: Mapping[str, Callable[[str], str | None]] = MappingProxyType(
     {"exact": _exact, "caseless": _caseless, "number": number_form, "mathematics": _mathematics}
 )
-"""What an answer is brought to before it is compared and voted, by the name of the comparison."""
+"""Canonical forms of answers for comparison and votes, by the name of the comparison."""
 
 
 class DeclaredTask:
@@ -91,7 +92,7 @@ class DeclaredTask:
         """Check the declared columns; drop the rest.
 
         Raises:
-            InvalidInputError: a column is missing, no text, or the answer cannot be compared.
+            InvalidInputError: a column is missing or no text, or the answer has no form.
         """
         row = {column: _cell(raw, column) for column in self._declaration.columns}
         answer = self._declaration.answer
@@ -105,14 +106,9 @@ class DeclaredTask:
         """Return the declared prompt."""
         prompt = self._declaration.prompt
         user = Message("user", prompt.user.format(**row))
-        return (
-            (user,)
-            if prompt.system is None
-            else (
-                Message("system", prompt.system.format(**row)),
-                user,
-            )
-        )
+        if prompt.system is None:
+            return (user,)
+        return Message("system", prompt.system.format(**row)), user
 
     def judge(self, row: Row, completion: str) -> Judgement:
         """Score one completion: reward 1 for the row's answer, else 0."""
@@ -131,10 +127,10 @@ class DeclaredTask:
     def _extract(self, completion: str) -> str | None:
         first = self._declaration.extract.match == "first"
         text = completion[:SEARCHED] if first else completion[-SEARCHED:]
-        # RE2 searches UTF-8, which has no halves of surrogate pairs.
+        # RE2 searches UTF-8, which cannot hold half a surrogate pair.
         matches = self._pattern.finditer(text.encode("utf-8", "replace").decode())
-        found = next(matches, None) if first else next(iter(deque(matches, maxlen=1)), None)
-        answer = None if found is None else found[self._pattern.groups]
+        match = next(matches, None) if first else next(iter(deque(matches, maxlen=1)), None)
+        answer = None if match is None else match[self._pattern.groups]
         return answer if answer and len(answer) <= MAX_ANSWER else None
 
 
@@ -143,11 +139,12 @@ def declared_task(text: str, *, source: str, field: str) -> DeclaredTask:
 
     Args:
         text: YAML.
-        source: What the user calls it.
+        source: The user's name for the text, for errors.
         field: Spec path for errors.
 
     Raises:
-        InvalidInputError: it is no declaration; names the line and the field of every fault.
+        InvalidInputError: the text is no declaration; the message names line and field of each
+            fault.
     """
     return DeclaredTask(parse_declaration(text, source=source, field=field))
 
@@ -163,7 +160,7 @@ def load_task(path: Path) -> DeclaredTask:
 
 
 def carry_declaration(spec: ExperimentSpec) -> ExperimentSpec:
-    """Return a spec that holds the text of the task file that it names, if it names one.
+    """Return a spec that contains the text of its task file, if it names one.
 
     Raises:
         InvalidInputError: there is no such file, or its content is no declaration.

@@ -1,9 +1,9 @@
 """GSM8K: grade-school word problems with a number as the answer.
 
-Scorer `gsm8k-v2` (paper: "normalized final-answer matching"): the number after the last `####`, or
-after a calculation that stands there, else the last number, wherever they stand. Numbers are
-compared and voted in one canonical form, so that `1,000`, `1000`, `$1000.00` and `1000.` are the
-same answer.
+Scorer `gsm8k-v2` (paper: "normalized final-answer matching") reads the whole completion. The
+answer is the number after the last `####`, also after a calculation there, else the last number.
+Numbers are compared and voted in one canonical form: `1,000`, `1000`, `$1000.00` and `1000.` are
+one answer.
 
 Scorer `gsm8k-reference-v1` extracts, compares and votes as the published code does. It reads only
 the last 300 characters.
@@ -78,9 +78,9 @@ class Gsm8k:
 class PublishedGsm8k(Gsm8k):
     """GSM8K scored as the published code does.
 
-    The text after the last `#### ` loses its commas and is the vote; without one, the last run of
-    digits, dots and commas is, as written. So `1,000` and `1000` are two votes, both right, and
-    `18.` is a third kind of wrong. A wrong marked answer is saved by a right last number.
+    The vote is the text after the last `#### ` without commas. Without a mark it is the last run
+    of digits, dots and commas as written. So `1,000` and `1000` are two votes, both right, and
+    `18.` is wrong. A right last number makes up for a wrong marked answer.
     """
 
     scorer = "gsm8k-reference-v1"
@@ -92,13 +92,13 @@ class PublishedGsm8k(Gsm8k):
         return Judgement(
             reward=float(row["answer"] in {marked, last}),
             vote=vote or None,
-            # The vote is marked anew and may be right by either reading.
+            # The published code marks the vote again and accepts either reading.
             correct=bool(vote) and row["answer"] in published_readings(f"#### {vote}"),
         )
 
 
 def published_readings(completion: str) -> tuple[str | None, str | None]:
-    """Return the marked answer and the last number, None where there is none."""
+    """Return the marked answer and the last number, each None if missing."""
     tail = completion[-WINDOW:]
     marked = _PUBLISHED_MARKED_NUMBER.findall(tail)
     numbers = _PUBLISHED_NUMBER.findall(tail)
@@ -109,17 +109,17 @@ def published_readings(completion: str) -> tuple[str | None, str | None]:
 
 
 def final_answer(completion: str) -> str | None:
-    """Return the final number of a completion in canonical form, None when there is none.
+    """Return the final number of a completion in canonical form; None without one.
 
-    The canonical form has no thousands separators, currency sign, leading zeros, trailing zeros
-    of a fraction, and no sign on zero.
+    The canonical form has no thousands separators, currency sign, leading zeros or trailing zeros
+    of a fraction, and zero has no sign.
     """
     number = _last(_MARKED_NUMBER, completion) or _last(_ANY_NUMBER, completion)
     return None if number is None else _canonical(number)
 
 
 def number_form(text: str) -> str | None:
-    """Return a number's canonical form, None when the text is no number."""
+    """Return a number's canonical form; None if the text is no number."""
     number = _ANY_NUMBER.fullmatch(text.strip().rstrip("."))
     return None if number is None else _canonical(number)
 

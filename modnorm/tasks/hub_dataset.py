@@ -1,4 +1,4 @@
-"""Rows of a Hugging Face dataset, through the optional package `datasets`."""
+"""Rows of Hugging Face datasets, which need the optional package `datasets`."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -10,7 +10,7 @@ from types import ModuleType
 from modnorm.errors import InvalidInputError, PreconditionError
 from modnorm.spec import DataSpec
 
-# `datasets` takes a bare name such as `json` for a reader of local files: an owner is needed.
+# `datasets` reads local files for a bare name such as `json`, so an owner is required.
 _ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 
 
@@ -20,7 +20,7 @@ class HubRows:
 
     rows: Iterable[Mapping[str, object]]
     commit: str | None
-    """Commit that they were read at; None for an old copy on this machine that does not say."""
+    """Commit of the rows; None for an old local copy without a record of it."""
 
 
 def read_dataset(spec: DataSpec, *, field: str) -> HubRows:
@@ -30,8 +30,8 @@ def read_dataset(spec: DataSpec, *, field: str) -> HubRows:
         InvalidInputError: the id, configuration, split or revision does not exist, or the
             dataset cannot be read.
         PreconditionError: the package `datasets` is not installed.
-        UnavailableError: the dataset, or the commit asked for, is not cached and cannot be
-            downloaded now.
+        UnavailableError: the dataset or the requested commit is not cached and cannot be
+            downloaded.
     """
     check_dataset(spec, field=field)
     datasets = _datasets(field)
@@ -41,17 +41,17 @@ def read_dataset(spec: DataSpec, *, field: str) -> HubRows:
 
 
 def check_dataset(spec: DataSpec, *, field: str) -> None:
-    """Check that rows can be those of a dataset; the hub is not asked.
+    """Check that a spec can name a dataset, without a request to the hub.
 
     Raises:
-        InvalidInputError: the source is no dataset id, or no split is named.
+        InvalidInputError: the source is no dataset id, or the spec names no split.
     """
-    # `datasets` would read a local folder of that name instead.
+    # `datasets` would read an existing local folder of that name instead.
     if not _ID.fullmatch(spec.source) or Path(spec.source).exists():
         raise no_dataset(spec, field)
     if spec.split is None:
         raise InvalidInputError(
-            f"{spec.source} needs a split", field=f"{field}.split", remedy="`test`, for instance"
+            f"{spec.source} needs a split", field=f"{field}.split", remedy="for instance `test`"
         )
 
 
@@ -67,7 +67,7 @@ def _datasets(field: str) -> ModuleType:
 
 
 def no_dataset(spec: DataSpec, field: str) -> InvalidInputError:
-    """Return the error of a source that no dataset has."""
+    """Return the error for a source that is no dataset."""
     return InvalidInputError(
         f"there is no Hugging Face dataset {spec.source}",
         field=f"{field}.source",

@@ -1,4 +1,4 @@
-"""Reads Hugging Face datasets with the package `datasets`: from the hub, or offline."""
+"""Reads Hugging Face datasets with the package `datasets`, from the hub or its local copy."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,20 +16,20 @@ from modnorm.tasks.hub_dataset import HubRows, no_dataset
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _REACH_SECONDS = 5.0
-_SWITCH, _OFFLINE = Lock(), "HF_HUB_OFFLINE"
+_OFFLINE_LOCK, _OFFLINE = Lock(), "HF_HUB_OFFLINE"
 
 
 def load_dataset(datasets: ModuleType, spec: DataSpec, field: str) -> HubRows:
-    """Return the rows of a split, from the hub or from the copy on this machine.
+    """Return the rows of a split, from the hub or from the local copy.
 
     Args:
         datasets: The package `datasets`.
-        spec: Which rows.
+        spec: The dataset, configuration, split and revision.
         field: Spec path for errors.
 
     Raises:
         InvalidInputError: the dataset, configuration, split or revision does not exist.
-        UnavailableError: it is not cached and cannot be downloaded now.
+        UnavailableError: the dataset is not cached and cannot be downloaded.
     """
     if _is_reachable():
         return _read(datasets, spec, field)
@@ -38,7 +38,7 @@ def load_dataset(datasets: ModuleType, spec: DataSpec, field: str) -> HubRows:
 
 
 def _is_reachable() -> bool:
-    """Tell whether the hub answers, in seconds: its own client would try for half a minute."""
+    """Whether the hub answers within seconds; its own client would retry for half a minute."""
     if constants.HF_HUB_OFFLINE:
         return False
     try:
@@ -50,12 +50,12 @@ def _is_reachable() -> bool:
 
 @contextmanager
 def _offline(datasets: ModuleType) -> Iterator[None]:
-    """Have the hub's client look at what is on this machine only, as its own switch does.
+    """Let the hub's client use local copies only, by its own offline setting.
 
-    The switch is one for the process. Other threads lose nothing by it: the hub cannot be reached.
+    The setting holds for the process. Other threads lose nothing: the hub cannot be reached.
     """
     modules: Sequence[ModuleType] = (constants, datasets.config)
-    with _SWITCH:
+    with _OFFLINE_LOCK:
         before = [getattr(module, _OFFLINE) for module in modules]
         try:
             for module in modules:
@@ -82,15 +82,15 @@ def _read(datasets: ModuleType, spec: DataSpec, field: str) -> HubRows:
             field=f"{field}.source",
             remedy="download it first, or name a file",
         ) from error
-    # RuntimeError: the dataset is a script, which `datasets` no longer runs.
+    # RuntimeError: the dataset is a script, which `datasets` no longer supports.
     except (ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
         raise InvalidInputError(f"{spec.source}: {error}", field=field) from error
     return HubRows(cast("Iterable[Mapping[str, object]]", rows), commit)
 
 
-def _commit(found: object, spec: DataSpec, field: str) -> str | None:
-    """Return the commit that was found; offline, `datasets` takes any that it has a copy of."""
-    commit = found if isinstance(found, str) and _COMMIT.fullmatch(found) else None
+def _commit(version: object, spec: DataSpec, field: str) -> str | None:
+    """Return the commit of the rows; offline, `datasets` accepts any commit with a local copy."""
+    commit = version if isinstance(version, str) and _COMMIT.fullmatch(version) else None
     wanted = spec.revision
     if wanted is not None and _COMMIT.fullmatch(wanted) and commit != wanted:
         raise UnavailableError(

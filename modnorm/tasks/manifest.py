@@ -1,7 +1,7 @@
-"""The manifest of a fetched task: where its rows come from, how many there are, their hashes.
+"""The manifest of fetched data: origin, number of rows and hashes.
 
-It is `manifest.json` beside the files that it describes, and names no place on any machine: a
-folder may be moved, packed and read elsewhere.
+It is `manifest.json` beside the files that it describes. It contains no machine's paths, so a
+folder may be moved or copied.
 """
 
 import hashlib
@@ -18,12 +18,12 @@ from modnorm.tasks.row_files import Raw, RawRow
 
 MANIFEST = "manifest.json"
 FOLDER = "a folder"
-"""Source of rows that were fetched from files, and not from their public home."""
+"""Source of rows that were read from files instead of their public origin."""
 _MARK_DIGITS = 8
 
 
 def _split(marks: object) -> object:
-    """Take marks as JSON has them, and as manifests had them: one text, with spaces between."""
+    """Accept marks as a JSON list, or as one text with spaces, the form of old manifests."""
     if isinstance(marks, str):
         return tuple(marks.split())
     return tuple(marks) if isinstance(marks, list) else marks
@@ -34,18 +34,18 @@ class _Record(BaseModel):
 
 
 class Origin(_Record):
-    """Where the rows of a task come from."""
+    """The origin of a task's rows."""
 
     source: str
     """Hugging Face dataset, address of a file, or `FOLDER`."""
     config: str | None = None
     """Configuration of the dataset."""
     revision: str | None = None
-    """Commit of the dataset that was read; None where it is not known."""
+    """Commit of the dataset; None if unknown."""
 
 
 class SplitRecord(_Record):
-    """What a folder holds of one split."""
+    """One split in a folder."""
 
     name: str
     """`gsm8k/selection`."""
@@ -56,15 +56,15 @@ class SplitRecord(_Record):
     sha256: str
     """SHA-256 of the file."""
     taken_from: str
-    """Which rows of which split or file they are: `train, rows 1 to 200`."""
+    """The rows' positions in their split or file: `train, rows 1 to 200`."""
     marks: Annotated[tuple[str, ...] | None, BeforeValidator(_split)] = Field(
         default=None, repr=False
     )
-    """The first digits of each row's own SHA-256: they tell which row was changed."""
+    """The first digits of each row's SHA-256, which identify a changed row."""
 
 
 class Manifest(_Record):
-    """Content of a manifest."""
+    """The content of a manifest file."""
 
     task: str
     origin: Origin
@@ -72,7 +72,7 @@ class Manifest(_Record):
     splits: tuple[SplitRecord, ...]
 
     def record(self, name: str) -> SplitRecord | None:
-        """Return the record of a split, `selection`; None when there is none."""
+        """Return the record of a split such as `selection`; None without one."""
         full = f"{self.task}/{name}"
         return next((record for record in self.splits if record.name == full), None)
 
@@ -82,10 +82,10 @@ class Manifest(_Record):
 
 
 def read_manifest(place: Path, *, field: str) -> Manifest | None:
-    """Return the manifest in the folder of a task, None when there is none.
+    """Return the manifest in a task's folder; None without one.
 
     Raises:
-        InvalidInputError: it cannot be read.
+        InvalidInputError: the manifest cannot be read.
     """
     path = place / MANIFEST
     try:
@@ -102,19 +102,19 @@ def read_manifest(place: Path, *, field: str) -> Manifest | None:
 
 
 def marks(rows: Iterable[Raw]) -> tuple[str, ...]:
-    """Return the marks of rows, all columns of them."""
+    """Return the marks of rows, computed from all their columns."""
     texts = (json.dumps(row, sort_keys=True) for row in rows)
     return tuple(hashlib.sha256(text.encode()).hexdigest()[:_MARK_DIGITS] for text in texts)
 
 
 def first_change(record: SplitRecord, rows: Sequence[RawRow]) -> str | None:
-    """Return the place of the first row that is not the one recorded, None when all are.
+    """Return the place of the first row that differs from the record; None if all are equal.
 
-    Where rows are missing at the end, it is the end.
+    If rows are missing at the end, return "the end".
     """
     recorded = record.marks or ()
-    found = marks(row for _, row in rows)
-    for index, (then, now) in enumerate(zip_longest(recorded, found)):
-        if then != now:
+    actual = marks(row for _, row in rows)
+    for index, (old, new) in enumerate(zip_longest(recorded, actual)):
+        if old != new:
             return rows[index][0] if index < len(rows) else "the end"
     return None

@@ -6,11 +6,11 @@ process.
 `mbpp-v1` votes by the canonical program (`modnorm.tasks.programs`), so that spacing, comments and
 docstrings do not split a vote. The set-up code comes after the program, whose classes it uses.
 
-`mbpp-reference-v1` votes by the exact text, keeps the fences that a model may write inside its
-answer tag, and puts the set-up code first: no program can solve tasks 367 and 927.
+`mbpp-reference-v1` votes by the exact text and keeps Markdown fences inside the answer tag. It
+puts the set-up code first, so no program can solve tasks 367 and 927.
 
 Both refuse rows with tests that only the program itself could report (`modnorm.sandbox.planning`).
-`mbpp-self-reported-v1` and `mbpp-reference-self-reported-v1` believe the program instead.
+`mbpp-self-reported-v1` and `mbpp-reference-self-reported-v1` trust its report.
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,10 +45,10 @@ SHOWN_TESTS = 3
 
 
 class Mbpp:
-    """The MBPP task; its rows keep the data set's columns `text`, `test_list`, `test_setup_code`.
+    """The MBPP task; rows have the data set's columns `text`, `test_list`, `test_setup_code`.
 
     Args:
-        sandbox: Runs the programs; without one nothing can be judged.
+        sandbox: Runs the programs. `judge` needs it.
     """
 
     name = "mbpp"
@@ -58,14 +58,14 @@ class Mbpp:
     _trusts_self_report = False
     _remedy = (
         "write it as `assert CALL == VALUE`, or set task.scorer to self-reported "
-        "(reference-self-reported): it believes what the program reports"
+        "(reference-self-reported), which trusts the program's report"
     )
 
     def __init__(self, sandbox: Runner | None = None) -> None:
         self._sandbox = sandbox
 
     def parse(self, raw: Mapping[str, object]) -> Row:
-        """Check the columns `text`, `test_list` and `test_setup_code` (may be absent).
+        """Check the columns `text`, `test_list` and `test_setup_code` (optional).
 
         Raises:
             InvalidInputError: a column is missing or malformed, or a test cannot be judged.
@@ -89,12 +89,12 @@ class Mbpp:
         )
 
     def judge(self, row: Row, completion: str) -> Judgement:
-        """Score one completion: reward 1 when its program passes all tests.
+        """Score one completion: reward 1 if its program passes all tests.
 
         Raises:
-            EngineError: the sandbox failed; that is no score.
+            EngineError: the sandbox failed. This is no score.
             UnavailableError: the sandbox cannot be reached, or does not isolate.
-            PreconditionError: there is none.
+            PreconditionError: there is no sandbox.
         """
         program = self._program(completion)
         passed = program is not None and self._passes(row, program)
@@ -144,21 +144,21 @@ class PublishedMbpp(Mbpp):
 
 
 class SelfReportedMbpp(Mbpp):
-    """MBPP that believes a program's own report of tests that nothing else can judge."""
+    """MBPP that trusts a program's report of tests that the sandbox cannot judge."""
 
     scorer = "mbpp-self-reported-v1"
     _trusts_self_report = True
 
 
 class SelfReportedPublishedMbpp(PublishedMbpp):
-    """The published MBPP that believes a program's own report of such tests."""
+    """The published MBPP that trusts a program's report of such tests."""
 
     scorer = "mbpp-reference-self-reported-v1"
     _trusts_self_report = True
 
 
 def parse_row(raw: Mapping[str, object]) -> Row:
-    """Bring a raw row to the task's schema; see `Mbpp.parse`."""
+    """Return a raw row in the task's schema; see `Mbpp.parse`."""
     return {
         "text": columns.text(raw, "text"),
         "test_list": columns.texts(raw, "test_list"),

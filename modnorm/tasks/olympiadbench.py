@@ -1,8 +1,8 @@
 """OlympiadBench: olympiad mathematics with an answer after `####`.
 
-`olympiadbench-v2` compares canonical forms, with commas as separators of a list where the row has
-several answers; `olympiadbench-reference-v1` compares as the published code does, which knows no
-`####` and finds such answers through boxes and closing phrases alone.
+`olympiadbench-v2` compares canonical forms. If the row has several answers, commas separate them.
+`olympiadbench-reference-v1` compares as the published code does: it does not know `####` and finds
+answers by boxes and closing phrases only.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ USER = "{question}\n\nLet\u2019s think step by step and output the final answer 
 
 
 class OlympiadBench:
-    """The OlympiadBench task; its rows keep the data set's own columns."""
+    """The OlympiadBench task; rows have the data set's own columns."""
 
     name = "olympiadbench"
     scorer = "olympiadbench-v2"
@@ -27,9 +27,9 @@ class OlympiadBench:
     reward_bounds = RIGHT_OR_WRONG
 
     def parse(self, raw: Mapping[str, object]) -> Row:
-        """Check the columns `question` and `final_answer`, a list whose first entry counts.
+        """Check the columns `question` and `final_answer`, a list whose first entry is used.
 
-        `is_multiple_answer` says whether that entry is a list of answers; false when absent.
+        `is_multiple_answer` states whether that entry is a list of answers; the default is false.
 
         Raises:
             InvalidInputError: a column is missing or malformed.
@@ -73,7 +73,7 @@ class PublishedOlympiadBench(OlympiadBench):
 
 
 def truth(row: Row) -> str:
-    """Return the row's answer without the dollars around it."""
+    """Return the row's answer without enclosing dollar signs."""
     answers = row["final_answer"]
     answer = str(answers[0] if isinstance(answers, list) else answers).strip()
     return answer.removeprefix("$").removesuffix("$").strip()

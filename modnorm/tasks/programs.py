@@ -1,8 +1,8 @@
-"""Python programs in completions: finding them, and one text for equal ones.
+"""Python programs in completions: extraction and a canonical form.
 
-Two programs are equal when their syntax trees are, docstrings apart: spacing, comments, quotes,
-line breaks and redundant parentheses carry no meaning. Names are kept; renaming them could change
-what a program does.
+Two programs are equal if their syntax trees without docstrings are. Spacing, comments, quotes,
+line breaks and redundant parentheses have no meaning. Names are kept, because renaming could
+change behaviour.
 """
 
 import ast
@@ -14,7 +14,7 @@ from functools import lru_cache
 from modnorm.tasks.tags import last_answer, last_block, stated_answer
 
 MAX_PROGRAM = 65_536
-"""Longest program looked at, in characters."""
+"""Longest program in characters; a longer one is dropped."""
 
 _PYTHON_FENCE = re.compile(r"```(?:python3?|py)\b", re.IGNORECASE)
 _FENCED = re.compile(r"\s*```[A-Za-z0-9_+-]{0,20}[ \t]*\n?(.*?)(?:```\s*)?", re.DOTALL)
@@ -23,11 +23,11 @@ _Scope = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 def written_program(completion: str) -> str | None:
-    """Return the program of a completion, None when it holds none.
+    """Return the program of a completion; None without one.
 
-    The last answer block counts, without a fence around its content; without an answer block the
-    last fence marked as Python, then the last fence. So it is in an answer block that is no Python
-    as a whole, such as one with words before the fence.
+    It is the content of the last answer block, without an enclosing fence. Without an answer block
+    it is the last fence marked as Python, else the last fence. The same rule applies inside an
+    answer block that is no Python as a whole, for instance with words before the fence.
     """
     answer = stated_answer(completion)
     if answer is None:
@@ -44,7 +44,7 @@ def _fenced_program(text: str) -> str | None:
 
 
 def published_program(completion: str) -> str | None:
-    """Return the program that the published code finds: as above, but fences stay in answers."""
+    """Return the program that the published code extracts; it keeps fences in answer blocks."""
     answer = last_answer(completion)
     if answer is not None:
         return _present(answer)
@@ -57,7 +57,7 @@ def published_program(completion: str) -> str | None:
 
 @lru_cache(maxsize=64)
 def canonical_program(program: str) -> str | None:
-    """Return a text that equal programs share, None for no Python and for comments alone."""
+    """Return a text that equal programs share; None if it is no Python or only comments."""
     try:
         tree = _parse(program)
         for node in ast.walk(tree):
@@ -66,19 +66,19 @@ def canonical_program(program: str) -> str | None:
         return _unparse(tree, program) or None
     except (SyntaxError, ValueError):
         return None
-    except (RecursionError, MemoryError):  # valid or not, too deeply nested to tell
+    except (RecursionError, MemoryError):  # nested too deep to decide whether it is valid
         return program
 
 
 def _unparse(tree: ast.Module, program: str) -> str:
     try:
         return ast.unparse(tree)
-    except ValueError:  # valid, but written so that Python cannot: a number of 5,000 digits in hex
+    except ValueError:  # Python cannot print it, for instance a hexadecimal of 5,000 digits
         return program
 
 
 def _parse(program: str) -> ast.Module:
-    # Filters of warnings (about escapes in the model's strings) belong to the whole process.
+    # Warning filters, here for escapes in the program's strings, belong to the whole process.
     with _FILTERS, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return ast.parse(program)

@@ -1,4 +1,4 @@
-"""What a benchmark is: prompts, a selection reward, a vote and a metric."""
+"""The interface of a task: prompts, a selection reward, a vote and a metric."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,30 +18,30 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What a scorer says of one completion."""
+    """A scorer's result for one completion."""
 
     reward: float
     """Selection reward of the completion."""
     vote: str | None
-    """Vote key; None when there is no valid answer (paper: such answers receive no vote)."""
+    """Vote key; None without a valid answer (paper: such answers receive no vote)."""
     correct: bool
     """Whether the vote is right for the metric; equal votes on one row are equally right."""
 
 
 @dataclass(frozen=True, slots=True)
 class RewardBounds:
-    """Between which values every reward of a task lies, both included."""
+    """The least and the largest reward of a task."""
 
     least: float
     largest: float
 
 
 class BoundedTask(Protocol):
-    """A task that states what its rewards can be; others are never stopped early."""
+    """A task that states bounds of its rewards; other tasks are never stopped early."""
 
     @property
     def reward_bounds(self) -> RewardBounds:
-        """Bounds of `Judgement.reward`, whatever the row and the completion."""
+        """Bounds of `Judgement.reward` for every row and completion."""
 
 
 class GoldTask(Protocol):
@@ -67,7 +67,7 @@ class Task(Protocol):
         """Completion cap of the paper's protocol table."""
 
     def parse(self, raw: Mapping[str, object]) -> Row:
-        """Check one raw row and bring it to the task's schema.
+        """Check one raw row and return it in the task's schema.
 
         Raises:
             InvalidInputError: the row breaks the schema; the message names the column.
@@ -77,14 +77,14 @@ class Task(Protocol):
         """Return the prompt of the paper's template, before the chat template."""
 
     def judge(self, row: Row, completion: str) -> Judgement:
-        """Score one completion. Never raises, whatever the model wrote."""
+        """Score one completion. No completion makes it raise."""
 
     def metric(self, rows: Sequence[Row], correct: Sequence[bool]) -> float:
-        """Held-out metric of one answer a row, a fraction in [0, 1].
+        """Return the held-out metric of one answer a row, a fraction in [0, 1].
 
         Args:
             rows: At least one row.
-            correct: Whether each row's answer is right; a row without a vote is not.
+            correct: Whether each row's answer is right; False for a row without a vote.
         """
 
 
@@ -106,6 +106,6 @@ def prompt_text(messages: Sequence[Message]) -> str:
 
 
 def stated_bounds(task: object) -> RewardBounds | None:
-    """Return what a task says that its rewards can be; None where it says nothing."""
+    """Return the reward bounds that a task states; None without them."""
     bounds = getattr(task, "reward_bounds", None)
     return bounds if isinstance(bounds, RewardBounds) else None

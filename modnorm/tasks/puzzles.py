@@ -1,4 +1,4 @@
-"""Countdown puzzles: a generator, and the exhaustive solver that certifies them.
+"""A generator of Countdown puzzles, and the exhaustive solver that checks them.
 
     python -m modnorm.tasks.puzzles OUT.jsonl --seed S --count N [--exclude FILE.jsonl ...]
 
@@ -35,11 +35,11 @@ class Puzzle:
     numbers: tuple[int, ...]
     target: int
     solution: str
-    """One expression of the target, found by the solver."""
+    """An expression of the target, from the solver."""
 
     @property
     def key(self) -> _Key:
-        """What makes two puzzles the same: the multiset of numbers and the target."""
+        """The multiset of numbers and the target; equal puzzles have equal keys."""
         return tuple(sorted(self.numbers)), self.target
 
 
@@ -49,7 +49,7 @@ def generate_puzzles(
     """Return distinct, solvable puzzles; the first n do not depend on `count`.
 
     Raises:
-        InvalidInputError: there are not as many puzzles left.
+        InvalidInputError: there are fewer puzzles left.
     """
     generator = random.Random(seed)
     taken = set(exclude)
@@ -71,9 +71,9 @@ def _draw_new(generator: random.Random, size: int, taken: Container[_Key]) -> Pu
 
 
 def solve(numbers: Sequence[int], target: int) -> str | None:
-    """Return an expression of the target that uses every number once, None when there is none.
+    """Return an expression of the target that uses every number once; None without one.
 
-    Tries every way to join the numbers two by two, in exact rationals.
+    Tries all ways to combine the numbers in pairs, in exact rationals.
     """
     return _search(tuple((Fraction(n), str(n)) for n in numbers), Fraction(target))
 
@@ -83,15 +83,15 @@ def _search(terms: tuple[_Term, ...], target: Fraction) -> str | None:
         value, expression = terms[0]
         return expression if value == target else None
     for i, j in combinations(range(len(terms)), 2):
-        rest = tuple(term for k, term in enumerate(terms) if k not in {i, j})
-        for joined in _join(terms[i], terms[j]):
-            found = _search((*rest, joined), target)
-            if found is not None:
-                return found
+        others = tuple(term for k, term in enumerate(terms) if k not in {i, j})
+        for combined in _combine(terms[i], terms[j]):
+            expression = _search((*others, combined), target)
+            if expression is not None:
+                return expression
     return None
 
 
-def _join(left: _Term, right: _Term) -> Iterator[_Term]:
+def _combine(left: _Term, right: _Term) -> Iterator[_Term]:
     (a, x), (b, y) = left, right
     yield a + b, f"({x} + {y})"
     yield a - b, f"({x} - {y})"
@@ -104,7 +104,7 @@ def _join(left: _Term, right: _Term) -> Iterator[_Term]:
 
 
 def _draw(generator: random.Random, size: int) -> Puzzle | None:
-    """Chain random operations over random numbers; None when a value leaves its range."""
+    """Apply random operations to random numbers; return None if a value leaves its range."""
     numbers = tuple(generator.randint(*NUMBERS) for _ in range(size))
     value, *others = generator.sample(numbers, size)
     for number in others:
@@ -116,7 +116,7 @@ def _draw(generator: random.Random, size: int) -> Puzzle | None:
 
 
 def _operations(value: int, number: int) -> str:
-    """List the operations to choose from: sums are three times as likely as products."""
+    """Return the possible operations; sums are three times as likely as products."""
     return "+++---*" + ("/" if value % number == 0 else "")
 
 

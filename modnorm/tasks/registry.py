@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from modnorm.sandbox import Runner
 
 ENTRY_POINTS = "modnorm.tasks"
-"""Entry point group of tasks from other packages: name -> class or function that makes a task."""
+"""Entry point group of other packages' tasks: name -> class or function that makes a task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ _CLASSES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 """Classes of each task, the default scorer's first; the module has the task's name.
 
-A module is imported when its task is asked for: some load a mathematics library or the sandbox.
+A module is imported on demand: some load a mathematics library or the sandbox.
 """
 
 
@@ -69,22 +69,22 @@ def _scorings(name: str) -> tuple[_Scoring, ...]:
 
 
 def _pure(task: Task) -> _Scoring:
-    """Return the scoring of a task that runs nothing."""
+    """Return the scoring of a task that needs no sandbox."""
     return _Scoring(task.scorer, lambda _: task)
 
 
 def task_names() -> tuple[str, ...]:
-    """Return the names of all tasks, those of other packages too, in alphabetical order."""
+    """Return the names of all tasks, including other packages', in alphabetical order."""
     return tuple(sorted({*_CLASSES, *_installed()}))
 
 
 def paper_tasks() -> tuple[str, ...]:
-    """Return the names of the tasks that come with every installation."""
+    """Return the names of the paper's tasks, which every installation has."""
     return tuple(_CLASSES)
 
 
 def scorer_names(name: str) -> tuple[str, ...]:
-    """Return the scorers of a task, the default first; a task that is not the paper's has one.
+    """Return the scorers of a task, the default first; a task outside the paper has one.
 
     Raises:
         InvalidInputError: there is no such task.
@@ -114,11 +114,11 @@ def get_task(
     """Return a task by name.
 
     Args:
-        name: A name of `task_names`, or that of the declared task; without a declaration also a
-            task file that ends in `.yaml` or `.yml`.
+        name: A name of `task_names`, the declared task's name, or (without a declaration) a task
+            file that ends in `.yaml` or `.yml`.
         scorer: `reference`, or a full name such as `gsm8k-reference-v1`; the default when None.
-            `mbpp` has `self-reported` and `reference-self-reported` too.
-        sandbox: Runs the programs that a model wrote. Only `mbpp` needs it, and only to judge.
+            `mbpp` also has `self-reported` and `reference-self-reported`.
+        sandbox: Runs programs that a model wrote. Only `mbpp` needs it, and only to judge.
         declaration: Text that declares the task.
 
     Raises:
@@ -147,7 +147,7 @@ def get_stored_task(
     sandbox: "Runner | None" = None,
     declaration: str | None = None,
 ) -> Task:
-    """Return a task of an experiment, as `get_task` does; no file is read.
+    """Return a task of a stored experiment like `get_task`, without reading a file.
 
     Raises:
         InvalidInputError: there is no such task, it has no such scorer, or the text does not
@@ -196,7 +196,7 @@ def _declared(name: str, text: str) -> Task:
         raise InvalidInputError(
             f"the declaration is of a task {task.name!r}, not of {name!r}",
             field="task.name",
-            remedy=f"name it {task.name}, or leave the declaration out",
+            remedy=f"name it {task.name}, or remove the declaration",
         )
     return task
 
@@ -210,11 +210,11 @@ def _make_installed(name: str) -> Task:
         task = _installed()[name]()()
     except (Exception, SystemExit) as error:
         raise InvalidInputError(
-            f"the installed task {name!r} cannot be made: {error}", field="task.name"
+            f"the installed task {name!r} cannot be created: {error}", field="task.name"
         ) from error
     if task.name != name:
         raise InvalidInputError(
-            f"the entry point {name!r} makes a task that calls itself {task.name!r}",
+            f"the entry point {name!r} makes a task of another name, {task.name!r}",
             field="task.name",
         )
     return task

@@ -1,9 +1,9 @@
 """ROCStories: put five shuffled sentences of a story in order.
 
-Selection rewards positions and the order of neighbours, held-out reporting counts exact orders
+Selection rewards positions and the order of neighbours; the held-out metric counts exact orders
 (paper, app. "Data, Generation, and Scoring Protocol"). `rocstories-v1` reads the last five
-different letters that stand together; `rocstories-reference-v1` reads as the published code does,
-at the last resort the first five letters from A to E inside any words.
+different letters that stand together. `rocstories-reference-v1` reads as the published code does;
+if nothing else matches, it takes the first five letters from A to E, even inside words.
 """
 
 import hashlib
@@ -59,8 +59,8 @@ _PUBLISHED = (
 class RocStories:
     """The ROCStories task.
 
-    Rows are `{"title": ..., "shuffled_sentences": [five], "gold_order": [1, 0, 4, 2, 3]}`: the
-    sentence to come first is `shuffled_sentences[gold_order[0]]`.
+    Rows are `{"title": ..., "shuffled_sentences": [five], "gold_order": [1, 0, 4, 2, 3]}`. The
+    first sentence of the story is `shuffled_sentences[gold_order[0]]`.
     """
 
     name = "rocstories"
@@ -71,9 +71,9 @@ class RocStories:
     def parse(self, raw: Mapping[str, object]) -> Row:
         """Check a shuffled row, or shuffle the published columns.
 
-        The published columns are `storyid`, `storytitle` and `sentence1` to `sentence5`; their
-        order is drawn from a generator seeded with the story's id, so each story always comes in
-        the same order, which is never the right one.
+        The published columns are `storyid`, `storytitle` and `sentence1` to `sentence5`. A
+        generator seeded with the story's id shuffles them, so a story always has the same order,
+        never the right one.
 
         Raises:
             InvalidInputError: a column is missing or malformed.
@@ -133,9 +133,9 @@ def right_order(row: Row) -> str:
 
 
 def order_score(order: str, right: str) -> float:
-    """Return 0.6 of the share of right positions + 0.4 of the share of neighbours in order.
+    """Return 0.6 times the share of right positions + 0.4 times that of ordered neighbours.
 
-    Neighbours are those of the right order; they count when the earlier comes earlier, wherever.
+    Neighbours in the right order count if the earlier one comes first, at any distance.
     """
     positions = sum(a == b for a, b in zip(order, right, strict=True))
     neighbours = sum(order.index(a) < order.index(b) for a, b in pairwise(right))
@@ -143,7 +143,7 @@ def order_score(order: str, right: str) -> float:
 
 
 def stated_order(completion: str) -> str | None:
-    """Return the last five different letters that stand together, None when there are none."""
+    """Return the last five different letters that stand together; None without them."""
     for pattern in (_SEPARATED, _TOGETHER, _LOWER):
         orders = list(_orders(pattern, completion))
         if orders:
@@ -152,7 +152,7 @@ def stated_order(completion: str) -> str | None:
 
 
 def _orders(pattern: re.Pattern[str], text: str) -> Iterator[str]:
-    """Yield the orders that a pattern finds; one may begin inside letters that are none."""
+    """Yield the valid orders that a pattern matches, also those inside invalid matches."""
     match = pattern.search(text)
     while match is not None:
         letters = "".join(match.groups()).upper()
@@ -163,7 +163,7 @@ def _orders(pattern: re.Pattern[str], text: str) -> Iterator[str]:
 
 
 def published_order(completion: str) -> str | None:
-    """Return the order that the published code reads, None when it is no permutation."""
+    """Return the order that the published code reads; None if it is no permutation."""
     text = completion.strip().upper()
     for pattern in _PUBLISHED:
         match = pattern.search(text)

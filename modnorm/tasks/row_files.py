@@ -1,4 +1,4 @@
-"""Rows in files: JSONL, JSON, Parquet and CSV, each row with its place for error messages."""
+"""Reads rows from JSONL, JSON, Parquet and CSV files, each with its place for errors."""
 
 import csv
 import json
@@ -14,15 +14,15 @@ from modnorm.errors import InvalidInputError
 
 Raw = Mapping[str, object]
 RawRow = tuple[str, Raw]
-"""Where a row stands, for error messages ("line 17", "row 17" from 1 on), and its columns."""
+"""A row's place for error messages ("line 17" or "row 17", counted from 1), and its columns."""
 
 
 def read_file(path: Path, source: str, *, field: str) -> Iterator[RawRow]:
-    """Return the rows of a file, read as they are asked for.
+    """Return the rows of a file; they are read during the iteration.
 
     Args:
-        path: The file; its suffix, one of `SUFFIXES`, tells the format.
-        source: What the user calls it.
+        path: The file; its suffix, one of `SUFFIXES`, determines the format.
+        source: The user's name for the file, for errors.
         field: Spec path for errors.
 
     Raises:
@@ -39,54 +39,54 @@ def read_file(path: Path, source: str, *, field: str) -> Iterator[RawRow]:
 
 
 def find_file(folder: Path, stem: str) -> Path | None:
-    """Return the file of rows with a name, whatever its format; None when there is none."""
+    """Return the file with a name and any known suffix; None without one."""
     candidates = (folder / f"{stem}{suffix}" for suffix in SUFFIXES)
     return next((path for path in candidates if path.is_file()), None)
 
 
 def resolve_file(source: str, field: str, roots: Sequence[Path] | None) -> Path:
-    """Resolve a file, links and all; with roots, one outside them is as good as absent.
+    """Return a file's path with links resolved; a file outside the roots counts as missing.
 
     Args:
-        source: Its path, absolute or relative to the working directory or a root.
+        source: The path, absolute or relative to the working directory or a root.
         field: Spec path for errors.
-        roots: Folders that it must lie under; any file when None.
+        roots: Folders that must contain the file; any file is allowed when None.
 
     Raises:
         InvalidInputError: there is no such file.
     """
     for candidate in (source, *(str(root / source) for root in roots or ())):
-        found = _existing(candidate)
-        if found and found.is_file() and _lies_under(found, roots):
-            return found
+        path = _existing(candidate)
+        if path and path.is_file() and _lies_under(path, roots):
+            return path
     place = "" if roots is None else " under the data roots"
     raise InvalidInputError(
-        f"there is no file {source}{place}", field=field, remedy=_where(source, roots)
+        f"there is no file {source}{place}", field=field, remedy=_search_hint(source, roots)
     )
 
 
-def _where(source: str, roots: Sequence[Path] | None) -> str | None:
-    """Say where a relative path was looked for."""
+def _search_hint(source: str, roots: Sequence[Path] | None) -> str | None:
+    """Return where relative paths start; None for an absolute path."""
     if source.startswith(("/", "~")):
         return None
     if roots is not None:
-        return "relative paths start at a data root, or where the service was started"
+        return "relative paths start at a data root, or at the service's working directory"
     return f"relative paths start at the working directory, {Path.cwd()}"
 
 
 def row_files(source: str, roots: Sequence[Path] | None) -> tuple[str, ...] | None:
-    """Return the names, without suffix, of the files of rows in a folder; None if it is none.
+    """Return the names, without suffix, of the row files in a folder; None if it is no folder.
 
     Args:
-        source: Its path, as of a file.
-        roots: Folders that it must lie under; any folder when None.
+        source: The folder's path, in the forms of `resolve_file`.
+        roots: Folders that must contain it; any folder is allowed when None.
     """
     for candidate in (source, *(str(root / source) for root in roots or ())):
-        found = _existing(candidate)
-        if found is None or not found.is_dir() or not _lies_under(found, roots):
+        folder = _existing(candidate)
+        if folder is None or not folder.is_dir() or not _lies_under(folder, roots):
             continue
         with suppress(OSError):
-            return tuple(sorted({path.stem for path in found.iterdir() if _has_rows(path)}))
+            return tuple(sorted({path.stem for path in folder.iterdir() if _has_rows(path)}))
     return None
 
 
@@ -102,18 +102,18 @@ def _existing(source: str) -> Path | None:
     try:
         path = Path(source).expanduser().resolve()
         return path if path.exists() else None
-    except (OSError, RuntimeError, ValueError):  # too long, no such home, a zero byte
+    except (OSError, RuntimeError, ValueError):  # path too long, no such home, a zero byte
         return None
 
 
 def resolve_in_folder(source: str, stem: str, field: str, roots: Sequence[Path] | None) -> Path:
-    """Resolve the file of a name in a folder, whatever its format, as `resolve_file` does.
+    """Return the path of a file in a folder by its name without suffix; see `resolve_file`.
 
     Args:
         source: The folder.
-        stem: The file's name without its suffix.
+        stem: The file's name without suffix.
         field: Spec path for errors.
-        roots: Folders that it must lie under; any folder when None.
+        roots: Folders that must contain the folder; any folder is allowed when None.
 
     Raises:
         InvalidInputError: there is no such file.
@@ -127,7 +127,7 @@ def resolve_in_folder(source: str, stem: str, field: str, roots: Sequence[Path] 
     raise InvalidInputError(
         f"there is no file of rows named {stem} in {source}{place}",
         field=field,
-        remedy=f"its name ends in {', '.join(SUFFIXES)}",
+        remedy=f"its name must end in {', '.join(SUFFIXES)}",
     )
 
 
@@ -141,7 +141,7 @@ def _readable(rows: Iterator[RawRow], source: str, field: str) -> Iterator[RawRo
 
 
 def _read_json_lines(path: Path, source: str, field: str) -> Iterator[RawRow]:
-    """Yield one row a line; blank lines hold none."""
+    """Yield one row a line; skip blank lines."""
     with path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             if line.strip():
@@ -167,7 +167,7 @@ def _read_parquet(path: Path, source: str, field: str) -> Iterator[RawRow]:
             batches = (batch.to_pylist() for batch in file.iter_batches())
             for number, row in enumerate(chain.from_iterable(batches), 1):
                 yield f"row {number}", row
-    # ValueError, ArithmeticError: texts that are no UTF-8, times that Python does not have.
+    # ValueError, ArithmeticError: text that is not UTF-8, times outside Python's range.
     except (ArrowException, ValueError, ArithmeticError) as error:
         raise InvalidInputError(
             f"{source} is no readable Parquet file: {error}", field=field
@@ -175,7 +175,7 @@ def _read_parquet(path: Path, source: str, field: str) -> Iterator[RawRow]:
 
 
 def _read_csv(path: Path, source: str, field: str) -> Iterator[RawRow]:
-    """Yield one row a record, whose columns are texts named by the first line."""
+    """Yield one row a record; the first line names the columns, which are texts."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as lines:
             reader = csv.DictReader(lines, strict=True)
@@ -198,7 +198,7 @@ def _read_csv(path: Path, source: str, field: str) -> Iterator[RawRow]:
 
 
 def _check_heading(names: Sequence[str], source: str, field: str) -> None:
-    """Refuse a name that two columns have, of which one would be lost; blank ones name none."""
+    """Refuse two columns of one name, because one would be lost; blank names are ignored."""
     twice = next((name for name, count in Counter(names).items() if name and count > 1), None)
     if twice is not None:
         raise InvalidInputError(
@@ -230,4 +230,4 @@ _READERS: Mapping[str, Callable[[Path, str, str], Iterator[RawRow]]] = MappingPr
     {".jsonl": _read_json_lines, ".json": _read_json, ".parquet": _read_parquet, ".csv": _read_csv}
 )
 SUFFIXES = tuple(_READERS)
-"""How the names of files of rows end."""
+"""Suffixes of row files."""

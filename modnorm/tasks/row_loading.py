@@ -1,4 +1,4 @@
-"""Rows of a task, loaded from where a spec says they are."""
+"""Loads the rows that a spec names, in a task's schema."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from modnorm.tasks.task_errors import attribute_to_task
 __all__ = ["LoadedRows", "encode_rows", "load_data", "load_rows", "parse_row", "rows_digest"]
 
 _SHOWN = 200
-"""Characters of a row's column names that errors repeat."""
+"""Longest list of column names in errors, in characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +25,9 @@ class LoadedRows:
 
     rows: tuple[Row, ...]
     revision: str | None
-    """Commit of the Hugging Face dataset whose rows they are; None where there is none."""
+    """Commit of the rows' Hugging Face dataset; None for other sources."""
     places: tuple[str, ...]
-    """Where each row stands in its source, for error messages: `line 17`."""
+    """Place of each row in its source, for error messages: `line 17`."""
 
 
 def load_data(
@@ -41,25 +41,25 @@ def load_data(
     """Load and check the rows that a spec names, in file order.
 
     Args:
-        task: Gives the schema that each row is checked against.
+        task: Defines the schema of the rows.
         spec: Source, offset and limit.
-        field: Spec path for errors, `task.selection` for instance.
-        roots: Folders that files must lie under; any file when None.
-        folders: Where named splits are looked for before the hub; `open_source` says where when
-            None.
+        field: Spec path for errors, for instance `task.selection`.
+        roots: Folders that must contain the files; any file is allowed when None.
+        folders: Folders that are searched for named splits before the hub; the default of
+            `open_source` when None.
 
     Raises:
         InvalidInputError: the source is missing, malformed (the message names the row) or has
-            fewer rows than asked for.
-        PreconditionError: a Hugging Face dataset is named, but `datasets` is not installed; or a
-            named split is on no hub and not on this machine.
+            fewer rows than requested.
+        PreconditionError: a Hugging Face dataset needs the package `datasets`, or a named split is
+            neither public nor on this machine.
         UnavailableError: a Hugging Face dataset cannot be reached.
     """
     opened = open_source(spec, field=field, roots=roots, folders=folders)
     stop = None if spec.limit is None else spec.offset + spec.limit
-    found = tuple(_parse(task, islice(opened.rows, spec.offset, stop), spec.source, field))
-    _check_count(found, spec, field)
-    places, rows = zip(*found, strict=True)
+    placed = tuple(_parse(task, islice(opened.rows, spec.offset, stop), spec.source, field))
+    _check_count(placed, spec, field)
+    places, rows = zip(*placed, strict=True)
     return LoadedRows(rows, opened.revision, places)
 
 
@@ -71,7 +71,7 @@ def load_rows(
     roots: Sequence[Path] | None = None,
     folders: Sequence[Path] | None = None,
 ) -> tuple[Row, ...]:
-    """Return the rows alone of `load_data`."""
+    """Return the rows of `load_data` only."""
     return load_data(task, spec, field=field, roots=roots, folders=folders).rows
 
 
@@ -83,16 +83,16 @@ def _parse(
 
 
 def parse_row(task: Task, columns: Raw, place: str, *, field: str) -> Row:
-    """Return a row as its task keeps it.
+    """Return a raw row in its task's schema.
 
     Args:
-        task: Gives the schema.
-        columns: The row as it was read.
+        task: Defines the schema.
+        columns: The raw row.
         place: Source and line, for errors.
         field: Spec path for errors.
 
     Raises:
-        InvalidInputError: it breaks the schema; names the place and the column.
+        InvalidInputError: the row breaks the schema; the message names the place and the column.
     """
     with attribute_to_task(task, place, InvalidInputError):
         try:
@@ -101,12 +101,12 @@ def parse_row(task: Task, columns: Raw, place: str, *, field: str) -> Row:
             raise InvalidInputError(
                 f"{place}, column {error.field!r}: {error.message}",
                 field=field,
-                remedy=error.remedy or _lacking(columns, error.field),
+                remedy=error.remedy or _missing_column(columns, error.field),
             ) from error
 
 
-def _lacking(columns: Raw, column: str | None) -> str | None:
-    """Say which columns a row has that lacks one; None where it does not."""
+def _missing_column(columns: Raw, column: str | None) -> str | None:
+    """Return a hint with the columns of a row that lacks one; None otherwise."""
     if column is None or column in columns:
         return None
     names = ", ".join(map(repr, columns)) or "none"
@@ -120,7 +120,7 @@ def _check_count(rows: Sequence[object], spec: DataSpec, field: str) -> None:
         raise InvalidInputError(f"{spec.source} has no rows{passed}", field=field)
     if spec.limit is not None and len(rows) < spec.limit:
         raise InvalidInputError(
-            f"{spec.source} has {len(rows)} rows from row {spec.offset} on, fewer than asked for",
+            f"{spec.source} has {len(rows)} rows after the first {spec.offset}, below the limit",
             field=f"{field}.limit",
-            remedy=f"ask for at most {len(rows)}",
+            remedy=f"at most {len(rows)}",
         )

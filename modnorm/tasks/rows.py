@@ -1,4 +1,4 @@
-"""Rows as canonical text, and the digest that they are known by."""
+"""Rows as canonical text, and their digest."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Tasks that run programs which a model wrote, and the sandbox that they need."""
+"""The sandbox of tasks that run programs which a model wrote."""
 
 from typing import TYPE_CHECKING
 
@@ -16,18 +16,18 @@ def runs_programs(task: str) -> bool:
 
 
 def check_sandbox(task: str, sandbox: "Runner | None") -> "Isolation | None":
-    """Make sure, before any other work, that the programs of a task can be run safely.
+    """Check, before any other work, that a task's programs can run safely.
 
     Args:
         task: Name of the task.
-        sandbox: Where they would run.
+        sandbox: The sandbox for its programs.
 
     Returns:
-        What the sandbox keeps programs from, measured now; None when the task runs none.
+        The isolation as measured now; None if the task runs no programs.
 
     Raises:
-        PreconditionError: there is no sandbox.
-        UnavailableError: it cannot be reached, or a guarantee does not hold.
+        PreconditionError: the task needs a sandbox and there is none.
+        UnavailableError: the sandbox cannot be reached, or a guarantee does not hold.
     """
     if not runs_programs(task):
         return None
@@ -38,7 +38,7 @@ def require_sandbox(task: str, sandbox: "Runner | None") -> "Runner":
     """Return the sandbox of a task that runs programs.
 
     Raises:
-        PreconditionError: there is none.
+        PreconditionError: there is no sandbox.
     """
     if sandbox is None:
         raise PreconditionError(

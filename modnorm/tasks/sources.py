@@ -1,6 +1,6 @@
 """Raw rows by source: `bundled:NAME`, `split:TASK/NAME`, a file or folder, a Hugging Face dataset.
 
-What a source string means depends on the string alone, never on which files exist.
+The meaning of a source depends on its text only, never on existing files.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,7 +33,7 @@ class OpenedSource:
 
     rows: Iterator[RawRow]
     revision: str | None = None
-    """Commit of the Hugging Face dataset whose rows they are; None where there is none."""
+    """Commit of the rows' Hugging Face dataset; None for other sources."""
 
 
 def bundled_names() -> tuple[str, ...]:
@@ -42,16 +42,16 @@ def bundled_names() -> tuple[str, ...]:
 
 
 def is_dataset(source: str) -> bool:
-    """Tell whether a source is a Hugging Face dataset, and nothing on this machine."""
+    """Whether a source is a Hugging Face dataset and no local data."""
     return not source.startswith((_BUNDLED_SCHEME, _SPLIT_SCHEME)) and not _names_file(source)
 
 
 def needs_hub(source: str, folders: Sequence[Path], *, field: str) -> bool:
-    """Tell whether rows come from the Hugging Face Hub: those of a dataset, or of a public split.
+    """Whether rows come from the Hugging Face Hub, from a dataset or a public split.
 
     Args:
         source: The source.
-        folders: Where named splits are looked for.
+        folders: Folders that may have named splits.
         field: Spec path for errors.
 
     Raises:
@@ -61,7 +61,9 @@ def needs_hub(source: str, folders: Sequence[Path], *, field: str) -> bool:
         return is_dataset(source)
     name = source.removeprefix(_SPLIT_SCHEME)
     data, split = find_split(name, field=f"{field}.source"), name.partition("/")[2]
-    return data.hub is not None and not any(is_in_folder(data, split, one) for one in folders)
+    return data.hub is not None and not any(
+        is_in_folder(data, split, folder) for folder in folders
+    )
 
 
 def open_source(
@@ -71,19 +73,19 @@ def open_source(
     roots: Sequence[Path] | None,
     folders: Sequence[Path] | None = None,
 ) -> OpenedSource:
-    """Return the raw rows of a source, read as they are asked for.
+    """Return the raw rows of a source; they are read during the iteration.
 
     Args:
-        spec: Which rows.
+        spec: The source and its options.
         field: Spec path for errors.
-        roots: Folders that files must lie under; any file when None.
-        folders: Where named splits are looked for, in order and before the hub; when None the
-            roots, or the default folder where there are none.
+        roots: Folders that must contain files; any file is allowed when None.
+        folders: Folders to search for named splits, in order and before the hub. When None, the
+            roots, or the default folder without roots.
 
     Raises:
-        InvalidInputError: there is no such source, or it cannot be read; while iterating too.
-        PreconditionError: named rows are not on this machine and not public, or `datasets` is
-            missing.
+        InvalidInputError: there is no such source, or it cannot be read, also while iterating.
+        PreconditionError: named rows are neither public nor on this machine, or the package
+            `datasets` is missing.
         UnavailableError: a Hugging Face dataset cannot be reached.
     """
     source = spec.source
@@ -97,15 +99,16 @@ def open_source(
         return _open_split(source.removeprefix(_SPLIT_SCHEME), field, folders)
     if _names_file(source):
         return OpenedSource(_open_file(spec, field, roots))
-    read = read_dataset(spec, field=field)
-    return OpenedSource(((f"row {n}", row) for n, row in enumerate(read.rows, 1)), read.commit)
+    dataset = read_dataset(spec, field=field)
+    rows = ((f"row {number}", row) for number, row in enumerate(dataset.rows, 1))
+    return OpenedSource(rows, dataset.commit)
 
 
 def _open_split(name: str, field: str, folders: Sequence[Path]) -> OpenedSource:
-    found = open_split(name, folders=folders, field=field)
-    # Rows that were verified against the catalogue are its commit's, wherever they were found.
+    split = open_split(name, folders=folders, field=field)
+    # Verified rows are those of the catalogue's commit, also in a local copy.
     pinned = find_split(name, field=field).revision
-    return OpenedSource(iter(found.rows), pinned or found.origin.revision)
+    return OpenedSource(iter(split.rows), pinned or split.origin.revision)
 
 
 def _open_file(spec: DataSpec, field: str, roots: Sequence[Path] | None) -> Iterator[RawRow]:
@@ -124,9 +127,9 @@ def _refuse_folder(spec: DataSpec, field: str, roots: Sequence[Path] | None) -> 
     names = row_files(spec.source, roots)
     if names is None:
         return
-    there = f"one of {', '.join(names)}" if names else "which has no files of rows yet"
+    remedy = f"one of {', '.join(names)}" if names else "put a file of rows into it"
     raise InvalidInputError(
-        f"{spec.source} is a folder and needs a split", field=f"{field}.split", remedy=there
+        f"{spec.source} is a folder and needs a split", field=f"{field}.split", remedy=remedy
     )
 
 
@@ -138,7 +141,7 @@ def _bundled_path(source: str, field: str) -> Path:
     name = source.removeprefix(_BUNDLED_SCHEME)
     if name not in bundled_names():
         raise InvalidInputError(
-            f"no data named {name!r} ship with the project",
+            f"there are no bundled data named {name!r}",
             field=f"{field}.source",
             remedy=one_of(name, bundled_names()),
         )

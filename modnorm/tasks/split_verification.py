@@ -1,4 +1,4 @@
-"""Whether rows are those of a named split."""
+"""Verifies that rows are those of a named split."""
 
 from collections.abc import Sequence
 
@@ -19,19 +19,19 @@ def verify(  # noqa: PLR0913 - half of them by keyword
     record: SplitRecord | None = None,
     field: str,
 ) -> str:
-    """Return the digest of rows that are those of a split.
+    """Verify the rows of a split and return their digest.
 
     Args:
-        data: The task's data.
-        name: The split, `selection`.
+        data: The task's data set.
+        name: The split, for instance `selection`.
         rows: Raw rows with their places.
-        source: What the rows were read from, for errors.
-        record: What a manifest says of them: it stands in for a digest that the catalogue
-            lacks, and tells which row was changed.
+        source: The rows' source, for errors.
+        record: The split's entry in a manifest. It provides a digest that the catalogue lacks, and
+            identifies a changed row.
         field: Field for errors.
 
     Raises:
-        InvalidInputError: they are not; names the row where that can be told.
+        InvalidInputError: the rows differ; the message names the changed row if it is known.
     """
     split = data.splits[name]
     digest = _digest(data, rows, source, field)
@@ -43,8 +43,8 @@ def verify(  # noqa: PLR0913 - half of them by keyword
     else:
         return digest
     place = first_change(record, rows) if record else None
-    where = f"; the first that was changed is {place}" if place else ""
-    raise InvalidInputError(f"{source} gives {fault}{where}", field=field)
+    change = f"; the first changed row is {place}" if place else ""
+    raise InvalidInputError(f"{source} gives {fault}{change}", field=field)
 
 
 def _digest(data: Dataset, rows: Sequence[RawRow], source: str, field: str) -> str:

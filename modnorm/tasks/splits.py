@@ -1,10 +1,9 @@
-"""Named splits: found in a folder, else read from the hub.
+"""Named splits: read from a folder, else from the hub.
 
-In a folder that `modnorm.tasks.data_fetch` wrote, the split `gsm8k/selection` is the file
-`gsm8k/selection.jsonl`; a folder of the data sets' own files (`gsm8k/train.jsonl`,
-`gsm8k/test.parquet`) serves as well. Wherever they come from, rows are taken only if their number
-and their digest are the catalogue's; where it knows no digest, that of fetched rows is their
-manifest's.
+In a folder of `modnorm.tasks.data_fetch` the split `gsm8k/selection` is the file
+`gsm8k/selection.jsonl`. A folder of the data sets' own files (`gsm8k/train.jsonl`,
+`gsm8k/test.parquet`) works as well. Rows are accepted only if their number and digest are the
+catalogue's. If the catalogue has no digest, fetched rows must have their manifest's.
 """
 
 import random
@@ -23,7 +22,7 @@ from modnorm.tasks.row_files import RawRow, find_file, read_file
 from modnorm.tasks.split_verification import verify
 
 DEFAULT_FOLDER = Path.home() / ".cache" / "modnorm" / "data"
-"""Where splits are looked for when no folders are named: `data` of the default cache directory."""
+"""The default folder of splits: `data` in the default cache directory."""
 
 _SHUFFLE_SEED = 42
 
@@ -39,9 +38,9 @@ class LoadedSplit:
     """Digest of the rows in the task's schema."""
     origin: Origin
     taken_from: str
-    """Which rows of which split or file they are: `train, rows 1 to 200`."""
+    """The rows' positions in their split or file: `train, rows 1 to 200`."""
     path: Path | None = None
-    """The file, where they were read from a folder."""
+    """The file, if the rows were read from a folder."""
 
 
 def open_split(name: str, *, folders: Sequence[Path], field: str) -> LoadedSplit:
@@ -49,20 +48,20 @@ def open_split(name: str, *, folders: Sequence[Path], field: str) -> LoadedSplit
 
     Args:
         name: `TASK/SPLIT`.
-        folders: Looked through in order, before the hub.
+        folders: Folders to search in order, before the hub.
         field: Spec path for errors.
 
     Raises:
-        InvalidInputError: there is no such split, or a folder's files give other rows.
-        PreconditionError: no folder has it, and it is on no hub, or `datasets` is missing.
+        InvalidInputError: there is no such split, or a folder's files have other rows.
+        PreconditionError: no folder has the split and it is not public, or `datasets` is missing.
         UnavailableError: the hub cannot be reached.
     """
     data = find_split(name, field=f"{field}.source")
     split = name.partition("/")[2]
     for folder in folders:
-        found = split_from_folder(data, split, folder, field=f"{field}.source")
-        if found is not None:
-            return found
+        loaded = split_from_folder(data, split, folder, field=f"{field}.source")
+        if loaded is not None:
+            return loaded
     if data.hub is None:
         raise PreconditionError(
             f"the rows of {name} are in none of the data folders",
@@ -72,41 +71,42 @@ def open_split(name: str, *, folders: Sequence[Path], field: str) -> LoadedSplit
     try:
         return split_from_hub(data, split, field=field)
     except UnavailableError as error:
-        looked = ", ".join(str(folder / data.task) for folder in folders)
+        searched = ", ".join(str(folder / data.task) for folder in folders)
         raise UnavailableError(
-            f"the rows of {name} are not in {looked or 'a data folder'}, and {error.message}",
+            f"the rows of {name} are not in {searched or 'a data folder'}, and {error.message}",
             field=f"{field}.source",
-            remedy=f"`modnorm data fetch {data.task} --to FOLDER` where there is a network, then "
+            remedy=f"`modnorm data fetch {data.task} --to FOLDER` with a network connection, then "
             "MODNORM_DATA_ROOTS=FOLDER here",
         ) from error
 
 
 def is_in_folder(data: Dataset, name: str, folder: Path) -> bool:
-    """Tell whether a folder of data sets has a file that a split is read from."""
+    """Whether a folder of data sets has a file that may contain a split."""
     parts = (Part(name), *data.splits[name].parts)
     return any(find_file(folder / data.task, part.file) is not None for part in parts)
 
 
 def split_from_folder(data: Dataset, name: str, folder: Path, *, field: str) -> LoadedSplit | None:
-    """Return the rows of a split from a folder of data sets, None when it has no file of it.
+    """Return the rows of a split from a folder of data sets; None if it has no file of it.
 
     Raises:
-        InvalidInputError: it has files, but none gives the split's rows; says of each why.
+        InvalidInputError: no file of the folder has the split's rows; the message has the reason
+            for each.
     """
     place = folder / data.task
     files = _Files(data, place, read_manifest(place, field=field), field)
     faults = []
     for part in (Part(name), *data.splits[name].parts):
         try:
-            found = files.read(name, part)
+            loaded = files.read(name, part)
         except InvalidInputError as error:
             faults.append(error.message)
         else:
-            if found is not None:
-                return found
+            if loaded is not None:
+                return loaded
     if not faults:
         return None
-    # Parts of one file that differ in their offset often share a fault.
+    # Parts of one file with different offsets often share a fault.
     raise InvalidInputError("; ".join(dict.fromkeys(faults)), field=field, remedy=remedy(data))
 
 
@@ -114,7 +114,7 @@ def split_from_hub(data: Dataset, name: str, *, field: str) -> LoadedSplit:
     """Return the rows of a split from the Hugging Face Hub.
 
     Raises:
-        InvalidInputError: the hub's rows are not those of the catalogue.
+        InvalidInputError: the hub's rows differ from the catalogue.
         PreconditionError: the package `datasets` is not installed.
         UnavailableError: the hub cannot be reached.
     """
@@ -123,16 +123,16 @@ def split_from_hub(data: Dataset, name: str, *, field: str) -> LoadedSplit:
     spec = DataSpec(
         source=data.hub or "", config=data.config, split=part.file, revision=data.revision
     )
-    read = read_dataset(spec, field=field)
-    numbered = ((f"row {number}", row) for number, row in enumerate(read.rows, 1))
+    dataset = read_dataset(spec, field=field)
+    numbered = ((f"row {number}", row) for number, row in enumerate(dataset.rows, 1))
     rows = cut(numbered, part, split.rows)
     digest = verify(data, name, rows, source=spec.source, field=field)
-    origin = Origin(source=spec.source, config=spec.config, revision=read.commit)
+    origin = Origin(source=spec.source, config=spec.config, revision=dataset.commit)
     return LoadedSplit(rows, digest, origin, span(part.file, part, split.rows))
 
 
 def shuffled(rows: Iterable[_T]) -> list[_T]:
-    """Return Countdown's rows in the order that its splits are cut from (paper's seed)."""
+    """Return Countdown's rows shuffled by the paper's seed; its splits are slices of them."""
     order = list(rows)
     random.Random(_SHUFFLE_SEED).shuffle(order)
     return order
@@ -144,16 +144,16 @@ def cut(rows: Iterable[RawRow], part: Part, count: int) -> list[RawRow]:
 
 
 def span(source: str, part: Part, count: int) -> str:
-    """Return which rows a part is, for people."""
+    """Return a part's row numbers as text."""
     return f"{source}, rows {part.offset + 1:,} to {part.offset + count:,}"
 
 
 def remedy(data: Dataset) -> str:
-    """Return how to come by the rows of a task."""
+    """Return how to get the rows of a task."""
     if data.is_public:
         return f"modnorm data fetch {data.task}"
     return (
-        f"get them ({data.licence}), put them into FOLDER/{data.task} as docs/tasks.md says, and "
+        f"get them ({data.licence}), put them into FOLDER/{data.task} (docs/tasks.md), and "
         f"run `modnorm data fetch {data.task} --from FOLDER`"
     )
 
@@ -168,7 +168,7 @@ class _Files:
     field: str
 
     def read(self, name: str, part: Part) -> LoadedSplit | None:
-        """Return a split that is cut from a part, None when the part's file is not there."""
+        """Return a split as a slice of a part's file; None without the file."""
         path = find_file(self.place, part.file)
         if path is None:
             return None

@@ -1,10 +1,10 @@
-"""Blocks between tags in a completion, found in linear time."""
+"""Extracts blocks between tags from a completion, in linear time."""
 
 
 def last_block(completion: str, opening: str, closing: str) -> str | None:
-    """Return what the last block holds, None when there is no block.
+    """Return the content of the last block; None without a block.
 
-    Blocks are found from left to right and end at the first closing tag, as by the regular
+    Blocks are searched from the left and end at the first closing tag, like matches of the regular
     expression `OPENING(.*?)CLOSING`.
     """
     content = None
@@ -19,14 +19,14 @@ def last_block(completion: str, opening: str, closing: str) -> str | None:
 
 
 def last_answer(completion: str) -> str | None:
-    """Return what the last `<answer>` block holds, None when there is no block."""
+    """Return the content of the last `<answer>` block; None without a block."""
     return last_block(completion, "<answer>", "</answer>")
 
 
 def stated_answer(completion: str) -> str | None:
-    """Return the last answer from the opening tag that is nearest to its end.
+    """Return the content of the last `<answer>` block after its last opening tag, if any.
 
-    Words before an answer may mention the tag: "I shall write it in <answer> tags".
+    A text before the answer may mention the tag: "I shall write it in <answer> tags".
     """
     answer = last_answer(completion)
     return None if answer is None else answer.rpartition("<answer>")[2]

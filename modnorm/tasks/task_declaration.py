@@ -1,4 +1,4 @@
-r"""The text that declares a task: read, checked, and known by its content.
+r"""Reads and checks the text that declares a task.
 
     name: capitals
     max_tokens: 64
@@ -11,8 +11,8 @@ r"""The text that declares a task: read, checked, and known by its content.
       regex: "<answer>(.*?)</answer>"
     compare: caseless
 
-A declaration is data: nothing in it is run. Expressions are RE2's, whose time is linear in the
-text that they search, so that whatever a model writes is judged, and alike on every machine.
+A declaration is data: nothing in it is executed. Regular expressions are RE2's, whose time is
+linear in the searched text. So every completion can be judged, with the same result everywhere.
 """
 
 import string
@@ -31,14 +31,15 @@ from modnorm.spec.yaml_text import line_of
 from modnorm.tasks.catalogue import DATASETS
 
 _SUFFIXES = (".yaml", ".yml")
-_DEPTH = 16  # of mappings and lists in one another: a declaration needs four
+_MAX_DEPTH = 16
+"""Nesting of mappings and lists; a declaration needs four levels."""
 
 
 def compile_expression(pattern: str) -> "re2._Regexp":
-    """Return a compiled expression; nothing is written to the error stream.
+    """Return a compiled expression; RE2 logs no errors.
 
     Raises:
-        ValueError: it is no expression of RE2.
+        ValueError: the pattern is no expression of RE2.
     """
     options = re2.Options()
     options.log_errors = False
@@ -70,17 +71,17 @@ class _Section(BaseModel):
 
 
 class Prompt(_Section):
-    """Messages with {column} in the places of a row's columns; {{ and }} are braces."""
+    """Messages with {column} for the text of a row's column; {{ and }} are braces."""
 
     system: str | None = None
     user: str = Field(min_length=1)
 
 
 class Extraction(_Section):
-    """Where the answer stands in a completion."""
+    """Finds the answer in a completion."""
 
     regex: Annotated[str, AfterValidator(_compiles)]
-    """Its group, or the whole match without one, is the answer."""
+    """The answer is its group, or the whole match without a group."""
     match: Literal["first", "last"] = "last"
 
 
@@ -92,10 +93,10 @@ class Declaration(_Section):
     ]
     max_tokens: int = Field(ge=1, le=131_072)
     columns: tuple[str, ...] = Field(min_length=1)
-    """Columns of the rows, all text; others are dropped."""
+    """Text columns of the rows; others are dropped."""
     prompt: Prompt
     answer: str
-    """Column of the right answer."""
+    """Column with the right answer."""
     extract: Extraction
     compare: Literal["exact", "caseless", "number", "mathematics"] = "exact"
 
@@ -111,20 +112,20 @@ class Declaration(_Section):
 
 
 def _columns_of(template: str) -> set[str]:
-    """Return the columns that a template names."""
+    """Return the columns in a template."""
     names = set()
     for _, name, form, conversion in string.Formatter().parse(template):
         if form or conversion:
-            raise ValueError(f"prompt: {{{name}}} stands alone, without ! or :")
+            raise ValueError(f"prompt: write {{{name}}} without ! or :")
         if name == "":
-            raise ValueError("prompt: {} names no column; a brace of the text is {{ or }}")
+            raise ValueError("prompt: {} names no column; write braces as {{ and }}")
         if name is not None:
             names.add(name)
     return names
 
 
 def is_task_file(name: str) -> bool:
-    """Whether a task's name is that of a file."""
+    """Whether a task's name is a file name."""
     return name.lower().endswith(_SUFFIXES)
 
 
@@ -132,7 +133,7 @@ def read_declaration(path: Path) -> str:
     """Return the text of a task file.
 
     Raises:
-        InvalidInputError: it cannot be read, or is too large.
+        InvalidInputError: the file cannot be read, or is too large.
     """
     try:
         with path.open("rb") as file:
@@ -146,20 +147,22 @@ def read_declaration(path: Path) -> str:
 
 def _too_large(path: Path) -> InvalidInputError:
     return InvalidInputError(
-        f"{path} has more than {MAX_DECLARATION} bytes, which no task file may", field="task.name"
+        f"{path} has more than {MAX_DECLARATION} bytes, the limit of task files",
+        field="task.name",
     )
 
 
 def parse_declaration(text: str, *, source: str, field: str) -> Declaration:
-    """Return what a text declares.
+    """Return the declaration in a text.
 
     Args:
         text: YAML.
-        source: What the user calls it.
+        source: The user's name for the text, for errors.
         field: Spec path for errors.
 
     Raises:
-        InvalidInputError: it declares nothing; names the line and the field of every fault.
+        InvalidInputError: the text is no declaration; the message names line and field of each
+            fault.
     """
     try:
         tree = _tree(text)
@@ -171,14 +174,14 @@ def parse_declaration(text: str, *, source: str, field: str) -> Declaration:
 
 
 def _tree(text: str) -> yaml.Node | None:
-    """Return the nodes of a text, which know their lines.
+    """Return the YAML nodes of a text, which have line numbers.
 
-    Services read texts of anybody: they are small, flat and without aliases, since PyYAML's time
-    grows with the depth.
+    Services read untrusted texts. So size and depth are bounded and aliases are refused: PyYAML's
+    time grows with the depth.
 
     Raises:
-        ValueError: it is too large, or a key stands there twice.
-        yaml.YAMLError: it is no YAML, or has what is refused.
+        ValueError: the text is too large, or a key occurs twice.
+        yaml.YAMLError: the text is no YAML, has an alias or is nested too deep.
     """
     if len(text.encode("utf-8", "replace")) > MAX_DECLARATION:
         raise ValueError(f"a task file has at most {MAX_DECLARATION} bytes")
@@ -193,8 +196,8 @@ def _tree(text: str) -> yaml.Node | None:
 
 def _fault(event: yaml.Event, depth: int) -> str | None:
     if isinstance(event, yaml.AliasEvent):
-        return f"the alias *{event.anchor} is not taken: write its content again"
-    return "nested deeper than any field is" if depth > _DEPTH else None
+        return f"the alias *{event.anchor} is not allowed: write its content again"
+    return "nested deeper than any field" if depth > _MAX_DEPTH else None
 
 
 def _faults(error: ValidationError, tree: yaml.Node | None) -> str:
@@ -206,5 +209,5 @@ def _faults(error: ValidationError, tree: yaml.Node | None) -> str:
 
 
 def _line(tree: yaml.Node | None, place: Sequence[int | str]) -> int:
-    """Return the line of a field, from 1 on; that of the file's first node if it has none."""
+    """Return the line of a field, counted from 1; that of the first node if it has none."""
     return line_of(tree, place) or (1 if tree is None else tree.start_mark.line + 1)

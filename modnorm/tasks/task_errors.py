@@ -1,4 +1,4 @@
-"""What a task's own code raises, told with the task, the row and the place in the code."""
+"""Errors that name the task, the row and the source line if a task's code raises."""
 
 import traceback
 from collections.abc import Iterator, Sequence
@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from modnorm.errors import EvaluationError, InvalidInputError, ModnormError
 from modnorm.tasks.protocol import Message, Row, Task
 
-_NO_FAULTS = (ModnormError, MemoryError)
-"""What tells of the input, the sandbox or the machine, not of a task."""
+_PASSED_ON = (ModnormError, MemoryError)
+"""Exceptions that concern the input, the sandbox or the machine, not the task's code."""
 _MAX_TEXT = 500
-"""Characters of what an exception says, which may hold all that a model wrote."""
+"""Longest exception text in characters; it may contain a whole completion."""
 
 
 @contextmanager
@@ -21,42 +21,42 @@ def attribute_to_task(
     *,
     but: tuple[type[Exception], ...] = (),
 ) -> Iterator[None]:
-    """Turn what the code of a task raises inside the context into an error that names it.
+    """Convert exceptions of a task's code inside the context to an error that names the task.
 
     Args:
         task: The task.
-        subject: What it was given: `selection row 3`.
-        kind: What to raise.
-        but: What passes as it is, as errors of the tree and a lack of memory do.
+        subject: The task's input, for the message: `selection row 3`.
+        kind: Class of the raised error.
+        but: More exceptions to pass on unchanged, like `ModnormError` and `MemoryError`.
     """
     try:
         yield
-    # An exit of the task would be one of whoever calls it, worker or service.
+    # SystemExit of a task's code would end the worker or service.
     except (Exception, SystemExit) as error:
-        if isinstance(error, (*_NO_FAULTS, *but)):
+        if isinstance(error, (*_PASSED_ON, *but)):
             raise
         raise kind(
             f"task {task.name}, {subject}: {type(error).__name__}: {str(error)[:_MAX_TEXT]}, "
             f"raised at {_place(error)}",
             field="task.name",
-            remedy="mend the task, or leave the row out",
+            remedy="fix the task, or remove the row",
         ) from error
 
 
-def render_prompts(task: Task, rows: Sequence[Row], called: str) -> list[tuple[Message, ...]]:
+def render_prompts(task: Task, rows: Sequence[Row], row_name: str) -> list[tuple[Message, ...]]:
     """Return the prompts of rows, in their order.
 
     Args:
-        task: Makes prompts of rows.
+        task: The task.
         rows: The rows.
-        called: What a row is called in errors, before its index: `selection row`.
+        row_name: Name of a row in errors, before its index: `selection row`.
 
     Raises:
-        InvalidInputError: the task's code raises; the message names the row.
+        InvalidInputError: the task's code raised; the message names the row.
     """
     prompts = []
     for index, row in enumerate(rows):
-        with attribute_to_task(task, f"{called} {index}", InvalidInputError):
+        with attribute_to_task(task, f"{row_name} {index}", InvalidInputError):
             prompts.append(task.messages(row))
     return prompts
 

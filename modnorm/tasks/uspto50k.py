@@ -1,9 +1,9 @@
 """USPTO-50K: the class, one of ten, of a chemical reaction.
 
-Selection uses micro accuracy, held-out reporting balanced accuracy (paper, app. "USPTO-50K
+Selection uses micro accuracy, the held-out metric is balanced accuracy (paper, app. "USPTO-50K
 Metric"). `uspto50k-v2` reads the class from the answer tag, from "class N", or from a completion
-that is a number and nothing else; `uspto50k-reference-v1` falls back to the last lone number from
-1 to 10, wherever it stands, and reports by comparing texts, so that `07` is not 7.
+that is only a number. `uspto50k-reference-v1` reads the answer tag, else the last lone number from
+1 to 10. Its metric compares texts, so `07` is not 7.
 """
 
 import re
@@ -41,10 +41,10 @@ Analyze the key transformation and output the class number (1-10) in <answer>X</
 CLASSES = 10
 
 _MAX_DIGITS = 4000
-"""Digits that Python turns into a number without complaint."""
+"""Most digits that Python converts to an integer by default."""
 
 _ATOM_MAP = re.compile(r":\d+\]")
-# A minus after a letter is a hyphen: `class-3`.
+# A minus after a letter is a hyphen, as in `class-3`.
 _NUMBER = r"((?:(?<![A-Za-z])[-\u2212])?\d{1,4})"
 _TAGGED = re.compile(
     rf"<answer>[^<\d]{{0,40}}?{_NUMBER}(?:[^<\d]|(?<=[A-Za-z])\d){{0,200}}(?:</answer>|$)",
@@ -60,7 +60,7 @@ _PUBLISHED_NUMBER = re.compile(r"\b([1-9]|10)\b")
 
 
 class Uspto50k:
-    """The USPTO-50K task; rows are `{"rxn_smiles": "CCO>>CC=O", "class": 8}`, maps removed."""
+    """The USPTO-50K task; rows are `{"rxn_smiles": "CCO>>CC=O", "class": 8}` without atom maps."""
 
     name = "uspto50k"
     scorer = "uspto50k-v2"
@@ -92,11 +92,11 @@ class Uspto50k:
         return str(row["class"])
 
     def metric(self, rows: Sequence[Row], correct: Sequence[bool]) -> float:
-        """Balanced accuracy: the mean over the classes that occur of the share found of each."""
-        found: dict[object, list[bool]] = defaultdict(list)
-        for row, hit in zip(rows, correct, strict=True):
-            found[row["class"]].append(hit)
-        return sum(sum(hits) / len(hits) for hits in found.values()) / len(found)
+        """Balanced accuracy: the mean recall over the classes that occur."""
+        by_class: dict[object, list[bool]] = defaultdict(list)
+        for row, is_right in zip(rows, correct, strict=True):
+            by_class[row["class"]].append(is_right)
+        return sum(sum(values) / len(values) for values in by_class.values()) / len(by_class)
 
 
 class PublishedUspto50k(Uspto50k):
@@ -107,7 +107,7 @@ class PublishedUspto50k(Uspto50k):
     def judge(self, row: Row, completion: str) -> Judgement:
         """Score one completion: reward 1 for the right class as a number, else 0.
 
-        The metric compares texts, so a vote of `07` is not the right one.
+        The metric compares texts, so a vote of `07` is wrong.
         """
         vote = published_class(completion)
         right = vote is not None and len(vote) <= _MAX_DIGITS and int(vote) == row["class"]
@@ -115,20 +115,20 @@ class PublishedUspto50k(Uspto50k):
 
 
 def predicted_class(completion: str) -> str | None:
-    """Return the class that a completion names, None when it names none from 1 to 10.
+    """Return the class that a completion names; None without a class from 1 to 10.
 
-    An answer tag that the completion cap left open counts.
+    An answer tag that the completion cap cut off counts.
     """
     whole = _ALONE.fullmatch(completion)
-    found = _TAGGED.findall(completion) or _NAMED.findall(completion) or [whole and whole[1]]
-    number = int((found[-1] or "0").replace("\u2212", "-"))
+    numbers = _TAGGED.findall(completion) or _NAMED.findall(completion) or [whole and whole[1]]
+    number = int((numbers[-1] or "0").replace("\u2212", "-"))
     return str(number) if 1 <= number <= CLASSES else None
 
 
 def published_class(completion: str) -> str | None:
     """Return the last tagged number, else the last lone number from 1 to 10."""
-    found = _PUBLISHED_TAGGED.findall(completion) or _PUBLISHED_NUMBER.findall(completion)
-    return found[-1] if found else None
+    numbers = _PUBLISHED_TAGGED.findall(completion) or _PUBLISHED_NUMBER.findall(completion)
+    return numbers[-1] if numbers else None
 
 
 def _class(value: object) -> int:

@@ -1,4 +1,4 @@
-"""Short word problems in the style of GSM8K, each with its worked answer.
+"""A generator of short word problems in the style of GSM8K, each with its solution.
 
     python -m modnorm.tasks.word_problems OUT.jsonl --seed S --count N [--exclude FILE.jsonl ...]
 
@@ -20,7 +20,7 @@ THINGS = (
 
 @dataclass(frozen=True, slots=True)
 class WordProblem:
-    """A question and its worked answer, which ends with `#### n`."""
+    """A question and its solution, which ends with `#### n`."""
 
     question: str
     answer: str
@@ -28,7 +28,7 @@ class WordProblem:
 
 @dataclass(frozen=True, slots=True)
 class _Cast:
-    """Who and what a story is about, and its numbers."""
+    """The names, things and numbers of a story."""
 
     name: str
     other: str
@@ -97,12 +97,12 @@ STORIES: tuple[Callable[[_Cast], WordProblem], ...] = (
 def generate_problems(
     seed: int, count: int, *, exclude: Collection[str] = ()
 ) -> tuple[WordProblem, ...]:
-    """Return distinct problems, all stories in turn.
+    """Return distinct problems that cycle through the stories.
 
     Args:
-        seed: Seed of the draws.
-        count: How many.
-        exclude: Questions that must not come.
+        seed: Seed of the generator.
+        count: Number of problems.
+        exclude: Questions to leave out.
     """
     generator = random.Random(seed)
     problems: dict[str, WordProblem] = {}

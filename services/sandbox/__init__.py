@@ -1,1 +1,1 @@
-"""The service that runs untrusted programs: the only place where model-written code runs."""
+"""The service that runs untrusted programs, such as those that a model wrote."""

@@ -10,13 +10,13 @@ class SandboxMetrics:
     """Metrics of one sandbox.
 
     Args:
-        registry: Where they are registered.
+        registry: The registry of the metrics.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.in_hand = Gauge(
+        self.in_progress = Gauge(
             "modnorm_sandbox_programs_in_hand",
-            "Programs that run or wait for their turn.",
+            "Programs that run or wait to run.",
             registry=registry,
         )
         self._verdicts = Counter(
@@ -26,21 +26,21 @@ class SandboxMetrics:
             self._verdicts.labels(verdict)
         self._seconds = Histogram(
             "modnorm_sandbox_program_seconds",
-            "Wall time of a program, without its wait.",
+            "Wall time of a program, without its wait in the queue.",
             buckets=CALL_BUCKETS,
             registry=registry,
         )
         self._isolated = Gauge(
             "modnorm_sandbox_isolated",
-            "1 when all guarantees held at the last measurement; programs run only then.",
+            "1 if all guarantees held at the last measurement; programs run only then.",
             registry=registry,
         )
 
-    def judged(self, outcome: Outcome) -> None:
-        """Count a verdict."""
+    def record_outcome(self, outcome: Outcome) -> None:
+        """Count a verdict and its time."""
         self._verdicts.labels(outcome.verdict).inc()
         self._seconds.observe(outcome.wall_seconds)
 
-    def measured(self, isolation: Isolation) -> None:
-        """Note a measurement."""
+    def record_isolation(self, isolation: Isolation) -> None:
+        """Store whether a measurement found all guarantees."""
         self._isolated.set(isolation.healthy)

@@ -1,4 +1,4 @@
-"""The sandbox as a process: `python -m services.sandbox.server`."""
+"""The sandbox service as a process: `python -m services.sandbox.server`."""
 
 from services.common.service_process import read_settings, run_service
 from services.common.settings import SandboxSettings
@@ -6,7 +6,7 @@ from services.sandbox.service import SandboxService
 
 
 def main() -> None:
-    """Serve until told to stop."""
+    """Serve until a signal stops the process."""
     settings = read_settings(SandboxSettings)
     run_service(settings, lambda registry: SandboxService(settings, registry))
 

@@ -1,4 +1,4 @@
-"""The sandbox's life in a process: measured at the start, not serving unless it isolates."""
+"""The sandbox and its server: measured at the start, serving only if it isolates."""
 
 import asyncio
 import logging
@@ -23,7 +23,7 @@ class SandboxService:
     """The sandbox and its server.
 
     If a guarantee is broken, it refuses every program and its health is NOT_SERVING. GetIsolation
-    still answers, so that an operator learns why.
+    still answers, so that an operator can read the reason.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class SandboxService:
 
     @property
     def port(self) -> int:
-        """The port that it listens on, once started."""
+        """The port of the started server."""
         return port_of(self._server)
 
     def _register(self, server: grpc.aio.Server) -> Sequence[str]:
@@ -50,7 +50,7 @@ class SandboxService:
     async def _dependencies(self) -> Sequence[status_pb2.Dependency]:
         """Measure the isolation for the status page."""
         isolation = await asyncio.to_thread(self._sandbox.measure)
-        self._metrics.measured(isolation)
+        self._metrics.record_isolation(isolation)
         broken = ", ".join(f"{name} ({seen})" for name, seen in isolation.broken.items())
         return [
             status_pb2.Dependency(
@@ -78,7 +78,7 @@ class SandboxService:
                 "landlock_abi": isolation.landlock_abi,
             },
         )
-        self._metrics.measured(isolation)
+        self._metrics.record_isolation(isolation)
         self._server = await start_server(
             self._settings.bind_address, self._register, self._registry, self._settings
         )

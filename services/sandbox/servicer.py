@@ -1,4 +1,4 @@
-"""SandboxService: programs in, verdicts out, a bounded number at a time."""
+"""SandboxService: runs a bounded number of programs at a time and returns verdicts."""
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
@@ -22,9 +22,9 @@ class SandboxServicer(sandbox_pb2_grpc.SandboxServiceServicer):
     """Executes programs in one sandbox.
 
     Args:
-        sandbox: Runs them.
+        sandbox: Runs the programs.
         concurrency: Programs that run at a time; others wait in order.
-        metrics: Counts them.
+        metrics: Metrics of the service.
     """
 
     def __init__(self, sandbox: Sandbox, concurrency: int, metrics: SandboxMetrics) -> None:
@@ -38,12 +38,12 @@ class SandboxServicer(sandbox_pb2_grpc.SandboxServiceServicer):
         request: sandbox_pb2.ExecuteRequest,
         context: grpc.aio.ServicerContext[sandbox_pb2.ExecuteRequest, sandbox_pb2.ExecuteResponse],
     ) -> sandbox_pb2.ExecuteResponse:
-        """Run one program to its verdict."""
+        """Run one program and return its verdict."""
         program = program_from_proto(request)
         loop = asyncio.get_running_loop()
-        with self._metrics.in_hand.track_inprogress():
+        with self._metrics.in_progress.track_inprogress():
             outcome = await loop.run_in_executor(self._executor, self._sandbox.execute, program)
-        self._metrics.judged(outcome)
+        self._metrics.record_outcome(outcome)
         return outcome_to_proto(outcome)
 
     @override
@@ -54,12 +54,12 @@ class SandboxServicer(sandbox_pb2_grpc.SandboxServiceServicer):
             sandbox_pb2.GetIsolationRequest, sandbox_pb2.GetIsolationResponse
         ],
     ) -> sandbox_pb2.GetIsolationResponse:
-        """Measure the isolation of programs."""
+        """Measure the isolation and return it."""
         isolation = await asyncio.to_thread(self._sandbox.measure)
-        self._metrics.measured(isolation)
+        self._metrics.record_isolation(isolation)
         return isolation_to_proto(isolation)
 
     def close(self) -> None:
-        """Drop waiting programs, end running ones and the sandbox."""
+        """Cancel waiting programs; end running ones and the sandbox."""
         self._executor.shutdown(wait=False, cancel_futures=True)
         self._sandbox.close()

@@ -9,7 +9,7 @@ from modnorm.sandbox import Sandbox
 
 @pytest.fixture(scope="session")
 def sandbox():
-    """A healthy sandbox with every fence that this machine has."""
+    """A healthy sandbox with every isolation mechanism of this machine."""
     with Sandbox() as running:
         running.check_health()
         yield running

@@ -29,9 +29,9 @@ def test_every_guarantee_holds_here(sandbox):
     assert set(isolation.mechanisms) | set(isolation.refusals) == set(Mechanism)
 
 
-@pytest.mark.parametrize("fences", [(), (Mechanism.OWN_UID,)], ids=["none", "own uid"])
-def test_without_fences_no_program_runs(fences):
-    with Sandbox(fences) as bare:
+@pytest.mark.parametrize("mechanisms", [(), (Mechanism.OWN_UID,)], ids=["none", "own uid"])
+def test_without_mechanisms_no_program_runs(mechanisms):
+    with Sandbox(mechanisms) as bare:
         isolation = bare.measure()
         assert not isolation.healthy
         assert Guarantee.NO_FOREIGN_WRITES in isolation.broken

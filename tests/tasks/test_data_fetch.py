@@ -138,14 +138,14 @@ LINE = '{"answer": "so\\n#### 4", "level": "easy", "question": "q4?"}'
 @pytest.mark.parametrize(
     ("old", "new", "fault"),
     [
-        ("q4?", "q5?", "gives rows with the digest .* the first that was changed is line 3"),
+        ("q4?", "q5?", "gives rows with the digest .* the first changed row is line 3"),
         ("#### 4", "####", ", line 3, column 'answer'"),
-        (f"{LINE}\n", "", "gives 3 rows where .* the first that was changed is line 3"),
+        (f"{LINE}\n", "", "gives 3 rows where .* the first changed row is line 3"),
         (LINE, LINE[:-1], ", line 3: not valid JSON"),
         (f"{LINE}\n", f"{LINE}\n{LINE}\n", "gives 5 rows .* changed is line 4"),
         # What follows changes no row of the task's schema.
         ("q4?", 'q4?", "note": "', "was changed since it was fetched: line 3"),
-        ('"q4?"', '"q4?" ', "was changed since it was fetched: no row, only how"),
+        ('"q4?"', '"q4?" ', "was changed since it was fetched: no row, only its"),
     ],
 )
 def test_any_change_is_refused_by_file_and_line(fetched, old, new, fault):
@@ -289,7 +289,7 @@ def test_a_failed_or_changed_download_is_refused(tmp_path, data, download):
     with pytest.raises(UnavailableError, match="cannot download"):
         fetch("countdown", tmp_path)
     download(200, b"[]")
-    with pytest.raises(InvalidInputError, match="another file than expected"):
+    with pytest.raises(InvalidInputError, match="has changed"):
         fetch("countdown", tmp_path)
 
 
@@ -321,7 +321,7 @@ def test_a_manifest_stands_in_for_a_digest_that_the_catalogue_lacks(unpinned, ou
     fetch("gsm8k", out)
     path = out / "gsm8k" / "heldout.jsonl"
     path.write_text(path.read_text().replace("q4?", "q5?"))
-    with pytest.raises(InvalidInputError, match="the first that was changed is line 3"):
+    with pytest.raises(InvalidInputError, match="the first changed row is line 3"):
         open_split("gsm8k/heldout", folders=[out], field=FIELD)
     assert fetch("gsm8k", out).written
     assert open_split("gsm8k/heldout", folders=[out], field=FIELD).digest

@@ -148,8 +148,8 @@ def test_a_long_completion_is_searched_at_the_end_that_counts(declare, match, se
         ({"extract": {"regex": "(a)(b)"}}, "one group"),
         ({"extract": {"regex": "(?=a)b"}}, "no look-around"),
         ({"extract": {"regex": r"(a)\1"}}, "no back-references"),
-        ({"prompt": {"user": "{country:>999999999}"}}, "stands alone"),
-        ({"prompt": {"user": "{country!r}"}}, "stands alone"),
+        ({"prompt": {"user": "{country:>999999999}"}}, "without ! or :"),
+        ({"prompt": {"user": "{country!r}"}}, "without ! or :"),
         ({"name": "countdown"}, "task of the paper"),
         ({"compare": "fuzzy"}, "compare"),
         ({"extra": 1}, "extra"),
@@ -210,7 +210,7 @@ def test_what_is_no_declaration_is_refused(tmp_path, content):
 def test_depth_is_refused_where_it_begins(tmp_path, bracket):
     path = tmp_path / "task.yaml"
     path.write_text("a:\n  " + bracket * 10_000)
-    with pytest.raises(InvalidInputError, match=r"nested deeper than any field is\s+in .*line 2"):
+    with pytest.raises(InvalidInputError, match=r"nested deeper than any field\s+in .*line 2"):
         get_task(str(path))
 
 

@@ -93,8 +93,8 @@ def test_a_task_of_another_package_is_found_by_its_entry_point(install):
     [
         ("def make():\n    raise OSError('no disk')\n", "no disk"),
         ("def make():\n    raise SystemExit('no licence')\n", "no licence"),
-        ("from modnorm.tasks.gsm8k import Gsm8k as make\n", "calls itself 'gsm8k'"),
-        ("", "cannot be made"),
+        ("from modnorm.tasks.gsm8k import Gsm8k as make\n", "another name, 'gsm8k'"),
+        ("", "cannot be created"),
     ],
 )
 def test_a_broken_task_of_another_package_is_refused_by_its_name(install, body, message):

@@ -39,7 +39,7 @@ def test_fewer_rows_than_asked_for_are_refused(write_rows, name):
     with pytest.raises(InvalidInputError, match="has 4 rows from row 1 on") as caught:
         load(write_rows(name), offset=1, limit=5)
     assert caught.value.field == f"{FIELD}.limit"
-    assert caught.value.remedy == "ask for at most 4"
+    assert caught.value.remedy == "at most 4"
 
 
 @pytest.mark.parametrize("name", FORMATS)

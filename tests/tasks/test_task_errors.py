@@ -51,7 +51,7 @@ def test_a_judge_that_raises_is_fatal_also_from_another_process() -> None:
     for error in (raised.value, travelled):
         assert type(error) is IncompatibleError
         assert re.search(told, error.message)
-        assert (error.field, error.remedy) == ("task.name", "mend the task, or leave the row out")
+        assert (error.field, error.remedy) == ("task.name", "fix the task, or remove the row")
 
 
 def test_a_judge_that_returns_no_judgement_is_named() -> None:

@@ -1,1 +1,1 @@
-"""What runs beside untrusted code: standard library only, imported by a bare interpreter."""
+"""The code beside untrusted programs: a bare interpreter imports it, so standard library only."""

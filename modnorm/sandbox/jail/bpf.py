@@ -1,6 +1,6 @@
 """A seccomp filter from an allow list, as classic BPF.
 
-Whatever is not listed fails with EPERM, so that libraries which probe for a call carry on.
+Calls that are not listed fail with EPERM, so that libraries can probe for a call and continue.
 https://docs.kernel.org/userspace-api/seccomp_filter.html
 """
 
@@ -26,7 +26,7 @@ _ARGUMENTS_OFFSET = 16
 
 @dataclass(frozen=True)
 class Masked:
-    """An argument's low 32 bits, masked, are one of some values (or, negated, none of them)."""
+    """Requires an argument's masked low 32 bits to be in `values`; if negated, not in them."""
 
     argument: int
     values: tuple[int, ...]
@@ -36,7 +36,7 @@ class Masked:
 
 @dataclass(frozen=True)
 class AnyBit:
-    """An argument has any bit of a mask set in its low 32 bits."""
+    """Requires any bit of a mask in an argument's low 32 bits."""
 
     argument: int
     mask: int
@@ -44,7 +44,7 @@ class AnyBit:
 
 @dataclass(frozen=True)
 class Null:
-    """An argument, all 64 bits of it, is zero."""
+    """Requires all 64 bits of an argument to be zero."""
 
     argument: int
 
@@ -57,9 +57,9 @@ class Call:
     """A system call that is allowed when all its conditions hold.
 
     Attributes:
-        number: Its number on this machine.
-        conditions: What its arguments must be.
-        refusal: Errno when they are not.
+        number: Number of the call on this machine.
+        conditions: Conditions on its arguments.
+        refusal: Errno if a condition fails.
     """
 
     number: int
@@ -85,7 +85,7 @@ def _skip_refusal(body: bytes, code: int, value: int, *, when: bool, refuse: byt
 
 
 def _test(condition: Condition, refuse: bytes) -> bytes:
-    """Return code that falls through when the condition holds and else refuses."""
+    """Return code that continues if the condition holds, and refuses otherwise."""
     body = _low_word(condition.argument)
     if isinstance(condition, AnyBit):
         return _skip_refusal(body, _JUMP_ANY_BIT, condition.mask, when=True, refuse=refuse)
@@ -116,8 +116,8 @@ def assemble(architecture: int, calls: Iterable[Call]) -> bytes:
     """Assemble a filter.
 
     Args:
-        architecture: AUDIT_ARCH value; a call under another kills the process.
-        calls: What is allowed; the first of a number decides.
+        architecture: AUDIT_ARCH value; a call of another architecture kills the process.
+        calls: Allowed calls; the first entry of a number decides.
 
     Returns:
         Instructions of 8 bytes each.

@@ -1,4 +1,4 @@
-"""The fences: those around all programs (the zygote's) and those around one."""
+"""Confines processes: the zygote for all programs, and each program."""
 
 import math
 import os
@@ -16,14 +16,14 @@ OPEN_FILES = 64
 _SHARED = kernel.CLONE_NEWNS | kernel.CLONE_NEWNET | kernel.CLONE_NEWIPC | kernel.CLONE_NEWUTS
 _FIRST_UID = 61184
 _UIDS = 4000
-"""systemd's range for dynamic users: no account of a person or a package lies in it."""
+"""systemd's range for dynamic users, which contains no account of a person or a package."""
 
 
 def enter_namespaces(policy: JailPolicy) -> None:
-    """Leave the host's mounts, network, IPC and host name; see only what is readable.
+    """Leave the host's mounts, network, IPC and host name; only readable paths stay visible.
 
     Raises:
-        OSError: the kernel refused; the process is in no usable state.
+        OSError: the kernel refused; the process is unusable.
     """
     uid, gid = os.geteuid(), os.getegid()
     if uid == 0:
@@ -48,7 +48,7 @@ def _build_root(policy: JailPolicy) -> None:
 
 
 def _show(path: str, root: Path) -> None:
-    """Show a path of the host, read-only, below the new root; links stay links."""
+    """Mount a path of the host read-only below the new root; links stay links."""
     target = root / path[1:]
     if not os.path.lexists(path) or os.path.lexists(target):
         return
@@ -66,15 +66,15 @@ def _show(path: str, root: Path) -> None:
 
 
 def own_uid() -> int:
-    """Return the uid of the program whose warden calls."""
+    """Return the uid for the program of the calling warden."""
     return _FIRST_UID + os.getpid() % _UIDS
 
 
 def become(uid: int) -> None:
-    """Give up root for a uid and gid without groups.
+    """Change from root to a uid and gid without groups.
 
     Raises:
-        OSError: the caller may not.
+        OSError: the process lacks the privilege.
     """
     os.setgroups([])
     os.setresgid(uid, uid, uid)
@@ -90,12 +90,12 @@ def enter_program_namespaces(bounds: ProgramBounds, uid: int) -> None:
 
 
 def uid_group(uid: int) -> int:
-    """Return the gid that goes with a program's uid."""
+    """Return the gid for a program's uid."""
     return os.getegid() if uid == os.geteuid() else uid
 
 
 def restrict_files(mechanisms: frozenset[Mechanism], policy: JailPolicy) -> None:
-    """Have Landlock allow reading what is readable and writing in the own scratch only."""
+    """Let Landlock allow reads of the readable paths and writes to the scratch directory only."""
     rules = [(device, landlock.READ_FILE | landlock.WRITE_FILE) for device in DEVICES]
     if Mechanism.NAMESPACES in mechanisms:
         rules += [("/", landlock.READ), (SCRATCH, landlock.READ | landlock.WRITE)]
@@ -109,7 +109,7 @@ def limit_resources(bounds: ProgramBounds, idle_bytes: int) -> None:
 
     Args:
         bounds: The bounds.
-        idle_bytes: Address space of the idle interpreter, which comes on top.
+        idle_bytes: Address space of the idle interpreter, which is added.
     """
     seconds = math.ceil(bounds.cpu_seconds) + 1
     for kind, value in (
@@ -139,10 +139,10 @@ def confine_program(
     uid: int,
     idle_bytes: int,
 ) -> None:
-    """Put up all fences around the calling process, which then runs untrusted code.
+    """Confine the calling process, which then runs untrusted code.
 
     Raises:
-        OSError: one did not come up.
+        OSError: a mechanism failed.
     """
     os.chdir(SCRATCH if Mechanism.NAMESPACES in mechanisms else policy.empty_directory)
     if Mechanism.OWN_UID in mechanisms:

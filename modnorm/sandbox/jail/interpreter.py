@@ -1,7 +1,7 @@
 """The untrusted process: runs source and answers with values until it is killed.
 
-Nothing here is trusted once the first statement of a program has run. The trusted side believes
-the values that come back only in so far as they are right answers, which it never sent.
+Nothing in this process is trusted after the first statement of a program. The caller compares the
+returned values with expected ones, which it never sends.
 """
 
 import contextlib
@@ -46,7 +46,7 @@ def _describe(error: BaseException) -> str:
 
 
 def _answer(namespace: dict[str, object], request: dict[str, str]) -> dict[str, object]:
-    """Run a step: statements under "run", or an expression whose value is sent back."""
+    """Run a step: the statements in "run", or the expression in "value", whose value is sent."""
     try:
         if "run" in request:
             exec(compile(request["run"], "<program>", "exec"), namespace)  # noqa: S102
@@ -55,12 +55,12 @@ def _answer(namespace: dict[str, object], request: dict[str, str]) -> dict[str, 
         return {"value": encode(value)}
     except MemoryError:
         return {"raised": "MemoryError", "memory": True}
-    except BaseException as error:  # noqa: BLE001  # SystemExit too is an answer
+    except BaseException as error:  # noqa: BLE001  # SystemExit is an answer, too
         return {"raised": _describe(error)}
 
 
 def serve(channel: int = CHANNEL) -> None:
-    """Answer requests in one namespace, that of a module called "program"."""
+    """Answer requests in the namespace of a module named "program"."""
     module = types.ModuleType(MODULE)
     sys.modules[MODULE] = module
     random.seed(0)

@@ -1,4 +1,4 @@
-"""What the trusted side and the jail tell each other."""
+"""Messages between the caller's process and the jail."""
 
 import json
 from collections.abc import Sequence
@@ -7,27 +7,27 @@ from enum import StrEnum
 
 
 class Mechanism(StrEnum):
-    """A fence that needs something from the kernel or from whoever started the service."""
+    """An isolation mechanism that needs support by the kernel or the service's privileges."""
 
     OWN_UID = "own_uid"
-    """Programs run under another uid: needs root."""
+    """Another uid for programs; needs root."""
     NAMESPACES = "namespaces"
-    """Own mounts, network, IPC and host name; a PID namespace and tmpfs each program."""
+    """Own mounts, network, IPC and host name; a PID namespace and a tmpfs for each program."""
     SECCOMP = "seccomp"
-    """Only listed system calls."""
+    """Listed system calls only."""
     LANDLOCK = "landlock"
-    """Only listed files, no TCP, no signals to others."""
+    """Listed files only, no TCP, no signals to others."""
 
 
 @dataclass(frozen=True)
 class JailPolicy:
-    """How the jail is to be built.
+    """The configuration of a jail.
 
     Attributes:
-        mechanisms: Fences to use where the kernel has them.
+        mechanisms: Isolation mechanisms to use if the kernel has them.
         readable: Files and directories that programs may read.
-        empty_directory: Where the private root is mounted; without namespaces, the working
-            directory of all programs.
+        empty_directory: Mount point of the private root; without namespaces, the working directory
+            of all programs.
     """
 
     mechanisms: Sequence[str]
@@ -44,7 +44,7 @@ class ProgramBounds:
         scratch_bytes: Size of the working directory, and of the largest file.
         output_bytes: Printed bytes, both streams together.
         cpu_seconds: CPU time of the process.
-        life_seconds: Wall time after which the warden ends it, whatever the trusted side does.
+        life_seconds: Wall time after which the warden ends it, independent of the caller.
         tasks: Processes and threads that its uid may have.
     """
 
@@ -58,11 +58,11 @@ class ProgramBounds:
 
 @dataclass(frozen=True)
 class ZygoteStatus:
-    """First message of a zygote.
+    """The first message of a zygote.
 
     Attributes:
-        mechanisms: Fences that are up.
-        refusals: Why others are not.
+        mechanisms: Active isolation mechanisms.
+        refusals: The reasons for the inactive ones.
         landlock_abi: Version of Landlock, 0 for none.
     """
 
@@ -72,27 +72,27 @@ class ZygoteStatus:
 
 
 class EndReason(StrEnum):
-    """What ended a program's process, as its warden saw it."""
+    """The cause of the end of a program's process, as its warden saw it."""
 
     EXIT = "exit"
     SIGNAL = "signal"
     WALL = "wall"
     OUTPUT = "output"
     DISMISSED = "dismissed"
-    """The trusted side had what it wanted."""
+    """The caller closed the session."""
     SETUP = "setup"
-    """The fences did not come up: nothing of the program ran."""
+    """The isolation was not set up: nothing of the program ran."""
 
 
 @dataclass(frozen=True)
 class WardenReport:
-    """Last message of a warden.
+    """The last message of a warden.
 
     Attributes:
-        end: What ended the process.
+        end: The cause of the end.
         code: Exit code or signal number.
         cpu_seconds: User and system time of the process and the children it waited for.
-        printed: Tail of what it printed; of a failed set-up, the error.
+        printed: End of the printed output; after a failed set-up, the error.
     """
 
     end: str
@@ -102,7 +102,7 @@ class WardenReport:
 
 
 READY = b"ready"
-"""Begins the first message of a warden whose program is fenced in; the program's pid follows."""
+"""Start of a warden's first message if its program is isolated; the program's pid follows."""
 
 
 def pack(message: JailPolicy | ProgramBounds | ZygoteStatus | WardenReport) -> bytes:

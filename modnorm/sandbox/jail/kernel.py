@@ -1,4 +1,4 @@
-"""The system calls that Python has no function for."""
+"""System calls without a Python function."""
 
 import ctypes
 import os
@@ -96,12 +96,12 @@ def prctl(option: int, *arguments: int | ctypes.Structure) -> int:
 
 
 def forbid_new_privileges() -> None:
-    """No execution from here on can gain privileges (set-uid files, file capabilities)."""
+    """Prevent later executions from gaining privileges (set-uid files, file capabilities)."""
     prctl(_PR_SET_NO_NEW_PRIVS, 1)
 
 
 def die_with_parent(signal_number: int) -> None:
-    """Have this process killed when its parent dies; a change of uid cancels it."""
+    """Make the kernel kill this process when its parent dies; a change of uid cancels this."""
     prctl(_PR_SET_PDEATHSIG, signal_number)
 
 
@@ -122,7 +122,7 @@ def drop_capabilities() -> None:
 
 
 def unshare(flags: int) -> None:
-    """Leave namespaces shared with other processes (`os.unshare` is Python 3.12)."""
+    """Leave namespaces that are shared with other processes (`os.unshare` needs Python 3.12)."""
     _checked(_libc.unshare(flags), "unshare")
 
 

@@ -1,4 +1,4 @@
-"""Landlock: a process gives up file, network and signal rights for good.
+"""Landlock: a process gives up file, network and signal rights permanently.
 
 https://docs.kernel.org/userspace-api/landlock.html
 """
@@ -31,7 +31,7 @@ WRITE = WRITE_FILE | REMOVE_DIR | REMOVE_FILE | MAKE_DIR | MAKE_REG | TRUNCATE
 
 _FILE_RIGHTS = WRITE_FILE | READ_FILE | TRUNCATE
 _FS_RIGHTS_OF_ABI = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
-"""Number of file rights that each version knows; later versions know those of 5."""
+"""Number of file rights of each version; later versions have those of version 5."""
 _NETWORK_RIGHTS = 0b11
 _SCOPES = 0b11
 
@@ -60,27 +60,27 @@ def abi() -> int:
 
 
 def restrict(rules: Iterable[tuple[str, int]]) -> None:
-    """Give up all rights that Landlock knows but those listed.
+    """Give up all rights that Landlock controls, except the listed ones.
 
-    TCP is given up from version 4, signals and abstract sockets of others from version 6.
+    TCP is included from version 4, signals and abstract sockets of others from version 6.
 
     Args:
-        rules: Path and rights beneath it. Paths that do not exist are skipped.
+        rules: Paths and the rights beneath them. Paths that do not exist are skipped.
 
     Raises:
         OSError: the kernel refused.
     """
     version = abi()
-    known = (1 << _FS_RIGHTS_OF_ABI[min(version, 5)]) - 1
+    file_rights = (1 << _FS_RIGHTS_OF_ABI[min(version, 5)]) - 1
     attributes = _Ruleset(
-        fs=known,
+        fs=file_rights,
         net=_NETWORK_RIGHTS if version >= 4 else 0,
         scoped=_SCOPES if version >= 6 else 0,
     )
     size = 8 if version < 4 else 16 if version < 6 else 24
     ruleset = kernel.syscall("landlock_create_ruleset", _SYS_CREATE_RULESET, attributes, size, 0)
     for path, rights in rules:
-        _allow(ruleset, path, rights & known)
+        _allow(ruleset, path, rights & file_rights)
     kernel.syscall("landlock_restrict_self", _SYS_RESTRICT_SELF, ruleset, 0)
     os.close(ruleset)
 

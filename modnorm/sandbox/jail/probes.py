@@ -1,6 +1,6 @@
-"""Forbidden things, tried: sent as source into the sandbox, whose fences they measure.
+"""Attempts at forbidden acts, sent as source into the sandbox to measure its isolation.
 
-Each function returns True when it was stopped.
+Each function returns True if the sandbox stopped every attempt.
 """
 
 import ctypes
@@ -34,7 +34,7 @@ def _send(address: tuple[str, int]) -> None:
 
 
 def no_network(port: int, abstract: str) -> bool:
-    """Try TCP and UDP to a port of the host, and a Unix socket without a path."""
+    """Try TCP and UDP to a port of the host, and a Unix socket in the abstract namespace."""
     return (
         _stopped(lambda: _connect(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", port)))
         and _stopped(lambda: _send(("127.0.0.1", port)))
@@ -58,7 +58,7 @@ def no_foreign_reads(secret: str, pid: int) -> bool:
 
 
 def no_foreign_writes(directory: str, file: str) -> bool:
-    """Try to make, change and remove files in a directory that all may write to."""
+    """Try to create, change and remove files in a world-writable directory."""
     return (
         _stopped(lambda: _write(f"{directory}/made"))
         and _stopped(lambda: _write(file))
@@ -72,22 +72,22 @@ def no_foreign_writes(directory: str, file: str) -> bool:
 
 
 def no_foreign_processes(pid: int) -> bool:
-    """Try to signal (0: harmless) the host's process, the parent and everyone."""
+    """Try to send signal 0 to the host's process, the parent and all processes."""
     targets = {pid, os.getppid(), -1} - {os.getpid(), 0}
     if os.getpid() == 1:
         targets.discard(-1)
-    return all(_stopped(lambda each=each: os.kill(each, 0)) for each in targets)  # type: ignore[misc]
+    return all(_stopped(lambda target=target: os.kill(target, 0)) for target in targets)  # type: ignore[misc]
 
 
 def no_privileges() -> bool:
-    """Try to become root and to change the root directory; ask whether exec could gain any."""
+    """Try to become root and to change the root directory; check `no_new_privs`."""
     locked = ctypes.CDLL(None).prctl(_PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1
     root = os.getuid() != 0 and not _stopped(lambda: os.setuid(0))
     return locked and not root and _stopped(lambda: os.chroot("/"))
 
 
 def bare_environment(expected: Collection[str]) -> bool:
-    """Look for variables other than the expected, and for open files beyond the four."""
+    """Check for unexpected environment variables and for open files beyond the first four."""
     opened = 0
     for number in range(4, 256):
         try:
@@ -95,7 +95,7 @@ def bare_environment(expected: Collection[str]) -> bool:
         except OSError:
             continue
         opened += 1
-    variables = set(os.environ)  # noqa: TID251  # what is measured
+    variables = set(os.environ)  # noqa: TID251  # the measured object
     return not opened and variables <= set(expected)
 
 

@@ -1,7 +1,7 @@
-"""Which system calls a program may make: computing, its own files, its own threads.
+"""The system calls that a program may make: for computing, its own files and its own threads.
 
-No sockets but connected pairs, no new processes, no execution, no signals to others, no change
-of ownership or modes, no shared memory outside its address space.
+Forbidden are sockets except connected pairs, new processes, execution, signals to others, changes
+of ownership or modes, and shared memory outside its address space.
 """
 
 import errno
@@ -51,7 +51,7 @@ _PLAIN: dict[str, tuple[int | None, int | None]] = {
     "uname": (63, 160), "sysinfo": (99, 179), "getrlimit": (97, 163), "getrusage": (98, 165),
     "wait4": (61, 260), "waitid": (247, 95), "exit": (60, 93), "exit_group": (231, 94),
 }  # fmt: skip
-"""Allowed whatever their arguments: number on x86_64 and on aarch64."""
+"""Calls allowed with any arguments: their numbers on x86_64 and on aarch64."""
 
 _CONDITIONAL: dict[str, tuple[int | None, int | None]] = {
     "open": (2, None), "openat": (257, 56), "clone": (56, 220), "clone3": (435, 435),
@@ -68,12 +68,12 @@ _TERMINAL_AND_FD_IOCTLS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 _HARMLESS_PRCTLS = (15, 16, 21, 39)
 """PR_SET_NAME, PR_GET_NAME, PR_GET_SECCOMP, PR_GET_NO_NEW_PRIVS."""
 _HARMLESS_FCNTLS = (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1030, 1032)
-"""F_DUPFD to F_SETFL, locks, F_DUPFD_CLOEXEC, F_GETPIPE_SZ. With F_SETOWN and F_SETSIG a file that
-becomes ready sends any signal to any process of the uid."""
+"""F_DUPFD to F_SETFL, locks, F_DUPFD_CLOEXEC, F_GETPIPE_SZ. F_SETOWN and F_SETSIG are excluded:
+with them a file that becomes ready sends any signal to any process of the uid."""
 
 
 def _no_silent_truncation(argument: int) -> bpf.Masked:
-    """Refuse O_TRUNC without write access, which Landlock before version 3 lets through."""
+    """Refuse O_TRUNC without write access, which Landlock before version 3 allows."""
     mask = os.O_TRUNC | os.O_ACCMODE
     return bpf.Masked(argument, (os.O_TRUNC,), mask, negated=True)
 
@@ -99,12 +99,12 @@ def _conditions() -> dict[str, tuple[bpf.Condition, ...]]:
 
 
 def supported() -> bool:
-    """Return whether the numbers of this machine's system calls are known."""
+    """Whether the numbers of this machine's system calls are known."""
     return platform.machine() in _AUDIT_ARCH
 
 
 def allowed_calls(machine: str) -> list[bpf.Call]:
-    """List what the calling process may do once filtered.
+    """Return the calls that the filter allows to the calling process.
 
     Args:
         machine: Architecture as `platform.machine` names it.
@@ -123,7 +123,7 @@ def allowed_calls(machine: str) -> list[bpf.Call]:
 
 
 def restrict() -> None:
-    """Filter the calling process for good; clone3 "does not exist", so that libc uses clone.
+    """Filter the calling process permanently. clone3 fails with ENOSYS, so that libc uses clone.
 
     Raises:
         OSError: the kernel refused.

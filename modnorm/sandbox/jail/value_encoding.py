@@ -1,7 +1,7 @@
-"""Values of built-in types as JSON, sent by untrusted code to the trusted side.
+"""Encodes values of built-in types as JSON, in the untrusted process.
 
-Nothing else crosses: a value of another type crosses as the name of its type and equals nothing.
-The trusted side's half is `modnorm.sandbox.value_decoding`.
+A value of another type is sent as its type's name and equals nothing.
+`modnorm.sandbox.value_decoding` decodes values in the caller's process.
 """
 
 from collections import deque
@@ -33,10 +33,10 @@ _ENCODERS: Sequence[tuple[type | tuple[type, ...], Callable[..., list[object]]]]
 
 
 def encode(value: object) -> object:
-    """Return a value as what `json.dumps` takes; subclasses cross as their built-in base.
+    """Return a value in a form for `json.dumps`; subclasses become their built-in base.
 
     Raises:
-        RecursionError: it is nested too deep, or contains itself.
+        RecursionError: the value is nested too deep, or contains itself.
     """
     if value is None or isinstance(value, bool):
         return value

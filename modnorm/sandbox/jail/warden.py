@@ -1,7 +1,7 @@
-"""One warden a program: it forks it behind the fences, watches it, kills it and reports.
+"""The warden of one program: forks it, confines it, watches it, kills it and reports.
 
-The program never runs in the warden's process and cannot reach it: the pid is not in its
-namespace, its uid is another, or its system calls do not include signals and tracing.
+The program runs in another process and cannot reach the warden: the warden's pid is not in its
+namespace, its uid differs, or its system calls exclude signals and tracing.
 """
 
 import contextlib
@@ -27,17 +27,17 @@ from modnorm.sandbox.jail.jail_messages import (
 
 SETUP_SECONDS = 10.0
 _TAIL_BYTES = 4096
-_SPARE = 16
-"""No file that a program keeps has this number or a higher one."""
+_FREE_DESCRIPTOR = 16
+"""A program keeps no file descriptor with this number or a higher one."""
 
 
 @dataclass(frozen=True)
 class Jail:
-    """What all programs of a zygote have in common.
+    """The configuration that all programs of a zygote share.
 
     Attributes:
-        policy: How the jail was built.
-        mechanisms: The fences that are up.
+        policy: Configuration of the jail.
+        mechanisms: Active isolation mechanisms.
         idle_bytes: Address space of the idle interpreter.
     """
 
@@ -61,10 +61,10 @@ class _Watch:
     """A running program.
 
     Attributes:
-        pid: Its process.
+        pid: Its process id.
         output: Read end of its standard streams.
-        ready: Read end of the pipe on which it says that its fences are up.
-        printed: What came out so far.
+        ready: Read end of the pipe on which it reports that it is confined.
+        printed: Output so far.
     """
 
     pid: int
@@ -77,10 +77,10 @@ def supervise(jail: Jail, bounds: ProgramBounds, control: socket.socket, channel
     """Run one program and report its end on the control socket.
 
     Args:
-        jail: The common part.
+        jail: The shared configuration.
         bounds: The program's bounds.
-        control: To the trusted side; its end dismisses the program.
-        channel: The program's own connection to the trusted side.
+        control: Socket to the caller; closing it dismisses the program.
+        channel: The program's own connection to the caller.
     """
     uid = confinement.own_uid() if Mechanism.OWN_UID in jail.mechanisms else os.geteuid()
     if Mechanism.NAMESPACES in jail.mechanisms:
@@ -137,8 +137,15 @@ def _become_program(
 
 
 def _place_files(channel: int, output: int, ready: int) -> int:
-    """Have 0 empty, 1 and 2 the output, 3 the channel, 4 (returned) the pipe and nothing else."""
-    copies = [fcntl.fcntl(each, fcntl.F_DUPFD, _SPARE) for each in (channel, output, ready)]
+    """Redirect the descriptors and return the ready pipe's.
+
+    0 reads /dev/null, 1 and 2 write to the output pipe, 3 is the channel, 4 the ready pipe. All
+    others are closed.
+    """
+    copies = [
+        fcntl.fcntl(descriptor, fcntl.F_DUPFD, _FREE_DESCRIPTOR)
+        for descriptor in (channel, output, ready)
+    ]
     null = os.open("/dev/null", os.O_RDONLY)
     os.dup2(null, 0)
     os.dup2(copies[1], 1)
@@ -150,11 +157,11 @@ def _place_files(channel: int, output: int, ready: int) -> int:
 
 
 def _await_ready(watch: _Watch, control: socket.socket) -> EndReason | None:
-    """Wait until the fences are up and tell the trusted side; return SETUP if they are not."""
+    """Wait until the program is confined and tell the caller; return SETUP if that fails."""
     readable, _, _ = select.select([watch.ready], [], [], SETUP_SECONDS)
-    said = os.read(watch.ready, 2000) if readable else b"the fences took too long"
-    if said != READY:
-        watch.printed.add(said or b"the process died while its fences went up")
+    message = os.read(watch.ready, 2000) if readable else b"the set-up took too long"
+    if message != READY:
+        watch.printed.add(message or b"the process died during the set-up")
         return EndReason.SETUP
     control.send(READY + b" %d" % watch.pid)
     return None

@@ -1,4 +1,4 @@
-"""A warm, fenced interpreter that forks a warden for every program and runs no program itself."""
+"""A warm, confined interpreter that forks a warden for every program and runs none itself."""
 
 import contextlib
 import gc
@@ -31,11 +31,11 @@ PRELOADED = (
     "queue", "random", "re", "statistics", "string", "struct",
     "sys", "textwrap", "threading", "time", "types", "typing",
 )  # fmt: skip
-"""What honest programs import: loaded once, so that a program's import is a look-up."""
+"""Modules that programs usually import. They are loaded once, so later imports are look-ups."""
 
 
 def _refusal(attempt: Callable[[], object]) -> str | None:
-    """Try something in a fork, which keeps its effects; return why it failed."""
+    """Try an action in a fork, so that it has no effect here; return the error, None without."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -48,9 +48,9 @@ def _refusal(attempt: Callable[[], object]) -> str | None:
         os._exit(0)
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe:
-        said = pipe.read()
+        message = pipe.read()
     _, status = os.waitpid(pid, 0)
-    return said.decode() or (f"the attempt ended with status {status}" if status else None)
+    return message.decode() or (f"the attempt ended with status {status}" if status else None)
 
 
 def _attempts(policy: JailPolicy) -> dict[Mechanism, Callable[[], object]]:
@@ -76,25 +76,24 @@ def _try_landlock() -> None:
 
 def _try_seccomp() -> None:
     if not seccomp.supported():
-        raise OSError("the numbers of this machine's system calls are not known")
+        raise OSError("the system call numbers of this machine are unknown")
     kernel.forbid_new_privileges()
     seccomp.restrict()
 
 
-def _settle(policy: JailPolicy) -> ZygoteStatus:
-    """Find out which fences hold here and put up those that all programs share."""
+def _confine_zygote(policy: JailPolicy) -> ZygoteStatus:
+    """Find out which mechanisms work here and apply those that all programs share."""
     wanted = [Mechanism(name) for name in policy.mechanisms]
     attempts = _attempts(policy)
-    refusals = {each: why for each in wanted if (why := _refusal(attempts[each])) is not None}
-    achieved = [each for each in wanted if each not in refusals]
+    errors = {mechanism: _refusal(attempts[mechanism]) for mechanism in wanted}
+    refusals = {name.value: error for name, error in errors.items() if error is not None}
+    achieved = [mechanism for mechanism in wanted if mechanism not in refusals]
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("900")
     if Mechanism.NAMESPACES in achieved:
         confinement.enter_namespaces(policy)
     kernel.forbid_new_privileges()
-    return ZygoteStatus(
-        achieved, {each.value: why for each, why in refusals.items()}, landlock.abi()
-    )
+    return ZygoteStatus(achieved, refusals, landlock.abi())
 
 
 def _idle_bytes() -> int:
@@ -125,7 +124,7 @@ def main(project: str) -> None:
     """Serve requests on standard input, a socket, until it is closed.
 
     Args:
-        project: Directory that was added to `sys.path` for this module's sake.
+        project: Directory that was added to `sys.path` to import this module.
     """
     for name in PRELOADED:
         importlib.import_module(name)
@@ -133,7 +132,7 @@ def main(project: str) -> None:
     requests = socket.socket(fileno=0)
     policy = JailPolicy(**json.loads(requests.recv(65536)))
     idle_bytes = _idle_bytes()
-    status = _settle(policy)
+    status = _confine_zygote(policy)
     requests.send(pack(status))
     jail = Jail(policy, frozenset(Mechanism(name) for name in status.mechanisms), idle_bytes)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -144,5 +143,5 @@ def main(project: str) -> None:
         if not data:
             return
         _fork_warden(jail, requests, data, files)
-        for each in files:
-            os.close(each)
+        for descriptor in files:
+            os.close(descriptor)

@@ -1,4 +1,4 @@
-r"""The final answer in a completion: `\boxed{...}`, a line after `####`, or a closing phrase."""
+r"""Extracts final answers: `\boxed{...}`, a line after `####`, or a closing phrase."""
 
 import re
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from modnorm.tasks.mathematics.canonical import canonical
 
 MAX_ANSWER = 500
-"""Longest answer looked at, in characters; a longer one is no answer."""
+"""Longest final answer in characters; `final_answer` drops a longer one."""
 
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*")
 _MARK = re.compile(
@@ -33,19 +33,19 @@ _SENTENCE_END = re.compile(r"(?:(?<=[\d$)}\]*])|(?<=[^A-Za-z][a-z]))\.\s+(?=[A-Z
 
 
 def final_answer(completion: str) -> str | None:
-    r"""Return the final answer as written, None when there is none.
+    r"""Return the final answer as written; None without one, or if it exceeds `MAX_ANSWER`.
 
-    The last complete `\boxed{...}` with a content or `####` counts, whichever comes later; without
-    either, what follows the last "answer is" or "answer:" on its line. A line after `####` that
-    heads more text counts where nothing else does. A box inside a marked line is opened, a
-    sentence after the answer dropped.
+    It is the last complete, non-empty `\boxed{...}` or the line after the last `####`, whichever
+    comes later. Without either it is the text after the last "answer is" or "answer:" on its line.
+    A line after `####` that is a heading of more text counts only if nothing else does. A box
+    inside a marked line is opened. A sentence after the answer is dropped.
     """
     marks = [match for match in _MARK.finditer(completion) if match[1].strip(_DECORATION)]
     answers = [match for match in marks if not _is_heading(match, completion)]
     last_mark = (answers[-1].start(1), answers[-1][1]) if answers else None
-    found = max(filter(None, (_last_box(completion), last_mark)), default=None)
-    if found is not None:
-        return _tidy(found[1])
+    last = max(filter(None, (_last_box(completion), last_mark)), default=None)
+    if last is not None:
+        return _tidy(last[1])
     stated = _PHRASE.findall(completion) or [match[1] for match in marks]
     return _tidy(stated[-1]) if stated else None
 
@@ -58,9 +58,9 @@ def _is_heading(mark: re.Match[str], completion: str) -> bool:
 
 
 def _last_box(completion: str) -> tuple[int, str] | None:
-    r"""Return the end and the content of the last box whose braces balance.
+    r"""Return the end and the content of the last box with balanced braces.
 
-    Boxes that a comma, `and` or `or` joins, `\boxed{1}, \boxed{2}`, are one list.
+    Boxes joined by a comma, `and` or `or`, such as `\boxed{1}, \boxed{2}`, are one list.
     """
     closes = _closing_braces(completion)
     contents, end, later = list[str](), 0, 0
@@ -76,7 +76,7 @@ def _last_box(completion: str) -> tuple[int, str] | None:
 
 
 def _list(contents: Sequence[str]) -> str:
-    """Return different answers as a list, of equal ones the last."""
+    """Return different answers as a list; of equal answers only the last."""
     joined = ", ".join(contents)
     if len(contents) == 1 or len(joined) > MAX_ANSWER:
         return joined
@@ -88,7 +88,7 @@ def _are_joined(completion: str, start: int, end: int) -> bool:
 
 
 def _closing_braces(text: str) -> dict[int, int]:
-    """Map each opening brace to the one that closes it; braces after a backslash do not count."""
+    """Map each opening brace to its closing brace; braces after a backslash do not count."""
     closes: dict[int, int] = {}
     pending: list[int] = []
     for match in re.finditer(r"\\.|[{}]", text, re.DOTALL):

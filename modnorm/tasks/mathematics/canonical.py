@@ -1,10 +1,11 @@
-r"""Canonical forms of answers: two answers are equal when their canonical forms are.
+r"""Canonical forms of answers: two answers are equal if their canonical forms are.
 
-A constant becomes its value (`1/2`, `1.4142135623730950488`), an expression with symbols its
-values at fixed points, so that no rewriting of it matters and nothing is searched for. An equation
-becomes the solution if it is linear in its only symbol, else the difference of its sides up to a
-factor. Lists and sets lose their order; tuples, intervals and matrices keep theirs. What is no
-mathematics is compared as text without its spacing.
+- A constant becomes its value: `1/2`, `1.4142135623730950488`.
+- An expression with symbols becomes its values at fixed points, so its notation does not matter.
+- An equation that is linear in its only symbol becomes the solution; another equation becomes the
+  difference of its sides up to a factor.
+- Lists and sets lose their order; tuples, intervals and matrices keep it.
+- Everything else is compared as text without spacing.
 """
 
 import re
@@ -24,26 +25,26 @@ from modnorm.tasks.mathematics.structure import (
 )
 
 MAX_LENGTH = 1000
-"""Longest answer read as mathematics, in characters: some expressions take quadratic time. No
-longer one is extracted, but rows may have a whole solution for an answer."""
+"""Longest answer that is read as mathematics, in characters; some expressions take quadratic time.
+Extracted answers are shorter, but a row's answer may be a whole solution."""
 MAX_NESTING = 10
-"""Brackets in brackets taken apart; deeper ones are compared as text."""
+"""Levels of nested lists that are parsed; deeper ones are compared as text."""
 MAX_CHAIN = 10
 """Sides of `1 + 2 = 6/2 = 3` that are compared; a longer chain is an equation."""
 
 _RELATIONS = {r"\le": "<=", r"\ge": ">=", r"\ne": "!=", "<": "<", ">": ">"}
 _MIRRORED = {">": "<", ">=": "<="}
 _Member = tuple[str, str]
-"""The name that an answer is given to, "" without one, and the answer's form."""
+"""The name that equals an answer ("" without one), and the answer's form."""
 
 
 @lru_cache(maxsize=16_384)
 def canonical(answer: str, *, thousands: bool = True) -> str:
-    """Return the canonical form of an answer, which is not empty.
+    """Return the canonical form of an answer; it is never empty.
 
     Args:
-        answer: In LaTeX or plain text.
-        thousands: Whether `1,000` is a number; a list of two otherwise.
+        answer: LaTeX or plain text.
+        thousands: Whether `1,000` is a number; otherwise it is a list of two.
     """
     if len(answer) > MAX_LENGTH:
         return text_form(answer) or "?"
@@ -96,10 +97,10 @@ def _member(text: str, nesting: int) -> _Member:
 
 
 def _equation(sides: Sequence[str], name: str, names: int, nesting: int) -> _Member:
-    """Return the value of a chain of equal sides after names, else the form of an equation."""
-    found = equation(sides) if len(sides) == 2 else None
-    if found is not None:
-        return found
+    """Return the common value of the sides after the names, else the form of an equation."""
+    member = equation(sides) if len(sides) == 2 else None
+    if member is not None:
+        return member
     forms = {_form(side, nesting - 1) for side in sides[names:][:MAX_CHAIN]}
     if len(forms) == 1 and len(sides) <= names + MAX_CHAIN:
         return name, forms.pop()
@@ -107,13 +108,13 @@ def _equation(sides: Sequence[str], name: str, names: int, nesting: int) -> _Mem
 
 
 def _exact(text: str) -> str:
-    r"""Return what stands before `\approx`; what follows it where a name stands before."""
+    r"""Return the side before `\approx`, or the side after it if a name stands before."""
     sides, met = split(text, {r"\approx"})
     return sides[is_name(sides[0])] if met and all(sides) else text
 
 
 def _relation(text: str, nesting: int) -> str | None:
-    r"""Return the form of `x \in S`, which is that of S, of inequalities, or of their union."""
+    r"""Return the form of `x \in S` (that of S), of inequalities, or of their union; else None."""
     sides, met = split(text, {r"\in"})
     if met and is_name(sides[0]):
         return _form(sides[-1], nesting - 1)
@@ -137,7 +138,7 @@ def _relation(text: str, nesting: int) -> str | None:
 def _interval(
     sides: Sequence[str], symbols: Sequence[str]
 ) -> tuple[str, tuple[str, str], str] | None:
-    """Return the interval that inequalities keep one name in: opening, ends and closing."""
+    """Return the interval of one name's inequalities: opening bracket, ends, closing bracket."""
     if not set(symbols) <= {"<", "<="}:
         return None
     names = [is_name(side) for side in sides]

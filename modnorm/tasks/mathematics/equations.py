@@ -1,4 +1,4 @@
-r"""Canonical forms of equations: equal up to a constant factor, solved where they are linear."""
+r"""Canonical forms of equations: linear ones are solved, others equal up to a constant factor."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -10,19 +10,18 @@ from modnorm.tasks.mathematics.functions import Expression, Point, constant, neg
 from modnorm.tasks.mathematics.scalars import stepless_form, value_form
 from modnorm.tasks.mathematics.values import Value
 
-_SOLVED = "y"
-"""Name that an equation in several symbols is solved for."""
-
+_SOLVED_FOR = "y"
+"""Symbol that an equation in several symbols is solved for."""
 
 _ONE = Fraction(1)
 
 
 def equation(sides: Sequence[str]) -> tuple[str, str] | None:
-    """Return the name that an equation gives, "" without one, and the form of the equation.
+    """Return the symbol that an equation is solved for ("" if unsolved) and the equation's form.
 
-    A linear equation in one symbol gives that symbol: `2x = 10` is `x = 5`. A linear one in
-    several symbols gives y. The form of others does not change when their sides do by one factor.
-    None where the sides have no symbols, are equal, or are no expressions.
+    A linear equation in one symbol is solved for it: `2x = 10` is `x = 5`. A linear one in several
+    symbols is solved for y. The form of others is invariant under a factor of both sides. Return
+    None if the sides have no symbols, are equal, or are no expressions.
     """
     try:
         difference, symbols = _difference(sides)
@@ -48,28 +47,29 @@ def _difference(sides: Sequence[str]) -> tuple[Expression, frozenset[str]]:
 
 
 def _solved(difference: Expression, symbols: frozenset[str]) -> tuple[str, str] | None:
-    """Return the name that a function is linear in, and the form of the name's value at its zero.
+    """Return the symbol that a function is linear in, and the form of its solution.
 
-    None where it is not linear, or where the factor of the name is not the same everywhere.
+    The solution is the symbol's value where the function is zero. Return None if the function is
+    not linear, or if the symbol's factor is not constant.
     """
-    name = _SOLVED if len(symbols) > 1 else next(iter(symbols))
+    name = _SOLVED_FOR if len(symbols) > 1 else next(iter(symbols))
     if name not in symbols:
         return None
     try:
         if not _is_linear(difference, name, positive_points(symbols)[0]):
             return None
-        rest, factors = symbols - {name}, list[Value]()
+        others, factors = symbols - {name}, list[Value]()
 
         def zero(point: Point) -> Value:
             start, factor = _line(difference, name, point)
             factors.append(factor)
             return values.multiply(_negative(start), values.invert(factor))
 
-        form = value_form(zero, rest)
+        form = value_form(zero, others)
     except (ArithmeticError, ValueError):
         return None
-    same = all(values.are_close(factors[0], factor) for factor in factors)
-    return (name, form) if same else None
+    constant_factor = all(values.are_close(factors[0], factor) for factor in factors)
+    return (name, form) if constant_factor else None
 
 
 def _is_linear(function: Expression, name: str, point: Point) -> bool:
@@ -84,7 +84,7 @@ def _is_linear(function: Expression, name: str, point: Point) -> bool:
 
 
 def _line(function: Expression, name: str, point: Point) -> tuple[Value, Value]:
-    """Return a linear function's value where a symbol is 0, and the symbol's factor."""
+    """Return a linear function's value with the symbol set to 0, and the symbol's factor."""
     start = function({**point, name: Fraction(0)})
     return start, values.add(function({**point, name: _ONE}), _negative(start))
 

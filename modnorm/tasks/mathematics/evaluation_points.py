@@ -1,8 +1,9 @@
-r"""Values of expressions at fixed points, which tell expressions apart.
+r"""Values of expressions at fixed points, which distinguish expressions.
 
-Symbols are real. At the first points all symbols are positive. At each further point one symbol
-is negative, so that `|x|` and `\sqrt{x^2}` are not `x`. An expression may lack a real value there,
-as `\sqrt{x}` does. An expression that is not real at the first points is evaluated there alone.
+Symbols are real. At the first three points all symbols are positive. At each further point one of
+the first `MAX_NEGATIVE` symbols is negative, so that `|x|` and `\sqrt{x^2}` are not `x`. An
+expression may have no real value there, like `\sqrt{x}`. An expression that is not real at the
+first points is evaluated at these only.
 """
 
 import hashlib
@@ -16,21 +17,21 @@ from modnorm.tasks.mathematics.functions import Expression, Point
 from modnorm.tasks.mathematics.values import Value
 
 Values: TypeAlias = Sequence[Value | None]
-"""Values at the points; None where an expression has no real value."""
+"""Values at the points; None if an expression has no real value."""
 
 MAX_NEGATIVE = 4
-"""Most symbols that take a negative value, the first by name: each costs one more evaluation."""
+"""Number of symbols, the first by name, that take a negative value at a point of their own."""
 
 _RANGES = ((Fraction(1, 3), 3), (3, 10), (10, 40))
-"""Ranges of the symbols, point by point; floors and ceilings need large values too."""
+"""Range of the symbols at each point; floors and ceilings need large values as well."""
 _NEGATIVE = 1
-"""Index of the point at which one symbol changes its sign. Factorials of larger ones vanish."""
+"""Index of the point at which one symbol changes its sign; factorials of larger ones vanish."""
 _DIGITS = 10
 _UNDEFINED = "?"
 
 
 def positive_points(symbols: Iterable[str]) -> list[Point]:
-    """Return the points at which all symbols are positive; the empty point without symbols."""
+    """Return the points with positive symbols; one empty point without symbols."""
     names = sorted(symbols)
     if not names:
         return [{}]
@@ -38,7 +39,7 @@ def positive_points(symbols: Iterable[str]) -> list[Point]:
 
 
 def negative_points(symbols: Iterable[str]) -> Iterator[Point]:
-    """Yield the points at which one symbol is negative."""
+    """Yield the points with one negative symbol."""
     names = sorted(symbols)
     for negative in names[:MAX_NEGATIVE]:
         point = {name: coordinate(name, _NEGATIVE) for name in names}
@@ -47,7 +48,7 @@ def negative_points(symbols: Iterable[str]) -> Iterator[Point]:
 
 @lru_cache(maxsize=1024)
 def coordinate(name: str, index: int) -> Value:
-    """Return a number that depends on the symbol's name and the index of the point alone."""
+    """Return a number that depends only on the symbol's name and the point's index."""
     digest = hashlib.sha256(f"{index} {name}".encode()).digest()
     low, high = _RANGES[index]
     share = Fraction(int.from_bytes(digest[:16], "big"), 2**128)
@@ -55,10 +56,10 @@ def coordinate(name: str, index: int) -> Value:
 
 
 def evaluate(expression: Expression, symbols: Collection[str]) -> Values:
-    """Return the values of an expression, first where all symbols are positive.
+    """Return the values of an expression, first at the points with positive symbols.
 
     Raises:
-        ArithmeticError: it has no value at one of the first points.
+        ArithmeticError: the expression has no value at one of these points.
     """
     with values.LOCK:
         first = [expression(point) for point in positive_points(symbols)]

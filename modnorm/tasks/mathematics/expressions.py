@@ -1,9 +1,9 @@
-r"""Expressions in LaTeX or plain text, read by recursive descent into functions of their symbols.
+r"""Parses expressions in LaTeX or plain text into functions of their symbols.
 
-The grammar is that of final answers: sums, products (implicit ones too), quotients, powers,
-roots, factorials, binomials, absolute values, floors and ceilings, elementary functions, decimals
-with a repeating part, mixed numbers, one-letter symbols with subscripts, pi, e and i. What it does
-not know is no expression. Reading is linear in the length; nesting is bounded by `MAX_DEPTH`.
+The grammar covers final answers: sums, products (also implicit ones), quotients, powers, roots,
+factorials, binomials, absolute values, floors and ceilings, elementary functions, repeating
+decimals, mixed numbers, one-letter symbols with subscripts, pi, e and i. Other text is no
+expression. The recursive descent takes linear time; `MAX_DEPTH` bounds the nesting.
 """
 
 import re
@@ -24,7 +24,7 @@ from modnorm.tasks.mathematics.functions import (
 from modnorm.tasks.mathematics.values import Value
 
 MAX_LENGTH = 400
-"""Longest expression read, in characters."""
+"""Longest expression in characters."""
 MAX_DEPTH = 40
 
 _SPACE = re.compile(r"\s*")
@@ -54,14 +54,14 @@ _PLAIN = frozenset({"sqrt", "pi", "log", *_FUNCTIONS})
 
 
 class ExpressionSyntaxError(ValueError):
-    """The text is no expression of the grammar."""
+    """The text is no expression in the grammar."""
 
 
 def read(text: str) -> tuple[Expression, frozenset[str]]:
     """Return an expression and its symbols.
 
     Raises:
-        ExpressionSyntaxError: it is none, too long or too deep.
+        ExpressionSyntaxError: the text is no expression, too long or nested too deep.
     """
     if len(text) > MAX_LENGTH:
         raise ExpressionSyntaxError("too long")
@@ -72,7 +72,7 @@ def read(text: str) -> tuple[Expression, frozenset[str]]:
 
 
 class _Reader:
-    """A position in a text; each method reads one construct of the grammar there."""
+    """A position in a text; each method parses one construct of the grammar."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -138,7 +138,7 @@ class _Reader:
         return negative(operand) if minus else operand
 
     def _short_exponent(self) -> Expression | None:
-        r"""Read a decimal, whatever number comes next: the argument in `\cos^2 60`."""
+        r"""Parse a decimal that another number may follow, such as the 2 in `\cos^2 60`."""
         self._skip_space()
         match = _NUMBER.match(self._text, self._at)
         if match is None or _REPEATING.match(self._text, self._at):
@@ -163,7 +163,7 @@ class _Reader:
         return self._word()
 
     def _number(self) -> Expression | None:
-        r"""Read a decimal, a repeating decimal, or a mixed number such as `1\frac{4}{5}`."""
+        r"""Parse a decimal, a repeating decimal, or a mixed number such as `1\frac{4}{5}`."""
         self._skip_space()
         match = _REPEATING.match(self._text, self._at)
         if match is not None:
@@ -262,7 +262,7 @@ class _Reader:
         return value if exponent is None else pair(values.power, value, exponent)
 
     def _logarithm(self) -> Expression:
-        """Read a logarithm, to base ten where none is given."""
+        """Parse a logarithm; the default base is ten."""
         based = self._take("_") is not None
         base = self._argument() if based else constant(Fraction(10))
         logarithm = after(elementary("log"), self._function_argument())
@@ -270,9 +270,10 @@ class _Reader:
         return pair(values.multiply, logarithm, divisor)
 
     def _function_argument(self) -> Expression:
-        r"""Read `(...)` or `{...}`, or a product up to the next sign, operator or function.
+        r"""Parse `(...)` or `{...}`, or a product up to the next sign, operator or function.
 
-        Brackets end the argument: in `\ln{(2)}^2` the power is the logarithm's, as sympy prints.
+        Brackets end the argument: in `\ln{(2)}^2`, as sympy prints it, the power applies to the
+        logarithm.
         """
         if self._peek() in {"(", "[", "{"}:
             return self._bracketed(self._peek())
@@ -287,7 +288,7 @@ class _Reader:
             raise ExpressionSyntaxError("too deep")
 
     def _argument(self) -> Expression:
-        """Read an argument of a command: a group in braces, or one digit, letter or command."""
+        """Parse an argument of a command: a group in braces, or one digit, letter or command."""
         self._descend()
         argument = self._read_argument()
         self._depth -= 1
@@ -309,7 +310,7 @@ class _Reader:
         return self._bracketed("{")
 
     def _word(self) -> Expression:
-        """Read a function by its plain name, or one letter."""
+        """Parse a function by its plain name, or one letter."""
         match = _WORD.match(self._text, self._at)
         if match is None:
             raise ExpressionSyntaxError(self._text[self._at :])

@@ -1,4 +1,4 @@
-"""Functions of the symbols of an expression, and how they are put together."""
+"""Expressions as functions of their symbols, and combinators of such functions."""
 
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
@@ -13,12 +13,12 @@ Expression = Callable[[Point], Value]
 
 
 def constant(value: Value) -> Expression:
-    """Return the function that is a value everywhere."""
+    """Return the constant function of a value."""
     return lambda _: value
 
 
 def after(outer: Callable[[Value], Value], inner: Expression) -> Expression:
-    """Return outer(inner)."""
+    """Return the composition outer(inner)."""
     return lambda point: outer(inner(point))
 
 
@@ -54,7 +54,7 @@ def elementary(name: str) -> Callable[[Value], Value]:
 
 
 def repeating(whole: str, fixed: str, period: str) -> Fraction:
-    """Return the value of a decimal whose last digits repeat: `repeating("", "1", "6")` is 1/6."""
+    """Return the value of a repeating decimal: `repeating("", "1", "6")` is 0.1666... = 1/6."""
     scale = 10 ** len(fixed)
     start = Fraction(int(f"{whole}{fixed}" or "0"), scale)
     return start + Fraction(int(period), (10 ** len(period) - 1) * scale)

@@ -1,4 +1,4 @@
-r"""Notation that carries no value: spacing, sizes, units, currency, other names of a command."""
+r"""Removes notation without a value: spacing, sizes, units, currency, synonyms of commands."""
 
 import re
 
@@ -61,7 +61,7 @@ _COMMAS = re.compile(
 
 
 def clean(answer: str) -> str:
-    """Return an answer without the notation that carries no value."""
+    """Return an answer without notation that carries no value."""
     text = answer
     for pattern, replacement in _REPLACED:
         text = pattern.sub(replacement, text)
@@ -77,8 +77,8 @@ def clean(answer: str) -> str:
 def join_thousands(text: str) -> str:
     """Drop the separators of `1,000` and `12,345,678`; a space after the comma makes a list.
 
-    In brackets commas separate, unless others there have a space: `(2,251)` is a pair, and
-    `(1,000, 2,000)` one of thousands.
+    In brackets commas separate: `(2,251)` is a pair. If another comma in the same brackets has a
+    space, they group digits: `(1,000, 2,000)` is a pair of thousands.
     """
     inside, lists, numbers = [0], {0}, list[tuple[int, re.Match[str]]]()
     for count, match in enumerate(_COMMAS.finditer(text), start=1):
@@ -99,7 +99,7 @@ def join_thousands(text: str) -> str:
 
 
 def _words(text: str) -> str:
-    """Return text with its words in plain letters, without units."""
+    """Return text with words in plain letters and without units."""
     text = _WORD.sub(_conjunction, _LETTERS.sub(r" \2 ", text))
     return _UNIT.sub(_unit, _join(text))
 
@@ -116,7 +116,7 @@ def _join(text: str) -> str:
 
 
 def _unit(match: re.Match[str]) -> str:
-    """Drop words that name what a value is of; keep those that are a term or qualify one."""
+    """Drop words that name a unit; keep words that are a term or qualify one."""
     before, after = match.string[: match.start()].rstrip(), match.string[match.end() :]
     is_term = _VALUE_ENDS.search(before) is None and _TERM_ENDS.match(after) is not None
     if is_term or _QUALIFIER.search(match[1]):

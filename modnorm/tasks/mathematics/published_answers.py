@@ -1,8 +1,8 @@
-r"""Extraction and comparison of mathematical answers as the published code does them.
+r"""Extracts and compares mathematical answers as the published code does, with its errors.
 
-Kept for comparison with published numbers, quirks included: only the last 500 characters are
-read; answers are compared as text in several spellings, then as one number, and last by the
-numbers that occur in them, so that `2\sqrt{3}` counts as `\frac{2}{3}`.
+It serves comparison with published numbers. It reads only the last 500 characters. Answers are
+compared as text in several spellings, then as one number, and last by the numbers in them, so
+`2\sqrt{3}` counts as `\frac{2}{3}`.
 """
 
 import re
@@ -10,7 +10,7 @@ import re
 from modnorm.tasks.protocol import Judgement
 
 WINDOW = 500
-"""Characters at the end of a completion in which an answer is looked for."""
+"""Characters at the end of a completion that are searched for an answer."""
 
 _TOLERANCE = 1e-9
 _BOX = "\\boxed{"
@@ -58,14 +58,14 @@ _NUMBER = re.compile(r"-?\d+\.?\d*")
 
 
 def published_answer(completion: str) -> str | None:
-    """Return the answer that the published code finds, None when it finds none."""
+    """Return the answer that the published code extracts; None without one."""
     tail = completion[-WINDOW:]
     boxed = _boxed(tail)
     return _stated(tail) if boxed is None else boxed
 
 
 def published_equal(answer: str, truth: str) -> bool:
-    """Whether the published code takes an answer for the truth."""
+    """Whether the published code accepts an answer as equal to the truth."""
     plain_answer, plain_truth = _collapse(answer), _collapse(truth)
     simple_answer, simple_truth = _simplify(plain_answer), _simplify(plain_truth)
     return (
@@ -78,7 +78,7 @@ def published_equal(answer: str, truth: str) -> bool:
 
 
 def published_judgement(completion: str, truth: str) -> Judgement:
-    """Return the published judgement: the vote is the answer as written, empty ones are none."""
+    """Return the published judgement: the vote is the answer as written, None if empty."""
     answer = published_answer(completion)
     accepted = answer is not None and published_equal(answer, truth)
     correct = bool(answer) and published_correct(answer or "", truth)
@@ -86,13 +86,13 @@ def published_judgement(completion: str, truth: str) -> Judgement:
 
 
 def published_correct(vote: str, truth: str) -> bool:
-    """Whether a vote is right to the published code, which reads it back out of a new box."""
+    """Whether the published code accepts a vote, which it extracts from a new box."""
     answer = published_answer(f"{_BOX}{vote}}}")
     return answer is not None and published_equal(answer, truth)
 
 
 def _boxed(tail: str) -> str | None:
-    """Return the last balanced box; else the last that one of two simpler patterns finds."""
+    """Return the last balanced box, else the last match of two simpler patterns."""
     contents, start = [], tail.find(_BOX)
     while start >= 0:
         begin = start + len(_BOX)
@@ -101,8 +101,8 @@ def _boxed(tail: str) -> str | None:
             break
         contents.append(tail[begin:end])
         start = tail.find(_BOX, end + 1)
-    found = contents or _ONE_LEVEL_BOX.findall(tail) or _OPEN_BOX.findall(tail)
-    return str(found[-1]) if found else None
+    contents = contents or _ONE_LEVEL_BOX.findall(tail) or _OPEN_BOX.findall(tail)
+    return str(contents[-1]) if contents else None
 
 
 def _closing(text: str, begin: int) -> int | None:
@@ -117,16 +117,16 @@ def _closing(text: str, begin: int) -> int | None:
 def _stated(tail: str) -> str | None:
     """Return the last match of the first pattern that matches.
 
-    The phrase that begins with "therefore" skips newlines in three places and captures none: to
-    it a run of newlines is one newline, which changes no match and spares it cubic time.
+    The "therefore" pattern skips newlines in three places and captures none, which takes cubic
+    time. For it, runs of newlines are joined to one, which changes no match.
     """
     for pattern in _INLINE:
-        if found := pattern.findall(tail):
-            return str(found[-1]).strip()
+        if matches := pattern.findall(tail):
+            return str(matches[-1]).strip()
     for pattern in _PHRASES:
         text = _NEWLINES.sub("\n", tail) if pattern is _CONCLUSION else tail
-        if found := pattern.findall(text):
-            return str(found[-1]).strip()
+        if matches := pattern.findall(text):
+            return str(matches[-1]).strip()
     return None
 
 

@@ -1,4 +1,4 @@
-r"""Canonical forms of single expressions, and of text that is no mathematics."""
+r"""Canonical forms of single expressions and of text."""
 
 import re
 from functools import lru_cache
@@ -17,7 +17,7 @@ _BASED = re.compile(r"(-?[0-9][0-9A-Za-z]*)\s*_\s*\{?\s*(\d+)\s*\}?", re.ASCII)
 
 @lru_cache(maxsize=4096)
 def scalar_form(text: str) -> str:
-    """Return the value of a constant, the values of an expression, or the text of neither."""
+    """Return the value of a constant, the values of an expression, or else the text's form."""
     compact = text.replace(" ", "")
     if compact in _INFINITY:
         return _INFINITY[compact]
@@ -35,27 +35,27 @@ def scalar_form(text: str) -> str:
 
 
 def text_form(text: str) -> str:
-    """Return text without spacing but between digits; words without case and enclosure."""
+    """Return text with spaces only between digits; a word without case and punctuation."""
     compact = _SPACING.sub("", " ".join(text.split()))
     words = _WORDS.fullmatch(compact)
     return compact if words is None else words[1].casefold()
 
 
 def stepless_form(text: str) -> str:
-    r"""Return the form of an expression without its floors and ceilings, "" when it has none.
+    r"""Return the form of an expression with floors and ceilings removed, "" if it has none.
 
-    At few points steps hide differences: `\lfloor \frac{n}{9} \rfloor` is 0 below 9. What they
-    are taken of shows them.
+    Floors and ceilings hide differences at few points: `\lfloor \frac{n}{9} \rfloor` is 0 below 9.
+    The expression inside shows them.
     """
     content = _STEPS.sub(lambda match: "(" if match[1] == "l" else ")", text)
     return "" if content == text else f" of {scalar_form(content)}"
 
 
 def value_form(expression: Expression, symbols: frozenset[str]) -> str:
-    """Return the values of an expression; of a symbol alone its name.
+    """Return the values of an expression as text; a single symbol's form is its name.
 
     Raises:
-        ArithmeticError: it has no value.
+        ArithmeticError: the expression has no value.
         ValueError: a value is out of range.
     """
     form = show(symbols, evaluate(expression, symbols))

@@ -1,4 +1,4 @@
-r"""The structure around expressions: lists, tuples, intervals, unions, relations, matrices."""
+r"""Splits answers at the structure around expressions: separators, brackets, matrices, signs."""
 
 import re
 from collections.abc import Collection
@@ -14,7 +14,7 @@ _NAME = re.compile(
 
 
 def split(text: str, separators: Collection[str]) -> tuple[list[str], list[str]]:
-    """Return the parts between separators outside all brackets, and the separators met.
+    """Return the parts between separators outside all brackets, and these separators.
 
     Args:
         text: Cleaned text.
@@ -36,7 +36,7 @@ def split(text: str, separators: Collection[str]) -> tuple[list[str], list[str]]
 
 
 def bracketed(text: str, openings: Collection[str]) -> tuple[str, str, str] | None:
-    """Return opening, content and closing of text that one pair of brackets encloses."""
+    """Return opening, content and closing if one pair of brackets encloses the text."""
     tokens = list(_TOKEN.finditer(text))
     if not tokens or tokens[0][0] not in openings or tokens[-1][0] not in _CLOSING:
         return None
@@ -49,7 +49,7 @@ def bracketed(text: str, openings: Collection[str]) -> tuple[str, str, str] | No
 
 
 def matrix_rows(text: str) -> list[list[str]] | None:
-    """Return the entries of a matrix, None when the text is none."""
+    """Return the entries of a matrix by row; None if the text is no matrix."""
     match = _MATRIX.fullmatch(text)
     if match is None:
         return None
@@ -58,12 +58,12 @@ def matrix_rows(text: str) -> list[list[str]] | None:
 
 
 def is_name(text: str) -> bool:
-    r"""Whether it names a quantity, as the left side of `x = 5` or `f(n) = n^2` does."""
+    r"""Whether a text names a quantity, like the left side of `x = 5` or `f(n) = n^2`."""
     return _NAME.fullmatch(text) is not None
 
 
 def sign_readings(text: str) -> tuple[str, str] | None:
-    r"""Return the two readings of a text with `\pm`, upper signs first; None without it."""
+    r"""Return the two readings of a text with `\pm` or `\mp`, upper signs first; else None."""
     if _SIGNS.search(text) is None:
         return None
     upper = _SIGNS.sub(lambda match: "+" if match[0] == r"\pm" else "-", text)

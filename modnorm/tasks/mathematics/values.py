@@ -1,7 +1,7 @@
 """Values of expressions: exact rationals, else complex numbers of 50 decimal digits.
 
-Every operation is bounded: a value that would leave `MAX_BITS`, or the range in which an
-elementary function is cheap, has no value here, whatever it is mathematically.
+Every operation is bounded. A result beyond `MAX_BITS`, or an argument outside the cheap range of
+an elementary function, counts as no value.
 """
 
 import math
@@ -17,7 +17,7 @@ DIGITS = 50
 MAX_BITS = 10_000
 """Largest size of an exact numerator or denominator, and of a binary exponent."""
 LOCK = RLock()
-"""Held while values are computed: some functions of mpmath change the precision for a while."""
+"""Held while values are computed: some functions of mpmath change the precision temporarily."""
 
 _MAX_FACTORIAL = 1000
 _MAX_ARGUMENT_BITS = 64
@@ -39,7 +39,7 @@ class NoValueError(ArithmeticError):
 
 
 def bounded(value: Value) -> Value:
-    """Return a value that is finite and not too large; large rationals become inexact."""
+    """Return a value if it is finite and not too large; large rationals become inexact."""
     if isinstance(value, Fraction):
         if max(value.numerator.bit_length(), value.denominator.bit_length()) <= MAX_BITS:
             return value
@@ -74,7 +74,7 @@ def invert(value: Value) -> Value:
     """Return 1 / value.
 
     Raises:
-        NoValueError: it is zero.
+        NoValueError: the value is zero.
     """
     if is_zero(value):
         raise NoValueError("division by zero")
@@ -82,10 +82,10 @@ def invert(value: Value) -> Value:
 
 
 def power(base: Value, exponent: Value) -> Value:
-    """Return base to the exponent, the principal value where it is not unique.
+    """Return base to the exponent; the principal value if there are several.
 
-    Where a rational has a rational root, that is exact: 4 to the 1/2 is 2. Of negative numbers odd
-    roots are real: -8 to the 1/3 is -2, as its third root is.
+    Rational roots of rationals are exact: 4 to the 1/2 is 2. Odd roots of negative numbers are
+    real: -8 to the 1/3 is -2.
     """
     if is_zero(base):
         return _power_of_zero(exponent)
@@ -104,7 +104,7 @@ def power(base: Value, exponent: Value) -> Value:
 
 
 def root(degree: Value, radicand: Value) -> Value:
-    """Return the real root where degree is odd and the radicand real, else the principal one."""
+    """Return the real root if the degree is odd and the radicand real, else the principal one."""
     whole = isinstance(degree, Fraction) and degree.denominator == 1
     if whole and _is_odd_root_of_negative(degree.numerator, radicand):
         return multiply(Fraction(-1), root(degree, multiply(Fraction(-1), radicand)))
@@ -117,7 +117,7 @@ def _is_odd_root_of_negative(degree: int, radicand: Value) -> bool:
 
 
 def factorial(value: Value) -> Value:
-    """Return the factorial; of a number that is not whole, the gamma function's."""
+    """Return the factorial; for a number that is not whole, by the gamma function."""
     if isinstance(value, Fraction) and value.denominator == 1:
         if not 0 <= value.numerator <= _MAX_FACTORIAL:
             raise NoValueError("factorial out of range")
@@ -128,8 +128,8 @@ def factorial(value: Value) -> Value:
 
 def binomial(upper: Value, lower: Value) -> Value:
     """Return the binomial coefficient."""
-    rest = add(upper, multiply(Fraction(-1), lower))
-    bottom = multiply(factorial(lower), factorial(rest))
+    difference = add(upper, multiply(Fraction(-1), lower))
+    bottom = multiply(factorial(lower), factorial(difference))
     return multiply(factorial(upper), invert(bottom))
 
 
@@ -152,7 +152,7 @@ def elementary(name: str, value: Value) -> Value:
     """Return an elementary function by mpmath's name: `sin`, `log`, `atan`.
 
     Raises:
-        NoValueError: there is no value, a pole for instance, or the argument is too large.
+        NoValueError: there is no value, for instance at a pole, or the argument is too large.
     """
     bits = _MAX_EXPONENT_BITS if name in {"exp", "sinh", "cosh", "tanh"} else _MAX_ARGUMENT_BITS
     argument = inexact(value) if name == "log" else _argument(value, bits)
@@ -169,19 +169,19 @@ def constant(name: str) -> Value:
 
 
 def is_zero(value: Value) -> bool:
-    """Whether it is zero, within the working precision when inexact."""
+    """Whether a value is zero; within the working precision if it is inexact."""
     return bool(value == 0 if isinstance(value, Fraction) else abs(value) < _NEGLIGIBLE)
 
 
 def is_real(value: Value) -> bool:
-    """Whether its imaginary part is zero, within the working precision relative to the value."""
+    """Whether a value's imaginary part is zero within the working precision."""
     if isinstance(value, Fraction) or not value.imag:
         return True
     return bool(abs(value.imag) <= _NEGLIGIBLE * max(1, abs(value.real)))
 
 
 def are_close(left: Value, right: Value) -> bool:
-    """Whether two values are equal, within the working precision when inexact."""
+    """Whether two values are equal; within the working precision if they are inexact."""
     if isinstance(left, Fraction) and isinstance(right, Fraction):
         return left == right
     one, other = inexact(left), inexact(right)
@@ -189,9 +189,9 @@ def are_close(left: Value, right: Value) -> bool:
 
 
 def show(value: Value, digits: int = DIGITS_SHOWN) -> str:
-    """Return a value as text that equal values share: `-2/3`, `1.4142135623730950488`, `1+2i`.
+    """Return the canonical text of a value: `-2/3`, `1.4142135623730950488`, `1+2i`.
 
-    Inexact parts that are rational to the working precision are shown as such.
+    Inexact parts that are rational within the working precision are shown as rationals.
     """
     if isinstance(value, Fraction):
         return str(value)
@@ -226,7 +226,7 @@ def _power_of_zero(exponent: Value) -> Value:
 
 
 def _exact_root(base: Value, exponent: Value) -> Fraction | None:
-    """Return the root of a rational that a fractional exponent takes, None if it is irrational."""
+    """Return the root by a fractional exponent's denominator; None if it is irrational."""
     if not isinstance(base, Fraction) or not isinstance(exponent, Fraction) or base < 0:
         return None
     if not 1 < exponent.denominator <= _MAX_DEGREE:
@@ -257,6 +257,6 @@ def _whole(value: Value, exact: Callable[[Fraction], int], rounded: Callable[[mp
 
 
 def _whole_part(part: mpc, rounded: Callable[[mpc], mpc]) -> mpc:
-    """Round a part, but take what is whole to the working precision for whole."""
+    """Round a part; a part that is whole within the working precision is its nearest integer."""
     nearest = _context.nint(part)
     return nearest if abs(nearest - part) < _NEGLIGIBLE else rounded(part)
